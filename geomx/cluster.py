@@ -1,0 +1,166 @@
+"""The nodes of an experiment and the graph that joins them, as plain data.
+
+A `Cluster` is what the network file says after it has been read: who takes part, in which role, in
+which party, and a networkx graph with bandwidth and delay on its edges. Both modes start from it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import networkx as nx
+
+Role = Literal["worker", "server", "global_server", "scheduler"]
+LinkKind = Literal["lan", "wan"]
+Direction = Literal["push", "pull"]
+
+
+@dataclass(frozen=True)
+class NodeSpec:
+    """One process of the parameter-server tree.
+
+    Attributes:
+        id: Position in `Cluster.nodes`; the wire uses it.
+        name: Unique (``beijing/worker0``).
+        role: Its part in HiPS. `server` is a party's local server.
+        party: The site it lives in.
+        speed: Relative speed of a worker; 1.0 is the workload's own step time.
+    """
+
+    id: int
+    name: str
+    role: Role
+    party: str
+    speed: float = 1.0
+
+
+@dataclass(frozen=True)
+class Party:
+    """A data centre that trains: one local server and its workers."""
+
+    name: str
+    server: NodeSpec
+    workers: tuple[NodeSpec, ...]
+
+
+@dataclass(frozen=True)
+class Link:
+    """A directed hop of the tree, as plugins see it.
+
+    Attributes:
+        kind: `wan` when the two nodes are in different parties.
+        direction: `push` towards the global server, `pull` back down.
+        source: Sending node.
+        target: Receiving node.
+    """
+
+    kind: LinkKind
+    direction: Direction
+    source: NodeSpec
+    target: NodeSpec
+
+
+@dataclass(frozen=True)
+class Path:
+    """What lies between two hosts.
+
+    Attributes:
+        edges: Graph edges along the way.
+        bandwidth_bps: Smallest bandwidth on the way, bits per second (inf where unlimited).
+        delay_s: One-way propagation delay, seconds.
+        loss: Probability that a packet is lost on the way.
+    """
+
+    edges: tuple[tuple[str, str], ...]
+    bandwidth_bps: float
+    delay_s: float
+    loss: float
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Nodes, parties and the graph. Node ids are positions in `nodes`.
+
+    Attributes:
+        name: Of the network, for reports.
+        graph: Hosts and routers; edges carry `bandwidth_mbps`, `delay_ms`, `loss`, ...
+        nodes: Everyone who takes part: scheduler first, then global servers, then party by party.
+        parties: The training parties in file order.
+    """
+
+    name: str
+    graph: nx.DiGraph
+    nodes: tuple[NodeSpec, ...]
+    parties: tuple[Party, ...]
+
+    @cached_property
+    def workers(self) -> tuple[NodeSpec, ...]:
+        """All workers in party order; the position is the worker's global rank."""
+        return tuple(worker for party in self.parties for worker in party.workers)
+
+    @cached_property
+    def global_servers(self) -> tuple[NodeSpec, ...]:
+        """The global servers in id order."""
+        return tuple(node for node in self.nodes if node.role == "global_server")
+
+    @cached_property
+    def scheduler(self) -> NodeSpec:
+        """The one scheduler."""
+        return next(node for node in self.nodes if node.role == "scheduler")
+
+    def node(self, name: str) -> NodeSpec:
+        """Look a node up by name.
+
+        Raises:
+            KeyError: No such node.
+        """
+        return self._by_name[name]
+
+    @cached_property
+    def _by_name(self) -> dict[str, NodeSpec]:
+        return {node.name: node for node in self.nodes}
+
+    def party_of(self, node: NodeSpec) -> Party:
+        """The party that `node` belongs to.
+
+        Raises:
+            KeyError: The node is in the central site, which does not train.
+        """
+        for party in self.parties:
+            if party.name == node.party:
+                return party
+        raise KeyError(node.party)
+
+    def link(self, source: NodeSpec, target: NodeSpec, direction: Direction) -> Link:
+        """The directed hop between two nodes of the tree."""
+        kind: LinkKind = "lan" if source.party == target.party else "wan"
+        return Link(kind, direction, source, target)
+
+    def path(self, source: NodeSpec, target: NodeSpec) -> Path:
+        """The way from `source` to `target`, shortest by delay, ties by hop count."""
+        route = self._routes(source.name)[target.name]
+        edges = tuple(zip(route, route[1:], strict=False))
+        bandwidth = math.inf
+        delay_ms, kept = 0.0, 1.0
+        for edge in edges:
+            data = self.graph.edges[edge]
+            bandwidth = min(bandwidth, data.get("bandwidth_mbps", math.inf) * 1e6)
+            delay_ms += data.get("delay_ms", 0.0)
+            kept *= 1.0 - data.get("loss", 0.0)
+        return Path(edges, bandwidth, delay_ms / 1e3, 1.0 - kept)
+
+    def _routes(self, source: str) -> dict[str, list[str]]:
+        cache = self._route_cache
+        if source not in cache:
+            hop_ms = 1e-9  # breaks ties between routes of equal delay by their number of hops
+            cache[source] = nx.single_source_dijkstra_path(
+                self.graph, source, weight=lambda u, v, data: data.get("delay_ms", 0.0) + hop_ms
+            )
+        return cache[source]
+
+    @cached_property
+    def _route_cache(self) -> dict[str, dict[str, list[str]]]:
+        return {}

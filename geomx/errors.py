@@ -1,0 +1,45 @@
+"""Errors that users meet, each able to say in one sentence what is wrong and what to do.
+
+`GeomxError` is the root. The command line turns a `ConfigError` into one line and exit status 2,
+any other `GeomxError` into one line and exit status 1; from Python they are ordinary exceptions.
+"""
+
+from __future__ import annotations
+
+
+class GeomxError(Exception):
+    """Anything geomx refuses or fails at, with a sentence meant for the user."""
+
+
+class ConfigError(GeomxError):
+    """A request that cannot be carried out as written (exit status 2).
+
+    Args:
+        key: The option at fault, as typed on the command line (``sync.k1``).
+        value: Its value, as typed.
+        remedy: What is allowed, or what to do instead.
+    """
+
+    def __init__(self, key: str, value: object, remedy: str) -> None:
+        self.key = key
+        self.value = value
+        self.remedy = remedy
+        super().__init__(f"{key}={value}: {remedy}")
+
+
+class PluginError(GeomxError):
+    """A plugin broke a rule: misspelt hook, wrong return type, wrong promise."""
+
+
+class NodeLost(GeomxError):
+    """A node of a live run died or fell silent.
+
+    Args:
+        name: The node, as in the cluster (``beijing/worker0``).
+        reason: What was seen of its end.
+    """
+
+    def __init__(self, name: str, reason: str) -> None:
+        self.name = name
+        self.reason = reason
+        super().__init__(f"node {name} was lost: {reason}")

@@ -1,0 +1,130 @@
+"""The ten questions that geomx asks plugins, and nothing else.
+
+Hooks build, objects run: every hook is called while an experiment is put together (a hook call
+costs microseconds, a slice must not), and answers with plain objects that do the work afterwards.
+Hook 1 is asked of every installed module. Hooks 2 to 10 are asked only of the plugins that the
+experiment selected, one after the other in the order of the command line (`sync` first, then
+`accel` from left to right), whatever pluggy's `tryfirst` and `trylast` say: order is meaning, and
+it belongs to the user. A method takes any subset of a hook's arguments, by name. ``None`` means
+"not my business".
+
+Hooks 2 to 7 know nothing of the mode, which is what keeps simulation and deployment the same
+experiment; 8 and 9 are the two backends; 10 is for measuring.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import pluggy
+
+if TYPE_CHECKING:
+    from geomx.cluster import Cluster, Link
+    from geomx.experiment import Experiment
+    from geomx.plugin import Codec, Native, Partitioner, Placement, Slicer, SyncPolicy
+    from geomx.registry import Register
+    from geomx.workload import TensorSpec
+
+PROJECT = "geomx"
+
+hookspec = pluggy.HookspecMarker(PROJECT)
+hookimpl = pluggy.HookimplMarker(PROJECT)
+"""Marks a method (or, for hook 1, a module's function) as the answer to the hook of its name."""
+
+
+@hookspec
+def geomx_register(register: Register) -> None:
+    """1. Announce plugins: ``register("accel", "dgt", DgtConfig, Dgt)``.
+
+    Called once per installed module, when plugins are looked for; order does not matter.
+
+    Args:
+        register: A function of ``(kind, name, config, factory)``. `kind` is ``"sync"``, ``"accel"``
+            or ``"workload"``; `config` a dataclass whose fields are the options of the plugin;
+            ``factory(config_instance)`` returns an object whose hook methods are asked below, or,
+            for a workload, a `geomx.workload.Workload`. The first line of the factory's docstring
+            is what ``geomx plugins`` shows. ``register.package(name)`` finds the sub-packages of a
+            package and loads each of them in isolation.
+    """
+
+
+@hookspec
+def geomx_validate(experiment: Experiment) -> None:
+    """2. Refuse an experiment that this plugin cannot take part in.
+
+    Called of all selected plugins, in order, after everything else is known and before anything
+    runs. Raise `geomx.errors.ConfigError` naming the option and saying what to change.
+    """
+
+
+@hookspec
+def geomx_sync_policy(cluster: Cluster) -> SyncPolicy | None:
+    """3. Decide when nodes synchronise, and whom they wait for.
+
+    Exclusive: one plugin decides. An accelerator's answer replaces that of the default sync plugin;
+    two answers otherwise are refused, naming both.
+    """
+
+
+@hookspec
+def geomx_placement(cluster: Cluster, tensors: Sequence[TensorSpec]) -> Placement | None:
+    """4. Assign the shards of tensors to global servers.
+
+    Exclusive: two answers are refused, naming both. Without any, shard i of key k is kept by global
+    server ``(k + i) % n``.
+
+    Args:
+        cluster: Who takes part.
+        tensors: In key order.
+    """
+
+
+@hookspec
+def geomx_partitioner(cluster: Cluster) -> Partitioner | None:
+    """5. Cut tensors into shards, the units that are synchronised independently.
+
+    Chained in order: each partitioner gets the list of shards that the one before it returned.
+    """
+
+
+@hookspec
+def geomx_codec(link: Link) -> Codec | Native | None:
+    """6. Encode what crosses `link`.
+
+    Called once for every kind of directed link, and chained in order: the first codec encodes first
+    and decodes last. Return None for links that are not concerned (a LAN, a pull).
+    """
+
+
+@hookspec
+def geomx_slicer(link: Link) -> Slicer | Native | None:
+    """7. Cut encoded shards into slices, each with a priority and a channel.
+
+    Called once for every kind of directed link, and chained in order: each slicer gets the slices
+    of the one before it. Return None for links that are not concerned.
+    """
+
+
+@hookspec
+def geomx_sim(simulation: Any) -> None:
+    """8. Teach the simulator what this plugin costs and does.
+
+    Called of all selected plugins, in order, in simulation only, before virtual time starts.
+    """
+
+
+@hookspec
+def geomx_live(runtime: Any) -> None:
+    """9. Give the live runtime this plugin's kernels, channels and measurements.
+
+    Called of all selected plugins, in order, in every live process, before nodes join.
+    """
+
+
+@hookspec
+def geomx_events(events: Any) -> None:
+    """10. Observe what happens: subscribe to `events` of the protocol.
+
+    Called of all selected plugins, in order, in both modes, before the first event.
+    """

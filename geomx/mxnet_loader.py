@@ -1,0 +1,134 @@
+"""Why MXNet is never imported directly: its last release predates its surroundings.
+
+MXNet 1.9.1 spells names that numpy has since dropped (``np.bool`` went in 1.24, ``np.NaN`` and
+others in 2.0) and a standard module that Python dropped (``distutils``, in 3.12), so a plain
+``import mxnet`` fails on current systems. `load_mxnet` puts back what is missing; nothing that
+numpy has is replaced, and a program that never asks for MXNet never pays for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import os
+import sys
+import types
+import warnings
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+import numpy as np
+
+from geomx.errors import ConfigError
+
+
+def load_mxnet() -> Any:
+    """Import MXNet under whatever numpy is installed, without a warning on the terminal.
+
+    The first import also sets ``OMP_NUM_THREADS=1`` unless the user chose a number: MXNet splits
+    sums among its threads, and only with one thread do a simulated and a live worker compute the
+    same gradients bit by bit. (On one machine the workers share the cores anyway.)
+
+    Returns:
+        The module ``mxnet``.
+
+    Raises:
+        ConfigError: MXNet is not installed, or the system lacks a library that it needs.
+    """
+    if "mxnet" in sys.modules:
+        return sys.modules["mxnet"]
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    _restore_numpy_names()
+    with warnings.catch_warnings(), _distutils_version():
+        warnings.simplefilter("ignore")
+        _restore_scipy_name()
+        try:
+            return importlib.import_module("mxnet")
+        except ModuleNotFoundError as error:
+            raise ConfigError(
+                "mxnet",
+                "missing",
+                f"no module named {error.name}: pip install mxnet==1.9.1, "
+                "or set numerics=false for sizes and times only",
+            ) from error
+        except OSError as error:
+            raise ConfigError(
+                "mxnet",
+                "unusable",
+                f"{error}: install that system library (libgomp1 on Debian and Ubuntu), "
+                "or set numerics=false for sizes and times only",
+            ) from error
+
+
+def _restore_numpy_names() -> None:
+    """Give numpy back the names that importing MXNet 1.9.1 looks up, where they are gone."""
+    for name, value in _numpy_names().items():
+        if not _present(np, name):
+            setattr(np, name, value)
+
+
+def _present(module: Any, name: str) -> bool:
+    """Whether ``module.name`` exists and can be looked up without a warning."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        try:
+            getattr(module, name)
+        except (AttributeError, Warning):
+            return False
+    return True
+
+
+def _numpy_names() -> dict[str, Any]:
+    """Every dropped name with what it meant, found by importing under numpy 1.22 to 2.4."""
+    names: dict[str, Any] = {
+        "bool": bool, "int": int, "float": float, "complex": complex, "object": object, "str": str,
+        "Inf": np.inf, "PINF": np.inf, "NINF": -np.inf, "PZERO": 0.0, "NZERO": -0.0,
+        "NaN": np.nan, "NAN": np.nan,
+        "alltrue": np.all, "sometrue": np.any, "product": np.prod, "round_": np.round,
+        "in1d": np.isin, "msort": _msort, "trapz": getattr(np, "trapezoid", None),
+    }  # fmt: skip
+    financial = ("mirr", "npv", "pmt", "ppmt", "pv", "rate")
+    return names | dict.fromkeys(financial, _moved_to_numpy_financial)
+
+
+def _msort(array: Any) -> Any:
+    """Sort along the first axis, as ``np.msort`` did."""
+    return np.sort(array, axis=0)
+
+
+def _moved_to_numpy_financial(*_: Any, **__: Any) -> NoReturn:
+    """Stand in for the financial functions, which numpy 1.x kept only to raise this."""
+    raise RuntimeError("numpy's financial functions now live in the package numpy-financial")
+
+
+def _restore_scipy_name() -> None:
+    """Spare `mxnet.nd.array` the warning that scipy gives for ``scipy.sparse.csr.csr_matrix``."""
+    try:
+        csr = importlib.import_module("scipy.sparse.csr")
+    except ImportError:
+        return
+    if not _present(csr, "csr_matrix"):
+        csr.csr_matrix = importlib.import_module("scipy.sparse").csr_matrix  # type: ignore[attr-defined]
+
+
+@contextlib.contextmanager
+def _distutils_version() -> Iterator[None]:
+    """Lend MXNet's import the two version classes of ``distutils``, where Python has none.
+
+    Taken away again afterwards, because installers look for the real module.
+    """
+    if "distutils" in sys.modules or importlib.util.find_spec("distutils") is not None:
+        yield
+        return
+    from packaging.version import Version
+
+    version = types.ModuleType("distutils.version")
+    vars(version).update(LooseVersion=Version, StrictVersion=Version)
+    lent = {"distutils": types.ModuleType("distutils"), "distutils.version": version}
+    sys.modules.update(lent)
+    try:
+        yield
+    finally:
+        for name in lent:
+            sys.modules.pop(name, None)

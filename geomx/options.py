@@ -1,0 +1,176 @@
+"""A plugin's options: from a plain dict to an instance of its dataclass, every mistake named.
+
+Options reach a plugin from the command line (where Hydra has already checked types), from Python
+and, in live mode, over the wire from the scheduler; all go through here, so all are checked alike.
+Errors carry the key as the user types it (``accel.dgt.k``), the value, and what is allowed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import enum
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+from geomx.errors import ConfigError, GeomxError, PluginError
+
+T = TypeVar("T")
+
+
+def near(word: str, allowed: Iterable[str]) -> str:
+    """``did you mean X? Allowed: X, Y``: the closest of `allowed` to `word`, and all of them."""
+    names = sorted(map(str, allowed))
+    if not names:
+        return "there is none"
+    close = difflib.get_close_matches(str(word), names, n=1, cutoff=0.5)
+    hint = f"did you mean {close[0]}? " if close else ""
+    return f"{hint}allowed: {', '.join(names)}"
+
+
+def build_options(config: type[T], options: Mapping[str, Any], prefix: str) -> T:
+    """An instance of the dataclass `config` with `options` set, the rest at their defaults.
+
+    Args:
+        config: The dataclass.
+        options: Values by field name.
+        prefix: What comes before the field's name on the command line (``accel.dgt``).
+
+    Raises:
+        ConfigError: An unknown or missing option, a value of the wrong type or out of range.
+        PluginError: The dataclass itself is at fault.
+    """
+    fields = {field.name: field for field in dataclasses.fields(config) if field.init}  # type: ignore[arg-type]
+    hints = typing.get_type_hints(config)
+    values = {}
+    for name, value in options.items():
+        if name not in fields:
+            raise ConfigError(f"{prefix}.{name}", value, f"unknown option; {near(name, fields)}")
+        values[name] = convert(value, hints[name], f"{prefix}.{name}")
+    for name, field in fields.items():
+        required = field.default is dataclasses.MISSING
+        if required and field.default_factory is dataclasses.MISSING and name not in values:
+            raise ConfigError(f"{prefix}.{name}", "", f"must be given ({_text(hints[name])})")
+    try:
+        return config(**values)
+    except ConfigError as error:
+        raise prefixed(error, config, prefix) from error
+    except GeomxError:
+        raise
+    except ValueError as error:
+        # "k must be between 0 and 1": the option at fault is the one that the sentence names.
+        named = [word for word in str(error).replace(":", " ").split() if word in fields]
+        if not named:
+            raise ConfigError(prefix, dict(options), str(error)) from error
+        remedy = str(error).removeprefix(named[0]).strip(" :") or "is not allowed"
+        value = values.get(named[0], fields[named[0]].default)
+        raise ConfigError(f"{prefix}.{named[0]}", value, remedy) from error
+    except Exception as error:
+        raise PluginError(f"{prefix}: {config.__name__} failed: {error!r}") from error
+
+
+def prefixed(error: ConfigError, config: type, prefix: str) -> ConfigError:
+    """`error` with its key under `prefix`, where a plugin named its own option bare."""
+    if error.key in {field.name for field in dataclasses.fields(config)}:
+        return ConfigError(f"{prefix}.{error.key}", error.value, error.remedy)
+    return error
+
+
+def convert(value: Any, hint: Any, key: str) -> Any:
+    """`value` as the annotation `hint` wants it; whole numbers serve as floats, lists as tuples.
+
+    Raises:
+        ConfigError: It is not one.
+    """
+    try:
+        return _convert(value, hint, key)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(key, _typed(value), f"must be {_text(hint)}") from error
+
+
+def _convert(value: Any, hint: Any, key: str) -> Any:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if hint is Any:
+        return value
+    if hint is None or hint is types.NoneType:
+        return _require(value, value is None)
+    if origin in (typing.Union, types.UnionType):
+        for option in arguments:
+            try:
+                return _convert(value, option, key)
+            except (TypeError, ValueError):
+                continue
+        raise TypeError(key)
+    if origin is typing.Literal:
+        return _require(value, value in arguments)
+    if origin in (list, tuple) or hint in (list, tuple):
+        return _sequence(value, origin or hint, arguments, key)
+    if origin is dict or hint is dict:
+        _require(value, isinstance(value, Mapping))
+        kinds = arguments or (Any, Any)
+        return {
+            _convert(name, kinds[0], key): convert(item, kinds[1], f"{key}.{name}")
+            for name, item in value.items()
+        }
+    if isinstance(hint, type) and issubclass(hint, enum.Enum):
+        return value if isinstance(value, hint) else hint[str(value)]
+    if dataclasses.is_dataclass(hint):
+        if isinstance(value, Mapping):
+            return build_options(typing.cast(type, hint), value, key)
+        return _require(value, isinstance(value, typing.cast(type, hint)))
+    if hint is float:
+        return float(_require(value, isinstance(value, int | float) and not _is_bool(value)))
+    if hint is int:
+        return _require(value, isinstance(value, int) and not _is_bool(value))
+    return _require(value, not isinstance(hint, type) or isinstance(value, hint))
+
+
+def _sequence(value: Any, kind: type, arguments: tuple[Any, ...], key: str) -> Any:
+    _require(value, isinstance(value, list | tuple))
+    if kind is tuple and arguments and arguments[-1] is not Ellipsis:
+        _require(value, len(value) == len(arguments))
+        kinds = list(arguments)
+    else:
+        kinds = [arguments[0] if arguments else Any] * len(value)
+    return kind(
+        convert(item, hint, f"{key}[{index}]")
+        for index, (item, hint) in enumerate(zip(value, kinds, strict=True))
+    )
+
+
+def _is_bool(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _require(value: Any, holds: bool) -> Any:
+    if not holds:
+        raise TypeError(value)
+    return value
+
+
+def _typed(value: Any) -> str:
+    """A value as the command line spells it."""
+    if value is None:
+        return "null"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _text(hint: Any) -> str:
+    """An annotation in words that a user of the command line understands."""
+    words = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+    if hint in words:
+        return words[hint]
+    if hint is types.NoneType:
+        return "null"
+    arguments = typing.get_args(hint)
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return " or ".join(_text(option) for option in arguments)
+    if typing.get_origin(hint) is typing.Literal:
+        return "one of " + ", ".join(map(str, arguments))
+    if isinstance(hint, type) and issubclass(hint, enum.Enum):
+        return "one of " + ", ".join(member.name for member in hint)
+    if typing.get_origin(hint) in (list, tuple):
+        return "a list of " + _text(arguments[0]).removeprefix("a ").removeprefix("an ") + "s"
+    return getattr(hint, "__name__", str(hint))

@@ -1,0 +1,181 @@
+"""The nouns that plugins answer hooks with. Hooks build them once; they do the work afterwards.
+
+Everything on the data path (codecs, slicers, party policies) is either *native*, named by a
+`Native` and compiled from the plugin's own folder, or a Python object with the methods below, which
+the core calls with the interpreter lock held. Decisions that are taken per tensor or per local step
+are always Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from geomx.cluster import Cluster, NodeSpec, Party
+    from geomx.workload import TensorSpec
+
+
+@dataclass(frozen=True)
+class Native:
+    """A part compiled into the core, by name.
+
+    Attributes:
+        kind: ``codec``, ``slicer`` or ``policy``.
+        name: As registered by the plugin's C++ source.
+        options: Numbers only (booleans count as 0 and 1).
+        grace_s: Slicers: seconds for which a receiver waits for best-effort slices after the
+            reliable ones of a round are in.
+    """
+
+    kind: str
+    name: str
+    options: Mapping[str, float] = field(default_factory=dict)
+    grace_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A piece of a tensor that is synchronised on its own.
+
+    Attributes:
+        offset: First element within the tensor.
+        elements: Length.
+        priority: Larger leaves first, on every hop and in both directions.
+    """
+
+    offset: int
+    elements: int
+    priority: int = 0
+
+
+class Partitioner:
+    """Cuts tensors into shards. Partitioners chain, each refining what the one before returned."""
+
+    def cut(self, tensor: TensorSpec, priority: int, shards: Sequence[Shard]) -> list[Shard]:
+        """Return shards that cover what `shards` cover, in order of offset.
+
+        Args:
+            tensor: Whose shards these are.
+            priority: What the training loop asks for: minus the tensor's position, so that the
+                first layers, which the next forward pass needs first, come first.
+            shards: At first one shard for the whole tensor, of priority 0.
+        """
+        raise NotImplementedError
+
+
+class Placement:
+    """Which global server holds which shard."""
+
+    def server(self, key: int, shard: int, shards: Sequence[Shard]) -> int:
+        """Index of the global server that holds shard number `shard` of tensor `key`."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class ByTurns(Placement):
+    """The default placement: shard i of key k goes to server (k + i) mod n."""
+
+    servers: int
+
+    def server(self, key: int, shard: int, shards: Sequence[Shard]) -> int:
+        """See `Placement.server`."""
+        return (key + shard) % self.servers
+
+
+class SyncPolicy:
+    """When nodes synchronise, what a worker says then, and where the optimizer runs.
+
+    The base class is the fully synchronous algorithm: every worker pushes its gradient after every
+    local step and the global server updates the weights with their mean.
+
+    Attributes:
+        exchange: What a worker pushes and pulls: its ``gradients`` (the answer is new weights), or
+            its ``parameters`` (the worker runs an optimizer of its own between two syncs).
+    """
+
+    exchange: str = "gradients"
+
+    def after_step(self, step: int, steps: int) -> bool:
+        """Whether a worker synchronises after local step number `step` (from 0) of `steps`."""
+        return True
+
+    def push_scale(self, cluster: Cluster, worker: NodeSpec) -> float:
+        """Factor on what `worker` pushes; the store sums and never divides."""
+        return 1.0
+
+    def global_optimizer(self, optimizer: Mapping[str, Any], workers: int) -> dict[str, Any] | None:
+        """What the global server runs, given the workload's optimizer; None: it only sums."""
+        return {**optimizer, "rescale_grad": 1.0 / workers}
+
+    def local_optimizer(self, optimizer: Mapping[str, Any]) -> dict[str, Any] | None:
+        """What every worker runs after each local step; None: nothing."""
+        return None
+
+    def party_policy(self, cluster: Cluster, party: Party) -> Native | None:
+        """The local server's side; None: every round goes to the global server."""
+        return None
+
+
+Parts = dict[str, NDArray[Any]]
+
+
+@runtime_checkable
+class Codec(Protocol):
+    """A codec written in Python: one object per shard and link, so state is just attributes.
+
+    The dense input is ``{"values": float32[n]}``. Arrays whose length is the number of rows are cut
+    into slices together; name those that must stay in one piece in `whole`. A codec that keeps some
+    rows only adds ``"indices"``, uint32, one per row.
+    """
+
+    whole: frozenset[str]
+
+    def layout(self, spec: Mapping[str, tuple[int, str]]) -> dict[str, tuple[int, str]]:
+        """What `encode` makes of parts with these (length, dtype): the same, without doing it."""
+        ...
+
+    def encode(self, parts: Parts) -> Parts:
+        """Encode; what is returned must be as `layout` promised."""
+        ...
+
+    def decode(self, parts: Parts) -> Parts:
+        """Undo `encode` on some of the rows."""
+        ...
+
+
+@runtime_checkable
+class Slicer(Protocol):
+    """A slicer written in Python: one object per shard and link."""
+
+    def cut(
+        self, slices: Sequence[tuple[int, int, int, int]], row_bytes: float, round_number: int
+    ) -> list[tuple[int, int, int, int]]:
+        """Return slices (first row, rows, priority, channel) that cover the same rows."""
+        ...
+
+
+def optimizer_text(optimizer: Mapping[str, Any]) -> str:
+    """An optimizer as it travels: its name, then one ``option value`` per line."""
+    lines = [str(optimizer["name"])]
+    lines += [f"{name} {float(value)!r}" for name, value in optimizer.items() if name != "name"]
+    return "\n".join(lines) + "\n"
+
+
+def cut_evenly(shard: Shard, elements: int) -> list[Shard]:
+    """`shard` in pieces of at most `elements`, as equal as possible."""
+    pieces = -(-shard.elements // elements)
+    bounds = [shard.elements * i // pieces for i in range(pieces + 1)]
+    return [
+        replace(shard, offset=shard.offset + start, elements=end - start)
+        for start, end in zip(bounds, bounds[1:], strict=False)
+    ]
+
+
+def as_vector(array: NDArray[Any]) -> NDArray[np.float32]:
+    """`array` as a contiguous float32 vector, copied only if it is not one already."""
+    return np.ascontiguousarray(array, dtype=np.float32).reshape(-1)

@@ -1,0 +1,419 @@
+"""Which plugins exist, and which of them one experiment uses.
+
+`Registry` knows what exists: it asks hook 1 of every installed module, loading each in isolation,
+so that a broken plugin is shown as broken and hurts nobody else. `Registry.select` makes a
+`Selection`: instances built from validated options, held by a plugin manager of their own. There is
+no global state: experiments, tests and sweeps in one process do not see each other.
+
+Four things pluggy alone leaves open are settled here. Order: plugins are asked as the command line
+lists them. Exclusivity: two deciders are refused by name instead of one winning silently. Typos:
+a misspelt hook is an error that names the right one. Blame: whatever a plugin raises or returns
+wrongly comes back as a `PluginError` naming plugin and hook.
+
+Live node processes use this module too (they receive names and options from the scheduler), so it
+imports neither Hydra nor OmegaConf.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import importlib.metadata
+import inspect
+import pkgutil
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pluggy
+
+from geomx import hookspecs
+from geomx.errors import ConfigError, GeomxError, PluginError
+from geomx.options import build_options, near, prefixed
+
+if TYPE_CHECKING:
+    from geomx.cluster import Cluster, Link
+    from geomx.experiment import Experiment
+    from geomx.plugin import Codec, Native, Partitioner, Placement, Slicer, SyncPolicy
+    from geomx.workload import TensorSpec, Workload
+
+ENTRY_POINTS = "geomx"
+KINDS = ("sync", "accel", "workload")
+DEFAULT_SYNC = "fsa"
+
+Options = dict[str, Any]
+Choice = tuple[str, Options]
+
+# The classes of geomx.plugin that each building hook may answer with.
+_ANSWERS = {
+    "geomx_sync_policy": ("SyncPolicy",),
+    "geomx_placement": ("Placement",),
+    "geomx_partitioner": ("Partitioner", "Native"),
+    "geomx_codec": ("Codec", "Native"),
+    "geomx_slicer": ("Slicer", "Native"),
+}
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """One registered plugin.
+
+    Attributes:
+        kind: ``sync``, ``accel`` or ``workload``.
+        name: As typed by users.
+        config: Dataclass of its options.
+        factory: Builds the plugin (or the `Workload`) from an instance of `config`.
+        origin: The module, and the distribution where known.
+    """
+
+    kind: str
+    name: str
+    config: type
+    factory: Callable[[Any], Any]
+    origin: str
+
+    @property
+    def summary(self) -> str:
+        """First line of the factory's own documentation, else of its module's."""
+        module = inspect.getmodule(self.factory)
+        own = getattr(self.factory, "__doc__", None)
+        text = own or getattr(module, "__doc__", None) or ""
+        return text.strip().split("\n", 1)[0]
+
+    @property
+    def backends(self) -> tuple[str, ...]:
+        """Modes it works in; a factory that supports one only says so by ``backends = (...)``."""
+        return tuple(getattr(self.factory, "backends", ("sim", "live")))
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A module that was found but could not be used."""
+
+    origin: str
+    error: str
+
+
+class Register:
+    """What `geomx_register` is given: call it to announce a plugin."""
+
+    def __init__(self, registry: Registry, module: str, distribution: str | None) -> None:
+        self._registry = registry
+        self._module = module
+        self._distribution = distribution
+
+    def __call__(self, kind: str, name: str, config: type, factory: Callable[[Any], Any]) -> None:
+        """Announce one plugin.
+
+        Raises:
+            PluginError: Wrong kind, name or config, or the name is taken.
+        """
+        module = getattr(factory, "__module__", None) or self._module
+        origin = f"{module} ({self._distribution})" if self._distribution else module
+        self._registry.add(Plugin(kind, name, config, factory, origin))
+
+    def package(self, name: str) -> None:
+        """Load every sub-package and module of package `name`, each in isolation.
+
+        Those without a `geomx_register` are taken for helpers and left alone.
+        """
+        package = importlib.import_module(name)
+        for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda info: info.name):
+            if not info.name.startswith("_"):
+                self._registry.load(f"{name}.{info.name}", self._distribution)
+
+
+class Registry:
+    """Everything that is installed. See the module's documentation."""
+
+    def __init__(self) -> None:
+        self.broken: list[Broken] = []
+        self._plugins: dict[tuple[str, str], Plugin] = {}
+        self._clashes: dict[tuple[str, str], list[str]] = {}
+
+    @classmethod
+    def discover(cls) -> Registry:
+        """Load every entry point of the group ``geomx``."""
+        registry = cls()
+        points = importlib.metadata.entry_points(group=ENTRY_POINTS)
+        for point in sorted(set(points), key=lambda point: (point.value, point.name)):
+            distribution = None
+            if point.dist is not None:
+                distribution = f"{point.dist.name} {point.dist.version}"
+            registry.load(point.value, distribution)
+        return registry
+
+    def load(self, module: str, distribution: str | None = None) -> None:
+        """Import `module` and ask it hook 1; a failure is kept in `broken`, not raised."""
+        try:
+            loaded = importlib.import_module(module)
+            self.ask(loaded, distribution)
+        except Exception as error:
+            self.broken.append(Broken(module, one_line(error)))
+
+    def ask(self, module: Any, distribution: str | None = None) -> None:
+        """Ask hook 1 of a module (or of any object with that hook).
+
+        Raises:
+            PluginError: It misspells the hook or announces something impossible.
+        """
+        name = getattr(module, "__name__", type(module).__name__)
+        manager = _manager()
+        _admit(manager, module, name)
+        _call(manager, name, "geomx_register", register=Register(self, name, distribution))
+
+    def add(self, plugin: Plugin) -> None:
+        """Add one plugin.
+
+        Raises:
+            PluginError: Wrong kind, name or config, or the name is taken (and from now on refused
+                when selected, since guessing which one is meant would be worse).
+        """
+        where = f"{plugin.kind} {plugin.name} from {plugin.origin}"
+        if plugin.kind not in KINDS:
+            raise PluginError(f"{where}: the kind must be one of {', '.join(KINDS)}")
+        if not plugin.name.isidentifier():
+            raise PluginError(f"{where}: the name must be a Python identifier")
+        if not (isinstance(plugin.config, type) and dataclasses.is_dataclass(plugin.config)):
+            raise PluginError(f"{where}: its config must be a dataclass")
+        if not callable(plugin.factory):
+            raise PluginError(f"{where}: its factory must be callable")
+        key = plugin.kind, plugin.name
+        taken = self._plugins.setdefault(key, plugin)
+        if taken is not plugin:
+            origins = self._clashes.setdefault(key, [taken.origin])
+            origins.append(plugin.origin)
+            raise PluginError(
+                f"{plugin.kind} {plugin.name} is announced twice: by {' and by '.join(origins)}"
+            )
+
+    def plugins(self, kind: str | None = None) -> list[Plugin]:
+        """All plugins (of one kind), by kind and name."""
+        found = [plugin for plugin in self._plugins.values() if kind in (None, plugin.kind)]
+        return sorted(found, key=lambda plugin: (KINDS.index(plugin.kind), plugin.name))
+
+    def find(self, kind: str, name: str) -> Plugin:
+        """The plugin of that kind and name.
+
+        Raises:
+            ConfigError: There is none, or there are two; says which there are.
+        """
+        plugin = self._plugins.get((kind, name))
+        if plugin is None:
+            remedy = f"no such {kind} plugin; {near(name, [p.name for p in self.plugins(kind)])}"
+            if self.broken:
+                failed = ", ".join(broken.origin for broken in self.broken)
+                remedy += f" (failed to load: {failed}; see `geomx plugins`)"
+            raise ConfigError(kind, name, remedy)
+        if (kind, name) in self._clashes:
+            origins = " and by ".join(self._clashes[kind, name])
+            raise ConfigError(kind, name, f"announced by {origins}; uninstall one of them")
+        return plugin
+
+    def select(self, sync: Choice | None, accel: Sequence[Choice] = ()) -> Selection:
+        """Build the plugins that one experiment uses.
+
+        Args:
+            sync: Name and options; None for the default.
+            accel: Names and options, in order.
+
+        Raises:
+            ConfigError: An unknown name, an unknown option, a value out of range, a name twice.
+            PluginError: A plugin broke a rule.
+        """
+        names = [name for name, _ in accel]
+        for name in names:
+            if names.count(name) > 1:
+                raise ConfigError("accel", f"[{','.join(names)}]", f"{name} is listed twice")
+        chosen = [self._build("sync", "sync", sync or (DEFAULT_SYNC, {}))]
+        chosen += [self._build("accel", f"accel.{choice[0]}", choice) for choice in accel]
+        return Selection(chosen)
+
+    def workload(self, name: str, options: Options) -> Workload:
+        """Build a workload from its options.
+
+        Raises:
+            ConfigError: An unknown name or option, a value out of range, data that is absent.
+            PluginError: Its factory failed or returned something else.
+        """
+        from geomx.workload import Workload
+
+        built = self._build("workload", "workload", (name, options)).instance
+        if not isinstance(built, Workload):
+            raise PluginError(
+                f"workload {name}: its factory returned {type(built).__name__}, not a Workload"
+            )
+        return built
+
+    def _build(self, kind: str, prefix: str, choice: Choice) -> Built:
+        name, options = choice
+        plugin = self.find(kind, name)
+        config: Any = build_options(plugin.config, options, prefix)
+        try:
+            instance = plugin.factory(config)
+        except ConfigError as error:
+            raise prefixed(error, plugin.config, prefix) from error
+        except GeomxError:
+            raise
+        except Exception as error:
+            raise PluginError(f"{kind} {name}: could not be built: {one_line(error)}") from error
+        return Built(plugin, dataclasses.asdict(config), instance)
+
+
+@dataclass(frozen=True)
+class Built:
+    """A selected plugin: what it is, all its options, and the instance."""
+
+    plugin: Plugin
+    options: Options
+    instance: Any
+
+    @property
+    def label(self) -> str:
+        """How it is called in errors: ``accel dgt``."""
+        return f"{self.plugin.kind} {self.plugin.name}"
+
+    @property
+    def choice(self) -> Choice:
+        """Name and options, as `Registry.select` takes them."""
+        return self.plugin.name, dict(self.options)
+
+
+class Selection:
+    """The plugins of one experiment, in order: sync first, then accelerators as listed.
+
+    Attributes:
+        sync: Name and all options of the sync plugin.
+        accel: Names and all options of the accelerators, in order.
+    """
+
+    def __init__(self, chosen: Sequence[Built]) -> None:
+        self._chosen = tuple(chosen)
+        self.sync: Choice = chosen[0].choice
+        self.accel: tuple[Choice, ...] = tuple(built.choice for built in chosen[1:])
+        self._manager = _manager()
+        for built in chosen:
+            _admit(self._manager, built.instance, built.label)
+
+    def validate(self, experiment: Experiment) -> None:
+        """Let every plugin refuse the experiment (hook 2)."""
+        self._ask("geomx_validate", experiment=experiment)
+
+    def sync_policy(self, cluster: Cluster) -> SyncPolicy:
+        """The one sync policy (hook 3)."""
+        answers = self._ask("geomx_sync_policy", cluster=cluster)
+        if len(answers) > 1 and self.sync[0] == DEFAULT_SYNC:
+            answers = answers[1:]
+        answer = self._only(answers, "the sync policy")
+        if answer is None:
+            raise PluginError(f"sync {self.sync[0]}: it gives no sync policy")
+        return answer
+
+    def placement(self, cluster: Cluster, tensors: Sequence[TensorSpec]) -> Placement:
+        """The one placement, or the default (hook 4)."""
+        answers = self._ask("geomx_placement", cluster=cluster, tensors=tensors)
+        answer = self._only(answers, "the placement")
+        if answer is None:
+            from geomx.plugin import default_placement
+
+            answer = default_placement(cluster, tensors)
+        return answer
+
+    def partitioners(self, cluster: Cluster) -> list[Partitioner]:
+        """The chain of partitioners (hook 5)."""
+        return [answer for _, answer in self._ask("geomx_partitioner", cluster=cluster)]
+
+    def codecs(self, link: Link) -> list[Codec | Native]:
+        """The chain of codecs on `link` (hook 6)."""
+        return [answer for _, answer in self._ask("geomx_codec", link=link)]
+
+    def slicers(self, link: Link) -> list[Slicer | Native]:
+        """The chain of slicers on `link` (hook 7)."""
+        return [answer for _, answer in self._ask("geomx_slicer", link=link)]
+
+    def sim(self, simulation: Any) -> None:
+        """Hook 8."""
+        self._ask("geomx_sim", simulation=simulation)
+
+    def live(self, runtime: Any) -> None:
+        """Hook 9."""
+        self._ask("geomx_live", runtime=runtime)
+
+    def events(self, events: Any) -> None:
+        """Hook 10."""
+        self._ask("geomx_events", events=events)
+
+    def _ask(self, hook: str, **arguments: Any) -> list[tuple[Built, Any]]:
+        answers = []
+        for built in self._chosen:
+            for answer in _call(self._manager, built.label, hook, **arguments):
+                _check_answer(built.label, hook, answer)
+                answers.append((built, answer))
+        return answers
+
+    def _only(self, answers: list[tuple[Built, Any]], what: str) -> Any:
+        if len(answers) > 1:
+            names = [built.plugin.name for built, _ in answers]
+            accel = ",".join(name for name, _ in self.accel)
+            raise ConfigError(
+                "accel", f"[{accel}]", f"{' and '.join(names)} both decide {what}; choose one"
+            )
+        return answers[0][1] if answers else None
+
+
+def one_line(error: BaseException) -> str:
+    """An exception as one line of text, with its type where the message alone says little."""
+    text = " ".join(str(error).split())
+    if isinstance(error, GeomxError):
+        return text
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _manager() -> pluggy.PluginManager:
+    manager = pluggy.PluginManager(hookspecs.PROJECT)
+    manager.add_hookspecs(hookspecs)
+    return manager
+
+
+def _hooks(manager: pluggy.PluginManager) -> list[str]:
+    return [name for name in vars(manager.hook) if name.startswith("geomx_")]
+
+
+def _admit(manager: pluggy.PluginManager, plugin: Any, label: str) -> None:
+    """Register `plugin` and refuse what pluggy would pass over in silence."""
+    known = _hooks(manager)
+    for name in (name for name in dir(plugin) if name.startswith("geomx_")):
+        if not inspect.isroutine(getattr(plugin, name)):
+            continue
+        if name not in known:
+            raise PluginError(f"{label}: unknown hook {name}; {near(name, known)}")
+        if getattr(getattr(plugin, name), f"{hookspecs.PROJECT}_impl", None) is None:
+            raise PluginError(f"{label}: {name} lacks the decorator @geomx.hookimpl")
+    try:
+        manager.register(plugin, label)
+        manager.check_pending()
+    except (pluggy.PluginValidationError, ValueError) as error:
+        raise PluginError(f"{label}: {one_line(error)}") from error
+
+
+def _call(manager: pluggy.PluginManager, label: str, hook: str, **arguments: Any) -> Iterable[Any]:
+    """Ask one plugin one hook; its answers that are not None."""
+    others = [plugin for name, plugin in manager.list_name_plugin() if name != label]
+    try:
+        return manager.subset_hook_caller(hook, others)(**arguments)
+    except GeomxError:
+        raise
+    except Exception as error:
+        raise PluginError(f"{label}: {hook} failed: {one_line(error)}") from error
+
+
+def _check_answer(label: str, hook: str, answer: Any) -> None:
+    names = _ANSWERS.get(hook)
+    if names is None:
+        raise PluginError(f"{label}: {hook} must return None, not {type(answer).__name__}")
+    module = importlib.import_module("geomx.plugin")
+    if not isinstance(answer, tuple(getattr(module, name) for name in names)):
+        raise PluginError(
+            f"{label}: {hook} must return {' or '.join(names)} (or None), "
+            f"not {type(answer).__name__}"
+        )

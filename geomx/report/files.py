@@ -1,0 +1,140 @@
+"""The files of a run, written so that nothing measured is lost and equal runs give equal bytes.
+
+Tables grow row by row and every row reaches the operating system at once: a killed process leaves
+all rows it had. Arrays go into an archive without timestamps. JSON never holds NaN or infinity.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import numpy as np
+
+Row = dict[str, Any]
+
+_INTEGERS = frozenset({"iteration", "samples", "bytes", "messages"})
+_TEXTS = frozenset({"worker", "party", "source", "target", "kind"})
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest date a zip archive can hold
+
+
+def cell(value: object) -> str:
+    """One field of a CSV file: nothing for None, the shortest exact text for a float."""
+    if value is None:
+        return ""
+    return repr(float(value)) if isinstance(value, float) else str(value)
+
+
+def parse(column: str, text: str) -> Any:
+    """The inverse of `cell` for a named column of one of our tables."""
+    if column in _TEXTS:
+        return text
+    if text == "":
+        return None
+    return int(text) if column in _INTEGERS else float(text)
+
+
+class Table:
+    """A CSV file that is complete after every row.
+
+    Args:
+        path: Where; an older file of that name is replaced.
+        columns: The header line.
+    """
+
+    def __init__(self, path: Path, columns: Sequence[str]) -> None:
+        self.path = path
+        self.columns = tuple(columns)
+        self.rows: list[Row] = []
+        self._file = path.open("w", newline="", encoding="utf-8", buffering=1)
+        self._writer = csv.writer(self._file, lineterminator="\n")
+        self._writer.writerow(self.columns)
+
+    def add(self, row: Row) -> None:
+        """Append one row, its keys in column order, to memory and to the file."""
+        self.rows.append(row)
+        self._writer.writerow([cell(value) for value in row.values()])
+
+    def close(self, rows: Iterable[Row] | None = None) -> None:
+        """End the table; with `rows`, replace its content by them in one atomic step."""
+        self._file.close()
+        if rows is None:
+            return
+        self.rows = list(rows)
+        draft = self.path.with_name(self.path.name + ".new")
+        with draft.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(self.columns)
+            writer.writerows([cell(value) for value in row.values()] for row in self.rows)
+        os.replace(draft, self.path)
+
+
+def read_table(path: Path) -> list[Row]:
+    """Rows of a file that `Table` wrote; an unfinished last line of a killed run is left out."""
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    reader = csv.reader(line for line in lines if line.endswith("\n"))
+    columns = next(reader, [])
+    return [
+        {column: parse(column, text) for column, text in zip(columns, fields, strict=True)}
+        for fields in reader
+    ]
+
+
+def write_json(path: Path, value: object) -> None:
+    """Write `value` as indented JSON in one atomic step; NaN and infinities become null."""
+    draft = path.with_name(path.name + ".new")
+    text = json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False)
+    draft.write_text(text + "\n", encoding="utf-8")
+    os.replace(draft, path)
+
+
+def plain(value: object) -> Any:
+    """`value` in JSON's types: numpy scalars and arrays unpacked, anything foreign as its text."""
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, str | int):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, Sequence | set | frozenset):
+        items = sorted(value, key=str) if isinstance(value, set | frozenset) else value
+        return [plain(item) for item in items]
+    return str(value)
+
+
+def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write arrays by name for `numpy.load`; equal arrays in equal order give equal bytes."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+        for name, array in arrays.items():
+            entry = zipfile.ZipInfo(f"{name}.npy", date_time=_EPOCH)
+            entry.create_system = 3
+            entry.external_attr = 0o644 << 16
+            with archive.open(entry, "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, np.asanyarray(array), allow_pickle=False)
+
+
+def write_network(path: Path, graph: nx.Graph) -> None:
+    """Write `graph` as node-link JSON, the long form of a network file.
+
+    An unlimited bandwidth is written by leaving it out, which is how it is read.
+    """
+    data = nx.node_link_data(graph, edges="edges")
+    for item in (*data["nodes"], *data["edges"]):
+        unlimited = [key for key, value in item.items() if plain(value) is None]
+        for key in unlimited:
+            del item[key]
+    write_json(path, data)
+
+
+def read_network(path: Path) -> nx.Graph:
+    """The graph in a file that `write_network` wrote."""
+    return nx.node_link_graph(json.loads(path.read_text(encoding="utf-8")), edges="edges")

@@ -1,0 +1,164 @@
+"""The timeline on the page: who did what during the first iterations and the last one.
+
+A node has one row: what it does itself as a bar, what it sends as a thin bar below. Neighbouring
+slivers of one category become one bar, so that the page stays small whatever the run's size.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from geomx.report import units
+from geomx.report.charts import legend_key, ticks
+from geomx.report.files import Row
+from geomx.report.markup import Markup, join, svg, tag
+from geomx.report.trace import Span
+
+CATEGORIES = ("compute", "encode", "send", "wait", "aggregate", "update")
+MOST_NODES = 24
+FIRST_ITERATIONS = 3
+_WIDTH, _GUTTER, _ROW, _GAP = 1000.0, 176.0, 22.0, 8.0
+_HAIR = 0.6  # drawing units below which a gap is not seen
+
+Window = tuple[str, float, float]
+
+
+def timeline(spans: Sequence[Span], iterations: Sequence[Row], order: Sequence[str]) -> Markup:
+    """Figures of the windows that tell most, with legend and notes.
+
+    Args:
+        spans: All that were kept, by start.
+        iterations: Rows of ``iterations.csv``, to know where the windows lie.
+        order: Names of nodes in the order wanted; those not named follow as first seen.
+    """
+    if not spans:
+        return tag("p", "Nothing was recorded for the timeline.", class_="note")
+    party = {span.node: span.party for span in spans}
+    position = {name: index for index, name in enumerate(order)}
+    nodes = sorted(party, key=lambda name: position.get(name, len(position)))
+    shown = sample(nodes, party)
+    seen = {span.category for span in spans}
+    keys = [legend_key(name, f"c-{name}") for name in CATEGORIES if name in seen]
+    parts = [tag("div", *keys, class_="legend")]
+    for title, start, end in windows(spans, iterations):
+        picture = _chart(title, [(name, party[name]) for name in shown], spans, start, end)
+        parts.append(tag("figure", tag("figcaption", tag("h3", title)), picture))
+    if len(shown) < len(nodes):
+        note = f"{len(shown)} of {len(nodes)} nodes are drawn; trace.json has them all."
+        parts.append(tag("p", note, class_="note"))
+    return join(*parts)
+
+
+def windows(spans: Sequence[Span], iterations: Sequence[Row]) -> list[Window]:
+    """Title, start and end (seconds) of the stretches to draw."""
+    end_of_run = max(span.end_s for span in spans)
+    numbers = sorted({row["iteration"] for row in iterations})
+    if len(numbers) <= FIRST_ITERATIONS + 1:
+        return [("The whole run", 0.0, end_of_run)]
+    early = [row for row in iterations if row["iteration"] <= numbers[FIRST_ITERATIONS - 1]]
+    late = [row for row in iterations if row["iteration"] == numbers[-1]]
+    begin, end = min(row["start_s"] for row in early), max(row["end_s"] for row in early)
+    last, over = min(row["start_s"] for row in late), max(row["end_s"] for row in late)
+    return [
+        (f"The first {FIRST_ITERATIONS} iterations", begin, end),
+        (f"The last iteration (number {numbers[-1]}, counted from 0)", last, over),
+    ]
+
+
+def sample(nodes: Sequence[str], party: dict[str, str]) -> list[str]:
+    """At most `MOST_NODES` nodes, in order: some parties whole rather than a bit of each."""
+    if len(nodes) <= MOST_NODES:
+        return list(nodes)
+    members: dict[str, list[str]] = defaultdict(list)
+    for node in nodes:
+        members[party[node]].append(node)
+    parties = spread(list(members), 5)
+    each = MOST_NODES // len(parties)
+    chosen = {node for name in parties for node in spread(members[name], each)}
+    return [node for node in nodes if node in chosen]
+
+
+def spread(items: Sequence[str], most: int) -> list[str]:
+    """At most `most` of `items`, evenly spaced, the first and the last among them."""
+    if len(items) <= most:
+        return list(items)
+    if most == 1:
+        return [items[0]]
+    return [items[round(i * (len(items) - 1) / (most - 1))] for i in range(most)]
+
+
+def _chart(
+    title: str, rows: Sequence[tuple[str, str]], spans: Sequence[Span], start: float, end: float
+) -> Markup:
+    scale = (_WIDTH - _GUTTER - 8) / max(end - start, 1e-12)
+    lanes: dict[tuple[str, bool], list[Span]] = defaultdict(list)
+    for span in spans:
+        if span.end_s > start and span.start_s < end:
+            lanes[span.node, span.category == "send"].append(span)
+    parts, y, previous = [], 4.0, rows[0][1]
+    for name, party in rows:
+        y += _GAP if party != previous else 0
+        previous = party
+        parts.append(tag("text", name, x=_GUTTER - 10, y=y + 12, class_="tick end"))
+        whole = {"x": _GUTTER, "width": _WIDTH - _GUTTER - 8}
+        parts.append(tag("rect", **whole, y=y, height=_ROW - 4, class_="lane"))
+        for sends, top, height in ((False, y + 1, 11.0), (True, y + 13.0, 4.0)):
+            for bar in _bars(lanes[name, sends], start, end, scale):
+                parts.append(bar.draw(name, top, height))
+        y += _ROW
+    height = y + 28
+    for value in ticks(start, end, 8):
+        x = _GUTTER + (value - start) * scale
+        parts.insert(0, tag("line", x1=x, x2=x, y1=2.0, y2=y, class_="grid"))
+        parts.append(tag("text", f"{value:g} s", x=x, y=y + 16, class_="tick middle"))
+    return svg(_WIDTH, height, title, *parts, class_="gantt")
+
+
+class _Bar:
+    """One or several spans of one category that touch on the page."""
+
+    def __init__(self, span: Span, x: float, width: float) -> None:
+        self.category, self.name, self.args = span.category, span.name, span.args
+        self.x, self.end_x = x, x + width
+        self.start_s, self.end_s, self.busy_s = span.start_s, span.end_s, span.duration_s
+        self.count = 1
+
+    def absorb(self, span: Span, x: float, width: float) -> bool:
+        """Take `span` in if nobody could tell it from this bar; say whether that was so."""
+        touches = x - self.end_x < _HAIR and span.category == self.category
+        if not touches or min(width, self.end_x - self.x) > 4:
+            return False
+        self.end_x = max(self.end_x, x + width)
+        self.end_s = max(self.end_s, span.end_s)
+        self.busy_s += span.duration_s
+        self.count += 1
+        return True
+
+    def draw(self, node: str, top: float, height: float) -> Markup:
+        """The bar, with what it stands for."""
+        what = self.name if self.count == 1 else f"{self.count} {self.category} spans"
+        lines = [f"{node}: {what}"]
+        lines.append(f"{self.start_s:.6g} s to {self.end_s:.6g} s, {units.duration(self.busy_s)}")
+        if self.count == 1 and self.args:
+            lines.append(", ".join(f"{key} {value}" for key, value in self.args.items()))
+        category = self.category if self.category in CATEGORIES else "other"
+        return tag(
+            "rect",
+            x=self.x,
+            width=max(self.end_x - self.x, _HAIR),
+            y=top,
+            height=height,
+            class_=f"bar c-{category}",
+            data_tip="\n".join(lines),
+        )
+
+
+def _bars(spans: Sequence[Span], start: float, end: float, scale: float) -> list[_Bar]:
+    bars: list[_Bar] = []
+    for span in sorted(spans, key=lambda span: (span.category != "wait", span.start_s)):
+        first, last = max(span.start_s, start), min(span.end_s, end)
+        x, width = _GUTTER + (first - start) * scale, (last - first) * scale
+        if not (bars and bars[-1].absorb(span, x, width)):
+            bars.append(_Bar(span, x, width))
+    return bars

@@ -1,0 +1,311 @@
+"""report.html: one page that tells a run's story and needs nothing but a browser.
+
+Style and script are inside, nothing is fetched, and every string that comes from outside passes
+through `markup.tag`, which escapes it.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+import networkx as nx
+
+from geomx.report import gantt, units, wan
+from geomx.report.charts import Series, legend_key, line_chart
+from geomx.report.files import Row
+from geomx.report.markup import Markup, tag
+from geomx.report.terminal import title
+from geomx.report.trace import Timeline
+
+if TYPE_CHECKING:
+    from geomx.results import Results
+
+MOST_LINKS = {"wan": 24, "lan": 12}
+MOST_PARTIES = 16
+
+
+def render(results: Results, timeline: Timeline, graph: nx.Graph | None) -> str:
+    """The whole page.
+
+    Args:
+        results: The run; its summary may be that of an aborted one.
+        timeline: Its spans.
+        graph: The network as used, None if unknown.
+    """
+    summary = results.summary
+    order = list(graph.nodes) if graph is not None else []
+    picture = wan.drawing(results.links, graph, summary["seconds"])
+    body = [
+        _header(summary),
+        _banner(summary),
+        _headline(summary, results.iterations),
+        _section("Progress", *_curves(results)),
+        _section("Where an iteration goes", *_breakdown(results.iterations)),
+        _section("Timeline", gantt.timeline(timeline.spans, results.iterations, order),
+                 _dropped(timeline)),
+        _section("The WAN", *([wan.legend(), picture] if picture else [])),
+        _section("Load per link", *_links(results.links, summary["seconds"])),
+        _section("Summary", _summary_table(summary)),
+        _footer(),
+    ]  # fmt: skip
+    head = (
+        tag("meta", charset="utf-8"),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("title", f"{title(summary)} · geomx"),
+        tag("style", _asset("page.css")),
+    )
+    page = (tag("head", *head), tag("body", tag("main", *body), tag("script", _asset("page.js"))))
+    return "<!doctype html>\n" + tag("html", *page, lang="en") + "\n"
+
+
+def _asset(name: str) -> Markup:
+    return Markup(files(__package__).joinpath(name).read_text(encoding="utf-8"))
+
+
+def _section(heading: str, *content: str) -> Markup:
+    shown = [part for part in content if part]
+    return tag("section", tag("h2", heading), *shown) if shown else Markup("")
+
+
+def _header(summary: Mapping[str, Any]) -> Markup:
+    kind = {"sim": "simulated run", "live": "live run"}.get(str(summary.get("mode")), "run")
+    sync = summary.get("sync", {"name": "fsa"})
+    accel = summary.get("accel", ())
+    names = [str(sync.get("name")), *(str(item.get("name")) for item in accel)]
+    workload, network = summary.get("workload", {}), summary.get("network", {})
+    elements = workload.get("elements")
+    of_what = f" ({elements:,} parameters)" if isinstance(elements, int) else ""
+    sizes = [
+        f"{network[key]:,} {key.replace('_', ' ')}"[: -1 if network[key] == 1 else None]
+        for key in ("parties", "workers", "global_servers")
+        if isinstance(network.get(key), int)
+    ]
+    told = f"{workload.get('name', '?')}{of_what} on {network.get('name', '?')}"
+    told += f": {', '.join(sizes)}" if sizes else ""
+    told += f" · seed {summary.get('seed', units.DASH)}"
+    command = shlex.join(["python", "-m", "geomx", *map(str, summary.get("words", ()))])
+    chips = [_plugin("sync", sync), *(_plugin("accel", item) for item in accel)]
+    return tag(
+        "header",
+        tag("p", f"geomx {summary.get('geomx', '')} · {kind}", class_="eyebrow"),
+        tag("h1", " + ".join(names)),
+        tag("p", told, class_="lead"),
+        tag("p", *chips, class_="chips"),
+        tag("div", tag("code", command), tag("button", "copy", type="button"), class_="command"),
+    )
+
+
+def _plugin(kind: str, chosen: Mapping[str, Any]) -> Markup:
+    options = [f" {key}={value}" for key, value in chosen.items() if key != "name"]
+    return tag(
+        "span", tag("i", kind), tag("b", str(chosen.get("name"))), "".join(options), class_="chip"
+    )
+
+
+def _banner(summary: Mapping[str, Any]) -> Markup:
+    if "aborted" not in summary:
+        return Markup("")
+    kept = " What was measured until then is below."
+    return tag(
+        "p", tag("b", "This run did not finish: "), str(summary["aborted"]), kept, class_="banner"
+    )
+
+
+def _headline(summary: Mapping[str, Any], rows: Sequence[Row]) -> Markup:
+    per_iteration, sent = summary["seconds_per_iteration"], summary["bytes"]
+    accuracy = summary["accuracy"]
+    wan_bytes = sent["wan_push"] + sent["wan_pull"]
+    clock = "wall clock" if summary.get("mode") == "live" else "virtual"
+    tiles = [
+        ("time per iteration", units.duration(per_iteration["mean"]),
+         f"95th percentile {units.duration(per_iteration['p95'])}"),
+        ("time in all", units.duration(summary["seconds"]),
+         f"{clock}, {units.number(summary['samples_per_second'])} samples/s"),
+        ("over the WAN", units.size(wan_bytes),
+         f"push {units.size(sent['wan_push'])}, pull {units.size(sent['wan_pull'])}"),
+        ("spent waiting", units.share(_waiting(rows)), "of the workers' time"),
+    ]  # fmt: skip
+    if accuracy["final"] is not None:
+        best = f"held-out; best {units.share(accuracy['best'])}"
+        tiles.append(("accuracy", units.share(accuracy["final"]), best))
+    elif summary["loss"]["final"] is not None:
+        tiles.append(("loss", units.decimals(summary["loss"]["final"]), "training, last iteration"))
+    return tag(
+        "div",
+        *(
+            tag("div", tag("span", name), tag("b", value), tag("small", more), class_="tile")
+            for name, value, more in tiles
+        ),
+        class_="tiles",
+    )
+
+
+def _waiting(rows: Sequence[Row]) -> float | None:
+    took = sum(row["end_s"] - row["start_s"] for row in rows)
+    return sum(row["wait_s"] for row in rows) / took if took > 0 else None
+
+
+def _curves(results: Results) -> list[Markup]:
+    rows, evaluations = results.iterations, results.evaluations
+    trained = [row for row in rows if row["loss"] is not None]
+    loss = [_by_iteration("training, mean of workers", "series-0", trained, "end_s", _loss)]
+    accuracy = []
+    if evaluations:
+        times = [row["time_s"] for row in evaluations]
+        held_out = list(zip(times, (row["loss"] for row in evaluations), strict=True))
+        right = list(zip(times, (row["accuracy"] for row in evaluations), strict=True))
+        loss.append(Series("held-out", "series-1", held_out, dots=True))
+        accuracy.append(Series("held-out", "series-1", right, dots=True))
+    took = _by_iteration("mean, band: fastest to slowest", "series-2", rows, "iteration", _took)
+    figures = [
+        line_chart("Loss over time", loss, x_label="seconds", x_text=units.duration,
+                   y_text=units.decimals),
+        line_chart("Accuracy over time", accuracy, x_label="seconds", x_text=units.duration,
+                   y_text=units.share, y_range=(None, 1.0)),
+        line_chart("Time per iteration, in seconds", [took], x_label="iteration",
+                   x_text=lambda x: f"iteration {x:.0f}", y_text=units.duration,
+                   y_range=(0.0, None)),
+    ]  # fmt: skip
+    shown = [figure for figure in figures if figure]
+    return [tag("div", *shown, class_="charts")] if shown else []
+
+
+def _loss(row: Row) -> float:
+    return float(row["loss"])
+
+
+def _took(row: Row) -> float:
+    return float(row["end_s"] - row["start_s"])
+
+
+def _by_iteration(
+    name: str, style: str, rows: Sequence[Row], x: str, value: Callable[[Row], float]
+) -> Series:
+    """Mean over workers per iteration, with the range as a band; at the mean of column `x`."""
+    groups: dict[int, list[Row]] = defaultdict(list)
+    for row in rows:
+        groups[row["iteration"]].append(row)
+    points, low, high = [], [], []
+    for _, group in sorted(groups.items()):
+        values = [value(row) for row in group]
+        where = sum(row[x] for row in group) / len(group)
+        points.append((where, sum(values) / len(values)))
+        low.append(min(values))
+        high.append(max(values))
+    return Series(name, style, points, low, high)
+
+
+def _breakdown(rows: Sequence[Row]) -> list[Markup]:
+    """Mean compute and wait of a party's workers, as one bar each on a common scale."""
+    groups: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        groups[row["party"]].append(row)
+    if not groups:
+        return []
+    means = {
+        party: [sum(row[key] for row in group) / len(group) for key in ("compute_s", "wait_s")]
+        for party, group in groups.items()
+    }
+    longest = max(map(sum, means.values())) or 1.0
+    lines = []
+    for party in gantt.spread(list(means), MOST_PARTIES):
+        compute, wait = means[party]
+        tip = f"{party}\ncompute {units.duration(compute)}\nwait {units.duration(wait)}"
+        bar = tag(
+            "div",
+            _fill(compute / longest, "c-compute"),
+            _fill(wait / longest, "c-wait"),
+            class_="stack",
+            data_tip=tip,
+        )
+        told = f"{units.duration(compute)} + {units.duration(wait)}"
+        lines.append(tag("tr", tag("th", party), tag("td", bar), tag("td", told, class_="num")))
+    keys = (legend_key("compute", "c-compute"), legend_key("wait", "c-wait"))
+    note = f"The mean of all iterations, party by party; {len(means)} parties"
+    note += f", {len(lines)} of them drawn." if len(lines) < len(means) else "."
+    return [
+        tag("div", *keys, class_="legend"),
+        tag("table", tag("tbody", *lines), class_="bars"),
+        tag("p", note, class_="note"),
+    ]
+
+
+def _fill(part: float, style: str) -> Markup:
+    return tag("i", class_=style, style=f"width:{100 * min(max(part, 0.0), 1.0):.2f}%")
+
+
+def _dropped(timeline: Timeline) -> Markup:
+    if not timeline.dropped:
+        return Markup("")
+    told = f"{timeline.dropped:,} of {timeline.seen:,} spans were not kept:"
+    return tag("p", f"{told} those from the middle of the run.", class_="note")
+
+
+def _links(links: Sequence[Row], seconds: float | None) -> list[Markup]:
+    parts = []
+    for kind, heading in (("wan", "WAN"), ("lan", "LAN")):
+        rows = sorted((r for r in links if r["kind"] == kind), key=lambda r: -r["bytes"])
+        if not rows:
+            continue
+        shown = rows[: MOST_LINKS[kind]]
+        most = rows[0]["bytes"] or 1
+        head = [tag("th", text) for text in (f"{heading} link", "bytes", "", "busy", "")]
+        body = [_link(row, most, seconds) for row in shown]
+        content = (tag("thead", tag("tr", *head)), tag("tbody", *body))
+        parts.append(tag("table", *content, class_="bars links"))
+        rest = rows[len(shown) :]
+        if rest:
+            told = f"{len(rest)} more links carried {units.size(sum(r['bytes'] for r in rest))}."
+            parts.append(tag("p", f"{told} links.csv has them all.", class_="note"))
+    return parts
+
+
+def _link(row: Row, most: int, seconds: float | None) -> Markup:
+    busy = row["busy_s"] / seconds if seconds else None
+    name = f"{row['source']} → {row['target']}"
+    tip = f"{name}\n{row['bytes']:,} bytes in {row['messages']:,} messages"
+    tip += f"\nbusy for {units.duration(row['busy_s'])}"
+    return tag(
+        "tr",
+        tag("th", name),
+        tag("td", tag("div", _fill(row["bytes"] / most, "c-send"), class_="stack")),
+        tag("td", units.size(row["bytes"]), class_="num"),
+        tag("td", tag("div", _fill(busy or 0.0, "series-2"), class_="stack")),
+        tag("td", units.share(busy, 0), class_="num"),
+        data_tip=tip,
+    )
+
+
+def _summary_table(summary: Mapping[str, Any]) -> Markup:
+    rows = [
+        tag("tr", tag("th", key), tag("td", text, class_="num"))
+        for name, value in summary.items()
+        for key, text in _flat(name, value)
+    ]
+    return tag("details", tag("summary", "Every field of summary.json"),
+               tag("table", tag("tbody", *rows), class_="plain"))  # fmt: skip
+
+
+def _flat(name: str, value: object) -> list[tuple[str, str]]:
+    if isinstance(value, Mapping):
+        return [pair for key, item in value.items() for pair in _flat(f"{name}.{key}", item)]
+    if isinstance(value, list | tuple) and any(isinstance(item, Mapping) for item in value):
+        return [pair for i, item in enumerate(value) for pair in _flat(f"{name}[{i}]", item)]
+    if isinstance(value, list | tuple):
+        return [(name, " ".join(map(str, value)))]
+    if isinstance(value, int) and not isinstance(value, bool):
+        return [(name, f"{value:,}")]
+    return [(name, f"{value:.9g}" if isinstance(value, float) else str(value))]
+
+
+def _footer() -> Markup:
+    return tag(
+        "footer",
+        "Beside this page: summary.json, iterations.csv, evaluations.csv, links.csv, network.json, "
+        "parameters.npz, and trace.json for Perfetto or chrome://tracing.",
+    )

@@ -1,0 +1,95 @@
+"""What a run says on the terminal when it is done: a few figures, and what a comparison found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from geomx.report import units
+
+Summary = Mapping[str, Any]
+
+
+def title(summary: Summary) -> str:
+    """What ran, in one line: ``hfa + dgt, p3 · digits on default · sim``."""
+    sync = summary.get("sync", {}).get("name", "fsa")
+    accel = ", ".join(item.get("name", "?") for item in summary.get("accel", ()))
+    what = f"{sync} + {accel}" if accel else str(sync)
+    workload = summary.get("workload", {}).get("name", "?")
+    network = summary.get("network", {}).get("name", "?")
+    return f"{what} · {workload} on {network} · {summary.get('mode', '?')}"
+
+
+def summary_table(summary: Summary) -> Table:
+    """The figures of ``summary.json`` that answer most questions."""
+    table = Table(title=Text(title(summary)), title_justify="left", show_header=False)
+    table.add_column("figure", style="dim", no_wrap=True)
+    table.add_column("value", justify="right", no_wrap=True)
+    table.add_column("more", style="dim")
+    for row in _rows(summary):
+        table.add_row(*map(Text, row))
+    if "aborted" in summary:
+        reason = Text(str(summary["aborted"]), style="red", overflow="fold")
+        table.add_row(Text("aborted", style="bold red"), Text(""), reason)
+    return table
+
+
+def _rows(summary: Summary) -> Iterator[tuple[str, str, str]]:
+    per_iteration, sent = summary["seconds_per_iteration"], summary["bytes"]
+    mean, p95 = per_iteration["mean"], per_iteration["p95"]
+    yield "time per iteration", units.duration(mean), f"p95 {units.duration(p95)}"
+    clock = "wall clock" if summary.get("mode") == "live" else "virtual"
+    wall = f"{clock}; the run took {units.duration(summary['wall_seconds'])}"
+    yield "time in all", units.duration(summary["seconds"]), wall
+    yield "samples per second", units.number(summary["samples_per_second"]), ""
+    rounds = summary["rounds"]
+    iterations = f"{summary.get('iterations', units.DASH)} iterations per worker"
+    yield "rounds", units.DASH if rounds is None else f"{rounds:,}", iterations
+    yield "WAN push", units.size(sent["wan_push"]), "towards the global servers"
+    yield "WAN pull", units.size(sent["wan_pull"]), "back to the parties"
+    yield "LAN", units.size(sent["lan"]), "inside the parties"
+    accuracy, loss = summary["accuracy"], summary["loss"]
+    if accuracy["final"] is not None:
+        best = f"best {units.decimals(accuracy['best'])}"
+        yield "accuracy", units.decimals(accuracy["final"]), best
+    if loss["final"] is not None:
+        yield "loss", units.decimals(loss["final"]), ""
+
+
+_NAMES = {
+    "seconds_per_iteration": "time per iteration",
+    "wan_push": "WAN push",
+    "wan_pull": "WAN pull",
+    "lan": "LAN",
+}
+
+
+def comparison_table(comparison: Mapping[str, Any]) -> Table:
+    """The content of ``comparison.json``: what was predicted, what was measured, how far off."""
+    table = Table(title="simulated against live", title_justify="left")
+    table.add_column("figure", style="dim", no_wrap=True)
+    for column in ("sim", "live", "error"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for group, entries in comparison.items():
+        if group == "parameters":
+            continue
+        for name, entry in entries.items():
+            show = _printer(group)
+            label = f"{_NAMES.get(group, group)}, {name}"
+            if group == "bytes":
+                label = _NAMES.get(name, name)
+            error = units.signed_share(entry["relative_error"])
+            table.add_row(label, show(entry["sim"]), show(entry["live"]), error)
+    difference = comparison["parameters"]["max_relative_difference"]
+    shown = units.DASH if difference is None else f"{difference:.1e}" if difference else "equal"
+    table.add_row("parameters, largest relative difference", "", "", shown)
+    return table
+
+
+def _printer(group: str) -> Any:
+    if group == "bytes":
+        return units.size
+    return units.duration if group == "seconds_per_iteration" else units.decimals

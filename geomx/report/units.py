@@ -1,0 +1,65 @@
+"""Numbers as people read them: one way to print bytes, seconds and shares, used by table and page.
+
+Bytes are decimal (1 MB is 1,000,000 bytes), because link speeds are.
+"""
+
+from __future__ import annotations
+
+import math
+
+DASH = "-"
+
+
+def size(count: float | None) -> str:
+    """Bytes with three significant digits: ``12.4 MB``."""
+    if count is None:
+        return DASH
+    value = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(value) < 999.5:
+            return f"{_three_digits(value)} {unit}"
+        value /= 1000
+    return f"{_three_digits(value)} TB"
+
+
+def duration(seconds: float | None) -> str:
+    """Seconds with three significant digits, in ms below one second: ``83.1 ms``, ``12.4 s``."""
+    if seconds is None or not math.isfinite(seconds):
+        return DASH
+    if seconds == 0:
+        return "0 s"
+    if abs(seconds) < 0.9995e-3:
+        return f"{_three_digits(seconds * 1e6)} µs"
+    if abs(seconds) < 0.9995:
+        return f"{_three_digits(seconds * 1e3)} ms"
+    return f"{_three_digits(seconds)} s"
+
+
+def number(value: float | None) -> str:
+    """A plain number with three significant digits and thousands separated."""
+    return DASH if value is None or not math.isfinite(value) else _three_digits(value)
+
+
+def share(part: float | None, digits: int = 1) -> str:
+    """A fraction in per cent: ``93.4 %``."""
+    if part is None or not math.isfinite(part):
+        return DASH
+    return f"{100 * part:.{digits}f} %"
+
+
+def signed_share(part: float | None) -> str:
+    """A relative error in per cent, with its sign: ``+3.20 %``; ``equal`` for exactly none."""
+    if part is None:
+        return DASH
+    return "equal" if part == 0 else f"{100 * part:+.2f} %"
+
+
+def decimals(value: float | None, digits: int = 4) -> str:
+    """A loss, an accuracy: a fixed number of decimals."""
+    return DASH if value is None or not math.isfinite(value) else f"{value:.{digits}f}"
+
+
+def _three_digits(value: float) -> str:
+    if value == int(value) or abs(value) >= 99.95:
+        return f"{value:,.0f}"
+    return f"{value:.2f}" if abs(value) < 9.995 else f"{value:.1f}"

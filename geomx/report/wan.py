@@ -1,0 +1,241 @@
+"""The WAN as a drawing: sites, what flowed between them, and how full the way was.
+
+A flow's utilisation is that of the fullest edge on its way through the network graph: average rate
+over bandwidth, all flows on that edge taken together. Without a graph it is the busy share.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import networkx as nx
+
+from geomx.report import units
+from geomx.report.files import Row
+from geomx.report.markup import Markup, svg, tag
+
+_WIDTH, _HEIGHT, _FLAT_HEIGHT = 1000.0, 430.0, 150.0
+_MARGIN_X, _MARGIN_TOP, _MARGIN_BOTTOM = 110.0, 52.0, 64.0
+_RADIUS = 26.0
+_MOST_LABELS = 8
+LEVELS = ((0.2, "below 20 %"), (0.5, "20 to 50 %"), (0.8, "50 to 80 %"), (math.inf, "over 80 %"))
+
+Point = tuple[float, float]
+
+
+@dataclass
+class Flow:
+    """Everything one site sent to another."""
+
+    source: str
+    target: str
+    bytes: int = 0
+    messages: int = 0
+    utilisation: float = 0.0
+    bottleneck: str = ""
+    links: list[tuple[str, str]] = field(default_factory=list)
+
+
+def drawing(links: Sequence[Row], graph: nx.Graph | None, seconds: float | None) -> Markup:
+    """Sites and flows; empty if nothing crossed the WAN."""
+    flows = site_flows(links, graph, seconds)
+    if not flows:
+        return Markup("")
+    kinds = _hosts_by_site(graph)
+    sites = list(dict.fromkeys((*kinds, *(s for f in flows for s in (f.source, f.target)))))
+    places, height = _places(sites, flows, graph)
+    most = max(flow.bytes for flow in flows) or 1
+    labelled = len(flows) <= _MOST_LABELS
+    arrows = [_arrow(flow, places, most, labelled) for flow in flows]
+    nodes = [_site(site, places[site], kinds.get(site, {})) for site in sites]
+    return svg(_WIDTH, height, "Traffic between the sites", *arrows, *nodes, class_="wan")
+
+
+def legend() -> Markup:
+    """Colours of utilisation."""
+    keys = [
+        tag("span", tag("i", class_=f"key u-{level}"), text)
+        for level, (_, text) in enumerate(LEVELS)
+    ]
+    return tag("div", "fullest edge on the way: ", *keys, class_="legend")
+
+
+def site_flows(links: Sequence[Row], graph: nx.Graph | None, seconds: float | None) -> list[Flow]:
+    """WAN links summed by pair of sites, the largest last, with their utilisation (a fraction)."""
+    flows: dict[tuple[str, str], Flow] = {}
+    loads: dict[tuple[str, str], float] = defaultdict(float)
+    routes = _Routes(graph)
+    for row in links:
+        if row["kind"] != "wan":
+            continue
+        source, target = row["source"], row["target"]
+        pair = (site_of(source, graph), site_of(target, graph))
+        flow = flows.setdefault(pair, Flow(*pair))
+        flow.bytes += row["bytes"]
+        flow.messages += row["messages"]
+        flow.links.append((source, target))
+        for edge in routes(source, target):
+            loads[edge] += row["bytes"]
+        if graph is None and seconds:
+            flow.utilisation = max(flow.utilisation, row["busy_s"] / seconds)
+    for flow in flows.values():
+        for link in flow.links:
+            for edge in routes(*link):
+                mbps = graph.edges[edge].get("bandwidth_mbps") if graph is not None else None
+                if not mbps or not math.isfinite(mbps) or not seconds:
+                    continue
+                used = loads[edge] * 8 / (mbps * 1e6 * seconds)
+                if used > flow.utilisation:
+                    flow.utilisation = used
+                    flow.bottleneck = f"{edge[0]} → {edge[1]}, {mbps:g} Mbit/s"
+    return sorted(flows.values(), key=lambda flow: flow.bytes)
+
+
+def site_of(node: str, graph: nx.Graph | None) -> str:
+    """The party of a node, by its attribute or else by its name."""
+    if graph is not None and node in graph:
+        return str(graph.nodes[node].get("party") or _site_in(node))
+    return _site_in(node)
+
+
+def _site_in(node: str) -> str:
+    return node.partition("/")[0]
+
+
+class _Routes:
+    """Ways through the graph, shortest by delay, then by hops."""
+
+    def __init__(self, graph: nx.Graph | None) -> None:
+        self._graph = graph
+        self._known: dict[str, Mapping[str, list[str]]] = {}
+
+    def __call__(self, source: str, target: str) -> list[tuple[str, str]]:
+        if self._graph is None or source not in self._graph:
+            return []
+        if source not in self._known:
+            self._known[source] = nx.single_source_dijkstra_path(
+                self._graph, source, weight=lambda u, v, data: data.get("delay_ms", 0.0) + 1e-9
+            )
+        route = self._known[source].get(target, [])
+        return list(pairwise(route))
+
+
+def _hosts_by_site(graph: nx.Graph | None) -> dict[str, dict[str, int]]:
+    sites: dict[str, dict[str, int]] = {}
+    for node, data in graph.nodes(data=True) if graph is not None else ():
+        kind = data.get("kind", "router")
+        if kind != "router":
+            hosts = sites.setdefault(site_of(node, graph), {})
+            hosts[kind] = hosts.get(kind, 0) + 1
+    return sites
+
+
+def _places(
+    sites: Sequence[str], flows: Sequence[Flow], graph: nx.Graph | None
+) -> tuple[dict[str, Point], float]:
+    """Where each site is drawn, and the height of the drawing."""
+    raw = _coordinates(sites, graph) or _star(sites, flows) or _spring(sites, flows)
+    xs, ys = zip(*raw.values(), strict=True)
+    height = _HEIGHT if max(ys) - min(ys) > 1e-9 else _FLAT_HEIGHT
+
+    def scaled(value: float, values: Sequence[float], room: float) -> float:
+        low, high = min(values), max(values)
+        return room / 2 if high - low <= 1e-9 else room * (value - low) / (high - low)
+
+    room_x, room_y = _WIDTH - 2 * _MARGIN_X, height - _MARGIN_TOP - _MARGIN_BOTTOM
+    places = {
+        site: (_MARGIN_X + scaled(x, xs, room_x), _MARGIN_TOP + scaled(y, ys, room_y))
+        for site, (x, y) in raw.items()
+    }
+    return places, height
+
+
+def _coordinates(sites: Sequence[str], graph: nx.Graph | None) -> dict[str, Point] | None:
+    """Longitude and latitude, where the graph has them for every site."""
+    found: dict[str, Point] = {}
+    for node, data in graph.nodes(data=True) if graph is not None else ():
+        for names in (("longitude", "latitude"), ("Longitude", "Latitude"), ("lon", "lat")):
+            if all(name in data for name in names):
+                x, y = (float(data[name]) for name in names)
+                found.setdefault(site_of(node, graph), (x, -y))
+    return {site: found[site] for site in sites} if all(s in found for s in sites) else None
+
+
+def _star(sites: Sequence[str], flows: Sequence[Flow]) -> dict[str, Point] | None:
+    """One site in the middle of the others, if it is an end of every flow."""
+    hubs = [s for s in sites if all(s in (flow.source, flow.target) for flow in flows)]
+    if not hubs or len(sites) < 3:
+        return None
+    others = [site for site in sites if site != hubs[0]]
+    turn = 2 * math.pi / len(others)
+    start = math.pi if len(others) % 2 == 0 else -math.pi / 2
+    places = {
+        site: (round(math.cos(start + turn * i), 9), round(math.sin(start + turn * i), 9))
+        for i, site in enumerate(others)
+    }
+    return {hubs[0]: (0.0, 0.0)} | places
+
+
+def _spring(sites: Sequence[str], flows: Sequence[Flow]) -> dict[str, Point]:
+    pairs: nx.Graph = nx.Graph()
+    pairs.add_nodes_from(sites)
+    pairs.add_edges_from((flow.source, flow.target) for flow in flows)
+    layout: dict[str, Any] = nx.spring_layout(pairs, seed=0)
+    return {site: (float(x), float(y)) for site, (x, y) in layout.items()}
+
+
+def _arrow(flow: Flow, places: Mapping[str, Point], most: int, labelled: bool) -> Markup:
+    (x1, y1), (x2, y2) = places[flow.source], places[flow.target]
+    length = math.hypot(x2 - x1, y2 - y1) or 1.0
+    ux, uy = (x2 - x1) / length, (y2 - y1) / length
+    bend = min(26.0, 0.12 * length)
+    side_x, side_y = uy * bend, -ux * bend  # each direction bends to its own left
+    start = (x1 + ux * _RADIUS + side_x * 0.4, y1 + uy * _RADIUS + side_y * 0.4)
+    tip = (x2 - ux * (_RADIUS + 3) + side_x * 0.4, y2 - uy * (_RADIUS + 3) + side_y * 0.4)
+    control = ((x1 + x2) / 2 + side_x * 1.6, (y1 + y2) / 2 + side_y * 1.6)
+    width = 1.5 + 4.5 * math.sqrt(flow.bytes / most)
+    head = 7.0 + width
+    angle = math.atan2(tip[1] - control[1], tip[0] - control[0])
+    neck = (tip[0] - head * math.cos(angle), tip[1] - head * math.sin(angle))
+    wing = (math.sin(angle) * head * 0.55, -math.cos(angle) * head * 0.55)
+    corners = (tip, (neck[0] + wing[0], neck[1] + wing[1]), (neck[0] - wing[0], neck[1] - wing[1]))
+    level = next(i for i, (limit, _) in enumerate(LEVELS) if flow.utilisation < limit)
+    used = f"{units.share(flow.utilisation)} used"
+    tip_lines = [
+        f"{flow.source} → {flow.target}",
+        f"{units.size(flow.bytes)} in {flow.messages:,} messages",
+        f"{used}: {flow.bottleneck}" if flow.bottleneck else used,
+    ]
+    curve = f"M{start[0]:.1f} {start[1]:.1f}Q{control[0]:.1f} {control[1]:.1f}"
+    parts = [
+        tag("path", d=f"{curve} {neck[0]:.1f} {neck[1]:.1f}", stroke_width=width, fill="none"),
+        tag("polygon", points=" ".join(f"{x:.1f},{y:.1f}" for x, y in corners)),
+    ]
+    if labelled:
+        text = f"{units.size(flow.bytes)} · {units.share(flow.utilisation, 0)}"
+        x, y = (start[0] + 2 * control[0] + tip[0]) / 4, (start[1] + 2 * control[1] + tip[1]) / 4
+        x, y = x + side_x * 0.6, y + side_y * 0.6 + 4
+        parts.append(tag("text", text, x=x, y=y, class_="tick middle halo"))
+    return tag("g", *parts, class_=f"flow u-{level}", data_tip="\n".join(tip_lines))
+
+
+def _site(site: str, place: Point, hosts: Mapping[str, int]) -> Markup:
+    x, y = place
+    names = {"worker": "worker", "global_server": "global server", "server": "server"}
+    counted = [(hosts[kind], name) for kind, name in names.items() if hosts.get(kind)]
+    words = [f"{count} {name}{'s' if count > 1 else ''}" for count, name in counted]
+    central = " central" if hosts.get("global_server") else ""
+    glyph = str(hosts.get("worker", 0)) if hosts.get("worker") else "★" if central else ""
+    return tag(
+        "g",
+        tag("circle", cx=x, cy=y, r=_RADIUS),
+        tag("text", glyph, x=x, y=y + 5, class_="middle count"),
+        tag("text", site, x=x, y=y + _RADIUS + 17, class_="middle name halo"),
+        class_=f"site{central}",
+        data_tip="\n".join([site, *words]),
+    )

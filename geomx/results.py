@@ -1,0 +1,347 @@
+"""What a run leaves behind, written while it runs, and what can be read from it afterwards.
+
+Both modes report to one `Recorder`, so that a simulated run and a live one leave the same files and
+can be compared figure by figure. The names of files, columns and fields are an interface: other
+tools lean on them. In sim, times are virtual seconds; in live, seconds of the wall clock from the
+moment all nodes had joined. Apart from `wall_seconds`, nothing written depends on the real clock.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from json import loads
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import rich.table
+
+from geomx.errors import GeomxError
+from geomx.report import page, terminal
+from geomx.report.files import (
+    Row,
+    Table,
+    read_table,
+    write_arrays,
+    write_json,
+    write_network,
+)
+from geomx.report.terminal import comparison_table
+from geomx.report.trace import MAX_SPANS, Counter, Span, Timeline
+
+__all__ = ["Recorder", "Results", "compare", "comparison_table", "write_json"]
+
+ITERATIONS = (
+    "worker", "party", "iteration", "start_s", "compute_s", "wait_s", "end_s", "loss", "samples",
+)  # fmt: skip
+EVALUATIONS = ("time_s", "iteration", "accuracy", "loss")
+LINKS = ("source", "target", "kind", "bytes", "messages", "busy_s")
+UNFINISHED = "the run was killed before it could end"
+
+
+@dataclass
+class Results:
+    """A run that is over.
+
+    Attributes:
+        directory: Where its files are.
+        summary: Content of ``summary.json``; an aborted run has the reason under ``aborted``.
+        iterations: Rows of ``iterations.csv`` by iteration, then worker. Times in seconds.
+        evaluations: Rows of ``evaluations.csv``.
+        links: Rows of ``links.csv``, one per directed link.
+    """
+
+    directory: Path
+    summary: dict[str, Any]
+    iterations: list[Row]
+    evaluations: list[Row]
+    links: list[Row]
+
+    @classmethod
+    def load(cls, directory: Path | str) -> Results:
+        """Read a run back from its directory.
+
+        Raises:
+            GeomxError: There is no run in `directory`.
+        """
+        directory = Path(directory)
+        try:
+            summary = loads((directory / "summary.json").read_text(encoding="utf-8"))
+            names = ("iterations", "evaluations", "links")
+            return cls(directory, summary, *(read_table(directory / f"{n}.csv") for n in names))
+        except OSError as error:
+            raise GeomxError(f"{directory} does not hold a run: {error}") from error
+
+    def table(self) -> rich.table.Table:
+        """The main figures, for `rich.print`."""
+        return terminal.summary_table(self.summary)
+
+    def parameters(self) -> dict[str, np.ndarray]:
+        """Final parameters of the global model by name; empty if the run had none."""
+        path = self.directory / "parameters.npz"
+        if not path.exists():
+            return {}
+        with np.load(path) as archive:
+            return dict(archive)
+
+
+class Recorder:
+    """Collects one run and writes it down as it happens.
+
+    Rows of iterations and evaluations are in their files as soon as these calls return. Link
+    totals, parameters and network are written when given, summary, trace and page at the end.
+
+    Args:
+        directory: Created if need be.
+        header: What is known before the run: the fields of ``summary.json`` up to `iterations`.
+            A list of strings under ``words`` is shown as the command that repeats the run.
+        max_spans: Spans kept for the trace (see `geomx.report.trace`).
+    """
+
+    def __init__(
+        self, directory: Path, header: Mapping[str, Any], max_spans: int = MAX_SPANS
+    ) -> None:
+        self.directory = Path(directory)
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._header = dict(header)
+        self._iterations = Table(self.directory / "iterations.csv", ITERATIONS)
+        self._evaluations = Table(self.directory / "evaluations.csv", EVALUATIONS)
+        self._links = Table(self.directory / "links.csv", LINKS)
+        self._link_totals: dict[tuple[str, str, str], Row] = {}
+        self._bytes = {"wan_push": 0, "wan_pull": 0, "lan": 0, "control": 0}
+        self._timeline = Timeline(max_spans)
+        self._graph: nx.Graph | None = None
+        self._began = time.perf_counter()
+        self._closed = False
+        # A process that is killed outright leaves this; any other end replaces it.
+        unfinished = self._summary(None, None, None) | {"aborted": UNFINISHED}
+        write_json(self.directory / "summary.json", unfinished)
+
+    def iteration(  # noqa: PLR0917 (one argument a column)
+        self,
+        worker: str,
+        party: str,
+        iteration: int,
+        start_s: float,
+        compute_s: float,
+        wait_s: float,
+        end_s: float,
+        loss: float | None,
+        samples: int,
+    ) -> None:
+        """One local step of one worker; `loss` is its training loss, None without numerics."""
+        values = (
+            worker, party, int(iteration), _seconds(start_s), _seconds(compute_s),
+            _seconds(wait_s), _seconds(end_s), _figure(loss), int(samples),
+        )  # fmt: skip
+        self._iterations.add(dict(zip(ITERATIONS, values, strict=True)))
+
+    def evaluation(self, time_s: float, iteration: int, accuracy: float, loss: float) -> None:
+        """The global model on held-out data, as of `time_s`; accuracy in 0..1."""
+        values = (_seconds(time_s), int(iteration), _figure(accuracy), _figure(loss))
+        self._evaluations.add(dict(zip(EVALUATIONS, values, strict=True)))
+
+    def link(  # noqa: PLR0917 (one argument a column)
+        self,
+        source: str,
+        target: str,
+        kind: str,
+        direction: str,
+        bytes: int,
+        messages: int,
+        busy_s: float,
+    ) -> None:
+        """Totals of a directed link for one direction of the protocol.
+
+        Args:
+            source: Sending node.
+            target: Receiving node.
+            kind: ``lan`` or ``wan``.
+            direction: ``push``, ``pull`` or ``control``; several calls for one link add up in
+                ``links.csv``. Control bytes are summed apart, whatever the kind.
+            bytes: As they crossed the wire, headers included.
+            messages: How many.
+            busy_s: Seconds during which the link carried them.
+        """
+        values = (source, target, kind, 0, 0, 0.0)
+        empty = dict(zip(LINKS, values, strict=True))
+        row = self._link_totals.setdefault((source, target, kind), empty)
+        row["bytes"] += int(bytes)
+        row["messages"] += int(messages)
+        row["busy_s"] = _seconds(row["busy_s"] + busy_s)
+        total = direction if direction == "control" else f"wan_{direction}"
+        self._bytes["lan" if kind == "lan" and direction != "control" else total] += int(bytes)
+
+    def span(  # noqa: PLR0917 (called for every span: positions are cheaper)
+        self,
+        node: str,
+        party: str,
+        name: str,
+        category: str,
+        start_s: float,
+        duration_s: float,
+        **args: Any,
+    ) -> None:
+        """Something `node` did, for the timeline.
+
+        `category` is one of compute, encode, send, wait, aggregate, update; `args` are shown with
+        the span.
+        """
+        self._timeline.add(Span(node, party, name, category, start_s, duration_s, args))
+
+    def counter(self, name: str, time_s: float, value: float) -> None:
+        """A WAN link's load in Mbit/s from `time_s` on, for the timeline."""
+        self._timeline.count(Counter(name, time_s, value))
+
+    def parameters(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """The final parameters of the global model, by name."""
+        write_arrays(self.directory / "parameters.npz", arrays)
+
+    def network(self, graph: nx.Graph) -> None:
+        """The network as used; also fixes the order in which nodes are listed."""
+        self._graph = graph
+        write_network(self.directory / "network.json", graph)
+
+    def finish(self, seconds: float, rounds: int, wall_seconds: float) -> Results:
+        """Close the run.
+
+        Args:
+            seconds: Latest end of any worker's last iteration.
+            rounds: Global synchronisations.
+            wall_seconds: Real time that the whole run took.
+        """
+        return self._close(self._summary(_seconds(seconds), rounds, wall_seconds))
+
+    def abort(self, reason: str) -> None:
+        """Close a run that could not end, keeping what was measured. No effect once closed."""
+        if self._closed:
+            return
+        ends = [row["end_s"] for row in self._iterations.rows]
+        wall_seconds = time.perf_counter() - self._began
+        summary = self._summary(max(ends, default=None), None, wall_seconds)
+        self._close(summary | {"aborted": str(reason)})
+
+    def _close(self, summary: dict[str, Any]) -> Results:
+        self._closed = True
+        workers = (row["worker"] for row in self._iterations.rows)
+        order = {name: index for index, name in enumerate(self._order(workers))}
+        self._iterations.close(
+            sorted(self._iterations.rows, key=lambda row: (row["iteration"], order[row["worker"]]))
+        )
+        self._evaluations.close()
+        self._links.close(self._link_totals.values())
+        write_json(self.directory / "summary.json", summary)
+        self._timeline.write(
+            self.directory / "trace.json", self._order(()), terminal.title(summary)
+        )
+        results = Results(
+            self.directory,
+            summary,
+            self._iterations.rows,
+            self._evaluations.rows,
+            self._links.rows,
+        )
+        html = page.render(results, self._timeline, self._graph)
+        (self.directory / "report.html").write_text(html, encoding="utf-8")
+        return results
+
+    def _order(self, names: Iterable[str]) -> list[str]:
+        known = self._graph.nodes if self._graph is not None else ()
+        return list(dict.fromkeys((*known, *names)))
+
+    def _summary(
+        self, seconds: float | None, rounds: int | None, wall_seconds: float | None
+    ) -> dict[str, Any]:
+        rows, evaluations = self._iterations.rows, self._evaluations.rows
+        took = np.array([row["end_s"] - row["start_s"] for row in rows])
+        samples = sum(row["samples"] for row in rows)
+        accuracies = [row["accuracy"] for row in evaluations]
+        return {
+            **self._header,
+            "rounds": rounds,
+            "seconds": seconds,
+            "seconds_per_iteration": {
+                "mean": _seconds(took.mean()) if rows else None,
+                "p50": _seconds(np.percentile(took, 50)) if rows else None,
+                "p95": _seconds(np.percentile(took, 95)) if rows else None,
+            },
+            "samples_per_second": samples / seconds if seconds else None,
+            "bytes": dict(self._bytes),
+            "accuracy": {
+                "final": accuracies[-1] if accuracies else None,
+                "best": max(accuracies, default=None),
+            },
+            "loss": {"final": evaluations[-1]["loss"] if evaluations else _last_loss(rows)},
+            "wall_seconds": wall_seconds,
+        }
+
+
+def compare(sim: Results, live: Results) -> dict[str, Any]:
+    """How far a prediction was off: the content of ``comparison.json``.
+
+    Every entry has both values and ``relative_error`` = (sim - live) / live, None where it is not
+    defined. ``parameters`` has the largest of max |sim - live| / max |live| over all tensors, None
+    if there are no parameters or, with their names under ``mismatch``, if tensors differ in shape.
+    """
+    groups = {
+        "seconds_per_iteration": ("mean", "p50", "p95"),
+        "bytes": tuple(live.summary["bytes"]),
+        "accuracy": ("final",),
+        "loss": ("final",),
+    }
+    comparison: dict[str, Any] = {
+        group: {
+            name: _error(sim.summary[group].get(name), live.summary[group].get(name))
+            for name in names
+        }
+        for group, names in groups.items()
+    }
+    comparison["parameters"] = _parameter_difference(sim.parameters(), live.parameters())
+    return comparison
+
+
+def _error(sim: float | None, live: float | None) -> dict[str, float | None]:
+    error: float | None = None
+    if sim is not None and live is not None:
+        error = 0.0 if sim == live else (sim - live) / live if live else None
+    return {"sim": sim, "live": live, "relative_error": error}
+
+
+def _parameter_difference(
+    sim: dict[str, np.ndarray], live: dict[str, np.ndarray]
+) -> dict[str, Any]:
+    names = sorted(sim.keys() | live.keys())
+    shapes = [{name: array.shape for name, array in side.items()} for side in (sim, live)]
+    mismatch = [name for name in names if shapes[0].get(name) != shapes[1].get(name)]
+    difference: float | None = None
+    if names and not mismatch:
+        difference = max(_relative(sim[name], live[name]) for name in names)
+    return {"max_relative_difference": difference, "mismatch": mismatch, "tensors": len(names)}
+
+
+def _relative(sim: np.ndarray, live: np.ndarray) -> float:
+    if live.size == 0:
+        return 0.0
+    tiny = float(np.finfo(np.float32).tiny)
+    gap = np.abs(sim.astype(np.float64) - live.astype(np.float64)).max()
+    return float(gap / max(float(np.abs(live).max()), tiny))
+
+
+def _last_loss(rows: list[Row]) -> float | None:
+    """Mean training loss of the last iteration: the best there is without held-out data."""
+    last = max((row["iteration"] for row in rows), default=None)
+    losses = [row["loss"] for row in rows if row["iteration"] == last and row["loss"] is not None]
+    return _figure(sum(losses) / len(losses)) if losses else None
+
+
+def _seconds(value: float) -> float:
+    """Times are kept to the nanosecond: the same in memory as in the file, and readable there."""
+    return round(float(value), 9) + 0.0
+
+
+def _figure(value: float | None) -> float | None:
+    """Losses and accuracies are kept to nine digits, all that float32 has."""
+    return None if value is None else float(f"{value:.9g}")

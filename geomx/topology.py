@@ -1,0 +1,272 @@
+"""From a networkx graph to a `Cluster`: the rules that a network has to keep.
+
+Whatever form a network file has, it ends up here as a graph. This module makes it directed, checks
+every attribute, adds what follows from the rest (a scheduler beside the global server, a local
+server beside workers that have none) and makes sure that everybody reaches whom they must talk to.
+A rule that is broken is one sentence, which names the node, the edge or the pair.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections import Counter
+from pathlib import Path
+from typing import Any, NoReturn, get_args
+
+import networkx as nx
+
+from geomx.cluster import Cluster, NodeSpec, Party, Role
+from geomx.options import near
+
+ROLES: tuple[Role, ...] = get_args(Role)
+KINDS = (*ROLES, "router")
+NODE_ATTRIBUTES = ("kind", "party", "speed")
+# `unlimited` says that an edge without bandwidth_mbps is meant so; see `to_node_link`.
+EDGE_ATTRIBUTES = (
+    "bandwidth_mbps", "delay_ms", "loss", "jitter_ms", "queue_ms", "trace", "unlimited",
+)  # fmt: skip
+
+
+class NetworkError(ValueError):
+    """A network that breaks a rule, with the sentence that says which."""
+
+
+def refuse(sentence: str) -> NoReturn:
+    """Stop reading the network."""
+    raise NetworkError(sentence)
+
+
+def number(value: Any, what: str) -> float:
+    """`value` as a finite or infinite float; refused by the name `what` where it is no number."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        refuse(f"{what} is {value!r}; it must be a number")
+    try:
+        result = float(value)
+    except ValueError:
+        refuse(f"{what} is {value!r}; it must be a number")
+    if math.isnan(result):
+        refuse(f"{what} is not a number")
+    return result
+
+
+def positive(value: Any, what: str) -> float:
+    """A number above 0."""
+    result = number(value, what)
+    if result <= 0:
+        refuse(f"{what} is {value}; it must be more than 0")
+    return result
+
+
+def not_negative(value: Any, what: str) -> float:
+    """A finite number, 0 or more."""
+    result = number(value, what)
+    if not 0 <= result < math.inf:
+        refuse(f"{what} is {value}; it must be 0 or more")
+    return result
+
+
+def probability(value: Any, what: str) -> float:
+    """A number from 0 to just below 1."""
+    result = number(value, what)
+    if not 0 <= result < 1:
+        refuse(f"{what} is {value}; it must be at least 0 and below 1")
+    return result
+
+
+def to_cluster(graph: nx.Graph, name: str, folder: Path) -> Cluster:
+    """Check and complete `graph`, and read the tree of nodes from it.
+
+    Args:
+        graph: Any networkx graph in the long form of network files.
+        name: Of the network, where the graph has none.
+        folder: Where relative paths of bandwidth traces start.
+
+    Raises:
+        NetworkError: The graph breaks a rule.
+    """
+    directed = _directed(graph)
+    directed.graph = {**directed.graph, "name": str(directed.graph.get("name") or name)}
+    for node, data in directed.nodes(data=True):
+        _check_node(node, data)
+    for source, target, data in directed.edges(data=True):
+        _check_edge(f"edge {source} -> {target}", data, folder)
+    _add_scheduler(directed)
+    for party in _parties(directed):
+        _add_server(directed, party)
+    cluster = _cluster(directed)
+    _check_reach(cluster)
+    return cluster
+
+
+def _directed(graph: nx.Graph) -> nx.DiGraph:
+    """A plain directed copy with names as text; an undirected edge becomes two."""
+    for name, count in Counter(str(node) for node in graph).items():
+        if count > 1:
+            refuse(f"two nodes are called {name}")
+    directed = nx.DiGraph(**graph.graph)
+    directed.add_nodes_from((str(node), dict(data)) for node, data in graph.nodes(data=True))
+    for source, target, data in graph.edges(data=True):
+        ways = [(str(source), str(target))]
+        if not graph.is_directed():
+            ways.append((str(target), str(source)))
+        for way in ways:
+            if way[0] == way[1]:
+                refuse(f"node {way[0]} has an edge to itself")
+            if directed.has_edge(*way):
+                refuse(f"there are two edges {way[0]} -> {way[1]}")
+            directed.add_edge(*way, **data)
+    return directed
+
+
+def _check_node(node: str, data: dict[str, Any]) -> None:
+    _check_names(f"node {node}", data, NODE_ATTRIBUTES)
+    kind = data.setdefault("kind", "router")
+    if kind not in KINDS:
+        refuse(f"node {node} has kind {kind}; {near(kind, KINDS)}")
+    if kind == "router":
+        return
+    if data.get("party") in (None, ""):
+        refuse(f"{kind} {node} has no party")
+    data["party"] = str(data["party"])
+    if kind == "worker":
+        data["speed"] = positive(data.get("speed", 1.0), f"speed of node {node}")
+
+
+def _check_edge(edge: str, data: dict[str, Any], folder: Path) -> None:
+    _check_names(edge, data, EDGE_ATTRIBUTES)
+    if "bandwidth_mbps" in data:
+        data["bandwidth_mbps"] = positive(data["bandwidth_mbps"], f"bandwidth_mbps of {edge}")
+        if data["bandwidth_mbps"] == math.inf:
+            del data["bandwidth_mbps"]
+            data["unlimited"] = True
+        elif data.pop("unlimited", False):
+            refuse(f"{edge} is unlimited and has bandwidth_mbps too")
+    elif data.get("unlimited") not in (True, 1):
+        refuse(f"{edge} has no bandwidth_mbps")
+    data["delay_ms"] = not_negative(data.get("delay_ms", 0.0), f"delay_ms of {edge}")
+    data["loss"] = probability(data.get("loss", 0.0), f"loss of {edge}")
+    for name in ("jitter_ms", "queue_ms"):
+        if name in data:
+            data[name] = not_negative(data[name], f"{name} of {edge}")
+    if data.get("trace"):
+        trace = (folder / str(data["trace"])).resolve()
+        if not trace.is_file():
+            refuse(f"trace of {edge} is {data['trace']}, which does not exist")
+        data["trace"] = str(trace)
+
+
+def _check_names(what: str, data: dict[str, Any], known: tuple[str, ...]) -> None:
+    """Refuse an attribute that looks like a misspelt one; others are the file's own business."""
+    stems = {name.split("_")[0]: name for name in known}
+    for name in data:
+        if name in known:
+            continue
+        close = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
+        meant = close[0] if close else stems.get(name.split("_")[0].lower())
+        if meant is not None:
+            refuse(f"{what} has an unknown attribute {name}; did you mean {meant}?")
+
+
+def _of_kind(graph: nx.DiGraph, kind: str, party: str | None = None) -> list[str]:
+    return [
+        node
+        for node, data in graph.nodes(data=True)
+        if data["kind"] == kind and party in (None, data["party"])
+    ]
+
+
+def _parties(graph: nx.DiGraph) -> list[str]:
+    """Names of the training parties in file order."""
+    kinds = ("worker", "server")
+    return list(dict.fromkeys(d["party"] for _, d in graph.nodes(data=True) if d["kind"] in kinds))
+
+
+def _free_name(graph: nx.DiGraph, name: str) -> str:
+    """`name`, lengthened until no node has it."""
+    while name in graph:
+        name += "_"
+    return name
+
+
+def _add_beside(graph: nx.DiGraph, neighbour: str, name: str, kind: str) -> None:
+    """Add a node of `kind`, joined to whatever `neighbour` is joined to, in the same way."""
+    graph.add_node(name, kind=kind, party=graph.nodes[neighbour]["party"])
+    for source, _, data in list(graph.in_edges(neighbour, data=True)):
+        graph.add_edge(source, name, **data)
+    for _, target, data in list(graph.out_edges(neighbour, data=True)):
+        graph.add_edge(name, target, **data)
+
+
+def _add_scheduler(graph: nx.DiGraph) -> None:
+    global_servers = _of_kind(graph, "global_server")
+    if not global_servers:
+        refuse("there is no global server")
+    schedulers = _of_kind(graph, "scheduler")
+    if len(schedulers) > 1:
+        refuse(f"there are several schedulers: {', '.join(schedulers)}")
+    if not schedulers:
+        first = global_servers[0]
+        name = _free_name(graph, f"{graph.nodes[first]['party']}/scheduler")
+        _add_beside(graph, first, name, "scheduler")
+
+
+def _add_server(graph: nx.DiGraph, party: str) -> None:
+    servers = _of_kind(graph, "server", party)
+    workers = _of_kind(graph, "worker", party)
+    if not workers:
+        refuse(f"party {party} has no worker")
+    if len(servers) > 1:
+        refuse(f"party {party} has several local servers: {', '.join(servers)}")
+    if servers:
+        return
+    around = [(dict(graph.pred[worker]), dict(graph.succ[worker])) for worker in workers]
+    routers = {node for neighbours in around[0] for node in neighbours}
+    alike = all(edges == around[0] for edges in around)
+    if not alike or len(routers) != 1 or graph.nodes[next(iter(routers))]["kind"] != "router":
+        refuse(
+            f"party {party} has no local server, and its workers do not share one router "
+            f"beside which it would go; add a node of kind server"
+        )
+    _add_beside(graph, workers[0], _free_name(graph, f"{party}/server"), "server")
+
+
+def _cluster(graph: nx.DiGraph) -> Cluster:
+    nodes: list[NodeSpec] = []
+
+    def spec(name: str) -> NodeSpec:
+        data = graph.nodes[name]
+        speed = data.get("speed", 1.0) if data["kind"] == "worker" else 1.0
+        nodes.append(NodeSpec(len(nodes), name, data["kind"], data["party"], speed))
+        return nodes[-1]
+
+    for kind in ("scheduler", "global_server"):
+        for name in _of_kind(graph, kind):
+            spec(name)
+    parties = []
+    for party in _parties(graph):
+        server = spec(_of_kind(graph, "server", party)[0])
+        workers = tuple(spec(name) for name in _of_kind(graph, "worker", party))
+        parties.append(Party(party, server, workers))
+    if not parties:
+        refuse("there is no party: nobody trains")
+    return Cluster(graph.graph["name"], graph, tuple(nodes), tuple(parties))
+
+
+def _check_reach(cluster: Cluster) -> None:
+    """Everybody must reach, and be reached by, whom the protocol makes them talk to."""
+    everyone = [node.name for node in cluster.nodes]
+    servers = [party.server.name for party in cluster.parties]
+    centres = [(cluster.scheduler.name, everyone)]
+    centres += [(node.name, servers) for node in cluster.global_servers]
+    centres += [(p.server.name, [worker.name for worker in p.workers]) for p in cluster.parties]
+    for centre, others in centres:
+        reached = nx.descendants(cluster.graph, centre)
+        reaching = nx.ancestors(cluster.graph, centre)
+        for other in others:
+            if other == centre:
+                continue
+            if other not in reaching:
+                refuse(f"{other} cannot reach {centre}: there is no path of edges")
+            if other not in reached:
+                refuse(f"{centre} cannot reach {other}: there is no path of edges")

@@ -1,0 +1,187 @@
+"""From an experiment to the nodes of the core: the one place where both modes get their wiring.
+
+The simulator and the live processes call the same functions with the same arguments, so a codec, a
+slicer or a policy cannot be on a link in one mode and absent in the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from geomx import _core
+from geomx.cluster import Cluster, Direction, NodeSpec
+from geomx.errors import ConfigError, PluginError
+from geomx.plugin import ByTurns, Native, Shard
+from geomx.workload import TensorSpec
+
+if TYPE_CHECKING:
+    from geomx.config import RuntimeOptions
+    from geomx.registry import Selection
+
+PlacedShard = tuple[int, int, int, int]
+"""(offset, elements, global server index, priority), as the core takes it."""
+
+
+@lru_cache(maxsize=256)
+def _native(kind: str, name: str, options: tuple[tuple[str, float], ...]) -> Any:
+    make = {"codec": _core.native_codec, "slicer": _core.native_slicer}[kind]
+    return make(name, dict(options))
+
+
+def _part(answer: Any, kind: str) -> Any:
+    """A plugin's answer as a handle of the core. Equal natives share one, so that the core can see
+    that two links encode alike and encode once."""
+    if isinstance(answer, Native):
+        if answer.kind != kind:
+            raise PluginError(f"native {answer.name} is a {answer.kind}, asked for a {kind}")
+        try:
+            return _native(kind, answer.name, tuple(sorted(answer.options.items())))
+        except ValueError as error:
+            raise PluginError(f"{kind} {answer.name}: {error}") from error
+    return _core.python_codec(answer) if kind == "codec" else _core.python_slicer(answer)
+
+
+def children(cluster: Cluster, node: NodeSpec) -> list[NodeSpec]:
+    """Who pushes to `node`."""
+    if node.role == "server":
+        return list(cluster.party_of(node).workers)
+    if node.role == "global_server":
+        return [party.server for party in cluster.parties]
+    return []
+
+
+def parents(cluster: Cluster, node: NodeSpec) -> list[NodeSpec]:
+    """Whom `node` pushes to."""
+    if node.role == "worker":
+        return [cluster.party_of(node).server]
+    if node.role == "server":
+        return list(cluster.global_servers)
+    return []
+
+
+def node_config(
+    cluster: Cluster,
+    selection: Selection,
+    node: NodeSpec,
+    *,
+    phantom: bool,
+    runtime: RuntimeOptions,
+    live: bool,
+    experiment_json: str = "",
+) -> _core.NodeConfig:
+    """The core's configuration of one node: peers, links with their codecs and slicers, policy.
+
+    Args:
+        cluster: The whole cluster.
+        selection: The plugins of the experiment.
+        node: Which node.
+        phantom: Payloads are sizes only.
+        runtime: Frame size and failure timeout.
+        live: Heartbeats are sent and watched.
+        experiment_json: What the scheduler tells every member on joining.
+    """
+    config = _core.NodeConfig(node.id, node.name, node.role)
+    config.phantom = phantom
+    config.frame_bytes = runtime.frame_bytes
+    if live:
+        config.set_heartbeat(min(0.25, runtime.failure_timeout_s / 4), runtime.failure_timeout_s)
+    if node.role == "scheduler":
+        config.experiment = experiment_json
+        for other in cluster.nodes:
+            if other.id != node.id:
+                config.add_peer(other.id, other.name, other.role)
+        return config
+
+    below, above = children(cluster, node), parents(cluster, node)
+    config.scheduler = cluster.scheduler.id
+    config.children = [child.id for child in below]
+    config.parents = [parent.id for parent in above]
+    config.quorum = len(below) if node.role == "server" else len(cluster.workers)
+    for other in (cluster.scheduler, *below, *above):
+        config.add_peer(other.id, other.name, other.role)
+    for child in below:
+        _add_link(config, cluster, selection, child, node, child, "push")
+        _add_link(config, cluster, selection, node, child, child, "pull")
+    for parent in above:
+        _add_link(config, cluster, selection, node, parent, parent, "push")
+        _add_link(config, cluster, selection, parent, node, parent, "pull")
+    if node.role == "server":
+        policy = selection.sync_policy(cluster).party_policy(cluster, cluster.party_of(node))
+        if policy is not None:
+            config.set_policy(_core.native_policy(policy.name, dict(policy.options)))
+    return config
+
+
+def _add_link(
+    config: _core.NodeConfig,
+    cluster: Cluster,
+    selection: Selection,
+    source: NodeSpec,
+    target: NodeSpec,
+    peer: NodeSpec,
+    direction: Direction,
+) -> None:
+    link = cluster.link(source, target, direction)
+    codecs = [_part(codec, "codec") for codec in selection.codecs(link)]
+    slicers = selection.slicers(link)
+    grace_s = max((getattr(slicer, "grace_s", 0.0) for slicer in slicers), default=0.0)
+    config.add_link(
+        peer.id, direction, codecs, [_part(slicer, "slicer") for slicer in slicers], grace_s
+    )
+
+
+def shards(
+    cluster: Cluster,
+    selection: Selection,
+    tensors: Sequence[TensorSpec],
+    priorities: Mapping[int, int] | None = None,
+) -> list[list[PlacedShard]]:
+    """How every tensor is cut and where its pieces live, by key.
+
+    Args:
+        cluster: For the number of global servers.
+        selection: Its partitioners cut, its placement places.
+        tensors: In key order.
+        priorities: What the training loop asks for, by key; minus the key where absent.
+
+    Raises:
+        PluginError: A partitioner's shards do not cover the tensor.
+    """
+    placement = selection.placement(cluster, tensors) or ByTurns(len(cluster.global_servers))
+    partitioners = selection.partitioners(cluster)
+    placed = []
+    for key, tensor in enumerate(tensors):
+        pieces = [Shard(0, tensor.elements)]
+        priority = (priorities or {}).get(key, -key)
+        for partitioner in partitioners:
+            pieces = list(partitioner.cut(tensor, priority, pieces))
+        _check_cover(tensor, pieces)
+        placed.append(
+            [
+                (piece.offset, piece.elements, placement.server(key, index, pieces), piece.priority)
+                for index, piece in enumerate(pieces)
+            ]
+        )
+    return placed
+
+
+def _check_cover(tensor: TensorSpec, pieces: Sequence[Shard]) -> None:
+    end = 0
+    for piece in pieces:
+        if piece.offset != end or piece.elements <= 0:
+            raise PluginError(f"the shards of tensor {tensor.name} do not cover it in order")
+        end += piece.elements
+    if end != tensor.elements:
+        raise PluginError(f"the shards of tensor {tensor.name} cover {end} of {tensor.elements}")
+
+
+def check_optimizer(optimizer: Mapping[str, Any] | None, key: str) -> None:
+    """Refuse an optimizer that the core does not know.
+
+    Raises:
+        ConfigError: Naming `key`, the option of the command line that chose it.
+    """
+    if optimizer is not None and optimizer["name"] not in _core.optimizers():
+        raise ConfigError(key, optimizer["name"], f"one of {', '.join(_core.optimizers())}")

@@ -1,0 +1,121 @@
+"""Real numbers for the example CNN: one Gluon network that computes gradients batch by batch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from geomx.mxnet_loader import load_mxnet
+from geomx.workload import TensorSpec
+from geomx.workloads.images import Images, batch_indices, own_slice, pixels
+
+_EVALUATION_BATCH = 500
+
+
+class GluonModel:
+    """The example CNN on `images`; see `geomx.workload.Model` for what the methods promise.
+
+    Equal parameters, seed, step, worker and number of workers give bit-identical losses and
+    gradients in every process on one machine.
+
+    Attributes:
+        parameters: MXNet arrays in key order, updated in place.
+        gradients: The arrays that `step` writes, one per parameter.
+    """
+
+    def __init__(
+        self, tensors: Sequence[TensorSpec], images: Images, batch_size: int, seed: int
+    ) -> None:
+        self._mx = load_mxnet()
+        self._images = images
+        self._batch_size = batch_size
+        self._seed = seed
+        self._network = _network(self._mx)
+        self._judge: Any = None  # a second network: evaluating leaves the parameters alone
+        self._loss = self._mx.gluon.loss.SoftmaxCrossEntropyLoss()
+        trained = list(self._network.collect_params().values())
+        self.parameters: Sequence[Any] = [parameter.data() for parameter in trained]
+        self.gradients: Sequence[Any] = [parameter.grad() for parameter in trained]
+        generator = np.random.default_rng(seed)
+        for key, tensor in enumerate(tensors):
+            self.set(key, _xavier(tensor.shape, generator))
+
+    def step(self, step: int, worker: int, workers: int) -> float:
+        """Loss (mean over the batch) of a worker's batch number `step`; gradients follow."""
+        data = self._images
+        mine = own_slice(len(data.training), worker, workers)
+        chosen = batch_indices(mine, self._batch_size, step, (self._seed, worker))
+        inputs = self._mx.nd.array(pixels(data.training[chosen]))
+        labels = self._mx.nd.array(data.training_labels[chosen])
+        with self._mx.autograd.record():
+            loss = self._loss(self._network(inputs), labels).mean()
+        loss.backward()
+        return float(loss.asscalar())
+
+    def get(self, arrays: Sequence[Any], key: int) -> NDArray[np.float32]:
+        """A float32 numpy copy of ``arrays[key]``; waits for its last writer."""
+        copy: NDArray[np.float32] = arrays[key].asnumpy()
+        return copy
+
+    def set(self, key: int, value: NDArray[np.float32]) -> None:
+        """Overwrite parameter `key`; waits for the operations that still use it."""
+        self.parameters[key][:] = value
+
+    def evaluate(self, parameters: Sequence[NDArray[np.float32]]) -> tuple[float, float]:
+        """(accuracy in 0..1, mean loss) of `parameters` on the whole held-out set."""
+        if self._judge is None:
+            self._judge = _network(self._mx)
+        judge = self._judge.collect_params().values()
+        for parameter, value in zip(judge, parameters, strict=True):
+            parameter.data()[:] = value
+        images, labels = self._images.held_out, self._images.held_out_labels
+        correct, loss = 0, 0.0
+        for start in range(0, len(images), _EVALUATION_BATCH):
+            expected = labels[start : start + _EVALUATION_BATCH]
+            inputs = self._mx.nd.array(pixels(images[start : start + _EVALUATION_BATCH]))
+            # In inference mode oneDNN would re-arrange the weights in place, for good, and the next
+            # evaluation could not overwrite them; this network computes the same in both modes.
+            with self._mx.autograd.train_mode():
+                scores = self._judge(inputs)
+            correct += int((scores.asnumpy().argmax(axis=1) == expected).sum())
+            loss += float(self._loss(scores, self._mx.nd.array(expected)).sum().asscalar())
+        return correct / len(images), loss / len(images)
+
+
+def _network(mx: Any) -> Any:
+    """The example CNN for one 28x28 channel, all shapes known, values zero.
+
+    Without bulking, each operator of the backward pass is an operation of its own in MXNet's
+    engine, so the last layer's gradients can leave while the first layer's are being computed.
+    """
+    nn = mx.gluon.nn
+    network = nn.HybridSequential()
+    network.add(
+        nn.Conv2D(16, kernel_size=5, in_channels=1, activation="relu"),
+        nn.MaxPool2D(pool_size=2, strides=2),
+        nn.Conv2D(32, kernel_size=5, in_channels=16, activation="relu"),
+        nn.MaxPool2D(pool_size=2, strides=2),
+        nn.Dense(256, in_units=512, activation="relu"),
+        nn.Dense(128, in_units=256, activation="relu"),
+        nn.Dense(10, in_units=128),
+    )
+    network.initialize(mx.init.Zero(), ctx=mx.cpu())
+    network.hybridize(forward_bulk_size=0, backward_bulk_size=0)
+    return network
+
+
+def _xavier(shape: tuple[int, ...], generator: np.random.Generator) -> NDArray[np.float32]:
+    """Initial values: zero for a bias, else uniform as in Glorot and Bengio (2010).
+
+    Drawn by numpy rather than by MXNet's initializer, whose draws depend on (and disturb) a random
+    state that the whole process shares.
+    """
+    if len(shape) == 1:
+        return np.zeros(shape, np.float32)
+    receptive_field = math.prod(shape[2:])
+    bound = math.sqrt(6 / ((shape[0] + shape[1]) * receptive_field))
+    return generator.uniform(-bound, bound, shape).astype(np.float32)

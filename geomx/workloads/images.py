@@ -1,0 +1,124 @@
+"""Labelled 28x28 images: which worker trains on which, in which order.
+
+A batch is a pure function of (seed, step, worker, workers), without state that a simulated and a
+live worker could carry differently.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from geomx.errors import ConfigError
+
+SIDE = 28
+DIGITS_TRAINING = 1437
+DIGITS_HELD_OUT = 360
+
+
+@dataclass(frozen=True)
+class Images:
+    """A training set and a held-out set.
+
+    Attributes:
+        training: (samples, 28, 28); uint8 in 0..255, or float32 in 0..1.
+        training_labels: (samples,), 0..9.
+        held_out: Like `training`.
+        held_out_labels: Like `training_labels`.
+    """
+
+    training: NDArray[Any]
+    training_labels: NDArray[np.uint8]
+    held_out: NDArray[Any]
+    held_out_labels: NDArray[np.uint8]
+
+    def by_class(self) -> Images:
+        """The same sets, training samples ordered by label: slices become non-IID."""
+        order = np.argsort(self.training_labels, kind="stable")
+        return Images(
+            self.training[order], self.training_labels[order], self.held_out, self.held_out_labels
+        )
+
+
+def pixels(images: NDArray[Any]) -> NDArray[np.float32]:
+    """`images` as network input: (samples, 1, 28, 28) float32 in 0..1."""
+    scale = np.float32(255 if images.dtype == np.uint8 else 1)
+    return images[:, None].astype(np.float32) / scale
+
+
+def own_slice(samples: int, worker: int, workers: int) -> range:
+    """Indices of the training samples that worker `worker` of `workers` (from 0) trains on.
+
+    Slices are contiguous, disjoint and equally long; a remainder smaller than `workers` is unused.
+
+    Raises:
+        ConfigError: Fewer samples than workers.
+    """
+    length = samples // workers
+    if length == 0:
+        raise ConfigError(
+            "network", f"{workers} workers", f"the workload has only {samples} training samples"
+        )
+    return range(worker * length, (worker + 1) * length)
+
+
+def batch_indices(
+    mine: range, batch_size: int, step: int, seed: tuple[int, ...]
+) -> NDArray[np.int64]:
+    """Indices of batch number `step` (from 0) of a worker that trains on `mine`.
+
+    The worker goes through its slice in a new order every epoch, drawn from (seed, epoch). A batch
+    may end one epoch and begin the next, so every batch has exactly `batch_size` samples.
+    """
+    first = step * batch_size
+    epochs, offsets = np.divmod(np.arange(first, first + batch_size), len(mine))
+    parts = [
+        _order(len(mine), (*seed, int(epoch)))[offsets[epochs == epoch]]
+        for epoch in np.unique(epochs)
+    ]
+    indices: NDArray[np.int64] = np.concatenate(parts) + mine.start
+    return indices
+
+
+@lru_cache(maxsize=128)
+def _order(length: int, seed: tuple[int, ...]) -> NDArray[np.int64]:
+    """A permutation that depends on `seed` alone; kept, as a few steps in a row share it."""
+    return np.random.default_rng(seed).permutation(length)
+
+
+def load_digits() -> Images:
+    """scikit-learn's 1,797 handwritten digits, enlarged from 8x8 to 28x28.
+
+    Bilinear, corners aligned; 1,437 to train on and 360 held out, stratified by class, always the
+    same.
+
+    Raises:
+        ConfigError: scikit-learn is not installed.
+    """
+    try:
+        from sklearn.datasets import load_digits as load
+        from sklearn.model_selection import train_test_split
+    except ImportError as error:
+        raise ConfigError("workload", "digits_cnn", f"{error}: pip install scikit-learn") from error
+    digits = load()
+    enlarge = _bilinear(digits.images.shape[1], SIDE)
+    enlarged = np.einsum("ri,nij,cj->nrc", enlarge, digits.images / 16, enlarge, optimize=True)
+    training, held_out, training_labels, held_out_labels = train_test_split(
+        enlarged.astype(np.float32),
+        digits.target.astype(np.uint8),
+        train_size=DIGITS_TRAINING,
+        test_size=DIGITS_HELD_OUT,
+        stratify=digits.target,
+        random_state=0,
+    )
+    return Images(training, training_labels, held_out, held_out_labels)
+
+
+def _bilinear(source: int, target: int) -> NDArray[np.float64]:
+    """(target, source) matrix that interpolates linearly, first and last points kept."""
+    points = np.linspace(0, source - 1, target)
+    return np.maximum(0.0, 1.0 - np.abs(points[:, None] - np.arange(source)))

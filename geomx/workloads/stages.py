@@ -1,0 +1,104 @@
+"""From an architecture to layers with times and tensors with keys.
+
+A network is written down once, as stages in forward order; its tensors, their keys and each
+layer's share of the step time all follow from that list, so they cannot disagree.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from geomx.errors import ConfigError
+from geomx.workload import Layer, TensorSpec
+
+OPTIMIZERS = ("adam", "sgd")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One layer with weights: a convolution or a dense layer, and what directly belongs to it.
+
+    Attributes:
+        name: For the timeline.
+        tensors: (name, shape) of each trainable tensor; the first is the weight.
+        positions: How often one sample uses each weight (output height times width; dense: 1).
+    """
+
+    name: str
+    tensors: tuple[tuple[str, tuple[int, ...]], ...]
+    positions: int = 1
+
+    @property
+    def multiply_adds(self) -> int:
+        """Multiply-adds of one sample's forward pass; bias and normalisation are left out."""
+        return math.prod(self.tensors[0][1]) * self.positions
+
+
+def layers_and_tensors(
+    stages: Sequence[Stage], forward_ms: float, backward_ms: float
+) -> tuple[tuple[Layer, ...], tuple[TensorSpec, ...]]:
+    """Turn `stages` into layers and tensors, times in proportion to multiply-adds.
+
+    Args:
+        stages: In forward order.
+        forward_ms: Milliseconds of one forward pass over a batch on a worker of speed 1.0.
+        backward_ms: The same for the backward pass.
+
+    Returns:
+        The layers, and the tensors in key order.
+    """
+    total = sum(stage.multiply_adds for stage in stages)
+    layers = tuple(
+        Layer(
+            stage.name,
+            forward_ms * 1e-3 * stage.multiply_adds / total,
+            backward_ms * 1e-3 * stage.multiply_adds / total,
+        )
+        for stage in stages
+    )
+    tensors = tuple(
+        TensorSpec(name, shape, index)
+        for index, stage in enumerate(stages)
+        for name, shape in stage.tensors
+    )
+    return layers, tensors
+
+
+class Training(Protocol):
+    """The options that every workload has."""
+
+    batch_size: int
+    learning_rate: float
+    optimizer: str
+    iterations: int
+    evaluate_every: int
+    forward_ms: float
+    backward_ms: float
+
+
+def check_training(options: Training) -> None:
+    """Refuse numbers that every workload refuses.
+
+    Raises:
+        ConfigError: A count below 1, a rate or time that is negative or not finite, or an
+            optimizer that the global server does not have.
+    """
+    for option in ("batch_size", "iterations", "evaluate_every"):
+        count = getattr(options, option)
+        _require(count >= 1, option, count, "must be at least 1")
+    rate, name = options.learning_rate, options.optimizer
+    _require(
+        math.isfinite(rate) and rate > 0, "learning_rate", rate, "must be a number greater than 0"
+    )
+    _require(name in OPTIMIZERS, "optimizer", name, f"must be one of {', '.join(OPTIMIZERS)}")
+    for option in ("forward_ms", "backward_ms"):
+        time = getattr(options, option)
+        _require(math.isfinite(time) and time >= 0, option, time, "must be 0 or more milliseconds")
+
+
+def _require(holds: bool, option: str, value: object, remedy: str) -> None:
+    if not holds:
+        raise ConfigError(f"workload.{option}", value, remedy)

@@ -1,0 +1,43 @@
+"""FP16: float32 values cross the wire as IEEE half precision, on every hop and in both directions.
+
+GeoMX's ``cnn_fp16.py`` halves the traffic the same way, but adds up in half precision, so rounding
+grows with the number of workers; here every sum and every weight that is kept stays float32, and
+initial values travel in full. The cast is native: fp16.cc.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from geomx.cluster import Link
+from geomx.hookspecs import hookimpl
+from geomx.plugin import Native
+from geomx.registry import Register
+
+
+@dataclass(frozen=True)
+class Fp16Config:
+    """Options of FP16."""
+
+    lan: bool = True
+    """Also on links inside a party; false leaves those at float32."""
+
+
+class Fp16:
+    """Half precision on the wire, float32 sums: half the bytes on every link."""
+
+    def __init__(self, config: Fp16Config) -> None:
+        self.config = config
+
+    @hookimpl
+    def geomx_codec(self, link: Link) -> Native | None:
+        """The cast, on every link that it is wanted on."""
+        if link.kind == "lan" and not self.config.lan:
+            return None
+        return Native("codec", "fp16")
+
+
+@hookimpl
+def geomx_register(register: Register) -> None:
+    """Announce ``accel=[fp16]``."""
+    register("accel", "fp16", Fp16Config, Fp16)

@@ -1,0 +1,38 @@
+"""FSA, the fully synchronous algorithm: every step, everyone waits for everyone.
+
+Each worker pushes its gradient after every local step; the local server sums its party, the global
+server sums the parties, updates the weights with the mean gradient, and the new weights travel back.
+HiPS (Li et al., ZTE Technology Journal 26(5), 2020); GeoMX's ``dist_sync``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from geomx.cluster import Cluster
+from geomx.hookspecs import hookimpl
+from geomx.plugin import SyncPolicy
+from geomx.registry import Register
+
+
+@dataclass(frozen=True)
+class FsaConfig:
+    """FSA has no options."""
+
+
+class Fsa:
+    """Fully synchronous: every step, the global server updates with the mean gradient of all."""
+
+    def __init__(self, config: FsaConfig) -> None:
+        self.config = config
+
+    @hookimpl
+    def geomx_sync_policy(self, cluster: Cluster) -> SyncPolicy:
+        """The base policy is this algorithm."""
+        return SyncPolicy()
+
+
+@hookimpl
+def geomx_register(register: Register) -> None:
+    """Announce ``sync=fsa``."""
+    register("sync", "fsa", FsaConfig, Fsa)

@@ -1,0 +1,56 @@
+// Hierarchical frequency aggregation, the party's side: every K2-th round of the party goes to the
+// global server, as what the party moved away from the last common model, times the party's weight;
+// the other rounds go straight back to the workers as the party's mean.
+//
+// What crosses the WAN is a pseudo-gradient, milestone minus mean: the global server's outer
+// optimizer (SGD at rate 1) subtracts it, so that w = milestone + sum of weighted moves, and every
+// party starts its next cycle from the same w. The first milestone is the master's initial value.
+#include <cmath>
+#include <cstdint>
+#include <map>
+#include <stdexcept>
+#include <vector>
+
+#include "core/natives.h"
+
+namespace geomx {
+namespace {
+
+class Hfa final : public PartyPolicy {
+ public:
+  explicit Hfa(const Options& options)
+      : k2_(static_cast<Round>(Require(options, "k2"))),
+        weight_(static_cast<float>(Require(options, "weight"))) {
+    if (k2_ == 0) throw std::invalid_argument("k2 must be positive");
+  }
+
+  void Initial(const ShardInfo& shard, std::span<const float> value) override {
+    milestones_[{shard.key, shard.index}].assign(value.begin(), value.end());
+  }
+
+  Action Complete(const PartyRound& round, std::span<float> mean) override {
+    if (round.round % k2_ != 0 && !round.last) return Action::kReturn;
+    const std::vector<float>& milestone = milestones_[{round.shard.key, round.shard.index}];
+    if (milestone.size() != mean.size()) {
+      throw std::logic_error("hfa: a push before the initial value was asked for");
+    }
+    for (std::size_t i = 0; i < mean.size(); ++i) mean[i] = (milestone[i] - mean[i]) * weight_;
+    return Action::kEscalate;
+  }
+
+  void Answer(const ShardInfo& shard, std::span<float> value) override {
+    milestones_[{shard.key, shard.index}].assign(value.begin(), value.end());
+  }
+
+ private:
+  Round k2_;
+  float weight_;  // of this party among all
+  std::map<std::pair<Key, std::uint32_t>, std::vector<float>> milestones_;
+};
+
+const Registered<NativePolicies> registered("hfa", [](const Options& options) {
+  return std::make_shared<Hfa>(options);
+});
+
+}  // namespace
+}  // namespace geomx

@@ -1,0 +1,129 @@
+// Python's view of the protocol: how a node is configured, the native parts, the optimizers.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <cmath>
+
+#include "bindings/handles.h"
+#include "core/natives.h"
+#include "core/node.h"
+#include "core/optimizer.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace geomx {
+namespace {
+
+using FloatArray = nb::ndarray<float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using ConstFloatArray = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+Role RoleOf(const std::string& name) {
+  if (name == "worker") return Role::kWorker;
+  if (name == "server") return Role::kServer;
+  if (name == "global_server") return Role::kGlobalServer;
+  if (name == "scheduler") return Role::kScheduler;
+  throw nb::value_error(("no role " + name).c_str());
+}
+
+Direction DirectionOf(const std::string& name) {
+  if (name == "push") return Direction::kPush;
+  if (name == "pull") return Direction::kPull;
+  throw nb::value_error(("no direction " + name).c_str());
+}
+
+Time Nanoseconds(double seconds) { return std::llround(seconds * 1e9); }
+
+void AddLink(NodeConfig& config, NodeId peer, const std::string& direction,
+             const std::vector<CodecHandle>& codecs, const std::vector<SlicerHandle>& slicers,
+             double grace_s) {
+  LinkPlan link;
+  for (const CodecHandle& codec : codecs) link.codecs.push_back(codec.factory);
+  for (const SlicerHandle& slicer : slicers) link.slicers.push_back(slicer.factory);
+  link.grace = Nanoseconds(grace_s);
+  config.links[{peer, DirectionOf(direction)}] = std::move(link);
+}
+
+class PyOptimizer {
+ public:
+  PyOptimizer(const std::string& text, Key key)
+      : optimizer_(Optimizer::Make(OptimizerSpec::Parse(text), key)) {}
+
+  void Update(FloatArray weight, ConstFloatArray gradient) {
+    if (weight.size() != gradient.size()) throw nb::value_error("weight and gradient differ in size");
+    nb::gil_scoped_release release;
+    optimizer_->Update({weight.data(), weight.size()}, {gradient.data(), gradient.size()});
+  }
+
+ private:
+  std::unique_ptr<Optimizer> optimizer_;
+};
+
+}  // namespace
+}  // namespace geomx
+
+void init_core(nb::module_& m) {
+  using namespace geomx;
+
+  m.attr("HEADER_BYTES") = kHeaderBytes;
+  m.attr("WIRE_VERSION") = kWireVersion;
+
+  nb::class_<CodecHandle>(m, "Codec", "A codec of the core, by reference.");
+  nb::class_<SlicerHandle>(m, "Slicer", "A slicer of the core, by reference.");
+  nb::class_<PolicyHandle>(m, "PartyPolicy", "A party's sync policy, by reference.");
+
+  m.def("native_codec", [](const std::string& name, const Options& options) {
+    return CodecHandle{NativeCodecs::Instance().Create(name, options)};
+  }, "name"_a, "options"_a, "The compiled codec `name`; ValueError if there is none.");
+  m.def("native_slicer", [](const std::string& name, const Options& options) {
+    return SlicerHandle{NativeSlicers::Instance().Create(name, options)};
+  }, "name"_a, "options"_a, "The compiled slicer `name`; ValueError if there is none.");
+  m.def("native_policy", [](const std::string& name, const Options& options) {
+    return PolicyHandle{NativePolicies::Instance().Create(name, options)};
+  }, "name"_a, "options"_a, "The compiled party policy `name`; ValueError if there is none.");
+  m.def("natives", [] {
+    return std::map<std::string, std::vector<std::string>>{
+        {"codec", NativeCodecs::Instance().Names()},
+        {"slicer", NativeSlicers::Instance().Names()},
+        {"policy", NativePolicies::Instance().Names()}};
+  }, "Names of the native parts that were compiled in, by kind.");
+
+  nb::class_<NodeConfig>(m, "NodeConfig", "How one node of the tree is set up; see core/node.h.")
+      .def("__init__", [](NodeConfig* self, NodeId id, std::string name, const std::string& role) {
+        new (self) NodeConfig{};
+        self->id = id;
+        self->name = std::move(name);
+        self->role = RoleOf(role);
+      }, "id"_a, "name"_a, "role"_a)
+      .def("add_peer", [](NodeConfig& self, NodeId id, std::string name, const std::string& role) {
+        self.peers.push_back({id, std::move(name), RoleOf(role)});
+      }, "id"_a, "name"_a, "role"_a)
+      .def("add_link", &AddLink, "peer"_a, "direction"_a, "codecs"_a, "slicers"_a, "grace_s"_a = 0.0)
+      .def("set_policy", [](NodeConfig& self, const PolicyHandle& policy) {
+        self.policy = policy.policy;
+      }, "policy"_a)
+      .def_rw("parents", &NodeConfig::parents)
+      .def_rw("children", &NodeConfig::children)
+      .def_rw("scheduler", &NodeConfig::scheduler)
+      .def_rw("quorum", &NodeConfig::quorum)
+      .def_rw("frame_bytes", &NodeConfig::frame_bytes)
+      .def_rw("phantom", &NodeConfig::phantom)
+      .def_rw("experiment", &NodeConfig::experiment)
+      .def_ro("id", &NodeConfig::id)
+      .def_ro("name", &NodeConfig::name)
+      .def("set_heartbeat", [](NodeConfig& self, double interval_s, double timeout_s) {
+        self.heartbeat_interval = Nanoseconds(interval_s);
+        self.failure_timeout = Nanoseconds(timeout_s);
+      }, "interval_s"_a, "timeout_s"_a);
+
+  nb::class_<PyOptimizer>(m, "Optimizer",
+      "A native optimizer for one tensor: `text` is its name and one 'option value' per line.")
+      .def(nb::init<const std::string&, Key>(), "text"_a, "key"_a)
+      .def("update", &PyOptimizer::Update, "weight"_a, "gradient"_a,
+           "Update `weight` in place; both are float32 vectors of one length.");
+  m.def("optimizers", &Optimizer::Names);
+}

@@ -1,0 +1,45 @@
+// The sum of one shard over the members of a group, for one round.
+//
+// Every contribution says for how many workers it stands (its merge count), so any reduction tree
+// completes correctly. Contributions are added in the order of their sources' ids whatever order
+// they arrive in: the sum of a round is the same number in simulation and live, to the last bit.
+#pragma once
+
+#include <map>
+#include <span>
+#include <vector>
+
+#include "core/inbox.h"
+#include "core/types.h"
+
+namespace geomx {
+
+class Aggregator {
+ public:
+  // `order`: who is expected, ascending. `quorum`: the merge count that completes a round.
+  Aggregator(std::span<const NodeId> order, std::uint32_t quorum)
+      : order_(order.begin(), order.end()), quorum_(quorum) {}
+
+  // Returns false if `source` has already contributed to this round.
+  bool Add(NodeId source, std::uint32_t merge_count, Buffer value);
+
+  bool complete() const { return merge_count_ >= quorum_; }
+  std::uint32_t merge_count() const { return merge_count_; }
+
+  // The sum (empty if phantom); ready for the next round afterwards. REQUIRES: complete().
+  Buffer Take();
+
+ private:
+  void Fold(Buffer value);
+
+  std::vector<NodeId> order_;
+  std::uint32_t quorum_;
+  std::size_t next_ = 0;  // order_[0..next_) are in the sum
+  std::uint32_t merge_count_ = 0;
+  bool started_ = false;
+  Buffer sum_;
+  std::map<NodeId, Buffer> waiting_;
+  std::vector<NodeId> added_;
+};
+
+}  // namespace geomx

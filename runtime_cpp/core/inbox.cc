@@ -1,0 +1,103 @@
+#include "core/inbox.h"
+
+#include <algorithm>
+
+namespace geomx {
+
+const char* Inbox::Begin(const Header& header, const CodecChain& chain) {
+  const Parts layout = chain.Layout(header.shard_elements);
+  if (header.total_rows > layout.rows) return "more rows than the codec makes";
+  if (header.slices > std::uint64_t{header.total_rows} + 1) return "more slices than rows";
+  if (header.reliable < header.slices && !chain.SurvivesHoles()) {
+    return "best-effort slices of a codec that cannot lose any";
+  }
+  seen_before_ = std::move(seen_);
+  round_before_ = header_.round;
+  slices_before_ = header_.slices;
+  header_ = header;
+  open_ = true;
+  received_ = reliable_received_ = 0;
+  seen_.assign(header.slices, false);
+  overwrite_ = !has_late_ && header.reliable == header.slices &&
+               layout.Find("indices") == nullptr;
+  return nullptr;
+}
+
+const char* Inbox::Store(const Header& header, const Payload& payload, const CodecChain& chain,
+                         Buffer& target, bool overwrite) {
+  phantom_ = payload.phantom();
+  if (phantom_) {
+    return chain.CheckSlice(header.shard_elements, header.first_row, header.rows,
+                            header.total_rows, payload.size());
+  }
+  if (target.size() != header.shard_elements) target.assign(header.shard_elements, 0.0f);
+  return chain.DecodeInto(payload.Contiguous(scratch_), header.shard_elements, header.first_row,
+                          header.rows, header.total_rows, overwrite, target.data());
+}
+
+Inbox::Outcome Inbox::Accept(const Header& header, const Payload& payload,
+                             const CodecChain& chain, std::string& error) {
+  const auto fail = [&](const char* reason) {
+    error = reason;
+    return Outcome::kError;
+  };
+  const bool first = header_.round == 0 && !open_ && seen_.empty();
+  if (!first && header.shard_elements != header_.shard_elements) {
+    return fail("the shard changed its size");
+  }
+  if (first || header.round > header_.round) {
+    if (open_) return fail("a new round before the last one was complete");
+    if (const char* reason = Begin(header, chain)) return fail(reason);
+  }
+  const bool push = header.kind == Kind::kPush;
+  if (header.round < header_.round) {
+    // One round late while this round is still open: it still counts, here.
+    if (!push || !open_ || header.round != round_before_ || header.slices != slices_before_ ||
+        header.channel == 0 || seen_before_[header.slice]) {
+      ++stats_.refused;
+      return Outcome::kRefused;
+    }
+    if (const char* reason = Store(header, payload, chain, value_, false)) return fail(reason);
+    seen_before_[header.slice] = true;
+    ++stats_.late;
+    return Outcome::kLate;
+  }
+  if (header.slices != header_.slices || header.total_rows != header_.total_rows ||
+      header.reliable != header_.reliable) {
+    return fail("slices of one round disagree");
+  }
+  if (seen_[header.slice]) {
+    ++stats_.refused;
+    return Outcome::kRefused;
+  }
+  if (!open_) {  // closed without this slice: keep it for the next round
+    if (!push || header.channel == 0) {
+      ++stats_.refused;
+      return Outcome::kRefused;
+    }
+    if (const char* reason = Store(header, payload, chain, value_, false)) return fail(reason);
+    seen_[header.slice] = true;
+    has_late_ = true;
+    ++stats_.late;
+    return Outcome::kLate;
+  }
+  if (const char* reason = Store(header, payload, chain, value_, overwrite_)) return fail(reason);
+  seen_[header.slice] = true;
+  ++received_;
+  if (header.channel == 0) ++reliable_received_;
+  if (received_ == header_.slices) return Outcome::kComplete;
+  return reliable_received_ >= header_.reliable ? Outcome::kReliable : Outcome::kPartial;
+}
+
+Buffer Inbox::Close() {
+  stats_.missing += header_.slices - received_;
+  open_ = false;
+  has_late_ = false;
+  Buffer value = std::move(value_);
+  value_ = {};
+  // Nothing of a round may have come (every slice was best effort and lost): it is then all zero.
+  if (value.empty() && !phantom_) value.assign(header_.shard_elements, 0.0f);
+  return value;
+}
+
+}  // namespace geomx

@@ -1,0 +1,172 @@
+#include "core/message.h"
+
+#include <bit>
+
+namespace geomx {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "the wire is little-endian");
+
+template <class T>
+void Put(WireHeader& out, std::size_t at, T value) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  std::memcpy(out.data() + at, &value, sizeof value);
+}
+
+template <class T>
+T Get(std::span<const std::byte, kHeaderBytes> in, std::size_t at) {
+  T value;
+  std::memcpy(&value, in.data() + at, sizeof value);
+  return value;
+}
+
+// Byte offsets of the fields; see docs/protocol.md.
+enum Field : std::size_t {
+  kAtMagic = 0,
+  kAtVersion = 4,
+  kAtKind = 5,
+  kAtChannel = 6,
+  kAtFlags = 7,
+  kAtSource = 8,
+  kAtKey = 12,
+  kAtShard = 16,
+  kAtRound = 20,
+  kAtMergeCount = 24,
+  kAtPriority = 28,
+  kAtShardElements = 32,
+  kAtTotalRows = 36,
+  kAtFirstRow = 40,
+  kAtRows = 44,
+  kAtSlice = 48,
+  kAtSlices = 52,
+  kAtReliable = 56,
+  kAtServer = 60,
+  kAtOffset = 64,
+  kAtLoss = 68,
+  kAtPayloadBytes = 72,
+};
+
+const char* Inconsistency(const Header& header) {
+  if (header.payload_bytes > kMaxPayloadBytes) return "payload too large";
+  if (header.channel > kMaxChannel) return "no such channel";
+  if (!IsTransfer(header.kind)) {
+    return header.channel == 0 ? nullptr : "control message off channel 0";
+  }
+  if (header.shard_elements == 0) return "empty shard";
+  if (header.slices == 0 || header.slice >= header.slices) return "slice number out of range";
+  if (header.reliable > header.slices) return "more reliable slices than slices";
+  if (std::uint64_t{header.first_row} + header.rows > header.total_rows) return "rows out of range";
+  if (header.merge_count == 0) return "a value that stands for nobody";
+  return nullptr;
+}
+
+}  // namespace
+
+WireHeader SerializeHeader(const Header& header) {
+  WireHeader out{};
+  Put(out, kAtMagic, kMagic);
+  Put(out, kAtVersion, kWireVersion);
+  Put(out, kAtKind, static_cast<std::uint8_t>(header.kind));
+  Put(out, kAtChannel, header.channel);
+  Put(out, kAtFlags, header.flags);
+  Put(out, kAtSource, header.source);
+  Put(out, kAtKey, header.key);
+  Put(out, kAtShard, header.shard);
+  Put(out, kAtRound, header.round);
+  Put(out, kAtMergeCount, header.merge_count);
+  Put(out, kAtPriority, header.priority);
+  Put(out, kAtShardElements, header.shard_elements);
+  Put(out, kAtTotalRows, header.total_rows);
+  Put(out, kAtFirstRow, header.first_row);
+  Put(out, kAtRows, header.rows);
+  Put(out, kAtSlice, header.slice);
+  Put(out, kAtSlices, header.slices);
+  Put(out, kAtReliable, header.reliable);
+  Put(out, kAtServer, header.server);
+  Put(out, kAtOffset, header.offset);
+  Put(out, kAtLoss, header.loss);
+  Put(out, kAtPayloadBytes, header.payload_bytes);
+  return out;
+}
+
+std::optional<Header> ParseHeader(std::span<const std::byte, kHeaderBytes> bytes,
+                                  std::string& error) {
+  if (Get<std::uint32_t>(bytes, kAtMagic) != kMagic) {
+    error = "not a geomx message";
+    return std::nullopt;
+  }
+  const auto version = Get<std::uint8_t>(bytes, kAtVersion);
+  if (version != kWireVersion) {
+    error = "wire version " + std::to_string(version) + ", this node speaks " +
+            std::to_string(kWireVersion);
+    return std::nullopt;
+  }
+  const auto kind = Get<std::uint8_t>(bytes, kAtKind);
+  if (kind >= kKinds) {
+    error = "unknown message kind " + std::to_string(kind);
+    return std::nullopt;
+  }
+  Header header;
+  header.kind = static_cast<Kind>(kind);
+  header.channel = Get<std::uint8_t>(bytes, kAtChannel);
+  header.flags = Get<std::uint8_t>(bytes, kAtFlags);
+  header.source = Get<NodeId>(bytes, kAtSource);
+  header.key = Get<Key>(bytes, kAtKey);
+  header.shard = Get<std::uint32_t>(bytes, kAtShard);
+  header.round = Get<Round>(bytes, kAtRound);
+  header.merge_count = Get<std::uint32_t>(bytes, kAtMergeCount);
+  header.priority = Get<std::int32_t>(bytes, kAtPriority);
+  header.shard_elements = Get<std::uint32_t>(bytes, kAtShardElements);
+  header.total_rows = Get<std::uint32_t>(bytes, kAtTotalRows);
+  header.first_row = Get<std::uint32_t>(bytes, kAtFirstRow);
+  header.rows = Get<std::uint32_t>(bytes, kAtRows);
+  header.slice = Get<std::uint32_t>(bytes, kAtSlice);
+  header.slices = Get<std::uint32_t>(bytes, kAtSlices);
+  header.reliable = Get<std::uint32_t>(bytes, kAtReliable);
+  header.server = Get<std::uint32_t>(bytes, kAtServer);
+  header.offset = Get<std::uint32_t>(bytes, kAtOffset);
+  header.loss = Get<float>(bytes, kAtLoss);
+  header.payload_bytes = Get<std::uint32_t>(bytes, kAtPayloadBytes);
+  if (const char* reason = Inconsistency(header)) {
+    error = std::string(KindName(header.kind)) + ": " + reason;
+    return std::nullopt;
+  }
+  return header;
+}
+
+std::vector<std::byte> PackStrings(std::initializer_list<std::string_view> strings) {
+  std::vector<std::byte> out;
+  for (std::string_view string : strings) {
+    const auto length = static_cast<std::uint32_t>(string.size());
+    const auto* prefix = reinterpret_cast<const std::byte*>(&length);
+    const auto* text = reinterpret_cast<const std::byte*>(string.data());
+    out.insert(out.end(), prefix, prefix + sizeof length);
+    out.insert(out.end(), text, text + string.size());
+  }
+  return out;
+}
+
+std::optional<std::vector<std::string>> UnpackStrings(Bytes bytes, std::size_t count) {
+  std::vector<std::string> out;
+  while (out.size() < count) {
+    std::uint32_t length = 0;
+    if (bytes.size() < sizeof length) return std::nullopt;
+    std::memcpy(&length, bytes.data(), sizeof length);
+    bytes = bytes.subspan(sizeof length);
+    if (bytes.size() < length) return std::nullopt;
+    out.emplace_back(reinterpret_cast<const char*>(bytes.data()), length);
+    bytes = bytes.subspan(length);
+  }
+  if (!bytes.empty()) return std::nullopt;
+  return out;
+}
+
+const char* KindName(Kind kind) {
+  static constexpr const char* kNames[] = {
+      "hello", "join",  "roster",  "ready", "start",        "barrier", "release", "heartbeat",
+      "bye",   "stop",  "dead",    "command", "init", "pull_request", "push",    "value"};
+  static_assert(std::size(kNames) == kKinds);
+  return kNames[static_cast<std::uint8_t>(kind)];
+}
+
+}  // namespace geomx

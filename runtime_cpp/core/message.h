@@ -1,0 +1,110 @@
+// One message of the protocol and its form on the wire.
+//
+// Every message starts with the same fixed header, little-endian, then `payload_bytes` of payload.
+// docs/protocol.md describes each kind. ParseHeader accepts nothing that is inconsistent in itself;
+// what is inconsistent with the receiver's state is refused by the Node.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "core/payload.h"
+#include "core/types.h"
+
+namespace geomx {
+
+inline constexpr std::uint32_t kMagic = 0x31584d47;  // "GMX1" in memory order
+inline constexpr std::uint8_t kWireVersion = 1;
+inline constexpr std::size_t kHeaderBytes = 80;
+inline constexpr std::uint32_t kMaxPayloadBytes = 64u << 20;
+inline constexpr std::uint8_t kMaxChannel = 63;
+
+enum class Kind : std::uint8_t {
+  // Membership and control: channel 0, never cut.
+  kHello,      // first message on a new connection: payload = token, source = who calls
+  kJoin,       // node -> scheduler: payload = name, version, address
+  kRoster,     // scheduler -> node: everyone has joined; payload = the experiment
+  kReady,      // node -> scheduler: connected to all peers
+  kStart,      // scheduler -> node: everyone is ready
+  kBarrier,    // worker -> scheduler: waiting at barrier `round`
+  kRelease,    // scheduler -> worker: barrier `round` is complete
+  kHeartbeat,  // any -> scheduler and back
+  kBye,        // worker -> scheduler: finished; any: leaving in good order
+  kStop,       // scheduler -> node: everyone has finished
+  kDead,       // scheduler -> node: a member was lost; payload = its name and the reason
+  kCommand,    // worker -> (local server ->) global server: payload = an instruction
+  // Data: a transfer of one shard, cut into slices.
+  kInit,         // worker -> ... -> global server: initial value
+  kPullRequest,  // worker -> local server -> global server: send me the current value
+  kPush,         // towards the global server
+  kValue,        // the answer, back down
+};
+inline constexpr std::uint8_t kKinds = static_cast<std::uint8_t>(Kind::kValue) + 1;
+
+// True for the kinds that carry slices of a shard.
+inline bool IsTransfer(Kind kind) {
+  return kind == Kind::kInit || kind == Kind::kPush || kind == Kind::kValue;
+}
+
+// True for what links.csv counts as training traffic.
+inline bool IsData(Kind kind) { return IsTransfer(kind) || kind == Kind::kPullRequest; }
+
+enum Flags : std::uint8_t {
+  kLast = 1,     // the sender will not push this key again
+  kPlain = 2,    // not encoded: initial values travel at full precision
+};
+
+struct Header {
+  Kind kind = Kind::kHello;
+  std::uint8_t channel = 0;
+  std::uint8_t flags = 0;
+  NodeId source = 0;
+  Key key = 0;
+  std::uint32_t shard = 0;
+  Round round = 0;
+  std::uint32_t merge_count = 0;  // how many workers this value stands for
+  std::int32_t priority = 0;
+  std::uint32_t shard_elements = 0;
+  std::uint32_t total_rows = 0;  // rows of the shard's encoded form; dense float32 has one per element
+  std::uint32_t first_row = 0;   // this slice: rows [first_row, first_row + rows)
+  std::uint32_t rows = 0;
+  std::uint32_t slice = 0;       // this slice's number, of `slices`
+  std::uint32_t slices = 0;
+  std::uint32_t reliable = 0;    // how many of the slices travel on channel 0
+  std::uint32_t server = 0;      // index of the global server that holds the shard
+  std::uint32_t offset = 0;      // the shard's first element within its tensor
+  float loss = std::numeric_limits<float>::quiet_NaN();  // the worker's last training loss
+  std::uint32_t payload_bytes = 0;
+
+  ShardInfo shard_info() const {
+    return {key, shard, offset, shard_elements, server, priority};
+  }
+};
+
+struct Message {
+  Header header;
+  Payload payload;
+
+  std::size_t wire_bytes() const { return kHeaderBytes + payload.size(); }
+};
+
+using WireHeader = std::array<std::byte, kHeaderBytes>;
+
+WireHeader SerializeHeader(const Header& header);
+
+// Returns nothing and sets `error` when the bytes are not a header that a correct peer could send.
+std::optional<Header> ParseHeader(std::span<const std::byte, kHeaderBytes> bytes,
+                                  std::string& error);
+
+// The payload of a control message: strings, each behind its 32-bit length.
+std::vector<std::byte> PackStrings(std::initializer_list<std::string_view> strings);
+// Returns nothing unless the bytes hold exactly `count` strings and no more.
+std::optional<std::vector<std::string>> UnpackStrings(Bytes bytes, std::size_t count);
+
+const char* KindName(Kind kind);
+
+}  // namespace geomx

@@ -1,0 +1,95 @@
+// Where native parts of plugins make themselves known.
+//
+// A plugin folder may hold C++ sources with a static `NativeCodec`, `NativeSlicer` or `NativePolicy`.
+// Its Python side then names it with options (numbers only), and the core makes it wherever it is
+// needed: per shard and link for codecs and slicers, per node for policies. Both drivers use these
+// same objects, so what a plugin decides is written once.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "core/codec.h"
+#include "core/policy.h"
+#include "core/slicer.h"
+
+namespace geomx {
+
+using Options = std::map<std::string, double>;
+
+// A named option; throws std::invalid_argument if the Python side forgot it.
+inline double Require(const Options& options, const std::string& name) {
+  const auto found = options.find(name);
+  if (found == options.end()) throw std::invalid_argument("missing option " + name);
+  return found->second;
+}
+
+template <class Product>
+class Natives {
+ public:
+  using Make = std::function<Product(const Options&)>;
+
+  static Natives& Instance() {
+    static Natives natives;
+    return natives;
+  }
+
+  void Add(const std::string& name, Make make) { makers_[name] = std::move(make); }
+
+  // Throws std::invalid_argument if nothing of that name was compiled in.
+  Product Create(const std::string& name, const Options& options) const {
+    const auto found = makers_.find(name);
+    if (found == makers_.end()) throw std::invalid_argument("no native part named " + name);
+    return found->second(options);
+  }
+
+  std::vector<std::string> Names() const {
+    std::vector<std::string> names;
+    for (const auto& [name, make] : makers_) names.push_back(name);
+    return names;
+  }
+
+ private:
+  std::map<std::string, Make> makers_;
+};
+
+using NativeCodecs = Natives<std::shared_ptr<const CodecFactory>>;
+using NativeSlicers = Natives<std::shared_ptr<const SlicerFactory>>;
+using NativePolicies = Natives<std::shared_ptr<PartyPolicy>>;
+
+// static const Registered<NativeCodecs> registered("fp16", MakeFp16);
+template <class Kind>
+struct Registered {
+  Registered(const std::string& name, typename Kind::Make make) {
+    Kind::Instance().Add(name, std::move(make));
+  }
+};
+
+// A factory for a codec or slicer class whose constructor takes (options, shard).
+template <class FactoryBase, class Base, class Derived>
+class SimpleFactory final : public FactoryBase {
+ public:
+  explicit SimpleFactory(Options options) : options_(std::move(options)) {}
+  std::unique_ptr<Base> Make(const ShardInfo& shard) const override {
+    return std::make_unique<Derived>(options_, shard);
+  }
+
+ private:
+  Options options_;
+};
+
+template <class Derived>
+std::shared_ptr<const CodecFactory> MakeCodecFactory(const Options& options) {
+  return std::make_shared<SimpleFactory<CodecFactory, Codec, Derived>>(options);
+}
+
+template <class Derived>
+std::shared_ptr<const SlicerFactory> MakeSlicerFactory(const Options& options) {
+  return std::make_shared<SimpleFactory<SlicerFactory, Slicer, Derived>>(options);
+}
+
+}  // namespace geomx

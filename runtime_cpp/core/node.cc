@@ -1,0 +1,428 @@
+#include "core/node.h"
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+#include <utility>
+
+#include "core/worker.h"
+
+namespace geomx {
+namespace {
+
+std::unique_ptr<RoleLogic> MakeLogic(Node& node, Role role) {
+  switch (role) {
+    case Role::kWorker: return std::make_unique<Worker>(node);
+    case Role::kServer: return MakeServer(node);
+    case Role::kGlobalServer: return MakeGlobalServer(node);
+    case Role::kScheduler: return MakeScheduler(node);
+  }
+  throw std::invalid_argument("no such role");
+}
+
+const LinkPlan kDensePlan;
+
+}  // namespace
+
+std::size_t Node::FlowIdHash::operator()(const FlowId& id) const {
+  std::uint64_t hash = (std::uint64_t{id.key} << 32) ^ id.shard;
+  hash ^= (std::uint64_t{id.peer} << 2 | std::uint64_t{id.direction == Direction::kPull} << 1 |
+           std::uint64_t{id.plain}) *
+          0x9e3779b97f4a7c15u;
+  hash = (hash ^ (hash >> 30)) * 0xbf58476d1ce4e5b9u;
+  return hash ^ (hash >> 31);
+}
+
+Node::Node(NodeConfig config) : config_(std::move(config)) {
+  std::sort(config_.children.begin(), config_.children.end());
+  for (const Peer& peer : config_.peers) {
+    peers_.emplace(peer.id, peer);
+    queues_.try_emplace(peer.id);
+  }
+  if (config_.frame_bytes == 0) throw std::invalid_argument("frame_bytes must be positive");
+  logic_ = MakeLogic(*this, config_.role);
+}
+
+Node::~Node() = default;
+
+const Peer* Node::FindPeer(NodeId id) const {
+  const auto found = peers_.find(id);
+  return found == peers_.end() ? nullptr : &found->second;
+}
+
+Worker& Node::worker() {
+  if (config_.role != Role::kWorker) throw std::logic_error(config_.name + " is not a worker");
+  return static_cast<Worker&>(*logic_);
+}
+
+const Buffer* Node::GlobalValue(Key key, std::uint32_t shard) const {
+  return config_.role == Role::kGlobalServer ? GlobalValueOf(*logic_, key, shard) : nullptr;
+}
+
+// ---- sending ---------------------------------------------------------------------------------
+
+const LinkPlan& Node::plan(NodeId peer, Direction direction) const {
+  const auto found = config_.links.find({peer, direction});
+  return found == config_.links.end() ? kDensePlan : found->second;
+}
+
+Node::Flow& Node::flow(const FlowId& id, const ShardInfo& shard) {
+  const auto found = flows_.find(id);
+  if (found != flows_.end()) return found->second;
+  Flow& flow = flows_[id];
+  if (!id.plain) {
+    const LinkPlan& link = plan(id.peer, id.direction);
+    flow.chain = CodecChain(link.codecs, shard);
+    for (const auto& factory : link.slicers) flow.slicers.push_back(factory->Make(shard));
+  }
+  return flow;
+}
+
+void Node::Queue(NodeId target, Message message) {
+  const auto queue = queues_.find(target);
+  if (queue == queues_.end()) {
+    throw std::logic_error(config_.name + " has no peer " + std::to_string(target));
+  }
+  message.header.source = config_.id;
+  message.header.payload_bytes = static_cast<std::uint32_t>(message.payload.size());
+  queue->second.Push(std::move(message));
+  if (std::find(dirty_.begin(), dirty_.end(), target) == dirty_.end()) dirty_.push_back(target);
+}
+
+void Node::SendControl(NodeId target, Kind kind, std::initializer_list<std::string_view> strings,
+                       Round round) {
+  Message message;
+  message.header.kind = kind;
+  message.header.round = round;
+  message.header.priority = INT32_MAX;
+  if (strings.size() > 0) message.payload = Payload::Copy(PackStrings(strings));
+  Queue(target, std::move(message));
+}
+
+void Node::SendRequest(NodeId target, Header header) {
+  header.kind = Kind::kPullRequest;
+  Message message;
+  message.header = header;
+  Queue(target, std::move(message));
+}
+
+std::vector<Slice> Node::Cut(Flow& flow, const ShardInfo& shard, Round round, const Parts& encoded,
+                             bool plain) const {
+  std::vector<Slice> slices = {
+      {.first_row = 0, .rows = static_cast<std::uint32_t>(encoded.rows), .priority = shard.priority}};
+  if (!plain) {
+    const SliceContext context{shard, round, encoded, flow.chain.SurvivesHoles(), LossRatio()};
+    for (const auto& slicer : flow.slicers) slicer->Cut(context, slices);
+  }
+  // No message is larger than a frame, so that an urgent one never waits long for the wire.
+  std::vector<Slice> frames;
+  const std::uint64_t row_bits = encoded.SliceBytes(1, 8);  // bytes of 8 rows = bits of one
+  const std::uint64_t frame_rows =
+      std::max<std::uint64_t>(8, config_.frame_bytes * 8ull / std::max<std::uint64_t>(1, row_bits) /
+                                     8 * 8);
+  for (const Slice& slice : slices) {
+    Slice rest = slice;
+    while (rest.rows > frame_rows) {
+      Slice frame = rest;
+      frame.rows = static_cast<std::uint32_t>(frame_rows);
+      frames.push_back(frame);
+      rest.first_row += frame.rows;
+      rest.rows -= frame.rows;
+    }
+    frames.push_back(rest);
+  }
+  // Without a reliable slice the receiver would never know that the round took place.
+  const bool any_reliable = std::any_of(frames.begin(), frames.end(),
+                                        [](const Slice& slice) { return slice.channel == 0; });
+  if (!any_reliable || !flow.chain.SurvivesHoles()) {
+    for (Slice& frame : frames) {
+      frame.channel = 0;
+      if (flow.chain.SurvivesHoles()) break;
+    }
+  }
+  return frames;
+}
+
+void Node::SendValue(std::span<const NodeId> targets, Direction direction, Header header,
+                     const float* value, std::shared_ptr<const void> owner, Time now) {
+  (void)now;
+  const ShardInfo shard = header.shard_info();
+  const bool plain = (header.flags & kPlain) != 0;
+  std::shared_ptr<Parts> encoded;
+  const LinkPlan* encoded_for = nullptr;
+  for (const NodeId target : targets) {
+    Flow& flow = this->flow({target, direction, plain, header.key, header.shard}, shard);
+    const LinkPlan& link = plain ? kDensePlan : plan(target, direction);
+    const bool reuse = encoded && flow.chain.Stateless() && encoded_for->codecs == link.codecs;
+    if (!reuse) {
+      encoded = std::make_shared<Parts>(Parts::Dense(shard.elements, value, owner));
+      encoded_for = &link;
+      if (!link.codecs.empty()) {
+        work_.encoded_bytes += std::uint64_t{shard.elements} * sizeof(float);
+        if (value == nullptr) {
+          *encoded = flow.chain.Layout(shard.elements);
+        } else {
+          flow.chain.Encode(*encoded);
+        }
+      }
+    }
+    const std::vector<Slice> slices = Cut(flow, shard, header.round, *encoded, plain);
+    if (header.round > 1) {
+      stats_.dropped_slices +=
+          queues_.at(target).DropStale(header.key, header.shard, header.round - 1);
+    }
+    header.total_rows = static_cast<std::uint32_t>(encoded->rows);
+    header.slices = static_cast<std::uint32_t>(slices.size());
+    header.reliable = static_cast<std::uint32_t>(std::count_if(
+        slices.begin(), slices.end(), [](const Slice& slice) { return slice.channel == 0; }));
+    for (std::size_t i = 0; i < slices.size(); ++i) {
+      const Slice& slice = slices[i];
+      Message message;
+      message.header = header;
+      message.header.slice = static_cast<std::uint32_t>(i);
+      message.header.first_row = slice.first_row;
+      message.header.rows = slice.rows;
+      message.header.channel = slice.channel;
+      message.header.priority = plain ? header.priority : slice.priority;
+      if (value == nullptr) {
+        message.payload = Payload::Phantom(encoded->SliceBytes(slice.first_row, slice.rows));
+      } else {
+        for (const Part& part : encoded->parts) {
+          if (part.whole && slice.first_row != 0) continue;
+          const std::uint64_t start = part.whole ? 0 : part.BytesFor(slice.first_row);
+          message.payload.Append({part.data + start, part.BytesFor(slice.rows)});
+        }
+        message.payload.set_owner(encoded);
+      }
+      Queue(target, std::move(message));
+    }
+  }
+}
+
+std::optional<Message> Node::PollTransmit(NodeId peer, Lane lane) {
+  const auto queue = queues_.find(peer);
+  if (queue == queues_.end()) return std::nullopt;
+  return queue->second.Pop(lane);
+}
+
+bool Node::HasMessage(NodeId peer, Lane lane) const {
+  const auto queue = queues_.find(peer);
+  return queue != queues_.end() && !queue->second.Empty(lane);
+}
+
+std::vector<NodeId> Node::TakeDirty() { return std::exchange(dirty_, {}); }
+
+std::optional<Event> Node::PollEvent() {
+  if (events_.empty()) return std::nullopt;
+  Event event = std::move(events_.front());
+  events_.pop_front();
+  return event;
+}
+
+Work Node::TakeWork() { return std::exchange(work_, {}); }
+
+NodeStats Node::stats() const {
+  NodeStats stats = stats_;
+  for (const auto& [id, flow] : flows_) {
+    stats.late_slices += flow.inbox.stats().late;
+    stats.refused_slices += flow.inbox.stats().refused;
+    stats.missing_slices += flow.inbox.stats().missing;
+  }
+  return stats;
+}
+
+// ---- receiving -------------------------------------------------------------------------------
+
+void Node::HandleMessage(NodeId from, const Message& message, Time now) {
+  if (FindPeer(from) == nullptr) {
+    Emit({.kind = Event::Kind::kPeerError, .peer = from, .reason = "not a peer of this node"});
+    return;
+  }
+  if (config_.heartbeat_interval > 0) last_heard_[from] = now;
+  const Header& header = message.header;
+  if (IsTransfer(header.kind)) {
+    HandleTransfer(from, message, now);
+    return;
+  }
+  const bool from_scheduler = config_.scheduler == from;
+  switch (header.kind) {
+    case Kind::kHello:
+    case Kind::kHeartbeat:
+    case Kind::kRoster:  // the driver read it before this node was made
+      return;
+    case Kind::kStart:
+      if (!from_scheduler || started_) return;
+      HandleStarted(now);
+      Emit({.kind = Event::Kind::kStarted});
+      return;
+    case Kind::kStop:
+      if (!from_scheduler || stopped_) return;
+      stopped_ = true;
+      Emit({.kind = Event::Kind::kStopped});
+      return;
+    case Kind::kDead: {
+      std::vector<std::byte> scratch;
+      const auto words = UnpackStrings(message.payload.Contiguous(scratch), 2);
+      if (from_scheduler && words) {
+        Emit({.kind = Event::Kind::kDead, .text = (*words)[0], .reason = (*words)[1]});
+        return;
+      }
+      break;
+    }
+    default: break;
+  }
+  logic_->OnControl(from, message, now);
+}
+
+bool Node::Expected(NodeId from, const Header& header) const {
+  const bool from_child = std::binary_search(config_.children.begin(), config_.children.end(), from);
+  const bool from_parent =
+      std::find(config_.parents.begin(), config_.parents.end(), from) != config_.parents.end();
+  return header.kind == Kind::kValue ? from_parent : from_child;
+}
+
+void Node::HandleTransfer(NodeId from, const Message& message, Time now) {
+  const Header& header = message.header;
+  std::string error;
+  if (!Expected(from, header)) {
+    error = std::string("unexpected ") + KindName(header.kind);
+    Emit({.kind = Event::Kind::kPeerError, .peer = from, .reason = error});
+    return;
+  }
+  const Direction direction = header.kind == Kind::kValue ? Direction::kPull : Direction::kPush;
+  const bool plain = (header.flags & kPlain) != 0;
+  const FlowId id{from, direction, plain, header.key, header.shard};
+  Flow& flow = this->flow(id, header.shard_info());
+  if (!plain && !plan(from, direction).codecs.empty()) {
+    work_.decoded_bytes += std::uint64_t{header.rows} * sizeof(float);
+  }
+  switch (flow.inbox.Accept(header, message.payload, flow.chain, error)) {
+    case Inbox::Outcome::kError:
+      Emit({.kind = Event::Kind::kPeerError, .peer = from, .reason = error});
+      return;
+    case Inbox::Outcome::kComplete:
+      CloseRound(id, flow, now);
+      return;
+    case Inbox::Outcome::kReliable: {
+      const Time grace = plan(from, direction).grace;
+      if (grace <= 0) {
+        CloseRound(id, flow, now);
+      } else if (flow.close_at == kNever) {
+        flow.close_at = now + grace;
+        closing_.emplace(std::pair{flow.close_at, closing_sequence_++}, id);
+      }
+      return;
+    }
+    case Inbox::Outcome::kPartial:
+    case Inbox::Outcome::kLate:
+    case Inbox::Outcome::kRefused:
+      return;
+  }
+}
+
+void Node::CloseRound(const FlowId& id, Flow& flow, Time now) {
+  flow.close_at = kNever;
+  const Header header = flow.inbox.current();
+  if (!std::isnan(header.loss)) ReportLoss(id.peer, header.loss);
+  logic_->OnValue(id.peer, header, flow.inbox.Close(), now);
+}
+
+// ---- losses ----------------------------------------------------------------------------------
+
+void Node::ReportLoss(NodeId worker, float loss) {
+  losses_[worker] = loss;
+  if (!first_loss_ && losses_.size() == config_.children.size()) {
+    double sum = 0;
+    for (const auto& [id, value] : losses_) sum += value;
+    first_loss_ = sum / static_cast<double>(losses_.size());
+  }
+}
+
+double Node::LossRatio() const {
+  if (!first_loss_ || *first_loss_ <= 0) return std::nan("");
+  double sum = 0;
+  for (const auto& [id, value] : losses_) sum += value;
+  return sum / static_cast<double>(losses_.size()) / *first_loss_;
+}
+
+// ---- membership ------------------------------------------------------------------------------
+
+void Node::AssumeStarted() { started_ = true; }
+
+void Node::HandleStarted(Time now) {
+  started_ = true;
+  if (config_.heartbeat_interval <= 0) return;
+  next_heartbeat_ = now;
+  for (const auto& [id, peer] : peers_) last_heard_[id] = now;
+}
+
+void Node::Ready(Time now) {
+  last_heard_[*config_.scheduler] = now;
+  SendControl(*config_.scheduler, Kind::kReady);
+}
+
+void Node::Leave(Time now) {
+  (void)now;
+  if (config_.scheduler) SendControl(*config_.scheduler, Kind::kBye);
+}
+
+void RoleLogic::OnLinkDown(NodeId peer, const std::string& reason, Time now) {
+  (void)now;
+  const Peer* lost = node_.FindPeer(peer);
+  if (lost == nullptr) return;
+  if (node_.config().scheduler == peer) {
+    node_.Emit({.kind = Event::Kind::kDead, .text = lost->name, .reason = reason});
+  } else {
+    node_.SendControl(*node_.config().scheduler, Kind::kDead, {lost->name, reason});
+  }
+}
+
+void Node::HandleLinkDown(NodeId peer, const std::string& reason, Time now) {
+  if (!stopped_) logic_->OnLinkDown(peer, reason, now);
+}
+
+Time Node::PollTimeout() const {
+  Time earliest = logic_->NextTimeout();
+  if (!closing_.empty()) earliest = std::min(earliest, closing_.begin()->first.first);
+  if (!stopped_) earliest = std::min(earliest, next_heartbeat_);
+  return earliest;
+}
+
+void Node::HandleTimeout(Time now) {
+  while (!closing_.empty() && closing_.begin()->first.first <= now) {
+    const auto [when, id] = *closing_.begin();
+    closing_.erase(closing_.begin());
+    const auto found = flows_.find(id);
+    if (found != flows_.end() && found->second.close_at == when.first) {
+      CloseRound(id, found->second, now);
+    }
+  }
+  if (!stopped_ && next_heartbeat_ <= now) {
+    next_heartbeat_ = now + config_.heartbeat_interval;
+    SendHeartbeats(now);
+    CheckHeartbeats(now);
+  }
+  logic_->OnTimeout(now);
+}
+
+void Node::SendHeartbeats(Time now) {
+  (void)now;
+  if (config_.scheduler) {
+    SendControl(*config_.scheduler, Kind::kHeartbeat);
+    return;
+  }
+  for (const auto& [id, peer] : peers_) SendControl(id, Kind::kHeartbeat);
+}
+
+void Node::CheckHeartbeats(Time now) {
+  for (const auto& [id, peer] : peers_) {
+    if (config_.scheduler && config_.scheduler != id) continue;  // members watch their scheduler
+    Time& heard = last_heard_.try_emplace(id, now).first->second;
+    if (now - heard <= config_.failure_timeout) continue;
+    heard = now;  // report once per timeout, not once per beat
+    HandleLinkDown(id, "nothing heard for " +
+                           std::to_string(config_.failure_timeout / kMillisecond) + " ms", now);
+  }
+}
+
+}  // namespace geomx

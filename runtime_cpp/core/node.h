@@ -1,0 +1,243 @@
+// A Node is one member of the parameter-server tree: worker, local server, global server or
+// scheduler. It does no I/O and reads no clock. The driver passes in messages, link changes and the
+// time, and takes out messages, events and the next deadline:
+//
+//   simulation: Fabric (virtual time, SimPy's clock)      live: Loop (sockets, monotonic clock)
+//
+// Not thread-safe: one driver, one thread. docs/protocol.md has the messages and their order.
+//
+// Invariants
+//   1. What a node sends depends only on the sequence of calls made to it, never on the time they
+//      were made at, except heartbeats, their timeouts and the grace for best-effort slices.
+//   2. One round of a shard is in flight per worker: a push waits until the value of the one before
+//      has come. Nothing in here grows with the number of rounds.
+//   3. Sums are made in the order of node ids (see aggregator.h).
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "core/aggregator.h"
+#include "core/codec.h"
+#include "core/inbox.h"
+#include "core/message.h"
+#include "core/optimizer.h"
+#include "core/policy.h"
+#include "core/send_queue.h"
+#include "core/slicer.h"
+#include "core/types.h"
+
+namespace geomx {
+
+struct Peer {
+  NodeId id = 0;
+  std::string name;
+  Role role = Role::kWorker;
+};
+
+// What the plugins decided for one hop in one direction.
+struct LinkPlan {
+  CodecChain::Factories codecs;
+  std::vector<std::shared_ptr<const SlicerFactory>> slicers;
+  Time grace = 0;  // how long a receiver waits for best-effort slices after the reliable ones
+};
+
+struct NodeConfig {
+  NodeId id = 0;
+  std::string name;
+  Role role = Role::kWorker;
+  std::vector<Peer> peers;          // whom this node talks with; for the scheduler: everyone else
+  std::vector<NodeId> parents;      // worker: its local server; local server: the global servers
+  std::vector<NodeId> children;     // who pushes to this node, ascending
+  std::optional<NodeId> scheduler;  // absent on the scheduler itself
+  std::uint32_t quorum = 0;         // merge count that completes a round here
+  std::map<std::pair<NodeId, Direction>, LinkPlan> links;  // (peer, direction of the value)
+  std::shared_ptr<PartyPolicy> policy;                     // local servers
+  std::uint32_t frame_bytes = 256 * 1024;  // no message carries more payload than this
+  bool phantom = false;                    // sizes only
+  Time heartbeat_interval = 0;             // 0: none (simulation)
+  Time failure_timeout = 5 * kSecond;
+  std::string experiment;                  // scheduler: what every member is told on joining
+};
+
+struct Event {
+  enum class Kind : std::uint8_t {
+    kRoster,      // everyone has joined; text = the experiment, names/addresses in `roster`
+    kStarted,     // everyone is connected: go
+    kValueReady,  // worker: the value of `key` after `round` is in
+    kBarrier,     // worker: barrier `round` is complete
+    kUpdated,     // global server: shard `shard` of `key` finished `round`
+    kCommand,     // server: an instruction arrived (after the node itself has acted on it)
+    kDead,        // a member was lost: `text` is its name, `reason` what was seen
+    kStopped,     // everyone has finished
+    kPeerError,   // `peer` broke the protocol: close the connection; `reason` says how
+    kRefused,     // an instruction could not be carried out; `reason` says why
+  };
+  Kind kind;
+  NodeId peer = 0;
+  Key key = 0;
+  std::uint32_t shard = 0;
+  Round round = 0;
+  std::string text = {};
+  std::string reason = {};
+  std::vector<std::pair<std::string, std::string>> roster = {};  // (name, address)
+};
+
+// What the node has done since it was last asked: the driver turns this into time (simulation) or
+// reports it (live). Bytes are those of dense float32 values.
+struct Work {
+  std::uint64_t encoded_bytes = 0;
+  std::uint64_t decoded_bytes = 0;
+  std::uint64_t aggregated_bytes = 0;
+  std::uint64_t updated_bytes = 0;
+};
+
+// Lasting counts, for reports.
+struct NodeStats {
+  std::uint64_t rounds = 0;          // shard rounds completed here
+  std::uint64_t late_slices = 0;     // merged one round late
+  std::uint64_t refused_slices = 0;  // duplicate or stale
+  std::uint64_t missing_slices = 0;  // absent when their round closed
+  std::uint64_t dropped_slices = 0;  // stale before they were sent
+};
+
+class Node;
+
+// The part of a node that its role decides. Implementations: worker.cc, server.cc,
+// global_server.cc, scheduler.cc.
+class RoleLogic {
+ public:
+  virtual ~RoleLogic() = default;
+  // A whole value arrived from `peer`. `value` is empty if phantom.
+  virtual void OnValue(NodeId peer, const Header& header, Buffer value, Time now) = 0;
+  virtual void OnControl(NodeId peer, const Message& message, Time now) = 0;
+  virtual void OnLinkDown(NodeId peer, const std::string& reason, Time now);
+  virtual void OnTimeout(Time now) { (void)now; }
+  virtual Time NextTimeout() const { return kNever; }
+
+ protected:
+  explicit RoleLogic(Node& node) : node_(node) {}
+  Node& node_;
+};
+
+class Worker;
+
+class Node {
+ public:
+  explicit Node(NodeConfig config);
+  ~Node();
+  Node(const Node&) = delete;
+  Node& operator=(const Node&) = delete;
+
+  // ---- driver: in ----
+  void HandleMessage(NodeId from, const Message& message, Time now);
+  // The connection to `peer` cannot be used any more. Expected once it said bye or all stopped.
+  void HandleLinkDown(NodeId peer, const std::string& reason, Time now);
+  void HandleTimeout(Time now);
+  // Tell the scheduler that this node is connected to all its peers (live).
+  void Ready(Time now);
+  // Everyone has joined and is connected: skip the handshake (simulation).
+  void AssumeStarted();
+
+  // ---- driver: out ----
+  std::optional<Message> PollTransmit(NodeId peer, Lane lane);
+  bool HasMessage(NodeId peer, Lane lane) const;
+  // Peers for whom messages were queued since the last call, in order of first message.
+  std::vector<NodeId> TakeDirty();
+  std::optional<Event> PollEvent();
+  Time PollTimeout() const;  // kNever if none
+  Work TakeWork();
+
+  // ---- application ----
+  // The worker's verbs. REQUIRES: role is kWorker.
+  Worker& worker();
+  // Leave in good order.
+  void Leave(Time now);
+  // The current global value of a shard. Null if there is none, or this is no global server.
+  const Buffer* GlobalValue(Key key, std::uint32_t shard) const;
+
+  const NodeConfig& config() const { return config_; }
+  NodeStats stats() const;
+  bool stopped() const { return stopped_; }
+
+  // ---- for role logic ----
+  // Send one shard's value to `targets`, encoded, sliced and queued. `value` is null if phantom.
+  void SendValue(std::span<const NodeId> targets, Direction direction, Header header,
+                 const float* value, std::shared_ptr<const void> owner, Time now);
+  void SendControl(NodeId target, Kind kind, std::initializer_list<std::string_view> strings = {},
+                   Round round = 0);
+  // Ask `target` for the current value of the shard that `header` names.
+  void SendRequest(NodeId target, Header header);
+  void Emit(Event event) { events_.push_back(std::move(event)); }
+  void ReportLoss(NodeId worker, float loss);
+  Work& work() { return work_; }
+  NodeStats& counts() { return stats_; }
+  bool started() const { return started_; }
+  // Everyone is connected: heartbeats begin.
+  void HandleStarted(Time now);
+  void set_stopped() { stopped_ = true; }
+  const Peer* FindPeer(NodeId id) const;
+
+ private:
+  // One shard's traffic with one peer in one direction.
+  struct Flow {
+    CodecChain chain;
+    std::vector<std::unique_ptr<Slicer>> slicers;
+    Inbox inbox;
+    Time close_at = kNever;  // when to stop waiting for best-effort slices
+  };
+  struct FlowId {
+    NodeId peer;
+    Direction direction;
+    bool plain;
+    Key key;
+    std::uint32_t shard;
+    auto operator<=>(const FlowId&) const = default;
+  };
+  struct FlowIdHash {
+    std::size_t operator()(const FlowId& id) const;
+  };
+
+  Flow& flow(const FlowId& id, const ShardInfo& shard);
+  const LinkPlan& plan(NodeId peer, Direction direction) const;
+  void HandleTransfer(NodeId from, const Message& message, Time now);
+  void CloseRound(const FlowId& id, Flow& flow, Time now);
+  bool Expected(NodeId from, const Header& header) const;
+  std::vector<Slice> Cut(Flow& flow, const ShardInfo& shard, Round round, const Parts& encoded,
+                         bool plain) const;
+  void Queue(NodeId target, Message message);
+  void SendHeartbeats(Time now);
+  void CheckHeartbeats(Time now);
+  double LossRatio() const;
+
+  NodeConfig config_;
+  std::map<NodeId, Peer> peers_;
+  std::unordered_map<FlowId, Flow, FlowIdHash> flows_;
+  std::map<NodeId, SendQueue> queues_;
+  std::vector<NodeId> dirty_;
+  std::deque<Event> events_;
+  std::map<std::pair<Time, std::uint64_t>, FlowId> closing_;  // rounds under a grace deadline
+  std::uint64_t closing_sequence_ = 0;
+  Time next_heartbeat_ = kNever;
+  std::map<NodeId, Time> last_heard_;
+  std::map<NodeId, float> losses_;
+  std::optional<double> first_loss_;
+  Work work_;
+  NodeStats stats_;
+  bool started_ = false;
+  bool stopped_ = false;
+  std::unique_ptr<RoleLogic> logic_;
+};
+
+std::unique_ptr<RoleLogic> MakeServer(Node& node);
+std::unique_ptr<RoleLogic> MakeGlobalServer(Node& node);
+std::unique_ptr<RoleLogic> MakeScheduler(Node& node);
+const Buffer* GlobalValueOf(const RoleLogic& logic, Key key, std::uint32_t shard);
+
+}  // namespace geomx

@@ -1,0 +1,45 @@
+// When a party synchronises with the world, and what it then says.
+//
+// A local server asks its policy once per shard and round, after the last of its workers has
+// contributed. The base class is the fully synchronous algorithm: every party round goes to the
+// global server, and what comes back is what the workers get.
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "core/types.h"
+
+namespace geomx {
+
+struct PartyRound {
+  const ShardInfo& shard;
+  Round round;                // of this party, from 1
+  std::uint32_t merge_count;  // workers in the sum
+  bool last;                  // the workers will not push this key again
+};
+
+class PartyPolicy {
+ public:
+  enum class Action { kReturn, kEscalate };
+
+  virtual ~PartyPolicy() = default;
+
+  // The master's initial value of a shard. `value` is empty when sizes alone are simulated, here and
+  // below.
+  virtual void Initial(const ShardInfo& shard, std::span<const float> value) {
+    (void)shard, (void)value;
+  }
+
+  // `sum` is the sum over the party; change it into what crosses the WAN (kEscalate) or what the
+  // workers get at once (kReturn).
+  virtual Action Complete(const PartyRound& round, std::span<float> sum) {
+    (void)round, (void)sum;
+    return Action::kEscalate;
+  }
+
+  // `value` is the global server's answer; change it into what the workers get.
+  virtual void Answer(const ShardInfo& shard, std::span<float> value) { (void)shard, (void)value; }
+};
+
+}  // namespace geomx

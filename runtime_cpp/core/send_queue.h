@@ -1,0 +1,49 @@
+// What one node still has to say to one peer.
+//
+// Messages leave when the driver says that the wire can take one, and the choice is made then: on
+// the reliable channel the largest priority first, equal priorities in the order of submission; on
+// the best-effort channels the lowest channel first. Late choice is what makes priorities true.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <vector>
+
+#include "core/message.h"
+
+namespace geomx {
+
+enum class Lane : std::uint8_t { kReliable, kBestEffort };
+
+class SendQueue {
+ public:
+  void Push(Message message);
+
+  // The next message of a lane, if any.
+  std::optional<Message> Pop(Lane lane);
+
+  bool Empty(Lane lane) const { return heap(lane).empty(); }
+  std::size_t queued_bytes() const { return queued_bytes_; }
+
+  // Forget best-effort slices of a shard older than `round`: their receiver would refuse them.
+  // Returns how many.
+  std::size_t DropStale(Key key, std::uint32_t shard, Round round);
+
+ private:
+  struct Entry {
+    Message message;
+    std::uint64_t sequence;
+  };
+  struct LeavesLater;
+
+  std::vector<Entry>& heap(Lane lane) { return lane == Lane::kReliable ? reliable_ : best_effort_; }
+  const std::vector<Entry>& heap(Lane lane) const {
+    return lane == Lane::kReliable ? reliable_ : best_effort_;
+  }
+
+  std::vector<Entry> reliable_, best_effort_;  // heaps
+  std::uint64_t sequence_ = 0;
+  std::size_t queued_bytes_ = 0;
+};
+
+}  // namespace geomx

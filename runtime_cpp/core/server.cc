@@ -1,0 +1,175 @@
+// A party's local server: sums its workers' pushes, asks the sync policy whether the sum goes to the
+// global server or straight back, and hands every answer to all its workers.
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "core/node.h"
+
+namespace geomx {
+namespace {
+
+class Server final : public RoleLogic {
+ public:
+  explicit Server(Node& node) : RoleLogic(node), policy_(node.config().policy) {
+    if (!policy_) policy_ = std::make_shared<PartyPolicy>();
+  }
+
+  void OnValue(NodeId peer, const Header& header, Buffer value, Time now) override {
+    switch (header.kind) {
+      case Kind::kInit: Forward(header, std::move(value), now); return;
+      case Kind::kPush: Contribute(peer, header, std::move(value), now); return;
+      default: Answer(peer, header, std::move(value), now); return;
+    }
+  }
+
+  void OnControl(NodeId peer, const Message& message, Time now) override {
+    const Header& header = message.header;
+    if (header.kind == Kind::kPullRequest) {
+      Request(peer, header, now);
+    } else if (header.kind == Kind::kCommand) {
+      std::vector<std::byte> scratch;
+      const auto words = UnpackStrings(message.payload.Contiguous(scratch), 1);
+      if (!words) return Fail(peer, "a command that is not one string");
+      for (const NodeId parent : node_.config().parents) {
+        node_.SendControl(parent, Kind::kCommand, {words->front()});
+      }
+    }
+  }
+
+ private:
+  struct Shard {
+    explicit Shard(const NodeConfig& config) : sum(config.children, config.quorum) {}
+    Aggregator sum;
+    Round round = 0;         // of the party
+    Round global_round = 0;  // of those that went to the global server
+    bool last = false;
+    bool escalated = false;  // an answer is due
+    bool has_value = false;
+    std::shared_ptr<const Buffer> value;
+    std::vector<NodeId> waiting;  // workers that asked before there was a value
+  };
+
+  Shard& shard(const Header& header) {
+    return shards_.try_emplace({header.key, header.shard}, node_.config()).first->second;
+  }
+
+  void Fail(NodeId peer, std::string reason) {
+    node_.Emit({.kind = Event::Kind::kPeerError, .peer = peer, .reason = std::move(reason)});
+  }
+
+  // The global server of a shard, or nothing if the header names none.
+  std::optional<NodeId> Parent(NodeId peer, const Header& header) {
+    const auto& parents = node_.config().parents;
+    if (header.server < parents.size()) return parents[header.server];
+    Fail(peer, "no global server " + std::to_string(header.server));
+    return std::nullopt;
+  }
+
+  void Forward(const Header& header, Buffer value, Time now) {
+    const auto parent = Parent(header.source, header);
+    if (!parent) return;
+    auto owned = std::make_shared<const Buffer>(std::move(value));
+    node_.SendValue({&*parent, 1}, Direction::kPush, header,
+                    owned->empty() ? nullptr : owned->data(), owned, now);
+  }
+
+  void Contribute(NodeId peer, const Header& header, Buffer value, Time now) {
+    Shard& shard = this->shard(header);
+    if (shard.escalated || header.round != shard.round + 1) {
+      return Fail(peer, "push of round " + std::to_string(header.round) + " in round " +
+                            std::to_string(shard.round + 1));
+    }
+    node_.work().aggregated_bytes += std::uint64_t{header.shard_elements} * sizeof(float);
+    shard.last = shard.last || (header.flags & kLast) != 0;
+    if (!shard.sum.Add(peer, header.merge_count, std::move(value))) {
+      return Fail(peer, "pushed twice in one round");
+    }
+    if (shard.sum.complete()) Complete(header, shard, now);
+  }
+
+  void Complete(Header header, Shard& shard, Time now) {
+    const auto parent = Parent(header.source, header);
+    if (!parent) return;
+    const std::uint32_t merge_count = shard.sum.merge_count();
+    auto sum = std::make_shared<Buffer>(shard.sum.Take());
+    ++shard.round;
+    ++node_.counts().rounds;
+    const ShardInfo info = header.shard_info();
+    const auto action = policy_->Complete({info, shard.round, merge_count, shard.last}, *sum);
+    if (action == PartyPolicy::Action::kReturn) {
+      Deliver(header, shard, std::move(sum), now);
+      return;
+    }
+    shard.escalated = true;
+    header.kind = Kind::kPush;
+    header.merge_count = merge_count;
+    header.round = ++shard.global_round;
+    header.flags = shard.last ? kLast : 0;
+    node_.SendValue({&*parent, 1}, Direction::kPush, header, sum->empty() ? nullptr : sum->data(),
+                    sum, now);
+  }
+
+  void Answer(NodeId peer, const Header& header, Buffer value, Time now) {
+    Shard& shard = this->shard(header);
+    const ShardInfo info = header.shard_info();
+    auto owned = std::make_shared<Buffer>(std::move(value));
+    if ((header.flags & kPlain) != 0) {  // the current value, asked for by a worker
+      if (shard.has_value) return;
+      policy_->Initial(info, *owned);
+      shard.value = owned;
+      shard.has_value = true;
+      const std::vector<NodeId> waiting = std::exchange(shard.waiting, {});
+      SendPlain(header, shard, waiting, now);
+      return;
+    }
+    if (!shard.escalated || header.round != shard.global_round) {
+      return Fail(peer, "answer to round " + std::to_string(header.round) + " that is not open");
+    }
+    shard.escalated = false;
+    policy_->Answer(info, *owned);
+    Deliver(header, shard, std::move(owned), now);
+  }
+
+  // What a round came to, to all workers.
+  void Deliver(Header header, Shard& shard, std::shared_ptr<const Buffer> value, Time now) {
+    shard.value = std::move(value);
+    shard.has_value = true;
+    header.kind = Kind::kValue;
+    header.flags = 0;
+    header.round = shard.round;
+    header.merge_count = node_.config().quorum;
+    header.loss = std::numeric_limits<float>::quiet_NaN();
+    node_.SendValue(node_.config().children, Direction::kPull, header,
+                    shard.value->empty() ? nullptr : shard.value->data(), shard.value, now);
+  }
+
+  void SendPlain(Header header, const Shard& shard, std::span<const NodeId> targets, Time now) {
+    header.kind = Kind::kValue;
+    header.flags = kPlain;
+    header.round = shard.round;
+    header.merge_count = node_.config().quorum;
+    node_.SendValue(targets, Direction::kPull, header,
+                    shard.value->empty() ? nullptr : shard.value->data(), shard.value, now);
+  }
+
+  void Request(NodeId peer, const Header& header, Time now) {
+    Shard& shard = this->shard(header);
+    if (shard.has_value) return SendPlain(header, shard, {&peer, 1}, now);
+    const auto parent = Parent(peer, header);
+    if (!parent) return;
+    if (shard.waiting.empty()) node_.SendRequest(*parent, header);
+    if (std::find(shard.waiting.begin(), shard.waiting.end(), peer) == shard.waiting.end()) {
+      shard.waiting.push_back(peer);
+    }
+  }
+
+  std::shared_ptr<PartyPolicy> policy_;
+  std::map<std::pair<Key, std::uint32_t>, Shard> shards_;
+};
+
+}  // namespace
+
+std::unique_ptr<RoleLogic> MakeServer(Node& node) { return std::make_unique<Server>(node); }
+
+}  // namespace geomx

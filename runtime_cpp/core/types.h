@@ -1,0 +1,35 @@
+// The small words of the protocol: identities, time, roles. Nothing here owns anything.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace geomx {
+
+// Nanoseconds since the driver's own epoch. The core never asks what time it is: every call that
+// depends on time takes `now`, virtual in simulation and monotonic in a live process.
+using Time = std::int64_t;
+inline constexpr Time kNever = INT64_MAX;
+inline constexpr Time kSecond = 1'000'000'000;
+inline constexpr Time kMillisecond = 1'000'000;
+
+using NodeId = std::uint32_t;  // position in the roster
+using Key = std::uint32_t;     // a tensor
+using Round = std::uint32_t;   // 0 is the initial value; a key's first synchronisation is round 1
+
+enum class Role : std::uint8_t { kWorker, kServer, kGlobalServer, kScheduler };
+
+enum class Direction : std::uint8_t { kPush, kPull };
+
+// A piece of a tensor that is synchronised on its own: it has its own rounds and its own place on
+// one global server. A tensor that nobody cuts is one shard.
+struct ShardInfo {
+  Key key = 0;
+  std::uint32_t index = 0;     // position among the shards of its tensor
+  std::uint32_t offset = 0;    // first element within the tensor
+  std::uint32_t elements = 0;
+  std::uint32_t server = 0;    // which global server holds it (index, not node id)
+  std::int32_t priority = 0;   // larger leaves first, on every hop and in both directions
+};
+
+}  // namespace geomx

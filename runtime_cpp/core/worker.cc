@@ -1,0 +1,174 @@
+#include "core/worker.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace geomx {
+
+void Worker::Declare(Key key, std::uint32_t elements, std::vector<ShardInfo> shards) {
+  std::uint64_t covered = 0;
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    ShardInfo& shard = shards[i];
+    shard.key = key;
+    shard.index = static_cast<std::uint32_t>(i);
+    if (shard.offset != covered || shard.elements == 0) {
+      throw std::invalid_argument("shards of key " + std::to_string(key) + " do not cover it");
+    }
+    covered += shard.elements;
+  }
+  if (covered != elements || elements == 0) {
+    throw std::invalid_argument("shards of key " + std::to_string(key) + " do not cover it");
+  }
+  auto [found, fresh] = tensors_.try_emplace(key);
+  Tensor& tensor = found->second;
+  if (!fresh) {
+    if (tensor.elements != elements) {
+      throw std::invalid_argument("key " + std::to_string(key) + " already has " +
+                                  std::to_string(tensor.elements) + " elements, not " +
+                                  std::to_string(elements));
+    }
+    return;
+  }
+  tensor.elements = elements;
+  tensor.shards = std::move(shards);
+}
+
+Worker::Tensor& Worker::tensor(Key key) {
+  const auto found = tensors_.find(key);
+  if (found == tensors_.end()) {
+    throw std::invalid_argument("key " + std::to_string(key) + " was never initialised");
+  }
+  return found->second;
+}
+
+void Worker::Init(Key key, const float* value, std::shared_ptr<const void> owner, Time now) {
+  Tensor& tensor = this->tensor(key);
+  const NodeId server = node_.config().parents.front();
+  for (const ShardInfo& shard : tensor.shards) {
+    Header header;
+    header.kind = Kind::kInit;
+    header.flags = kPlain;
+    header.merge_count = 1;
+    header.key = key;
+    header.shard = shard.index;
+    header.offset = shard.offset;
+    header.shard_elements = shard.elements;
+    header.server = shard.server;
+    header.priority = INT32_MAX;
+    node_.SendValue({&server, 1}, Direction::kPush, header,
+                    value == nullptr ? nullptr : value + shard.offset, owner, now);
+  }
+}
+
+void Worker::Await(Tensor& tensor) {
+  tensor.waiting = true;
+  tensor.missing = tensor.shards.size();
+  tensor.arrived.assign(tensor.shards.size(), false);
+}
+
+Round Worker::Submit(Key key, Push push, Time now) {
+  Tensor& tensor = this->tensor(key);
+  tensor.queue.push_back(std::move(push));
+  const Round round = ++tensor.submitted;
+  if (!tensor.waiting) SendNext(key, tensor, now);
+  return round;
+}
+
+void Worker::SendNext(Key key, Tensor& tensor, Time now) {
+  const Push push = std::move(tensor.queue.front());
+  tensor.queue.pop_front();
+  Await(tensor);
+  ++tensor.sent;
+  const NodeId server = node_.config().parents.front();
+  for (const ShardInfo& shard : tensor.shards) {
+    Header header;
+    header.kind = Kind::kPush;
+    header.flags = push.last ? kLast : 0;
+    header.merge_count = 1;
+    header.key = key;
+    header.shard = shard.index;
+    header.offset = shard.offset;
+    header.shard_elements = shard.elements;
+    header.server = shard.server;
+    header.priority = shard.priority;
+    header.round = tensor.sent;
+    header.loss = push.loss;
+    node_.SendValue({&server, 1}, Direction::kPush, header,
+                    push.value == nullptr ? nullptr : push.value + shard.offset, push.owner, now);
+  }
+}
+
+void Worker::Request(Key key, Time now) {
+  (void)now;
+  Tensor& tensor = this->tensor(key);
+  if (tensor.waiting) return;  // an answer is on its way
+  if (tensor.has_value) {
+    node_.Emit({.kind = Event::Kind::kValueReady, .key = key, .round = tensor.complete});
+    return;
+  }
+  Await(tensor);
+  const NodeId server = node_.config().parents.front();
+  for (const ShardInfo& shard : tensor.shards) {
+    Header header;
+    header.kind = Kind::kPullRequest;
+    header.key = key;
+    header.shard = shard.index;
+    header.offset = shard.offset;
+    header.shard_elements = shard.elements;
+    header.server = shard.server;
+    header.priority = shard.priority;
+    node_.SendRequest(server, header);
+  }
+}
+
+void Worker::Barrier(Time now) {
+  (void)now;
+  node_.SendControl(*node_.config().scheduler, Kind::kBarrier, {}, ++barriers_);
+}
+
+void Worker::Command(const std::string& text, Time now) {
+  (void)now;
+  node_.SendControl(node_.config().parents.front(), Kind::kCommand, {text});
+}
+
+std::span<const float> Worker::Value(Key key) const {
+  const auto found = tensors_.find(key);
+  if (found == tensors_.end()) return {};
+  return found->second.value;
+}
+
+void Worker::OnValue(NodeId peer, const Header& header, Buffer value, Time now) {
+  const auto fail = [&](const char* reason) {
+    node_.Emit({.kind = Event::Kind::kPeerError, .peer = peer, .reason = reason});
+  };
+  const auto found = tensors_.find(header.key);
+  if (header.kind != Kind::kValue || found == tensors_.end()) return fail("an unasked value");
+  Tensor& tensor = found->second;
+  if (header.shard >= tensor.shards.size() || !tensor.waiting) return fail("an unasked value");
+  const ShardInfo& shard = tensor.shards[header.shard];
+  if (shard.elements != header.shard_elements) return fail("a value of the wrong size");
+  if (tensor.arrived[header.shard]) return;
+  tensor.arrived[header.shard] = true;
+  if (!value.empty() && tensor.shards.size() == 1) {
+    tensor.value = std::move(value);
+  } else if (!value.empty()) {
+    tensor.value.resize(tensor.elements);
+    std::copy(value.begin(), value.end(), tensor.value.begin() + shard.offset);
+  }
+  if (--tensor.missing > 0) return;
+  tensor.waiting = false;
+  tensor.has_value = true;
+  tensor.complete = tensor.sent;
+  ++node_.counts().rounds;
+  node_.Emit({.kind = Event::Kind::kValueReady, .key = header.key, .round = tensor.complete});
+  if (!tensor.queue.empty()) SendNext(header.key, tensor, now);
+}
+
+void Worker::OnControl(NodeId peer, const Message& message, Time now) {
+  (void)peer, (void)now;
+  if (message.header.kind == Kind::kRelease) {
+    node_.Emit({.kind = Event::Kind::kBarrier, .round = message.header.round});
+  }
+}
+
+}  // namespace geomx

@@ -1,0 +1,78 @@
+// A worker's verbs: declare tensors, push, wait for values.
+//
+// Values are addressed by tensor; the worker cuts them into the shards that the plan gave it and
+// puts them together again. A push is answered with the new value, so there is no pull message after
+// a push; a worker that has not pushed asks for the current value.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "core/node.h"
+
+namespace geomx {
+
+class Worker final : public RoleLogic {
+ public:
+  explicit Worker(Node& node) : RoleLogic(node) {}
+
+  struct Push {
+    const float* value = nullptr;  // null if phantom
+    std::shared_ptr<const void> owner;  // keeps `value` alive and unchanged until it has left
+    float loss = 0;                // the last training loss; NaN if unknown
+    bool last = false;
+  };
+
+  // A tensor and how it is cut. The shards cover it in order. Declaring the same again is allowed;
+  // throws std::invalid_argument if it differs.
+  void Declare(Key key, std::uint32_t elements, std::vector<ShardInfo> shards);
+
+  // Give the tensor its initial value, for everyone (the master does this, once).
+  void Init(Key key, const float* value, std::shared_ptr<const void> owner, Time now);
+
+  // Queue one round's contribution. It leaves when the value of the round before is in.
+  // Returns the round.
+  Round Submit(Key key, Push push, Time now);
+
+  // Ask for the current value. Answered by kValueReady with the round it belongs to.
+  void Request(Key key, Time now);
+
+  void Barrier(Time now);
+
+  // An instruction to all global servers: its first line is its name.
+  void Command(const std::string& text, Time now);
+
+  // The last complete value of a tensor: `elements` floats, empty before the first or if phantom.
+  std::span<const float> Value(Key key) const;
+  // The round that the last complete value belongs to.
+  Round ValueRound(Key key) const { return tensors_.at(key).complete; }
+
+  void OnValue(NodeId peer, const Header& header, Buffer value, Time now) override;
+  void OnControl(NodeId peer, const Message& message, Time now) override;
+
+ private:
+  struct Tensor {
+    std::uint32_t elements = 0;
+    std::vector<ShardInfo> shards;
+    std::vector<float> value;
+    std::vector<bool> arrived;      // shards of the value that is coming in
+    std::size_t missing = 0;
+    bool waiting = false;           // a push or a request is unanswered
+    bool has_value = false;
+    Round submitted = 0;            // rounds that the application asked for
+    Round sent = 0;
+    Round complete = 0;
+    std::deque<Push> queue;
+  };
+
+  Tensor& tensor(Key key);
+  void SendNext(Key key, Tensor& tensor, Time now);
+  void Await(Tensor& tensor);
+
+  std::map<Key, Tensor> tensors_;
+  Round barriers_ = 0;
+};
+
+}  // namespace geomx

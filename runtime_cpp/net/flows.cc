@@ -1,0 +1,201 @@
+// The event loop of fluid connections. Progress of a connection is a straight line from its anchor;
+// it is integrated only when its rate is about to change. `left` counts from the anchor, so a message
+// that follows at once is added to it and inherits what rounding to nanoseconds left over.
+#include "net/flows.h"
+
+#include <cmath>
+#include <stdexcept>
+#include <string>
+
+namespace geomx::net {
+
+namespace {
+
+constexpr double kNothing = 1e-6;   // bytes that count as none
+constexpr double kForgiven = 1e-3;  // nanoseconds of rounding that do not delay a completion
+
+}  // namespace
+
+EdgeId FlowNetwork::AddEdge(double bytes_per_s, Time delay) {
+  if (delay < 0) throw std::invalid_argument("an edge's delay must not be negative");
+  delays_.push_back(delay);
+  return solver_.AddEdge(bytes_per_s);
+}
+
+ConnectionId FlowNetwork::AddConnection(const ConnectionOptions& options) {
+  if (!(options.weight > 0.0) || !(options.weight < kInfinity)) {
+    throw std::invalid_argument("a connection's weight must be positive");
+  }
+  if (!(options.efficiency > 0.0) || options.efficiency > 1.0) {
+    throw std::invalid_argument("a connection's efficiency must be in (0, 1]");
+  }
+  if (!(options.reverse_share >= 0.0)) {
+    throw std::invalid_argument("the share on the way back must not be negative");
+  }
+  std::vector<Hop> hops;
+  Connection connection;
+  Time back = 0;
+  for (const EdgeId edge : options.path) {
+    hops.push_back({edge, 1.0});
+    if (edge < delays_.size()) connection.delay += delays_[edge];
+  }
+  for (const EdgeId edge : options.reverse) {
+    hops.push_back({edge, options.reverse_share});
+    if (edge < delays_.size()) back += delays_[edge];
+  }
+  solver_.AddStream(hops, options.priority_class);
+  connection.rtt = options.ramp.rtt;
+  if (connection.rtt == 0) {
+    connection.rtt = connection.delay + (options.reverse.empty() ? connection.delay : back);
+  }
+  connection.weight = options.weight;
+  connection.efficiency = options.efficiency;
+  RampOptions ramp = options.ramp;
+  ramp.rtt = connection.rtt;
+  connection.ramp = TcpRamp(ramp);
+  connections_.push_back(connection);
+  return static_cast<ConnectionId>(connections_.size() - 1);
+}
+
+void FlowNetwork::Start(ConnectionId id, double bytes, Time now) {
+  MoveTo(now);
+  Connection& connection = connections_.at(id);
+  if (!(bytes >= 0.0) || !(bytes < kInfinity)) {
+    throw std::invalid_argument("a message's size must not be negative");
+  }
+  switch (connection.state) {
+    case State::kBusy:
+      throw std::logic_error("connection " + std::to_string(id) + " is busy with a message");
+    case State::kFinished:
+      connection.state = State::kBusy;
+      connection.left += bytes;
+      connection.done_at = Done(connection);
+      events_.Set(id, std::min(connection.done_at, connection.ramp_at));
+      return;
+    case State::kIdle:
+      connection.state = State::kBusy;
+      connection.left = bytes;
+      connection.anchor = now;
+      connection.ramp.Begin(now);
+      connection.stale = true;
+      Touch(id);
+      return;
+  }
+}
+
+void FlowNetwork::SetCapacity(EdgeId edge, double bytes_per_s, Time now) {
+  MoveTo(now);
+  if (edge >= delays_.size()) throw std::invalid_argument("there is no such edge");
+  solver_.SetCapacity(edge, bytes_per_s);
+}
+
+Time FlowNetwork::NextEvent() {
+  Settle();
+  return events_.empty() ? kNever : events_.top().at;
+}
+
+void FlowNetwork::Advance(Time now, std::vector<ConnectionId>* completed) {
+  MoveTo(now);
+  while (!events_.empty() && events_.top().at <= now_) {
+    const ConnectionId id = events_.top().id;
+    Connection& connection = connections_[id];
+    if (connection.done_at <= now_) {
+      completed->push_back(id);
+      connection.state = State::kFinished;
+      connection.done_at = kNever;
+    } else {
+      Integrate(connection);
+      connection.ramp_at = kNever;
+      connection.stale = true;
+    }
+    Touch(id);
+    events_.Set(id, std::min(connection.done_at, connection.ramp_at));
+  }
+}
+
+void FlowNetwork::MoveTo(Time now) {
+  if (now == now_) return;
+  if (now < now_) throw std::logic_error("time went back in the flow network");
+  Settle();
+  if (!events_.empty() && events_.top().at < now) {
+    throw std::logic_error("the driver passed over an event at " +
+                           std::to_string(events_.top().at) + " ns");
+  }
+  now_ = now;
+}
+
+void FlowNetwork::Settle() {
+  // Integrating may itself open or close a window; then its demand is told and solved as well.
+  while (!touched_.empty() || solver_.dirty()) {
+    settling_.swap(touched_);
+    for (const ConnectionId id : settling_) {
+      Connection& connection = connections_[id];
+      connection.touched = false;
+      if (connection.state == State::kBusy) {
+        solver_.SetDemand(id, connection.weight, Cap(connection));
+        continue;
+      }
+      Integrate(connection);
+      connection.ramp.End(now_);
+      connection.state = State::kIdle;
+      connection.rate = 0.0;
+      connection.ramp_at = kNever;
+      connection.stale = false;
+      solver_.SetDemand(id, connection.weight, 0.0);
+      events_.Remove(id);
+    }
+    if (solver_.dirty()) {
+      ++solves_;
+      for (const ConnectionId id : solver_.Solve()) {
+        Connection& connection = connections_[id];
+        if (connection.state != State::kBusy) continue;
+        const double cap = Cap(connection);
+        Integrate(connection);
+        if (Cap(connection) != cap) Touch(id);
+        connection.rate = solver_.rate(id) * connection.efficiency;
+        Schedule(id);
+      }
+    }
+    for (const ConnectionId id : settling_) {
+      if (connections_[id].stale) Schedule(id);
+    }
+    settling_.clear();
+  }
+}
+
+void FlowNetwork::Integrate(Connection& connection) {
+  if (now_ == connection.anchor) return;
+  const double elapsed = static_cast<double>(now_ - connection.anchor) / kSecond;
+  const double sent =
+      connection.rate < kInfinity ? connection.rate * elapsed : std::max(connection.left, 0.0);
+  connection.left -= sent;
+  connection.ramp.Sent(sent, now_);
+  connection.anchor = now_;
+}
+
+void FlowNetwork::Schedule(ConnectionId id) {
+  Connection& connection = connections_[id];
+  connection.stale = false;
+  connection.done_at = Done(connection);
+  connection.ramp_at = connection.ramp.NextChange(connection.rate);
+  events_.Set(id, std::min(connection.done_at, connection.ramp_at));
+}
+
+void FlowNetwork::Touch(ConnectionId id) {
+  if (connections_[id].touched) return;
+  connections_[id].touched = true;
+  touched_.push_back(id);
+}
+
+Time FlowNetwork::Done(const Connection& connection) const {
+  if (connection.left <= kNothing || connection.rate == kInfinity) return now_;
+  const double ns = connection.left / connection.rate * kSecond;
+  if (!(ns < static_cast<double>(kNever - connection.anchor) / 2)) return kNever;
+  return std::max(now_, connection.anchor + static_cast<Time>(std::ceil(ns - kForgiven)));
+}
+
+double FlowNetwork::Cap(const Connection& connection) const {
+  return connection.ramp.RateCap() / connection.efficiency;
+}
+
+}  // namespace geomx::net

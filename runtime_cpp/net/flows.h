@@ -1,0 +1,124 @@
+// A WAN as fluid: connections that share edges, and the times at which their messages have left.
+//
+// The entity is the connection, not the message. Between two nodes there is one ordered byte stream
+// per channel, as in the runtime; what it carries next is decided by the sender's queue when the
+// wire is free. A connection with something to send takes its weighted max-min share of every edge
+// on its path (maxmin.h), bounded by its TCP window (ramp.h). Rates change only when a connection
+// turns active or idle, a window opens or closes, or an edge changes; between two such moments
+// progress is a straight line, so nothing has to happen per packet or per byte, and a connection
+// with a thousand messages queued costs one heap operation per message.
+//
+// How a driver uses it
+//
+//     network.Start(connection, bytes, now);          // an idle connection begins a message
+//     Time next = network.NextEvent();                // when something happens next
+//     network.Advance(next, &completed);              // whose last byte left at `next`
+//     for (auto c : completed) if (more) network.Start(c, more, next);   // same instant: no solve
+//
+// `Advance` may complete nothing (a window opened). A connection whose message completed stays
+// active until the instant is over: the driver first starts what follows, on every connection, then
+// asks for the next event. Rates are solved at most once per instant, inside `NextEvent` (or when a
+// call with a later `now` shows that the instant is over). The last byte arrives `Delay(connection)`
+// after it left; delivering is the driver's matter.
+//
+// Times are integer nanoseconds and never go back; to pass over an event is an error
+// (std::logic_error), and so is starting a busy connection. A completion is rounded up to the next
+// nanosecond, but the rounding is carried over to the following message, so it does not add up.
+// Deterministic: the same calls give the same answers, and completions at one instant come in the
+// order of connection ids.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/types.h"
+#include "net/event_heap.h"
+#include "net/maxmin.h"
+#include "net/ramp.h"
+
+namespace geomx::net {
+
+using ConnectionId = std::uint32_t;
+
+struct ConnectionOptions {
+  std::vector<EdgeId> path;              // edges in order; empty: within one host
+  std::vector<EdgeId> reverse;           // the way back, for acknowledgements and for the RTT
+  double reverse_share = 0.0;            // bytes on the way back per byte sent (measured: 0.017)
+  double weight = 1.0;                   // SharingWeight(congestion, rtt)
+  int priority_class = 0;                // > 0: best effort, takes what lower classes leave
+  double efficiency = kPayloadShare;     // payload bytes per byte on the edges, 0 < e <= 1
+  RampOptions ramp;                      // rtt 0: taken from the delays of path and reverse
+};
+
+class FlowNetwork {
+ public:
+  // `bytes_per_s` may be infinite; `delay` is one way.
+  EdgeId AddEdge(double bytes_per_s, Time delay);
+
+  // Throws std::invalid_argument for unknown edges, a weight or an efficiency out of range.
+  ConnectionId AddConnection(const ConnectionOptions& options);
+
+  // Begins a message of `bytes` of payload on a connection that has none.
+  void Start(ConnectionId connection, double bytes, Time now);
+
+  // From `now` on the edge carries at most `bytes_per_s`; 0 is an outage, infinity no limit.
+  void SetCapacity(EdgeId edge, double bytes_per_s, Time now);
+
+  // The earliest time at which a message completes or a rate changes by itself; kNever if none.
+  // Ends the current instant: connections that completed and were not started again are idle.
+  Time NextEvent();
+
+  // Goes to `now`, which is at most NextEvent(), and appends the connections whose message's last
+  // byte has left, in the order of their ids.
+  void Advance(Time now, std::vector<ConnectionId>* completed);
+
+  Time now() const { return now_; }
+  bool Busy(ConnectionId connection) const { return connections_[connection].state == State::kBusy; }
+  Time Delay(ConnectionId connection) const { return connections_[connection].delay; }  // one way
+  Time Rtt(ConnectionId connection) const { return connections_[connection].rtt; }
+
+  // Payload bytes/s; 0 when idle or waiting for a window. Settled by NextEvent.
+  double Rate(ConnectionId connection) const { return connections_[connection].rate; }
+  double Load(EdgeId edge) const { return solver_.Load(edge); }          // bytes/s on the edge
+  double Capacity(EdgeId edge) const { return solver_.capacity(edge); }
+  const TcpRamp& Ramp(ConnectionId connection) const { return connections_[connection].ramp; }
+
+  std::uint64_t solves() const { return solves_; }
+  std::uint64_t work() const { return solver_.work(); }
+
+ private:
+  enum class State : std::uint8_t { kIdle, kBusy, kFinished };  // finished: idle unless restarted
+
+  struct Connection {
+    TcpRamp ramp;
+    double weight = 1.0, efficiency = 1.0;
+    Time delay = 0, rtt = 0;
+    State state = State::kIdle;
+    bool touched = false;     // listed in `touched_`
+    bool stale = false;       // its event times are to be computed again
+    double rate = 0.0;        // payload bytes/s since `anchor`
+    Time anchor = 0;          // when `left` was right
+    double left = 0.0;        // payload bytes of the message at `anchor`
+    Time done_at = kNever;    // the message's last byte
+    Time ramp_at = kNever;    // the window's next change
+  };
+
+  void MoveTo(Time now);                 // a later instant begins
+  void Settle();                         // ends an instant: demands, rates, event times
+  void Integrate(Connection& connection);
+  void Schedule(ConnectionId id);        // event times from the rate
+  void Touch(ConnectionId id);
+  Time Done(const Connection& connection) const;
+  double Cap(const Connection& connection) const;  // bytes/s on the edges
+
+  MaxMin solver_;                        // stream i is connection i
+  std::vector<Time> delays_;
+  std::vector<Connection> connections_;
+  IndexedHeap<Time> events_;
+  std::vector<ConnectionId> touched_;    // to settle at the end of this instant
+  std::vector<ConnectionId> settling_;
+  Time now_ = 0;
+  std::uint64_t solves_ = 0;
+};
+
+}  // namespace geomx::net

@@ -1,0 +1,209 @@
+// The window of one TCP connection, as far as it decides how fast bytes may leave.
+//
+// A WAN connection is slower than its share of the link for three reasons that no constant factor
+// captures: it starts from ten segments and doubles once per round trip, it never has more than one
+// window under way, and it forgets part of that window while it is idle. This class holds those
+// three and nothing else. The simulator asks it for a cap on a connection's fluid rate; the live
+// shaper asks it the same question before it lets bytes through, so both modes obey one law.
+//
+// Time passes in rounds of one round trip. While the window still grows, a round's window leaves as
+// fast as the link allows and the connection then waits for the acknowledgements that open the next
+// round: `RateCap` is unlimited until the window is used up and 0 until the round ends. That is why
+// ten kilobytes on a new connection take no longer than their transmission, which a smooth rate of
+// window / RTT would miss by a round trip. Once the window has reached its limit, acknowledgements
+// arrive evenly and the cap is smooth, window / RTT. All byte counts are payload.
+//
+// Formulas and where they come from
+//   initial window    10 segments of 1448 B                           RFC 6928; 1500 - 20 - 20 - 12
+//   growth            W += bytes acknowledged, if at least W / 2      RFC 5681 3.1, Linux
+//                     were under way                                  tcp_is_cwnd_limited
+//   rounds unfilled   ceil(log2(b / w0 + 1))                          follows; Cardwell et al. 2000
+//   window limit      rate <= W_max / RTT, W_max 2.75e6 B             stock Linux (4 MiB tcp_wmem)
+//   idle restart      cubic, reno: W halves per RTO of idleness,      RFC 7661, Linux
+//                     not below w0; RTO = RTT + 200 ms                tcp_cwnd_restart, TCP_RTO_MIN
+//                     bbr: keeps its estimate                         BBR draft, "restart from idle"
+//   loss, reno        1.22 MSS / (RTT sqrt p)                         Mathis et al. 1997
+//   loss, cubic       1.054 (RTT / p)^0.75 segments, at least reno's  RFC 8312 5.1
+//   loss, bbr         goodput falls by the share that is resent       BBR tolerates loss below ~15 %
+//   sharing           equal (bbr); 1 / RTT (cubic, reno)              Lakshman and Madhow 1997
+//
+// Sans-IO: time is an argument, never a call.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <stdexcept>
+#include <string_view>
+
+#include "core/types.h"
+
+namespace geomx::net {
+
+inline constexpr double kSegmentBytes = 1448.0;              // payload of one full frame
+inline constexpr double kPayloadShare = 1448.0 / 1500.0;     // payload bytes per byte on the link
+inline constexpr double kInitialWindow = 10 * kSegmentBytes;
+inline constexpr double kWindowLimit = 2.75e6;               // bytes; measured by calibration
+inline constexpr Time kLocalRtt = 1000;                      // below 1 us no window is ever felt
+inline constexpr Time kRtoMargin = 200 * kMillisecond;
+inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+enum class Congestion : std::uint8_t { kBbr, kCubic, kReno };
+
+// Throws std::invalid_argument for a name that is not one of bbr, cubic, reno.
+inline Congestion CongestionNamed(std::string_view name) {
+  if (name == "bbr") return Congestion::kBbr;
+  if (name == "cubic") return Congestion::kCubic;
+  if (name == "reno") return Congestion::kReno;
+  throw std::invalid_argument("congestion control is one of bbr, cubic, reno");
+}
+
+// The weight of a connection where several share a link.
+inline double SharingWeight(Congestion congestion, Time rtt) {
+  if (congestion == Congestion::kBbr) return 1.0;
+  return static_cast<double>(kSecond) / static_cast<double>(std::max(rtt, kLocalRtt));
+}
+
+// Payload bytes/s that random loss of a share `loss` of the packets leaves to one connection whose
+// share of the link would be unlimited. `link_rate` bounds the answer.
+inline double LossRateCap(Congestion congestion, Time rtt, double loss, double link_rate) {
+  if (loss <= 0.0) return link_rate;
+  if (congestion == Congestion::kBbr) return link_rate * (1.0 - std::min(loss, 1.0));
+  const double rtt_s = static_cast<double>(std::max(rtt, kLocalRtt)) / kSecond;
+  const double reno = 1.22 / std::sqrt(loss);
+  const double cubic = 1.054 * std::pow(rtt_s / loss, 0.75);
+  const double segments = congestion == Congestion::kReno ? reno : std::max(reno, cubic);
+  return std::min(link_rate, segments * kSegmentBytes / rtt_s);
+}
+
+struct RampOptions {
+  Time rtt = 0;
+  Congestion congestion = Congestion::kBbr;
+  double initial_window = kInitialWindow;  // bytes
+  double window_limit = kWindowLimit;      // bytes; infinite: no window at all
+  double rate_limit = kInfinity;           // bytes/s, for loss (LossRateCap) or pacing
+};
+
+class TcpRamp {
+ public:
+  explicit TcpRamp(const RampOptions& options = {})
+      : options_(options),
+        limited_(options.rtt >= kLocalRtt && options.window_limit < kInfinity),
+        window_(std::min(options.initial_window, options.window_limit)),
+        floor_(window_) {}
+
+  // The connection has something to send again. Idle time since `End` costs what it costs.
+  void Begin(Time now) {
+    if (!limited_) return;
+    if (!used_) {
+      round_start_ = now;
+      fresh_ = true;
+    } else if (now >= round_start_ + options_.rtt) {
+      CloseRound();
+      if (options_.congestion != Congestion::kBbr) {
+        Time rounds = (now - last_) / (options_.rtt + kRtoMargin);
+        for (; rounds > 0 && window_ > floor_; --rounds) window_ = std::max(window_ / 2, floor_);
+      }
+      round_start_ = now;
+      fresh_ = true;
+    }
+    used_ = true;
+    last_ = now;
+  }
+
+  // `bytes` left at an even rate between the previous call (Begin or Sent) and `now`.
+  void Sent(double bytes, Time now) {
+    if (!limited_) return;
+    const Time rtt = options_.rtt;
+    double rest = bytes;
+    while (now >= round_start_ + rtt) {
+      const Time end = round_start_ + rtt;
+      if (now > last_ && end > last_) {
+        const double part = rest * Seconds(end - last_) / Seconds(now - last_);
+        round_sent_ += part;
+        rest -= part;
+      }
+      CloseRound();
+      round_start_ = last_ = end;
+      if (now == end) break;
+      // The rate is even: once such a round would not widen the window, none of them will.
+      const double per_round = rest * Seconds(rtt) / Seconds(now - end);
+      if (Grown(per_round) > window_) continue;
+      const Time whole = (now - end) / rtt;
+      rest -= per_round * static_cast<double>(whole);
+      round_start_ += whole * rtt;
+      last_ = round_start_;
+    }
+    round_sent_ += std::max(rest, 0.0);
+    last_ = now;
+  }
+
+  // Nothing more to send for now; what left until `now` has been reported with `Sent`.
+  void End(Time now) {
+    if (limited_) last_ = now;
+  }
+
+  // Payload bytes/s that the window allows at the time of the last call: unlimited, window / RTT, or
+  // 0 while the window is used up.
+  double RateCap() const {
+    if (!limited_) return options_.rate_limit;
+    if (Smooth()) return std::min(options_.rate_limit, window_ / Seconds(options_.rtt));
+    return UsedUp() ? 0.0 : options_.rate_limit;
+  }
+
+  // When the answer of `RateCap` changes if bytes go on leaving at `rate`; kNever if it does not.
+  // Valid at the time of the last call.
+  Time NextChange(double rate) const {
+    if (!limited_ || Smooth()) return kNever;
+    const Time round_end = round_start_ + options_.rtt;
+    if (UsedUp()) return round_end;
+    if (rate <= 0.0) return kNever;
+    const double until_used_up = (window_ - round_sent_) / rate * kSecond;
+    if (until_used_up < static_cast<double>(round_end - last_)) {
+      return std::min(round_end, last_ + static_cast<Time>(std::ceil(until_used_up)));
+    }
+    // This round ends first. Look whether the next one, with its own window, could stall.
+    const double sent = round_sent_ + rate * Seconds(round_end - last_);
+    return rate * Seconds(options_.rtt) <= Grown(sent) ? kNever : round_end;
+  }
+
+  double window() const { return window_; }
+  const RampOptions& options() const { return options_; }
+
+ private:
+  static double Seconds(Time ns) { return static_cast<double>(ns) / kSecond; }
+
+  // Half a byte forgives the rounding of event times to nanoseconds.
+  bool UsedUp() const { return round_sent_ >= window_ - 0.5; }
+
+  // At its limit the window moves evenly: always for a paced connection, and for the others from
+  // the second round after a pause (their first one leaves as a burst).
+  bool Smooth() const {
+    return window_ >= options_.window_limit &&
+           (options_.congestion == Congestion::kBbr || !fresh_);
+  }
+
+  double Grown(double sent) const {
+    if (2 * sent < window_) return window_;
+    return std::min(options_.window_limit, window_ + std::min(sent, window_));
+  }
+
+  void CloseRound() {
+    window_ = Grown(round_sent_);
+    round_sent_ = 0.0;
+    fresh_ = false;
+  }
+
+  RampOptions options_;
+  bool limited_;
+  double window_;           // bytes that may leave in the current round
+  double floor_;            // idleness does not shrink it further
+  double round_sent_ = 0.0;
+  Time round_start_ = 0;
+  Time last_ = 0;           // of the last Begin, Sent or End
+  bool used_ = false;       // Begin was called before
+  bool fresh_ = false;      // the current round is the first one after a pause
+};
+
+}  // namespace geomx::net

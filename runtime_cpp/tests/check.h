@@ -1,0 +1,79 @@
+// A unit-test harness in one screen: TEST(name) { ... } registers a test, CHECK* report file, line and
+// values and let the test go on. `geomx_tests [substring]` runs the tests whose name contains it.
+#pragma once
+
+#include <cmath>
+#include <iostream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace geomx::check {
+
+struct Test {
+  std::string name;
+  void (*body)();
+};
+
+inline std::vector<Test>& Tests() {
+  static std::vector<Test> tests;
+  return tests;
+}
+
+inline int& Failures() {
+  static int failures = 0;
+  return failures;
+}
+
+struct Registration {
+  Registration(const char* name, void (*body)()) { Tests().push_back({name, body}); }
+};
+
+inline void Report(const char* file, int line, const std::string& what) {
+  ++Failures();
+  std::cerr << file << ":" << line << ": " << what << "\n";
+}
+
+template <class T>
+std::string Show(const T& value) {
+  if constexpr (requires(std::ostream& out) { out << value; }) {
+    std::ostringstream out;
+    out.precision(17);
+    out << value;
+    return out.str();
+  } else {
+    return "?";
+  }
+}
+
+}  // namespace geomx::check
+
+#define TEST(name)                                                              \
+  static void test_##name();                                                    \
+  static ::geomx::check::Registration registration_##name(#name, test_##name); \
+  static void test_##name()
+
+#define CHECK(condition)                                                                    \
+  do {                                                                                      \
+    if (!(condition)) ::geomx::check::Report(__FILE__, __LINE__, "CHECK(" #condition ")"); \
+  } while (0)
+
+#define CHECK_EQ(left, right)                                                            \
+  do {                                                                                   \
+    const auto left_value = (left);                                                      \
+    const auto right_value = (right);                                                    \
+    if (!(left_value == right_value))                                                    \
+      ::geomx::check::Report(__FILE__, __LINE__,                                         \
+                             #left " == " #right ": " + ::geomx::check::Show(left_value) + \
+                                 " vs " + ::geomx::check::Show(right_value));            \
+  } while (0)
+
+#define CHECK_NEAR(left, right, tolerance)                                               \
+  do {                                                                                   \
+    const double left_value = (left);                                                    \
+    const double right_value = (right);                                                  \
+    if (!(std::fabs(left_value - right_value) <= (tolerance)))                           \
+      ::geomx::check::Report(__FILE__, __LINE__,                                         \
+                             #left " ~ " #right ": " + ::geomx::check::Show(left_value) + \
+                                 " vs " + ::geomx::check::Show(right_value));            \
+  } while (0)
