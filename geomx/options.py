@@ -24,7 +24,7 @@ def near(word: str, allowed: Iterable[str]) -> str:
     """``did you mean X? Allowed: X, Y``: the closest of `allowed` to `word`, and all of them."""
     names = sorted(map(str, allowed))
     if not names:
-        return "there is none"
+        return "nothing is allowed here"
     close = difflib.get_close_matches(str(word), names, n=1, cutoff=0.5)
     hint = f"did you mean {close[0]}? " if close else ""
     return f"{hint}allowed: {', '.join(names)}"
@@ -47,12 +47,12 @@ def build_options(config: type[T], options: Mapping[str, Any], prefix: str) -> T
     values = {}
     for name, value in options.items():
         if name not in fields:
-            raise ConfigError(f"{prefix}.{name}", value, f"unknown option; {near(name, fields)}")
-        values[name] = convert(value, hints[name], f"{prefix}.{name}")
+            raise ConfigError(dotted(prefix, name), value, f"unknown option; {near(name, fields)}")
+        values[name] = convert(value, hints[name], dotted(prefix, name))
     for name, field in fields.items():
         required = field.default is dataclasses.MISSING
         if required and field.default_factory is dataclasses.MISSING and name not in values:
-            raise ConfigError(f"{prefix}.{name}", "", f"must be given ({_text(hints[name])})")
+            raise ConfigError(dotted(prefix, name), "", f"must be given ({_text(hints[name])})")
     try:
         return config(**values)
     except ConfigError as error:
@@ -66,15 +66,20 @@ def build_options(config: type[T], options: Mapping[str, Any], prefix: str) -> T
             raise ConfigError(prefix, dict(options), str(error)) from error
         remedy = str(error).removeprefix(named[0]).strip(" :") or "is not allowed"
         value = values.get(named[0], fields[named[0]].default)
-        raise ConfigError(f"{prefix}.{named[0]}", value, remedy) from error
+        raise ConfigError(dotted(prefix, named[0]), value, remedy) from error
     except Exception as error:
         raise PluginError(f"{prefix}: {config.__name__} failed: {error!r}") from error
+
+
+def dotted(prefix: str, name: str) -> str:
+    """The key of option `name` under `prefix`, which may be empty."""
+    return f"{prefix}.{name}" if prefix else name
 
 
 def prefixed(error: ConfigError, config: type, prefix: str) -> ConfigError:
     """`error` with its key under `prefix`, where a plugin named its own option bare."""
     if error.key in {field.name for field in dataclasses.fields(config)}:
-        return ConfigError(f"{prefix}.{error.key}", error.value, error.remedy)
+        return ConfigError(dotted(prefix, error.key), error.value, error.remedy)
     return error
 
 

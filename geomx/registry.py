@@ -48,7 +48,7 @@ Choice = tuple[str, Options]
 _ANSWERS = {
     "geomx_sync_policy": ("SyncPolicy",),
     "geomx_placement": ("Placement",),
-    "geomx_partitioner": ("Partitioner", "Native"),
+    "geomx_partitioner": ("Partitioner",),
     "geomx_codec": ("Codec", "Native"),
     "geomx_slicer": ("Slicer", "Native"),
 }
@@ -314,9 +314,9 @@ class Selection:
         answers = self._ask("geomx_placement", cluster=cluster, tensors=tensors)
         answer = self._only(answers, "the placement")
         if answer is None:
-            from geomx.plugin import default_placement
+            from geomx.plugin import ByTurns
 
-            answer = default_placement(cluster, tensors)
+            answer = ByTurns(len(cluster.global_servers))
         return answer
 
     def partitioners(self, cluster: Cluster) -> list[Partitioner]:

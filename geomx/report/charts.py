@@ -80,7 +80,7 @@ def line_chart(
     low = floor if y_range[0] is None else y_range[0]
     high = max(ys) + margin if y_range[1] is None else y_range[1]
     y_axis = _Axis(low, high, HEIGHT - _BOTTOM, _TOP)
-    drawing = [_grid(x_axis, y_axis, x_label)]
+    drawing = [_grid(x_axis, y_axis, x_label, all(x == int(x) for x in xs))]
     drawing += [_band(line, x_axis, y_axis) for line in series if line.low]
     drawing += [_line(line, x_axis, y_axis) for line in series]
     drawing.append(tag("g", class_="focus"))
@@ -123,13 +123,15 @@ class _Axis:
         return self.first + part * (self.last - self.first)
 
 
-def _grid(x_axis: _Axis, y_axis: _Axis, x_label: str) -> Markup:
+def _grid(x_axis: _Axis, y_axis: _Axis, x_label: str, whole_x: bool) -> Markup:
     parts = []
     for value in ticks(y_axis.low, y_axis.high):
         y = y_axis(value)
         parts.append(tag("line", x1=_LEFT, x2=WIDTH - _RIGHT, y1=y, y2=y, class_="grid"))
         parts.append(tag("text", f"{value:g}", x=_LEFT - 7, y=y + 4, class_="tick end"))
     for value in ticks(x_axis.low, x_axis.high):
+        if whole_x and value != int(value):
+            continue
         place = {"x": x_axis(value), "y": HEIGHT - _BOTTOM + 16}
         parts.append(tag("text", f"{value:g}", **place, class_="tick middle"))
     middle = (_LEFT + WIDTH - _RIGHT) / 2

@@ -110,10 +110,10 @@ def _plugin(kind: str, chosen: Mapping[str, Any]) -> Markup:
 def _banner(summary: Mapping[str, Any]) -> Markup:
     if "aborted" not in summary:
         return Markup("")
-    kept = " What was measured until then is below."
-    return tag(
-        "p", tag("b", "This run did not finish: "), str(summary["aborted"]), kept, class_="banner"
-    )
+    kept = "Below is what was measured until then."
+    reason = str(summary["aborted"])
+    heading = tag("b", "This run did not finish: ")
+    return tag("p", heading, reason, tag("br"), kept, class_="banner")
 
 
 def _headline(summary: Mapping[str, Any], rows: Sequence[Row]) -> Markup:

@@ -52,7 +52,7 @@ def drawing(links: Sequence[Row], graph: nx.Graph | None, seconds: float | None)
     most = max(flow.bytes for flow in flows) or 1
     labelled = len(flows) <= _MOST_LABELS
     arrows = [_arrow(flow, places, most, labelled) for flow in flows]
-    nodes = [_site(site, places[site], kinds.get(site, {})) for site in sites]
+    nodes = [_site(site, places[site], kinds.get(site, {}), height) for site in sites]
     return svg(_WIDTH, height, "Traffic between the sites", *arrows, *nodes, class_="wan")
 
 
@@ -224,18 +224,19 @@ def _arrow(flow: Flow, places: Mapping[str, Point], most: int, labelled: bool) -
     return tag("g", *parts, class_=f"flow u-{level}", data_tip="\n".join(tip_lines))
 
 
-def _site(site: str, place: Point, hosts: Mapping[str, int]) -> Markup:
+def _site(site: str, place: Point, hosts: Mapping[str, int], height: float) -> Markup:
     x, y = place
     names = {"worker": "worker", "global_server": "global server", "server": "server"}
     counted = [(hosts[kind], name) for kind, name in names.items() if hosts.get(kind)]
     words = [f"{count} {name}{'s' if count > 1 else ''}" for count, name in counted]
+    beside = -_RADIUS - 9 if y < _MARGIN_TOP + 40 < height / 2 else _RADIUS + 17
     central = " central" if hosts.get("global_server") else ""
     glyph = str(hosts.get("worker", 0)) if hosts.get("worker") else "★" if central else ""
     return tag(
         "g",
         tag("circle", cx=x, cy=y, r=_RADIUS),
         tag("text", glyph, x=x, y=y + 5, class_="middle count"),
-        tag("text", site, x=x, y=y + _RADIUS + 17, class_="middle name halo"),
+        tag("text", site, x=x, y=y + beside, class_="middle name halo"),
         class_=f"site{central}",
         data_tip="\n".join([site, *words]),
     )

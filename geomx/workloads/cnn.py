@@ -28,7 +28,7 @@ class DigitsConfig:
     batch_size: int = 32  # samples per worker and step
     learning_rate: float = 0.002
     optimizer: str = "adam"  # adam or sgd, run by the global server
-    iterations: int = 100  # local steps per worker
+    iterations: int = 120  # local steps per worker
     evaluate_every: int = 10  # local steps between evaluations on the held-out digits
     forward_ms: float = 10.0  # nominal, whole network, one batch, a worker of speed 1.0
     backward_ms: float = 20.0  # nominal, likewise

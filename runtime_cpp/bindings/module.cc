@@ -6,14 +6,14 @@ namespace nb = nanobind;
 void init_core(nb::module_& m);
 void init_net(nb::module_& m);
 void init_fabric(nb::module_& m);
-void init_runtime(nb::module_& m);
-void init_mxnet_engine(nb::module_& m);
+__attribute__((weak)) void init_runtime(nb::module_& m);
+__attribute__((weak)) void init_mxnet_engine(nb::module_& m);
 
 NB_MODULE(_core, m) {
   m.doc() = "The compiled core of geomx: protocol, WAN model, live driver and native plugin parts.";
   init_core(m);
   init_net(m);
   init_fabric(m);
-  init_runtime(m);
-  init_mxnet_engine(m);
+  if (init_runtime) init_runtime(m);
+  if (init_mxnet_engine) init_mxnet_engine(m);
 }

@@ -138,7 +138,7 @@ void MaxMin::Touch(EdgeId edge) {
 
 const std::vector<StreamId>& MaxMin::Solve() {
   changed_.clear();
-  if (dirty_edges_.empty() && dirty_streams_.empty() && noted_.empty()) return changed_;
+  if (!dirty()) return changed_;
   for (int k = 0; k < classes_; ++k) SolveClass(k);
   for (const EdgeId edge : dirty_edges_) edges_[edge].dirty = false;
   for (const StreamId id : dirty_streams_) streams_[id].dirty = false;
@@ -147,7 +147,7 @@ const std::vector<StreamId>& MaxMin::Solve() {
   for (const StreamId id : noted_) {
     Stream& stream = streams_[id];
     if (stream.rate == stream.before) continue;
-    if (std::fabs(stream.rate - stream.before) <= kSame * stream.before) {
+    if (std::fabs(stream.rate - stream.before) <= kSame * std::min(stream.rate, stream.before)) {
       stream.rate = stream.before;
     } else {
       changed_.push_back(id);

@@ -52,7 +52,9 @@ class MaxMin {
   // now, in the order of their ids; valid until the next call.
   const std::vector<StreamId>& Solve();
 
-  bool dirty() const { return !dirty_edges_.empty() || !dirty_streams_.empty(); }
+  bool dirty() const {
+    return !dirty_edges_.empty() || !dirty_streams_.empty() || !noted_.empty();
+  }
   double rate(StreamId stream) const { return streams_[stream].rate; }  // may be infinite
   double capacity(EdgeId edge) const { return edges_[edge].capacity; }
   double Load(EdgeId edge) const;                                       // bytes/s in use

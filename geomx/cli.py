@@ -1,0 +1,149 @@
+"""The command line: ``geomx plugins``, ``geomx info``, ``geomx run`` (which is ``python -m geomx``).
+
+Exit status: 0 done; 2 the request was wrong, with one line that says how to right it; 1 anything
+else, with one line where geomx knows what happened and a traceback where it does not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from geomx.errors import ConfigError, GeomxError
+
+if TYPE_CHECKING:
+    from geomx.experiment import Experiment
+
+DONE, FAILED, WRONG = 0, 1, 2
+
+_INSTALL = "geomx is not installed with its compiled core; run `pip install -e .` in its folder"
+
+
+def run(words: Sequence[str]) -> int:
+    """``python -m geomx WORDS``: simulate, run live, or both. Returns the exit status."""
+
+    def compose_and_run() -> None:
+        try:
+            from geomx.compose import main
+
+            main(words, _run_one)
+        except ModuleNotFoundError as error:
+            if (error.name or "") in ("geomx._core", "geomx.sim", "geomx.conf"):
+                raise GeomxError(_INSTALL) from error
+            raise
+
+    return _guarded(compose_and_run)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The ``geomx`` command. Returns the exit status."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if words[:1] == ["run"]:
+        return run(words[1:])
+    parser = _Parser(prog="geomx", description="Train one model in several data centres.")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, command in COMMANDS.items():
+        text = (command.__doc__ or "").split("\n", 1)[0]
+        commands.add_parser(name, help=text, description=text).set_defaults(command=command)
+    commands.add_parser("run", help="The same as python -m geomx.", add_help=False)
+
+    def dispatch() -> None:
+        options = parser.parse_args(words)
+        options.command(options)
+
+    return _guarded(dispatch)
+
+
+def plugins(options: argparse.Namespace) -> None:
+    """Every plugin found: kind, name, one line, backends, where from."""
+    from rich.table import Table
+
+    from geomx.registry import Registry
+
+    registry = Registry.discover()
+    table = Table("kind", "name", "what it does", "backends", "from", box=None, pad_edge=False)
+    for plugin in registry.plugins():
+        backends = ", ".join(plugin.backends)
+        table.add_row(plugin.kind, plugin.name, plugin.summary, backends, plugin.origin)
+    _print(table)
+    for broken in registry.broken:
+        _print(f"{broken.origin} could not be loaded: {broken.error}")
+
+
+def info(options: argparse.Namespace) -> None:
+    """The version of geomx, and what it found on this machine."""
+    import importlib
+    import importlib.metadata
+    import platform
+
+    from geomx.experiment import version
+
+    _print(f"geomx {version()}, Python {platform.python_version()}, {platform.platform()}")
+    try:
+        core = importlib.import_module("geomx._core")
+    except ImportError as error:
+        _print(f"compiled core: absent ({error})")
+    else:
+        built = getattr(core, "build_info", dict)()
+        details = ", ".join(f"{name} {value}" for name, value in built.items())
+        _print(f"compiled core: {core.__file__}" + (f" ({details})" if details else ""))
+    for name in ("mxnet", "numpy", "networkx", "simpy", "hydra-core"):
+        try:
+            _print(f"{name} {importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            _print(f"{name}: absent")
+
+
+COMMANDS: dict[str, Callable[[argparse.Namespace], None]] = {"plugins": plugins, "info": info}
+
+
+class _Parser(argparse.ArgumentParser):
+    """Complains in one line, like everything else here."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise instead of printing usage."""
+        raise ConfigError(self.prog, " ".join(sys.argv[1:]), f"{message}; see --help")
+
+
+def _run_one(experiment: Experiment, directory: Path) -> None:
+    """Run one experiment, show its results, and print where they are as the last line."""
+    from geomx.experiment import execute
+
+    results = execute(experiment, directory)
+    _print(results.table())
+    if experiment.mode == "both":
+        from geomx.report.terminal import comparison_table
+
+        text = (directory / "comparison.json").read_text(encoding="utf-8")
+        _print(comparison_table(json.loads(text)))
+    print(directory, flush=True)
+
+
+def _print(what: Any) -> None:
+    from rich.console import Console
+
+    Console(highlight=False, markup=False, soft_wrap=isinstance(what, str)).print(what)
+
+
+def _guarded(action: Callable[[], None]) -> int:
+    """Do it, and turn what goes wrong into an exit status and one line."""
+    try:
+        action()
+    except ConfigError as error:
+        return _complain(error, WRONG)
+    except GeomxError as error:
+        return _complain(error, FAILED)
+    except KeyboardInterrupt:
+        return _complain("interrupted", FAILED)
+    except BrokenPipeError:
+        return FAILED
+    return DONE
+
+
+def _complain(message: object, status: int) -> int:
+    print(" ".join(str(message).split()), file=sys.stderr, flush=True)
+    return status

@@ -1,0 +1,275 @@
+"""The Hydra door: the words of the command line become an `Experiment`, or one sentence.
+
+Behind this module nobody sees Hydra or OmegaConf. It does four things. It offers every plugin that
+the registry found as a choice of its group, so that ``--help`` lists strangers' plugins beside the
+built-in ones. It takes the words that Hydra alone would not: ``+sync=x`` and ``sync=x`` mean the
+same, and ``network=FILE`` names a file. It composes (`compose`), or hands the job to Hydra with its
+run directories, sweeps and flags (`main`). And it turns Hydra's complaints into a `ConfigError`
+that names the key, the value and what is allowed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr
+from datetime import datetime
+from itertools import count
+from pathlib import Path
+from typing import Any, NoReturn, TextIO, cast
+
+from hydra._internal.utils import get_args_parser
+from hydra.core.config_store import ConfigStore
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+from omegaconf.errors import GrammarParseError, OmegaConfBaseException
+from yaml import YAMLError
+
+from geomx.complaints import explain
+from geomx.config import Root, build_experiment
+from geomx.errors import ConfigError
+from geomx.experiment import Experiment
+from geomx.network import SUFFIXES, is_long_form, load
+from geomx.registry import Registry
+
+CONF = "geomx.conf"
+GROUPS = ("sync", "accel", "workload", "network", "experiment")
+Job = Callable[[Experiment, Path], None]
+
+
+def compose(words: Sequence[str], registry: Registry | None = None) -> tuple[Experiment, Path]:
+    """The experiment that `words` describe, and a new directory for its run.
+
+    Raises:
+        ConfigError: They do not describe one.
+        PluginError: A plugin broke a rule.
+    """
+    from hydra import compose as hydra_compose
+    from hydra import initialize_config_module
+
+    registry = registry or Registry.discover()
+    with _explained(words), initialize_config_module(CONF, job_name="geomx", version_base="1.3"):
+        overrides = prepare(words, registry)
+        config = hydra_compose("config", overrides=overrides, return_hydra_config=True)
+        experiment = _experiment(config, config.hydra.runtime.choices, words, registry)
+        before = HydraConfig.instance().cfg
+        HydraConfig.instance().set_config(config)
+        try:
+            directory = Path(config.hydra.run.dir).absolute()
+        finally:
+            HydraConfig.instance().cfg = before
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / ".hydra").mkdir(exist_ok=True)
+        OmegaConf.save(OmegaConf.create(list(overrides)), directory / ".hydra/overrides.yaml")
+        return experiment, directory
+
+
+def main(words: Sequence[str], job: Job) -> None:
+    """Run `job` on the experiment that `words` describe, or on each of a sweep, under Hydra.
+
+    Raises:
+        ConfigError: A word is wrong.
+        SystemExit: A flag such as ``--help`` was served.
+        Exception: What `job` raises.
+    """
+    import hydra
+
+    registry = Registry.discover()
+    flags, plain = _split(words)
+    sweep = bool({"-m", "--multirun"} & set(flags))
+
+    def task(config: Any) -> None:
+        run = HydraConfig.get()
+        typed = list(run.overrides.task) if sweep else plain
+        try:
+            with _explained(typed):
+                experiment = _experiment(config, run.runtime.choices, typed, registry)
+            job(experiment, Path(run.runtime.output_dir))
+        except ConfigError as error:
+            if sweep:
+                raise ConfigError(error.key, error.value, f"{error.remedy} [{typed}]") from error
+            raise
+
+    arguments = sys.argv
+    with _explained(plain), _hydra_raises():
+        sys.argv = ["geomx", *flags, *prepare(plain, registry)]
+        try:
+            hydra.main(config_path=f"pkg://{CONF}", config_name="config", version_base="1.3")(
+                task
+            )()
+        finally:
+            sys.argv = arguments
+
+
+def prepare(words: Sequence[str], registry: Registry) -> list[str]:
+    """Offer the registry's plugins to Hydra, and write `words` as Hydra wants them.
+
+    Raises:
+        ConfigError: A word is not ``key=value``, or lists an accelerator twice.
+    """
+    _store(registry)
+    overrides = []
+    for word in words:
+        group, equals, value = word.partition("=")
+        group = group.lstrip("+")
+        if group not in GROUPS or not equals:
+            overrides.append(word)
+            continue
+        if group == "network":
+            value = _network_choice(value)
+        overrides.append(f"{group}={value}")
+        if group == "accel":
+            _refuse_twice(overrides[-1])
+    return overrides
+
+
+def _experiment(config: Any, choices: Any, words: Sequence[str], registry: Registry) -> Experiment:
+    content = {
+        key: OmegaConf.to_container(node, resolve=True, throw_on_missing=True)
+        if OmegaConf.is_config(node)
+        else node
+        for key, node in config.items()
+        if key != "hydra"
+    }
+    return build_experiment(content, choices.sync, choices.workload, words, registry)
+
+
+def _store(registry: Registry) -> None:
+    """Put the root and every plugin's options where Hydra looks for choices."""
+    store = ConfigStore.instance()
+    store.store(name="geomx_root", node=Root)
+    for kind in ("sync", "accel", "workload"):
+        store.repo.pop(kind, None)
+    for plugin in registry.plugins():
+        node = OmegaConf.structured(plugin.config)
+        _thaw(node)
+        package = f"accel.{plugin.name}" if plugin.kind == "accel" else plugin.kind
+        store.store(group=plugin.kind, name=plugin.name, node=node, package=package)
+    OmegaConf.register_new_resolver("geomx_new_dir", _new_dir, use_cache=True, replace=True)
+
+
+def _thaw(node: Any) -> None:
+    """Let the command line set the options of a frozen dataclass."""
+    OmegaConf.set_readonly(node, None)
+    for key in node:
+        child = node._get_node(key)
+        if OmegaConf.is_dict(child) and not child._is_none() and not child._is_missing():
+            _thaw(child)
+
+
+def _new_dir(base: str) -> str:
+    """Create ``base/DATE/TIME``, with a number where another run has just taken it."""
+    stem = Path(base) / datetime.now().strftime("%Y-%m-%d/%H-%M-%S")
+    for attempt in count(1):
+        path = stem if attempt == 1 else stem.with_name(f"{stem.name}-{attempt}")
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        return str(path)
+    raise AssertionError("unreachable")
+
+
+def _refuse_twice(word: str) -> None:
+    """Hydra's own complaint about ``[dgt,dgt]`` does not say which word is meant."""
+    override = OverridesParser.create().parse_override(word)
+    values = override.sweep_iterator() if override.is_sweep_override() else [override.value()]
+    for value in values:
+        names = [str(name) for name in value] if isinstance(value, list) else []
+        for name in names:
+            if names.count(name) > 1:
+                raise ConfigError("accel", f"[{','.join(names)}]", f"{name} is listed twice")
+
+
+def _network_choice(value: str) -> str:
+    """The choice, or choices of a sweep, that stand for ``network=VALUE``, where files may be meant.
+
+    A file becomes a choice of its own: with its content if it is in the short form, so that
+    ``network.delay_ms=50`` and sweeps over such keys work on files too, else by its path.
+    """
+    if _is_file(value):
+        return _store_network(Path(value))
+    if "(" in value:
+        return value
+    return ",".join(_store_network(Path(v)) if _is_file(v) else v for v in value.split(","))
+
+
+def _is_file(value: str) -> bool:
+    if "," in value or "(" in value:
+        return Path(value).is_file()
+    return Path(value).suffix in SUFFIXES or "/" in value or Path(value).is_file()
+
+
+def _store_network(path: Path) -> str:
+    node: dict[Any, Any] = {"file": str(path)}
+    if path.suffix in (".yaml", ".yml", ".json"):
+        content = load(path)
+        if isinstance(content, dict) and not is_long_form(content):
+            node = {"name": path.stem, **content}
+    store = ConfigStore.instance()
+    taken = store.repo.get("network", {})
+    stem = "file_" + re.sub(r"\W", "_", path.stem)
+    name = next(n for n in (stem, *(f"{stem}_{i}" for i in count(2))) if f"{n}.yaml" not in taken)
+    store.store(group="network", name=name, node=node)
+    return name
+
+
+def _split(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Flags and ``key=value`` words, wherever the flags stand among them.
+
+    Raises:
+        ConfigError: An unknown flag.
+    """
+    parser = get_args_parser()
+
+    def complain(message: str) -> NoReturn:
+        raise ConfigError("flags", " ".join(words), f"{message}; see --help")
+
+    parser.error = complain  # type: ignore[method-assign]
+    plain = list(parser.parse_intermixed_args(list(words)).overrides)
+    left = list(plain)
+    flags = [word for word in words if not (left and word == left[0] and left.pop(0))]
+    return flags, plain
+
+
+@contextmanager
+def _explained(words: Sequence[str]) -> Iterator[None]:
+    try:
+        yield
+    except (HydraException, OmegaConfBaseException, GrammarParseError, YAMLError) as error:
+        raise explain(error, words) from error
+
+
+class _WithoutJobLine:
+    """A stream that drops Hydra's announcement of a failing job; the failure itself is reported."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Pass `text` on, unless it is the announcement."""
+        if text.startswith("Error executing job with overrides"):
+            return len(text)
+        return self._stream.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@contextmanager
+def _hydra_raises() -> Iterator[None]:
+    """Let Hydra raise its exceptions rather than print them and exit."""
+    before = os.environ.get("HYDRA_FULL_ERROR")
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    try:
+        with redirect_stderr(cast(TextIO, _WithoutJobLine(sys.stderr))):
+            yield
+    finally:
+        if before is None:
+            del os.environ["HYDRA_FULL_ERROR"]
+        else:
+            os.environ["HYDRA_FULL_ERROR"] = before

@@ -1,0 +1,186 @@
+"""Every option of an experiment that is not a plugin's, as dataclasses: types, defaults, meaning.
+
+Hydra composes these with the options of the chosen plugins (`geomx.compose`); this module knows
+nothing of Hydra, so that live node processes can use the same dataclasses without it.
+`build_experiment` is the door behind which everything is typed, checked and final.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from geomx.errors import ConfigError
+from geomx.options import build_options, near
+
+if TYPE_CHECKING:
+    from geomx.experiment import Experiment
+    from geomx.registry import Registry
+
+MODES = ("sim", "live", "both")
+
+
+@dataclass
+class RuntimeOptions:
+    """How the live runtime behaves (mode=live)."""
+
+    # Seconds of silence after which a node counts as lost.
+    failure_timeout_s: float = 5.0
+    # Most bytes of one message that are handed to the kernel at a time; smaller is more urgent.
+    frame_bytes: int = 262144
+    # Shape links to the network file's bandwidth and delay; false: as fast as the machine can.
+    pace: bool = True
+    # TCP and UDP port of the scheduler; 0 lets the system choose a free one.
+    port: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse what no run can work with."""
+        _at_least("failure_timeout_s", self.failure_timeout_s, 0.1)
+        _at_least("frame_bytes", self.frame_bytes, 1024)
+        if not 0 <= self.port <= 65535:
+            raise ConfigError("port", self.port, "must be between 0 and 65535")
+
+
+@dataclass
+class TcpOptions:
+    """How WAN connections behave: the simulator's model, and in live mode the sockets."""
+
+    # Congestion control: bbr (shares equally), cubic or reno (share by 1 / round-trip time).
+    congestion: str = "bbr"
+    # Most bytes that one connection has under way; its rate is at most this over the round trip.
+    window_bytes: int = 2750000
+
+    def __post_init__(self) -> None:
+        """Refuse what the model does not know."""
+        known = ("bbr", "cubic", "reno")
+        if self.congestion not in known:
+            raise ConfigError("congestion", self.congestion, near(self.congestion, known))
+        _at_least("window_bytes", self.window_bytes, 1448)
+
+
+@dataclass
+class Costs:
+    """What endpoints spend, in seconds per message and per byte; calibration measures them."""
+
+    # Handing a message to the network.
+    send_message_s: float = 2e-5
+    send_byte_s: float = 2e-10
+    # Taking a message from the network.
+    receive_message_s: float = 2e-5
+    receive_byte_s: float = 2e-10
+    # Encoding with a codec; bytes before encoding.
+    encode_message_s: float = 5e-6
+    encode_byte_s: float = 5e-10
+    # Decoding; bytes after decoding.
+    decode_message_s: float = 5e-6
+    decode_byte_s: float = 5e-10
+    # Adding a received tensor to a sum.
+    aggregate_message_s: float = 5e-6
+    aggregate_byte_s: float = 2.5e-10
+    # The optimizer's step on a global server.
+    update_message_s: float = 5e-6
+    update_byte_s: float = 5e-10
+
+    def __post_init__(self) -> None:
+        """Refuse negative time."""
+        for name, value in vars(self).items():
+            _at_least(name, value, 0)
+
+
+@dataclass
+class Root:
+    """The whole configuration, as ``python -m geomx --help`` shows it."""
+
+    # sim: virtual time; live: real processes on this machine; both: both, and compared.
+    mode: str = "sim"
+    # Seeds everything that draws.
+    seed: int = 0
+    # Local steps per worker; null: as the workload says.
+    iterations: int | None = None
+    # true: real gradients; false: sizes and times only; null: true where the workload can.
+    numerics: bool | None = None
+    # Local steps between evaluations on held-out data; null: as the workload says.
+    evaluate_every: int | None = None
+    # Who takes part and what joins them: the content of a network file.
+    network: dict[str, Any] = field(default_factory=dict)
+    # What is trained; the options of the chosen workload.
+    workload: Any = None
+    # When nodes synchronise; the options of the chosen sync plugin.
+    sync: Any = None
+    # What makes it cheaper; options by accelerator, in order.
+    accel: dict[str, Any] = field(default_factory=dict)
+    # The live runtime.
+    runtime: RuntimeOptions = field(default_factory=RuntimeOptions)
+    # WAN connections.
+    tcp: TcpOptions = field(default_factory=TcpOptions)
+    # Endpoints in simulation.
+    costs: Costs = field(default_factory=Costs)
+
+    def __post_init__(self) -> None:
+        """Refuse values out of range."""
+        if self.mode not in MODES:
+            raise ConfigError("mode", self.mode, near(self.mode, MODES))
+        _at_least("seed", self.seed, 0)
+        for name in ("iterations", "evaluate_every"):
+            if getattr(self, name) is not None:
+                _at_least(name, getattr(self, name), 1)
+
+
+def build_experiment(
+    content: Mapping[str, Any],
+    sync: str | None,
+    workload: str,
+    words: Sequence[str],
+    registry: Registry,
+) -> Experiment:
+    """Turn plain configuration into an experiment that is ready to run.
+
+    Args:
+        content: Values for `Root`, as plain dicts and lists.
+        sync: Name of the sync plugin; None for the default.
+        workload: Name of the workload.
+        words: What the user typed, to be kept with the results.
+        registry: The plugins that exist.
+
+    Raises:
+        ConfigError: Something in it is not allowed.
+        PluginError: A plugin broke a rule.
+    """
+    from geomx.experiment import Experiment
+    from geomx.network import read_network
+
+    root = build_options(Root, content, "")
+    selection = registry.select(
+        (sync, root.sync or {}) if sync else None,
+        [(name, options or {}) for name, options in root.accel.items()],
+    )
+    cluster = read_network(root.network)
+    trained = registry.workload(workload, root.workload or {})
+    numerics = root.numerics
+    if numerics is None:
+        numerics = trained.has_numerics
+    elif numerics and not trained.has_numerics:
+        raise ConfigError("numerics", "true", f"workload {workload} has sizes and times only")
+    experiment = Experiment(
+        mode=root.mode,
+        seed=root.seed,
+        iterations=root.iterations or trained.iterations,
+        evaluate_every=root.evaluate_every or trained.evaluate_every,
+        numerics=numerics,
+        cluster=cluster,
+        workload=trained,
+        selection=selection,
+        runtime=root.runtime,
+        tcp=root.tcp,
+        costs=root.costs,
+        words=list(words),
+    )
+    experiment.validate()
+    return experiment
+
+
+def _at_least(name: str, value: float, least: float) -> None:
+    if not least <= value < math.inf:
+        raise ConfigError(name, value, f"must be {least} or more")

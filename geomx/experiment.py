@@ -1,0 +1,152 @@
+"""One experiment: what is trained, by whom, over which network, with which plugins; and its run.
+
+An `Experiment` is mode-free data. The runner of each mode is found by name, so that this package
+imports neither the simulator nor the live runtime before one of them is wanted.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import importlib.metadata
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from geomx.cluster import Cluster
+from geomx.config import Costs, RuntimeOptions, TcpOptions
+from geomx.errors import ConfigError
+from geomx.registry import Selection
+from geomx.workload import Workload
+
+if TYPE_CHECKING:
+    from geomx.results import Results
+
+SCHEMA = 1
+RUNNERS = {"sim": "geomx.sim:run", "live": "geomx.live:run"}
+
+
+@dataclass
+class Experiment:
+    """Everything that a run needs to know.
+
+    Attributes:
+        mode: ``sim``, ``live`` or ``both``.
+        seed: Seeds everything that draws.
+        iterations: Local steps per worker.
+        numerics: Whether real gradients are computed.
+        cluster: Who takes part, and the network.
+        workload: What is trained.
+        selection: The plugins, in order.
+        evaluate_every: Local steps between evaluations.
+        runtime: Options of the live runtime.
+        tcp: Options of WAN connections.
+        costs: Endpoint costs in simulation.
+        words: The words of the command line that repeat it.
+    """
+
+    mode: str
+    seed: int
+    iterations: int
+    numerics: bool
+    cluster: Cluster
+    workload: Workload
+    selection: Selection
+    evaluate_every: int = 10
+    runtime: RuntimeOptions = field(default_factory=RuntimeOptions)
+    tcp: TcpOptions = field(default_factory=TcpOptions)
+    costs: Costs = field(default_factory=Costs)
+    words: list[str] = field(default_factory=list)
+
+    def validate(self) -> None:
+        """Ask every plugin whether it can take part, and refuse two that decide the same.
+
+        Raises:
+            ConfigError: One cannot, or two do.
+            PluginError: A plugin broke a rule.
+        """
+        self.selection.validate(self)
+        self.selection.sync_policy(self.cluster)
+        self.selection.placement(self.cluster, self.workload.tensors)
+
+    def header(self) -> dict[str, Any]:
+        """The part of ``summary.json`` that is known before the run."""
+        sync, options = self.selection.sync
+        return {
+            "schema": SCHEMA,
+            "geomx": version(),
+            "mode": self.mode,
+            "seed": self.seed,
+            "sync": {"name": sync, **options},
+            "accel": [{"name": name, **options} for name, options in self.selection.accel],
+            "network": {
+                "name": self.cluster.name,
+                "parties": len(self.cluster.parties),
+                "workers": len(self.cluster.workers),
+                "global_servers": len(self.cluster.global_servers),
+            },
+            "workload": {
+                "name": self.workload.name,
+                "tensors": len(self.workload.tensors),
+                "elements": self.workload.elements,
+                "bytes": 4 * self.workload.elements,
+                "samples": self.workload.samples,
+            },
+            "iterations": self.iterations,
+            "numerics": self.numerics,
+            "words": list(self.words),
+        }
+
+
+def version() -> str:
+    """The installed version of geomx."""
+    try:
+        return importlib.metadata.version("geomx")
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def execute(experiment: Experiment, directory: Path) -> Results:
+    """Run an experiment in its mode, leaving its files in `directory`.
+
+    With ``mode="both"`` the files are in ``directory/sim`` and ``directory/live``, the comparison
+    in ``directory/comparison.json``, and the results returned are those of the live run.
+
+    Raises:
+        GeomxError: The run failed in a way that has a sentence.
+    """
+    if experiment.mode != "both":
+        module, function = RUNNERS[experiment.mode].split(":")
+        return getattr(importlib.import_module(module), function)(experiment, directory)
+    from geomx.results import compare
+
+    sim, live = (
+        execute(dataclasses.replace(experiment, mode=mode), directory / mode)
+        for mode in ("sim", "live")
+    )
+    text = json.dumps(compare(sim, live), indent=2)
+    (directory / "comparison.json").write_text(text + "\n", encoding="utf-8")
+    return live
+
+
+def run(words: Sequence[str]) -> Results:
+    """Run the experiment that `words` describe, as the command line would (`geomx.run`).
+
+    Files are left where the command line leaves them; `Results.directory` says where. A sweep
+    (``-m``) belongs to the command line.
+
+    Raises:
+        ConfigError: The words do not describe an experiment.
+        GeomxError: The run failed in a way that has a sentence.
+    """
+    from geomx.compose import compose
+
+    if isinstance(words, str):
+        words = [words]
+    for word in words:
+        if word.startswith("-"):
+            raise ConfigError("word", word, "flags belong to the command line")
+    experiment, directory = compose(words)
+    return execute(experiment, directory)

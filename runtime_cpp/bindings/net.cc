@@ -1,0 +1,139 @@
+// Python's view of the network model: the two transfer calculators behind geomx.sim.transfer_times,
+// and FlowNetwork itself, which tests and notebooks drive by hand. Everything is copied at the door;
+// the interpreter lock is not held while the calculators run.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "net/flows.h"
+#include "net/transfer.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace geomx::net {
+namespace {
+
+using Paths = std::vector<std::vector<EdgeId>>;
+using Numbers = std::vector<double>;
+
+std::vector<TransferEdge> Edges(const Numbers& bytes_per_s, const Numbers& delays_s) {
+  if (bytes_per_s.size() != delays_s.size()) throw std::invalid_argument("one delay per edge");
+  std::vector<TransferEdge> edges(bytes_per_s.size());
+  for (std::size_t i = 0; i < edges.size(); ++i) edges[i] = {bytes_per_s[i], delays_s[i]};
+  return edges;
+}
+
+std::vector<TransferRoute> Routes(Paths paths, Paths reverses, const Numbers& losses) {
+  if (paths.size() != reverses.size() || paths.size() != losses.size()) {
+    throw std::invalid_argument("one way back and one loss per route");
+  }
+  std::vector<TransferRoute> routes(paths.size());
+  for (std::size_t i = 0; i < routes.size(); ++i) {
+    routes[i] = {std::move(paths[i]), std::move(reverses[i]), losses[i]};
+  }
+  return routes;
+}
+
+std::vector<Transfer> Transfers(const std::vector<std::uint32_t>& route, const Numbers& bytes,
+                                const Numbers& starts_s) {
+  if (route.size() != bytes.size() || route.size() != starts_s.size()) {
+    throw std::invalid_argument("one size and one start per flow");
+  }
+  std::vector<Transfer> transfers(route.size());
+  for (std::size_t i = 0; i < transfers.size(); ++i) {
+    transfers[i] = {route[i], bytes[i], starts_s[i]};
+  }
+  return transfers;
+}
+
+}  // namespace
+}  // namespace geomx::net
+
+void init_net(nb::module_& m) {
+  using namespace geomx;
+  using namespace geomx::net;
+  m.def(
+      "fluid_transfers",
+      [](const std::string& model, const Numbers& bytes_per_s, const Numbers& delays_s, Paths paths,
+         Paths reverses, const Numbers& losses, const std::vector<std::uint32_t>& route,
+         const Numbers& bytes, const Numbers& starts_s) {
+        nb::gil_scoped_release unlocked;
+        return FluidTransfers(Edges(bytes_per_s, delays_s),
+                              Routes(std::move(paths), std::move(reverses), losses),
+                              Transfers(route, bytes, starts_s), FluidModel::Named(model));
+      },
+      "model"_a, "bytes_per_s"_a, "delays_s"_a, "paths"_a, "reverses"_a, "losses"_a, "route"_a,
+      "bytes"_a, "starts_s"_a, "Finish times in seconds under a fluid model (maxmin, CM02, LV08).");
+
+  m.def(
+      "tcp_transfers",
+      [](const std::string& congestion, double window_bytes, double efficiency,
+         double reverse_share, bool new_connections, const Numbers& bytes_per_s,
+         const Numbers& delays_s, Paths paths, Paths reverses, const Numbers& losses,
+         const std::vector<std::uint32_t>& route, const Numbers& bytes, const Numbers& starts_s) {
+        nb::gil_scoped_release unlocked;
+        TcpModel model{CongestionNamed(congestion), window_bytes, efficiency, reverse_share,
+                       new_connections};
+        return TcpTransfers(Edges(bytes_per_s, delays_s),
+                            Routes(std::move(paths), std::move(reverses), losses),
+                            Transfers(route, bytes, starts_s), model);
+      },
+      "congestion"_a, "window_bytes"_a, "efficiency"_a, "reverse_share"_a, "new_connections"_a,
+      "bytes_per_s"_a, "delays_s"_a, "paths"_a, "reverses"_a, "losses"_a, "route"_a, "bytes"_a,
+      "starts_s"_a, "Finish times in seconds under the TCP model.");
+
+  nb::class_<FlowNetwork>(m, "FlowNetwork",
+                          "Connections as fluid over shared edges; times in integer nanoseconds.")
+      .def(nb::init<>())
+      .def("add_edge", &FlowNetwork::AddEdge, "bytes_per_s"_a, "delay_ns"_a = 0)
+      .def(
+          "add_connection",
+          [](FlowNetwork& network, std::vector<EdgeId> path, std::vector<EdgeId> reverse,
+             double reverse_share, double weight, int priority_class, double efficiency,
+             Time rtt_ns, const std::string& congestion, double window_bytes) {
+            ConnectionOptions options;
+            options.path = std::move(path);
+            options.reverse = std::move(reverse);
+            options.reverse_share = reverse_share;
+            options.weight = weight;
+            options.priority_class = priority_class;
+            options.efficiency = efficiency;
+            options.ramp.rtt = rtt_ns;
+            options.ramp.congestion = CongestionNamed(congestion);
+            options.ramp.window_limit = window_bytes;
+            return network.AddConnection(options);
+          },
+          "path"_a, "reverse"_a = std::vector<EdgeId>{}, "reverse_share"_a = 0.0, "weight"_a = 1.0,
+          "priority_class"_a = 0, "efficiency"_a = kPayloadShare, "rtt_ns"_a = 0,
+          "congestion"_a = "bbr", "window_bytes"_a = kWindowLimit)
+      .def("start", &FlowNetwork::Start, "connection"_a, "bytes"_a, "now_ns"_a)
+      .def("set_capacity", &FlowNetwork::SetCapacity, "edge"_a, "bytes_per_s"_a, "now_ns"_a)
+      .def(
+          "next_event",
+          [](FlowNetwork& network) -> nb::object {
+            const Time next = network.NextEvent();
+            return next == kNever ? nb::none() : nb::cast(next);
+          },
+          "When something happens next, in nanoseconds; None if nothing will.")
+      .def(
+          "advance",
+          [](FlowNetwork& network, Time now) {
+            std::vector<ConnectionId> completed;
+            network.Advance(now, &completed);
+            return completed;
+          },
+          "now_ns"_a, "The connections whose message's last byte left at `now_ns`.")
+      .def("rate", &FlowNetwork::Rate, "connection"_a, "Payload bytes/s of a connection.")
+      .def("load", &FlowNetwork::Load, "edge"_a, "Bytes/s that an edge carries.")
+      .def("capacity", &FlowNetwork::Capacity, "edge"_a)
+      .def("delay", &FlowNetwork::Delay, "connection"_a, "One-way delay in nanoseconds.")
+      .def("window", [](const FlowNetwork& network,
+                        ConnectionId id) { return network.Ramp(id).window(); }, "connection"_a)
+      .def_prop_ro("solves", &FlowNetwork::solves);
+}

@@ -1,0 +1,298 @@
+#include "fabric/fabric.h"
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+
+namespace geomx {
+namespace {
+
+constexpr double kPacketBytes = 1448;  // best-effort loss is drawn per packet
+
+Time Nanoseconds(double seconds) { return std::llround(seconds * 1e9); }
+
+}  // namespace
+
+Fabric::Fabric(std::uint64_t seed, std::size_t max_spans)
+    : max_spans_(max_spans), random_(seed * 0x9e3779b97f4a7c15u + 0x632be59bd9b4e019u) {}
+
+double Fabric::Draw() {  // splitmix64
+  std::uint64_t x = (random_ += 0x9e3779b97f4a7c15u);
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return static_cast<double>((x ^ (x >> 31)) >> 11) * 0x1p-53;
+}
+
+void Fabric::AddNode(NodeConfig config, const Costs& costs) {
+  if (config.id != endpoints_.size()) throw std::invalid_argument("node ids must come in order");
+  Endpoint endpoint;
+  endpoint.node = std::make_unique<Node>(std::move(config));
+  endpoint.node->AssumeStarted();
+  endpoint.costs = costs;
+  endpoints_.push_back(std::move(endpoint));
+}
+
+void Fabric::Connect(NodeId source, NodeId target, const LinkOptions& options) {
+  const auto index = static_cast<std::uint32_t>(links_.size());
+  Link link;
+  link.stats.source = source;
+  link.stats.target = target;
+  link.loss = options.loss;
+  link.jitter = options.jitter;
+  for (const Lane lane : {Lane::kReliable, Lane::kBestEffort}) {
+    net::ConnectionOptions connection;
+    connection.path = options.path;
+    connection.reverse = options.reverse;
+    connection.efficiency = options.efficiency;
+    connection.ramp.congestion = options.congestion;
+    if (lane == Lane::kReliable) {
+      connection.ramp.window_limit = options.window_limit;
+      connection.weight = net::SharingWeight(options.congestion, options.rtt);
+      connection.ramp.rate_limit =
+          net::LossRateCap(options.congestion, options.rtt, options.loss, options.link_rate);
+    } else {  // datagrams: no window, only what the reliable channels leave
+      connection.ramp.window_limit = net::kInfinity;
+      connection.priority_class = 1;
+    }
+    const net::ConnectionId id = network_.AddConnection(connection);
+    link.lanes[static_cast<int>(lane)] = id;
+    if (connection_owner_.size() <= id) connection_owner_.resize(id + 1);
+    connection_owner_[id] = {index, lane};
+  }
+  link.delay = network_.Delay(link.lanes[0]);
+  links_.push_back(std::move(link));
+  endpoints_.at(source).links.push_back(index);
+}
+
+void Fabric::SetCapacity(net::EdgeId edge, double bytes_per_s, Time now) {
+  network_.SetCapacity(edge, bytes_per_s, now);
+}
+
+void Fabric::Schedule(Time time, Action::Kind kind, NodeId node, NodeId from,
+                      std::uint32_t parked) {
+  actions_.push_back({time, sequence_++, kind, node, from, parked});
+  std::push_heap(actions_.begin(), actions_.end(), Later{});
+}
+
+Time Fabric::Advance(Time limit) {
+  while (events_.empty()) {
+    const Time network = network_.NextEvent();
+    const Time next = std::min(network, actions_.empty() ? kNever : actions_.front().time);
+    if (next >= limit) return limit;
+    now_ = next;
+    if (network == next) {
+      completed_.clear();
+      network_.Advance(next, &completed_);
+      for (const net::ConnectionId connection : completed_) Left(connection, next);
+    }
+    while (!actions_.empty() && actions_.front().time == next) {
+      std::pop_heap(actions_.begin(), actions_.end(), Later{});
+      const Action action = actions_.back();
+      actions_.pop_back();
+      Run(action);
+    }
+  }
+  return now_;
+}
+
+void Fabric::Run(const Action& action) {
+  Endpoint& endpoint = endpoints_[action.node];
+  switch (action.kind) {
+    case Action::Kind::kDeliver: {
+      Message message = std::move(parked_[action.message]);
+      free_.push_back(action.message);
+      Deliver(action.node, action.from, std::move(message), action.time);
+      return;
+    }
+    case Action::Kind::kRelease:
+      if (endpoint.busy_until > action.time) {  // more work was added meanwhile
+        Schedule(endpoint.busy_until, Action::Kind::kRelease, action.node);
+        return;
+      }
+      endpoint.release_due = false;
+      Release(action.node, action.time);
+      Serve(action.node, action.time);
+      return;
+    case Action::Kind::kTimer:
+      endpoint.timer = kNever;
+      endpoint.node->HandleTimeout(action.time);
+      Touch(action.node, action.time);
+      return;
+  }
+}
+
+// ---- the wire --------------------------------------------------------------------------------
+
+bool Fabric::Send(std::uint32_t index, Lane lane, Time now) {
+  Link& link = links_[index];
+  const int which = static_cast<int>(lane);
+  if (network_.Busy(link.lanes[which])) return true;
+  Endpoint& source = endpoints_[link.stats.source];
+  auto message = source.node->PollTransmit(link.stats.target, lane);
+  if (!message) return false;
+  const std::size_t bytes = message->wire_bytes();
+  if (IsData(message->header.kind)) {
+    link.stats.bytes += bytes;
+    ++link.stats.messages;
+  } else {
+    link.stats.control_bytes += bytes;
+  }
+  if (source.costs.send_message > 0 || source.costs.send_byte > 0) {
+    source.busy_until = std::max(source.busy_until, now) +
+                        Nanoseconds(source.costs.send_message +
+                                    source.costs.send_byte * static_cast<double>(bytes));
+  }
+  if (link.active++ == 0) link.active_since = now;
+  link.started[which] = now;
+  link.in_flight[which] = std::move(*message);
+  network_.Start(link.lanes[which], static_cast<double>(bytes), now);
+  return true;
+}
+
+void Fabric::Left(net::ConnectionId connection, Time now) {
+  const auto [index, lane] = connection_owner_[connection];
+  Link& link = links_[index];
+  const int which = static_cast<int>(lane);
+  Message message = std::move(link.in_flight[which]);
+  if (--link.active == 0) link.stats.busy += now - link.active_since;
+  AddSpan({.node = link.stats.source,
+           .peer = link.stats.target,
+           .category = Span::Category::kSend,
+           .key = message.header.key,
+           .round = message.header.round,
+           .start = link.started[which],
+           .end = now});
+  bool lost = false;
+  if (lane == Lane::kBestEffort && link.loss > 0) {
+    const double packets = std::ceil(static_cast<double>(message.wire_bytes()) / kPacketBytes);
+    lost = Draw() >= std::pow(1 - link.loss, packets);
+  }
+  if (lost) {
+    ++lost_;
+  } else {
+    Time arrival = now + link.delay;
+    if (link.jitter > 0) {
+      arrival += static_cast<Time>(Draw() * static_cast<double>(link.jitter));
+      if (lane == Lane::kReliable) arrival = link.last_delivery = std::max(arrival, link.last_delivery);
+    }
+    std::uint32_t slot;
+    if (free_.empty()) {
+      slot = static_cast<std::uint32_t>(parked_.size());
+      parked_.emplace_back();
+    } else {
+      slot = free_.back();
+      free_.pop_back();
+    }
+    parked_[slot] = std::move(message);
+    Schedule(arrival, Action::Kind::kDeliver, link.stats.target, link.stats.source, slot);
+  }
+  Send(index, lane, now);
+}
+
+void Fabric::Pump(NodeId id, Time now) {
+  Endpoint& endpoint = endpoints_[id];
+  for (const NodeId peer : endpoint.node->TakeDirty()) {
+    for (const std::uint32_t index : endpoint.links) {
+      if (links_[index].stats.target != peer) continue;
+      Send(index, Lane::kReliable, now);
+      Send(index, Lane::kBestEffort, now);
+    }
+  }
+}
+
+// ---- endpoints -------------------------------------------------------------------------------
+
+double Fabric::WorkSeconds(const Endpoint& endpoint, const Work& work) const {
+  const Costs& costs = endpoint.costs;
+  return costs.encode_byte * static_cast<double>(work.encoded_bytes) +
+         costs.decode_byte * static_cast<double>(work.decoded_bytes) +
+         costs.aggregate_byte * static_cast<double>(work.aggregated_bytes) +
+         costs.update_byte * static_cast<double>(work.updated_bytes);
+}
+
+void Fabric::Deliver(NodeId id, NodeId from, Message message, Time now) {
+  ++processed_;
+  endpoints_[id].waiting.emplace_back(from, std::move(message));
+  Serve(id, now);
+}
+
+void Fabric::Serve(NodeId id, Time now) {
+  Endpoint& endpoint = endpoints_[id];
+  while (!endpoint.waiting.empty() && endpoint.busy_until <= now && !endpoint.release_due) {
+    auto [from, message] = std::move(endpoint.waiting.front());
+    endpoint.waiting.pop_front();
+    endpoint.node->HandleMessage(from, message, now);
+    Charge(id, now,
+           endpoint.costs.receive_message +
+               endpoint.costs.receive_byte * static_cast<double>(message.wire_bytes()));
+  }
+  if (!endpoint.waiting.empty() && !endpoint.release_due) {  // busy with sending
+    endpoint.release_due = true;
+    Schedule(endpoint.busy_until, Action::Kind::kRelease, id);
+  }
+}
+
+void Fabric::Charge(NodeId id, Time now, double seconds) {
+  Endpoint& endpoint = endpoints_[id];
+  const Work work = endpoint.node->TakeWork();
+  const Time cost = Nanoseconds(seconds + WorkSeconds(endpoint, work));
+  if (cost <= 0) {
+    if (!endpoint.release_due) Release(id, now);
+    return;
+  }
+  const Time start = std::max(now, endpoint.busy_until);
+  endpoint.busy_until = start + cost;
+  if (work.updated_bytes + work.aggregated_bytes + work.encoded_bytes > 0) {
+    AddSpan({.node = id,
+             .peer = id,
+             .category = work.updated_bytes > 0      ? Span::Category::kUpdate
+                         : work.aggregated_bytes > 0 ? Span::Category::kAggregate
+                                                     : Span::Category::kEncode,
+             .start = start,
+             .end = endpoint.busy_until});
+  }
+  if (!endpoint.release_due) {
+    endpoint.release_due = true;
+    Schedule(endpoint.busy_until, Action::Kind::kRelease, id);
+  }
+}
+
+void Fabric::Release(NodeId id, Time now) {
+  Endpoint& endpoint = endpoints_[id];
+  Pump(id, now);
+  while (auto event = endpoint.node->PollEvent()) {
+    if (event->kind == Event::Kind::kPeerError) {
+      throw std::logic_error(endpoint.node->config().name + ": " + event->reason);
+    }
+    if (event->kind != Event::Kind::kUpdated) events_.push_back({id, std::move(*event)});
+  }
+  const Time deadline = endpoint.node->PollTimeout();
+  if (deadline < endpoint.timer) {
+    endpoint.timer = deadline;
+    Schedule(std::max(deadline, now), Action::Kind::kTimer, id);
+  }
+}
+
+void Fabric::Touch(NodeId id, Time now) {
+  now_ = std::max(now_, now);
+  Charge(id, now, 0.0);
+}
+
+// ---- looking ---------------------------------------------------------------------------------
+
+void Fabric::AddSpan(const Span& span) {
+  if (spans_.size() < max_spans_) {
+    spans_.push_back(span);
+  } else {
+    ++spans_dropped_;
+  }
+}
+
+std::vector<LinkStats> Fabric::Links() const {
+  std::vector<LinkStats> stats;
+  stats.reserve(links_.size());
+  for (const Link& link : links_) stats.push_back(link.stats);
+  return stats;
+}
+
+}  // namespace geomx

@@ -1,0 +1,167 @@
+// The simulation's driver: all nodes of an experiment, in virtual time, over the fluid WAN model.
+//
+// Fabric is to simulation what Loop is to a live process. It asks nodes for messages when the model
+// says that the wire can take one, delivers them after the path's delay, and charges the receiving
+// endpoint for its work. It never decides anything about the protocol. SimPy owns the clock: `Advance`
+// runs natively until the time SimPy allows, or until something happens that the simulated
+// applications must hear of.
+//
+// Endpoints: a node handles one message at a time. Handling costs what `Costs` says for receiving and
+// for the work the protocol then did (decode, aggregate, update, encode); what it produced leaves
+// when that time is over.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/node.h"
+#include "net/flows.h"
+
+namespace geomx {
+
+// Seconds per message and per byte. Bytes of receive and send are those on the wire, of the others
+// dense float32.
+struct Costs {
+  double receive_message = 0, receive_byte = 0;
+  double send_message = 0, send_byte = 0;
+  double encode_byte = 0, decode_byte = 0;
+  double aggregate_byte = 0, update_byte = 0;
+};
+
+struct LinkOptions {
+  std::vector<net::EdgeId> path, reverse;
+  net::Congestion congestion = net::Congestion::kBbr;
+  double window_limit = net::kWindowLimit;
+  double efficiency = net::kPayloadShare;
+  double loss = 0;      // per packet, on best-effort channels; caps the rate of the reliable one
+  double link_rate = net::kInfinity;  // bytes/s of payload, the path's: what loss takes its share of
+  Time rtt = 0;                       // of the path, for the cap that loss puts on the reliable lane
+  Time jitter = 0;      // each delivery waits up to this much longer; order is kept when reliable
+};
+
+struct LinkStats {
+  NodeId source = 0, target = 0;
+  std::uint64_t bytes = 0, messages = 0;  // training traffic
+  std::uint64_t control_bytes = 0;
+  Time busy = 0;  // with a message under way, reliable or not
+};
+
+struct Span {
+  enum class Category : std::uint8_t { kSend, kAggregate, kUpdate, kEncode };
+  NodeId node = 0, peer = 0;
+  Category category = Category::kSend;
+  Key key = 0;
+  Round round = 0;
+  Time start = 0, end = 0;
+};
+
+class Fabric {
+ public:
+  // `seed` drives losses and jitter. At most `max_spans` spans are kept.
+  explicit Fabric(std::uint64_t seed, std::size_t max_spans = 0);
+  Fabric(const Fabric&) = delete;
+  Fabric& operator=(const Fabric&) = delete;
+
+  // ---- building ----
+  net::EdgeId AddEdge(double bytes_per_s, Time delay) { return network_.AddEdge(bytes_per_s, delay); }
+  // Node ids must come in order from 0.
+  void AddNode(NodeConfig config, const Costs& costs);
+  // What `source` may send to `target`.
+  void Connect(NodeId source, NodeId target, const LinkOptions& options);
+  void SetCapacity(net::EdgeId edge, double bytes_per_s, Time now);
+
+  // ---- running ----
+  Node& node(NodeId id) { return *endpoints_.at(id).node; }
+  // To be called after using a node directly (its worker's verbs) at `now`.
+  void Touch(NodeId id, Time now);
+  // Run events strictly before `limit`, stopping after the first instant that left application
+  // events. Returns the time reached: that instant's, or `limit` (kNever: nothing is left to do).
+  Time Advance(Time limit);
+  struct NodeEvent {
+    NodeId node;
+    Event event;
+  };
+  std::vector<NodeEvent> TakeEvents() { return std::exchange(events_, {}); }
+
+  // ---- looking ----
+  std::vector<LinkStats> Links() const;
+  const std::vector<Span>& spans() const { return spans_; }
+  std::uint64_t spans_dropped() const { return spans_dropped_; }
+  std::uint64_t processed() const { return processed_; }   // messages delivered
+  std::uint64_t lost_messages() const { return lost_; }
+  std::uint64_t solves() const { return network_.solves(); }
+
+ private:
+  struct Endpoint {
+    std::unique_ptr<Node> node;
+    Costs costs;
+    Time busy_until = 0;
+    bool release_due = false;                        // a release event is scheduled
+    std::deque<std::pair<NodeId, Message>> waiting;  // delivered, not yet handled
+    std::vector<std::uint32_t> links;                // outgoing, by index
+    Time timer = kNever;                             // the node's deadline that is scheduled
+  };
+  // One direction between two nodes. Each lane is a connection of the network model.
+  struct Link {
+    LinkStats stats;
+    net::ConnectionId lanes[2];
+    Message in_flight[2];
+    Time started[2] = {0, 0};
+    int active = 0;
+    Time active_since = 0;
+    double loss = 0;
+    Time jitter = 0;
+    Time last_delivery = 0;
+    Time delay = 0;
+  };
+  struct Action {
+    Time time;
+    std::uint64_t sequence;
+    enum class Kind : std::uint8_t { kDeliver, kRelease, kTimer } kind;
+    NodeId node;
+    NodeId from;
+    std::uint32_t message;  // index into parked_
+  };
+  struct Later {
+    bool operator()(const Action& a, const Action& b) const {
+      return a.time != b.time ? a.time > b.time : a.sequence > b.sequence;
+    }
+  };
+
+  void Schedule(Time time, Action::Kind kind, NodeId node, NodeId from = 0, std::uint32_t parked = 0);
+  void Run(const Action& action);
+  void Left(net::ConnectionId connection, Time now);
+  void Deliver(NodeId id, NodeId from, Message message, Time now);
+  void Serve(NodeId id, Time now);
+  void Charge(NodeId id, Time now, double seconds);
+  void Release(NodeId id, Time now);
+  void Pump(NodeId id, Time now);
+  bool Send(std::uint32_t link, Lane lane, Time now);
+  double WorkSeconds(const Endpoint& endpoint, const Work& work) const;
+  void AddSpan(const Span& span);
+  double Draw();
+
+  net::FlowNetwork network_;
+  std::vector<Endpoint> endpoints_;
+  std::vector<Link> links_;
+  std::vector<std::pair<std::uint32_t, Lane>> connection_owner_;
+  std::vector<Action> actions_;  // heap
+  std::vector<Message> parked_;  // messages on their way
+  std::vector<std::uint32_t> free_;
+  std::uint64_t sequence_ = 0;
+  std::vector<NodeEvent> events_;
+  std::vector<net::ConnectionId> completed_;
+  std::vector<Span> spans_;
+  std::size_t max_spans_;
+  std::uint64_t spans_dropped_ = 0;
+  std::uint64_t random_;
+  std::uint64_t processed_ = 0;
+  std::uint64_t lost_ = 0;
+  Time now_ = 0;
+};
+
+}  // namespace geomx

@@ -1,0 +1,175 @@
+"""When do these transfers end? The flow model alone, on any networkx graph.
+
+`transfer_times` is the simulator's network without the simulator around it: independent flows, their
+starts, and the answer when each of them has arrived. It is what the model is tested with (closed
+forms, SimGrid's answers, real TCP), and a calculator of its own. The arithmetic is native; this
+module turns a graph into edges and routes and says in one sentence what is wrong with a request.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any
+
+import networkx as nx
+
+from geomx.errors import ConfigError
+
+MODELS = ("tcp", "maxmin", "LV08", "CM02")
+CONGESTION = ("bbr", "cubic", "reno")
+WINDOW_BYTES = 2.75e6  # a stock Linux sender (4 MiB tcp_wmem) keeps this much under way
+PAYLOAD_SHARE = 1448 / 1500  # payload bytes per byte on an edge: full TCP/IPv4 frames
+BYTES_PER_MBIT = 125_000.0
+
+Node = Hashable
+Pair = tuple[Node, Node]
+
+
+def transfer_times(
+    graph: nx.Graph,
+    flows: Iterable[tuple[Node, Node, float, float]],
+    *,
+    model: str = "tcp",
+    paths: Mapping[Pair, Sequence[Node]] | None = None,
+    congestion: str = "bbr",
+    window_bytes: float = WINDOW_BYTES,
+    efficiency: float = PAYLOAD_SHARE,
+    reverse_share: float = 0.0,
+    new_connections: bool = True,
+) -> list[float]:
+    """When the last byte of each flow arrives.
+
+    Args:
+        graph: Edges carry ``bandwidth_mbps`` (absent: unlimited), ``delay_ms`` (one way; absent: 0)
+            and, for the TCP model, ``loss`` (share of the packets). An undirected edge counts both
+            ways, with its full bandwidth each.
+        flows: ``(source, target, bytes, start_s)`` per flow; bytes of payload.
+        model: ``"tcp"``: handshake, window and payload share, with max-min sharing between the
+            connections (runtime_cpp/net/ramp.h lists the formulas). ``"maxmin"``: sharing alone,
+            delays ignored. ``"CM02"``, ``"LV08"``: SimGrid's models with its constants.
+        paths: Node lists for ordered pairs where the shortest path by delay is not meant.
+        congestion: ``"bbr"``, ``"cubic"`` or ``"reno"``; decides sharing weights, idle behaviour and
+            the effect of loss. TCP only, like all that follow.
+        window_bytes: The most one connection keeps under way; infinite for no window.
+        efficiency: Payload bytes per byte on an edge, above 0 and at most 1.
+        reverse_share: Bytes of acknowledgements on the way back per byte sent.
+        new_connections: True: each flow opens its own connection and pays a handshake. False: the
+            flows of a pair follow each other on one connection that is open from the beginning.
+
+    Returns:
+        Finish times in seconds, in the order of `flows`; infinite where an edge of bandwidth 0 is
+        in the way.
+
+    Raises:
+        ConfigError: An unknown model or congestion control, a node that is not in the graph, a pair
+            without a path, a size, start or edge attribute out of range.
+    """
+    if model not in MODELS:
+        raise ConfigError("model", model, f"one of {', '.join(MODELS)}")
+    if congestion not in CONGESTION:
+        raise ConfigError("congestion", congestion, f"one of {', '.join(CONGESTION)}")
+    if not window_bytes > 0:
+        raise ConfigError("window_bytes", window_bytes, "must be more than 0")
+    if not 0 < efficiency <= 1:
+        raise ConfigError("efficiency", efficiency, "must be above 0 and at most 1")
+    if not 0 <= reverse_share < math.inf:
+        raise ConfigError("reverse_share", reverse_share, "must be 0 or more")
+    from geomx import _core
+
+    routes = _Routes(graph, paths or {})
+    route_of_flow: list[int] = []
+    sizes: list[float] = []
+    starts: list[float] = []
+    for index, (source, target, size, start_s) in enumerate(flows):
+        if not 0 <= size < math.inf:
+            raise ConfigError(f"flows[{index}].bytes", size, "must be 0 or more")
+        if not 0 <= start_s < math.inf:
+            raise ConfigError(f"flows[{index}].start_s", start_s, "must be 0 or more")
+        route_of_flow.append(routes.index(source, target))
+        sizes.append(float(size))
+        starts.append(float(start_s))
+    plan = (*routes.native(), route_of_flow, sizes, starts)
+    if model != "tcp":
+        return list(_core.fluid_transfers(model, *plan))
+    return list(
+        _core.tcp_transfers(
+            congestion, window_bytes, efficiency, reverse_share, new_connections, *plan
+        )
+    )
+
+
+class _Routes:
+    """The edges of a graph by number, and the routes that flows ask for, each found once."""
+
+    def __init__(self, graph: nx.Graph, paths: Mapping[Pair, Sequence[Node]]) -> None:
+        if graph.is_multigraph():
+            raise ConfigError("graph", type(graph).__name__, "must be a Graph or a DiGraph")
+        self._graph = graph if graph.is_directed() else graph.to_directed(as_view=True)
+        self._given = paths
+        self._shortest: dict[Node, dict[Node, list[Node]]] = {}
+        self._routes: dict[Pair, int] = {}
+        self._edges: dict[Pair, int] = {}
+        self._bytes_per_s: list[float] = []
+        self._delays_s: list[float] = []
+        self._losses: list[float] = []
+        for source, target, attributes in self._graph.edges(data=True):
+            self._edges[source, target] = len(self._edges)
+            name = f"{source}->{target}"
+            mbps = _number(attributes, "bandwidth_mbps", math.inf, name)
+            self._bytes_per_s.append(mbps * BYTES_PER_MBIT)
+            self._delays_s.append(_number(attributes, "delay_ms", 0.0, name) / 1000)
+            self._losses.append(_number(attributes, "loss", 0.0, name))
+
+    def index(self, source: Node, target: Node) -> int:
+        """The number of the route from `source` to `target`."""
+        known = self._routes.get((source, target))
+        if known is not None:
+            return known
+        for node in (source, target):
+            if node not in self._graph:
+                raise ConfigError("flows", node, "no such node in the graph")
+        if self._path(source, target) is None:
+            raise ConfigError("flows", f"{source}->{target}", "there is no path between the two")
+        return self._routes.setdefault((source, target), len(self._routes))
+
+    def native(
+        self,
+    ) -> tuple[list[float], list[float], list[list[int]], list[list[int]], list[float]]:
+        """Bytes/s and delay per edge; path, way back (empty if none) and loss per route."""
+        paths = [self._path(source, target) or [] for source, target in self._routes]
+        reverses = [self._path(target, source) or [] for source, target in self._routes]
+        losses = [1 - math.prod(1 - self._losses[edge] for edge in path) for path in paths]
+        return self._bytes_per_s, self._delays_s, paths, reverses, losses
+
+    def _path(self, source: Node, target: Node) -> list[int] | None:
+        nodes = self._given.get((source, target))
+        if nodes is None:
+            if source not in self._shortest:
+                self._shortest[source] = nx.single_source_dijkstra_path(
+                    self._graph, source, weight=lambda _u, _v, edge: edge.get("delay_ms", 0.0)
+                )
+            nodes = self._shortest[source].get(target)
+            if nodes is None:
+                return None
+        elif len(nodes) == 0 or nodes[0] != source or nodes[-1] != target:
+            raise ConfigError("paths", f"{source}->{target}", "must begin and end with its pair")
+        hops = list(zip(nodes, nodes[1:], strict=False))
+        for hop in hops:
+            if hop not in self._edges:
+                raise ConfigError("paths", f"{source}->{target}", f"no edge {hop[0]}->{hop[1]}")
+        return [self._edges[hop] for hop in hops]
+
+
+def _number(attributes: Mapping[str, Any], key: str, default: float, edge: str) -> float:
+    """An edge's attribute as a number, 0 or more."""
+    value = attributes.get(key)
+    if value is None:
+        return default
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not number >= 0 or (key == "loss" and number >= 1) or (key == "delay_ms" and number > 1e9):
+        raise ConfigError(f"{key} of {edge}", value, "out of range")
+    return number

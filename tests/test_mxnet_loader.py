@@ -1,0 +1,155 @@
+"""MXNet must load under every numpy, quietly, and change nothing that numpy has."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import types
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from geomx import mxnet_loader
+from geomx.errors import ConfigError
+
+needs_mxnet = pytest.mark.skipif(
+    importlib.util.find_spec("mxnet") is None, reason="mxnet is not installed"
+)
+
+PROBE = """
+import json, os, sys
+import numpy as np
+before = dict(vars(np))
+from geomx.mxnet_loader import load_mxnet
+mx = load_mxnet()
+array = mx.nd.array(np.ones((3, 4), np.float32)) + 1
+print(json.dumps({
+    "version": mx.__version__,
+    "same": mx is load_mxnet(),
+    "sum": float(array.sum().asscalar()),
+    "clobbered": [name for name, value in before.items() if vars(np).get(name) is not value],
+    "lent": [name for name in ("distutils", "distutils.version")
+             if getattr(sys.modules.get(name), "__spec__", 1) is None],
+    "threads": os.environ["OMP_NUM_THREADS"],
+}))
+"""
+
+
+def fresh(code: str, *flags: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run `code` in a new interpreter that sees what this one sees."""
+    inherited = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    return subprocess.run(
+        [sys.executable, *flags, "-c", code],
+        env={**inherited, "PYTHONPATH": path, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+@needs_mxnet
+@pytest.mark.parametrize("threads", [None, "2"])
+def test_loads_silently_and_clobbers_nothing(threads: str | None) -> None:
+    chosen = {} if threads is None else {"OMP_NUM_THREADS": threads}
+    done = fresh(PROBE, "-W", "always", **chosen)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    found = json.loads(done.stdout)
+    assert found["version"] == "1.9.1"
+    assert found["same"]
+    assert found["sum"] == 24.0
+    assert found["clobbered"] == []
+    assert found["lent"] == []
+    assert found["threads"] == (threads or "1")
+
+
+@needs_mxnet
+def test_loads_where_python_has_no_distutils_and_warnings_are_errors() -> None:
+    hide = (
+        "import importlib.util as u, sys\n"
+        "find = u.find_spec\n"
+        "u.find_spec = lambda name, *rest: None if name == 'distutils' else find(name, *rest)\n"
+        "class Nowhere:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.split('.')[0] == 'distutils':\n"
+        "            raise ModuleNotFoundError(name)\n"
+        "sys.meta_path.insert(0, Nowhere())\n"
+    )
+    done = fresh(hide + PROBE, "-W", "error")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["lent"] == []
+
+
+def test_absent_mxnet_is_one_sentence_with_a_remedy() -> None:
+    code = (
+        "import sys\n"
+        "class Nowhere:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'mxnet':\n"
+        "            raise ModuleNotFoundError('No module named mxnet', name='mxnet')\n"
+        "sys.meta_path.insert(0, Nowhere())\n"
+        "from geomx.errors import ConfigError\n"
+        "from geomx.mxnet_loader import load_mxnet\n"
+        "try:\n"
+        "    load_mxnet()\n"
+        "except ConfigError as error:\n"
+        "    print(error)\n"
+    )
+    done = fresh(code)
+    assert done.returncode == 0, done.stderr
+    assert "pip install mxnet==1.9.1" in done.stdout
+    assert "numerics=false" in done.stdout
+
+
+def test_missing_system_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    real: Callable[[str], Any] = importlib.import_module
+
+    def without_libgomp(name: str) -> Any:
+        if name == "mxnet":
+            raise OSError("libgomp.so.1: cannot open shared object file")
+        return real(name)
+
+    monkeypatch.delitem(sys.modules, "mxnet", raising=False)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setattr(importlib, "import_module", without_libgomp)
+    with pytest.raises(ConfigError, match=r"libgomp\.so\.1"):
+        mxnet_loader.load_mxnet()
+
+
+def test_every_dropped_name_is_restored_with_its_meaning(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = mxnet_loader._numpy_names()
+    numpy = bare_numpy()
+    monkeypatch.setattr(mxnet_loader, "np", numpy)
+    mxnet_loader._restore_numpy_names()
+    restored = vars(numpy)
+    assert set(names) <= set(restored)
+    assert restored["float"] is float
+    assert np.isneginf(restored["NINF"])
+    assert str(restored["NZERO"]) == "-0.0"
+    unsorted = np.array([[3, 1], [2, 5]])
+    assert restored["msort"](unsorted).tolist() == [[2, 1], [3, 5]]
+    assert restored["sometrue"]([0, 1])
+    with pytest.raises(RuntimeError, match="numpy-financial"):
+        restored["npv"](0.1, [1, 2])
+
+
+def bare_numpy() -> types.SimpleNamespace:
+    """A numpy that has dropped everything but what the loader itself uses."""
+    kept = ("inf", "nan", "all", "any", "prod", "round", "isin", "sort")
+    return types.SimpleNamespace(**{name: getattr(np, name) for name in kept})
+
+
+def test_present_names_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    numpy = bare_numpy()
+    numpy.bool = np.bool_
+    monkeypatch.setattr(mxnet_loader, "np", numpy)
+    mxnet_loader._restore_numpy_names()
+    assert numpy.bool is np.bool_

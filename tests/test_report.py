@@ -1,0 +1,187 @@
+"""Laws of report.html: well-formed, complete without a network, and true to any kind of run."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from geomx.report import gantt, units, wan
+from geomx.report.charts import Series, line_chart, ticks
+from geomx.report.markup import Markup, tag
+from geomx.results import Recorder, Results
+from tests.report_fixture import graph, header, record, run
+
+VOID = {"meta", "br"}
+
+
+class Checker(HTMLParser):
+    """Fails on elements that are not closed in order; collects text and attributes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[str] = []
+        self.links: list[str] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append(tag)
+        self.links += [value or "" for key, value in attrs if key in {"src", "href", "action"}]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open and self.open.pop() == tag, tag
+
+    def handle_data(self, data: str) -> None:
+        if not self.open or self.open[-1] not in {"script", "style"}:
+            self.text += data
+
+
+def check(page: str) -> Checker:
+    checker = Checker()
+    checker.feed(page)
+    checker.close()
+    assert checker.open == []
+    assert checker.links == []
+    assert not re.search(r"https?://|@import|url\(", page)
+    assert "NaN" not in page and "nan%" not in page
+    return checker
+
+
+def page_of(directory: Path) -> str:
+    return (directory / "report.html").read_text(encoding="utf-8")
+
+
+def test_a_whole_run_fills_every_section(tmp_path: Path) -> None:
+    run(tmp_path)
+    page = check(page_of(tmp_path))
+    for expected in (
+        "hfa + dgt + p3", "python -m geomx +sync=hfa '+accel=[dgt,p3]'", "Loss over time",
+        "Accuracy over time", "Where an iteration goes", "The first 3 iterations",
+        "The last iteration", "The WAN", "Load per link", "two-parties", "k1=2", "14.3 MB",
+    ):  # fmt: skip
+        assert expected in page.text, expected
+    assert page.seen.count("script") == 1
+    assert "did not finish" not in page.text
+
+
+def test_sizes_only_means_no_learning_curves(tmp_path: Path) -> None:
+    run(tmp_path, numerics=False)
+    text = check(page_of(tmp_path)).text
+    assert "Loss over time" not in text and "Accuracy over time" not in text
+    assert "Time per iteration" in text
+
+
+def test_a_hundred_workers_are_sampled_and_the_page_says_so(tmp_path: Path) -> None:
+    run(tmp_path, parties=10, workers=10, iterations=6)
+    page = page_of(tmp_path)
+    text = check(page).text
+    assert re.search(r"\d+ of 111 nodes are drawn", text)
+    assert "more links carried" in text
+    assert len(page) < 400_000
+
+
+def test_an_aborted_run_says_why_and_shows_the_rest(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path, header())
+    record(recorder, iterations=2)
+    recorder.abort("node beijing/worker0 was lost")
+    text = check(page_of(tmp_path)).text
+    assert "This run did not finish: node beijing/worker0 was lost" in text
+    assert "Timeline" in text
+
+
+@pytest.mark.parametrize("head", [header(), {}], ids=["header", "nothing"])
+def test_a_run_that_measured_nothing_still_has_a_page(tmp_path: Path, head: dict) -> None:
+    Recorder(tmp_path, head).abort("interrupted")
+    assert "interrupted" in check(page_of(tmp_path)).text
+    assert Results.load(tmp_path).table()
+
+
+def test_nothing_from_outside_can_break_out(tmp_path: Path) -> None:
+    evil = "</script><img src=x onerror=alert(1)>\"'&"
+    head = header(words=[evil], sync={"name": evil, "option": evil})
+    recorder = Recorder(tmp_path, head)
+    recorder.iteration(evil, evil, 0, 0.0, 0.5, 0.5, 1.0, 0.5, 8)
+    recorder.evaluation(1.0, 0, 0.5, float("nan"))
+    recorder.span(evil, evil, evil, evil, 0.0, 1.0, note=evil)
+    recorder.link(f"{evil}/server", f"hub{evil}/server", "wan", "push", 1, 1, 0.5)
+    recorder.abort(evil)
+    page = check(page_of(tmp_path))
+    assert "img" not in page.seen
+    assert page.seen.count("script") == 1
+
+
+def test_spans_that_were_not_kept_are_counted(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path, header(), max_spans=50)
+    seconds, rounds = record(recorder)
+    recorder.finish(seconds, rounds, 1.0)
+    assert "spans were not kept" in check(page_of(tmp_path)).text
+
+
+def test_utilisation_is_that_of_the_fullest_edge() -> None:
+    one = {"source": "beijing/server", "target": "hub/global_server0", "kind": "wan"}
+    load = {"bytes": 1_250_000, "messages": 1, "busy_s": 0.0}  # 10 Mbit
+    (flow,) = wan.site_flows([one | load], graph(), seconds=2.0)
+    assert (flow.source, flow.target) == ("beijing", "hub")
+    assert flow.utilisation == pytest.approx(10 / 2 / 50)  # beijing's uplink: 50 Mbit/s
+    assert flow.bottleneck == "beijing → beijing/wan, 50 Mbit/s"
+    (alone,) = wan.site_flows([one | load | {"busy_s": 1.0}], None, seconds=2.0)
+    assert alone.utilisation == 0.5
+
+
+def test_a_site_is_placed_by_its_coordinates_where_there_are_any() -> None:
+    sites = graph()
+    for index, site in enumerate(("hub", "beijing", "chengdu")):
+        sites.nodes[site].update(longitude=10.0 * index, latitude=50.0)
+    rows = [
+        {"source": "beijing/server", "target": "chengdu/server", "kind": "wan", "bytes": 9,
+         "messages": 1, "busy_s": 0.1},
+    ]  # fmt: skip
+    drawing = wan.drawing(rows, sites, 1.0)
+    places = [float(x) for x in re.findall(r'<circle cx="([\d.]+)"', drawing)]
+    assert places == sorted(places) and len(set(places)) == 3
+
+
+def test_ticks_are_round_and_inside() -> None:
+    assert ticks(0.0, 1.0) == [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
+    assert ticks(3.0, 3.0) == [3.0]
+    for low, high in ((0.013, 0.9), (-5.0, 1e4), (1e-6, 2e-6), (7.35, 7.36)):
+        found = ticks(low, high)
+        assert 2 <= len(found) <= 11
+        assert all(low - 1e-9 <= value <= high + 1e-9 for value in found)
+
+
+def test_a_chart_leaves_out_what_is_not_finite() -> None:
+    points = [(0.0, 1.0), (1.0, float("nan")), (2.0, float("inf")), (3.0, 2.0)]
+    style = {"x_label": "s", "x_text": str, "y_text": str}
+    chart = line_chart("t", [Series("a", "series-0", points)], **style)
+    assert "nan" not in chart and "inf" not in chart
+    assert line_chart("t", [Series("a", "series-0", points[1:3])], **style) == ""
+
+
+def test_a_sample_keeps_order_and_size() -> None:
+    party = {f"p{p}/w{w}": f"p{p}" for p in range(40) for w in range(9)}
+    chosen = gantt.sample(list(party), party)
+    assert len(chosen) <= gantt.MOST_NODES
+    assert chosen == sorted(chosen, key=list(party).index)
+    assert gantt.spread("abcdefghij", 3)[::2] == ["a", "j"]
+
+
+def test_tags_escape_children_and_attributes() -> None:
+    assert tag("b", "<i>", title='"&') == '<b title="&quot;&amp;">&lt;i&gt;</b>'
+    assert tag("b", Markup("<i></i>"), x=1.0, y=None) == '<b x="1"><i></i></b>'
+
+
+def test_units_read_well() -> None:
+    assert [units.size(n) for n in (0, 999, 1000, 14_302_240, 2.5e12)] == [
+        "0 B", "999 B", "1 kB", "14.3 MB", "2.50 TB",
+    ]  # fmt: skip
+    assert [units.duration(s) for s in (0, 2e-6, 0.0123, 0.9999, 61.5, None)] == [
+        "0 s", "2 µs", "12.3 ms", "1.00 s", "61.5 s", "-",
+    ]  # fmt: skip
+    assert units.signed_share(0.032) == "+3.20 %"
+    assert units.signed_share(0.0) == "equal"

@@ -1,0 +1,301 @@
+"""Laws of the files a run leaves: names, columns, sums, equal bytes, and nothing lost."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import networkx as nx
+import numpy as np
+import pytest
+import rich.console
+
+import geomx.errors
+from geomx import progress
+from geomx.report.files import cell, parse, plain
+from geomx.report.trace import Span, Timeline
+from geomx.results import UNFINISHED, Recorder, Results, compare, comparison_table
+from tests.report_fixture import graph, header, record, run
+
+FILES = {
+    "summary.json", "iterations.csv", "evaluations.csv", "links.csv", "trace.json", "report.html",
+    "parameters.npz", "network.json",
+}  # fmt: skip
+COLUMNS = {
+    "iterations.csv": "worker,party,iteration,start_s,compute_s,wait_s,end_s,loss,samples",
+    "evaluations.csv": "time_s,iteration,accuracy,loss",
+    "links.csv": "source,target,kind,bytes,messages,busy_s",
+}
+FIELDS = {
+    "schema", "geomx", "mode", "seed", "sync", "accel", "network", "workload", "iterations",
+    "rounds", "seconds", "seconds_per_iteration", "samples_per_second", "bytes", "accuracy",
+    "loss", "wall_seconds",
+}  # fmt: skip
+
+
+def text(renderable: object) -> str:
+    console = rich.console.Console(width=120, file=io.StringIO(), record=True)
+    console.print(renderable)
+    return console.export_text()
+
+
+def test_a_run_leaves_every_file_with_the_promised_columns_and_fields(tmp_path: Path) -> None:
+    results = run(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == FILES
+    for name, columns in COLUMNS.items():
+        assert (tmp_path / name).read_text().splitlines()[0] == columns
+    assert results.summary.keys() >= FIELDS
+    assert results.summary["bytes"].keys() >= {"wan_push", "wan_pull", "lan"}
+    assert json.loads((tmp_path / "summary.json").read_text()) == results.summary
+
+
+def test_equal_runs_leave_equal_bytes_and_another_seed_leaves_others(tmp_path: Path) -> None:
+    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
+        run(tmp_path / name, seed=seed)
+    for name in FILES:
+        first = (tmp_path / "a" / name).read_bytes()
+        assert first == (tmp_path / "b" / name).read_bytes(), name
+    for name in ("iterations.csv", "parameters.npz"):
+        assert (tmp_path / "a" / name).read_bytes() != (tmp_path / "c" / name).read_bytes(), name
+
+
+def test_what_is_loaded_is_what_was_recorded(tmp_path: Path) -> None:
+    results = run(tmp_path)
+    assert Results.load(tmp_path) == results
+    with pytest.raises(geomx.errors.GeomxError, match="does not hold a run"):
+        Results.load(tmp_path / "nowhere")
+
+
+def test_iterations_end_up_in_order_however_they_came(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path, header())
+    recorder.network(graph())
+    for worker in ("chengdu/worker1", "beijing/worker0"):
+        for iteration in (1, 0):
+            party = worker.split("/")[0]
+            recorder.iteration(worker, party, iteration, 0.0, 1.0, 0.0, 1.0, None, 8)
+    results = recorder.finish(1.0, 1, 0.1)
+    with (tmp_path / "iterations.csv").open() as file:
+        found = [(row["worker"], int(row["iteration"])) for row in csv.DictReader(file)]
+    expected = [(name, i) for i in (0, 1) for name in ("beijing/worker0", "chengdu/worker1")]
+    assert found == expected == [(row["worker"], row["iteration"]) for row in results.iterations]
+
+
+def test_sums_and_percentiles(tmp_path: Path) -> None:
+    results = run(tmp_path)
+    took = [row["end_s"] - row["start_s"] for row in results.iterations]
+    per_iteration = results.summary["seconds_per_iteration"]
+    assert per_iteration["mean"] == pytest.approx(np.mean(took), abs=1e-9)
+    assert per_iteration["p50"] == pytest.approx(np.percentile(took, 50), abs=1e-9)
+    assert per_iteration["p95"] == pytest.approx(np.percentile(took, 95), abs=1e-9)
+    samples = sum(row["samples"] for row in results.iterations)
+    assert results.summary["samples_per_second"] == samples / results.summary["seconds"]
+    total = sum(row["bytes"] for row in results.links)
+    assert sum(results.summary["bytes"].values()) == total
+    accuracies = [row["accuracy"] for row in results.evaluations]
+    assert results.summary["accuracy"] == {"final": accuracies[-1], "best": max(accuracies)}
+
+
+def test_directions_of_one_link_share_a_row_and_control_is_counted_apart(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path, header())
+    for direction, count in (("push", 100), ("pull", 20), ("control", 3)):
+        recorder.link("a/server", "b/server", "wan", direction, count, 1, 0.25)
+        recorder.link("a/worker0", "a/server", "lan", direction, count, 1, 0.25)
+    results = recorder.finish(1.0, 1, 0.1)
+    assert [(row["bytes"], row["messages"], row["busy_s"]) for row in results.links] == [
+        (123, 3, 0.75),
+        (123, 3, 0.75),
+    ]
+    expected = {"wan_push": 100, "wan_pull": 20, "lan": 120, "control": 6}
+    assert results.summary["bytes"] == expected
+
+
+def test_a_run_without_numbers_has_no_loss_and_no_accuracy(tmp_path: Path) -> None:
+    results = run(tmp_path, numerics=False)
+    assert results.summary["loss"] == {"final": None}
+    assert results.summary["accuracy"] == {"final": None, "best": None}
+    assert results.parameters() == {}
+    assert results.iterations[0]["loss"] is None
+    assert "accuracy" not in text(results.table())
+
+
+def test_a_loss_that_is_not_a_number_still_gives_valid_json(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path, header())
+    recorder.iteration("a/worker0", "a", 0, 0.0, 1.0, 0.0, 1.0, float("nan"), 8)
+    recorder.finish(1.0, 1, 0.1)
+    assert json.loads((tmp_path / "summary.json").read_text())["loss"]["final"] is None
+
+
+def test_aborting_keeps_what_was_measured_and_says_why(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path, header())
+    record(recorder, iterations=5)
+    recorder.abort("node beijing/worker0 was lost")
+    recorder.abort("a second reason, too late")
+    results = Results.load(tmp_path)
+    assert len(results.iterations) == 20
+    assert results.summary["aborted"] == "node beijing/worker0 was lost"
+    assert results.summary["seconds"] == max(row["end_s"] for row in results.iterations)
+    assert {path.name for path in tmp_path.iterdir()} == FILES
+    assert "was lost" in text(results.table())
+
+
+def test_a_killed_process_leaves_its_rows(tmp_path: Path) -> None:
+    script = (
+        "import os, sys, pathlib\n"
+        "from geomx.results import Recorder\n"
+        "recorder = Recorder(pathlib.Path(sys.argv[1]), {'schema': 1})\n"
+        "for i in range(7):\n"
+        "    recorder.iteration('a/worker0', 'a', i, i, 0.5, 0.5, i + 1, 1.0, 32)\n"
+        "recorder.evaluation(7.0, 6, 0.5, 1.0)\n"
+        "os._exit(9)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=False, timeout=60)
+    assert done.returncode == 9
+    results = Results.load(tmp_path)
+    assert [row["iteration"] for row in results.iterations] == list(range(7))
+    assert len(results.evaluations) == 1
+    assert results.summary["aborted"] == UNFINISHED
+    with (tmp_path / "iterations.csv").open("a") as file:
+        file.write("a/worker0,a,7,7.")
+    assert Results.load(tmp_path).iterations == results.iterations
+
+
+def test_network_json_is_read_back_as_the_same_graph(tmp_path: Path) -> None:
+    Recorder(tmp_path, header()).network(graph())
+    data = json.loads((tmp_path / "network.json").read_text())
+    found = nx.node_link_graph(data, edges="edges")
+    expected = graph()
+    for _, _, edge in expected.edges(data=True):
+        if edge["bandwidth_mbps"] == float("inf"):
+            del edge["bandwidth_mbps"]
+    assert nx.utils.graphs_equal(found, expected)
+    assert "Infinity" not in (tmp_path / "network.json").read_text()
+
+
+def test_parameters_are_read_back_by_numpy(tmp_path: Path) -> None:
+    arrays = {"a/weight": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.zeros(0)}
+    Recorder(tmp_path, header()).parameters(arrays)
+    with np.load(tmp_path / "parameters.npz") as archive:
+        assert list(archive) == list(arrays)
+        for name, array in arrays.items():
+            np.testing.assert_array_equal(archive[name], array)
+
+
+def test_cells_survive_the_way_through_a_file() -> None:
+    random = np.random.default_rng(7)
+    for value in (None, 0.0, 1e-9, 1e300, *random.normal(size=50)):
+        assert parse("loss", cell(value)) == value, "seed 7"
+    assert parse("iteration", cell(3)) == 3
+    assert plain({"a": np.float32(1.5), "b": (np.int64(2), float("inf"))}) == {
+        "a": 1.5,
+        "b": [2, None],
+    }
+
+
+def test_the_trace_can_be_drawn(tmp_path: Path) -> None:
+    run(tmp_path)
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    names = {
+        (event["name"], event["pid"], event["tid"]): event["args"]
+        for event in events
+        if event["ph"] == "M"
+    }
+    spans = [event for event in events if event["ph"] == "X"]
+    lanes: dict[tuple[int, int], list[tuple[float, float]]] = {}
+    for event in spans:
+        assert event["dur"] >= 0
+        assert ("process_name", event["pid"], 0) in names
+        assert ("thread_name", event["pid"], event["tid"]) in names
+        end = round(event["ts"] + event["dur"], 3)
+        lanes.setdefault((event["pid"], event["tid"]), []).append((event["ts"], end))
+    for lane in lanes.values():  # Perfetto draws a lane only if its spans nest
+        ends: list[float] = []
+        for start, end in lane:
+            while ends and ends[-1] <= start:
+                ends.pop()
+            assert not ends or end <= ends[-1]
+            ends.append(end)
+    processes = [a["name"] for (kind, _, _), a in names.items() if kind == "process_name"]
+    assert processes == ["hub", "beijing", "chengdu", "WAN links"]
+    threads = {args["name"] for (kind, _, _), args in names.items() if kind == "thread_name"}
+    assert {"beijing/worker0", "beijing/worker0 · send", "hub/global_server0"} <= threads
+    assert any(event["ph"] == "C" for event in events)
+
+
+def test_a_long_run_keeps_the_spans_of_its_beginning_and_of_its_end(tmp_path: Path) -> None:
+    timeline = Timeline(max_spans=10)
+    for index in range(100):
+        timeline.add(Span("n", "p", str(index), "compute", float(index), 0.5, {}))
+    kept = [*range(5), *range(95, 100)]
+    assert [int(span.name) for span in timeline.spans] == kept
+    assert timeline.dropped == 90
+    timeline.write(tmp_path / "trace.json")
+    assert json.loads((tmp_path / "trace.json").read_text())["otherData"]["dropped_spans"] == 90
+
+
+def test_comparing_a_run_with_itself_finds_nothing(tmp_path: Path) -> None:
+    results = run(tmp_path)
+    comparison = compare(results, results)
+    for group, entries in comparison.items():
+        if group != "parameters":
+            assert all(entry["relative_error"] == 0.0 for entry in entries.values()), group
+    assert comparison["parameters"]["max_relative_difference"] == 0.0
+    assert "equal" in text(comparison_table(comparison))
+
+
+def test_comparing_gives_signed_errors_and_the_largest_difference(tmp_path: Path) -> None:
+    runs = []
+    for name, seconds, weight in (("sim", 0.9, 2.0), ("live", 1.0, 2.5)):
+        recorder = Recorder(tmp_path / name, header(mode=name))
+        recorder.iteration("a/worker0", "a", 0, 0.0, 0.5, 0.1, seconds, 1.0, 8)
+        recorder.parameters({"w": np.array([weight, 0.0], np.float32), "b": np.zeros(2)})
+        runs.append(recorder.finish(seconds, 1, 1.0))
+    comparison = compare(*runs)
+    mean = comparison["seconds_per_iteration"]["mean"]
+    assert (mean["sim"], mean["live"]) == (0.9, 1.0)
+    assert mean["relative_error"] == pytest.approx(-0.1)
+    assert comparison["accuracy"]["final"]["relative_error"] is None
+    assert comparison["parameters"]["max_relative_difference"] == pytest.approx(0.2)
+    json.dumps(comparison, allow_nan=False)
+
+
+def test_comparing_different_models_names_the_tensors(tmp_path: Path) -> None:
+    runs = []
+    for name, shape in (("sim", 2), ("live", 3)):
+        recorder = Recorder(tmp_path / name, header())
+        recorder.parameters({"same": np.ones(1), "other": np.ones(shape)})
+        runs.append(recorder.finish(1.0, 1, 1.0))
+    parameters = compare(*runs)["parameters"]
+    assert parameters == {"max_relative_difference": None, "mismatch": ["other"], "tensors": 2}
+
+
+def test_the_table_shows_the_main_figures(tmp_path: Path) -> None:
+    shown = text(run(tmp_path).table())
+    for expected in ("hfa + dgt, p3", "time per iteration", "p95", "WAN push", "14.3 MB", "0.92"):
+        assert expected in shown
+
+
+def test_the_progress_bar_is_silent_where_nobody_watches(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with progress.progress(3, "simulating") as advance:
+        for i in range(3):
+            advance(1, time_s=float(i), loss=None)
+    captured = capsys.readouterr()
+    assert captured.out == captured.err == ""
+
+
+def test_the_progress_bar_shows_time_and_loss_on_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("TERM", "xterm")
+    with progress.progress(3, "simulating") as advance:
+        advance(2, time_s=1.5, loss=0.25)
+    shown = capsys.readouterr().err
+    for expected in ("simulating", "2/3", "at 1.50 s", "loss 0.2500"):
+        assert expected in shown
