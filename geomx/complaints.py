@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from hydra.core.config_store import ConfigStore
 from hydra.errors import MissingConfigException, OverrideParseException
 from omegaconf.errors import (
     ConfigAttributeError,
@@ -29,11 +30,11 @@ _TYPES = {"Integer": "a whole number", "Float": "a number", "Boolean": "true or 
 def explain(error: Exception, words: Sequence[str]) -> ConfigError:
     """The sentence for an exception that composing `words` raised."""
     if isinstance(error, OverrideParseException):
-        key, _, value = error.override.partition("=")
-        return ConfigError(key, value, _unreadable(error.override, str(error)))
+        return _unreadable(error.override, str(error))
     if isinstance(error, MissingConfigException) and "/" in (error.missing_cfg_file or ""):
         group, _, name = str(error.missing_cfg_file).rpartition("/")
-        remedy = f"no such {group}; {near(name, error.options or [])}"
+        options = error.options or ConfigStore.instance().list(group)  # none given for [a,b]
+        remedy = f"no such {group}; {near(name, (o.removesuffix('.yaml') for o in options))}"
         return ConfigError(group, name, remedy + (", or a file" if group == "network" else ""))
     cause = error if isinstance(error, OmegaConfBaseException) else error.__cause__
     if isinstance(cause, OmegaConfBaseException):
@@ -41,6 +42,7 @@ def explain(error: Exception, words: Sequence[str]) -> ConfigError:
     first = str(error).strip().split("\n", 1)[0] or type(error).__name__
     word = _word_in(str(error), words)
     key, _, value = word.partition("=")
+    key = key.lstrip("+~")
     if "Ambiguous value" in first or "requires --multirun" in first:
         first = "several values are a sweep, which needs -m; a list is written [a,b]"
     elif twice := re.match(r"(\S+) appears more than once", first):
@@ -72,8 +74,12 @@ def _omegaconf(
     if isinstance(cause, ValidationError):
         wanted = message.rpartition("could not be converted to ")[2]
         message = f"must be {_TYPES[wanted]}" if wanted in _TYPES else message
-        if "is not optional" in message:
+        if "is not a valid bool" in message:
+            message = "must be true or false"
+        elif "is not Optional" in message:
             message = "must not be null"
+        elif "is not a subclass of" in message:
+            message = "holds several options; set one of them by its full name"
     return ConfigError(key, value or _show(cause), message)
 
 
@@ -81,17 +87,19 @@ def _show(cause: OmegaConfBaseException) -> str:
     return "" if cause.value is None else str(cause.value)
 
 
-def _unreadable(word: str, message: str) -> str:
-    if "=" not in word:
-        return f"is not key=value; write {word.lstrip('+')}=..."
-    return f"cannot be read: {message.split(chr(10), 1)[0].rstrip('.')}"
+def _unreadable(word: str, message: str) -> ConfigError:
+    key, equals, value = word.partition("=")
+    if not equals or not key:
+        return ConfigError("word", word, "must be of the form key=value")
+    first = message.split("\n", 1)[0].rstrip(".")
+    return ConfigError(key, value, f"cannot be read: {first}")
 
 
 def _word_in(message: str, words: Sequence[str]) -> str:
     """The longest of `words` that the complaint quotes, or whose key it quotes."""
     found = [w for w in words if w in message or w.lstrip("+") in message]
     found = found or [w for w in words if f"'{w.partition('=')[0].lstrip('+~')}'" in message]
-    return max(found, key=len, default="")
+    return max(found, key=len, default=words[0] if len(words) == 1 else "")
 
 
 def _word_of(full_key: str, words: Sequence[str]) -> str:

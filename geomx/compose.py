@@ -31,7 +31,7 @@ from yaml import YAMLError
 
 from geomx.complaints import explain
 from geomx.config import Root, build_experiment
-from geomx.errors import ConfigError
+from geomx.errors import ConfigError, GeomxError
 from geomx.experiment import Experiment
 from geomx.network import SUFFIXES, is_long_form, load
 from geomx.registry import Registry
@@ -82,7 +82,11 @@ def main(words: Sequence[str], job: Job) -> None:
     flags, plain = _split(words)
     sweep = bool({"-m", "--multirun"} & set(flags))
 
+    started = False
+
     def task(config: Any) -> None:
+        nonlocal started
+        started = True
         run = HydraConfig.get()
         typed = list(run.overrides.task) if sweep else plain
         try:
@@ -101,6 +105,10 @@ def main(words: Sequence[str], job: Job) -> None:
             hydra.main(config_path=f"pkg://{CONF}", config_name="config", version_base="1.3")(
                 task
             )()
+        except OSError as error:
+            if started:
+                raise
+            raise GeomxError(f"the run's directory cannot be made: {error}") from error
         finally:
             sys.argv = arguments
 
@@ -119,11 +127,15 @@ def prepare(words: Sequence[str], registry: Registry) -> list[str]:
         if group not in GROUPS or not equals:
             overrides.append(word)
             continue
+        if value in ("", "null"):
+            remedy = "no accelerator is written []" if group == "accel" else "must be a name"
+            raise ConfigError(group, value, remedy)
         if group == "network":
             value = _network_choice(value)
         overrides.append(f"{group}={value}")
         if group == "accel":
-            _refuse_twice(overrides[-1])
+            with _explained([word]):
+                _refuse_twice(overrides[-1])
     return overrides
 
 

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 PlacedShard = tuple[int, int, int, int]
 """(offset, elements, global server index, priority), as the core takes it."""
 
+PAYLOAD_SHARE = 1448 / 1500
+"""Payload bytes per byte on an edge: full TCP/IPv4 frames with timestamps."""
+
 
 @lru_cache(maxsize=256)
 def _native(kind: str, name: str, options: tuple[tuple[str, float], ...]) -> Any:

@@ -71,16 +71,21 @@ const char* CategoryName(Span::Category category) {
 void init_fabric(nb::module_& m) {
   using namespace geomx;
 
-  nb::class_<Costs>(m, "Costs", "Seconds per message and per byte of an endpoint's work.")
+  nb::class_<Costs>(m, "Costs", "What an endpoint's work takes: seconds per message and per byte.")
       .def(nb::init<>())
-      .def_rw("receive_message", &Costs::receive_message)
-      .def_rw("receive_byte", &Costs::receive_byte)
-      .def_rw("send_message", &Costs::send_message)
-      .def_rw("send_byte", &Costs::send_byte)
-      .def_rw("encode_byte", &Costs::encode_byte)
-      .def_rw("decode_byte", &Costs::decode_byte)
-      .def_rw("aggregate_byte", &Costs::aggregate_byte)
-      .def_rw("update_byte", &Costs::update_byte);
+      .def("set",
+           [](Costs& self, const std::string& work, double per_message, double per_byte) {
+             Cost* cost = work == "receive"     ? &self.receive
+                          : work == "send"      ? &self.send
+                          : work == "encode"    ? &self.encode
+                          : work == "decode"    ? &self.decode
+                          : work == "aggregate" ? &self.aggregate
+                          : work == "update"    ? &self.update
+                                                : nullptr;
+             if (cost == nullptr) throw nb::value_error(("no such work: " + work).c_str());
+             *cost = {per_message, per_byte};
+           },
+           "work"_a, "per_message_s"_a, "per_byte_s"_a);
 
   nb::class_<Fabric>(m, "Fabric", "All nodes of an experiment over the fluid WAN, in virtual time.")
       .def(nb::init<std::uint64_t, std::size_t>(), "seed"_a, "max_spans"_a = 0)

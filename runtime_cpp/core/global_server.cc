@@ -28,7 +28,7 @@ class GlobalServer final : public RoleLogic {
       return Fail(peer, "push of round " + std::to_string(header.round) + " in round " +
                             std::to_string(shard.round + 1));
     }
-    node_.work().aggregated_bytes += std::uint64_t{header.shard_elements} * sizeof(float);
+    node_.work().aggregate.Add(std::uint64_t{header.shard_elements} * sizeof(float));
     if (!shard.sum.Add(peer, header.merge_count, std::move(value))) {
       return Fail(peer, "pushed twice in one round");
     }
@@ -100,7 +100,7 @@ class GlobalServer final : public RoleLogic {
     if (optimizer_ && !shard.has_value) {
       return Fail(header.source, "push of a key that was never initialised");
     }
-    node_.work().updated_bytes += std::uint64_t{header.shard_elements} * sizeof(float);
+    node_.work().update.Add(std::uint64_t{header.shard_elements} * sizeof(float));
     if (!optimizer_ || sum.empty()) {
       shard.value = std::make_shared<Buffer>(std::move(sum));
     } else {

@@ -50,9 +50,6 @@ inline bool IsTransfer(Kind kind) {
   return kind == Kind::kInit || kind == Kind::kPush || kind == Kind::kValue;
 }
 
-// True for what links.csv counts as training traffic.
-inline bool IsData(Kind kind) { return IsTransfer(kind) || kind == Kind::kPullRequest; }
-
 enum Flags : std::uint8_t {
   kLast = 1,     // the sender will not push this key again
   kPlain = 2,    // not encoded: initial values travel at full precision
@@ -84,6 +81,12 @@ struct Header {
     return {key, shard, offset, shard_elements, server, priority};
   }
 };
+
+// True for training traffic, which is what byte counts are about. Everything else is control: the
+// membership, instructions, and the initial values that travel once.
+inline bool IsData(const Header& header) {
+  return IsTransfer(header.kind) && (header.flags & kPlain) == 0;
+}
 
 struct Message {
   Header header;

@@ -158,7 +158,7 @@ void Node::SendValue(std::span<const NodeId> targets, Direction direction, Heade
       encoded = std::make_shared<Parts>(Parts::Dense(shard.elements, value, owner));
       encoded_for = &link;
       if (!link.codecs.empty()) {
-        work_.encoded_bytes += std::uint64_t{shard.elements} * sizeof(float);
+        work_.encode.Add(std::uint64_t{shard.elements} * sizeof(float));
         if (value == nullptr) {
           *encoded = flow.chain.Layout(shard.elements);
         } else {
@@ -294,7 +294,7 @@ void Node::HandleTransfer(NodeId from, const Message& message, Time now) {
   const FlowId id{from, direction, plain, header.key, header.shard};
   Flow& flow = this->flow(id, header.shard_info());
   if (!plain && !plan(from, direction).codecs.empty()) {
-    work_.decoded_bytes += std::uint64_t{header.rows} * sizeof(float);
+    work_.decode.Add(std::uint64_t{header.rows} * sizeof(float));
   }
   switch (flow.inbox.Accept(header, message.payload, flow.chain, error)) {
     case Inbox::Outcome::kError:

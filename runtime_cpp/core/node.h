@@ -92,10 +92,16 @@ struct Event {
 // What the node has done since it was last asked: the driver turns this into time (simulation) or
 // reports it (live). Bytes are those of dense float32 values.
 struct Work {
-  std::uint64_t encoded_bytes = 0;
-  std::uint64_t decoded_bytes = 0;
-  std::uint64_t aggregated_bytes = 0;
-  std::uint64_t updated_bytes = 0;
+  struct Count {
+    std::uint64_t times = 0;
+    std::uint64_t bytes = 0;
+
+    void Add(std::uint64_t more_bytes) {
+      ++times;
+      bytes += more_bytes;
+    }
+  };
+  Count encode, decode, aggregate, update;
 };
 
 // Lasting counts, for reports.

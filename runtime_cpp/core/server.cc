@@ -80,7 +80,7 @@ class Server final : public RoleLogic {
       return Fail(peer, "push of round " + std::to_string(header.round) + " in round " +
                             std::to_string(shard.round + 1));
     }
-    node_.work().aggregated_bytes += std::uint64_t{header.shard_elements} * sizeof(float);
+    node_.work().aggregate.Add(std::uint64_t{header.shard_elements} * sizeof(float));
     shard.last = shard.last || (header.flags & kLast) != 0;
     if (!shard.sum.Add(peer, header.merge_count, std::move(value))) {
       return Fail(peer, "pushed twice in one round");

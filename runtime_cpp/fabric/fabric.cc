@@ -131,16 +131,14 @@ bool Fabric::Send(std::uint32_t index, Lane lane, Time now) {
   auto message = source.node->PollTransmit(link.stats.target, lane);
   if (!message) return false;
   const std::size_t bytes = message->wire_bytes();
-  if (IsData(message->header.kind)) {
+  if (IsData(message->header)) {
     link.stats.bytes += bytes;
     ++link.stats.messages;
   } else {
     link.stats.control_bytes += bytes;
   }
-  if (source.costs.send_message > 0 || source.costs.send_byte > 0) {
-    source.busy_until = std::max(source.busy_until, now) +
-                        Nanoseconds(source.costs.send_message +
-                                    source.costs.send_byte * static_cast<double>(bytes));
+  if (const double cost = source.costs.send.For({1, bytes}); cost > 0) {
+    source.busy_until = std::max(source.busy_until, now) + Nanoseconds(cost);
   }
   if (link.active++ == 0) link.active_since = now;
   link.started[which] = now;
@@ -204,10 +202,8 @@ void Fabric::Pump(NodeId id, Time now) {
 
 double Fabric::WorkSeconds(const Endpoint& endpoint, const Work& work) const {
   const Costs& costs = endpoint.costs;
-  return costs.encode_byte * static_cast<double>(work.encoded_bytes) +
-         costs.decode_byte * static_cast<double>(work.decoded_bytes) +
-         costs.aggregate_byte * static_cast<double>(work.aggregated_bytes) +
-         costs.update_byte * static_cast<double>(work.updated_bytes);
+  return costs.encode.For(work.encode) + costs.decode.For(work.decode) +
+         costs.aggregate.For(work.aggregate) + costs.update.For(work.update);
 }
 
 void Fabric::Deliver(NodeId id, NodeId from, Message message, Time now) {
@@ -222,9 +218,7 @@ void Fabric::Serve(NodeId id, Time now) {
     auto [from, message] = std::move(endpoint.waiting.front());
     endpoint.waiting.pop_front();
     endpoint.node->HandleMessage(from, message, now);
-    Charge(id, now,
-           endpoint.costs.receive_message +
-               endpoint.costs.receive_byte * static_cast<double>(message.wire_bytes()));
+    Charge(id, now, endpoint.costs.receive.For({1, message.wire_bytes()}));
   }
   if (!endpoint.waiting.empty() && !endpoint.release_due) {  // busy with sending
     endpoint.release_due = true;
@@ -242,11 +236,11 @@ void Fabric::Charge(NodeId id, Time now, double seconds) {
   }
   const Time start = std::max(now, endpoint.busy_until);
   endpoint.busy_until = start + cost;
-  if (work.updated_bytes + work.aggregated_bytes + work.encoded_bytes > 0) {
+  if (work.update.times + work.aggregate.times + work.encode.times > 0) {
     AddSpan({.node = id,
              .peer = id,
-             .category = work.updated_bytes > 0      ? Span::Category::kUpdate
-                         : work.aggregated_bytes > 0 ? Span::Category::kAggregate
+             .category = work.update.times > 0      ? Span::Category::kUpdate
+                         : work.aggregate.times > 0 ? Span::Category::kAggregate
                                                      : Span::Category::kEncode,
              .start = start,
              .end = endpoint.busy_until});

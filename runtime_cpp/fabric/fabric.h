@@ -23,13 +23,20 @@
 
 namespace geomx {
 
-// Seconds per message and per byte. Bytes of receive and send are those on the wire, of the others
-// dense float32.
+// What a kind of work takes, in seconds.
+struct Cost {
+  double per_message = 0;
+  double per_byte = 0;
+
+  double For(const Work::Count& count) const {
+    return per_message * static_cast<double>(count.times) +
+           per_byte * static_cast<double>(count.bytes);
+  }
+};
+
+// Bytes of receive and send are those on the wire, of the others dense float32.
 struct Costs {
-  double receive_message = 0, receive_byte = 0;
-  double send_message = 0, send_byte = 0;
-  double encode_byte = 0, decode_byte = 0;
-  double aggregate_byte = 0, update_byte = 0;
+  Cost receive, send, encode, decode, aggregate, update;
 };
 
 struct LinkOptions {

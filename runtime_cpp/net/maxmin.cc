@@ -15,7 +15,7 @@ namespace {
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
 constexpr double kSlack = 1e-9;
 constexpr double kSame = 1e-12;  // two results for one rate that differ by rounding only
-constexpr int kLocalAttempts = 4;
+constexpr int kLocalAttempts = 3;
 
 }  // namespace
 
@@ -194,8 +194,9 @@ void MaxMin::ChooseComponent(int priority_class) {
   for (std::size_t i = 0; i < chosen_.size(); ++i) {
     const Stream stream = streams_[chosen_[i]];
     for (const StreamHop& hop : Hops(stream)) {
-      const Edge& edge = edges_[hop.edge];
-      if (edge.capacity == kInfinite) continue;
+      Edge& edge = edges_[hop.edge];
+      if (edge.capacity == kInfinite || edge.spread == class_stamp_) continue;
+      edge.spread = class_stamp_;
       for (const Member& member : edge.members) {
         if (streams_[member.stream].priority_class == priority_class) Choose(member.stream);
       }

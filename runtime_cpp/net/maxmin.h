@@ -76,7 +76,7 @@ class MaxMin {
     // Scratch of one solve; valid where the stamp is the current one.
     double free = 0.0, weight = 0.0;
     std::uint32_t open = 0;
-    std::uint64_t filled = 0, touched = 0;
+    std::uint64_t filled = 0, touched = 0, spread = 0;
     bool dirty = false;
   };
   struct StreamHop {

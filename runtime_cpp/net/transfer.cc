@@ -112,13 +112,13 @@ std::vector<double> FluidTransfers(const std::vector<TransferEdge>& edges,
     }
     for (const EdgeId edge : routes[i].reverse) hops.push_back({edge, model.cross_traffic});
     solver.AddStream(hops);
-    states[i].cap = LinkRate(edges, routes[i].path);
+    // The bound by the slowest edge needs no cap: the edge itself sees to it.
     if (!model.latency) continue;
     latencies[i] = PathDelay(edges, routes[i].path);
     inverse_weight += latencies[i];
     if (inverse_weight > 0.0 && inverse_weight < kInfinity) states[i].weight = 1 / inverse_weight;
     if (model.window_bytes > 0.0 && latencies[i] > 0.0) {
-      states[i].cap = std::min(states[i].cap, model.window_bytes / (2 * latencies[i]));
+      states[i].cap = model.window_bytes / (2 * latencies[i]);
     }
   }
   std::vector<double> joins(transfers.size());

@@ -1,0 +1,51 @@
+"""What plugins may observe while an experiment runs, in both modes (hook 10).
+
+A plugin subscribes once, while the experiment is built; from then on its function gets every batch
+of events, in order. Observing must not change anything: events are frozen, and functions run on the
+thread of the training loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened at a worker.
+
+    Attributes:
+        time_s: Seconds since all nodes had joined.
+        node: The worker's name.
+        kind: ``iteration`` (one local step is over) or ``value`` (a tensor's new value is in).
+        key: The tensor; -1 for an iteration.
+        round: The tensor's round, or the number of the local step, from 0.
+    """
+
+    time_s: float
+    node: str
+    kind: str
+    key: int
+    round: int
+
+
+class Events:
+    """Where plugins subscribe and training loops publish."""
+
+    def __init__(self) -> None:
+        self._observers: list[Callable[[Sequence[Event]], None]] = []
+
+    def subscribe(self, observer: Callable[[Sequence[Event]], None]) -> None:
+        """Call `observer` with every batch of events from now on."""
+        self._observers.append(observer)
+
+    @property
+    def observed(self) -> bool:
+        """Whether anybody listens; without, events need not be made."""
+        return bool(self._observers)
+
+    def publish(self, events: Sequence[Event]) -> None:
+        """Hand a batch to every observer."""
+        for observer in self._observers:
+            observer(events)

@@ -1,0 +1,334 @@
+"""The key-value store that training scripts call: names and meaning as in MXNet's KVStore and GeoMX.
+
+A key is a tensor. Workers push contributions, the store **sums** them over all workers (nothing
+divides by their number), lets the optimizer turn the sum into new weights if one was set, and `pull`
+returns the result. Where a worker's contributions travel, how often parties synchronise and what
+compresses their traffic was decided when the job was launched; scripts do not change.
+
+    store = geomx.kv.create("dist_sync")
+    store.init(0, weights)          # the master's value counts, everyone gets it
+    store.push(0, gradient)
+    store.pull(0, out=weights)
+
+Under ``geomx launch ... -- python train.py`` the script is one of the workers. Started alone it gets
+a cluster of one worker inside its own process. Arrays are numpy's; `geomx.mxnet` has the same store
+for MXNet. Values travel as float32; float16 and float64 are converted on the way in and out.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from geomx import _core, wiring
+from geomx.errors import ConfigError, GeomxError, NodeLost
+from geomx.live.exchange import ArrayExchange, Exchange
+from geomx.live.local import LocalCluster, one_worker
+from geomx.live.member import FOREVER_S, Member, naming_the_lost
+from geomx.plugin import as_vector, optimizer_text
+from geomx.workload import TensorSpec
+
+Key = int | str
+
+TYPES = ("dist_sync", "dist_device_sync", "dist_async")
+
+# What the job's launcher sets for every worker that it starts.
+SCHEDULER, NAME, ID, TOKEN = "GEOMX_SCHEDULER", "GEOMX_NAME", "GEOMX_ID", "GEOMX_TOKEN"
+
+_OPTIMIZER_NUMBERS = {"sgd": ("momentum",), "adam": ("beta1", "beta2", "epsilon")}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An initialised key: its number on the wire, and the tensor's shape."""
+
+    key: int
+    shape: tuple[int, ...]
+
+
+class KVStore:
+    """One worker's view of the store. Made by `create`.
+
+    Args:
+        member: The worker's membership, started.
+        type: The name it was created by.
+        close: Called once, after the worker has left.
+        exchange: How arrays move; numpy's by default.
+    """
+
+    def __init__(
+        self,
+        member: Member,
+        type: str = TYPES[0],
+        close: Callable[[], None] | None = None,
+        exchange: Exchange | None = None,
+    ) -> None:
+        self.member = member
+        self.type = type
+        self.exchange: Exchange = exchange or ArrayExchange(member.loop)
+        self._close = close or member.loop.close
+        self._entries: dict[Key, Entry] = {}
+        self._tensors: list[TensorSpec] = []
+        self._closed = False
+
+    # ---- who we are ----
+
+    @property
+    def rank(self) -> int:
+        """Position among the workers of this party."""
+        return self._party().workers.index(self.member.node)
+
+    @property
+    def num_workers(self) -> int:
+        """Workers in this party."""
+        return len(self._party().workers)
+
+    @property
+    def global_rank(self) -> int:
+        """Position among all workers; what a script slices its data by."""
+        return self.member.spec.cluster.workers.index(self.member.node)
+
+    @property
+    def num_all_workers(self) -> int:
+        """Workers in all parties together."""
+        return len(self.member.spec.cluster.workers)
+
+    @property
+    def is_master_worker(self) -> bool:
+        """Whether this is the worker that gives initial values and sets the optimizer."""
+        return self.global_rank == 0
+
+    def _party(self) -> Any:
+        return self.member.spec.cluster.party_of(self.member.node)
+
+    # ---- values ----
+
+    def init(self, key: Key | Sequence[Key], value: Any) -> None:
+        """Introduce one key or several; blocks until the master's value has come.
+
+        Every worker introduces the same keys with the same shapes in the same order. The value of
+        the master worker becomes everyone's.
+
+        Raises:
+            GeomxError: A key is introduced twice, is not a whole number or text, or mixes with keys
+                of the other kind; or the value has no elements or is not made of numbers.
+            NodeLost: A node of the job died.
+        """
+        arrays = [(each, to_float32(each, array)) for each, array in pairs(key, value)]
+        entries = self._admit([(each, array.shape) for each, array in arrays])
+        with naming_the_lost(self.member.loop):
+            for entry, (_, array) in zip(entries, arrays, strict=True):
+                if self.is_master_worker:
+                    self.member.loop.init(entry.key, as_vector(array).copy())
+                self.member.loop.request(entry.key)
+        for entry in entries:
+            self.exchange.wait(entry.key)
+
+    def push(self, key: Key | Sequence[Key], value: Any, priority: int = 0) -> None:
+        """Contribute to one key or several; returns at once.
+
+        Args:
+            key: A key, or a list of them.
+            value: An array, or a list of arrays that are summed first; for a list of keys a list
+                of such values. May be changed as soon as this returns.
+            priority: Accepted for compatibility. What leaves first is decided on every hop: tensors
+                in the order in which they were introduced, or as an accelerator says.
+
+        Raises:
+            GeomxError: A key was never initialised, or a shape differs.
+            NodeLost: A node of the job died.
+        """
+        for each, given in pairs(key, value):
+            entry = self.entry(each)
+            arrays = [to_float32(each, array) for array in devices(given)]
+            for array in arrays:
+                self.check_shape(each, array.shape)
+            total = arrays[0] if len(arrays) == 1 else np.sum(arrays, axis=0, dtype=np.float32)
+            self.exchange.push(entry.key, total, priority=priority)
+
+    def pull(
+        self,
+        key: Key | Sequence[Key],
+        out: Any = None,
+        priority: int = 0,
+        ignore_sparse: bool = True,
+    ) -> Any:
+        """The current value of one key or several: after this worker's last push of it, once all
+        that it waits for have pushed as well; before any push, the initial value.
+
+        Args:
+            key: A key, or a list of them.
+            out: Arrays to fill, in the form of `push`'s values; None: new float32 arrays.
+            priority: See `push`.
+            ignore_sparse: Accepted for compatibility; all keys are dense.
+
+        Returns:
+            `out`, or the new array or arrays.
+
+        Raises:
+            GeomxError: A key was never initialised, or a shape differs.
+            NodeLost: A node of the job died, the value will never come.
+        """
+        if out is None:
+            several = isinstance(key, list | tuple)
+            keys = list(key) if isinstance(key, list | tuple) else [key]
+            fresh = [np.empty(self.entry(each).shape, np.float32) for each in keys]
+            out = fresh if several else fresh[0]
+        for each, given in pairs(key, out):
+            entry = self.entry(each)
+            targets = devices(given)
+            for target in targets:
+                self.check_shape(each, target.shape)
+            self.exchange.pull(entry.key, targets, priority=priority)
+        return out
+
+    def pushpull(
+        self, key: Key | Sequence[Key], value: Any, out: Any = None, priority: int = 0
+    ) -> Any:
+        """`push`, then `pull` into `out`, or into `value` itself if there is none."""
+        self.push(key, value, priority)
+        return self.pull(key, value if out is None else out, priority)
+
+    # ---- the job ----
+
+    def set_optimizer(self, optimizer: Any, **options: float) -> None:
+        """Let the global servers update the weights with an optimizer instead of only summing.
+
+        Effective from the next push on; its state starts afresh. The master worker decides, calls
+        of others are ignored. The optimizer travels as a name and numbers, never as code.
+
+        Args:
+            optimizer: A name (``"sgd"``, ``"adam"``) with `options`, a dict with ``name`` and
+                numbers, or an optimizer object of MXNet.
+            options: Numbers, where `optimizer` is a name.
+
+        Raises:
+            ConfigError: The global servers do not have that optimizer, or not that option.
+        """
+        text = optimizer_text(optimizer_numbers(optimizer, options))
+        try:
+            _core.Optimizer(text, 0)
+        except ValueError as error:
+            known = ", ".join(_core.optimizers())
+            raise ConfigError("optimizer", text.split("\n", 1)[0], f"{error}; known: {known}") from error
+        if self.is_master_worker:
+            with naming_the_lost(self.member.loop):
+                self.member.loop.command("optimizer\n" + text)
+
+    def set_gradient_compression(self, compression_params: Mapping[str, Any]) -> None:
+        """Check that the job compresses as asked; how it does is chosen when it is launched.
+
+        Raises:
+            ConfigError: It does not.
+        """
+        wanted = compression_params.get("type")
+        chosen = [name for name, _ in self.member.spec.accel]
+        if wanted not in chosen:
+            raise ConfigError(
+                "gradient_compression",
+                wanted,
+                f"compression belongs to the job: launch it with '+accel=[{wanted}]'",
+            )
+
+    def barrier(self) -> None:
+        """Wait until every worker of the job has come here.
+
+        Raises:
+            NodeLost: One never will.
+        """
+        with naming_the_lost(self.member.loop):
+            self.member.loop.barrier(FOREVER_S)
+
+    def close(self) -> None:
+        """Leave the job, once all other workers are done too. Called when the program ends."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            # After an uncaught exception this worker must not count as done: the others get to know.
+            if getattr(sys, "last_value", None) is None:
+                self.member.loop.leave()
+                self.member.wait_stopped()
+        except (NodeLost, RuntimeError):
+            pass  # there is nobody left to tell
+        finally:
+            self._close()
+
+    # ---- for this store and its MXNet face ----
+
+    def entry(self, key: Key) -> Entry:
+        """What is known of `key`.
+
+        Raises:
+            GeomxError: It was never initialised.
+        """
+        found = self._entries.get(key)
+        if found is None:
+            raise GeomxError(f"key {key!r} was never initialised: call init first")
+        return found
+
+    def check_shape(self, key: Key, shape: Sequence[int]) -> None:
+        """Refuse an array of another shape than `key` was initialised with."""
+        expected = self._entries[key].shape
+        if tuple(shape) != expected:
+            raise GeomxError(f"key {key!r} has shape {expected}, not {tuple(shape)}")
+
+    def _admit(self, keys: Sequence[tuple[Key, tuple[int, ...]]]) -> list[Entry]:
+        """Declare new keys to the loop."""
+        fresh: dict[Key, Entry] = {}
+        for key, shape in keys:
+            if key in self._entries or key in fresh:
+                raise GeomxError(f"key {key!r} is initialised twice")
+            kinds = {type(known) for known in (*self._entries, *fresh, key)}
+            if len(kinds) > 1:
+                raise GeomxError(f"key {key!r}: whole numbers and text cannot both be keys")
+            if 0 in shape:
+                raise GeomxError(f"key {key!r} has no elements")
+            number = key if isinstance(key, int) else len(self._entries) + len(fresh)
+            fresh[key] = Entry(number, shape)
+        names = [f"{self.type}:{key}" for key in fresh]
+        tensors = [
+            TensorSpec(name, entry.shape, 0)
+            for name, entry in zip(names, fresh.values(), strict=True)
+        ]
+        self._tensors += tensors
+        spec = self.member.spec
+        shards = wiring.shards(spec.cluster, self.member.selection, self._tensors)[-len(fresh) :]
+        for entry, tensor, pieces in zip(fresh.values(), tensors, shards, strict=True):
+            self.member.loop.declare(entry.key, tensor.elements, pieces)
+            self.exchange.declare(entry.key, entry.shape)
+        self._entries |= fresh
+        return list(fresh.values())
+
+
+def create(type: str = TYPES[0]) -> KVStore:
+    """The key-value store of this worker, by MXNet's name for its type.
+
+    Called again, it returns the same store.
+
+    Raises:
+        ConfigError: There is no such type, or the job does not synchronise that way.
+        GeomxError: The job's scheduler cannot be reached.
+    """
+    if type not in TYPES:
+        raise ConfigError("kvstore", type, f"must be one of {', '.join(TYPES)}")
+    global _store
+    if _store is None or _store._closed:
+        store = KVStore(*_membership(), exchange=None) if False else _new_store(type)
+        atexit.register(store.close)
+        _store = store
+    if type == "dist_async" and _store.num_all_workers > 1:
+        raise ConfigError(
+            "kvstore", type, f"this job synchronises with sync={_store.member.spec.sync[0]}"
+        )
+    return _store
+
+
+_store: KVStore | None = None

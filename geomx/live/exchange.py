@@ -1,0 +1,118 @@
+"""Pushing and pulling arrays of a framework through a loop.
+
+The worker's program is the same for every framework; only what an array is differs. `Exchange` says
+what it needs, `ArrayExchange` is the form for numpy. MXNet's form, where both are operations of its
+engine, is `geomx.mxnet.EngineExchange`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from geomx import _core
+from geomx.live.member import FOREVER_S, naming_the_lost
+from geomx.plugin import as_vector
+
+
+class Exchange(Protocol):
+    """Moves declared tensors. Round n of a key is its n-th push; round 0 the initial value."""
+
+    def declare(self, key: int, shape: Sequence[int]) -> None:
+        """Prepare for a tensor that the loop knows by `key`."""
+        ...
+
+    def push(
+        self,
+        key: int,
+        array: Any,
+        *,
+        priority: int = 0,
+        loss: float = math.nan,
+        last: bool = False,
+        not_before_s: float = 0.0,
+    ) -> None:
+        """Contribute `array` to the key's next round, as it is when its last writer is done.
+
+        Args:
+            key: Declared before.
+            array: Of the declared shape.
+            priority: For the framework's own scheduler.
+            loss: The worker's last training loss.
+            last: The key will not be pushed again.
+            not_before_s: Seconds since the start of the run before which nothing leaves.
+        """
+        ...
+
+    def pull(self, key: int, out: Sequence[Any], *, priority: int = 0) -> None:
+        """Fill every array of `out` with the value after the last push (0: the initial one)."""
+        ...
+
+    def wait(self, key: int) -> float:
+        """Seconds since the start at which that value was there; waits for it.
+
+        Raises:
+            NodeLost: It will never come.
+        """
+        ...
+
+    def settle(self, arrays: Sequence[Any]) -> None:
+        """Wait until `arrays` have been computed."""
+        ...
+
+
+class ArrayExchange:
+    """`Exchange` for numpy arrays: `push` returns at once, `pull` waits.
+
+    Args:
+        loop: Of a worker.
+        copy: Whether pushed arrays may change afterwards.
+    """
+
+    def __init__(self, loop: _core.Loop, copy: bool = True) -> None:
+        self._loop = loop
+        self._copy = copy
+        self._rounds: dict[int, int] = {}
+
+    def declare(self, key: int, shape: Sequence[int]) -> None:
+        """See `Exchange.declare`."""
+        self._rounds[key] = 0
+
+    def push(
+        self,
+        key: int,
+        array: NDArray[Any],
+        *,
+        priority: int = 0,
+        loss: float = math.nan,
+        last: bool = False,
+        not_before_s: float = 0.0,
+    ) -> None:
+        """See `Exchange.push`."""
+        value = as_vector(array)
+        if self._copy and np.shares_memory(value, array):
+            value = value.copy()
+        with naming_the_lost(self._loop):
+            self._loop.push(key, value, loss, last, not_before_s)
+        self._rounds[key] += 1
+
+    def pull(self, key: int, out: Sequence[NDArray[Any]], *, priority: int = 0) -> None:
+        """See `Exchange.pull`."""
+        self.wait(key)
+        for target in out:
+            vector = as_vector(target)
+            self._loop.value(key, vector)
+            if not np.shares_memory(vector, target):
+                target[...] = vector.reshape(target.shape)
+
+    def wait(self, key: int) -> float:
+        """See `Exchange.wait`."""
+        with naming_the_lost(self._loop):
+            return self._loop.wait(key, self._rounds[key], FOREVER_S)
+
+    def settle(self, arrays: Sequence[Any]) -> None:
+        """Numpy has computed what it returned."""

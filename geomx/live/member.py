@@ -1,0 +1,133 @@
+"""One node's membership in a live run: joined, wired, started, left.
+
+Whether a node is a process of its own (`geomx.live.node`), a training script (`geomx.kv`) or one of
+several in a process (`geomx.live.local`), it goes through the same steps in the same order.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from geomx import _core, wiring
+from geomx.cluster import NodeSpec
+from geomx.errors import GeomxError, NodeLost
+from geomx.live.spec import Spec
+from geomx.plugin import SyncPolicy
+from geomx.registry import Registry
+
+JOIN_TIMEOUT_S = 120.0
+"""How long nodes wait for each other at the start; loading a framework and data takes a while."""
+
+FOREVER_S = 1e8
+"""For waits that end when what they wait for happens or when a node is lost."""
+
+
+@contextmanager
+def naming_the_lost(loop: _core.Loop) -> Iterator[None]:
+    """Turn the loop's error about a lost node into `NodeLost`."""
+    try:
+        yield
+    except RuntimeError as error:
+        failure = loop.failure()
+        if failure is None:
+            raise
+        raise NodeLost(*failure) from error
+
+
+class Member:
+    """A node of a run that has joined.
+
+    Attributes:
+        loop: The driver of its protocol node.
+        spec: The experiment.
+        node: Which node this is.
+        policy: The sync policy in force.
+        started_s: When the run started, in seconds of `time.monotonic`.
+    """
+
+    def __init__(self, loop: _core.Loop, spec: Spec, name: str, roster: dict[str, str]) -> None:
+        self.loop = loop
+        self.spec = spec
+        self.node: NodeSpec = spec.cluster.node(name)
+        self.started_s = 0.0
+        self._roster = roster
+        self.registry = Registry.discover()
+        self.selection = self.registry.select(spec.sync, spec.accel)
+        self.policy: SyncPolicy = self.selection.sync_policy(spec.cluster)
+
+    @classmethod
+    def open_scheduler(cls, spec: Spec, token: str, host: str = "127.0.0.1") -> Member:
+        """Be the scheduler of the run that `spec` describes; others can join once it is wired.
+
+        Raises:
+            GeomxError: The port cannot be had.
+        """
+        try:
+            loop = _core.Loop(host, spec.runtime.port, token)
+        except RuntimeError as error:
+            raise GeomxError(str(error)) from error
+        return cls(loop, spec, spec.cluster.scheduler.name, {})
+
+    @classmethod
+    def join(
+        cls, scheduler: str, name: str, id: int, token: str, host: str = "127.0.0.1"
+    ) -> Member:
+        """Join the run whose scheduler is at ``host:port``; returns once everybody has joined.
+
+        Raises:
+            GeomxError: The scheduler was not reached, or refused.
+            NodeLost: Somebody was lost meanwhile.
+        """
+        loop = _core.Loop(host, 0, token)
+        try:
+            with naming_the_lost(loop):
+                text, roster = loop.join(scheduler, name, id, JOIN_TIMEOUT_S)
+            return cls(loop, Spec.from_json(text), name, roster)
+        except RuntimeError as error:
+            loop.close()
+            raise GeomxError(str(error)) from error
+        except BaseException:
+            loop.close()
+            raise
+
+    def wire(self) -> None:
+        """Build this node from the plugins and connect it to its peers."""
+        spec, cluster = self.spec, self.spec.cluster
+        self.selection.live(self)
+        scheduling = self.node.role == "scheduler"
+        config = wiring.node_config(
+            cluster,
+            self.selection,
+            self.node,
+            phantom=False,
+            runtime=spec.runtime,
+            live=True,
+            experiment_json=spec.to_json() if scheduling else "",
+        )
+        shape = wiring.shape(cluster, self.node, spec.tcp, spec.seed) if spec.emulated else None
+        self.loop.run(config, self._roster, shape)
+
+    def wait_started(self) -> None:
+        """Wait until everybody is connected: time 0 of the run.
+
+        Raises:
+            NodeLost: Somebody was lost, or did not come.
+        """
+        with naming_the_lost(self.loop):
+            self.started_s = self.loop.wait_started(JOIN_TIMEOUT_S)
+
+    def now(self) -> float:
+        """Seconds since the start of the run."""
+        return time.monotonic() - self.started_s
+
+    def wait_stopped(self) -> None:
+        """Wait until all workers have left.
+
+        Raises:
+            NodeLost: Somebody was lost before.
+        """
+        with naming_the_lost(self.loop):
+            while not self.loop.wait_stopped(1.0):
+                pass

@@ -1,0 +1,115 @@
+"""An experiment as text: what the scheduler hands to everyone who joins.
+
+Nodes cannot disagree about the network, the plugins or their options, because they all build them
+from this one text. It holds names and numbers only, never code, and building it needs no Hydra. What
+a node reads here was checked when the experiment was composed, and is checked again by the same
+functions, since it came over a wire.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from geomx.cluster import Cluster
+from geomx.config import RuntimeOptions, TcpOptions
+from geomx.errors import GeomxError
+from geomx.network import read_network, to_node_link
+from geomx.options import build_options
+
+if TYPE_CHECKING:
+    from geomx.experiment import Experiment
+    from geomx.registry import Choice
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What every node of a live run knows.
+
+    Attributes:
+        cluster: Who takes part, and the network.
+        sync: Name and options of the sync plugin.
+        accel: The same of the accelerators, in order.
+        workload: The same of the workload; None where a training script is run instead.
+        seed: Seeds everything that draws.
+        iterations: Local steps per worker.
+        evaluate_every: Local steps between evaluations on held-out data.
+        numerics: Whether real gradients are computed.
+        emulated: Whether links are shaped to the network's bandwidth and delay.
+        runtime: Options of the live runtime.
+        tcp: Options of WAN connections.
+    """
+
+    cluster: Cluster
+    sync: Choice
+    accel: tuple[Choice, ...] = ()
+    workload: Choice | None = None
+    seed: int = 0
+    iterations: int = 0
+    evaluate_every: int = 1
+    numerics: bool = False
+    emulated: bool = True
+    runtime: RuntimeOptions = dataclasses.field(default_factory=RuntimeOptions)
+    tcp: TcpOptions = dataclasses.field(default_factory=TcpOptions)
+
+    @classmethod
+    def of(cls, experiment: Experiment, script: bool = False) -> Spec:
+        """What nodes need of `experiment`; a training script brings its own workload."""
+        workload = (experiment.workload.name, dict(experiment.workload_options))
+        return cls(
+            cluster=experiment.cluster,
+            sync=experiment.selection.sync,
+            accel=experiment.selection.accel,
+            workload=None if script else workload,
+            seed=experiment.seed,
+            iterations=experiment.iterations,
+            evaluate_every=experiment.evaluate_every,
+            numerics=experiment.numerics,
+            emulated=experiment.runtime.pace,
+            runtime=experiment.runtime,
+            tcp=experiment.tcp,
+        )
+
+    def to_json(self) -> str:
+        """The text that `from_json` reads."""
+        fields: dict[str, Any] = {
+            field.name: getattr(self, field.name) for field in dataclasses.fields(self)
+        }
+        fields["cluster"] = to_node_link(self.cluster.graph)
+        fields["runtime"] = dataclasses.asdict(self.runtime)
+        fields["tcp"] = dataclasses.asdict(self.tcp)
+        return json.dumps({"format": FORMAT, **fields})
+
+    @classmethod
+    def from_json(cls, text: str) -> Spec:
+        """Read what `to_json` wrote.
+
+        Raises:
+            GeomxError: It was written by another version, or by nobody we know.
+        """
+        try:
+            fields = dict(json.loads(text))
+            if fields.pop("format") != FORMAT:
+                raise GeomxError("the scheduler runs another version of geomx")
+            fields["cluster"] = read_network(fields["cluster"])
+            fields["sync"] = _choice(fields["sync"])
+            fields["accel"] = tuple(_choice(choice) for choice in fields["accel"])
+            if fields["workload"] is not None:
+                fields["workload"] = _choice(fields["workload"])
+            fields["runtime"] = build_options(RuntimeOptions, fields["runtime"], "runtime")
+            fields["tcp"] = build_options(TcpOptions, fields["tcp"], "tcp")
+            return cls(**fields)
+        except (ValueError, TypeError, KeyError) as error:
+            raise GeomxError(f"the scheduler sent no experiment: {error!r}") from error
+
+
+def _choice(value: Any) -> Choice:
+    name, options = value
+    if not isinstance(name, str) or not isinstance(options, Mapping):
+        raise TypeError(value)
+    return name, dict(options)

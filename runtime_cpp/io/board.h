@@ -1,0 +1,171 @@
+// What the loop's thread has seen, and where application threads wait for it.
+//
+// One mutex and one condition variable: the thread writes, applications read and wait. The first
+// failure stays; from then on a wait ends at once unless what it waits for is already there.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "core/types.h"
+#include "io/clock.h"
+
+namespace geomx::io {
+
+struct Failure {
+  std::string name;  // of the node that was lost
+  std::string reason;
+};
+
+// A member of the run is gone, and with it the run.
+class NodeLost : public std::runtime_error {
+ public:
+  explicit NodeLost(Failure failure)
+      : std::runtime_error("node " + failure.name + " was lost: " + failure.reason),
+        failure_(std::move(failure)) {}
+  const Failure& failure() const { return failure_; }
+
+ private:
+  Failure failure_;
+};
+
+// What the scheduler tells a node that has joined.
+struct Joined {
+  std::string experiment;
+  std::map<std::string, std::string> roster;  // addresses by name
+};
+
+class Board {
+ public:
+  // ---- the loop's thread ----
+  void SetJoined(Joined joined) {
+    Change([&] { joined_ = std::move(joined); });
+  }
+  void SetJoinError(std::string error) {
+    Change([&] { join_error_ = std::move(error); });
+  }
+  void SetStarted(Time at) {
+    Change([&] { started_ = at; });
+  }
+  void SetStopped() {
+    Change([&] { stopped_ = true; });
+  }
+  void SetReleased(Round barrier) {
+    Change([&] { released_ = std::max(released_, barrier); });
+  }
+  void SetValue(Key key, Round round, Time at) {
+    Change([&] {
+      auto& rounds = values_[key];
+      if (!rounds.empty() && rounds.back().first >= round) return;
+      rounds.emplace_back(round, at);
+      if (rounds.size() > kRemembered) rounds.pop_front();
+    });
+  }
+  void Fail(std::string name, std::string reason) {
+    Change([&] {
+      if (!failure_) failure_ = Failure{std::move(name), std::move(reason)};
+    });
+  }
+  void SetEnded() {
+    Change([&] { ended_ = true; });
+  }
+
+  // ---- any thread ----
+  std::optional<Failure> failure() const {
+    std::lock_guard lock(mutex_);
+    return failure_;
+  }
+  std::optional<Time> started() const {
+    std::lock_guard lock(mutex_);
+    return started_;
+  }
+  bool ended() const {
+    std::lock_guard lock(mutex_);
+    return ended_;
+  }
+  void ThrowIfFailed() const {
+    std::lock_guard lock(mutex_);
+    if (failure_) throw NodeLost(*failure_);
+  }
+
+  // Each returns nothing (or false) when time is up, and throws NodeLost, or std::runtime_error
+  // once the loop was closed.
+  std::optional<Joined> WaitJoined(double timeout_s) {
+    std::unique_lock lock(mutex_);
+    Wait(lock, timeout_s, [&] { return joined_ || !join_error_.empty(); });
+    if (!join_error_.empty()) throw std::runtime_error(join_error_);
+    return joined_;
+  }
+  std::optional<Time> WaitStarted(double timeout_s) {
+    std::unique_lock lock(mutex_);
+    Wait(lock, timeout_s, [&] { return started_.has_value(); });
+    return started_;
+  }
+  bool WaitStopped(double timeout_s) {
+    std::unique_lock lock(mutex_);
+    return Wait(lock, timeout_s, [&] { return stopped_; });
+  }
+  bool WaitReleased(Round barrier, double timeout_s) {
+    std::unique_lock lock(mutex_);
+    return Wait(lock, timeout_s, [&] { return released_ >= barrier; });
+  }
+  // When the value of `round`, or of the first later one that is remembered, was complete.
+  std::optional<Time> WaitValue(Key key, Round round, double timeout_s) {
+    std::unique_lock lock(mutex_);
+    const auto complete = [&] {
+      const auto found = values_.find(key);
+      return found != values_.end() && found->second.back().first >= round;
+    };
+    if (!Wait(lock, timeout_s, complete)) return std::nullopt;
+    const auto& rounds = values_.at(key);
+    return std::find_if(rounds.begin(), rounds.end(), [&](const auto& entry) {
+             return entry.first >= round;
+           })->second;
+  }
+
+ private:
+  static constexpr std::size_t kRemembered = 8;  // rounds of a key
+
+  template <class Write>
+  void Change(Write write) {
+    {
+      std::lock_guard lock(mutex_);
+      write();
+    }
+    changed_.notify_all();
+  }
+
+  template <class Ready>
+  bool Wait(std::unique_lock<std::mutex>& lock, double timeout_s, Ready ready) {
+    const auto deadline =
+        std::chrono::steady_clock::now() + std::chrono::nanoseconds(Nanoseconds(timeout_s));
+    for (;;) {
+      if (ready()) return true;
+      if (failure_) throw NodeLost(*failure_);
+      if (ended_) throw std::runtime_error("the loop was closed");
+      if (std::chrono::steady_clock::now() >= deadline) return false;
+      changed_.wait_until(lock, deadline);
+    }
+  }
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::optional<Joined> joined_;
+  std::string join_error_;
+  std::optional<Time> started_;
+  bool stopped_ = false;
+  bool ended_ = false;
+  Round released_ = 0;
+  std::map<Key, std::deque<std::pair<Round, Time>>> values_;
+  std::optional<Failure> failure_;
+};
+
+}  // namespace geomx::io

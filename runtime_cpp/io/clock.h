@@ -1,0 +1,27 @@
+// The live driver's clock: CLOCK_MONOTONIC, as Python's time.monotonic() reads it. Every process of
+// one machine sees the same one, which is what lets emulated links stamp arrival times.
+#pragma once
+
+#include <ctime>
+
+#include <cmath>
+
+#include "core/types.h"
+
+namespace geomx::io {
+
+inline Time Now() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<Time>(now.tv_sec) * kSecond + now.tv_nsec;
+}
+
+inline double Seconds(Time time) { return static_cast<double>(time) / kSecond; }
+
+// Anything beyond some thirty years counts as for ever.
+inline Time Nanoseconds(double seconds) {
+  return seconds >= 1e9 ? Time{1'000'000'000} * kSecond
+                        : static_cast<Time>(std::llround(seconds * 1e9));
+}
+
+}  // namespace geomx::io

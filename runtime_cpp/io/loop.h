@@ -1,0 +1,124 @@
+// The live driver's face: one node of a run, on one port, with one thread.
+//
+// A Loop owns the sockets, the thread and the core Node of one member. Everything here may be called
+// from any thread; what changes the node is handed to the loop's thread, and what waits, waits on a
+// board that this thread writes (board.h). Values are copied once, straight into the caller's memory.
+//
+//   Loop loop("127.0.0.1", 0, token);
+//   loop.StartJoin(scheduler, name, id, 30.0);        // not on the scheduler
+//   auto joined = loop.WaitJoined(30.0);              // the experiment, and everybody's address
+//   loop.Run(config, joined->roster, shape);          // a Node, connections to all peers
+//   loop.WaitStarted(30.0);                           // everyone is connected: time 0
+//   ... verbs ...
+//   loop.Leave(); loop.WaitStopped(10.0); loop.Close();
+//
+// The first member that is lost fails the run here: every wait, present and future, throws NodeLost
+// unless what it waits for is already there. Waits return nothing (or false) when time is up, so that
+// a caller can wait in small steps and look at signals in between.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/node.h"
+#include "io/board.h"
+#include "io/driver.h"
+#include "io/shaper.h"
+
+namespace geomx::io {
+
+struct PushOptions {
+  float loss = std::numeric_limits<float>::quiet_NaN();  // the worker's last training loss
+  bool last = false;          // this key will not be pushed again
+  double not_before_s = 0.0;  // since the start of the run; leaves no earlier
+};
+
+class Loop {
+ public:
+  // Binds TCP and UDP on one port (0: any free one) and starts the thread. `congestion` names the
+  // congestion control of connections beyond this machine, used if the kernel has it; empty leaves
+  // the system's. Throws std::runtime_error if the port cannot be bound.
+  Loop(const std::string& host, int port, const std::string& token,
+       const std::string& congestion = "bbr");
+  ~Loop();
+  Loop(const Loop&) = delete;
+  Loop& operator=(const Loop&) = delete;
+
+  const std::string& address() const { return address_; }  // "host:port"
+
+  // ---- membership ----
+  // Calls the scheduler at "host:port", again and again until it answers or time is up.
+  void StartJoin(const std::string& scheduler, const std::string& name, NodeId id,
+                 double timeout_s);
+  // Throws std::runtime_error that says what was tried and what to check.
+  std::optional<Joined> WaitJoined(double timeout_s);
+
+  // Makes the node and connects it to its peers. `roster`: addresses by name. `shape`: how its links
+  // are slowed down, or nothing on a real network. The scheduler calls this first and is then joined.
+  void Run(const NodeConfig& config, const std::map<std::string, std::string>& roster,
+           std::optional<Shape> shape);
+  // Seconds on this machine's monotonic clock at which the run started.
+  std::optional<double> WaitStarted(double timeout_s);
+  // Who has not connected yet, for the message of a caller that gave up waiting.
+  std::vector<std::string> Missing();
+  void Leave();
+  bool WaitStopped(double timeout_s);
+  std::optional<Failure> failure() const { return board_.failure(); }
+  // Ends the thread: control messages that are queued still leave (at most half a second), then all
+  // connections are closed. To peers this is a loss unless the run was stopped or this node left.
+  void Close();
+
+  // ---- a worker's verbs ----
+  void Declare(Key key, std::uint32_t elements, std::vector<ShardInfo> shards);
+  void Init(Key key, std::span<const float> value, std::shared_ptr<const void> owner);
+  // `value` is read later and never copied: `owner` keeps it alive and unchanged. Returns the round.
+  Round Push(Key key, std::span<const float> value, std::shared_ptr<const void> owner,
+             const PushOptions& options = {});
+  void Request(Key key);
+  // Seconds since the start at which the value of `round` (or of a later one) was complete.
+  std::optional<double> Wait(Key key, Round round, double timeout_s);
+  // Calls back on the loop's thread, once, when that value is there: with the value, which is valid
+  // during the call, or with nothing if it will never come (a node was lost, the loop was closed).
+  void WhenReady(Key key, Round round, std::function<void(std::span<const float>)> callback);
+  // Copies the last complete value. Throws std::invalid_argument if sizes differ or there is none.
+  void Value(Key key, std::span<float> out);
+  Round StartBarrier();
+  bool WaitBarrier(Round barrier, double timeout_s);
+  void Command(const std::string& text);
+
+  // ---- reports; also after Close ----
+  std::optional<Buffer> GlobalValue(Key key, std::uint32_t shard);  // a global server's
+  Report GetReport();
+  std::vector<Span> Spans();  // start in seconds since the start of the run
+
+ private:
+  struct Tensor {
+    std::uint32_t elements = 0;
+    Round submitted = 0;
+  };
+
+  // Runs `task` on the loop's thread and waits for it; here, if that thread has ended.
+  void Call(std::function<void()> task);
+  Worker& worker();  // loop's thread
+  Tensor& FindTensor(Key key, std::size_t elements);  // REQUIRES: verbs_ is held
+
+  Board board_;
+  std::string address_;
+  std::unique_ptr<Driver> driver_;
+  double join_timeout_s_ = 30.0;
+  std::mutex verbs_;  // keeps rounds and barriers in the order in which they were asked for
+  std::map<Key, Tensor> tensors_;
+  Round barriers_ = 0;
+  std::mutex ended_;  // one at a time on what an ended thread left behind
+  std::mutex joining_;
+  std::thread thread_;
+};
+
+}  // namespace geomx::io

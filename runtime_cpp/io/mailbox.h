@@ -1,0 +1,52 @@
+// How application threads hand work to the loop's thread: a queue and an eventfd that wakes it.
+#pragma once
+
+#include <sys/eventfd.h>
+
+#include <functional>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "io/socket.h"
+
+namespace geomx::io {
+
+class Mailbox {
+ public:
+  using Task = std::function<void()>;
+
+  Mailbox() : wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
+
+  // Any thread. False, and the task is dropped, once the mailbox is closed.
+  bool Post(Task task) {
+    std::lock_guard lock(mutex_);
+    if (closed_) return false;
+    tasks_.push_back(std::move(task));
+    if (tasks_.size() == 1) eventfd_write(wake_.get(), 1);
+    return true;
+  }
+
+  // The loop's thread: readable when there are tasks.
+  int fd() const { return wake_.get(); }
+  std::vector<Task> Take() {
+    std::lock_guard lock(mutex_);
+    eventfd_t count = 0;
+    if (!tasks_.empty()) eventfd_read(wake_.get(), &count);
+    return std::exchange(tasks_, {});
+  }
+  // Takes what is there and refuses what comes later.
+  std::vector<Task> Close() {
+    std::lock_guard lock(mutex_);
+    closed_ = true;
+    return std::exchange(tasks_, {});
+  }
+
+ private:
+  Fd wake_;
+  std::mutex mutex_;
+  std::vector<Task> tasks_;
+  bool closed_ = false;
+};
+
+}  // namespace geomx::io

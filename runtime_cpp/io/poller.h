@@ -1,0 +1,80 @@
+// One thread's wait: for readiness of file descriptors, until a moment on the monotonic clock.
+//
+// Level-triggered epoll, and a timerfd because epoll's own timeout counts in milliseconds. What is
+// watched is known by a number that its owner chose and never uses twice, so that an event for a
+// descriptor that was closed meanwhile is not taken for another's.
+#pragma once
+
+#include <sys/epoll.h>
+#include <sys/timerfd.h>
+
+#include <array>
+#include <cerrno>
+#include <span>
+#include <stdexcept>
+
+#include "core/types.h"
+#include "io/socket.h"
+
+namespace geomx::io {
+
+class Poller {
+ public:
+  Poller()
+      : epoll_(epoll_create1(EPOLL_CLOEXEC)),
+        timer_(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)) {
+    if (!epoll_ || !timer_) throw std::runtime_error("cannot make an epoll: " + ErrorText(errno));
+    Add(timer_.get(), kTimer, EPOLLIN);
+  }
+
+  void Add(int fd, std::uint64_t id, std::uint32_t events) { Control(EPOLL_CTL_ADD, fd, id, events); }
+  void Change(int fd, std::uint64_t id, std::uint32_t events) {
+    Control(EPOLL_CTL_MOD, fd, id, events);
+  }
+  void Remove(int fd) { epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr); }
+
+  // Sleeps until something is ready or `until` is over. The answer is valid until the next call.
+  std::span<const epoll_event> Wait(Time until) {
+    if (until != armed_) Arm(until);
+    int count = epoll_wait(epoll_.get(), events_.data(), static_cast<int>(events_.size()), -1);
+    if (count < 0) count = 0;  // a signal
+    int kept = 0;
+    for (int i = 0; i < count; ++i) {
+      if (events_[i].data.u64 == kTimer) {
+        armed_ = 0;  // it has fired: whatever comes next must arm it again
+        std::uint64_t expirations = 0;
+        (void)!read(timer_.get(), &expirations, sizeof expirations);
+      } else {
+        events_[kept++] = events_[i];
+      }
+    }
+    return {events_.data(), static_cast<std::size_t>(kept)};
+  }
+
+ private:
+  static constexpr std::uint64_t kTimer = UINT64_MAX;
+
+  void Control(int operation, int fd, std::uint64_t id, std::uint32_t events) {
+    epoll_event event{};
+    event.events = events;
+    event.data.u64 = id;
+    epoll_ctl(epoll_.get(), operation, fd, &event);
+  }
+
+  void Arm(Time until) {
+    itimerspec when{};
+    if (until != kNever) {
+      const Time at = until > 0 ? until : 1;  // zero would disarm it
+      when.it_value.tv_sec = at / kSecond;
+      when.it_value.tv_nsec = at % kSecond;
+    }
+    timerfd_settime(timer_.get(), TFD_TIMER_ABSTIME, &when, nullptr);
+    armed_ = until;
+  }
+
+  Fd epoll_, timer_;
+  Time armed_ = kNever;
+  std::array<epoll_event, 256> events_;
+};
+
+}  // namespace geomx::io

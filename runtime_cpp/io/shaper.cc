@@ -1,0 +1,148 @@
+#include "io/shaper.h"
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+
+namespace geomx::io {
+namespace {
+
+constexpr double kPacketBytes = 1448;  // loss is drawn per packet
+
+net::ConnectionOptions LaneOptions(const Shape::Path& path, Lane lane) {
+  net::ConnectionOptions options;
+  options.path = path.path;
+  options.reverse = path.reverse;
+  options.efficiency = path.efficiency;
+  options.ramp.congestion = path.congestion;
+  if (lane == Lane::kReliable) {
+    options.ramp.window_limit = path.window_limit;
+    options.weight = net::SharingWeight(path.congestion, path.rtt);
+    options.ramp.rate_limit =
+        net::LossRateCap(path.congestion, path.rtt, path.loss, path.link_rate);
+  } else {  // datagrams: no window, only what the connections leave
+    options.ramp.window_limit = net::kInfinity;
+    options.priority_class = 1;
+  }
+  return options;
+}
+
+// The rate of an edge at `elapsed` since the start of the run.
+double RateAt(const Shape::Edge& edge, Time elapsed) {
+  const auto after = std::upper_bound(
+      edge.trace.begin(), edge.trace.end(), elapsed,
+      [](Time time, const std::pair<Time, double>& change) { return time < change.first; });
+  return after == edge.trace.begin() ? edge.bytes_per_s : std::prev(after)->second;
+}
+
+}  // namespace
+
+// ---- the way out -----------------------------------------------------------------------------
+
+Shaper::Shaper(const Shape& shape) : random_(shape.seed) {
+  for (const Shape::Edge& edge : shape.edges) {
+    const net::EdgeId id = network_.AddEdge(edge.bytes_per_s, edge.delay);
+    for (const auto& [at, bytes_per_s] : edge.trace) changes_.push_back({at, id, bytes_per_s});
+  }
+  std::stable_sort(changes_.begin(), changes_.end(),
+                   [](const Change& a, const Change& b) { return a.at < b.at; });
+  for (const auto& [peer, path] : shape.paths) {
+    for (const Lane lane : {Lane::kReliable, Lane::kBestEffort}) {
+      Link& link = links_[{peer, lane}];
+      link.connection = network_.AddConnection(LaneOptions(path, lane));
+      link.loss = lane == Lane::kBestEffort ? path.loss : 0.0;
+      link.jitter = path.jitter;
+      if (owners_.size() <= link.connection) owners_.resize(link.connection + 1);
+      owners_[link.connection] = {peer, lane};
+    }
+  }
+}
+
+void Shaper::SetOrigin(Time now) { origin_ = now; }
+
+void Shaper::Start(NodeId peer, Lane lane, Message message, Time now) {
+  Link& link = links_.at({peer, lane});
+  network_.Start(link.connection, static_cast<double>(message.wire_bytes()), now);
+  link.message = std::move(message);
+  link.started = now;
+}
+
+Time Shaper::NextEvent() {
+  Time next = network_.NextEvent();
+  if (origin_ && next_change_ < changes_.size()) {
+    next = std::min(next, *origin_ + changes_[next_change_].at);
+  }
+  return next;
+}
+
+void Shaper::Advance(Time now, const OnSent& sent, const Next& next) {
+  for (Time event = NextEvent(); event <= now; event = NextEvent()) {
+    // A trace may have begun before the network's last event; it then counts from there.
+    const Time at = std::max(event, network_.now());
+    completed_.clear();
+    network_.Advance(at, &completed_);
+    for (const net::ConnectionId connection : completed_) {
+      const LinkId id = owners_[connection];
+      Link& link = links_.at(id);
+      Finish(id, link, at, sent);
+      if (auto message = next(id.first, id.second)) {
+        Start(id.first, id.second, std::move(*message), at);
+      }
+    }
+    for (; origin_ && next_change_ < changes_.size(); ++next_change_) {
+      const Change& change = changes_[next_change_];
+      if (*origin_ + change.at > at) break;
+      network_.SetCapacity(change.edge, change.bytes_per_s, at);
+    }
+  }
+}
+
+void Shaper::Finish(const LinkId& id, Link& link, Time now, const OnSent& sent) {
+  Sent out{.peer = id.first,
+           .lane = id.second,
+           .message = std::move(*link.message),
+           .started = link.started,
+           .left = now,
+           .arrives = now + network_.Delay(link.connection)};
+  link.message.reset();
+  if (link.loss > 0.0) {
+    const double packets = std::ceil(static_cast<double>(out.message.wire_bytes()) / kPacketBytes);
+    out.lost = Draw() >= std::pow(1.0 - link.loss, packets);
+  }
+  if (link.jitter > 0 && !out.lost) {
+    out.arrives += static_cast<Time>(Draw() * static_cast<double>(link.jitter));
+    if (id.second == Lane::kReliable) {  // a byte stream keeps its order
+      out.arrives = link.last_arrival = std::max(out.arrives, link.last_arrival);
+    }
+  }
+  sent(std::move(out));
+}
+
+// ---- the way in ------------------------------------------------------------------------------
+
+Ingress::Ingress(const Shape& shape) : arrivals_(shape.arrivals) {
+  for (const Shape::Edge& edge : shape.ingress) edges_.push_back({edge, 0});
+  for (const auto& [peer, arrival] : arrivals_) {
+    for (const std::uint32_t edge : arrival.edges) {
+      if (edge >= edges_.size()) throw std::invalid_argument("an arrival over no such edge");
+    }
+    if (!(arrival.efficiency > 0.0)) throw std::invalid_argument("an efficiency of zero or less");
+  }
+}
+
+Time Ingress::Pass(NodeId peer, std::size_t bytes, Time arrives) {
+  const auto found = arrivals_.find(peer);
+  if (found == arrivals_.end()) return arrives;
+  const double wire_bytes = static_cast<double>(bytes) / found->second.efficiency;
+  Time here = arrives;
+  for (const std::uint32_t index : found->second.edges) {
+    const Edge& edge = edges_[index];
+    const double rate = RateAt(edge.shape, arrives > origin_ ? arrives - origin_ : 0);
+    const double takes = rate > 0.0 ? wire_bytes / rate * kSecond : 0.0;
+    here = std::max(here, edge.free_at + static_cast<Time>(takes));
+  }
+  for (const std::uint32_t index : found->second.edges) edges_[index].free_at = here;
+  return here;
+}
+
+}  // namespace geomx::io

@@ -1,0 +1,144 @@
+// The emulated network of one node: when its messages leave, and when they arrive.
+//
+// The arithmetic is the simulator's (net/flows.h), run against the real clock: connections share the
+// edges of this node's outgoing paths by max-min fairness, with slow start and windows. A connection
+// takes its next message when the model says that the last byte of the one before has left, so the
+// choice is as late as on a real link. The message is then written to a socket at once, with the time
+// at which it arrives; the receiver holds it until then, and longer if an edge on its own side, which
+// several senders share, is still busy (Ingress). Times come from the model, not from when the thread
+// woke up, so that scheduling delays do not add up. Senders and receivers read one clock: this is for
+// a run whose processes are on one machine.
+//
+// Sans-IO like the model itself: time is an argument.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "core/message.h"
+#include "core/send_queue.h"
+#include "net/flows.h"
+
+namespace geomx::io {
+
+// What the emulated network does to the messages of one node.
+struct Shape {
+  using Trace = std::vector<std::pair<Time, double>>;  // (since the start of the run, bytes/s)
+
+  struct Edge {
+    double bytes_per_s = net::kInfinity;
+    Time delay = 0;  // one way
+    Trace trace = {};
+  };
+  // What this node may send to one peer, in both lanes.
+  struct Path {
+    std::vector<net::EdgeId> path, reverse;
+    net::Congestion congestion = net::Congestion::kBbr;
+    double window_limit = net::kWindowLimit;  // bytes
+    double efficiency = net::kPayloadShare;
+    double loss = 0.0;  // per packet: of a datagram, or what bounds a connection's rate
+    double link_rate = net::kInfinity;  // bytes/s of the path, for that bound
+    Time rtt = 0;                       // of the path, for that bound and for sharing
+    Time jitter = 0;  // a message arrives up to this much later, drawn evenly
+  };
+  struct Arrival {
+    std::vector<std::uint32_t> edges;  // into `ingress`
+    double efficiency = net::kPayloadShare;
+  };
+
+  std::uint64_t seed = 0;              // of loss and jitter
+  std::vector<Edge> edges;             // their index is their EdgeId
+  std::map<NodeId, Path> paths;        // peers without one are not slowed down
+  std::vector<Edge> ingress;           // edges near this node that senders share
+  std::map<NodeId, Arrival> arrivals;  // over which of them a peer's messages come
+};
+
+// The way out.
+class Shaper {
+ public:
+  // A message whose last byte has left.
+  struct Sent {
+    NodeId peer = 0;
+    Lane lane = Lane::kReliable;
+    Message message;
+    Time started = 0;
+    Time left = 0;
+    Time arrives = 0;
+    bool lost = false;
+  };
+  using OnSent = std::function<void(Sent)>;
+  using Next = std::function<std::optional<Message>(NodeId peer, Lane lane)>;
+
+  // Throws std::invalid_argument for a path over edges that do not exist.
+  explicit Shaper(const Shape& shape);
+
+  // Traces count from here.
+  void SetOrigin(Time now);
+
+  bool Shapes(NodeId peer, Lane lane) const { return links_.contains({peer, lane}); }
+  // REQUIRES: Shapes. True if the link has nothing to send.
+  bool Idle(NodeId peer, Lane lane) const { return !links_.at({peer, lane}).message; }
+  // REQUIRES: Idle, and Advance(now) was called.
+  void Start(NodeId peer, Lane lane, Message message, Time now);
+
+  // When something happens next.
+  Time NextEvent();
+  // Goes to `now`. What left is handed to `sent`, in order; `next` says what follows on that link.
+  void Advance(Time now, const OnSent& sent, const Next& next);
+
+ private:
+  struct Link {
+    net::ConnectionId connection = 0;
+    double loss = 0.0;
+    Time jitter = 0;
+    std::optional<Message> message;
+    Time started = 0;
+    Time last_arrival = 0;
+  };
+  using LinkId = std::pair<NodeId, Lane>;
+  struct Change {
+    Time at = 0;
+    net::EdgeId edge = 0;
+    double bytes_per_s = 0.0;
+  };
+
+  void Finish(const LinkId& id, Link& link, Time now, const OnSent& sent);
+  double Draw() { return std::uniform_real_distribution<double>()(random_); }
+
+  net::FlowNetwork network_;
+  std::map<LinkId, Link> links_;
+  std::vector<LinkId> owners_;  // by connection
+  std::vector<net::ConnectionId> completed_;
+  std::vector<Change> changes_;  // in order of time, since the origin
+  std::size_t next_change_ = 0;
+  std::optional<Time> origin_;
+  std::mt19937_64 random_;
+};
+
+// The way in: a clock per shared edge, on which messages finish one after another.
+class Ingress {
+ public:
+  explicit Ingress(const Shape& shape);
+
+  void SetOrigin(Time now) { origin_ = now; }
+
+  // When a message from `peer` that would arrive at `arrives` is really here. Messages are passed in
+  // the order of their arrival.
+  Time Pass(NodeId peer, std::size_t bytes, Time arrives);
+
+ private:
+  struct Edge {
+    Shape::Edge shape;
+    Time free_at = 0;
+  };
+
+  std::vector<Edge> edges_;
+  std::map<NodeId, Shape::Arrival> arrivals_;
+  Time origin_ = kNever;
+};
+
+}  // namespace geomx::io

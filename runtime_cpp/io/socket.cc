@@ -1,0 +1,155 @@
+#include "io/socket.h"
+
+#include <linux/tcp.h>  // tcp_info with the delivery rate
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/types.h>
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <stdexcept>
+#include <system_error>
+
+namespace geomx::io {
+namespace {
+
+constexpr int kUnsentBytes = 16 * 1024;         // TCP_NOTSENT_LOWAT
+constexpr int kDatagramBuffer = 8 * 1024 * 1024;
+constexpr int kBacklog = 1024;
+constexpr int kBindTries = 64;                  // for a port that is free in both families
+
+struct FreeInfo {
+  void operator()(addrinfo* info) const { freeaddrinfo(info); }
+};
+
+Address Lookup(const std::string& host, const std::string& port, bool passive) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICSERV | (passive ? AI_PASSIVE : 0);
+  addrinfo* found = nullptr;
+  const int error = getaddrinfo(host.c_str(), port.c_str(), &hints, &found);
+  const std::unique_ptr<addrinfo, FreeInfo> owner(found);
+  if (error != 0 || found == nullptr) {
+    throw std::runtime_error("cannot resolve " + host + ":" + port + ": " + gai_strerror(error));
+  }
+  Address address;
+  std::memcpy(&address.storage, found->ai_addr, found->ai_addrlen);
+  address.length = found->ai_addrlen;
+  return address;
+}
+
+void SetOption(int fd, int level, int name, int value) {
+  setsockopt(fd, level, name, &value, sizeof value);
+}
+
+Fd BindSocket(const Address& address, int type) {
+  Fd fd(socket(address.storage.ss_family, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!fd) return fd;
+  if (type == SOCK_STREAM) SetOption(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1);
+  if (bind(fd.get(), address.get(), address.length) != 0) return Fd();
+  return fd;
+}
+
+bool IsLoopback(const Address& address) {
+  if (address.storage.ss_family == AF_INET) {
+    const auto* v4 = reinterpret_cast<const sockaddr_in*>(&address.storage);
+    return (ntohl(v4->sin_addr.s_addr) >> 24) == 127;
+  }
+  const auto* v6 = reinterpret_cast<const sockaddr_in6*>(&address.storage);
+  return IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr);
+}
+
+}  // namespace
+
+Address Resolve(const std::string& host_port) {
+  const std::size_t colon = host_port.rfind(':');
+  if (colon == std::string::npos || colon + 1 == host_port.size()) {
+    throw std::runtime_error("'" + host_port + "' is not an address of the form host:port");
+  }
+  std::string host = host_port.substr(0, colon);
+  if (host.size() >= 2 && host.front() == '[' && host.back() == ']') {
+    host = host.substr(1, host.size() - 2);
+  }
+  return Lookup(host, host_port.substr(colon + 1), false);
+}
+
+std::string Format(const Address& address) {
+  char host[NI_MAXHOST];
+  char port[NI_MAXSERV];
+  if (getnameinfo(address.get(), address.length, host, sizeof host, port, sizeof port,
+                  NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
+    return "unknown address";
+  }
+  const bool v6 = address.storage.ss_family == AF_INET6;
+  return (v6 ? "[" + std::string(host) + "]" : std::string(host)) + ":" + port;
+}
+
+Address LocalAddress(int fd) {
+  Address address;
+  address.length = sizeof address.storage;
+  getsockname(fd, reinterpret_cast<sockaddr*>(&address.storage), &address.length);
+  return address;
+}
+
+bool IsWildcard(const Address& address) {
+  if (address.storage.ss_family == AF_INET) {
+    return reinterpret_cast<const sockaddr_in*>(&address.storage)->sin_addr.s_addr == INADDR_ANY;
+  }
+  const auto* v6 = reinterpret_cast<const sockaddr_in6*>(&address.storage);
+  return IN6_IS_ADDR_UNSPECIFIED(&v6->sin6_addr);
+}
+
+Port Bind(const std::string& host, int port) {
+  const Address wanted = Lookup(host, std::to_string(port), true);
+  int error = 0;
+  for (int tries = 0; tries < (port == 0 ? kBindTries : 1); ++tries) {
+    Port bound;
+    bound.listener = BindSocket(wanted, SOCK_STREAM);
+    if (bound.listener) {
+      bound.address = LocalAddress(bound.listener.get());
+      bound.datagrams = BindSocket(bound.address, SOCK_DGRAM);
+    }
+    if (!bound.listener || !bound.datagrams || listen(bound.listener.get(), kBacklog) != 0) {
+      error = errno;
+      continue;
+    }
+    SetOption(bound.datagrams.get(), SOL_SOCKET, SO_RCVBUF, kDatagramBuffer);
+    SetOption(bound.datagrams.get(), SOL_SOCKET, SO_SNDBUF, kDatagramBuffer);
+    return bound;
+  }
+  throw std::runtime_error("cannot listen on " + host + ":" + std::to_string(port) + ": " +
+                           ErrorText(error));
+}
+
+Fd Connect(const Address& address) {
+  Fd fd(socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!fd) return fd;
+  if (connect(fd.get(), address.get(), address.length) != 0 && errno != EINPROGRESS) {
+    const int error = errno;
+    fd.Reset();
+    errno = error;
+  }
+  return fd;
+}
+
+void TuneConnection(int fd, const std::string& congestion) {
+  SetOption(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+  SetOption(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, kUnsentBytes);
+  const bool local = IsLoopback(LocalAddress(fd));
+  const std::string& name = local ? "reno" : congestion;  // nothing to control: no pacing wanted
+  if (!name.empty()) {
+    setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name.data(), static_cast<socklen_t>(name.size()));
+  }
+}
+
+double DeliveryRate(int fd) {
+  tcp_info info{};
+  socklen_t length = sizeof info;
+  if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return 0.0;
+  return static_cast<double>(info.tcpi_delivery_rate);
+}
+
+std::string ErrorText(int error) { return std::generic_category().message(error); }
+
+}  // namespace geomx::io

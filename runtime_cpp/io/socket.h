@@ -1,0 +1,81 @@
+// File descriptors, addresses and socket options: what the rest of io/ needs of POSIX sockets.
+#pragma once
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <string>
+#include <utility>
+
+#include "core/types.h"
+
+namespace geomx::io {
+
+// Owns a file descriptor.
+class Fd {
+ public:
+  Fd() = default;
+  explicit Fd(int fd) : fd_(fd) {}
+  ~Fd() { Reset(); }
+  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Fd& operator=(Fd&& other) noexcept {
+    if (this != &other) {
+      Reset();
+      fd_ = std::exchange(other.fd_, -1);
+    }
+    return *this;
+  }
+
+  int get() const { return fd_; }
+  explicit operator bool() const { return fd_ >= 0; }
+  void Reset() {
+    if (fd_ >= 0) close(fd_);
+    fd_ = -1;
+  }
+
+ private:
+  int fd_ = -1;
+};
+
+struct Address {
+  sockaddr_storage storage{};
+  socklen_t length = 0;
+
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
+};
+
+// "host:port", with brackets around an IPv6 address. May ask the name service, so not on the loop's
+// thread. Throws std::runtime_error that names what cannot be resolved.
+Address Resolve(const std::string& host_port);
+
+std::string Format(const Address& address);
+
+// The address of this end of a connection.
+Address LocalAddress(int fd);
+
+// True for an address that means every interface, and so says nothing to others.
+bool IsWildcard(const Address& address);
+
+// One port for connections and datagrams.
+struct Port {
+  Fd listener;
+  Fd datagrams;
+  Address address;
+};
+
+// `port` 0: any that is free for both. Throws std::runtime_error.
+Port Bind(const std::string& host, int port);
+
+// A connection being made. Nothing if that failed at once (errno).
+Fd Connect(const Address& address);
+
+// Small writes leave at once, and what has been written but not sent stays short, so that the next
+// message is chosen late. Congestion control is left alone on this machine's own addresses.
+void TuneConnection(int fd, const std::string& congestion);
+
+// What the connection last achieved, bytes/s; 0 if unknown.
+double DeliveryRate(int fd);
+
+std::string ErrorText(int error);
+
+}  // namespace geomx::io

@@ -1,0 +1,141 @@
+#include "io/tcp.h"
+
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+
+namespace geomx::io {
+namespace {
+
+constexpr std::size_t kMaxPieces = 64;           // of one system call
+constexpr std::size_t kKeptBlock = 1024 * 1024;  // larger payloads' memory is given back
+constexpr std::size_t kSmallestBlock = 4096;
+
+}  // namespace
+
+// ---- reading ---------------------------------------------------------------------------------
+
+std::span<std::byte> FrameReader::Room() {
+  if (filled_ < kFrameHead) return std::span(head_).subspan(filled_);
+  return {payload_->bytes.get() + (filled_ - kFrameHead),
+          kFrameHead + header_.payload_bytes - filled_};
+}
+
+FrameReader::Outcome FrameReader::Filled(std::size_t bytes) {
+  const bool in_head = filled_ < kFrameHead;
+  filled_ += bytes;
+  if (in_head) {
+    if (filled_ < kFrameHead) return Outcome::kMore;
+    if (!ParseHead()) return Outcome::kError;
+    if (header_.payload_bytes > 0) payload_ = NewBlock(header_.payload_bytes);
+  }
+  return filled_ == kFrameHead + header_.payload_bytes ? Outcome::kFrame : Outcome::kMore;
+}
+
+bool FrameReader::ParseHead() {
+  std::uint32_t words[2];
+  std::memcpy(words, head_.data(), sizeof words);
+  std::memcpy(&arrives_, head_.data() + sizeof words, sizeof arrives_);
+  if (words[0] != kFrameMagic || words[1] != 0) {
+    error_ = "not a geomx message";
+    return false;
+  }
+  if (arrives_ < 0 || (arrives_ > 0 && arrives_ > Now() + kLongestFlight)) {
+    error_ = "a message from too far away";
+    return false;
+  }
+  const auto header =
+      ParseHeader(std::span(head_).subspan<kPrefixBytes, kHeaderBytes>(), error_);
+  if (!header) return false;
+  if (header->payload_bytes > max_payload_) {
+    error_ = "payload too large";
+    return false;
+  }
+  header_ = *header;
+  return true;
+}
+
+Frame FrameReader::Take() {
+  Frame frame{.message = {.header = header_, .payload = {}}, .arrives = arrives_};
+  if (payload_) {
+    const Bytes bytes{payload_->bytes.get(), header_.payload_bytes};
+    frame.message.payload = Payload::View(bytes, std::move(payload_));
+    payload_.reset();
+  }
+  filled_ = 0;
+  return frame;
+}
+
+std::shared_ptr<FrameReader::Block> FrameReader::NewBlock(std::size_t bytes) {
+  for (const auto& kept : kept_) {
+    if (kept && kept.use_count() == 1 && kept->capacity >= bytes) return kept;
+  }
+  if (bytes > kKeptBlock) return std::make_shared<Block>(bytes);
+  auto& slot = kept_[next_kept_];
+  next_kept_ = (next_kept_ + 1) % kept_.size();
+  slot = std::make_shared<Block>(std::bit_ceil(std::max(bytes, kSmallestBlock)));
+  return slot;
+}
+
+// ---- writing ---------------------------------------------------------------------------------
+
+void FrameWriter::Push(Message message, Time arrives, Time now) {
+  Outgoing& frame = frames_.emplace_back();
+  const std::uint32_t words[2] = {kFrameMagic, 0};
+  std::memcpy(frame.head.data(), words, sizeof words);
+  std::memcpy(frame.head.data() + sizeof words, &arrives, sizeof arrives);
+  const WireHeader header = SerializeHeader(message.header);
+  std::memcpy(frame.head.data() + kPrefixBytes, header.data(), header.size());
+  frame.size = kFrameHead + message.payload.size();
+  frame.message = std::move(message);
+  frame.started = now;
+  pending_bytes_ += frame.size;
+}
+
+void FrameWriter::DropUnstarted() {
+  const std::size_t keep = written_ > 0 ? 1 : 0;
+  while (frames_.size() > keep) {
+    pending_bytes_ -= frames_.back().size;
+    frames_.pop_back();
+  }
+}
+
+long FrameWriter::Write(int fd, std::size_t limit, const Done& done) {
+  std::array<iovec, kMaxPieces> pieces;
+  std::size_t count = 0;
+  std::size_t total = 0;
+  std::size_t skip = written_;
+  const auto add = [&](Bytes bytes) {
+    const std::size_t passed = std::min(skip, bytes.size());
+    skip -= passed;
+    bytes = bytes.subspan(passed);
+    bytes = bytes.first(std::min(bytes.size(), limit - total));
+    if (bytes.empty() || count == kMaxPieces) return;
+    pieces[count++] = {const_cast<std::byte*>(bytes.data()), bytes.size()};
+    total += bytes.size();
+  };
+  for (const Outgoing& frame : frames_) {
+    if (count == kMaxPieces || total >= limit) break;
+    add(frame.head);
+    for (const Bytes piece : frame.message.payload.pieces()) add(piece);
+  }
+  msghdr message{};
+  message.msg_iov = pieces.data();
+  message.msg_iovlen = count;
+  const ssize_t taken = sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (taken < 0) return errno == EAGAIN || errno == EINTR ? 0 : -1;
+  written_ += static_cast<std::size_t>(taken);
+  pending_bytes_ -= static_cast<std::size_t>(taken);
+  while (!frames_.empty() && written_ >= frames_.front().size) {
+    written_ -= frames_.front().size;
+    done(frames_.front().message, frames_.front().started);
+    frames_.pop_front();
+  }
+  return taken;
+}
+
+}  // namespace geomx::io

@@ -1,0 +1,101 @@
+// Messages on a TCP connection: how they are cut out of a stream of bytes and put into one.
+//
+// A frame is a driver prefix, the message's header and its payload:
+//
+//     0  magic "GMXT"   4  zero   8  arrival time (ns; 0: on arrival)   16  header   96  payload
+//
+// The reader checks magic, header, size and arrival time before it believes a length, and reads each
+// payload straight into memory of its own, which it uses again once nobody holds the message any
+// more. The writer keeps what it was given until the kernel has taken it; it never copies a payload.
+#pragma once
+
+#include <array>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/message.h"
+#include "io/clock.h"
+
+namespace geomx::io {
+
+inline constexpr std::uint32_t kFrameMagic = 0x54584d47;  // "GMXT" in memory order
+inline constexpr std::size_t kPrefixBytes = 16;
+inline constexpr std::size_t kFrameHead = kPrefixBytes + kHeaderBytes;
+inline constexpr Time kLongestFlight = 600 * kSecond;  // no emulated path is slower than this
+
+struct Frame {
+  Message message;
+  Time arrives = 0;
+};
+
+class FrameReader {
+ public:
+  // Until it is known who calls, no message may carry more than `max_payload` bytes.
+  explicit FrameReader(std::uint32_t max_payload) : max_payload_(max_payload) {}
+  void set_max_payload(std::uint32_t bytes) { max_payload_ = bytes; }
+
+  // Where the next bytes of the stream belong; never empty.
+  std::span<std::byte> Room();
+
+  enum class Outcome { kMore, kFrame, kError };
+  // The first `bytes` of Room() were filled. After kFrame: Take(). After kError: error().
+  Outcome Filled(std::size_t bytes);
+  Frame Take();
+  const std::string& error() const { return error_; }
+  // True between two frames.
+  bool idle() const { return filled_ == 0; }
+
+ private:
+  struct Block {
+    explicit Block(std::size_t size) : capacity(size), bytes(new std::byte[size]) {}
+    std::size_t capacity;
+    std::unique_ptr<std::byte[]> bytes;
+  };
+
+  bool ParseHead();
+  std::shared_ptr<Block> NewBlock(std::size_t bytes);
+
+  std::uint32_t max_payload_;
+  std::array<std::byte, kFrameHead> head_;
+  std::size_t filled_ = 0;  // of head and payload together
+  Header header_;
+  Time arrives_ = 0;
+  std::shared_ptr<Block> payload_;
+  std::array<std::shared_ptr<Block>, 2> kept_;
+  std::size_t next_kept_ = 0;
+  std::string error_;
+};
+
+class FrameWriter {
+ public:
+  // A frame that the kernel has taken whole; `started`: when it was pushed.
+  using Done = std::function<void(const Message& message, Time started)>;
+
+  void Push(Message message, Time arrives, Time now);
+  bool empty() const { return frames_.empty(); }
+  std::size_t pending_bytes() const { return pending_bytes_; }
+  // Forgets the frames of which nothing has been written.
+  void DropUnstarted();
+
+  // Writes at most about `limit` bytes with one system call. Returns how many were taken; 0 if the
+  // socket is full; -1 if the connection is broken (errno).
+  long Write(int fd, std::size_t limit, const Done& done);
+
+ private:
+  struct Outgoing {
+    std::array<std::byte, kFrameHead> head;
+    Message message;
+    Time started = 0;
+    std::size_t size = 0;
+  };
+
+  std::deque<Outgoing> frames_;
+  std::size_t written_ = 0;  // of the first frame
+  std::size_t pending_bytes_ = 0;
+};
+
+}  // namespace geomx::io

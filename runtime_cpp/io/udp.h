@@ -1,0 +1,83 @@
+// Best-effort messages: one datagram each, nothing is sent again.
+//
+//     0  keyed hash of all that follows   8  arrival time (ns)   16  header   96  payload
+//
+// Only a member of the run can make the hash (keyed_hash.h); what does not fit it is dropped and
+// counted. Channels carry a DSCP mark of one class with rising drop precedence (AF11, AF12, AF13), so
+// that a network that looks at it loses the least important first.
+#pragma once
+
+#include <functional>
+#include <string_view>
+#include <vector>
+
+#include "io/keyed_hash.h"
+#include "io/socket.h"
+#include "io/tcp.h"
+
+namespace geomx::io {
+
+class Datagrams {
+ public:
+  static constexpr std::size_t kMaxBytes = 65'000;
+
+  struct Counts {
+    std::uint64_t sent = 0;
+    std::uint64_t received = 0;
+    std::uint64_t refused = 0;  // strangers', or damaged
+    std::uint64_t unsent = 0;   // the kernel did not take them
+  };
+
+  Datagrams(Fd fd, std::string_view token);
+
+  int fd() const { return fd_.get(); }
+  const Counts& counts() const { return counts_; }
+
+  // Larger messages must take the connection.
+  static bool Fits(const Message& message) {
+    return kPrefixBytes + message.wire_bytes() <= kMaxBytes;
+  }
+
+  // REQUIRES: Fits(message).
+  void Send(const Address& address, const Message& message, Time arrives);
+
+  // Reads what is there, at most `budget` datagrams.
+  void Receive(int budget, const std::function<void(Frame)>& sink);
+
+ private:
+  std::uint64_t Check(std::span<const Bytes> pieces) const;
+  std::optional<Frame> Parse(Bytes bytes) const;
+
+  Fd fd_;
+  bool v6_;
+  KeyedHash::Secret secret_;
+  std::vector<std::byte> buffer_;
+  Counts counts_;
+};
+
+// Spreads datagrams over time on a real network, where nothing else does: a token bucket filled at
+// the rate that the connection to the same peer achieves.
+class Pacer {
+ public:
+  static constexpr double kSlowest = 1.25e6;     // bytes/s
+  static constexpr double kBurst = 64 * 1024.0;  // bytes
+
+  void SetRate(double bytes_per_s) { rate_ = std::max(bytes_per_s, kSlowest); }
+  bool Allows(Time now) {
+    tokens_ = std::min(kBurst, tokens_ + rate_ * Seconds(now - last_));
+    last_ = now;
+    return tokens_ > 0.0;
+  }
+  void Spend(std::size_t bytes) { tokens_ -= static_cast<double>(bytes); }
+  // When it allows something again.
+  Time NextAt() const {
+    return tokens_ > 0.0 ? last_ : last_ + Nanoseconds(-tokens_ / rate_) + kMillisecond / 10;
+  }
+
+ private:
+  double rate_ = kSlowest;
+  double tokens_ = kBurst;
+  Time last_ = 0;
+};
+
+}  // namespace geomx::io

@@ -1,0 +1,322 @@
+// Laws of the network model: rates are max-min whatever the history, bytes take the time that closed
+// forms say, a busy connection costs no solve per message, and windows open in round trips.
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "net/flows.h"
+#include "net/transfer.h"
+#include "tests/check.h"
+
+using namespace geomx;
+using namespace geomx::net;
+
+namespace {
+
+constexpr double kMegabyte = 1e6;
+
+ConnectionOptions Plain(std::vector<EdgeId> path) {
+  ConnectionOptions options;
+  options.path = std::move(path);
+  options.efficiency = 1.0;
+  options.ramp.window_limit = kInfinity;
+  return options;
+}
+
+// Runs until nothing is left; every completed message is passed to `done`.
+template <class Done>
+void Drive(FlowNetwork* network, Done done) {
+  std::vector<ConnectionId> completed;
+  for (Time now = network->NextEvent(); now != kNever; now = network->NextEvent()) {
+    completed.clear();
+    network->Advance(now, &completed);
+    for (const ConnectionId connection : completed) done(connection, now);
+  }
+}
+
+// Textbook progressive filling of everything at once, in tiny steps of logic: the reference.
+struct Reference {
+  std::vector<double> capacity;
+  std::vector<std::vector<Hop>> hops;
+  std::vector<double> weight, cap;
+  std::vector<int> priority_class;
+
+  std::vector<double> Solve() const {
+    std::vector<double> rate(hops.size(), 0.0), free = capacity;
+    for (int k = 0; k < 3; ++k) {
+      std::vector<bool> open(hops.size());
+      for (std::size_t i = 0; i < hops.size(); ++i) open[i] = priority_class[i] == k && cap[i] > 0;
+      double level = 0.0;
+      while (std::count(open.begin(), open.end(), true) > 0) {
+        std::vector<double> pull(capacity.size(), 0.0);
+        double step = kInfinity;
+        for (std::size_t i = 0; i < hops.size(); ++i) {
+          if (!open[i]) continue;
+          step = std::min(step, cap[i] / weight[i] - level);
+          for (const Hop& hop : hops[i]) pull[hop.edge] += hop.share * weight[i];
+        }
+        for (std::size_t e = 0; e < pull.size(); ++e) {
+          if (pull[e] > 0) step = std::min(step, std::max(free[e], 0.0) / pull[e]);
+        }
+        level += step;
+        for (std::size_t e = 0; e < pull.size(); ++e) free[e] -= step * pull[e];
+        for (std::size_t i = 0; i < hops.size(); ++i) {
+          if (!open[i]) continue;
+          rate[i] = level * weight[i];
+          bool full = rate[i] >= cap[i] * (1 - 1e-12);
+          for (const Hop& hop : hops[i]) full |= free[hop.edge] <= 1e-9 * capacity[hop.edge];
+          if (full) open[i] = false;
+        }
+      }
+    }
+    return rate;
+  }
+};
+
+}  // namespace
+
+TEST(net_rates_are_maxmin_after_any_history) {
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    std::mt19937_64 random(seed);
+    const auto below = [&](std::uint64_t n) { return random() % n; };
+    const auto unit = [&] { return static_cast<double>(below(1000) + 1) / 1000; };
+    Reference reference;
+    MaxMin solver;
+    const std::size_t edges = 3 + below(12), streams = 2 + below(40);
+    for (std::size_t e = 0; e < edges; ++e) {
+      reference.capacity.push_back(100 * unit());
+      solver.AddEdge(reference.capacity.back());
+    }
+    const bool classes = seed % 3 == 0, shares = seed % 2 == 0;
+    for (std::size_t i = 0; i < streams; ++i) {
+      std::vector<Hop> hops;
+      for (EdgeId e = 0; e < edges; ++e) {
+        if (below(edges) < 2) hops.push_back({e, shares && below(2) ? 0.05 : 1.0});
+      }
+      if (hops.empty()) hops.push_back({static_cast<EdgeId>(below(edges)), 1.0});
+      reference.hops.push_back(hops);
+      reference.priority_class.push_back(classes ? static_cast<int>(below(3)) : 0);
+      reference.weight.push_back(1.0);
+      reference.cap.push_back(0.0);
+      solver.AddStream(hops, reference.priority_class.back());
+    }
+    for (int change = 0; change < 120; ++change) {
+      for (std::uint64_t n = 1 + below(3); n > 0; --n) {
+        const std::size_t i = below(streams);
+        if (below(8) == 0) {
+          const auto e = static_cast<EdgeId>(below(edges));
+          reference.capacity[e] = 100 * unit();
+          solver.SetCapacity(e, reference.capacity[e]);
+        }
+        reference.weight[i] = 3 * unit();
+        reference.cap[i] = below(3) == 0 ? 0.0 : below(2) ? kInfinity : 40 * unit();
+        solver.SetDemand(static_cast<StreamId>(i), reference.weight[i], reference.cap[i]);
+      }
+      solver.Solve();
+      const std::vector<double> expected = reference.Solve();
+      for (StreamId i = 0; i < streams; ++i) {
+        if (std::fabs(solver.rate(i) - expected[i]) <= 1e-6 * (1.0 + expected[i])) continue;
+        check::Report(__FILE__, __LINE__,
+                      "seed " + std::to_string(seed) + " change " + std::to_string(change) +
+                          " stream " + std::to_string(i) + ": " + std::to_string(solver.rate(i)) +
+                          " instead of " + std::to_string(expected[i]));
+        return;
+      }
+    }
+  }
+}
+
+TEST(net_distant_streams_are_left_alone) {
+  MaxMin solver;
+  for (EdgeId e = 0; e < 1000; ++e) {
+    solver.AddEdge(10.0);
+    const Hop hop{e, 1.0};
+    solver.SetDemand(solver.AddStream({&hop, 1}), 1.0, kInfinity);
+  }
+  CHECK_EQ(solver.Solve().size(), 1000u);
+  const std::uint64_t before = solver.work();
+  const Hop hop{7, 1.0};
+  solver.SetDemand(solver.AddStream({&hop, 1}), 1.0, kInfinity);
+  CHECK_EQ(solver.Solve().size(), 2u);
+  CHECK(solver.work() - before <= 4);
+}
+
+TEST(net_messages_in_a_row_cost_no_solve_and_no_rounding) {
+  FlowNetwork network;
+  const EdgeId edge = network.AddEdge(3e6, 0);  // a byte takes 333.3 ns: every end is rounded
+  const ConnectionId a = network.AddConnection(Plain({edge}));
+  const ConnectionId b = network.AddConnection(Plain({edge}));
+  int left_a = 3000, left_b = 3000;
+  Time last = 0;
+  network.Start(a, 1000, 0);
+  network.Start(b, 1000, 0);
+  Drive(&network, [&](ConnectionId connection, Time now) {
+    int& left = connection == a ? left_a : left_b;
+    if (--left > 0) network.Start(connection, 1000, now);
+    last = now;
+  });
+  CHECK_EQ(last, 2 * kSecond);
+  CHECK(network.solves() <= 2);
+}
+
+TEST(net_completions_come_in_the_order_of_ids) {
+  FlowNetwork network;
+  const EdgeId edge = network.AddEdge(1e6, 0);
+  std::vector<ConnectionId> order;
+  for (int i = 0; i < 20; ++i) network.AddConnection(Plain({edge}));
+  for (int i = 19; i >= 0; --i) network.Start(static_cast<ConnectionId>(i), 500, 0);
+  Drive(&network, [&](ConnectionId connection, Time) { order.push_back(connection); });
+  CHECK_EQ(order.size(), 20u);
+  CHECK(std::is_sorted(order.begin(), order.end()));
+}
+
+TEST(net_best_effort_takes_what_is_left) {
+  FlowNetwork network;
+  const EdgeId out = network.AddEdge(10e6, 0), slow = network.AddEdge(4e6, 0);
+  const ConnectionId urgent = network.AddConnection(Plain({out, slow}));
+  ConnectionOptions options = Plain({out});
+  options.priority_class = 1;
+  const ConnectionId patient = network.AddConnection(options);
+  network.Start(patient, 100 * kMegabyte, 0);
+  network.NextEvent();
+  CHECK_NEAR(network.Rate(patient), 10e6, 1);
+  network.Start(urgent, 4 * kMegabyte, kSecond);
+  network.NextEvent();
+  CHECK_NEAR(network.Rate(urgent), 4e6, 1);
+  CHECK_NEAR(network.Rate(patient), 6e6, 1);
+  std::vector<ConnectionId> completed;
+  network.Advance(2 * kSecond, &completed);
+  CHECK_EQ(completed.size(), 1u);
+  network.NextEvent();
+  CHECK_NEAR(network.Rate(patient), 10e6, 1);
+}
+
+TEST(net_an_outage_stops_and_the_end_of_it_resumes) {
+  FlowNetwork network;
+  const EdgeId edge = network.AddEdge(1e6, 0);
+  const ConnectionId connection = network.AddConnection(Plain({edge}));
+  network.Start(connection, 2e6, 0);
+  network.SetCapacity(edge, 0.0, kSecond);
+  CHECK_EQ(network.NextEvent(), kNever);
+  network.SetCapacity(edge, 2e6, 5 * kSecond);
+  CHECK_EQ(network.NextEvent(), 5 * kSecond + kSecond / 2);
+}
+
+TEST(net_nothing_is_skipped_and_time_does_not_return) {
+  FlowNetwork network;
+  const ConnectionId connection = network.AddConnection(Plain({network.AddEdge(1e6, 0)}));
+  network.Start(connection, 1e6, 10);
+  const auto refused = [](auto call) {
+    try {
+      call();
+    } catch (const std::logic_error&) {
+      return true;
+    }
+    return false;
+  };
+  CHECK(refused([&] { network.Start(connection, 1, 20); }));
+  CHECK(refused([&] { network.SetCapacity(0, 1, 5); }));
+  std::vector<ConnectionId> completed;
+  CHECK(refused([&] { network.Advance(2 * kSecond, &completed); }));
+}
+
+TEST(net_empty_messages_and_unlimited_edges_take_no_time) {
+  FlowNetwork network;
+  const EdgeId edge = network.AddEdge(kInfinity, 0);
+  const ConnectionId a = network.AddConnection(Plain({edge}));
+  const ConnectionId b = network.AddConnection(Plain({}));
+  network.Start(a, 1e9, 7);
+  network.Start(b, 0, 7);
+  int messages = 0;
+  Drive(&network, [&](ConnectionId connection, Time now) {
+    CHECK_EQ(now, 7);
+    if (++messages < 6) network.Start(connection, 1e6, now);
+  });
+  CHECK_EQ(messages, 7);
+}
+
+TEST(ramp_rounds_double_until_the_link_is_full) {
+  // 100 Mbit/s and 80 ms: rounds of 1, 2, 4, ... initial windows, each started by the first one's
+  // acknowledgements, until a round's window outlasts the round trip.
+  const double rate = 12.5e6, rtt = 0.08;
+  for (const double bytes : {1e4, 5e4, 2e5, 6e5, 5e6}) {
+    FlowNetwork network;
+    ConnectionOptions options = Plain({network.AddEdge(rate, 40 * kMillisecond)});
+    options.ramp.window_limit = 1e9;
+    const ConnectionId connection = network.AddConnection(options);
+    CHECK_EQ(network.Rtt(connection), 80 * kMillisecond);
+    network.Start(connection, bytes, 0);
+    double expected = 0, window = kInitialWindow, left = bytes;
+    for (; left > window && window < rate * rtt; left -= window, window *= 2) expected += rtt;
+    expected += left / rate;
+    Time last = 0;
+    Drive(&network, [&](ConnectionId, Time now) { last = now; });
+    CHECK_NEAR(static_cast<double>(last) / kSecond, expected, 1e-6);
+  }
+}
+
+TEST(ramp_limit_is_window_over_rtt) {
+  FlowNetwork network;
+  ConnectionOptions options = Plain({network.AddEdge(125e6, 50 * kMillisecond)});
+  options.ramp.window_limit = 1e6;
+  options.ramp.initial_window = 1e6;
+  const ConnectionId connection = network.AddConnection(options);
+  network.Start(connection, 50e6, 0);
+  Drive(&network, [&](ConnectionId, Time now) {
+    CHECK_NEAR(static_cast<double>(now) / kSecond, 5.0, 1e-6);
+  });
+}
+
+TEST(ramp_forgets_while_idle_only_without_bbr) {
+  for (const Congestion congestion : {Congestion::kBbr, Congestion::kCubic, Congestion::kReno}) {
+    RampOptions options;
+    options.rtt = 100 * kMillisecond;
+    options.congestion = congestion;
+    TcpRamp ramp(options);
+    Time now = 0;
+    ramp.Begin(now);
+    for (int round = 0; round < 3; ++round) {
+      ramp.Sent(ramp.window(), now + kMillisecond);
+      CHECK_EQ(ramp.RateCap(), 0.0);
+      now += options.rtt;
+      CHECK_EQ(ramp.NextChange(0.0), now);
+      ramp.Sent(0.0, now);
+    }
+    CHECK_NEAR(ramp.window(), 8 * kInitialWindow, 1e-6);
+    ramp.End(now);
+    ramp.Begin(now + 2 * (options.rtt + kRtoMargin) + kMillisecond);
+    const double kept = congestion == Congestion::kBbr ? 8.0 : 2.0;
+    CHECK_NEAR(ramp.window(), kept * kInitialWindow, 1e-6);
+  }
+}
+
+TEST(ramp_lazy_and_eager_accounting_agree) {
+  RampOptions options;
+  options.rtt = 10 * kMillisecond;
+  options.initial_window = 1000;
+  TcpRamp lazy(options), eager(options);
+  lazy.Begin(0);
+  eager.Begin(0);
+  const double per_ms = 95;  // 950 bytes a round: the window grows once, then never limits
+  for (Time ms = 1; ms <= 505; ++ms) eager.Sent(per_ms, ms * kMillisecond);
+  lazy.Sent(505 * per_ms, 505 * kMillisecond);
+  CHECK_NEAR(lazy.window(), eager.window(), 1e-6);
+  CHECK_EQ(lazy.NextChange(2e6), eager.NextChange(2e6));
+}
+
+TEST(transfer_kept_connections_pay_no_handshake) {
+  const std::vector<TransferEdge> edges{{12.5e6, 0.04}, {12.5e6, 0.04}};
+  const std::vector<TransferRoute> routes{{{0}, {1}, 0.0}};
+  const std::vector<Transfer> flows{{0, 1e4, 0.0}, {0, 1e4, 1.0}};
+  TcpModel model;
+  model.efficiency = 1.0;
+  const auto fresh = TcpTransfers(edges, routes, flows, model);
+  CHECK_NEAR(fresh[0], 0.08 + 0.0008 + 0.04, 1e-6);
+  CHECK_NEAR(fresh[1], 1 + 0.08 + 0.0008 + 0.04, 1e-6);
+  model.new_connections = false;
+  const auto kept = TcpTransfers(edges, routes, flows, model);
+  CHECK_NEAR(kept[0], 0.0008 + 0.04, 1e-6);
+  CHECK_NEAR(kept[1], 1 + 0.0008 + 0.04, 1e-6);
+}

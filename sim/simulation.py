@@ -1,0 +1,269 @@
+"""One simulated run: SimPy's clock, the native fabric, the workers, and what is written down.
+
+SimPy and the fabric take turns. The fabric may run ahead natively up to the next SimPy event, or to
+the first instant at which a worker must be told something; then SimPy resumes at that time. Between
+two SimPy events, messages by the thousand cost no Python at all.
+
+Everything is deterministic: the same experiment with the same seed writes the same bytes.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import time
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import simpy
+
+from geomx import _core
+from geomx.cluster import NodeSpec
+from geomx.errors import GeomxError
+from geomx.events import Event, Events
+from geomx.experiment import Experiment
+from geomx.plugin import as_vector
+from geomx.progress import progress
+from geomx.results import Recorder, Results
+from geomx.sim.network import add_edges, connect
+from geomx.sim.worker import NS, SimulatedWorker
+from geomx.wiring import check_optimizer, node_config, shards
+from geomx.workload import Model
+
+AFTER_EVERYTHING = 2
+"""SimPy priority of the network: it runs when everything else of an instant has happened."""
+
+FOREVER = 2**63 - 1
+MAX_SPANS = 100_000
+
+
+class Simulation:
+    """The world of one simulated experiment; hook 8 receives it before virtual time starts.
+
+    Attributes:
+        env: SimPy's environment; its clock counts integer nanoseconds.
+        experiment: What is simulated.
+        fabric: All nodes and the network between them.
+        costs: Endpoint costs by kind of work, (seconds per message, seconds per byte); plugins may
+            change them.
+        events: Where observers subscribe.
+        model: The real network, or None where sizes and times alone are simulated.
+    """
+
+    def __init__(self, experiment: Experiment, recorder: Recorder) -> None:
+        self.env = simpy.Environment(initial_time=0)
+        self.experiment = experiment
+        self.recorder = recorder
+        self.events = Events()
+        self.policy = experiment.selection.sync_policy(experiment.cluster)
+        self.fabric = _core.Fabric(experiment.seed, MAX_SPANS)
+        self.costs = {
+            work: (
+                getattr(experiment.costs, f"{work}_message_s"),
+                getattr(experiment.costs, f"{work}_byte_s"),
+            )
+            for work in ("receive", "send", "encode", "decode", "aggregate", "update")
+        }
+        workload = experiment.workload
+        self.model: Model | None = workload.model(experiment.seed) if experiment.numerics else None
+        self.initial = (
+            [as_vector(self.model.get(self.model.parameters, k)) for k in range(len(workload.tensors))]
+            if self.model is not None
+            else []
+        )
+        self.shards = shards(experiment.cluster, experiment.selection, workload.tensors)
+        self.evaluated: dict[str, np.ndarray] = {}
+        self._seconds = 0.0
+        self._advance: Any = lambda *args, **fields: None
+        self._scale = lru_cache(maxsize=None)(
+            lambda worker: self.policy.push_scale(experiment.cluster, worker)
+        )
+        experiment.selection.sim(self)
+        experiment.selection.events(self.events)
+        self._build()
+
+    def _build(self) -> None:
+        cluster, experiment = self.experiment.cluster, self.experiment
+        costs = _core.Costs()
+        for work, (per_message_s, per_byte_s) in self.costs.items():
+            costs.set(work, per_message_s, per_byte_s)
+        for node in cluster.nodes:
+            config = node_config(
+                cluster,
+                experiment.selection,
+                node,
+                phantom=self.model is None,
+                runtime=experiment.runtime,
+                live=False,
+            )
+            self.fabric.add_node(config, costs)
+        edges = add_edges(self.fabric, cluster)
+        self.pairs = connect(self.fabric, cluster, edges, experiment.tcp)
+        self.workers = {
+            spec.id: SimulatedWorker(self, spec, rank) for rank, spec in enumerate(cluster.workers)
+        }
+
+    # ---- running ----
+
+    def run(self) -> Results:
+        """Run to the end and write everything down.
+
+        Raises:
+            GeomxError: Nothing can happen any more and the workers are not done.
+        """
+        started = time.monotonic()
+        total = self.experiment.iterations * len(self.workers)
+        processes = [self.env.process(worker.run()) for worker in self.workers.values()]
+        self._schedule_network(0)
+        collecting = gc.isenabled()
+        gc.disable()  # no cycles are made on the way, and the collector costs a third of the time
+        try:
+            with progress(total, "simulating") as self._advance:
+                self.env.run(simpy.AllOf(self.env, processes))
+        finally:
+            if collecting:
+                gc.enable()
+        return self._finish(time.monotonic() - started)
+
+    def _schedule_network(self, delay_ns: int) -> None:
+        event = self.env.event()
+        event.callbacks = [self._run_network]
+        event._ok, event._value = True, None
+        self.env.schedule(event, AFTER_EVERYTHING, delay_ns)
+
+    def _run_network(self, _: simpy.Event) -> None:
+        horizon = self.env.peek()
+        limit = FOREVER if math.isinf(horizon) else int(horizon)
+        if limit == self.env.now:
+            self._schedule_network(0)
+            return
+        reached = self.fabric.advance(limit)
+        if reached == FOREVER:
+            raise GeomxError("the simulation came to a standstill: workers wait for values that "
+                             "nobody sends")
+        if reached == limit:
+            self._schedule_network(limit - self.env.now)
+            return
+        wake = self.env.timeout(reached - self.env.now)
+        wake.callbacks.append(self._deliver)
+
+    def _deliver(self, _: simpy.Event) -> None:
+        for node, kind, key, round_number, text, reason in self.fabric.take_events():
+            if kind == "value":
+                self.workers[node].on_value(key, round_number)
+            elif kind == "refused":
+                raise GeomxError(f"{text}: {reason}")
+        self._schedule_network(0)
+
+    # ---- what workers report ----
+
+    def scale(self, worker: NodeSpec) -> float:
+        """Factor on what `worker` pushes."""
+        return self._scale(worker)
+
+    def span(self, node: NodeSpec, name: str, category: str, start_ns: int, end_ns: int) -> None:
+        """Put a stretch of `node`'s time on the timeline."""
+        if end_ns > start_ns:
+            duration_s = (end_ns - start_ns) / NS
+            self.recorder.span(node.name, node.party, name, category, start_ns / NS, duration_s)
+
+    def iteration(
+        self,
+        worker: SimulatedWorker,
+        step: int,
+        start_s: float,
+        compute_s: float,
+        end_s: float,
+        loss: float,
+    ) -> None:
+        """One local step of one worker is over."""
+        known = None if math.isnan(loss) else loss
+        spec = worker.spec
+        wait_s = max(0.0, end_s - start_s - compute_s)
+        self.recorder.iteration(
+            spec.name,
+            spec.party,
+            step,
+            start_s,
+            compute_s,
+            wait_s,
+            end_s,
+            known,
+            self.experiment.workload.batch_size,
+        )
+        self._seconds = max(self._seconds, end_s)
+        self._advance(1, time_s=end_s, loss=known)
+        if self.events.observed:
+            self.events.publish([Event(end_s, spec.name, "iteration", -1, step)])
+
+    def evaluate(self, worker: SimulatedWorker, step: int, end_s: float) -> None:
+        """Evaluate the first worker's parameters after `step`, where an evaluation is due."""
+        final = step + 1 == self.experiment.iterations
+        due = final or (step + 1) % self.experiment.evaluate_every == 0
+        if self.model is None or worker.rank != 0 or not due:
+            return
+        tensors = self.experiment.workload.tensors
+        values = [
+            value.reshape(tensor.shape)
+            for value, tensor in zip(worker.parameters, tensors, strict=True)
+        ]
+        accuracy, loss = self.model.evaluate(values)
+        self.recorder.evaluation(end_s, step, accuracy, loss)
+        if final:
+            names = (tensor.name for tensor in tensors)
+            self.recorder.parameters(dict(zip(names, values, strict=True)))
+
+    def _finish(self, wall_seconds: float) -> Results:
+        nodes = self.experiment.cluster.nodes
+        down = {(parent.id, child.id) for child, parent in self.pairs}
+        for source, target, data, messages, control, busy_ns in self.fabric.links():
+            direction = "pull" if (source, target) in down else "push"
+            kind = "lan" if nodes[source].party == nodes[target].party else "wan"
+            names = nodes[source].name, nodes[target].name
+            self.recorder.link(*names, kind, direction, data, messages, busy_ns / NS)
+            if control:
+                self.recorder.link(*names, kind, "control", control, 0, 0.0)
+        for node, peer, category, key, round_number, start_ns, end_ns in self.fabric.spans():
+            name = f"to {nodes[peer].name}" if category == "send" else category
+            self.recorder.span(
+                nodes[node].name,
+                nodes[node].party,
+                name,
+                category,
+                start_ns / NS,
+                (end_ns - start_ns) / NS,
+                key=key,
+                round=round_number,
+            )
+        servers = [node for node in nodes if node.role == "server"]
+        rounds = self._global_rounds(servers)
+        return self.recorder.finish(self._seconds, rounds, wall_seconds)
+
+    def _global_rounds(self, servers: list[NodeSpec]) -> int:
+        """Global synchronisations of the whole model."""
+        shard_rounds = sum(
+            self.fabric.node_stats(node.id)["rounds"]
+            for node in self.experiment.cluster.global_servers
+        )
+        return shard_rounds // sum(len(pieces) for pieces in self.shards)
+
+
+def simulate(experiment: Experiment, directory: Path) -> Results:
+    """Simulate `experiment`, leaving its files in `directory`; see `geomx.sim.run`."""
+    policy = experiment.selection.sync_policy(experiment.cluster)
+    workers = len(experiment.cluster.workers)
+    for optimizer in (
+        policy.global_optimizer(experiment.workload.optimizer, workers),
+        policy.local_optimizer(experiment.workload.optimizer),
+    ):
+        check_optimizer(optimizer, "workload.optimizer")
+    header = {**experiment.header(), "mode": "sim"}
+    recorder = Recorder(directory, header)
+    recorder.network(experiment.cluster.graph)
+    try:
+        return Simulation(experiment, recorder).run()
+    except BaseException as error:
+        recorder.abort(str(error) or type(error).__name__)
+        raise

@@ -1,0 +1,355 @@
+"""The flow model against what is known without it: closed forms, SimGrid's answers, laws.
+
+A closed form is what a person can derive on paper for a small network; the model must meet it
+within 0.1 %. SimGrid's answers lie in data/simgrid and are met within 1e-6. The laws (no edge above
+its capacity, no idle edge while somebody waits, same call same answer) hold for any network, so
+hypothesis draws them.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import random
+from pathlib import Path
+
+import networkx as nx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from geomx._core import FlowNetwork
+from geomx.errors import ConfigError
+from geomx.sim.transfer import PAYLOAD_SHARE, transfer_times
+
+SIMGRID = Path(__file__).parent / "data" / "simgrid"
+CASES = sorted(path.stem for path in SIMGRID.glob("*-*.csv"))
+CLOSED_FORM = 1e-3
+INITIAL_WINDOW = 14480
+SECOND = 1_000_000_000
+
+
+def link(graph: nx.DiGraph, source: str, target: str, mbps: float, delay_ms: float = 0) -> None:
+    graph.add_edge(source, target, bandwidth_mbps=mbps, delay_ms=delay_ms)
+
+
+def dumbbell(mbps: float, delay_ms: float) -> nx.Graph:
+    graph = nx.Graph()
+    graph.add_edge("a", "b", bandwidth_mbps=mbps, delay_ms=delay_ms)
+    return graph
+
+
+# Closed forms.
+
+
+@pytest.mark.parametrize("mbps, delay_ms, size", [(100, 0, 1e6), (50, 40, 2e7), (1000, 5, 1e8)])
+def test_one_flow(mbps, delay_ms, size):
+    graph = dumbbell(mbps, delay_ms)
+    (end,) = transfer_times(graph, [("a", "b", size, 3.0)], model="maxmin")
+    assert end == pytest.approx(3 + size * 8 / (mbps * 1e6), rel=CLOSED_FORM)
+    (end,) = transfer_times(graph, [("a", "b", size, 0.0)], model="CM02")
+    assert end == pytest.approx(
+        delay_ms / 1e3 + size / min(mbps * 125e3, 4194304 / max(2e-3 * delay_ms, 1e-9)),
+        rel=CLOSED_FORM,
+    )
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 40])
+def test_equal_flows_on_one_link_share_it(count):
+    flows = [("a", "b", 1e6, 0.0)] * count
+    for model in ("maxmin", "tcp"):
+        share = PAYLOAD_SHARE if model == "tcp" else 1.0
+        ends = transfer_times(dumbbell(80, 0), flows, model=model)
+        assert ends == pytest.approx([count * 0.1 / share] * count, rel=CLOSED_FORM)
+
+
+def test_unequal_flows_on_one_link_leave_in_turn():
+    sizes = [1e6, 2e6, 4e6]  # 10 MB/s: thirds, halves, all
+    ends = transfer_times(
+        dumbbell(80, 0), [("a", "b", size, 0.0) for size in sizes], model="maxmin"
+    )
+    assert ends == pytest.approx([0.3, 0.5, 0.7], rel=CLOSED_FORM)
+
+
+def test_a_late_flow_halves_the_rate_from_then_on():
+    flows = [("a", "b", 10e6, 0.0), ("a", "b", 2e6, 0.5)]
+    ends = transfer_times(dumbbell(80, 0), flows, model="maxmin")
+    assert ends == pytest.approx([1.2, 0.9], rel=CLOSED_FORM)
+
+
+@pytest.mark.parametrize("model", ["maxmin", "tcp"])
+def test_parking_lot(model):
+    # One flow over three links, one beside it on each; the second link is the narrowest.
+    graph = nx.DiGraph()
+    for i, mbps in enumerate([80, 40, 160]):
+        link(graph, f"n{i}", f"n{i + 1}", mbps)
+    flows = [("n0", "n3", 1e6, 0.0)] + [(f"n{i}", f"n{i + 1}", 4e6, 0.0) for i in range(3)]
+    ends = transfer_times(graph, flows, model=model, efficiency=1.0)
+    # 2.5 MB/s for the long one until 0.4 s, while the others have 7.5, 2.5 and 17.5.
+    expected = [0.4, 0.4 + 1e6 / 10e6, 0.4 + 3e6 / 5e6, 4e6 / 17.5e6]
+    assert ends == pytest.approx(expected, rel=CLOSED_FORM)
+
+
+@pytest.mark.parametrize("model", ["maxmin", "tcp"])
+@pytest.mark.parametrize("inwards", [True, False])
+def test_star(model, inwards):
+    # Leaves of 10, 20 and 100 Mbit/s at a hub of 90: the fast leaf gets the hub's remaining 60.
+    graph = nx.DiGraph()
+    flows = []
+    link(graph, "x", "hub", 90)
+    link(graph, "hub", "x", 90)
+    for i, mbps in enumerate([10, 20, 100]):
+        link(graph, f"l{i}", "x", mbps)
+        link(graph, "x", f"l{i}", mbps)
+        pair = (f"l{i}", "hub") if inwards else ("hub", f"l{i}")
+        flows.append((*pair, 6e6, 0.0))
+    ends = transfer_times(graph, flows, model=model, efficiency=1.0)
+    assert ends == pytest.approx([4.8, 2.4, 0.8], rel=CLOSED_FORM)
+
+
+@pytest.mark.parametrize("model", ["maxmin", "tcp"])
+def test_two_ways_do_not_meet(model):
+    ends = transfer_times(
+        dumbbell(80, 0), [("a", "b", 1e7, 0.0), ("b", "a", 1e7, 0.0)], model=model, efficiency=1.0
+    )
+    assert ends == pytest.approx([1.0, 1.0], rel=CLOSED_FORM)
+
+
+def test_acknowledgements_take_their_share_of_the_way_back():
+    flows = [("a", "b", 1e7, 0.0), ("b", "a", 1e7, 0.0)]
+    ends = transfer_times(dumbbell(80, 0), flows, efficiency=1.0, reverse_share=0.02)
+    assert ends == pytest.approx([1.02, 1.02], rel=CLOSED_FORM)
+
+
+@pytest.mark.parametrize("size", [1e4, 1e5, 1e6, 1e7])
+@pytest.mark.parametrize("mbps, rtt", [(50, 0.04), (200, 0.16), (1000, 0.02)])
+def test_slow_start_takes_rounds(size, mbps, rtt):
+    graph = dumbbell(mbps, rtt * 500)
+    rate = mbps * 125e3 * PAYLOAD_SHARE
+    window, left, end = float(INITIAL_WINDOW), size, rtt
+    while left > window and window < rate * rtt and window < 2.75e6:
+        left, window, end = left - window, min(2 * window, 2.75e6), end + rtt
+    end += left / min(rate, 2.75e6 / rtt if window == 2.75e6 else math.inf) + rtt / 2
+    (got,) = transfer_times(graph, [("a", "b", size, 0.0)])
+    assert got == pytest.approx(end, rel=CLOSED_FORM)
+
+
+def test_unfilled_rounds_follow_the_logarithm():
+    # On a link without end only the rounds count: ceil(log2(b / w0 + 1)) of them, the last unspent.
+    graph = dumbbell(1e9, 50)
+    for size in (INITIAL_WINDOW, 3 * INITIAL_WINDOW, 20 * INITIAL_WINDOW, 100 * INITIAL_WINDOW):
+        rounds = math.ceil(math.log2(size / INITIAL_WINDOW + 1))
+        (end,) = transfer_times(graph, [("a", "b", size, 0.0)])
+        assert end == pytest.approx(0.1 + (rounds - 1) * 0.1 + 0.05, rel=CLOSED_FORM)
+
+
+def test_window_bounds_a_long_flow():
+    (end,) = transfer_times(
+        dumbbell(10_000, 100), [("a", "b", 1e9, 0.0)], window_bytes=1e6, new_connections=False
+    )
+    assert end == pytest.approx(1e9 / (1e6 / 0.2), rel=0.01)
+
+
+def test_idle_connections_forget_only_without_bbr():
+    graph = dumbbell(200, 80)
+    flows = [("a", "b", 5e6, 0.0), ("a", "b", 1e6, 10.0)]
+    bbr = transfer_times(graph, flows, new_connections=False)[1]
+    cubic = transfer_times(graph, flows, new_connections=False, congestion="cubic")[1]
+    assert bbr == pytest.approx(10 + 1e6 / (25e6 * PAYLOAD_SHARE) + 0.08, rel=CLOSED_FORM)
+    assert cubic > bbr + 0.5
+
+
+def test_loss_slows_reno_as_mathis_says():
+    graph = dumbbell(1000, 50)
+    graph.edges["a", "b"]["loss"] = 1e-3
+    (end,) = transfer_times(graph, [("a", "b", 1e8, 0.0)], congestion="reno")
+    rate = 1.22 * 1448 / (0.1 * math.sqrt(1e-3))
+    assert end == pytest.approx(1e8 / rate, rel=0.01)
+
+
+def test_round_trip_weights_decide_between_cubic_flows():
+    graph = nx.DiGraph()
+    for name, delay_ms in (("near", 10), ("far", 30)):
+        for ends in ((name, "x"), ("x", name)):
+            link(graph, *ends, 1e5, delay_ms)
+    link(graph, "x", "hub", 80)
+    link(graph, "hub", "x", 80)
+    flows = [("near", "hub", 3e7, 0.0), ("far", "hub", 3e7, 0.0)]
+    near, far = transfer_times(graph, flows, congestion="cubic", efficiency=1.0)
+    assert near == pytest.approx(3e7 / 7.5e6, rel=0.03)
+    assert far == pytest.approx(6.0, rel=0.05)
+
+
+# SimGrid.
+
+
+def simgrid_platform(name):
+    """SimGrid's links as edges of their own, so that several routes can share one."""
+    platform = json.loads((SIMGRID / f"{name}.json").read_text())
+    graph = nx.DiGraph()
+    graph.add_nodes_from(platform["hosts"])
+    for entry in platform["links"]:
+        ends = ("in", entry["id"]), ("out", entry["id"])
+        graph.add_edge(*ends, bandwidth_mbps=entry["bw"] / 125e3, delay_ms=entry["lat"] * 1e3)
+    paths = {}
+    for route in platform["routes"]:
+        links = [node for name in route["links"] for node in (("in", name), ("out", name))]
+        nodes = [route["src"], *links, route["dst"]]
+        paths[route["src"], route["dst"]] = nodes
+        graph.add_edges_from(hop for hop in zip(nodes, nodes[1:]) if hop not in graph.edges)
+    return graph, paths
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("model", ["maxmin", "CM02", "LV08"])
+def test_simgrid_agrees(case, model):
+    graph, paths = simgrid_platform(case.split("-")[0])
+    with (SIMGRID / f"{case}.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    flows = [(row["src"], row["dst"], int(row["bytes"]), float(row["start_s"])) for row in rows]
+    answer = json.loads((SIMGRID / f"{case}.{model}.json").read_text())["flows"]
+    ends = transfer_times(graph, flows, model=model, paths=paths)
+    for end, flow in zip(ends, answer, strict=True):
+        duration = end - flow["start_s"]
+        # SimGrid's files round to a nanosecond.
+        assert duration == pytest.approx(flow["fct_s"], rel=1e-6, abs=1e-9), flow["id"]
+
+
+# Laws.
+
+mesh = st.fixed_dictionaries(
+    {
+        "capacities": st.lists(st.integers(1, 1000), min_size=1, max_size=6),
+        "seed": st.integers(0, 2**32),
+        "connections": st.integers(1, 12),
+        "messages": st.integers(1, 40),
+    }
+)
+
+
+def drive(network, draw, start, messages):
+    """Starts messages at random moments and yields (now, completed) after every event."""
+    arrivals = sorted(draw.randrange(0, 2 * SECOND) for _ in range(messages))
+    idle = set(start)
+    while True:
+        event = network.next_event()
+        arrival = arrivals[0] if arrivals else None
+        if event is None and arrival is None:
+            return
+        now = min(moment for moment in (event, arrival) if moment is not None)
+        completed = network.advance(now)
+        idle.update(completed)
+        while arrivals and arrivals[0] == now:
+            arrivals.pop(0)
+            if idle:
+                connection = draw.choice(sorted(idle))
+                idle.discard(connection)
+                network.start(connection, draw.randrange(0, 10**6), now)
+        yield now, completed
+
+
+def random_network(case):
+    draw = random.Random(case["seed"])
+    network = FlowNetwork()
+    edges = [network.add_edge(1e4 * mbps, draw.randrange(20_000_000)) for mbps in case["capacities"]]
+    connections = [
+        network.add_connection(
+            draw.sample(edges, draw.randint(1, len(edges))),
+            weight=draw.choice([1.0, 0.5, 3.0]),
+            priority_class=draw.choice([0, 0, 0, 1]),
+            congestion=draw.choice(["bbr", "cubic"]),
+            window_bytes=draw.choice([2e4, 2.75e6]),
+        )
+        for _ in range(case["connections"])
+    ]
+    return network, draw, edges, connections
+
+
+@settings(max_examples=60, deadline=None)
+@given(case=mesh)
+def test_no_edge_carries_more_than_it_can(case):
+    network, draw, edges, connections = random_network(case)
+    for _ in drive(network, draw, connections, case["messages"]):
+        network.next_event()
+        for edge in edges:
+            assert network.load(edge) <= network.capacity(edge) * (1 + 1e-9), case
+
+
+@settings(max_examples=60, deadline=None)
+@given(case=mesh)
+def test_the_same_calls_give_the_same_answers(case):
+    first, second = (
+        [event for event in drive(network, draw, connections, case["messages"])]
+        for network, draw, _, connections in (random_network(case), random_network(case))
+    )
+    assert first == second, case
+    assert all(completed == sorted(completed) for _, completed in first), case
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    sizes=st.lists(st.integers(1, 10**7), min_size=1, max_size=20),
+    starts=st.lists(st.floats(0, 0.5), min_size=20, max_size=20),
+)
+def test_a_single_link_never_rests_while_there_is_work(sizes, starts):
+    rate = 12.5e6
+    flows = [("a", "b", size, start) for size, start in zip(sizes, starts)]
+    busy_until = 0.0
+    for _, _, size, start in sorted(flows, key=lambda flow: flow[3]):
+        busy_until = max(busy_until, start) + size / rate
+    ends = transfer_times(dumbbell(100, 0), flows, model="maxmin")
+    assert max(ends) == pytest.approx(busy_until, rel=1e-9, abs=1e-9)
+    tcp = transfer_times(dumbbell(100, 0), flows, efficiency=1.0)
+    assert tcp == pytest.approx(ends, rel=1e-6, abs=1e-7)
+
+
+def test_messages_in_a_row_need_no_new_solution():
+    network = FlowNetwork()
+    edge = network.add_edge(1e6)
+    connection = network.add_connection([edge], efficiency=1.0)
+    network.start(connection, 1000, 0)
+    for message in range(1, 1000):
+        now = network.next_event()
+        assert now == message * 1_000_000
+        assert network.advance(now) == [connection]
+        network.start(connection, 1000, now)
+    assert network.solves == 1
+
+
+# Requests that cannot be carried out.
+
+
+@pytest.mark.parametrize(
+    "arguments, sentence",
+    [
+        ({"model": "ns3"}, "model=ns3: one of tcp, maxmin, LV08, CM02"),
+        ({"congestion": "vegas"}, "congestion=vegas: one of bbr, cubic, reno"),
+        ({"flows": [("a", "nowhere", 1, 0)]}, "flows=nowhere: no such node in the graph"),
+        ({"flows": [("b", "a", 1, 0)]}, "flows=b->a: there is no path between the two"),
+        ({"flows": [("a", "b", -1, 0)]}, r"flows\[0\].bytes=-1: must be 0 or more"),
+        ({"flows": [("a", "b", 1, -2)]}, r"flows\[0\].start_s=-2: must be 0 or more"),
+        ({"paths": {("a", "b"): ["a", "c", "b"]}}, "paths=a->b: no edge a->c"),
+        ({"window_bytes": 0}, "window_bytes=0: must be more than 0"),
+    ],
+)
+def test_refusals_are_one_sentence(arguments, sentence):
+    graph = nx.DiGraph()
+    link(graph, "a", "b", 10)
+    with pytest.raises(ConfigError, match=f"^{sentence}$"):
+        transfer_times(graph, **{"flows": [("a", "b", 1, 0)], **arguments})
+
+
+def test_edge_attributes_are_checked():
+    graph = nx.DiGraph()
+    link(graph, "a", "b", -10)
+    with pytest.raises(ConfigError, match=r"bandwidth_mbps of a->b=-10: out of range"):
+        transfer_times(graph, [("a", "b", 1, 0)])
+
+
+def test_a_dead_link_never_delivers_and_a_host_reaches_itself():
+    graph = nx.DiGraph()
+    link(graph, "a", "b", 0)
+    for model in ("tcp", "maxmin", "CM02", "LV08"):
+        ends = transfer_times(graph, [("a", "b", 1, 0), ("a", "a", 1e9, 2.0)], model=model)
+        assert ends == [math.inf, 2.0]
