@@ -1,4 +1,4 @@
-"""The command line: ``geomx plugins``, ``geomx info``, ``geomx run`` (which is ``python -m geomx``).
+"""The command line: ``geomx plugins``, ``geomx info``, ``geomx run`` (or ``python -m geomx``).
 
 Exit status: 0 done; 2 the request was wrong, with one line that says how to right it; 1 anything
 else, with one line where geomx knows what happened and a traceback where it does not.
@@ -30,7 +30,9 @@ def run(words: Sequence[str]) -> int:
         try:
             from geomx.compose import main
 
-            main(words, _run_one)
+            sweep_directory = main(words, _run_one)
+            if sweep_directory is not None:
+                print(sweep_directory, flush=True)
         except ModuleNotFoundError as error:
             if (error.name or "") in ("geomx._core", "geomx.sim", "geomx.conf"):
                 raise GeomxError(_INSTALL) from error
@@ -88,7 +90,7 @@ def info(options: argparse.Namespace) -> None:
     except ImportError as error:
         _print(f"compiled core: absent ({error})")
     else:
-        built = getattr(core, "build_info", dict)()
+        built: dict[str, Any] = getattr(core, "build_info", dict)()
         details = ", ".join(f"{name} {value}" for name, value in built.items())
         _print(f"compiled core: {core.__file__}" + (f" ({details})" if details else ""))
     for name in ("mxnet", "numpy", "networkx", "simpy", "hydra-core"):
@@ -145,5 +147,6 @@ def _guarded(action: Callable[[], None]) -> int:
 
 
 def _complain(message: object, status: int) -> int:
-    print(" ".join(str(message).split()), file=sys.stderr, flush=True)
+    if not getattr(message, "reported", False):
+        print(" ".join(str(message).split()), file=sys.stderr, flush=True)
     return status

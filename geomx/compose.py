@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
 from datetime import datetime
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import Any, NoReturn, TextIO, cast
 
@@ -34,10 +34,11 @@ from geomx.config import Root, build_experiment
 from geomx.errors import ConfigError, GeomxError
 from geomx.experiment import Experiment
 from geomx.network import SUFFIXES, is_long_form, load
-from geomx.registry import Registry
+from geomx.registry import Registry, one_line
 
 CONF = "geomx.conf"
 GROUPS = ("sync", "accel", "workload", "network", "experiment")
+REPORTED = "reported"  # set on the failure of a sweep's job, which has had its line already
 Job = Callable[[Experiment, Path], None]
 
 
@@ -68,8 +69,11 @@ def compose(words: Sequence[str], registry: Registry | None = None) -> tuple[Exp
         return experiment, directory
 
 
-def main(words: Sequence[str], job: Job) -> None:
+def main(words: Sequence[str], job: Job) -> Path | None:
     """Run `job` on the experiment that `words` describe, or on each of a sweep, under Hydra.
+
+    Returns:
+        The directory of the sweep, None where there was a single run.
 
     Raises:
         ConfigError: A word is wrong.
@@ -83,19 +87,24 @@ def main(words: Sequence[str], job: Job) -> None:
     sweep = bool({"-m", "--multirun"} & set(flags))
 
     started = False
+    sweep_directory: Path | None = None
 
     def task(config: Any) -> None:
-        nonlocal started
+        nonlocal started, sweep_directory
         started = True
         run = HydraConfig.get()
+        if sweep:
+            sweep_directory = Path(run.sweep.dir).absolute()
         typed = list(run.overrides.task) if sweep else plain
         try:
             with _explained(typed):
                 experiment = _experiment(config, run.runtime.choices, typed, registry)
             job(experiment, Path(run.runtime.output_dir))
-        except ConfigError as error:
+        except GeomxError as error:
             if sweep:
-                raise ConfigError(error.key, error.value, f"{error.remedy} [{typed}]") from error
+                # Hydra goes on with the next job and raises only the first failure at the end.
+                print(f"{' '.join(typed)}: {one_line(error)}", file=sys.stderr, flush=True)
+                vars(error)[REPORTED] = True
             raise
 
     arguments = sys.argv
@@ -106,11 +115,12 @@ def main(words: Sequence[str], job: Job) -> None:
                 task
             )()
         except OSError as error:
-            if started:
+            if started or isinstance(error, HydraException):
                 raise
             raise GeomxError(f"the run's directory cannot be made: {error}") from error
         finally:
             sys.argv = arguments
+    return sweep_directory
 
 
 def prepare(words: Sequence[str], registry: Registry) -> list[str]:
@@ -198,7 +208,7 @@ def _refuse_twice(word: str) -> None:
 
 
 def _network_choice(value: str) -> str:
-    """The choice, or choices of a sweep, that stand for ``network=VALUE``, where files may be meant.
+    """The choice, or choices of a sweep, that stand for ``network=VALUE``; files may be meant.
 
     A file becomes a choice of its own: with its content if it is in the short form, so that
     ``network.delay_ms=50`` and sweeps over such keys work on files too, else by its path.
@@ -225,7 +235,8 @@ def _store_network(path: Path) -> str:
     store = ConfigStore.instance()
     taken = store.repo.get("network", {})
     stem = "file_" + re.sub(r"\W", "_", path.stem)
-    name = next(n for n in (stem, *(f"{stem}_{i}" for i in count(2))) if f"{n}.yaml" not in taken)
+    names = chain([stem], (f"{stem}_{number}" for number in count(2)))
+    name = next(name for name in names if f"{name}.yaml" not in taken)
     store.store(group="network", name=name, node=node)
     return name
 

@@ -20,29 +20,26 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
 from geomx import _core, wiring
+from geomx.cluster import Party
 from geomx.errors import ConfigError, GeomxError, NodeLost
 from geomx.live.exchange import ArrayExchange, Exchange
 from geomx.live.local import LocalCluster, one_worker
 from geomx.live.member import FOREVER_S, Member, naming_the_lost
+from geomx.live.values import Key, devices, optimizer_numbers, pairs, to_float32
 from geomx.plugin import as_vector, optimizer_text
 from geomx.workload import TensorSpec
-
-Key = int | str
 
 TYPES = ("dist_sync", "dist_device_sync", "dist_async")
 
 # What the job's launcher sets for every worker that it starts.
 SCHEDULER, NAME, ID, TOKEN = "GEOMX_SCHEDULER", "GEOMX_NAME", "GEOMX_ID", "GEOMX_TOKEN"
-
-_OPTIMIZER_NUMBERS = {"sgd": ("momentum",), "adam": ("beta1", "beta2", "epsilon")}
 
 
 @dataclass(frozen=True)
@@ -76,7 +73,17 @@ class KVStore:
         self._close = close or member.loop.close
         self._entries: dict[Key, Entry] = {}
         self._tensors: list[TensorSpec] = []
-        self._closed = False
+        self.closed = False
+
+    def use(self, exchange: Exchange) -> None:
+        """Move another framework's arrays from now on.
+
+        Raises:
+            GeomxError: There are keys already.
+        """
+        if self._entries:
+            raise GeomxError("one key-value store holds the arrays of one framework")
+        self.exchange = exchange
 
     # ---- who we are ----
 
@@ -105,7 +112,7 @@ class KVStore:
         """Whether this is the worker that gives initial values and sets the optimizer."""
         return self.global_rank == 0
 
-    def _party(self) -> Any:
+    def _party(self) -> Party:
         return self.member.spec.cluster.party_of(self.member.node)
 
     # ---- values ----
@@ -217,7 +224,8 @@ class KVStore:
             _core.Optimizer(text, 0)
         except ValueError as error:
             known = ", ".join(_core.optimizers())
-            raise ConfigError("optimizer", text.split("\n", 1)[0], f"{error}; known: {known}") from error
+            name = text.split("\n", 1)[0]
+            raise ConfigError("optimizer", name, f"{error}; there is {known}") from error
         if self.is_master_worker:
             with naming_the_lost(self.member.loop):
                 self.member.loop.command("optimizer\n" + text)
@@ -248,9 +256,9 @@ class KVStore:
 
     def close(self) -> None:
         """Leave the job, once all other workers are done too. Called when the program ends."""
-        if self._closed:
+        if self.closed:
             return
-        self._closed = True
+        self.closed = True
         try:
             # After an uncaught exception this worker must not count as done: the others get to know.
             if getattr(sys, "last_value", None) is None:
@@ -311,24 +319,42 @@ class KVStore:
 def create(type: str = TYPES[0]) -> KVStore:
     """The key-value store of this worker, by MXNet's name for its type.
 
-    Called again, it returns the same store.
+    A process is one worker, so another call returns the same store.
 
     Raises:
         ConfigError: There is no such type, or the job does not synchronise that way.
         GeomxError: The job's scheduler cannot be reached.
     """
+    global _store
     if type not in TYPES:
         raise ConfigError("kvstore", type, f"must be one of {', '.join(TYPES)}")
-    global _store
-    if _store is None or _store._closed:
-        store = KVStore(*_membership(), exchange=None) if False else _new_store(type)
-        atexit.register(store.close)
-        _store = store
+    if _store is None or _store.closed:
+        _store = _join(type)
+        atexit.register(_store.close)
     if type == "dist_async" and _store.num_all_workers > 1:
-        raise ConfigError(
-            "kvstore", type, f"this job synchronises with sync={_store.member.spec.sync[0]}"
-        )
+        sync, _ = _store.member.spec.sync
+        raise ConfigError("kvstore", type, f"this job is synchronous: it runs sync={sync}")
     return _store
 
 
 _store: KVStore | None = None
+
+
+def _join(type: str) -> KVStore:
+    """Join the job that this process was started for, or a cluster of one worker."""
+    if SCHEDULER not in os.environ:
+        cluster = LocalCluster(one_worker())
+        return KVStore(cluster.workers[0], type, cluster.close)
+    try:
+        scheduler, name, number = (os.environ[each] for each in (SCHEDULER, NAME, ID))
+        id = int(number)
+    except (KeyError, ValueError) as error:
+        raise GeomxError(f"{SCHEDULER} is set, but {NAME} or {ID} is not right: {error}") from error
+    member = Member.join(scheduler, name, id, os.environ.get(TOKEN, ""))
+    try:
+        member.wire()
+        member.wait_started()
+    except BaseException:
+        member.loop.close()
+        raise
+    return KVStore(member, type)

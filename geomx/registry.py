@@ -2,8 +2,8 @@
 
 `Registry` knows what exists: it asks hook 1 of every installed module, loading each in isolation,
 so that a broken plugin is shown as broken and hurts nobody else. `Registry.select` makes a
-`Selection`: instances built from validated options, held by a plugin manager of their own. There is
-no global state: experiments, tests and sweeps in one process do not see each other.
+`Selection`: instances built from validated options, each held by a plugin manager of its own. There
+is no global state: experiments, tests and sweeps in one process do not see each other.
 
 Four things pluggy alone leaves open are settled here. Order: plugins are asked as the command line
 lists them. Exclusivity: two deciders are refused by name instead of one winning silently. Typos:
@@ -158,9 +158,8 @@ class Registry:
             PluginError: It misspells the hook or announces something impossible.
         """
         name = getattr(module, "__name__", type(module).__name__)
-        manager = _manager()
-        _admit(manager, module, name)
-        _call(manager, name, "geomx_register", register=Register(self, name, distribution))
+        register = Register(self, name, distribution)
+        _call(_admit(module, name), name, "geomx_register", register=register)
 
     def add(self, plugin: Plugin) -> None:
         """Add one plugin.
@@ -291,9 +290,7 @@ class Selection:
         self._chosen = tuple(chosen)
         self.sync: Choice = chosen[0].choice
         self.accel: tuple[Choice, ...] = tuple(built.choice for built in chosen[1:])
-        self._manager = _manager()
-        for built in chosen:
-            _admit(self._manager, built.instance, built.label)
+        self._managers = [_admit(built.instance, built.label) for built in chosen]
 
     def validate(self, experiment: Experiment) -> None:
         """Let every plugin refuse the experiment (hook 2)."""
@@ -345,8 +342,8 @@ class Selection:
 
     def _ask(self, hook: str, **arguments: Any) -> list[tuple[Built, Any]]:
         answers = []
-        for built in self._chosen:
-            for answer in _call(self._manager, built.label, hook, **arguments):
+        for built, manager in zip(self._chosen, self._managers, strict=True):
+            for answer in _call(manager, built.label, hook, **arguments):
                 _check_answer(built.label, hook, answer)
                 answers.append((built, answer))
         return answers
@@ -369,19 +366,15 @@ def one_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def _manager() -> pluggy.PluginManager:
+def _admit(plugin: Any, label: str) -> pluggy.PluginManager:
+    """A manager that holds `plugin` alone, so that whom to ask and when stays ours to say.
+
+    Raises:
+        PluginError: It misspells a hook or an argument, which pluggy may pass over in silence.
+    """
     manager = pluggy.PluginManager(hookspecs.PROJECT)
     manager.add_hookspecs(hookspecs)
-    return manager
-
-
-def _hooks(manager: pluggy.PluginManager) -> list[str]:
-    return [name for name in vars(manager.hook) if name.startswith("geomx_")]
-
-
-def _admit(manager: pluggy.PluginManager, plugin: Any, label: str) -> None:
-    """Register `plugin` and refuse what pluggy would pass over in silence."""
-    known = _hooks(manager)
+    known = [name for name in vars(manager.hook) if name.startswith("geomx_")]
     for name in (name for name in dir(plugin) if name.startswith("geomx_")):
         if not inspect.isroutine(getattr(plugin, name)):
             continue
@@ -394,13 +387,13 @@ def _admit(manager: pluggy.PluginManager, plugin: Any, label: str) -> None:
         manager.check_pending()
     except (pluggy.PluginValidationError, ValueError) as error:
         raise PluginError(f"{label}: {one_line(error)}") from error
+    return manager
 
 
 def _call(manager: pluggy.PluginManager, label: str, hook: str, **arguments: Any) -> Iterable[Any]:
     """Ask one plugin one hook; its answers that are not None."""
-    others = [plugin for name, plugin in manager.list_name_plugin() if name != label]
     try:
-        return manager.subset_hook_caller(hook, others)(**arguments)
+        return getattr(manager.hook, hook)(**arguments)
     except GeomxError:
         raise
     except Exception as error:

@@ -1,13 +1,15 @@
 """When do these transfers end? The flow model alone, on any networkx graph.
 
-`transfer_times` is the simulator's network without the simulator around it: independent flows, their
-starts, and the answer when each of them has arrived. It is what the model is tested with (closed
-forms, SimGrid's answers, real TCP), and a calculator of its own. The arithmetic is native; this
-module turns a graph into edges and routes and says in one sentence what is wrong with a request.
+`transfer_times` is the simulator's network without the simulator around it: independent flows and
+their starts in, the moments at which they have arrived out. It is what the model is tested with
+(closed forms, SimGrid's answers, real TCP), and a calculator of its own. The arithmetic is native;
+this module turns a graph into edges and routes and says in one sentence what is wrong with a
+request.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
@@ -49,8 +51,8 @@ def transfer_times(
             connections (runtime_cpp/net/ramp.h lists the formulas). ``"maxmin"``: sharing alone,
             delays ignored. ``"CM02"``, ``"LV08"``: SimGrid's models with its constants.
         paths: Node lists for ordered pairs where the shortest path by delay is not meant.
-        congestion: ``"bbr"``, ``"cubic"`` or ``"reno"``; decides sharing weights, idle behaviour and
-            the effect of loss. TCP only, like all that follow.
+        congestion: ``"bbr"``, ``"cubic"`` or ``"reno"``; decides sharing weights, idle behaviour
+            and the effect of loss. TCP only, like all that follow.
         window_bytes: The most one connection keeps under way; infinite for no window.
         efficiency: Payload bytes per byte on an edge, above 0 and at most 1.
         reverse_share: Bytes of acknowledgements on the way back per byte sent.
@@ -154,7 +156,7 @@ class _Routes:
                 return None
         elif len(nodes) == 0 or nodes[0] != source or nodes[-1] != target:
             raise ConfigError("paths", f"{source}->{target}", "must begin and end with its pair")
-        hops = list(zip(nodes, nodes[1:], strict=False))
+        hops = list(itertools.pairwise(nodes))
         for hop in hops:
             if hop not in self._edges:
                 raise ConfigError("paths", f"{source}->{target}", f"no edge {hop[0]}->{hop[1]}")

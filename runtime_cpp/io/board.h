@@ -87,10 +87,6 @@ class Board {
     std::lock_guard lock(mutex_);
     return started_;
   }
-  bool ended() const {
-    std::lock_guard lock(mutex_);
-    return ended_;
-  }
   void ThrowIfFailed() const {
     std::lock_guard lock(mutex_);
     if (failure_) throw NodeLost(*failure_);
@@ -116,6 +112,11 @@ class Board {
   bool WaitReleased(Round barrier, double timeout_s) {
     std::unique_lock lock(mutex_);
     return Wait(lock, timeout_s, [&] { return released_ >= barrier; });
+  }
+  // Waits for the loop's thread to have written its last.
+  void WaitEnded() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return ended_; });
   }
   // When the value of `round`, or of the first later one that is remembered, was complete.
   std::optional<Time> WaitValue(Key key, Round round, double timeout_s) {

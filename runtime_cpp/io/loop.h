@@ -63,7 +63,7 @@ class Loop {
   // Makes the node and connects it to its peers. `roster`: addresses by name. `shape`: how its links
   // are slowed down, or nothing on a real network. The scheduler calls this first and is then joined.
   void Run(const NodeConfig& config, const std::map<std::string, std::string>& roster,
-           std::optional<Shape> shape);
+           const std::optional<Shape>& shape);
   // Seconds on this machine's monotonic clock at which the run started.
   std::optional<double> WaitStarted(double timeout_s);
   // Who has not connected yet, for the message of a caller that gave up waiting.
@@ -86,7 +86,7 @@ class Loop {
   std::optional<double> Wait(Key key, Round round, double timeout_s);
   // Calls back on the loop's thread, once, when that value is there: with the value, which is valid
   // during the call, or with nothing if it will never come (a node was lost, the loop was closed).
-  void WhenReady(Key key, Round round, std::function<void(std::span<const float>)> callback);
+  void WhenReady(Key key, Round round, ReadyCallback callback);
   // Copies the last complete value. Throws std::invalid_argument if sizes differ or there is none.
   void Value(Key key, std::span<float> out);
   Round StartBarrier();
@@ -96,17 +96,18 @@ class Loop {
   // ---- reports; also after Close ----
   std::optional<Buffer> GlobalValue(Key key, std::uint32_t shard);  // a global server's
   Report GetReport();
-  std::vector<Span> Spans();  // start in seconds since the start of the run
+  std::vector<Span> Spans() const;  // from the start of the run on
 
  private:
+  static constexpr Time kNoticeable = kMillisecond / 20;  // of a wait, for the timeline
+
   struct Tensor {
     std::uint32_t elements = 0;
     Round submitted = 0;
   };
 
   // Runs `task` on the loop's thread and waits for it; here, if that thread has ended.
-  void Call(std::function<void()> task);
-  Worker& worker();  // loop's thread
+  void Call(const std::function<void()>& task);
   Tensor& FindTensor(Key key, std::size_t elements);  // REQUIRES: verbs_ is held
 
   Board board_;

@@ -65,6 +65,13 @@ void Shaper::Start(NodeId peer, Lane lane, Message message, Time now) {
   network_.Start(link.connection, static_cast<double>(message.wire_bytes()), now);
   link.message = std::move(message);
   link.started = now;
+  Activity& activity = activity_[peer];
+  if (activity.links++ == 0) activity.since = now;
+}
+
+Time Shaper::Busy(NodeId peer) const {
+  const auto found = activity_.find(peer);
+  return found == activity_.end() ? 0 : found->second.total;
 }
 
 Time Shaper::NextEvent() {
@@ -105,6 +112,8 @@ void Shaper::Finish(const LinkId& id, Link& link, Time now, const OnSent& sent) 
            .left = now,
            .arrives = now + network_.Delay(link.connection)};
   link.message.reset();
+  Activity& activity = activity_[id.first];
+  if (--activity.links == 0) activity.total += now - activity.since;
   if (link.loss > 0.0) {
     const double packets = std::ceil(static_cast<double>(out.message.wire_bytes()) / kPacketBytes);
     out.lost = Draw() >= std::pow(1.0 - link.loss, packets);

@@ -85,6 +85,9 @@ class Shaper {
   // REQUIRES: Idle, and Advance(now) was called.
   void Start(NodeId peer, Lane lane, Message message, Time now);
 
+  // How long this node has been sending to `peer`, in either lane, until the last message left.
+  Time Busy(NodeId peer) const;
+
   // When something happens next.
   Time NextEvent();
   // Goes to `now`. What left is handed to `sent`, in order; `next` says what follows on that link.
@@ -100,6 +103,11 @@ class Shaper {
     Time last_arrival = 0;
   };
   using LinkId = std::pair<NodeId, Lane>;
+  struct Activity {
+    int links = 0;  // with a message under way
+    Time since = 0;
+    Time total = 0;
+  };
   struct Change {
     Time at = 0;
     net::EdgeId edge = 0;
@@ -111,6 +119,7 @@ class Shaper {
 
   net::FlowNetwork network_;
   std::map<LinkId, Link> links_;
+  std::map<NodeId, Activity> activity_;
   std::vector<LinkId> owners_;  // by connection
   std::vector<net::ConnectionId> completed_;
   std::vector<Change> changes_;  // in order of time, since the origin

@@ -6,6 +6,7 @@
 #include <sys/types.h>
 
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <memory>
 #include <stdexcept>
@@ -98,6 +99,14 @@ bool IsWildcard(const Address& address) {
   }
   const auto* v6 = reinterpret_cast<const sockaddr_in6*>(&address.storage);
   return IN6_IS_ADDR_UNSPECIFIED(&v6->sin6_addr);
+}
+
+Address WithPort(Address host, const Address& port) {
+  // The port is at the same place in both families' addresses.
+  static_assert(offsetof(sockaddr_in, sin_port) == offsetof(sockaddr_in6, sin6_port));
+  reinterpret_cast<sockaddr_in*>(&host.storage)->sin_port =
+      reinterpret_cast<const sockaddr_in*>(&port.storage)->sin_port;
+  return host;
 }
 
 Port Bind(const std::string& host, int port) {

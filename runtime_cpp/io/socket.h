@@ -56,6 +56,9 @@ Address LocalAddress(int fd);
 // True for an address that means every interface, and so says nothing to others.
 bool IsWildcard(const Address& address);
 
+// The host of one address with the port of another.
+Address WithPort(Address host, const Address& port);
+
 // One port for connections and datagrams.
 struct Port {
   Fd listener;

@@ -96,14 +96,6 @@ void FrameWriter::Push(Message message, Time arrives, Time now) {
   pending_bytes_ += frame.size;
 }
 
-void FrameWriter::DropUnstarted() {
-  const std::size_t keep = written_ > 0 ? 1 : 0;
-  while (frames_.size() > keep) {
-    pending_bytes_ -= frames_.back().size;
-    frames_.pop_back();
-  }
-}
-
 long FrameWriter::Write(int fd, std::size_t limit, const Done& done) {
   std::array<iovec, kMaxPieces> pieces;
   std::size_t count = 0;

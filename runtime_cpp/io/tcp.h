@@ -46,8 +46,6 @@ class FrameReader {
   Outcome Filled(std::size_t bytes);
   Frame Take();
   const std::string& error() const { return error_; }
-  // True between two frames.
-  bool idle() const { return filled_ == 0; }
 
  private:
   struct Block {
@@ -78,8 +76,6 @@ class FrameWriter {
   void Push(Message message, Time arrives, Time now);
   bool empty() const { return frames_.empty(); }
   std::size_t pending_bytes() const { return pending_bytes_; }
-  // Forgets the frames of which nothing has been written.
-  void DropUnstarted();
 
   // Writes at most about `limit` bytes with one system call. Returns how many were taken; 0 if the
   // socket is full; -1 if the connection is broken (errno).

@@ -8,7 +8,7 @@
 //
 // Time passes in rounds of one round trip. While the window still grows, a round's window leaves as
 // fast as the link allows and the connection then waits for the acknowledgements that open the next
-// round: `RateCap` is unlimited until the window is used up and 0 until the round ends. That is why
+// round: `RateCap` is no limit until the window is used up and 0 until the round ends. That is why
 // ten kilobytes on a new connection take no longer than their transmission, which a smooth rate of
 // window / RTT would miss by a round trip. Once the window has reached its limit, acknowledgements
 // arrive evenly and the cap is smooth, window / RTT. All byte counts are payload.
@@ -46,6 +46,9 @@ inline constexpr double kPayloadShare = 1448.0 / 1500.0;     // payload bytes pe
 inline constexpr double kInitialWindow = 10 * kSegmentBytes;
 inline constexpr double kWindowLimit = 2.75e6;               // bytes; measured by calibration
 inline constexpr Time kLocalRtt = 1000;                      // below 1 us no window is ever felt
+// A growing window leaves no faster than a 100 Gbit/s card sends: on an edge without limit it would
+// otherwise be gone within the nanosecond to which events are rounded, and more with it.
+inline constexpr double kBurstRate = 12.5e9;                 // bytes/s
 inline constexpr Time kRtoMargin = 200 * kMillisecond;
 inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
@@ -144,12 +147,12 @@ class TcpRamp {
     if (limited_) last_ = now;
   }
 
-  // Payload bytes/s that the window allows at the time of the last call: unlimited, window / RTT, or
-  // 0 while the window is used up.
+  // Payload bytes/s that the window allows at the time of the last call: all that a card can send,
+  // window / RTT, or 0 while the window is used up. Infinite where no window is felt.
   double RateCap() const {
     if (!limited_) return options_.rate_limit;
     if (Smooth()) return std::min(options_.rate_limit, window_ / Seconds(options_.rtt));
-    return UsedUp() ? 0.0 : options_.rate_limit;
+    return UsedUp() ? 0.0 : std::min(options_.rate_limit, kBurstRate);
   }
 
   // When the answer of `RateCap` changes if bytes go on leaving at `rate`; kNever if it does not.

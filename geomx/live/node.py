@@ -1,0 +1,183 @@
+"""The program of every process of a live run: ``python -m geomx.live.node``.
+
+It joins the scheduler (or is it), learns the experiment, plays its node's part and writes what it
+measured beside its log. It ends when the run ends, when a node is lost, when it is asked to (SIGINT,
+SIGTERM) and when its launcher dies; never later. The token that lets it in comes in the environment
+variable GEOMX_TOKEN, so that it is not seen in lists of processes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from geomx.errors import GeomxError, NodeLost
+from geomx.live.member import Member
+from geomx.live.notes import Notes
+from geomx.live.notes import path as file_of
+from geomx.live.spec import Spec
+from geomx.live.tether import tie_to_parent
+
+DONE, FAILED, LOST, INTERRUPTED = 0, 1, 3, 130
+
+_GRACE_S = 1.0  # from a loss or a signal until a thread that is stuck somewhere is given up
+_WATCH_S = 0.05
+_FAREWELL_S = 0.5  # how long a scheduler stays for others to hear that all is over
+
+
+class Node:
+    """One process."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._options = options
+        self._stem = Path(options.notes)
+        self._notes = Notes(self._stem)
+        self._member: Member | None = None
+        self._interrupted = False
+
+    def run(self) -> int:
+        """Play the part to its end. Returns the exit status."""
+        self._watch()
+        try:
+            self._play()
+            self._end("done")
+            return DONE
+        except NodeLost as lost:
+            return self._lost(lost)
+        except KeyboardInterrupt:
+            self._end("interrupted")
+            return INTERRUPTED
+        except Exception as error:
+            # A loss, or an interruption, may come out of MXNet in any form.
+            if self._interrupted:
+                self._end("interrupted")
+                return INTERRUPTED
+            failure = self._member.loop.failure() if self._member else None
+            if failure is not None:
+                return self._lost(NodeLost(*failure))
+            if isinstance(error, GeomxError):
+                print(error, file=sys.stderr)
+            else:
+                traceback.print_exc()
+            self._end("failed", reason=str(error))
+            return FAILED
+
+    def _play(self) -> None:
+        options, token = self._options, os.environ.get("GEOMX_TOKEN", "")
+        if options.experiment:
+            spec = Spec.from_json(Path(options.experiment).read_text(encoding="utf-8"))
+            member = self._member = Member.open_scheduler(spec, token)
+        else:
+            member = self._member = Member.join(options.scheduler, options.name, options.id, token)
+        if member.node.role == "worker":
+            self._work(member)
+            return
+        member.wire()
+        if options.experiment:
+            print(member.loop.address, flush=True)
+        self._start(member)
+        member.wait_stopped()
+        if options.experiment:
+            time.sleep(_FAREWELL_S)
+
+    def _work(self, member: Member) -> None:
+        from geomx.live.worker import LiveWorker
+
+        worker = LiveWorker(member, self._notes)
+        member.wire()
+        self._start(member)
+        worker.run()
+        member.loop.leave()
+        member.wait_stopped()
+        parameters = worker.evaluate()
+        if parameters:
+            from geomx.report.files import write_arrays
+
+            write_arrays(file_of(self._stem, ".npz"), parameters)
+
+    def _start(self, member: Member) -> None:
+        member.wait_started()
+        self._notes.started(member.started_s)
+
+    # ---- the end ----
+
+    def _lost(self, lost: NodeLost) -> int:
+        print(lost, file=sys.stderr)
+        self._end("lost", lost=[lost.name, lost.reason])
+        return LOST
+
+    def _end(self, status: str, **facts: Any) -> None:
+        """Write down how it ended and all counts, and let go of the connections."""
+        report: dict[str, Any] = {}
+        if self._member is not None:
+            loop = self._member.loop
+            loop.close()
+            report = {**loop.stats(), "spans": loop.spans()}
+        self._notes.end(status=status, **facts, **report)
+
+    def _watch(self) -> None:
+        """Make sure that a signal or a loss ends this process, wherever its main thread is stuck."""
+        inward, outward = socket.socketpair()
+        inward.setblocking(False)
+        signal.set_wakeup_fd(inward.fileno())
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, _interrupt)
+        threading.Thread(target=self._watchman, args=(outward,), daemon=True).start()
+        self._keep = inward
+
+    def _watchman(self, signals: socket.socket) -> None:
+        deadline: float | None = None
+        while deadline is None or time.monotonic() < deadline:
+            readable, _, _ = select.select([signals], [], [], _WATCH_S)
+            loop = self._member.loop if self._member else None
+            if readable and signals.recv(16):
+                self._interrupted = True
+                deadline = deadline or time.monotonic() + _GRACE_S
+                if loop is not None:
+                    loop.close()
+            elif deadline is None and loop is not None and loop.failure() is not None:
+                deadline = time.monotonic() + _GRACE_S
+        failure = loop.failure() if loop is not None else None
+        if failure is not None and not self._interrupted:
+            os._exit(self._lost(NodeLost(*failure)))
+        self._end("interrupted")
+        os._exit(INTERRUPTED)
+
+
+def _interrupt(number: int, frame: Any) -> None:
+    signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Be one node of a run. Returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m geomx.live.node", description=__doc__)
+    role = parser.add_mutually_exclusive_group(required=True)
+    role.add_argument("--scheduler", metavar="HOST:PORT", help="whom to join")
+    role.add_argument("--experiment", metavar="FILE", help="be the scheduler of this experiment")
+    parser.add_argument("--name", default="", help="the node's name in the network")
+    parser.add_argument("--id", type=int, default=0, help="the node's number")
+    parser.add_argument("--notes", required=True, help="where to write, without suffix")
+    parser.add_argument("--parent", type=int, help="end when this process does")
+    options = parser.parse_args(arguments)
+    if options.parent is not None:
+        tie_to_parent(options.parent)
+    return Node(options).run()
+
+
+if __name__ == "__main__":
+    status = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # MXNet and Python need seconds to tear down; everything is written.
+    os._exit(status)

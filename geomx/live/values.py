@@ -1,0 +1,116 @@
+"""What a script hands to the key-value store, in the few forms that the store works with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from geomx.errors import ConfigError, GeomxError
+
+Key = int | str
+
+_MAX_KEY = 2**32 - 1
+
+# What the core's optimizers take besides the common numbers, by the attributes of MXNet's classes.
+_NUMBERS = {"sgd": ("momentum",), "adam": ("beta1", "beta2", "epsilon")}
+
+
+def pairs(key: Any, value: Any) -> list[tuple[Key, Any]]:
+    """One key with its value, or a list of keys with theirs, as a list of both.
+
+    Raises:
+        GeomxError: A key is neither a whole number nor text, or the lists differ in length.
+    """
+    if not isinstance(key, list | tuple):
+        return [(_key(key), value)]
+    if not isinstance(value, list | tuple) or len(value) != len(key):
+        raise GeomxError(f"{len(key)} keys need a list of {len(key)} values")
+    return [(_key(each), given) for each, given in zip(key, value, strict=True)]
+
+
+def _key(key: Any) -> Key:
+    if isinstance(key, str):
+        return key
+    if isinstance(key, int | np.integer) and not isinstance(key, bool) and 0 <= key <= _MAX_KEY:
+        return int(key)
+    raise GeomxError(f"key {key!r} is neither text nor a whole number from 0 to {_MAX_KEY}")
+
+
+def devices(value: Any) -> list[Any]:
+    """A value as one array per device: a list of arrays, or the one that is not in a list."""
+    if isinstance(value, list | tuple) and all(hasattr(array, "shape") for array in value):
+        if not value:
+            raise GeomxError("an empty list is not a value")
+        return list(value)
+    return [value]
+
+
+def to_float32(key: Key, value: Any) -> NDArray[np.float32]:
+    """`value` as a float32 array; the same one if it is that already.
+
+    Raises:
+        GeomxError: It does not consist of numbers, or a finite one is beyond float32.
+    """
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise GeomxError(f"key {key!r}: {error}") from error
+    if array.dtype == np.float32:
+        return array
+    if array.dtype.kind not in "fiub":
+        raise GeomxError(f"key {key!r}: an array of {array.dtype} is not made of numbers")
+    with np.errstate(over="ignore"):
+        cast = array.astype(np.float32)
+    if array.dtype.itemsize > 4 and not np.array_equal(np.isfinite(cast), np.isfinite(array)):
+        raise GeomxError(f"key {key!r}: a value is too large for float32, in which values travel")
+    return cast
+
+
+def optimizer_numbers(optimizer: Any, options: Mapping[str, float]) -> dict[str, Any]:
+    """An optimizer as a name and numbers.
+
+    Args:
+        optimizer: A name, a dict with ``name``, or an optimizer object of MXNet.
+        options: Numbers that go with a name.
+
+    Raises:
+        ConfigError: The object has a schedule, or is of a class that the core does not have.
+    """
+    if isinstance(optimizer, str):
+        return {"name": optimizer, **options}
+    if isinstance(optimizer, Mapping):
+        return {**optimizer, **options}
+    name = type(optimizer).__name__.lower()
+    if name not in _NUMBERS:
+        known = ", ".join(_NUMBERS)
+        raise ConfigError("optimizer", name, f"global servers run {known}; or update on workers")
+    if getattr(optimizer, "lr_scheduler", None) is not None:
+        raise ConfigError("optimizer", name, "a learning-rate schedule does not reach the servers")
+    numbers = {
+        "learning_rate": optimizer.lr,
+        "wd": optimizer.wd,
+        "rescale_grad": optimizer.rescale_grad,
+        **{option: getattr(optimizer, option) for option in _NUMBERS[name]},
+    }
+    if optimizer.clip_gradient is not None:
+        numbers["clip_gradient"] = optimizer.clip_gradient
+    return {"name": name, **numbers, **_multipliers(optimizer)}
+
+
+def _multipliers(optimizer: Any) -> dict[str, float]:
+    """MXNet's multipliers of single keys, found as its own optimizers find them."""
+    found = {}
+    keys = {*optimizer.param_dict, *optimizer.idx2name, *optimizer.lr_mult, *optimizer.wd_mult}
+    for key in sorted(key for key in keys if isinstance(key, int)):
+        for option in ("lr_mult", "wd_mult"):
+            given = getattr(optimizer, option)
+            if key in optimizer.param_dict:
+                factor = getattr(optimizer.param_dict[key], option)
+            else:
+                factor = given.get(key, given.get(optimizer.idx2name.get(key), 1.0))
+            if factor != 1.0:
+                found[f"{option}.{key}"] = factor
+    return found

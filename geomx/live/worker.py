@@ -1,0 +1,291 @@
+"""A live worker: the training loop of one worker process.
+
+It does what the simulated worker does (`geomx.sim.worker`), in real time. A layer's forward pass
+waits for the values of its tensors; backward visits the layers in reverse, and gradients leave as
+they appear. On an emulated network time is nominal as well: the real computation runs underneath,
+and a gradient leaves when it exists and the workload's layer times say that it would, on a machine
+of this worker's speed. The values' arrival is measured, so what is emulated cannot drift from the
+clock. Without emulation (``runtime.pace=false``) everything takes the time that it takes.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from geomx import _core, wiring
+from geomx.errors import GeomxError
+from geomx.events import Event, Events
+from geomx.live.exchange import ArrayExchange, Exchange
+from geomx.live.member import Member
+from geomx.live.notes import Notes, Span
+from geomx.plugin import as_vector, optimizer_text
+from geomx.workload import Model
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One forward and backward pass on the clock.
+
+    Attributes:
+        spans: What it consisted of, waits included.
+        released_s: By layer, when its gradients leave.
+        end_s: End of the backward pass.
+        compute_s: Forward and backward together, without waits.
+    """
+
+    spans: list[Span]
+    released_s: list[float]
+    end_s: float
+    compute_s: float
+
+
+def nominal_pass(
+    start_s: float,
+    forward_s: Sequence[float],
+    backward_s: Sequence[float],
+    ready_s: Sequence[float],
+) -> Pass:
+    """The pass of a machine on which every layer takes its nominal time.
+
+    Args:
+        start_s: When the first layer can start.
+        forward_s: Duration by layer.
+        backward_s: Duration by layer.
+        ready_s: When the values of each layer's tensors were in.
+    """
+    spans: list[Span] = []
+    clock = began = start_s
+    for duration_s, ready in zip(forward_s, ready_s, strict=True):
+        if ready > clock:
+            if clock > began:
+                spans.append(("forward", "compute", began, clock - began))
+            spans.append(("wait", "wait", clock, ready - clock))
+            clock = began = ready
+        clock += duration_s
+    spans.append(("forward", "compute", began, clock - began))
+    began = clock
+    released = [0.0] * len(backward_s)
+    for layer in reversed(range(len(backward_s))):
+        clock += backward_s[layer]
+        released[layer] = clock
+    spans.append(("backward", "compute", began, clock - began))
+    return Pass(spans, released, clock, math.fsum((*forward_s, *backward_s)))
+
+
+def measured_pass(start_s: float, ready_s: Sequence[float], end_s: float) -> Pass:
+    """A pass that ended at `end_s`, of which only the wait for the last value is known apart."""
+    began = max(start_s, *ready_s)
+    spans: list[Span] = [("wait", "wait", start_s, began - start_s)] if began > start_s else []
+    spans.append(("compute", "compute", began, end_s - began))
+    return Pass(spans, [0.0] * len(ready_s), end_s, end_s - began)
+
+
+class LiveWorker:
+    """The worker of this process.
+
+    Args:
+        member: Its membership; joined, not yet wired.
+        notes: Where measurements go.
+
+    Raises:
+        ConfigError: The workload cannot be built here.
+    """
+
+    def __init__(self, member: Member, notes: Notes) -> None:
+        spec = member.spec
+        if spec.workload is None:
+            raise GeomxError("the scheduler sent no workload")
+        self._member = member
+        self._notes = notes
+        self._rank = spec.cluster.workers.index(member.node)
+        self._workload = workload = member.registry.workload(*spec.workload)
+        self._model: Model | None = workload.model(spec.seed) if spec.numerics else None
+        self._exchange = _exchange(member.loop, self._model)
+        self._keys = range(len(workload.tensors))
+        self._keys_of: list[list[int]] = [[] for _ in workload.layers]
+        for key, tensor in enumerate(workload.tensors):
+            self._keys_of[tensor.layer].append(key)
+        speed = member.node.speed
+        self._forward_s = [layer.forward_s / speed for layer in workload.layers]
+        self._backward_s = [layer.backward_s / speed for layer in workload.layers]
+        self._scale = np.float32(member.policy.push_scale(spec.cluster, member.node))
+        self._parameters: Sequence[Any] = (
+            [np.zeros(tensor.shape, np.float32) for tensor in workload.tensors]
+            if self._model is None
+            else self._model.parameters
+        )
+        local = member.policy.local_optimizer(workload.optimizer)
+        self._optimizers: list[_core.Optimizer] = []
+        if local is not None and self._model is not None:
+            self._optimizers = [_core.Optimizer(optimizer_text(local), key) for key in self._keys]
+        self._events = Events()
+        member.selection.events(self._events)
+        self._round = 0  # of all keys, which are pushed together
+        self._pending: list[int] = []  # keys whose new value has not been pulled yet
+        self._arriving: list[int] = []  # pulled, but perhaps not there yet
+        self._ready_s = [0.0] * len(workload.tensors)
+        self._snapshots: list[tuple[int, float, list[Any]]] = []
+
+    # ---- the training loop ----
+
+    def run(self) -> None:
+        """Train; returns when the last values are in.
+
+        Raises:
+            NodeLost: Somebody was lost.
+        """
+        spec, policy = self._member.spec, self._member.policy
+        gradients = self._parameters if self._model is None else self._model.gradients
+        start_s = self._initialise()
+        for step in range(spec.iterations):
+            last = step + 1 == spec.iterations
+            if spec.emulated:
+                time.sleep(max(0.0, start_s - self._member.now()))
+            else:
+                start_s = max(start_s, self._member.now())
+            self._pull()
+            loss = self._step(step)
+            done = self._time_pass(start_s, gradients)
+            for key, optimizer in enumerate(self._optimizers):
+                self._update(key, optimizer)
+            if policy.after_step(step, spec.iterations):
+                self._push(gradients, done, loss, last)
+            first = self._pending if last else set(self._pending).intersection(self._keys_of[0])
+            end_s = max([done.end_s, *(self._wait(key) for key in first)])
+            if end_s > done.end_s:
+                done.spans.append(("wait", "wait", done.end_s, end_s - done.end_s))
+            known = None if math.isnan(loss) else loss
+            self._notes.iteration(step, start_s, done.compute_s, end_s, known, done.spans)
+            self._publish("iteration", -1, step, end_s)
+            if self._due(step):
+                self._pull()
+                self._snapshots.append((step, end_s, [array.copy() for array in self._parameters]))
+            start_s = end_s
+        self._exchange.settle(self._parameters)
+
+    def evaluate(self) -> dict[str, NDArray[np.float32]]:
+        """Evaluate what was kept on the way, off the clock.
+
+        Returns:
+            The final parameters by name; empty unless this is the first worker, and has any.
+        """
+        parameters: dict[str, NDArray[np.float32]] = {}
+        if self._model is None:
+            return parameters
+        for step, end_s, arrays in self._snapshots:
+            values = [self._model.get(arrays, key) for key in self._keys]
+            accuracy, loss = self._model.evaluate(values)
+            self._notes.evaluation(end_s, step, accuracy, loss)
+            names = (tensor.name for tensor in self._workload.tensors)
+            parameters = dict(zip(names, values, strict=True))
+        return parameters
+
+    # ---- its parts ----
+
+    def _initialise(self) -> float:
+        """Everybody starts from the first worker's parameters; returns when they were in."""
+        member, workload = self._member, self._workload
+        spec, loop = member.spec, member.loop
+        shards = wiring.shards(spec.cluster, member.selection, workload.tensors)
+        for key, tensor in enumerate(workload.tensors):
+            loop.declare(key, tensor.elements, shards[key])
+            self._exchange.declare(key, tensor.shape)
+        if self._rank == 0:
+            optimizer = member.policy.global_optimizer(
+                workload.optimizer, len(spec.cluster.workers)
+            )
+            if optimizer is not None:
+                loop.command("optimizer\n" + optimizer_text(optimizer))
+            for key in self._keys:
+                value = self._parameters[key]
+                if self._model is not None:
+                    value = self._model.get(self._model.parameters, key)
+                loop.init(key, as_vector(value))
+        for key in self._keys:
+            loop.request(key)
+        self._pending = list(self._keys)
+        return max(self._wait(key) for key in self._keys)
+
+    def _wait(self, key: int) -> float:
+        """When the latest value of `key` was in; waits for it."""
+        self._ready_s[key] = self._exchange.wait(key)
+        return self._ready_s[key]
+
+    def _pull(self) -> None:
+        """Bring what was pushed into the parameters, in the order of the forward pass."""
+        if self._model is not None:
+            for key in self._pending:
+                self._exchange.pull(key, [self._parameters[key]], priority=-key)
+        self._arriving += self._pending
+        self._pending = []
+
+    def _step(self, step: int) -> float:
+        if self._model is None:
+            return math.nan
+        workers = len(self._member.spec.cluster.workers)
+        return self._model.step(step, self._rank, workers)
+
+    def _time_pass(self, start_s: float, gradients: Sequence[Any]) -> Pass:
+        """Put the pass that was computed on the clock."""
+        for key in self._arriving:
+            self._publish("value", key, self._round, self._wait(key))
+        self._arriving = []
+        ready_s = [max((self._ready_s[key] for key in keys), default=0.0) for keys in self._keys_of]
+        if self._member.spec.emulated:
+            return nominal_pass(start_s, self._forward_s, self._backward_s, ready_s)
+        self._exchange.settle(gradients)
+        return measured_pass(start_s, ready_s, self._member.now())
+
+    def _update(self, key: int, optimizer: _core.Optimizer) -> None:
+        """A local step of this worker's own optimizer."""
+        if self._model is None:
+            return
+        weight = self._model.get(self._model.parameters, key)
+        gradient = self._model.get(self._model.gradients, key)
+        optimizer.update(as_vector(weight), as_vector(gradient))
+        self._model.set(key, weight)
+
+    def _push(self, gradients: Sequence[Any], done: Pass, loss: float, last: bool) -> None:
+        """Push what the sync policy exchanges, in the order in which it appears."""
+        by_layer = self._member.policy.exchange == "gradients"
+        arrays = gradients if by_layer else self._parameters
+        for layer in reversed(range(len(self._keys_of))):
+            released_s = done.released_s[layer] if by_layer else done.end_s
+            for key in reversed(self._keys_of[layer]):
+                array = arrays[key]
+                if self._scale != 1.0 and self._model is not None:
+                    array = array * self._scale
+                self._exchange.push(
+                    key, array, priority=-key, loss=loss, last=last, not_before_s=released_s
+                )
+        self._round += 1
+        self._pending = list(self._keys)
+
+    def _due(self, step: int) -> bool:
+        """Whether the model after `step` is to be evaluated, here."""
+        spec = self._member.spec
+        last = step + 1 == spec.iterations
+        due = last or (step + 1) % spec.evaluate_every == 0
+        return due and self._rank == 0 and self._model is not None
+
+    def _publish(self, kind: str, key: int, number: int, time_s: float) -> None:
+        if self._events.observed:
+            self._events.publish([Event(time_s, self._member.node.name, kind, key, number)])
+
+
+def _exchange(loop: _core.Loop, model: Model | None) -> Exchange:
+    """The exchange for the framework that the model is made of."""
+    if model is None:
+        return ArrayExchange(loop, copy=False)
+    if isinstance(model.parameters[0], np.ndarray):
+        return ArrayExchange(loop)
+    from geomx.mxnet import EngineExchange
+
+    return EngineExchange(loop)

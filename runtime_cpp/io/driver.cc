@@ -1,0 +1,283 @@
+#include "io/driver.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace geomx::io {
+namespace {
+
+constexpr std::uint64_t kMailbox = 1;
+constexpr std::uint64_t kDatagrams = 2;
+constexpr int kDatagramBudget = 256;
+constexpr Time kCloseTime = kSecond / 2;
+
+}  // namespace
+
+Driver::Driver(Port port, const std::string& token, const std::string& congestion, Board& board)
+    : board_(board),
+      address_(port.address),
+      sessions_(std::move(port.listener), token, congestion, poller_, *this),
+      datagrams_(std::move(port.datagrams), token),
+      name_(Format(address_)) {
+  poller_.Add(mailbox_.fd(), kMailbox, EPOLLIN);
+  poller_.Add(datagrams_.fd(), kDatagrams, EPOLLIN);
+}
+
+// ---- the cycle -------------------------------------------------------------------------------
+
+void Driver::ThreadMain() {
+  try {
+    while (!closing_ || !(Flushed() || Now() >= close_deadline_)) Cycle();
+  } catch (const std::exception& error) {
+    board_.Fail(name_, std::string("internal error: ") + error.what());
+  }
+  sessions_.StopListening();
+  closing_ = true;
+  for (const Mailbox::Task& task : mailbox_.Close()) task();
+  FailCallbacks();
+  std::vector<Session*> open;
+  sessions_.EachPeer([&](Session& session) { open.push_back(&session); });
+  for (Session* session : open) sessions_.Close(*session, "closed here");
+  sessions_.Sweep();
+  board_.SetEnded();
+}
+
+void Driver::Cycle() {
+  const auto ready = poller_.Wait(NextDeadline());
+  AdvanceShaper(Now());
+  for (const epoll_event& event : ready) {
+    if (sessions_.Dispatch(event.data.u64, event.events)) continue;
+    if (event.data.u64 == kDatagrams) {
+      datagrams_.Receive(kDatagramBudget, [&](Frame frame) {
+        const NodeId from = frame.message.header.source;
+        if (!started_ || node_->FindPeer(from) == nullptr) return;
+        Hold({.at = frame.arrives, .from = from, .message = std::move(frame.message)});
+      });
+    }
+  }
+  for (const Mailbox::Task& task : mailbox_.Take()) task();
+  const Time now = Now();
+  RunSubmissions(now);
+  ReleaseHeld(now);
+  if (node_ && node_->PollTimeout() <= now) {
+    node_->HandleTimeout(now);
+    DrainEvents();
+  }
+  if (join_deadline_ <= now) {
+    join_deadline_ = kNever;
+    board_.SetJoinError("connected to the scheduler at " + join_address_ +
+                        ", but it did not start the run in time: check that every node was "
+                        "started");
+  }
+  sessions_.Tick(now);
+  Pump();
+  sessions_.Sweep();
+}
+
+Time Driver::NextDeadline() {
+  Time next = std::min({sessions_.NextDeadline(), join_deadline_, close_deadline_});
+  if (node_) next = std::min(next, node_->PollTimeout());
+  if (shaper_) next = std::min(next, shaper_->NextEvent());
+  if (!held_.empty()) next = std::min(next, held_.front().at);
+  if (!submissions_.empty()) next = std::min(next, submissions_.begin()->first.first);
+  for (const auto& [peer, at] : pacing_) next = std::min(next, at);
+  return next;
+}
+
+// ---- membership ------------------------------------------------------------------------------
+
+void Driver::Join(const Address& scheduler, NodeId self, const std::string& name, Time deadline) {
+  self_ = self;
+  name_ = name;
+  join_address_ = Format(scheduler);
+  join_deadline_ = deadline;
+  sessions_.Dial(kUnknownPeer, self, scheduler, deadline);
+}
+
+void Driver::Run(const NodeConfig& config, const std::map<NodeId, Address>& addresses,
+                 const std::optional<Shape>& shape, Time connect_deadline) {
+  if (node_) throw std::logic_error(name_ + " runs already");
+  if (shape) {
+    shaper_ = std::make_unique<Shaper>(*shape);
+    ingress_ = std::make_unique<Ingress>(*shape);
+  }
+  node_ = std::make_unique<Node>(config);
+  self_ = config.id;
+  name_ = config.name;
+  for (const Peer& peer : config.peers) {
+    Outlet& outlet = outlets_[peer.id];
+    const auto found = addresses.find(peer.id);
+    if (found != addresses.end()) outlet.address = found->second;
+  }
+  if (config.scheduler) sessions_.Identify(*config.scheduler);
+  for (const NodeId parent : config.parents) {
+    const auto& address = outlets_.at(parent).address;
+    if (!address) throw std::invalid_argument(name_ + ": the roster lacks a parent");
+    sessions_.Dial(parent, self_, *address, connect_deadline);
+  }
+  sessions_.Recheck();
+  CheckReady();
+}
+
+Node& Driver::node() {
+  if (!node_) throw std::logic_error("the node does not run yet");
+  return *node_;
+}
+
+void Driver::CheckReady() {
+  if (!node_ || ready_ || !node_->config().scheduler || !Missing().empty()) return;
+  ready_ = true;
+  node_->Ready(Now());
+}
+
+std::vector<std::string> Driver::Missing() const {
+  std::vector<std::string> missing;
+  if (!node_) return missing;
+  for (const Peer& peer : node_->config().peers) {
+    if (!sessions_.Knows(peer.id)) missing.push_back(peer.name);
+  }
+  return missing;
+}
+
+void Driver::BeginClose() {
+  if (closing_) return;
+  closing_ = true;
+  close_deadline_ = Now() + kCloseTime;
+  sessions_.EachPeer([&](Session& session) { dirty_.insert(session.peer); });
+}
+
+bool Driver::Flushed() {
+  bool flushed = dirty_.empty();
+  sessions_.EachPeer([&](Session& session) { flushed = flushed && session.writer.empty(); });
+  return flushed;
+}
+
+// ---- the node --------------------------------------------------------------------------------
+
+void Driver::Handle(NodeId from, const Message& message) {
+  const Time begin = Now();
+  node_->HandleMessage(from, message, begin);
+  const Work work = node_->TakeWork();
+  const char* category = work.update.times > 0      ? "update"
+                         : work.aggregate.times > 0 ? "aggregate"
+                         : work.encode.times > 0    ? "encode"
+                                                    : nullptr;
+  if (category != nullptr) {
+    trace_.Add(std::string(category) + " key " + std::to_string(message.header.key) + " round " +
+                   std::to_string(message.header.round),
+               category, begin, Now());
+  }
+  DrainEvents();
+}
+
+void Driver::DrainEvents() {
+  while (auto event = node_->PollEvent()) Act(*event);
+}
+
+void Driver::Act(Event& event) {
+  switch (event.kind) {
+    case Event::Kind::kStarted:
+      started_ = Now();
+      if (shaper_) shaper_->SetOrigin(*started_);
+      if (ingress_) ingress_->SetOrigin(*started_);
+      board_.SetStarted(*started_);
+      return;
+    case Event::Kind::kValueReady: {
+      board_.SetValue(event.key, event.round, Now());
+      const auto [begin, end] = callbacks_.equal_range(event.key);
+      std::vector<ReadyCallback> due;
+      for (auto each = begin; each != end;) {
+        if (each->second.first > event.round) {
+          ++each;
+          continue;
+        }
+        due.push_back(std::move(each->second.second));
+        each = callbacks_.erase(each);
+      }
+      for (const ReadyCallback& callback : due) callback(node_->worker().Value(event.key));
+      return;
+    }
+    case Event::Kind::kBarrier: board_.SetReleased(event.round); return;
+    case Event::Kind::kStopped: board_.SetStopped(); return;
+    case Event::Kind::kDead:
+      board_.Fail(event.text, event.reason);
+      FailCallbacks();
+      return;
+    case Event::Kind::kRefused:
+      board_.Fail(name_, "cannot carry out '" + event.text + "': " + event.reason);
+      FailCallbacks();
+      return;
+    case Event::Kind::kPeerError:
+      if (Session* session = sessions_.Find(event.peer)) {
+        sessions_.Close(*session, "broke the protocol: " + event.reason);
+      }
+      return;
+    case Event::Kind::kRoster:
+    case Event::Kind::kUpdated:
+    case Event::Kind::kCommand: return;
+  }
+}
+
+// ---- the application -------------------------------------------------------------------------
+
+void Driver::Request(Key key) {
+  node().worker().Request(key, Now());
+  DrainEvents();
+}
+
+void Driver::Submit(Key key, Worker::Push push, Time not_before) {
+  // Rounds of a key leave in the order in which they were asked for.
+  Time& last = last_submission_[key];
+  last = std::max(last, started_ && not_before > 0 ? *started_ + not_before : 0);
+  const Time now = Now();
+  if (last <= now) return SubmitNow(key, std::move(push), now);
+  submissions_.emplace(std::pair{last, order_++}, Submission{key, std::move(push)});
+}
+
+void Driver::RunSubmissions(Time now) {
+  while (!submissions_.empty() && submissions_.begin()->first.first <= now) {
+    Submission due = std::move(submissions_.begin()->second);
+    submissions_.erase(submissions_.begin());
+    SubmitNow(due.key, std::move(due.push), now);
+  }
+}
+
+void Driver::SubmitNow(Key key, Worker::Push push, Time now) {
+  const Round round = node().worker().Submit(key, std::move(push), now);
+  if (node_->TakeWork().encode.times > 0) {
+    trace_.Add("encode key " + std::to_string(key) + " round " + std::to_string(round), "encode",
+               now, Now());
+  }
+  DrainEvents();
+}
+
+void Driver::WhenReady(Key key, Round round, ReadyCallback callback) {
+  if (closing_ || board_.failure()) return callback({});
+  const Worker& worker = node().worker();
+  const auto value = worker.Value(key);
+  if (!value.empty() && worker.ValueRound(key) >= round) return callback(value);
+  callbacks_.emplace(key, std::pair{round, std::move(callback)});
+}
+
+void Driver::FailCallbacks() {
+  for (auto& [key, waiting] : std::exchange(callbacks_, {})) waiting.second({});
+}
+
+Report Driver::report() const {
+  Report report;
+  report.datagrams = datagrams_.counts();
+  report.lost_messages = lost_messages_;
+  report.refused_callers = sessions_.refused();
+  report.held_bytes_max = held_bytes_max_;
+  report.spans_dropped = trace_.dropped();
+  if (!node_) return report;
+  report.node = node_->stats();
+  for (const auto& [peer, outlet] : outlets_) {
+    LinkCounts counts = outlet.counts;
+    if (shaper_) counts.busy += shaper_->Busy(peer);
+    report.links[node_->FindPeer(peer)->name] = counts;
+  }
+  return report;
+}
+
+}  // namespace geomx::io

@@ -1,0 +1,174 @@
+// The live counterpart of the simulation's Fabric: one thread that moves messages between a core Node
+// and the network, in real time.
+//
+// In every cycle it takes what has arrived, what applications asked for and what has come due, gives
+// it to the node, and then sends what the node has queued: to a socket that takes bytes (real
+// network) or to the model of the network (shaper.h). The next message is always chosen at the last
+// moment. Nothing here decides anything about the protocol.
+//
+// Memory is bounded: a connection whose messages wait to be handled is not read beyond a limit, and
+// messages are taken from the node only as fast as they leave.
+//
+// Thread safety: Post from anywhere; everything else on the loop's thread, or after it has ended.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/node.h"
+#include "core/worker.h"
+#include "io/board.h"
+#include "io/mailbox.h"
+#include "io/poller.h"
+#include "io/sessions.h"
+#include "io/shaper.h"
+#include "io/trace.h"
+#include "io/udp.h"
+
+namespace geomx::io {
+
+// What a node sent to one peer.
+struct LinkCounts {
+  std::uint64_t bytes = 0, messages = 0;  // training traffic (IsData)
+  std::uint64_t control_bytes = 0;
+  Time busy = 0;
+};
+
+struct Report {
+  std::map<std::string, LinkCounts> links;  // by the peer's name
+  NodeStats node;
+  Datagrams::Counts datagrams;
+  std::uint64_t lost_messages = 0;    // by the emulated network
+  std::uint64_t refused_callers = 0;  // strangers that were no members
+  std::uint64_t held_bytes_max = 0;   // most bytes that waited to be handled
+  std::uint64_t spans_dropped = 0;
+};
+
+using ReadyCallback = std::function<void(std::span<const float>)>;
+
+class Driver final : private Sessions::Handler {
+ public:
+  Driver(Port port, const std::string& token, const std::string& congestion, Board& board);
+  ~Driver() override = default;
+
+  // False once the thread has ended.
+  bool Post(Mailbox::Task task) { return mailbox_.Post(std::move(task)); }
+  void ThreadMain();
+
+  void Join(const Address& scheduler, NodeId self, const std::string& name, Time deadline);
+  void Run(const NodeConfig& config, const std::map<NodeId, Address>& addresses,
+           const std::optional<Shape>& shape, Time connect_deadline);
+  // Throws std::logic_error before Run.
+  Node& node();
+  void Request(Key key);
+  void Submit(Key key, Worker::Push push, Time not_before);
+  void WhenReady(Key key, Round round, ReadyCallback callback);
+  void BeginClose();
+
+  std::vector<std::string> Missing() const;
+  Report report() const;
+  Trace& trace() { return trace_; }
+  const Trace& trace() const { return trace_; }
+
+ private:
+  using Verdict = Sessions::Verdict;
+
+  struct Outlet {  // what there is to know about sending to one peer
+    std::optional<Address> address;  // for datagrams
+    LinkCounts counts;
+    Time busy_until = 0;
+    Pacer pacer;
+    Time pace_set = 0;
+  };
+  struct Held {  // arrived at the socket, not yet in the emulated network's time
+    Time at = 0;
+    std::uint64_t order = 0;
+    NodeId from = 0;
+    std::uint64_t session = 0;
+    bool passed_ingress = false;
+    Message message;
+  };
+  struct Later {
+    bool operator()(const Held& a, const Held& b) const {
+      return a.at != b.at ? a.at > b.at : a.order > b.order;
+    }
+  };
+  struct Submission {
+    Key key = 0;
+    Worker::Push push;
+  };
+
+  // driver.cc: the cycle, the node, the application
+  void Cycle();
+  Time NextDeadline();
+  void RunSubmissions(Time now);
+  void SubmitNow(Key key, Worker::Push push, Time now);
+  void Handle(NodeId from, const Message& message);
+  void DrainEvents();
+  void Act(Event& event);
+  void CheckReady();
+  void FailCallbacks();
+  bool Flushed();
+
+  // exchange.cc: the network
+  Verdict Judge(NodeId caller) override;
+  void OnConnected(Session& session) override;
+  void OnFrame(Session& session, Frame frame) override;
+  void OnWritable(Session& session) override;
+  void OnLost(Session& session, const std::string& reason) override;
+  void OnUnreachable(NodeId peer, const std::string& reason) override;
+  void BeforeTheNode(Session& session, const Message& message);
+  void Hold(Held held);
+  void ReleaseHeld(Time now);
+  void Pump();
+  void PumpPeer(NodeId peer, Time now);
+  void PumpDatagrams(Session& session, Time now);
+  void AdvanceShaper(Time now);
+  std::optional<Message> NextShaped(NodeId peer, Lane lane);
+  std::optional<Message> NextUnshaped(NodeId peer);
+  void Leave(Shaper::Sent sent);
+  void Flush(Session& session);
+  void Count(NodeId peer, const Message& message);
+  std::string SpanName(const Message& message, NodeId peer) const;
+
+  Board& board_;
+  Poller poller_;
+  Mailbox mailbox_;
+  Address address_;
+  Sessions sessions_;
+  Datagrams datagrams_;
+  Trace trace_;
+
+  std::string name_;          // of this node, once known
+  std::string join_address_;  // of the scheduler, while joining
+  Time join_deadline_ = kNever;
+  bool joined_ = false;
+  NodeId self_ = kUnknownPeer;
+
+  std::unique_ptr<Node> node_;
+  std::unique_ptr<Shaper> shaper_;
+  std::unique_ptr<Ingress> ingress_;
+  bool ready_ = false;
+  std::optional<Time> started_;
+  bool closing_ = false;
+  Time close_deadline_ = kNever;
+
+  std::map<NodeId, Outlet> outlets_;
+  std::set<NodeId> dirty_;          // peers to look at when pumping
+  std::map<NodeId, Time> pacing_;   // peers whose datagrams wait for their turn
+  std::vector<Held> held_;          // heap
+  std::uint64_t order_ = 0;
+  std::size_t held_bytes_ = 0, held_bytes_max_ = 0;
+  std::map<std::pair<Time, std::uint64_t>, Submission> submissions_;
+  std::map<Key, Time> last_submission_;
+  std::multimap<Key, std::pair<Round, ReadyCallback>> callbacks_;
+  std::uint64_t lost_messages_ = 0;
+};
+
+}  // namespace geomx::io

@@ -1,0 +1,218 @@
+#include "io/loop.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <exception>
+#include <future>
+#include <stdexcept>
+#include <utility>
+
+namespace geomx::io {
+namespace {
+
+// Signals are for the application's threads.
+std::thread StartQuietly(std::function<void()> body) {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::thread thread([body = std::move(body)] {
+    pthread_setname_np(pthread_self(), "geomx-loop");
+    body();
+  });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return thread;
+}
+
+}  // namespace
+
+Loop::Loop(const std::string& host, int port, const std::string& token,
+           const std::string& congestion) {
+  Port bound = Bind(host, port);
+  address_ = Format(bound.address);
+  driver_ = std::make_unique<Driver>(std::move(bound), token, congestion, board_);
+  thread_ = StartQuietly([this] { driver_->ThreadMain(); });
+}
+
+Loop::~Loop() { Close(); }
+
+void Loop::Close() {
+  driver_->Post([this] { driver_->BeginClose(); });
+  std::lock_guard lock(joining_);
+  if (thread_.joinable()) thread_.join();
+}
+
+void Loop::Call(const std::function<void()>& task) {
+  std::promise<void> done;
+  auto outcome = done.get_future();
+  const bool posted = driver_->Post([&] {
+    try {
+      task();
+      done.set_value();
+    } catch (...) {
+      done.set_exception(std::current_exception());
+    }
+  });
+  if (posted) return outcome.get();
+  board_.WaitEnded();
+  std::lock_guard lock(ended_);
+  task();
+}
+
+// ---- membership ------------------------------------------------------------------------------
+
+void Loop::StartJoin(const std::string& scheduler, const std::string& name, NodeId id,
+                     double timeout_s) {
+  join_timeout_s_ = timeout_s;
+  const Address address = Resolve(scheduler);
+  const Time deadline = Now() + Nanoseconds(timeout_s);
+  Call([&] { driver_->Join(address, id, name, deadline); });
+}
+
+void Loop::Run(const NodeConfig& config, const std::map<std::string, std::string>& roster,
+               const std::optional<Shape>& shape) {
+  std::map<NodeId, Address> addresses;
+  for (const Peer& peer : config.peers) {
+    const auto found = roster.find(peer.name);
+    if (found != roster.end()) addresses.emplace(peer.id, Resolve(found->second));
+  }
+  const Time deadline = Now() + Nanoseconds(join_timeout_s_);
+  Call([&] { driver_->Run(config, addresses, shape, deadline); });
+}
+
+std::optional<double> Loop::WaitStarted(double timeout_s) {
+  const auto started = board_.WaitStarted(timeout_s);
+  return started ? std::optional(Seconds(*started)) : std::nullopt;
+}
+
+std::vector<std::string> Loop::Missing() {
+  std::vector<std::string> missing;
+  Call([&] { missing = driver_->Missing(); });
+  return missing;
+}
+
+void Loop::Leave() {
+  Call([&] { driver_->node().Leave(Now()); });
+}
+
+// ---- a worker's verbs ------------------------------------------------------------------------
+
+Loop::Tensor& Loop::FindTensor(Key key, std::size_t elements) {
+  const auto found = tensors_.find(key);
+  if (found == tensors_.end()) {
+    throw std::invalid_argument("key " + std::to_string(key) + " was never declared");
+  }
+  if (found->second.elements != elements) {
+    throw std::invalid_argument("key " + std::to_string(key) + " has " +
+                                std::to_string(found->second.elements) + " elements, not " +
+                                std::to_string(elements));
+  }
+  return found->second;
+}
+
+void Loop::Declare(Key key, std::uint32_t elements, std::vector<ShardInfo> shards) {
+  std::lock_guard lock(verbs_);
+  Call([&] { driver_->node().worker().Declare(key, elements, std::move(shards)); });
+  tensors_[key].elements = elements;
+}
+
+void Loop::Init(Key key, std::span<const float> value, std::shared_ptr<const void> owner) {
+  board_.ThrowIfFailed();
+  std::lock_guard lock(verbs_);
+  FindTensor(key, value.size());
+  driver_->Post([this, key, value, owner = std::move(owner)] {
+    driver_->node().worker().Init(key, value.data(), owner, Now());
+  });
+}
+
+Round Loop::Push(Key key, std::span<const float> value, std::shared_ptr<const void> owner,
+                 const PushOptions& options) {
+  board_.ThrowIfFailed();
+  std::lock_guard lock(verbs_);
+  Tensor& tensor = FindTensor(key, value.size());
+  Worker::Push push{.value = value.data(),
+                    .owner = std::move(owner),
+                    .loss = options.loss,
+                    .last = options.last};
+  const Time not_before = Nanoseconds(options.not_before_s);
+  driver_->Post([this, key, not_before, push = std::move(push)]() mutable {
+    driver_->Submit(key, std::move(push), not_before);
+  });
+  return ++tensor.submitted;
+}
+
+void Loop::Request(Key key) {
+  Call([&] { driver_->Request(key); });
+}
+
+std::optional<double> Loop::Wait(Key key, Round round, double timeout_s) {
+  const Time begin = Now();
+  const auto complete = board_.WaitValue(key, round, timeout_s);
+  const Time started = board_.started().value_or(0);
+  if (Now() - begin > kNoticeable) {
+    driver_->trace().Add("wait key " + std::to_string(key) + " round " + std::to_string(round),
+                         "wait", begin, Now());
+  }
+  return complete ? std::optional(Seconds(*complete - started)) : std::nullopt;
+}
+
+void Loop::WhenReady(Key key, Round round, ReadyCallback callback) {
+  auto shared = std::make_shared<ReadyCallback>(std::move(callback));
+  const bool posted = driver_->Post(
+      [this, key, round, shared] { driver_->WhenReady(key, round, std::move(*shared)); });
+  if (!posted) (*shared)({});
+}
+
+void Loop::Value(Key key, std::span<float> out) {
+  Call([&] {
+    const auto value = driver_->node().worker().Value(key);
+    if (value.size() != out.size()) {
+      throw std::invalid_argument("key " + std::to_string(key) + " holds " +
+                                  std::to_string(value.size()) + " elements, not " +
+                                  std::to_string(out.size()));
+    }
+    std::copy(value.begin(), value.end(), out.begin());
+  });
+}
+
+Round Loop::StartBarrier() {
+  board_.ThrowIfFailed();
+  std::lock_guard lock(verbs_);
+  Call([&] { driver_->node().worker().Barrier(Now()); });
+  return ++barriers_;
+}
+
+bool Loop::WaitBarrier(Round barrier, double timeout_s) {
+  return board_.WaitReleased(barrier, timeout_s);
+}
+
+void Loop::Command(const std::string& text) {
+  Call([&] { driver_->node().worker().Command(text, Now()); });
+}
+
+// ---- reports ---------------------------------------------------------------------------------
+
+std::optional<Buffer> Loop::GlobalValue(Key key, std::uint32_t shard) {
+  std::optional<Buffer> copy;
+  Call([&] {
+    if (const Buffer* value = driver_->node().GlobalValue(key, shard)) copy = *value;
+  });
+  return copy;
+}
+
+Report Loop::GetReport() {
+  Report report;
+  Call([&] { report = driver_->report(); });
+  return report;
+}
+
+std::vector<Span> Loop::Spans() const {
+  std::vector<Span> spans = driver_->trace().spans();
+  const Time started = board_.started().value_or(kNever);
+  std::erase_if(spans, [&](const Span& span) { return span.start < started; });
+  for (Span& span : spans) span.start -= started;
+  return spans;
+}
+
+}  // namespace geomx::io

@@ -1,0 +1,349 @@
+#include "io/sessions.h"
+
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "io/keyed_hash.h"
+
+namespace geomx::io {
+namespace {
+
+constexpr std::uint64_t kListener = 16;  // smaller ids are the owner's
+constexpr std::size_t kMaxStrangers = 64;
+constexpr Time kHelloTime = 2 * kSecond;
+constexpr std::uint32_t kHelloBytes = 4096;
+constexpr int kAcceptsPerEvent = 64;
+constexpr Time kAcceptPause = 100 * kMillisecond;
+constexpr std::size_t kReadBudget = 1024 * 1024;  // then others have their turn
+constexpr Time kFirstPause = 20 * kMillisecond;
+constexpr Time kLongestPause = kSecond;
+
+std::string Tenths(Time time) {
+  const Time tenths = time / (100 * kMillisecond);
+  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10);
+}
+
+}  // namespace
+
+Sessions::Sessions(Fd listener, std::string token, std::string congestion, Poller& poller,
+                   Handler& handler)
+    : listener_(std::move(listener)),
+      token_(std::move(token)),
+      congestion_(std::move(congestion)),
+      poller_(poller),
+      handler_(handler),
+      next_id_(kListener + 1) {
+  poller_.Add(listener_.get(), kListener, EPOLLIN);
+}
+
+Session& Sessions::Make(Fd fd, Session::State state) {
+  auto session = std::make_unique<Session>();
+  session->id = next_id_++;
+  session->fd = std::move(fd);
+  session->state = state;
+  Session& made = *session;
+  sessions_.emplace(made.id, std::move(session));
+  made.interest = state == Session::State::kConnecting ? EPOLLOUT : EPOLLIN;
+  poller_.Add(made.fd.get(), made.id, made.interest);
+  return made;
+}
+
+Session* Sessions::Find(NodeId peer) {
+  const auto found = peers_.find(peer);
+  return found == peers_.end() ? nullptr : found->second;
+}
+
+Session* Sessions::FindById(std::uint64_t id) {
+  const auto found = sessions_.find(id);
+  return found == sessions_.end() || found->second->closed ? nullptr : found->second.get();
+}
+
+void Sessions::Identify(NodeId peer) {
+  const auto found = peers_.find(kUnknownPeer);
+  if (found == peers_.end()) return;
+  found->second->peer = peer;
+  peers_[peer] = found->second;
+  peers_.erase(found);
+}
+
+// ---- readiness -------------------------------------------------------------------------------
+
+void Sessions::Watch(Session& session) {
+  std::uint32_t interest = 0;
+  if (session.state == Session::State::kWaiting) {
+    interest = EPOLLRDHUP;
+  } else {
+    if (session.reading) interest |= EPOLLIN;
+    if (session.writing) interest |= EPOLLOUT;
+  }
+  if (interest == session.interest || session.closed) return;
+  session.interest = interest;
+  poller_.Change(session.fd.get(), session.id, interest);
+}
+
+void Sessions::SetReading(Session& session, bool on) {
+  session.reading = on;
+  Watch(session);
+}
+
+void Sessions::SetWriting(Session& session, bool on) {
+  session.writing = on;
+  Watch(session);
+}
+
+bool Sessions::Dispatch(std::uint64_t id, std::uint32_t events) {
+  if (id == kListener) {
+    Accept();
+    return true;
+  }
+  if (id < kListener) return false;
+  Session* session = FindById(id);
+  if (session == nullptr) return true;
+  if (session->state == Session::State::kConnecting) {
+    FinishConnect(*session);
+    return true;
+  }
+  if (session->state == Session::State::kWaiting) {
+    Close(*session, "connection closed");
+    return true;
+  }
+  // A broken connection is readable: the error comes out of read(), after what was received.
+  const bool broken = (events & (EPOLLERR | EPOLLHUP)) != 0;
+  if ((events & EPOLLIN) != 0 || broken) Read(*session);
+  if ((events & EPOLLOUT) != 0 && !session->closed) handler_.OnWritable(*session);
+  if (broken && !session->closed && !session->reading) Close(*session, "connection reset");
+  return true;
+}
+
+// ---- strangers -------------------------------------------------------------------------------
+
+void Sessions::Accept() {
+  for (int i = 0; i < kAcceptsPerEvent; ++i) {
+    Fd fd(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!fd) {
+      if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM) return;
+      // No descriptor is left: make room, and give the others time to do the same.
+      if (!strangers_.empty()) Close(*sessions_.at(*strangers_.begin()), "too many connections");
+      accept_at_ = Now() + kAcceptPause;
+      poller_.Change(listener_.get(), kListener, 0);
+      return;
+    }
+    if (strangers_.size() >= kMaxStrangers) {
+      Close(*sessions_.at(*strangers_.begin()), "too many strangers");
+    }
+    Session& session = Make(std::move(fd), Session::State::kStranger);
+    session.reader.set_max_payload(kHelloBytes);
+    session.deadline = Now() + kHelloTime;
+    strangers_.insert(session.id);
+  }
+}
+
+void Sessions::Hello(Session& session, const Frame& frame) {
+  std::vector<std::byte> scratch;
+  const Header& header = frame.message.header;
+  const auto words = header.kind == Kind::kHello
+                         ? UnpackStrings(frame.message.payload.Contiguous(scratch), 1)
+                         : std::nullopt;
+  if (!words || !SameSecret(words->front(), token_)) return Close(session, "not a member");
+  session.peer = header.source;
+  Settle(session, handler_.Judge(session.peer));
+}
+
+void Sessions::Settle(Session& session, Verdict verdict) {
+  if (verdict == Verdict::kNobody || (verdict == Verdict::kPeer && Find(session.peer) != nullptr)) {
+    return Close(session, "nobody this node talks with");
+  }
+  strangers_.erase(session.id);
+  session.state = verdict == Verdict::kPeer ? Session::State::kPeer : Session::State::kWaiting;
+  if (verdict == Verdict::kPeer) {
+    Attach(session);
+  } else {
+    Watch(session);
+  }
+}
+
+void Sessions::Attach(Session& session) {
+  session.reader.set_max_payload(kMaxPayloadBytes);
+  TuneConnection(session.fd.get(), congestion_);
+  peers_[session.peer] = &session;
+  Watch(session);
+  handler_.OnConnected(session);
+}
+
+void Sessions::Recheck() {
+  std::vector<std::uint64_t> waiting;
+  for (const auto& [id, session] : sessions_) {
+    if (session->state == Session::State::kWaiting && !session->closed) waiting.push_back(id);
+  }
+  std::sort(waiting.begin(), waiting.end());
+  for (const std::uint64_t id : waiting) {
+    Session& session = *sessions_.at(id);
+    if (!session.closed) Settle(session, handler_.Judge(session.peer));
+  }
+}
+
+void Sessions::StopListening() {
+  poller_.Remove(listener_.get());
+  listener_.Reset();
+  accept_at_ = kNever;
+  dialing_.clear();
+}
+
+// ---- dialing ---------------------------------------------------------------------------------
+
+void Sessions::Dial(NodeId peer, NodeId self, const Address& address, Time deadline) {
+  const Time now = Now();
+  Dialing& dialing = dialing_.emplace_back();
+  dialing.peer = peer;
+  dialing.self = self;
+  dialing.address = address;
+  dialing.began = dialing.next_try = now;
+  dialing.deadline = deadline;
+  dialing.pause = kFirstPause;
+}
+
+void Sessions::Try(Dialing& dialing, Time now) {
+  ++dialing.tries;
+  dialing.next_try = now + dialing.pause;
+  dialing.pause = std::min(2 * dialing.pause, kLongestPause);
+  Fd fd = Connect(dialing.address);
+  if (!fd) {
+    dialing.last_error = ErrorText(errno);
+    return;
+  }
+  Session& session = Make(std::move(fd), Session::State::kConnecting);
+  session.peer = dialing.peer;
+  dialing.session = session.id;
+}
+
+void Sessions::FinishConnect(Session& session) {
+  const auto dialing =
+      std::find_if(dialing_.begin(), dialing_.end(),
+                   [&](const Dialing& each) { return each.session == session.id; });
+  int error = 0;
+  socklen_t length = sizeof error;
+  getsockopt(session.fd.get(), SOL_SOCKET, SO_ERROR, &error, &length);
+  if (error != 0 || dialing == dialing_.end()) {
+    if (dialing != dialing_.end()) {
+      dialing->session = 0;
+      dialing->last_error = ErrorText(error);
+    }
+    return Close(session, "not connected");
+  }
+  Message hello;
+  hello.header.kind = Kind::kHello;
+  hello.header.source = dialing->self;
+  hello.payload = Payload::Copy(PackStrings({token_}));
+  hello.header.payload_bytes = static_cast<std::uint32_t>(hello.payload.size());
+  session.writer.Push(std::move(hello), 0, Now());
+  session.state = Session::State::kPeer;
+  dialing_.erase(dialing);
+  Attach(session);
+}
+
+// ---- reading ---------------------------------------------------------------------------------
+
+void Sessions::Read(Session& session) {
+  std::size_t budget = kReadBudget;
+  while (budget > 0 && session.reading && !session.closed) {
+    // What follows a hello must stay in the socket: it may not be ours to read yet.
+    const bool ahead = session.state == Session::State::kPeer;
+    const std::span<std::byte> room = session.reader.Room();
+    const iovec pieces[2] = {{room.data(), room.size()}, {scratch_.data(), scratch_.size()}};
+    const ssize_t got = readv(session.fd.get(), pieces, ahead ? 2 : 1);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && errno == EAGAIN) return;
+    if (got <= 0) {
+      return Close(session, got == 0 ? "connection closed" : ErrorText(errno));
+    }
+    const auto bytes = static_cast<std::size_t>(got);
+    const bool drained = bytes < room.size() + (ahead ? scratch_.size() : 0);
+    const std::size_t direct = std::min(bytes, room.size());
+    Fill(session, direct);
+    std::span<const std::byte> rest = std::span(scratch_).first(bytes - direct);
+    while (!rest.empty() && !session.closed) {
+      const std::span<std::byte> next = session.reader.Room();
+      const std::size_t count = std::min(next.size(), rest.size());
+      std::memcpy(next.data(), rest.data(), count);
+      rest = rest.subspan(count);
+      Fill(session, count);
+    }
+    if (drained || session.state == Session::State::kWaiting) return;
+    budget -= std::min(budget, bytes);
+  }
+}
+
+void Sessions::Fill(Session& session, std::size_t bytes) {
+  switch (session.reader.Filled(bytes)) {
+    case FrameReader::Outcome::kMore: return;
+    case FrameReader::Outcome::kError: return Close(session, session.reader.error());
+    case FrameReader::Outcome::kFrame: break;
+  }
+  Frame frame = session.reader.Take();
+  if (session.state == Session::State::kStranger) return Hello(session, frame);
+  handler_.OnFrame(session, std::move(frame));
+}
+
+// ---- ending ----------------------------------------------------------------------------------
+
+void Sessions::Close(Session& session, const std::string& reason) {
+  if (session.closed) return;
+  session.closed = true;
+  poller_.Remove(session.fd.get());
+  session.fd.Reset();
+  closed_.push_back(session.id);
+  if (strangers_.erase(session.id) > 0) ++refused_;
+  const auto found = peers_.find(session.peer);
+  if (found == peers_.end() || found->second != &session) return;
+  peers_.erase(found);
+  handler_.OnLost(session, reason);
+}
+
+Time Sessions::NextDeadline() const {
+  Time next = accept_at_;
+  if (!strangers_.empty()) next = std::min(next, sessions_.at(*strangers_.begin())->deadline);
+  for (const Dialing& dialing : dialing_) {
+    next = std::min(next, dialing.session == 0 ? std::min(dialing.next_try, dialing.deadline)
+                                               : dialing.deadline);
+  }
+  return next;
+}
+
+void Sessions::Tick(Time now) {
+  if (accept_at_ <= now) {
+    accept_at_ = kNever;
+    poller_.Change(listener_.get(), kListener, EPOLLIN);
+  }
+  while (!strangers_.empty()) {
+    Session& oldest = *sessions_.at(*strangers_.begin());
+    if (oldest.deadline > now) break;
+    Close(oldest, "no hello");
+  }
+  for (std::size_t i = 0; i < dialing_.size();) {
+    Dialing& dialing = dialing_[i];
+    if (dialing.deadline > now) {
+      if (dialing.session == 0 && dialing.next_try <= now) Try(dialing, now);
+      ++i;
+      continue;
+    }
+    const Dialing failed = std::move(dialing);
+    dialing_.erase(dialing_.begin() + static_cast<std::ptrdiff_t>(i));
+    if (Session* session = FindById(failed.session)) Close(*session, "not connected");
+    handler_.OnUnreachable(
+        failed.peer,
+        "no connection to " + Format(failed.address) + " in " + Tenths(now - failed.began) + " s (" +
+            std::to_string(failed.tries) + " attempts, last: " +
+            (failed.last_error.empty() ? "no answer" : failed.last_error) +
+            "): check that it runs there and that TCP gets through to that port");
+  }
+}
+
+void Sessions::Sweep() {
+  for (const std::uint64_t id : closed_) sessions_.erase(id);
+  closed_.clear();
+}
+
+}  // namespace geomx::io

@@ -1,0 +1,134 @@
+// Connections: accepting them, making them, finding out who calls, and noticing that they end.
+//
+// A caller must say hello with the run's token and its node id before anything else, within two
+// seconds; until then it is a stranger. There are at most 64 strangers, the oldest of them goes when
+// another comes, and whatever a stranger sends beyond a correct hello ends its connection and nothing
+// else. A caller that comes before this node knows its peers is kept unread until it does.
+//
+// What is read is handed up as frames; what is written is the owner's business (session.writer). One
+// thread. A session that was closed stays in memory until Sweep().
+#pragma once
+
+#include <array>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "core/message.h"
+#include "io/poller.h"
+#include "io/socket.h"
+#include "io/tcp.h"
+
+namespace geomx::io {
+
+// Whom a node dials before anybody has told it its scheduler's id.
+inline constexpr NodeId kUnknownPeer = UINT32_MAX;
+
+struct Session {
+  enum class State { kConnecting, kStranger, kWaiting, kPeer };
+
+  std::uint64_t id = 0;
+  Fd fd;
+  State state = State::kStranger;
+  NodeId peer = kUnknownPeer;
+  FrameReader reader{0};
+  FrameWriter writer;
+  Time deadline = kNever;    // of a stranger's hello
+  std::size_t held = 0;      // bytes of its messages that wait to be handled
+  bool reading = true;
+  bool writing = false;      // wants to know when the socket takes more
+  bool closed = false;
+  std::uint32_t interest = 0;
+};
+
+class Sessions {
+ public:
+  enum class Verdict { kPeer, kNotYet, kNobody };
+
+  // The owner. Calls come from inside Dispatch, Tick and Close.
+  class Handler {
+   public:
+    virtual ~Handler() = default;
+    virtual Verdict Judge(NodeId caller) = 0;
+    virtual void OnConnected(Session& session) = 0;  // with a peer, whoever dialed
+    virtual void OnFrame(Session& session, Frame frame) = 0;
+    virtual void OnWritable(Session& session) = 0;
+    virtual void OnLost(Session& session, const std::string& reason) = 0;  // a peer's connection
+    virtual void OnUnreachable(NodeId peer, const std::string& reason) = 0;  // dialed in vain
+  };
+
+  Sessions(Fd listener, std::string token, std::string congestion, Poller& poller,
+           Handler& handler);
+
+  // Calls `peer`, again and again until `deadline`, and says hello as node `self`.
+  void Dial(NodeId peer, NodeId self, const Address& address, Time deadline);
+  // The peer that was dialed as unknown is `peer`.
+  void Identify(NodeId peer);
+  // Asks again about callers whose verdict was kNotYet.
+  void Recheck();
+  void StopListening();
+
+  bool Knows(NodeId peer) const { return peers_.contains(peer); }
+  Session* Find(NodeId peer);
+  Session* FindById(std::uint64_t id);
+  void Close(Session& session, const std::string& reason);
+  void SetReading(Session& session, bool on);
+  void SetWriting(Session& session, bool on);
+  template <class Visit>
+  void EachPeer(Visit visit) {
+    for (const auto& [peer, session] : peers_) visit(*session);
+  }
+
+  // Events of the poller that concern connections. False if `id` is not one of ours.
+  bool Dispatch(std::uint64_t id, std::uint32_t events);
+  Time NextDeadline() const;
+  void Tick(Time now);
+  void Sweep();
+
+  std::uint64_t refused() const { return refused_; }
+
+ private:
+  struct Dialing {
+    NodeId peer = kUnknownPeer;
+    NodeId self = 0;
+    Address address;
+    Time began = 0;
+    Time deadline = 0;
+    Time next_try = 0;
+    Time pause = 0;
+    int tries = 0;
+    std::uint64_t session = 0;  // 0: none under way
+    std::string last_error;
+  };
+
+  Session& Make(Fd fd, Session::State state);
+  void Accept();
+  void Try(Dialing& dialing, Time now);
+  void FinishConnect(Session& session);
+  void Read(Session& session);
+  void Fill(Session& session, std::size_t bytes);
+  void Hello(Session& session, const Frame& frame);
+  void Settle(Session& session, Verdict verdict);
+  void Attach(Session& session);
+  void Watch(Session& session);
+
+  Fd listener_;
+  std::string token_, congestion_;
+  Poller& poller_;
+  Handler& handler_;
+  std::uint64_t next_id_;
+  std::unordered_map<std::uint64_t, std::unique_ptr<Session>> sessions_;
+  std::map<NodeId, Session*> peers_;
+  std::set<std::uint64_t> strangers_;  // in the order in which they came
+  std::vector<Dialing> dialing_;
+  std::vector<std::uint64_t> closed_;
+  Time accept_at_ = kNever;            // listening is suspended until then
+  std::uint64_t refused_ = 0;
+  std::array<std::byte, 16 * 1024> scratch_;
+};
+
+}  // namespace geomx::io

@@ -1,0 +1,197 @@
+// Parts, layouts and slices, with a codec that keeps few rows and one that makes bytes of floats.
+#include "core/codec.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "tests/seeds.h"
+
+namespace geomx {
+namespace {
+
+using check::Between;
+using check::Random;
+
+Bytes AsBytes(const std::vector<float>& values) { return std::as_bytes(std::span(values)); }
+
+// Keeps every third row and says which.
+class EveryThird final : public Codec {
+ public:
+  void Layout(Parts& parts) const override {
+    parts.rows = (parts.elements + 2) / 3;
+    parts.parts.push_back({.name = "indices", .bits = 32});
+  }
+  void Encode(Parts& parts) override {
+    const auto* in = reinterpret_cast<const float*>(parts.Find("values")->data);
+    Layout(parts);
+    auto* values = reinterpret_cast<float*>(parts.Allocate(parts.rows * sizeof(float)));
+    auto* indices = reinterpret_cast<std::uint32_t*>(parts.Allocate(parts.rows * 4));
+    for (std::uint32_t row = 0; row < parts.rows; ++row) {
+      values[row] = in[3 * row];
+      indices[row] = 3 * row;
+    }
+    parts.Find("values")->data = reinterpret_cast<std::byte*>(values);
+    parts.Find("indices")->data = reinterpret_cast<std::byte*>(indices);
+  }
+  void Decode(Parts& parts) const override { (void)parts; }
+};
+
+// One signed byte a row, and one float for all of them.
+class Scaled final : public Codec {
+ public:
+  void Layout(Parts& parts) const override {
+    parts.Find("values")->bits = 8;
+    parts.parts.push_back({.name = "scale", .bits = 32, .whole = true, .items = 1});
+  }
+  void Encode(Parts& parts) override {
+    const auto* in = reinterpret_cast<const float*>(parts.Find("values")->data);
+    Layout(parts);
+    std::byte* out = parts.Allocate(parts.rows);
+    for (std::uint64_t i = 0; i < parts.rows; ++i) {
+      out[i] = static_cast<std::byte>(static_cast<std::int8_t>(in[i] / 2));
+    }
+    std::byte* scale = parts.Allocate(sizeof(float));
+    const float two = 2;
+    std::memcpy(scale, &two, sizeof two);
+    parts.Find("values")->data = out;
+    parts.Find("scale")->data = scale;
+  }
+  void Decode(Parts& parts) const override {
+    Part* values = parts.Find("values");
+    auto* out = reinterpret_cast<float*>(parts.Allocate(parts.rows * sizeof(float)));
+    for (std::uint64_t i = 0; i < parts.rows; ++i) {
+      out[i] = 2.0f * static_cast<float>(std::to_integer<std::int8_t>(values->data[i]));
+    }
+    values->data = reinterpret_cast<std::byte*>(out);
+    values->bits = 32;
+  }
+  bool SurvivesHoles() const override { return false; }
+  bool Stateless() const override { return true; }
+};
+
+template <class Made>
+class Factory final : public CodecFactory {
+ public:
+  std::unique_ptr<Codec> Make(const ShardInfo&) const override { return std::make_unique<Made>(); }
+};
+
+template <class... Codecs>
+CodecChain Chain() {
+  return CodecChain({std::make_shared<const Factory<Codecs>>()...}, ShardInfo{});
+}
+
+// The bytes that rows [first, first + count) have on the wire.
+std::vector<std::byte> SliceOf(const Parts& parts, std::uint64_t first, std::uint64_t count) {
+  std::vector<std::byte> bytes;
+  for (const Part& part : parts.parts) {
+    if (part.whole && first != 0) continue;
+    const std::byte* start = part.data + (part.whole ? 0 : part.BytesFor(first));
+    bytes.insert(bytes.end(), start, start + part.BytesFor(count));
+  }
+  return bytes;
+}
+
+// The first law of codecs: Layout promises exactly what Encode makes, and any cut of the rows, in any
+// order, decodes to the same dense values.
+void CheckLaws(CodecChain chain, const std::vector<float>& values,
+               const std::vector<float>& expected, Random& random) {
+  const std::uint64_t elements = values.size();
+  const Parts layout = chain.Layout(elements);
+  Parts parts = Parts::Dense(elements, values.data(), nullptr);
+  chain.Encode(parts);
+  CHECK_EQ(parts.rows, layout.rows);
+  CHECK_EQ(parts.parts.size(), layout.parts.size());
+  for (std::size_t i = 0; i < parts.parts.size(); ++i) {
+    CHECK_EQ(parts.parts[i].name, layout.parts[i].name);
+    CHECK_EQ(parts.parts[i].bits, layout.parts[i].bits);
+    CHECK_EQ(parts.parts[i].BytesFor(parts.rows), layout.parts[i].BytesFor(layout.rows));
+  }
+  std::vector<float> out(elements, 0.0f);
+  std::uint64_t bytes = 0;
+  for (std::uint64_t first = 0; first < parts.rows;) {
+    const std::uint64_t count = std::min(Between(random, 1, 4) * 8, parts.rows - first);
+    std::vector<std::byte> slice = SliceOf(parts, first, count);
+    CHECK_EQ(slice.size(), layout.SliceBytes(first, count));
+    bytes += slice.size();
+    std::vector<std::byte> shifted(slice.size() + 1);  // payloads need not be aligned
+    std::copy(slice.begin(), slice.end(), shifted.begin() + 1);
+    const char* reason = chain.DecodeInto(Bytes(shifted).subspan(1), elements, first, count,
+                                          parts.rows, false, out.data());
+    CHECK(reason == nullptr);
+    first += count;
+  }
+  CHECK_EQ(bytes, layout.SliceBytes(0, layout.rows));
+  CHECK(out == expected);
+}
+
+TEST(LayoutIsWhatEncodeMakesAndSlicesDecode) {
+  check::ForSeeds(50, [](std::uint64_t seed) {
+    Random random(seed);
+    std::vector<float> values(Between(random, 1, 100));
+    for (float& x : values) x = 2.0f * (static_cast<float>(Between(random, 0, 200)) - 100.0f);
+    CheckLaws(CodecChain(), values, values, random);
+    CheckLaws(Chain<Scaled>(), values, values, random);
+    std::vector<float> kept(values.size(), 0.0f);
+    for (std::size_t i = 0; i < kept.size(); i += 3) kept[i] = values[i];
+    CheckLaws(Chain<EveryThird>(), values, kept, random);
+    CheckLaws(Chain<EveryThird, Scaled>(), values, kept, random);
+  });
+}
+
+TEST(ChainsAreAsWeakAsTheirWeakestCodec) {
+  CHECK(CodecChain().Stateless() && CodecChain().SurvivesHoles());
+  CHECK(Chain<Scaled>().Stateless() && !Chain<Scaled>().SurvivesHoles());
+  CHECK(!Chain<EveryThird>().Stateless() && Chain<EveryThird>().SurvivesHoles());
+  CHECK((!Chain<Scaled, EveryThird>().Stateless()));
+  CHECK((!Chain<Scaled, EveryThird>().SurvivesHoles()));
+}
+
+TEST(WholePartsRideInTheFirstSlice) {
+  const Parts layout = Chain<Scaled>().Layout(100);
+  CHECK_EQ(layout.SliceBytes(0, 40), 44u);
+  CHECK_EQ(layout.SliceBytes(40, 60), 60u);
+  const Part bits{.name = "mask", .bits = 3};
+  CHECK_EQ(bits.BytesFor(8), 3u);
+  CHECK_EQ(bits.BytesFor(9), 4u);
+}
+
+TEST(AddingAndOverwriting) {
+  const std::vector<float> in = {1, 2, 3};
+  std::vector<float> out = {10, 20, 30, 40};
+  const CodecChain dense;
+  CHECK(dense.DecodeInto(AsBytes(in), 4, 1, 3, 4, false, out.data()) == nullptr);
+  CHECK((out == std::vector<float>{10, 21, 32, 43}));
+  CHECK(dense.DecodeInto(AsBytes(in), 4, 0, 3, 4, true, out.data()) == nullptr);
+  CHECK((out == std::vector<float>{1, 2, 3, 43}));
+}
+
+TEST(SlicesThatDoNotFitAreRefused) {
+  const std::vector<float> in = {1, 2, 3};
+  std::vector<float> out(4, 0.0f);
+  const CodecChain dense;
+  const auto reason = [&](std::uint64_t first, std::uint64_t rows, std::uint64_t total) {
+    const char* said = dense.DecodeInto(AsBytes(in), 4, first, rows, total, false, out.data());
+    return std::string(said == nullptr ? "" : said);
+  };
+  CHECK_EQ(reason(0, 4, 4), "slice of the wrong size");
+  CHECK_EQ(reason(0, 3, 5), "more rows than the codec makes");
+  CHECK_EQ(reason(2, 3, 4), "rows out of range");
+  CHECK((out == std::vector<float>(4, 0.0f)));
+
+  // An index beyond the shard.
+  std::vector<std::byte> slice(8);
+  const std::uint32_t beyond = 4;
+  std::memcpy(slice.data() + 4, &beyond, sizeof beyond);
+  const char* said =
+      Chain<EveryThird>().DecodeInto(slice, 4, 0, 1, 2, false, out.data());
+  CHECK_EQ(std::string(said == nullptr ? "" : said), "index out of range");
+}
+
+TEST(ASliceWithoutRowsIsASlice) {
+  std::vector<float> out(4, 5.0f);
+  CHECK(Chain<EveryThird>().DecodeInto({}, 4, 0, 0, 0, false, out.data()) == nullptr);
+  CHECK((out == std::vector<float>(4, 5.0f)));
+}
+
+}  // namespace
+}  // namespace geomx

@@ -1,0 +1,250 @@
+// Reassembly: any order, holes, duplicates, late slices, and what is refused.
+#include "core/inbox.h"
+
+#include <algorithm>
+
+#include "tests/seeds.h"
+
+namespace geomx {
+namespace {
+
+using check::Between;
+using check::Random;
+using Outcome = Inbox::Outcome;
+
+struct Piece {
+  Header header;
+  Payload payload;
+};
+
+// `value` cut into blocks of `rows`; the first `reliable` of them on channel 0.
+std::vector<Piece> Cut(const Buffer& value, std::uint32_t rows, std::uint32_t reliable, Round round,
+                       Kind kind = Kind::kPush) {
+  std::vector<Piece> pieces;
+  const auto elements = static_cast<std::uint32_t>(value.size());
+  const std::uint32_t slices = (elements + rows - 1) / rows;
+  for (std::uint32_t i = 0; i < slices; ++i) {
+    Header header;
+    header.kind = kind;
+    header.merge_count = 1;
+    header.round = round;
+    header.shard_elements = header.total_rows = elements;
+    header.first_row = i * rows;
+    header.rows = std::min(rows, elements - header.first_row);
+    header.slice = i;
+    header.slices = slices;
+    header.reliable = std::min(reliable, slices);
+    header.channel = i < reliable ? 0 : 1;
+    const auto* data = reinterpret_cast<const std::byte*>(value.data() + header.first_row);
+    pieces.push_back({header, Payload::Copy({data, header.rows * sizeof(float)})});
+  }
+  return pieces;
+}
+
+Buffer Ramp(std::size_t elements, float scale = 1) {
+  Buffer value(elements);
+  for (std::size_t i = 0; i < elements; ++i) value[i] = scale * static_cast<float>(i + 1);
+  return value;
+}
+
+Outcome Give(Inbox& inbox, const Piece& piece) {
+  std::string error;
+  const Outcome outcome = inbox.Accept(piece.header, piece.payload, CodecChain(), error);
+  CHECK_EQ(outcome == Outcome::kError, !error.empty());
+  return outcome;
+}
+
+template <class T>
+void Shuffle(Random& random, std::vector<T>& items) {
+  for (std::size_t i = items.size(); i > 1; --i) {
+    std::swap(items[i - 1], items[Between(random, 0, i - 1)]);
+  }
+}
+
+TEST(SlicesInAnyOrderMakeTheValue) {
+  check::ForSeeds(100, [](std::uint64_t seed) {
+    Random random(seed);
+    Inbox inbox;
+    const std::size_t elements = Between(random, 1, 50);
+    for (Round round = 1; round <= 4; ++round) {
+      const Buffer value = Ramp(elements, static_cast<float>(round));
+      auto pieces = Cut(value, static_cast<std::uint32_t>(Between(random, 1, 9)),
+                        static_cast<std::uint32_t>(Between(random, 1, 50)), round);
+      Shuffle(random, pieces);
+      for (std::size_t i = 0; i < pieces.size(); ++i) {
+        const Outcome outcome = Give(inbox, pieces[i]);
+        if (i + 1 == pieces.size()) {
+          CHECK(outcome == Outcome::kComplete);
+        } else {
+          CHECK(outcome == Outcome::kPartial || outcome == Outcome::kReliable);
+          if (Between(random, 0, 3) == 0) CHECK(Give(inbox, pieces[i]) == Outcome::kRefused);
+        }
+      }
+      CHECK(inbox.open());
+      CHECK(inbox.Close() == value);
+      CHECK(!inbox.open());
+    }
+    CHECK_EQ(inbox.stats().missing, 0u);
+    CHECK_EQ(inbox.stats().late, 0u);
+  });
+}
+
+TEST(HolesAreZero) {
+  Inbox inbox;
+  const auto pieces = Cut(Ramp(9), 3, 1, 1);
+  CHECK(Give(inbox, pieces[2]) == Outcome::kPartial);
+  CHECK(Give(inbox, pieces[0]) == Outcome::kReliable);
+  CHECK((inbox.Close() == Buffer{1, 2, 3, 0, 0, 0, 7, 8, 9}));
+  CHECK_EQ(inbox.stats().missing, 1u);
+}
+
+// Between two rounds: kept for the next.
+TEST(LateSliceIsMergedOnceIntoTheNextRound) {
+  Inbox inbox;
+  const auto first = Cut(Ramp(4), 2, 1, 1);
+  CHECK(Give(inbox, first[0]) == Outcome::kReliable);
+  CHECK((inbox.Close() == Buffer{1, 2, 0, 0}));
+  CHECK(Give(inbox, first[1]) == Outcome::kLate);
+  CHECK(Give(inbox, first[1]) == Outcome::kRefused);
+  for (const Piece& piece : Cut(Ramp(4, 10), 2, 2, 2)) Give(inbox, piece);
+  CHECK(Give(inbox, first[1]) == Outcome::kRefused);
+  CHECK((inbox.Close() == Buffer{10, 20, 33, 44}));
+  CHECK_EQ(inbox.stats().late, 1u);
+}
+
+// While the next round is open, wherever in its order the slice arrives and however reliable it is.
+TEST(LateSliceIsMergedWhileTheNextRoundIsOpen) {
+  for (const std::uint32_t reliable : {1u, 2u}) {
+    for (const std::size_t before : {0u, 1u}) {  // which slice of round 2 is there already
+      Inbox inbox;
+      const auto first = Cut(Ramp(4), 2, 1, 1), second = Cut(Ramp(4, 10), 2, reliable, 2);
+      Give(inbox, first[0]);
+      inbox.Close();
+      Give(inbox, second[before]);
+      CHECK(Give(inbox, first[1]) == Outcome::kLate);
+      CHECK(Give(inbox, first[1]) == Outcome::kRefused);
+      CHECK(Give(inbox, second[1 - before]) == Outcome::kComplete);
+      CHECK((inbox.Close() == Buffer{10, 20, 33, 44}));
+    }
+  }
+}
+
+TEST(NothingIsMergedTwoRoundsLate) {
+  Inbox inbox;
+  const auto first = Cut(Ramp(4), 2, 1, 1);
+  Give(inbox, first[0]);
+  inbox.Close();
+  for (const Piece& piece : Cut(Ramp(4, 10), 2, 2, 2)) Give(inbox, piece);
+  inbox.Close();
+  CHECK(Give(inbox, first[1]) == Outcome::kRefused);  // round 2 is closed
+  const auto third = Cut(Ramp(4, 100), 2, 2, 3);
+  Give(inbox, third[0]);
+  CHECK(Give(inbox, first[1]) == Outcome::kRefused);  // round 3 is open
+  Give(inbox, third[1]);
+  CHECK(inbox.Close() == Ramp(4, 100));
+  CHECK_EQ(inbox.stats().late, 0u);
+}
+
+TEST(ValuesAreNeverMergedLate) {
+  Inbox inbox;
+  const auto first = Cut(Ramp(4), 2, 1, 1, Kind::kValue);
+  Give(inbox, first[0]);
+  inbox.Close();
+  CHECK(Give(inbox, first[1]) == Outcome::kRefused);
+  const auto second = Cut(Ramp(4, 10), 2, 2, 2, Kind::kValue);
+  Give(inbox, second[0]);
+  CHECK(Give(inbox, first[1]) == Outcome::kRefused);
+  Give(inbox, second[1]);
+  CHECK(inbox.Close() == Ramp(4, 10));
+}
+
+// Nothing is lost but what is counted: with ones everywhere, the sum over all rounds is the number of
+// rows that arrived in time or one round late.
+TEST(EveryRowIsCountedOnce) {
+  check::ForSeeds(200, [](std::uint64_t seed) {
+    Random random(seed);
+    Inbox inbox;
+    const std::uint32_t rows = static_cast<std::uint32_t>(Between(random, 1, 4));
+    const auto slices = static_cast<std::uint32_t>(Between(random, 2, 8));
+    const Buffer ones(std::size_t{rows} * slices, 1.0f);
+    std::vector<Piece> stragglers;
+    std::uint64_t taken = 0, late = 0;
+    double sum = 0;
+    for (Round round = 1; round <= 6; ++round) {
+      // The last round is reliable and complete, so that nothing stays behind.
+      const auto reliable = round == 6 ? slices : std::uint32_t(Between(random, 1, slices));
+      std::vector<Piece> arriving = stragglers;
+      stragglers.clear();
+      for (const Piece& piece : Cut(ones, rows, reliable, round)) {
+        if (piece.header.channel == 0 || check::Chance(random, 0.4)) {
+          arriving.push_back(piece);
+        } else {
+          stragglers.push_back(piece);
+        }
+        if (check::Chance(random, 0.2)) stragglers.push_back(piece);
+      }
+      Shuffle(random, arriving);
+      bool closable = false;
+      for (const Piece& piece : arriving) {
+        const Outcome outcome = Give(inbox, piece);
+        late += outcome == Outcome::kLate;
+        if (outcome == Outcome::kPartial || outcome == Outcome::kReliable ||
+            outcome == Outcome::kComplete) {
+          ++taken;
+        }
+        closable = closable || outcome == Outcome::kReliable || outcome == Outcome::kComplete;
+      }
+      CHECK(closable);
+      for (const float x : inbox.Close()) sum += x;
+    }
+    CHECK_EQ(sum, static_cast<double>(rows * (taken + late)));
+    CHECK_EQ(inbox.stats().late, late);
+    CHECK_EQ(inbox.stats().missing + taken, std::uint64_t{6} * slices);
+  });
+}
+
+TEST(WhatACorrectPeerWouldNotSendIsAnError) {
+  const auto error_of = [](auto change) {
+    Inbox inbox;
+    auto pieces = Cut(Ramp(8), 2, 2, 1);
+    CHECK(Give(inbox, pieces[0]) == Outcome::kPartial);
+    change(pieces[1]);
+    std::string error;
+    CHECK(inbox.Accept(pieces[1].header, pieces[1].payload, CodecChain(), error) ==
+          Outcome::kError);
+    return error;
+  };
+  CHECK_EQ(error_of([](Piece& p) { p.header.shard_elements = 9; }), "the shard changed its size");
+  CHECK_EQ(error_of([](Piece& p) { p.header.round = 2; }),
+           "a new round before the last one was complete");
+  CHECK_EQ(error_of([](Piece& p) { p.header.slices = 5; }), "slices of one round disagree");
+  CHECK_EQ(error_of([](Piece& p) { p.header.total_rows = 7; }), "slices of one round disagree");
+  CHECK_EQ(error_of([](Piece& p) { p.header.reliable = 3; }), "slices of one round disagree");
+  CHECK_EQ(error_of([](Piece& p) { p.header.rows = 1; }), "slice of the wrong size");
+  CHECK_EQ(error_of([](Piece& p) { p.payload = Payload::Phantom(7); }), "slice of the wrong size");
+  CHECK_EQ(error_of([](Piece& p) { p.payload = {}; }), "slice of the wrong size");
+
+  Inbox inbox;
+  std::string error;
+  Piece first = Cut(Ramp(8), 8, 1, 1).front();
+  first.header.total_rows = 9;
+  CHECK(inbox.Accept(first.header, first.payload, CodecChain(), error) == Outcome::kError);
+  CHECK_EQ(error, "more rows than the codec makes");
+  first = Cut(Ramp(8), 8, 1, 1).front();
+  first.header.slices = first.header.reliable = 10;
+  CHECK(inbox.Accept(first.header, first.payload, CodecChain(), error) == Outcome::kError);
+  CHECK_EQ(error, "more slices than rows");
+  CHECK(!inbox.open());
+}
+
+TEST(PhantomsAreCountedLikeBytes) {
+  Inbox inbox;
+  for (Piece piece : Cut(Ramp(9), 3, 3, 1)) {
+    piece.payload = Payload::Phantom(piece.payload.size());
+    Give(inbox, piece);
+  }
+  CHECK(inbox.Close().empty());
+}
+
+}  // namespace
+}  // namespace geomx

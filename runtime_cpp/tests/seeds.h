@@ -1,0 +1,56 @@
+// Random tests that can be repeated: when a check fails while a SeedNote is alive, the seed is
+// printed, and `GEOMX_SEED=n geomx_tests [substring]` runs every such test with that seed alone.
+#pragma once
+
+#include <cstdlib>
+#include <random>
+#include <string>
+
+#include "tests/check.h"
+
+namespace geomx::check {
+
+using Random = std::mt19937_64;
+
+class SeedNote {
+ public:
+  explicit SeedNote(std::uint64_t seed) : seed_(seed), failures_(Failures()) {}
+  ~SeedNote() {
+    if (Failures() != failures_) std::cerr << "  with seed " << seed_ << "\n";
+  }
+  SeedNote(const SeedNote&) = delete;
+  SeedNote& operator=(const SeedNote&) = delete;
+
+ private:
+  std::uint64_t seed_;
+  int failures_;
+};
+
+// Calls body(seed) for seeds 1..count.
+template <class Body>
+void ForSeeds(std::uint64_t count, Body body) {
+  std::uint64_t first = 1;
+  if (const char* chosen = std::getenv("GEOMX_SEED")) {
+    first = std::strtoull(chosen, nullptr, 10);
+    count = 1;
+  }
+  for (std::uint64_t seed = first; seed < first + count; ++seed) {
+    const SeedNote note(seed);
+    body(seed);
+  }
+}
+
+// Uniform over [low, high], the same on every platform.
+inline std::uint64_t Between(Random& random, std::uint64_t low, std::uint64_t high) {
+  return low + random() % (high - low + 1);
+}
+
+inline bool Chance(Random& random, double probability) {
+  return static_cast<double>(random() >> 11) * 0x1p-53 < probability;
+}
+
+inline float Uniform(Random& random, float low, float high) {
+  return low + (high - low) * static_cast<float>(static_cast<double>(random() >> 11) * 0x1p-53);
+}
+
+}  // namespace geomx::check

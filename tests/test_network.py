@@ -1,0 +1,355 @@
+"""Network files: what they expand to, what is refused, and that output is input."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import pytest
+import yaml
+
+from geomx.cluster import Cluster
+from geomx.errors import ConfigError
+from geomx.network import read_network, to_node_link
+
+SHORT: dict[str, Any] = {
+    "name": "small",
+    "central": {"name": "hub", "global_servers": 2, "uplink_mbps": 1000, "downlink_mbps": 800},
+    "parties": {
+        "beijing": {"workers": 2, "uplink_mbps": 100, "downlink_mbps": 200},
+        "chengdu": {"workers": 3, "uplink_mbps": 50, "downlink_mbps": 60, "speed": [1, 1, 0.5]},
+    },
+    "delay_ms": {"beijing": {"chengdu": 18, "hub": 25}, "hub": {"chengdu": 30, "beijing": 27}},
+    "loss": {"hub": {"beijing": 0.01}},
+    "lan": {"mbps": 10000, "delay_ms": 0.05},
+}
+
+
+def short(**changes: Any) -> dict[str, Any]:
+    """The network above with values replaced; a dot goes down, None deletes."""
+    content = copy.deepcopy(SHORT)
+    for key, value in changes.items():
+        table = content
+        *above, last = key.split("__")
+        for name in above:
+            table = table[name]
+        if value is None:
+            del table[last]
+        else:
+            table[last] = value
+    return content
+
+
+def long() -> nx.DiGraph:
+    return read_network(SHORT).graph.copy()
+
+
+def same(one: Cluster, other: Cluster) -> None:
+    assert one.name == other.name
+    assert one.nodes == other.nodes
+    assert one.parties == other.parties
+    assert dict(one.graph.nodes(data=True)) == dict(other.graph.nodes(data=True))
+    assert dict(one.graph.adj) == dict(other.graph.adj)
+
+
+def test_short_form_expands() -> None:
+    cluster = read_network(SHORT)
+    assert cluster.name == "small"
+    assert [node.name for node in cluster.nodes] == [
+        "hub/scheduler", "hub/global_server0", "hub/global_server1",
+        "beijing/server", "beijing/worker0", "beijing/worker1",
+        "chengdu/server", "chengdu/worker0", "chengdu/worker1", "chengdu/worker2",
+    ]  # fmt: skip
+    assert [node.id for node in cluster.nodes] == list(range(10))
+    assert [worker.speed for worker in cluster.workers] == [1.0, 1.0, 1.0, 1.0, 0.5]
+    beijing, hub = cluster.parties[0].server, cluster.global_servers[1]
+    up, down = cluster.path(beijing, hub), cluster.path(hub, beijing)
+    assert up.edges == (
+        ("beijing/server", "beijing"), ("beijing", "beijing/wan"), ("beijing/wan", "hub/wan"),
+        ("hub/wan", "hub"), ("hub", "hub/global_server1"),
+    )  # fmt: skip
+    assert (up.bandwidth_bps, down.bandwidth_bps) == (100e6, 200e6)
+    assert up.delay_s == pytest.approx(25.1e-3)
+    assert down.delay_s == pytest.approx(27.1e-3)
+    assert up.loss == down.loss == pytest.approx(0.01)
+    assert cluster.path(cluster.parties[1].server, beijing).delay_s == pytest.approx(18.1e-3)
+    assert cluster.link(beijing, hub, "push").kind == "wan"
+    assert cluster.link(cluster.workers[0], beijing, "push").kind == "lan"
+
+
+def test_central_workers_are_an_ordinary_party_first_in_order() -> None:
+    cluster = read_network(short(central__workers=2))
+    assert [party.name for party in cluster.parties] == ["hub", "beijing", "chengdu"]
+    hub = cluster.parties[0]
+    assert [worker.name for worker in hub.workers] == ["hub/worker0", "hub/worker1"]
+    assert cluster.link(hub.server, cluster.global_servers[0], "push").kind == "lan"
+
+
+def test_defaults_of_the_short_form() -> None:
+    cluster = read_network(
+        {
+            "central": {"uplink_mbps": 1, "downlink_mbps": 1},
+            "parties": {1: {"workers": 1, "uplink_mbps": 1, "downlink_mbps": 1, "speed": 2}},
+            "delay_ms": 0,
+        }
+    )
+    assert [node.name for node in cluster.nodes] == [
+        "hub/scheduler", "hub/global_server0", "1/server", "1/worker0",
+    ]  # fmt: skip
+    assert cluster.workers[0].speed == 2.0
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (short(central=None), "there is no global server: central is missing"),
+        (short(central__global_servers=0), "central.global_servers is 0"),
+        (short(central__workers=-1), "central.workers is -1"),
+        (short(parties={}), "there is no party"),
+        (short(partys={}), "unknown key partys; did you mean parties?"),
+        (short(parties__beijing__worker=2), "unknown key parties.beijing.worker; did you mean"),
+        (short(parties__beijing__workers=None), "parties.beijing.workers is missing"),
+        (short(parties__beijing__workers=0), "parties.beijing.workers is 0"),
+        (short(parties__beijing__workers=1.5), "parties.beijing.workers is 1.5"),
+        (short(parties__beijing=3), "parties.beijing must be a table"),
+        (short(parties__beijing__uplink_mbps=0), "parties.beijing.uplink_mbps is 0; it must be"),
+        (short(parties__beijing__uplink_mbps="x"), "parties.beijing.uplink_mbps is 'x'"),
+        (short(parties__beijing__uplink_mbps=float("nan")), "beijing.uplink_mbps is not a number"),
+        (short(parties__beijing__downlink_mbps=None), "parties.beijing.downlink_mbps is missing"),
+        (short(parties__chengdu__speed=[1, 1]), "chengdu.speed lists 2 speeds for 3 workers"),
+        (short(parties__chengdu__speed=[1, 1, 0]), "parties.chengdu.speed[2] is 0"),
+        (short(parties__hub=SHORT["parties"]["beijing"]), "two sites are called hub"),
+        (short(**{"parties__a/b": SHORT["parties"]["beijing"]}), "party 'a/b'"),
+        (short(delay_ms=-1), "delay_ms is -1; it must be 0 or more"),
+        (short(delay_ms=None), "delay_ms is missing"),
+        (short(delay_ms__hub__chengdu=None), "delay_ms between hub and chengdu is missing"),
+        (short(delay_ms__hub__chendu=3), "delay_ms: there is no site chendu; did you mean chengdu"),
+        (short(delay_ms__hub__hub=3), "delay_ms.hub.hub: a site has no way to itself"),
+        (short(loss=1), "loss is 1; it must be at least 0 and below 1"),
+        (short(loss__hub__beijing=-0.1), "loss.hub.beijing is -0.1"),
+        (short(lan__mbps=-1), "lan.mbps is -1"),
+        (short(lan__speed=1), "unknown key lan.speed"),
+    ],
+)
+def test_short_form_refusals(content: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_network(content)
+    assert str(caught.value).startswith("network=small: ")
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def drop(*edge: str) -> Callable[[nx.DiGraph], None]:
+    return lambda graph: graph.remove_edge(*edge)
+
+
+def node(name: str, **data: Any) -> Callable[[nx.DiGraph], None]:
+    return lambda graph: graph.nodes[name].update(data)
+
+
+def edge(source: str, target: str, **data: Any) -> Callable[[nx.DiGraph], None]:
+    return lambda graph: graph.edges[source, target].update(data)
+
+
+def without_bandwidth(*ends: str) -> Callable[[nx.DiGraph], None]:
+    return lambda graph: graph.edges[ends].pop("bandwidth_mbps")
+
+
+def no_nodes(*kinds: str) -> Callable[[nx.DiGraph], None]:
+    def change(graph: nx.DiGraph) -> None:
+        gone = [name for name, data in graph.nodes(data=True) if data["kind"] in kinds]
+        graph.remove_nodes_from(gone)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (without_bandwidth("chengdu", "chengdu/wan"), "edge chengdu -> chengdu/wan has no band"),
+        (without_bandwidth("chengdu/server", "chengdu"), "edge chengdu/server -> chengdu has no"),
+        (edge("hub", "hub/wan", bandwidth_mbps=-3), "bandwidth_mbps of edge hub -> hub/wan is -3"),
+        (edge("hub", "hub/wan", unlimited=True), "edge hub -> hub/wan is unlimited and has"),
+        (edge("hub", "hub/wan", delay_ms=-3), "delay_ms of edge hub -> hub/wan is -3"),
+        (edge("hub", "hub/wan", loss=1.0), "loss of edge hub -> hub/wan is 1.0"),
+        (edge("hub", "hub/wan", jitter_ms="x"), "jitter_ms of edge hub -> hub/wan is 'x'"),
+        (edge("hub", "hub/wan", delay=3), "unknown attribute delay; did you mean delay_ms?"),
+        (edge("hub", "hub/wan", trace="no.csv"), "trace of edge hub -> hub/wan is no.csv, which"),
+        (node("beijing/worker0", kind="wroker"), "kind wroker; did you mean worker?"),
+        (node("beijing/worker0", party=""), "worker beijing/worker0 has no party"),
+        (node("beijing/worker0", speed=0), "speed of node beijing/worker0 is 0"),
+        (node("beijing/worker0", kind="server"), "party beijing has several local servers"),
+        (node("beijing/worker0", kind="scheduler"), "there are several schedulers"),
+        (node("beijing/server", party="wuhan"), "party wuhan has no worker"),
+        (no_nodes("global_server"), "there is no global server"),
+        (no_nodes("server", "worker"), "there is no party"),
+        (drop("hub/wan", "beijing/wan"), "hub/scheduler cannot reach beijing/server"),
+        (drop("beijing", "beijing/worker1"), "cannot reach beijing/worker1"),
+        (drop("beijing/worker1", "beijing"), "beijing/worker1 cannot reach"),
+        (drop("hub", "hub/global_server1"), "cannot reach hub/global_server1"),
+        (lambda graph: graph.add_edge("hub", "hub", bandwidth_mbps=1), "hub has an edge to itself"),
+    ],
+)
+def test_long_form_refusals(change: Callable[[nx.DiGraph], None], sentence: str) -> None:
+    graph = long()
+    change(graph)
+    with pytest.raises(ConfigError) as caught:
+        read_network(to_node_link(graph))
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_follows_from_the_rest_is_added() -> None:
+    graph = long()
+    no_nodes("scheduler", "server")(graph)
+    cluster = read_network(to_node_link(graph))
+    assert [n.name for n in cluster.nodes] == [n.name for n in read_network(SHORT).nodes]
+    same(read_network(to_node_link(cluster.graph)), cluster)
+    graph.edges["beijing/worker0", "beijing"]["delay_ms"] = 5
+    with pytest.raises(ConfigError, match="party beijing has no local server, and its workers"):
+        read_network(to_node_link(graph))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_output_is_input(seed: int, tmp_path: Path) -> None:
+    draw = random.Random(seed)
+    parties = {
+        f"p{index}": {
+            "workers": draw.randint(1, 4),
+            "uplink_mbps": draw.uniform(1, 500),
+            "downlink_mbps": draw.uniform(1, 500),
+            "speed": draw.uniform(0.1, 2),
+        }
+        for index in range(draw.randint(1, 6))
+    }
+    central = {"global_servers": draw.randint(1, 3), "workers": draw.randint(0, 2)}
+    content = {
+        "name": "drawn",
+        "central": central | {"uplink_mbps": 1000, "downlink_mbps": 1000},
+        "parties": parties,
+        "delay_ms": draw.uniform(0, 200),
+        "loss": draw.uniform(0, 0.1),
+    }
+    cluster = read_network(content)
+    path = tmp_path / "network.json"
+    path.write_text(json.dumps(to_node_link(cluster.graph)))
+    again = read_network(path)
+    same(again, cluster)
+    path.write_text(json.dumps(nx.node_link_data(again.graph)))  # as any networkx user writes it
+    same(read_network(str(path)), cluster)
+
+
+def write_gml(graph: nx.DiGraph, path: Path) -> None:
+    nx.write_gml(graph, path, stringizer=lambda value: str(int(value)))
+
+
+@pytest.mark.parametrize(
+    ("suffix", "write"),
+    [
+        ("graphml", nx.write_graphml),
+        ("gml", write_gml),
+        ("yaml", lambda graph, path: path.write_text(yaml.safe_dump(to_node_link(graph)))),
+        ("json", lambda graph, path: path.write_text(json.dumps(nx.node_link_data(graph)))),
+    ],
+)
+def test_every_long_form_is_read(suffix: str, write: Any, tmp_path: Path) -> None:
+    path = tmp_path / f"wan.{suffix}"
+    write(long(), path)
+    cluster = read_network(path)
+    assert cluster.nodes == read_network(SHORT).nodes
+    for source in cluster.nodes:
+        for target in (cluster.scheduler, cluster.global_servers[0]):
+            expected = read_network(SHORT).path(source, target)
+            assert cluster.path(source, target) == expected
+
+
+def test_undirected_edges_count_both_ways(tmp_path: Path) -> None:
+    graph = nx.Graph()
+    graph.add_node("g", kind="global_server", party="hub")
+    graph.add_node(1, kind="worker", party="a")
+    graph.add_node(2, kind="worker", party="a")
+    graph.add_node("site")
+    for host, delay in ((1, 0.1), (2, 0.1), ("g", 20)):
+        graph.add_edge(host, "site", bandwidth_mbps=10, delay_ms=delay, queue_ms=4)
+    path = tmp_path / "triangle.json"
+    path.write_text(json.dumps(nx.node_link_data(graph)))
+    cluster = read_network(path)
+    assert cluster.name == "triangle"
+    assert [n.name for n in cluster.nodes] == ["hub/scheduler", "g", "a/server", "1", "2"]
+    there = cluster.path(cluster.workers[0], cluster.global_servers[0])
+    back = cluster.path(cluster.global_servers[0], cluster.workers[0])
+    assert there.delay_s == back.delay_s == pytest.approx(20.1e-3)
+    assert cluster.graph.edges["site", "a/server"]["queue_ms"] == 4.0
+    several = nx.MultiGraph(graph)
+    several.add_edge("g", "site", bandwidth_mbps=1)
+    path.write_text(json.dumps(nx.node_link_data(several)))
+    with pytest.raises(ConfigError, match="there are two edges"):
+        read_network(path)
+
+
+def test_traces_are_found_beside_the_file(tmp_path: Path) -> None:
+    (tmp_path / "up.csv").write_text("time_s,bandwidth_mbps\n0,10\n")
+    graph = long()
+    graph.edges["beijing", "beijing/wan"]["trace"] = "up.csv"
+    path = tmp_path / "wan.json"
+    path.write_text(json.dumps(to_node_link(graph)))
+    cluster = read_network(path)
+    trace = cluster.graph.edges["beijing", "beijing/wan"]["trace"]
+    assert trace == str((tmp_path / "up.csv").resolve())
+    same(read_network(to_node_link(cluster.graph)), cluster)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("a.yaml", None, "there is no such file"),
+        ("a.graphml", None, "there is no such file"),
+        ("a.json", "{", "is not JSON: "),
+        ("a.yaml", "a: [", "is not YAML: "),
+        ("a.yaml", "- 1", "must hold a table of keys"),
+        ("a.yaml", "", "must hold a table of keys"),
+        ("a.yaml", "parties:\n  a: {}\n  a: {}\n", "a comes twice at line 2"),
+        ("a.yaml", b"\xff\xfe\x00", "it is not a text file"),
+        ("a.graphml", "<", "is not GRAPHML"),
+        ("a.gml", "}{", "is not GML"),
+        ("a.json", '{"nodes": 3}', "needs two lists"),
+        ("a.json", '{"nodes": [{}], "links": []}', "nodes[0] has no id"),
+        ("a.json", '{"nodes": [{"id": 1}, {"id": "1"}], "links": []}', "two nodes are called 1"),
+        (
+            "a.json",
+            '{"nodes": [{"id": 1}], "links": [{"source": 1, "target": 2}]}',
+            "links[0] has target 2, which is not a node",
+        ),
+        ("a.txt", "x", "unknown suffix .txt"),
+    ],
+)
+def test_unreadable_files(
+    name: str, content: str | bytes | None, sentence: str, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    if content is not None:
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(ConfigError) as caught:
+        read_network(path)
+    assert str(caught.value).startswith(f"network={path}: ")
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_garbage_is_refused_in_one_line(tmp_path: Path) -> None:
+    draw = random.Random(0)
+    text = json.dumps(to_node_link(long()))
+    for suffix in ("json", "yaml", "graphml", "gml"):
+        for attempt in range(25):
+            at = draw.randrange(len(text))
+            path = tmp_path / f"garbage.{suffix}"
+            path.write_text(text[:at] + draw.choice('"{}[]:,x\0\n') + text[at + 3 :])
+            try:
+                read_network(path)
+            except ConfigError as error:
+                assert "\n" not in str(error), f"seed 0, attempt {attempt}"
