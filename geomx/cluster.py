@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Literal
 
 import networkx as nx
@@ -142,7 +143,7 @@ class Cluster:
     def path(self, source: NodeSpec, target: NodeSpec) -> Path:
         """The way from `source` to `target`, shortest by delay, ties by hop count."""
         route = self._routes(source.name)[target.name]
-        edges = tuple(zip(route, route[1:], strict=False))
+        edges = tuple(pairwise(route))
         bandwidth = math.inf
         delay_ms, kept = 0.0, 1.0
         for edge in edges:

@@ -33,7 +33,8 @@ def explain(error: Exception, words: Sequence[str]) -> ConfigError:
         return _unreadable(error.override, str(error))
     if isinstance(error, MissingConfigException) and "/" in (error.missing_cfg_file or ""):
         group, _, name = str(error.missing_cfg_file).rpartition("/")
-        options = error.options or ConfigStore.instance().list(group)  # none given for [a,b]
+        # Hydra gives no options where the name stands in a list.
+        options = error.options or list(ConfigStore.instance().repo.get(group, {}))
         remedy = f"no such {group}; {near(name, (o.removesuffix('.yaml') for o in options))}"
         return ConfigError(group, name, remedy + (", or a file" if group == "network" else ""))
     cause = error if isinstance(error, OmegaConfBaseException) else error.__cause__

@@ -10,6 +10,7 @@ that names the key, the value and what is allowed.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import sys
@@ -167,11 +168,28 @@ def _store(registry: Registry) -> None:
     for kind in ("sync", "accel", "workload"):
         store.repo.pop(kind, None)
     for plugin in registry.plugins():
-        node = OmegaConf.structured(plugin.config)
-        _thaw(node)
+        node = _node(plugin.config)
         package = f"accel.{plugin.name}" if plugin.kind == "accel" else plugin.kind
         store.store(group=plugin.kind, name=plugin.name, node=node, package=package)
     OmegaConf.register_new_resolver("geomx_new_dir", _new_dir, use_cache=True, replace=True)
+
+
+def _node(config: type) -> Any:
+    """The options of a plugin at their defaults, typed where OmegaConf knows the types.
+
+    Where it does not (a Literal, say), they are untyped here and checked by `build_options`.
+    """
+    try:
+        node = OmegaConf.structured(config)
+    except OmegaConfBaseException:
+        defaults = {}
+        for field in dataclasses.fields(config):
+            made = field.default_factory
+            default = field.default if made is dataclasses.MISSING else made()
+            defaults[field.name] = "???" if default is dataclasses.MISSING else default
+        return OmegaConf.create(defaults)
+    _thaw(node)
+    return node
 
 
 def _thaw(node: Any) -> None:

@@ -31,7 +31,7 @@ class PluginError(GeomxError):
     """A plugin broke a rule: misspelt hook, wrong return type, wrong promise."""
 
 
-class NodeLost(GeomxError):
+class NodeLost(GeomxError):  # noqa: N818 (the event's name in protocol and logs)
     """A node of a live run died or fell silent.
 
     Args:

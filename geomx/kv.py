@@ -1,18 +1,18 @@
-"""The key-value store that training scripts call: names and meaning as in MXNet's KVStore and GeoMX.
+"""The key-value store that training scripts call, with the names of MXNet's KVStore and GeoMX.
 
 A key is a tensor. Workers push contributions, the store **sums** them over all workers (nothing
-divides by their number), lets the optimizer turn the sum into new weights if one was set, and `pull`
-returns the result. Where a worker's contributions travel, how often parties synchronise and what
-compresses their traffic was decided when the job was launched; scripts do not change.
+divides by their number), lets the optimizer turn the sum into new weights if one was set, and
+`pull` returns the result. Where a worker's contributions travel, how often parties synchronise and
+what compresses their traffic was decided when the job was launched; scripts do not change.
 
     store = geomx.kv.create("dist_sync")
     store.init(0, weights)          # the master's value counts, everyone gets it
     store.push(0, gradient)
     store.pull(0, out=weights)
 
-Under ``geomx launch ... -- python train.py`` the script is one of the workers. Started alone it gets
-a cluster of one worker inside its own process. Arrays are numpy's; `geomx.mxnet` has the same store
-for MXNet. Values travel as float32; float16 and float64 are converted on the way in and out.
+Under ``geomx launch ... -- python train.py`` the script is one of the workers. Started alone it
+gets a cluster of one worker inside its own process. Arrays are numpy's; `geomx.mxnet` has the same
+store for MXNet. Values travel as float32; float16 and float64 are converted on the way in and out.
 """
 
 from __future__ import annotations
@@ -260,7 +260,8 @@ class KVStore:
             return
         self.closed = True
         try:
-            # After an uncaught exception this worker must not count as done: the others get to know.
+            # After an uncaught exception this worker must not count as done: the others get to
+            # know.
             if getattr(sys, "last_value", None) is None:
                 self.member.loop.leave()
                 self.member.wait_stopped()

@@ -1,4 +1,4 @@
-"""MXNet's face of the key-value store: import it, and MXNet's own training code runs in our clusters.
+"""MXNet's face of the key-value store: import it, and MXNet's own training code uses our clusters.
 
     import geomx.mxnet
     store = mx.kv.create("dist_sync")
@@ -6,12 +6,13 @@
 
 Push and pull are operations of MXNet's engine: they return at once, start when the arrays that they
 read have been computed, and what reads the pulled arrays waits for them, so that the backward pass,
-transmission and the next forward pass overlap. A lost node surfaces as an exception of the next call
-here, or of whatever reads an array whose value will never come.
+transmission and the next forward pass overlap. A lost node surfaces as an exception of the next
+call here, or of whatever reads an array whose value will never come.
 
-The engine's arrays go through two buffers per key, as in MXNet's own store: one holds what is leaving,
-so a pushed gradient may be overwritten by the next backward pass at once and is never changed by us;
-one receives. They also undo the private layouts in which MXNet's convolutions leave arrays.
+The engine's arrays go through two buffers per key, as in MXNet's own store: one holds what is
+leaving, so a pushed gradient may be overwritten by the next backward pass at once and is never
+changed by us; one receives. They also undo the private layouts in which MXNet's convolutions leave
+arrays.
 """
 
 from __future__ import annotations
@@ -105,9 +106,7 @@ class EngineExchange:
         self._check()
         slot = self._slots[key]
         arriving = slot.arriving
-        self._engine.pull(
-            key, slot.round, arriving.data, slot.elements, arriving.handle, priority
-        )
+        self._engine.pull(key, slot.round, arriving.data, slot.elements, arriving.handle, priority)
         for target in out:
             arriving.array.copyto(target)
 
@@ -249,7 +248,7 @@ def _dense(key: Key, array: Any) -> Any:
 
 
 def create(type: str = kv.TYPES[0]) -> KVStore:
-    """The key-value store of this worker; what ``mx.kv.create`` returns for the types of `geomx.kv`.
+    """The key-value store of this worker; ``mx.kv.create`` returns it for the types of `geomx.kv`.
 
     Raises:
         ConfigError: There is no such type, or the job does not synchronise that way.

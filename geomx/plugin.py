@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -126,14 +127,17 @@ Parts = dict[str, NDArray[Any]]
 
 @runtime_checkable
 class Codec(Protocol):
-    """A codec written in Python: one object per shard and link, so state is just attributes.
+    """A codec written in Python; its attributes are its state.
 
     The dense input is ``{"values": float32[n]}``. Arrays whose length is the number of rows are cut
     into slices together; name those that must stay in one piece in `whole`. A codec that keeps some
-    rows only adds ``"indices"``, uint32, one per row.
+    rows only adds ``"indices"``, uint32, one per row. Set `survives_holes` if any slice can be
+    decoded without the others. What a hook returns is a prototype: every shard on every link works
+    on a deep copy of it.
     """
 
     whole: frozenset[str]
+    survives_holes: bool
 
     def layout(self, spec: Mapping[str, tuple[int, str]]) -> dict[str, tuple[int, str]]:
         """What `encode` makes of parts with these (length, dtype): the same, without doing it."""
@@ -143,14 +147,17 @@ class Codec(Protocol):
         """Encode; what is returned must be as `layout` promised."""
         ...
 
-    def decode(self, parts: Parts) -> Parts:
-        """Undo `encode` on some of the rows."""
+    def decode(self, parts: Parts, length: int) -> Parts:
+        """Undo `encode`: ``{"values": ...}`` of `length` rows (and ``"indices"``, if it has them).
+
+        `length` is the number of rows in this slice, or of elements where all parts are whole.
+        """
         ...
 
 
 @runtime_checkable
 class Slicer(Protocol):
-    """A slicer written in Python: one object per shard and link."""
+    """A slicer written in Python; every shard on every link works on a deep copy of it."""
 
     def cut(
         self, slices: Sequence[tuple[int, int, int, int]], row_bytes: float, round_number: int
@@ -172,7 +179,7 @@ def cut_evenly(shard: Shard, elements: int) -> list[Shard]:
     bounds = [shard.elements * i // pieces for i in range(pieces + 1)]
     return [
         replace(shard, offset=shard.offset + start, elements=end - start)
-        for start, end in zip(bounds, bounds[1:], strict=False)
+        for start, end in pairwise(bounds)
     ]
 
 

@@ -21,6 +21,7 @@ import importlib
 import importlib.metadata
 import inspect
 import pkgutil
+import typing
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -175,6 +176,10 @@ class Registry:
             raise PluginError(f"{where}: the name must be a Python identifier")
         if not (isinstance(plugin.config, type) and dataclasses.is_dataclass(plugin.config)):
             raise PluginError(f"{where}: its config must be a dataclass")
+        try:
+            typing.get_type_hints(plugin.config)
+        except Exception as error:
+            raise PluginError(f"{where}: its config's types: {one_line(error)}") from error
         if not callable(plugin.factory):
             raise PluginError(f"{where}: its factory must be callable")
         key = plugin.kind, plugin.name

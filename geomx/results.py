@@ -120,7 +120,7 @@ class Recorder:
         unfinished = self._summary(None, None, None) | {"aborted": UNFINISHED}
         write_json(self.directory / "summary.json", unfinished)
 
-    def iteration(  # noqa: PLR0917 (one argument a column)
+    def iteration(
         self,
         worker: str,
         party: str,
@@ -144,7 +144,7 @@ class Recorder:
         values = (_seconds(time_s), int(iteration), _figure(accuracy), _figure(loss))
         self._evaluations.add(dict(zip(EVALUATIONS, values, strict=True)))
 
-    def link(  # noqa: PLR0917 (one argument a column)
+    def link(
         self,
         source: str,
         target: str,
@@ -175,7 +175,7 @@ class Recorder:
         total = direction if direction == "control" else f"wan_{direction}"
         self._bytes["lan" if kind == "lan" and direction != "control" else total] += int(bytes)
 
-    def span(  # noqa: PLR0917 (called for every span: positions are cheaper)
+    def span(
         self,
         node: str,
         party: str,

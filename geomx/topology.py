@@ -257,9 +257,9 @@ def _check_reach(cluster: Cluster) -> None:
     """Everybody must reach, and be reached by, whom the protocol makes them talk to."""
     everyone = [node.name for node in cluster.nodes]
     servers = [party.server.name for party in cluster.parties]
-    centres = [(cluster.scheduler.name, everyone)]
+    centres = [(p.server.name, [worker.name for worker in p.workers]) for p in cluster.parties]
     centres += [(node.name, servers) for node in cluster.global_servers]
-    centres += [(p.server.name, [worker.name for worker in p.workers]) for p in cluster.parties]
+    centres += [(cluster.scheduler.name, everyone)]
     for centre, others in centres:
         reached = nx.descendants(cluster.graph, centre)
         reaching = nx.ancestors(cluster.graph, centre)

@@ -107,7 +107,9 @@ class Workload:
     samples: int
     iterations: int
     evaluate_every: int = 10
-    optimizer: dict[str, Any] = field(default_factory=lambda: {"name": "sgd", "learning_rate": 0.01})
+    optimizer: dict[str, Any] = field(
+        default_factory=lambda: {"name": "sgd", "learning_rate": 0.01}
+    )
 
     has_numerics: bool = False
 

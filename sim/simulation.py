@@ -69,7 +69,10 @@ class Simulation:
         workload = experiment.workload
         self.model: Model | None = workload.model(experiment.seed) if experiment.numerics else None
         self.initial = (
-            [as_vector(self.model.get(self.model.parameters, k)) for k in range(len(workload.tensors))]
+            [
+                as_vector(self.model.get(self.model.parameters, k))
+                for k in range(len(workload.tensors))
+            ]
             if self.model is not None
             else []
         )
@@ -141,8 +144,9 @@ class Simulation:
             return
         reached = self.fabric.advance(limit)
         if reached == FOREVER:
-            raise GeomxError("the simulation came to a standstill: workers wait for values that "
-                             "nobody sends")
+            raise GeomxError(
+                "the simulation came to a standstill: workers wait for values that nobody sends"
+            )
         if reached == limit:
             self._schedule_network(limit - self.env.now)
             return

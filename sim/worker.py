@@ -1,8 +1,8 @@
 """A simulated worker: a SimPy process that computes layer by layer and talks through the fabric.
 
-Forward visits the layers in order, each waiting for its parameters; backward visits them in reverse,
-and a layer's gradients are pushed the moment they exist. That is all it takes for communication and
-computation to overlap exactly as far as the plugins let them.
+Forward visits the layers in order, each waiting for its parameters; backward visits them in
+reverse, and a layer's gradients are pushed the moment they exist. That is all it takes for
+communication and computation to overlap exactly as far as the plugins let them.
 
 With numerics the gradients are real: the shared model computes this worker's batch from this
 worker's parameters at the moment when the last of them is in, and time stays virtual.

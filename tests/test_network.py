@@ -188,7 +188,7 @@ def no_nodes(*kinds: str) -> Callable[[nx.DiGraph], None]:
         (node("beijing/server", party="wuhan"), "party wuhan has no worker"),
         (no_nodes("global_server"), "there is no global server"),
         (no_nodes("server", "worker"), "there is no party"),
-        (drop("hub/wan", "beijing/wan"), "hub/scheduler cannot reach beijing/server"),
+        (drop("beijing/wan", "beijing"), "hub/global_server0 cannot reach beijing/server"),
         (drop("beijing", "beijing/worker1"), "cannot reach beijing/worker1"),
         (drop("beijing/worker1", "beijing"), "beijing/worker1 cannot reach"),
         (drop("hub", "hub/global_server1"), "cannot reach hub/global_server1"),
@@ -199,7 +199,7 @@ def test_long_form_refusals(change: Callable[[nx.DiGraph], None], sentence: str)
     graph = long()
     change(graph)
     with pytest.raises(ConfigError) as caught:
-        read_network(to_node_link(graph))
+        read_network(nx.node_link_data(graph))
     assert sentence in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -244,15 +244,11 @@ def test_output_is_input(seed: int, tmp_path: Path) -> None:
     same(read_network(str(path)), cluster)
 
 
-def write_gml(graph: nx.DiGraph, path: Path) -> None:
-    nx.write_gml(graph, path, stringizer=lambda value: str(int(value)))
-
-
 @pytest.mark.parametrize(
     ("suffix", "write"),
     [
         ("graphml", nx.write_graphml),
-        ("gml", write_gml),
+        ("gml", nx.write_gml),
         ("yaml", lambda graph, path: path.write_text(yaml.safe_dump(to_node_link(graph)))),
         ("json", lambda graph, path: path.write_text(json.dumps(nx.node_link_data(graph)))),
     ],

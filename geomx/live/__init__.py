@@ -1,8 +1,8 @@
 """The live runtime's Python side: the same experiment as in simulation, as real processes.
 
 `run` starts one process per node on this machine (`geomx.live.launcher`); each of them joins the
-scheduler, learns the experiment from it and plays its part (`geomx.live.node`). The protocol and all
-that moves bytes is `geomx._core.Loop`; nothing in here touches a socket.
+scheduler, learns the experiment from it and plays its part (`geomx.live.node`). The protocol and
+all that moves bytes is `geomx._core.Loop`; nothing in here touches a socket.
 """
 
 from __future__ import annotations

@@ -1,208 +1,176 @@
-"""Starting the processes of a live run on this machine, watching over them, and ending them.
+"""A live run from outside: start its processes, record what they measure, end them all.
 
-The scheduler comes first and says where it listens; then every other node of the experiment is a
-process of its own. While they train, what they write down is read and recorded. If one dies, or falls
-silent, or Ctrl-C comes, all end within seconds: first by themselves, then asked to, then killed.
+`run_experiment` is ``mode=live``; `launch` is ``geomx launch ... -- COMMAND``, which gives a
+training script to every worker of a cluster on this machine.
 """
 
 from __future__ import annotations
 
-import os
-import secrets
-import select
-import signal
-import subprocess
-import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import IO
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from geomx.cluster import NodeSpec
-from geomx.errors import GeomxError, NodeLost
-from geomx.live import node as node_program
+from geomx.errors import ConfigError
+from geomx.live.job import POLL_S, Job
+from geomx.live.notes import Note, Reader, stem
 from geomx.live.notes import path as file_of
-from geomx.live.notes import stem
 from geomx.live.spec import Spec
+from geomx.progress import Advance, progress
+from geomx.results import Recorder, Results
+from geomx.wiring import check_optimizer, parents, shards
 
-SPEAK_TIMEOUT_S = 60.0
-"""How long the scheduler may take to say where it listens."""
-
-NOTICE_S = 1.0  # after the first death: until the others should have noticed by themselves
-POLITE_S = 1.5  # after asking a process to end, until it is killed
-POLL_S = 0.05
+if TYPE_CHECKING:
+    from geomx.experiment import Experiment
 
 
-class Job:
-    """The processes of one run. Use as a context manager: none is left when it exits.
+def run_experiment(experiment: Experiment, directory: Path) -> Results:
+    """Run `experiment`, one process per node; see `geomx.live.run`."""
+    began = time.perf_counter()
+    workload, cluster = experiment.workload, experiment.cluster
+    policy = experiment.selection.sync_policy(cluster)
+    for optimizer in (
+        policy.global_optimizer(workload.optimizer, len(cluster.workers)),
+        policy.local_optimizer(workload.optimizer),
+    ):
+        check_optimizer(optimizer, "workload.optimizer")
+    recorder = Recorder(directory, {**experiment.header(), "mode": "live"})
+    recorder.network(cluster.graph)
+    collector = Collector(experiment, directory, recorder)
+    try:
+        total = experiment.iterations * len(cluster.workers)
+        with Job(Spec.of(experiment), directory) as job, progress(total, "training") as advance:
+            while job.poll():
+                collector.collect(advance)
+                time.sleep(POLL_S)
+        collector.collect()
+        return collector.finish(time.perf_counter() - began)
+    except BaseException as error:
+        collector.collect()
+        interrupted = isinstance(error, KeyboardInterrupt)
+        recorder.abort("interrupted" if interrupted else str(error) or type(error).__name__)
+        raise
+
+
+def launch(arguments: Sequence[str]) -> int:
+    """Run a training script as every worker of a cluster on this machine.
 
     Args:
-        spec: The experiment.
-        directory: Logs and notes go to its folder ``nodes``.
-        command: What workers run instead of the workload of `spec`: a training script.
+        arguments: Words as for ``python -m geomx`` (``network=...``, ``+sync=...``,
+        ``+accel=...``),
+            then ``--``, then the command.
+
+    Returns:
+        The exit status: 0.
+
+    Raises:
+        ConfigError: There is no command, or a word is wrong.
+        NodeLost: A process failed; says which, and its last words.
+    """
+    words = list(arguments)
+    if "--" not in words or words[-1] == "--":
+        raise ConfigError("launch", " ".join(words), "needs a command: geomx launch ... -- COMMAND")
+    from geomx.compose import compose
+
+    split = words.index("--")
+    experiment, directory = compose(words[:split])
+    with Job(Spec.of(experiment, script=True), directory, words[split + 1 :]) as job:
+        while job.poll():
+            time.sleep(POLL_S)
+    return 0
+
+
+class Collector:
+    """Turns the processes' notes into the records of a run, while they are written.
+
+    Every process counts from the moment at which it heard that the run had started. They share this
+    machine's clock, so all times are told from the moment at which the scheduler said so.
     """
 
-    def __init__(self, spec: Spec, directory: Path, command: Sequence[str] = ()) -> None:
-        self.spec = spec
-        self.directory = directory
-        self.command = list(command)
-        self._token = secrets.token_hex(16)
-        self._running: dict[str, subprocess.Popen[bytes]] = {}
-        self._ended: dict[str, int] = {}  # exit status by node, in the order in which they ended
-        self._address = ""
+    def __init__(self, experiment: Experiment, directory: Path, recorder: Recorder) -> None:
+        self._experiment = experiment
+        self._directory = directory
+        self._recorder = recorder
+        nodes = experiment.cluster.nodes  # the scheduler comes first
+        self._readers = [(node, Reader(stem(directory, node.name))) for node in nodes]
+        self._started_s: float | None = None
+        self._late_s: dict[str, float] = {}
+        self._seconds = 0.0
+        self._shard_rounds = 0
 
-    def __enter__(self) -> Job:
-        """Start everything.
+    def collect(self, advance: Advance | None = None) -> None:
+        """Record what was written since the last call."""
+        for node, reader in self._readers:
+            for note in reader.new():
+                self._record(node, note, advance)
+            if self._started_s is None:
+                return
 
-        Raises:
-            NodeLost: The scheduler did not come up.
-        """
-        (self.directory / "nodes").mkdir(parents=True, exist_ok=True)
-        try:
-            self._start_scheduler()
-            for node in self.spec.cluster.nodes:
-                if node.role != "scheduler":
-                    self._start(node)
-        except BaseException:
-            self.end()
-            raise
-        return self
+    def finish(self, wall_seconds: float) -> Results:
+        """Close the records of a run that came to its end."""
+        experiment = self._experiment
+        first = experiment.cluster.workers[0]
+        parameters = file_of(stem(self._directory, first.name), ".npz")
+        if parameters.exists():
+            with np.load(parameters) as archive:
+                self._recorder.parameters(dict(archive))
+        cut = shards(experiment.cluster, experiment.selection, experiment.workload.tensors)
+        rounds = self._shard_rounds // sum(len(pieces) for pieces in cut)
+        return self._recorder.finish(self._seconds, rounds, wall_seconds)
 
-    def __exit__(self, *_: object) -> None:
-        """End what is still running."""
-        self.end()
+    def _record(self, node: NodeSpec, note: Note, advance: Advance | None) -> None:
+        if "started" in note:
+            self._started_s = note["started"] if self._started_s is None else self._started_s
+            self._late_s[node.name] = note["started"] - self._started_s
+        elif "iteration" in note:
+            self._iteration(node, note, advance)
+        elif "evaluation" in note:
+            time_s = note["time_s"] + self._late_s[node.name]
+            self._recorder.evaluation(time_s, note["evaluation"], note["accuracy"], note["loss"])
+        elif self._started_s is not None and "links" in note["end"]:
+            self._end(node, note["end"])
 
-    def poll(self) -> bool:
-        """Whether anything is still running.
-
-        Raises:
-            NodeLost: A process died or lost another; says who was the first.
-        """
-        for name, process in list(self._running.items()):
-            status = process.poll()
-            if status is not None:
-                del self._running[name]
-                self._ended[name] = status
-        if any(status != node_program.DONE for status in self._ended.values()):
-            self._wait(NOTICE_S)
-            raise self._culprit()
-        return bool(self._running)
-
-    def end(self) -> None:
-        """End every process: ask, wait, kill. Also its children, if a training script had any."""
-        for process in self._running.values():
-            _signal(process, signal.SIGTERM)
-        self._wait(POLITE_S)
-        for process in self._running.values():
-            _signal(process, signal.SIGKILL)
-        self._wait(SPEAK_TIMEOUT_S)
-
-    # ---- starting ----
-
-    def _start_scheduler(self) -> None:
-        node = self.spec.cluster.scheduler
-        experiment = self.directory / "nodes" / "experiment.json"
-        experiment.write_text(self.spec.to_json(), encoding="utf-8")
-        process = self._spawn(
-            node, self._node_command(node, "--experiment", str(experiment)), subprocess.PIPE
+    def _iteration(self, node: NodeSpec, note: Note, advance: Advance | None) -> None:
+        late_s = self._late_s[node.name]
+        start_s, end_s = note["start_s"] + late_s, note["end_s"] + late_s
+        self._recorder.iteration(
+            node.name,
+            node.party,
+            note["iteration"],
+            start_s,
+            note["compute_s"],
+            max(0.0, end_s - start_s - note["compute_s"]),
+            end_s,
+            note["loss"],
+            self._experiment.workload.batch_size,
         )
-        assert process.stdout is not None
-        ready, _, _ = select.select([process.stdout], [], [], SPEAK_TIMEOUT_S)
-        self._address = process.stdout.readline().decode().strip() if ready else ""
-        if not self._address:
-            self._wait(POLITE_S)
-            raise NodeLost(node.name, self._last_words(node.name) or "it did not come up")
+        self._spans(node, note["spans"])
+        self._seconds = max(self._seconds, end_s)
+        if advance is not None:
+            advance(1, time_s=end_s, loss=note["loss"])
 
-    def _start(self, node: NodeSpec) -> None:
-        if node.role == "worker" and self.command:
-            tether = [sys.executable, "-P", "-m", "geomx.live.tether", str(os.getpid())]
-            # The first worker's output is the script's output, as if it had been run alone.
-            first = node == self.spec.cluster.workers[0]
-            self._spawn(node, [*tether, *self.command], None if first else subprocess.DEVNULL)
-        else:
-            self._spawn(node, self._node_command(node, "--scheduler", self._address))
+    def _end(self, node: NodeSpec, facts: dict[str, Any]) -> None:
+        cluster = self._experiment.cluster
+        above = [parent.name for parent in parents(cluster, node)]
+        for link in facts["links"]:
+            peer = cluster.nodes[link["peer"]]
+            direction = "push" if peer.name in above else "pull"
+            kind = "lan" if peer.party == node.party else "wan"
+            names = node.name, peer.name
+            if link["bytes"] or link["messages"]:
+                self._recorder.link(
+                    *names, kind, direction, link["bytes"], link["messages"], link["busy_s"]
+                )
+            if link["control_bytes"]:
+                self._recorder.link(*names, kind, "control", link["control_bytes"], 0, 0.0)
+        self._spans(node, facts["spans"])
+        if node.role == "global_server":
+            self._shard_rounds += facts["node"]["rounds"]
 
-    def _node_command(self, node: NodeSpec, *role: str) -> list[str]:
-        return [
-            sys.executable, "-P", "-m", "geomx.live.node", *role, "--name", node.name,
-            "--id", str(node.id), "--notes", str(stem(self.directory, node.name)),
-            "--parent", str(os.getpid()),
-        ]  # fmt: skip
-
-    def _spawn(
-        self, node: NodeSpec, command: Sequence[str], stdout: int | None = subprocess.DEVNULL
-    ) -> subprocess.Popen[bytes]:
-        with self._log(node.name).open("wb") as log:
-            # A group of its own: Ctrl-C reaches the launcher alone, which ends the others in order.
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log if stdout == subprocess.DEVNULL else stdout,
-                stderr=log if stdout is not None else None,
-                env=self._environment(node),
-                start_new_session=True,
-            )
-        self._running[node.name] = process
-        return process
-
-    def _environment(self, node: NodeSpec) -> Mapping[str, str]:
-        own = {"GEOMX_TOKEN": self._token}
-        if node.role == "worker" and self.command:
-            own |= {
-                "GEOMX_SCHEDULER": self._address,
-                "GEOMX_NAME": node.name,
-                "GEOMX_ID": str(node.id),
-            }
-        return {**os.environ, **own}
-
-    # ---- watching ----
-
-    def _wait(self, seconds: float) -> None:
-        """Collect exit statuses until all have ended or time is up."""
-        deadline = time.monotonic() + seconds
-        while self._running and time.monotonic() < deadline:
-            for name, process in list(self._running.items()):
-                try:
-                    self._ended[name] = process.wait(POLL_S / len(self._running))
-                except subprocess.TimeoutExpired:
-                    continue
-                del self._running[name]
-
-    def _culprit(self) -> NodeLost:
-        """Who was the first to go, and why."""
-        failed = {name: s for name, s in self._ended.items() if s != node_program.DONE}
-        for name, status in failed.items():
-            if status < 0:
-                return NodeLost(name, f"killed by {signal.Signals(-status).name}")
-        for name, status in failed.items():
-            if status != node_program.LOST:
-                words = self._last_words(name)
-                return NodeLost(name, f"exit status {status}" + (f": {words}" if words else ""))
-        return self._reported() or NodeLost(next(iter(failed)), "lost its connections")
-
-    def _reported(self) -> NodeLost | None:
-        """What the scheduler, or else anybody, saw."""
-        nodes = self.spec.cluster.nodes  # the scheduler comes first
-        for node in nodes:
-            for note in Reader(stem(self.directory, node.name)).new():
-                lost = note.get("end", {}).get("lost")
-                if lost:
-                    return NodeLost(*lost)
-        return None
-
-    def _log(self, name: str) -> Path:
-        return file_of(stem(self.directory, name), ".log")
-
-    def _last_words(self, name: str) -> str:
-        """The last line of a node's log that is not empty."""
-        text = self._log(name).read_text(encoding="utf-8", errors="replace")
-        lines = [line.strip() for line in text.splitlines() if line.strip()]
-        return lines[-1] if lines else ""
-
-
-def _signal(process: subprocess.Popen[bytes], number: int) -> None:
-    """Send a signal to a process and all that it started."""
-    try:
-        os.killpg(process.pid, number)
-    except ProcessLookupError:
-        pass
+    def _spans(self, node: NodeSpec, spans: Sequence[Sequence[Any]]) -> None:
+        late_s = self._late_s.get(node.name, 0.0)
+        for name, category, start_s, duration_s in spans:
+            self._recorder.span(node.name, node.party, name, category, start_s + late_s, duration_s)

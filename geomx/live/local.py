@@ -55,11 +55,11 @@ class LocalCluster:
 
             others = [node for node in spec.cluster.nodes if node.role != "scheduler"]
             with ThreadPoolExecutor(len(others), "geomx-start") as pool:
-                started = dict(zip((node.name for node in others), pool.map(start, others)))
+                joined = list(pool.map(start, others))
         except BaseException:
             self.close()
             raise
-        self.workers = [started[worker.name] for worker in spec.cluster.workers]
+        self.workers = [member for member in joined if member.node.role == "worker"]
 
     def close(self) -> None:
         """End all nodes. Workers that have not left are lost to the others."""

@@ -17,7 +17,7 @@ from geomx.live.spec import Spec
 from geomx.plugin import SyncPolicy
 from geomx.registry import Registry
 
-JOIN_TIMEOUT_S = 120.0
+JOIN_TIMEOUT_S = 300.0
 """How long nodes wait for each other at the start; loading a framework and data takes a while."""
 
 FOREVER_S = 1e8

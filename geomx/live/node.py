@@ -1,9 +1,9 @@
 """The program of every process of a live run: ``python -m geomx.live.node``.
 
 It joins the scheduler (or is it), learns the experiment, plays its node's part and writes what it
-measured beside its log. It ends when the run ends, when a node is lost, when it is asked to (SIGINT,
-SIGTERM) and when its launcher dies; never later. The token that lets it in comes in the environment
-variable GEOMX_TOKEN, so that it is not seen in lists of processes.
+measured beside its log. It ends when the run ends, when a node is lost, when it is asked to
+(SIGINT, SIGTERM) and when its launcher dies; never later. The token that lets it in comes in the
+environment variable GEOMX_TOKEN, so that it is not seen in lists of processes.
 """
 
 from __future__ import annotations
@@ -26,9 +26,8 @@ from geomx.live.member import Member
 from geomx.live.notes import Notes
 from geomx.live.notes import path as file_of
 from geomx.live.spec import Spec
+from geomx.live.status import DONE, FAILED, INTERRUPTED, LOST
 from geomx.live.tether import tie_to_parent
-
-DONE, FAILED, LOST, INTERRUPTED = 0, 1, 3, 130
 
 _GRACE_S = 1.0  # from a loss or a signal until a thread that is stuck somewhere is given up
 _WATCH_S = 0.05
@@ -126,7 +125,7 @@ class Node:
         self._notes.end(status=status, **facts, **report)
 
     def _watch(self) -> None:
-        """Make sure that a signal or a loss ends this process, wherever its main thread is stuck."""
+        """Make sure that a signal or a loss ends this process, wherever its main thread is."""
         inward, outward = socket.socketpair()
         inward.setblocking(False)
         signal.set_wakeup_fd(inward.fileno())

@@ -1,7 +1,7 @@
 """What the processes of a run write down for the one that started them: one JSON object per line.
 
-Every line reaches the operating system at once, so a process that is killed outright leaves all that
-it had measured. A worker writes ``iteration`` and ``evaluation`` lines, everybody begins with
+Every line reaches the operating system at once, so a process that is killed outright leaves all
+that it had measured. A worker writes ``iteration`` and ``evaluation`` lines, everybody begins with
 ``started`` and closes with ``end``.
 """
 

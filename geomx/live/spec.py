@@ -1,9 +1,9 @@
 """An experiment as text: what the scheduler hands to everyone who joins.
 
 Nodes cannot disagree about the network, the plugins or their options, because they all build them
-from this one text. It holds names and numbers only, never code, and building it needs no Hydra. What
-a node reads here was checked when the experiment was composed, and is checked again by the same
-functions, since it came over a wire.
+from this one text. It holds names and numbers only, never code, and building it needs no Hydra.
+What a node reads here was checked when the experiment was composed, and is checked again by the
+same functions, since it came over a wire.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Nothing outlives the launcher: a child asks the kernel to be killed when its parent ends.
 
-The request survives `exec`, so ``python -m geomx.live.tether PID COMMAND...`` ties any command to the
-process PID, even one that is killed outright and cannot clean up.
+The request survives `exec`, so ``python -m geomx.live.tether PID COMMAND...`` ties any command to
+the process PID, even one that is killed outright and cannot clean up.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
 """HFA, hierarchical frequency aggregation: K1 local steps, then K2 party averages, then the world.
 
 HierFAVG (Liu, Zhang, Song, Letaief, ICC 2020, arXiv 1905.06641); GeoMX's ``USE_HFA``. Workers run
-their own optimizer and exchange parameters. Every `k1` steps a party averages; every `k2`-th average
-goes to the global server, so the WAN carries 1 / (k1 k2) of FSA's bytes. Averages are weighted by
-the number of workers, as HierFAVG weights by samples; GeoMX's unweighted mean over parties is
-``sync.weighting=parties``. The last step always synchronises globally, so that no work is lost.
+their own optimizer and exchange parameters. Every `k1` steps a party averages; every `k2`-th
+average goes to the global server, so the WAN carries 1 / (k1 k2) of FSA's bytes. Averages are
+weighted by the number of workers, as HierFAVG weights by samples; GeoMX's unweighted mean over
+parties is ``sync.weighting=parties``. The last step always synchronises globally, so that no work
+is lost.
 
-Where GeoMX is wrong this is right: everyone starts from the master's weights, rounds are counted per
-shard, and k1 = k2 = 1 with SGD is FSA.
+Where GeoMX is wrong this is right: everyone starts from the master's weights, rounds are counted
+per shard, and k1 = k2 = 1 with SGD is FSA.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
 """P3, priority-based parameter propagation: small slices, first layers first, on every hop.
 
 Jayarajan et al., MLSys 2019 (arXiv 1905.03960). Large tensors are cut into slices that are pushed,
-summed, updated and answered independently, so that a tensor's tail travels while its head is already
-on its way back. Every queue sends the slice of the earliest layer first, because the next forward
-pass needs it first. Nothing is lost or rounded: training is bit-identical to training without P3.
+summed, updated and answered independently, so that a tensor's tail travels while its head is
+already on its way back. Every queue sends the slice of the earliest layer first, because the next
+forward pass needs it first. Nothing is lost or rounded: training is bit-identical to training
+without P3.
 
-GeoMX prioritises only between worker and local server and slices at a million elements, which leaves
-most models in one piece; here priorities hold on LAN and WAN, up and down, and a slice has 50,000
-elements, the paper's best size.
+GeoMX prioritises only between worker and local server and slices at a million elements, which
+leaves most models in one piece; here priorities hold on LAN and WAN, up and down, and a slice has
+50,000 elements, the paper's best size.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ namespace nb = nanobind;
 void init_core(nb::module_& m);
 void init_net(nb::module_& m);
 void init_fabric(nb::module_& m);
+void init_python_parts(nb::module_& m);
 __attribute__((weak)) void init_runtime(nb::module_& m);
 __attribute__((weak)) void init_mxnet_engine(nb::module_& m);
 
@@ -14,6 +15,7 @@ NB_MODULE(_core, m) {
   init_core(m);
   init_net(m);
   init_fabric(m);
+  init_python_parts(m);
   if (init_runtime) init_runtime(m);
   if (init_mxnet_engine) init_mxnet_engine(m);
 }

@@ -33,7 +33,13 @@ void Driver::ThreadMain() {
   }
   sessions_.StopListening();
   closing_ = true;
-  for (const Mailbox::Task& task : mailbox_.Close()) task();
+  for (const Mailbox::Task& task : mailbox_.Close()) {
+    try {
+      task();
+    } catch (const std::exception& error) {
+      board_.Fail(name_, std::string("internal error: ") + error.what());
+    }
+  }
   FailCallbacks();
   std::vector<Session*> open;
   sessions_.EachPeer([&](Session& session) { open.push_back(&session); });

@@ -178,7 +178,7 @@ void Driver::PumpPeer(NodeId peer, Time now) {
   if (session == nullptr) return;
   if (shaper_ && shaper_->Shapes(peer, Lane::kReliable)) {
     for (const Lane lane : {Lane::kReliable, Lane::kBestEffort}) {
-      if (!shaper_->Idle(peer, lane)) continue;
+      if (!closing_ && !shaper_->Idle(peer, lane)) continue;
       if (auto message = NextShaped(peer, lane)) {
         shaper_->Start(peer, lane, std::move(*message), now);
       }

@@ -86,6 +86,10 @@ std::optional<double> Loop::WaitStarted(double timeout_s) {
   return started ? std::optional(Seconds(*started)) : std::nullopt;
 }
 
+std::optional<Joined> Loop::WaitJoined(double timeout_s) { return board_.WaitJoined(timeout_s); }
+
+bool Loop::WaitStopped(double timeout_s) { return board_.WaitStopped(timeout_s); }
+
 std::vector<std::string> Loop::Missing() {
   std::vector<std::string> missing;
   Call([&] { missing = driver_->Missing(); });
@@ -112,8 +116,8 @@ Loop::Tensor& Loop::FindTensor(Key key, std::size_t elements) {
 }
 
 void Loop::Declare(Key key, std::uint32_t elements, std::vector<ShardInfo> shards) {
-  std::lock_guard lock(verbs_);
   Call([&] { driver_->node().worker().Declare(key, elements, std::move(shards)); });
+  std::lock_guard lock(verbs_);
   tensors_[key].elements = elements;
 }
 
@@ -179,7 +183,7 @@ void Loop::Value(Key key, std::span<float> out) {
 Round Loop::StartBarrier() {
   board_.ThrowIfFailed();
   std::lock_guard lock(verbs_);
-  Call([&] { driver_->node().worker().Barrier(Now()); });
+  driver_->Post([this] { driver_->node().worker().Barrier(Now()); });
   return ++barriers_;
 }
 

@@ -86,6 +86,7 @@ class Loop {
   std::optional<double> Wait(Key key, Round round, double timeout_s);
   // Calls back on the loop's thread, once, when that value is there: with the value, which is valid
   // during the call, or with nothing if it will never come (a node was lost, the loop was closed).
+  // A callback may push, request callbacks and read the clock; it must not wait for the loop.
   void WhenReady(Key key, Round round, ReadyCallback callback);
   // Copies the last complete value. Throws std::invalid_argument if sizes differ or there is none.
   void Value(Key key, std::span<float> out);
@@ -114,7 +115,7 @@ class Loop {
   std::string address_;
   std::unique_ptr<Driver> driver_;
   double join_timeout_s_ = 30.0;
-  std::mutex verbs_;  // keeps rounds and barriers in the order in which they were asked for
+  std::mutex verbs_;  // never held while the loop's thread is waited for; keeps rounds and barriers in the order in which they were asked for
   std::map<Key, Tensor> tensors_;
   Round barriers_ = 0;
   std::mutex ended_;  // one at a time on what an ended thread left behind

@@ -62,19 +62,24 @@ class Wire {
       if (next > until) break;
       now_ = std::max(now_, next);
       for (auto& [id, member] : members_) {
-        if (member.node->PollTimeout() > now_) continue;
+        if (killed_.contains(id) || member.node->PollTimeout() > now_) continue;
         Do(id, [](Node& node, Time now) { node.HandleTimeout(now); });
       }
     }
     now_ = std::max(now_, until);
   }
 
-  // The process dies: its peers' connections break, what it had in flight is lost.
-  void Kill(NodeId id, const std::string& reason) {
+  // The machine hangs: nothing comes from it any more, and nobody is told.
+  void Freeze(NodeId id) {
     killed_.insert(id);
     std::erase_if(links_, [&](const auto& link) {
       return link.first.first == id || link.first.second == id;
     });
+  }
+
+  // The process dies: its peers' connections break, what it had in flight is lost.
+  void Kill(NodeId id, const std::string& reason) {
+    Freeze(id);
     for (const Peer& peer : members_.at(id).node->config().peers) LinkDown(peer.id, id, reason);
   }
 

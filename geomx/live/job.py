@@ -1,0 +1,221 @@
+"""The processes of a live run on this machine: starting them, watching over them, ending them.
+
+The scheduler comes first and says where it listens; then every other node of the experiment is a
+process of its own. While they train, what they write down is read and recorded. If one dies, or
+falls silent, or Ctrl-C comes, all end within seconds: first by themselves, then asked to, then
+killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Literal
+
+from geomx.cluster import NodeSpec
+from geomx.errors import NodeLost
+from geomx.live.notes import Reader, stem
+from geomx.live.notes import path as file_of
+from geomx.live.spec import Spec
+from geomx.live.status import DONE, LOST
+
+SPEAK_TIMEOUT_S = 60.0
+"""How long the scheduler may take to say where it listens."""
+
+NOTICE_S = 1.0  # after the first death: until the others should have noticed by themselves
+POLITE_S = 1.5  # after asking a process to end, until it is killed
+KILLED_S = 5.0  # the kernel needs a moment, not that long
+POLL_S = 0.05
+
+
+class Job:
+    """The processes of one run. Use as a context manager: none is left when it exits.
+
+    Args:
+        spec: The experiment.
+        directory: Logs and notes go to its folder ``nodes``.
+        command: What workers run instead of the workload of `spec`: a training script.
+    """
+
+    def __init__(self, spec: Spec, directory: Path, command: Sequence[str] = ()) -> None:
+        self.spec = spec
+        self.directory = directory
+        self.command = list(command)
+        self._token = secrets.token_hex(16)
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._ended: dict[str, int] = {}  # exit status by node, in the order in which they ended
+        self._address = ""
+
+    def __enter__(self) -> Job:
+        """Start everything.
+
+        Raises:
+            NodeLost: The scheduler did not come up.
+        """
+        (self.directory / "nodes").mkdir(parents=True, exist_ok=True)
+        try:
+            self._start_scheduler()
+            for node in self.spec.cluster.nodes:
+                if node.role != "scheduler":
+                    self._start(node)
+        except BaseException:
+            self.end()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End what is still running."""
+        self.end()
+
+    def poll(self) -> bool:
+        """Whether anything is still running.
+
+        Raises:
+            NodeLost: A process died or lost another; says who was the first.
+        """
+        for name, process in list(self._running.items()):
+            status = process.poll()
+            if status is not None:
+                del self._running[name]
+                self._ended[name] = status
+        if any(status != DONE for status in self._ended.values()):
+            self._wait(NOTICE_S)
+            raise self._culprit()
+        return bool(self._running)
+
+    def end(self) -> None:
+        """End every process: ask, wait, kill. Also its children, if a training script had any."""
+        try:
+            for process in self._running.values():
+                _signal(process, signal.SIGTERM)
+            self._wait(POLITE_S)
+        finally:  # also when Ctrl-C comes again
+            for process in self._running.values():
+                _signal(process, signal.SIGKILL)
+            self._wait(KILLED_S)
+
+    # ---- starting ----
+
+    def _start_scheduler(self) -> None:
+        node = self.spec.cluster.scheduler
+        experiment = self.directory / "nodes" / "experiment.json"
+        experiment.write_text(self.spec.to_json(), encoding="utf-8")
+        process = self._spawn(
+            node, self._node_command(node, "--experiment", str(experiment)), "pipe"
+        )
+        assert process.stdout is not None
+        ready, _, _ = select.select([process.stdout], [], [], SPEAK_TIMEOUT_S)
+        self._address = process.stdout.readline().decode().strip() if ready else ""
+        if not self._address:
+            self._wait(POLITE_S)
+            raise NodeLost(node.name, self._last_words(node.name) or "it did not come up")
+
+    def _start(self, node: NodeSpec) -> None:
+        if node.role == "worker" and self.command:
+            tether = [sys.executable, "-P", "-m", "geomx.live.tether", str(os.getpid())]
+            # The first worker's output is the script's output, as if it had been run alone.
+            first = node == self.spec.cluster.workers[0]
+            self._spawn(node, [*tether, *self.command], "terminal" if first else "log")
+        else:
+            self._spawn(node, self._node_command(node, "--scheduler", self._address))
+
+    def _node_command(self, node: NodeSpec, *role: str) -> list[str]:
+        return [
+            sys.executable, "-P", "-m", "geomx.live.node", *role, "--name", node.name,
+            "--id", str(node.id), "--notes", str(stem(self.directory, node.name)),
+            "--parent", str(os.getpid()),
+        ]  # fmt: skip
+
+    def _spawn(
+        self,
+        node: NodeSpec,
+        command: Sequence[str],
+        output: Literal["log", "pipe", "terminal"] = "log",
+    ) -> subprocess.Popen[bytes]:
+        with self._log(node.name).open("wb") as log:
+            # A group of its own: Ctrl-C reaches the launcher alone, which ends the others in order.
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout={"log": log, "pipe": subprocess.PIPE, "terminal": None}[output],
+                stderr=None if output == "terminal" else log,
+                env=self._environment(node),
+                start_new_session=True,
+            )
+        self._running[node.name] = process
+        return process
+
+    def _environment(self, node: NodeSpec) -> Mapping[str, str]:
+        own = {"GEOMX_TOKEN": self._token}
+        if node.role == "worker" and self.command:
+            own |= {
+                "GEOMX_SCHEDULER": self._address,
+                "GEOMX_NAME": node.name,
+                "GEOMX_ID": str(node.id),
+            }
+        return {**os.environ, **own}
+
+    # ---- watching ----
+
+    def _wait(self, seconds: float) -> None:
+        """Collect exit statuses until all have ended or time is up."""
+        deadline = time.monotonic() + seconds
+        while self._running and time.monotonic() < deadline:
+            for name, process in list(self._running.items()):
+                try:
+                    self._ended[name] = process.wait(POLL_S / len(self._running))
+                except subprocess.TimeoutExpired:
+                    continue
+                del self._running[name]
+
+    def _culprit(self) -> NodeLost:
+        """Who was the first to go, and why."""
+        failed = {name: status for name, status in self._ended.items() if status != DONE}
+        for name, status in failed.items():
+            if status < 0:
+                return NodeLost(name, f"killed by {signal.Signals(-status).name}")
+        reported = self._reported()
+        own = [name for name, status in failed.items() if status != LOST]
+        if reported is not None and reported.name not in own:
+            return reported
+        name = reported.name if reported is not None else next(iter((*own, *failed)))
+        words = self._last_words(name)
+        return NodeLost(name, f"exit status {failed[name]}" + (f": {words}" if words else ""))
+
+    def _reported(self) -> NodeLost | None:
+        """What the scheduler, or else the first other node that knows, says of the loss."""
+        for node in self.spec.cluster.nodes:
+            for note in Reader(stem(self.directory, node.name)).new():
+                lost = note.get("end", {}).get("lost")
+                if lost:
+                    return NodeLost(*lost)
+        return None
+
+    def _log(self, name: str) -> Path:
+        return file_of(stem(self.directory, name), ".log")
+
+    def _last_words(self, name: str) -> str:
+        """The last line of a node's log that is not empty."""
+        text = self._log(name).read_text(encoding="utf-8", errors="replace")
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        return lines[-1] if lines else ""
+
+
+def _signal(process: subprocess.Popen[bytes], number: int) -> None:
+    """Send a signal to a process and all that it started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, number)

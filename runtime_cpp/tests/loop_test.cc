@@ -1,0 +1,528 @@
+// The live driver over loopback: a whole cluster of loops in this process, and its parts by hand.
+// No test depends on how fast the machine is; times are bounded from below only.
+#include "io/loop.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+
+#include <atomic>
+#include <chrono>
+#include <random>
+#include <thread>
+
+#include "io/keyed_hash.h"
+#include "tests/check.h"
+
+namespace geomx::io {
+namespace {
+
+constexpr double kPatience = 30.0;  // seconds; only a hang takes as long
+const char* const kToken = "a token";
+
+// Odd rows are best effort.
+class Alternating final : public Slicer {
+ public:
+  Alternating(const std::map<std::string, double>&, const ShardInfo&) {}
+  void Cut(const SliceContext& context, std::vector<Slice>& slices) override {
+    slices.clear();
+    const auto rows = static_cast<std::uint32_t>(context.encoded.rows);
+    for (std::uint32_t row = 0; row < rows; row += 8) {
+      slices.push_back({.first_row = row,
+                        .rows = std::min(8u, rows - row),
+                        .channel = static_cast<std::uint8_t>(row / 8 % 2)});
+    }
+  }
+};
+
+class AlternatingFactory final : public SlicerFactory {
+ public:
+  std::unique_ptr<Slicer> Make(const ShardInfo& shard) const override {
+    return std::make_unique<Alternating>(std::map<std::string, double>{}, shard);
+  }
+};
+
+// Two parties of two workers, each with a server, one global server and the scheduler.
+struct Cluster {
+  static constexpr NodeId kScheduler = 0, kGlobal = 1, kServers = 2, kWorkers = 4, kNodes = 8;
+
+  std::vector<NodeConfig> configs{kNodes};
+  std::vector<std::unique_ptr<Loop>> loops;
+
+  Cluster() {
+    const auto peer = [](NodeId id) { return Peer{id, Name(id), RoleOf(id)}; };
+    const auto link = [&](NodeId child, NodeId parent) {
+      configs[child].parents.push_back(parent);
+      configs[child].peers.push_back(peer(parent));
+      configs[parent].children.push_back(child);
+      configs[parent].peers.push_back(peer(child));
+    };
+    for (NodeId id = 0; id < kNodes; ++id) {
+      configs[id].id = id;
+      configs[id].name = Name(id);
+      configs[id].role = RoleOf(id);
+      configs[id].heartbeat_interval = 100 * kMillisecond;
+      configs[id].failure_timeout = 20 * kSecond;  // sanitizers are slow
+      if (id == kScheduler) continue;
+      configs[id].scheduler = kScheduler;
+      configs[id].peers.push_back(peer(kScheduler));
+      configs[kScheduler].peers.push_back(peer(id));
+    }
+    for (NodeId server = 0; server < 2; ++server) {
+      link(kServers + server, kGlobal);
+      for (NodeId worker = 0; worker < 2; ++worker) {
+        link(kWorkers + 2 * server + worker, kServers + server);
+      }
+      configs[kServers + server].quorum = 2;
+    }
+    configs[kGlobal].quorum = 4;
+    configs[kScheduler].experiment = "the experiment";
+  }
+
+  static std::string Name(NodeId id) {
+    static const char* const names[] = {"scheduler", "global", "server0", "server1",
+                                        "worker0",   "worker1", "worker2", "worker3"};
+    return names[id];
+  }
+  static Role RoleOf(NodeId id) {
+    if (id >= kWorkers) return Role::kWorker;
+    if (id >= kServers) return Role::kServer;
+    return id == kGlobal ? Role::kGlobalServer : Role::kScheduler;
+  }
+
+  void Start(const std::map<NodeId, Shape>& shapes = {}) {
+    for (NodeId id = 0; id < kNodes; ++id) {
+      loops.push_back(std::make_unique<Loop>("127.0.0.1", 0, kToken));
+    }
+    const auto shape = [&](NodeId id) {
+      const auto found = shapes.find(id);
+      return found == shapes.end() ? std::nullopt : std::optional(found->second);
+    };
+    for (NodeId id = 1; id < kNodes; ++id) {  // some call before the scheduler knows them
+      loops[id]->StartJoin(loops[kScheduler]->address(), Name(id), id, kPatience);
+    }
+    loops[kScheduler]->Run(configs[kScheduler], {}, shape(kScheduler));
+    for (NodeId id = 1; id < kNodes; ++id) {
+      const auto joined = loops[id]->WaitJoined(kPatience);
+      CHECK(joined.has_value());
+      if (!joined) return;
+      CHECK_EQ(joined->experiment, std::string("the experiment"));
+      CHECK_EQ(joined->roster.size(), std::size_t{kNodes - 1});
+      loops[id]->Run(configs[id], joined->roster, shape(id));
+    }
+    for (auto& loop : loops) CHECK(loop->WaitStarted(kPatience).has_value());
+  }
+
+  Loop& worker(NodeId index) { return *loops[kWorkers + index]; }
+
+  void Declare(Key key, std::uint32_t elements, std::vector<ShardInfo> shards) {
+    for (NodeId i = 0; i < 4; ++i) worker(i).Declare(key, elements, shards);
+  }
+
+  // Every worker w pushes (w + 1) * scale; all wait for the round and return worker 0's value.
+  std::vector<float> PushAll(Key key, std::size_t elements, float scale) {
+    Round round = 0;
+    for (NodeId i = 0; i < 4; ++i) {
+      auto value = std::make_shared<std::vector<float>>(elements);
+      for (std::size_t j = 0; j < elements; ++j) {
+        (*value)[j] = static_cast<float>(i + 1) * scale * static_cast<float>(1 + j % 7);
+      }
+      round = worker(i).Push(key, *value, value, {.loss = 1.0f});
+    }
+    std::vector<float> result(elements), other(elements);
+    for (NodeId i = 0; i < 4; ++i) {
+      CHECK(worker(i).Wait(key, round, kPatience).has_value());
+      worker(i).Value(key, i == 0 ? result : other);
+      if (i > 0) CHECK(result == other);
+    }
+    return result;
+  }
+
+  void Stop() {
+    for (NodeId i = 0; i < 4; ++i) worker(i).Leave();
+    for (auto& loop : loops) CHECK(loop->WaitStopped(kPatience));
+    for (auto& loop : loops) loop->Close();
+    for (auto& loop : loops) CHECK(!loop->failure().has_value());
+  }
+};
+
+void CheckSums(const std::vector<float>& value, float scale) {
+  for (std::size_t j = 0; j < value.size(); ++j) {
+    if (value[j] != 10.0f * scale * static_cast<float>(1 + j % 7)) {
+      CHECK_EQ(value[j], 10.0f * scale * static_cast<float>(1 + j % 7));
+      return;
+    }
+  }
+}
+
+int ConnectTo(const std::string& address, int type) {
+  const Address target = Resolve(address);
+  const int fd = socket(target.storage.ss_family, type | SOCK_CLOEXEC, 0);
+  connect(fd, target.get(), target.length);
+  return fd;
+}
+
+}  // namespace
+
+TEST(loop_keyed_hash_is_siphash) {
+  std::vector<std::byte> bytes(15);
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i);
+  const KeyedHash::Secret secret{0x0706050403020100u, 0x0f0e0d0c0b0a0908u};
+  CHECK_EQ(KeyedHash(secret).Add(bytes).Finish(), 0xa129ca6149be45e5u);  // the paper's example
+  const Bytes all(bytes);
+  CHECK_EQ(KeyedHash(secret).Add(all.first(3)).Add(all.subspan(3)).Finish(), 0xa129ca6149be45e5u);
+  CHECK(SameSecret("abc", "abc") && !SameSecret("abc", "abd") && !SameSecret("abc", "ab"));
+}
+
+TEST(loop_frames_survive_any_cut) {
+  FrameWriter writer;
+  std::vector<std::byte> payload(1000);
+  for (std::size_t i = 0; i < payload.size(); ++i) payload[i] = static_cast<std::byte>(i * 31);
+  for (const std::size_t size : {0u, 1u, 1000u, 17u}) {
+    Message message;
+    message.header.kind = Kind::kJoin;
+    message.header.round = static_cast<Round>(size);
+    message.payload = Payload::Copy(Bytes(payload).first(size));
+    message.header.payload_bytes = static_cast<std::uint32_t>(size);
+    writer.Push(std::move(message), 0, 0);
+  }
+  int ends[2];
+  CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+  int done = 0;
+  while (!writer.empty()) {
+    CHECK(writer.Write(ends[0], 100, [&](const Message&, Time) { ++done; }) > 0);
+  }
+  CHECK_EQ(done, 4);
+  CHECK_EQ(writer.pending_bytes(), std::size_t{0});
+  FrameReader reader(1000);
+  std::vector<Round> seen;
+  for (std::size_t step = 1; seen.size() < 4; step = step % 50 + 7) {
+    const auto room = reader.Room();
+    const auto got = read(ends[1], room.data(), std::min(room.size(), step));
+    CHECK(got > 0);
+    if (got <= 0) break;
+    if (reader.Filled(static_cast<std::size_t>(got)) != FrameReader::Outcome::kFrame) continue;
+    const Frame frame = reader.Take();
+    std::vector<std::byte> scratch;
+    const Bytes bytes = frame.message.payload.Contiguous(scratch);
+    CHECK(std::equal(bytes.begin(), bytes.end(), payload.begin()));
+    CHECK_EQ(bytes.size(), std::size_t{frame.message.header.round});
+    seen.push_back(frame.message.header.round);
+  }
+  CHECK(seen == (std::vector<Round>{0, 1, 1000, 17}));
+  close(ends[0]);
+  close(ends[1]);
+}
+
+TEST(loop_reader_refuses_garbage) {
+  std::random_device device;
+  const std::uint32_t seed = device();
+  std::mt19937 random(seed);
+  for (int i = 0; i < 2000; ++i) {
+    FrameReader reader(4096);
+    const auto room = reader.Room();
+    for (std::byte& byte : room) byte = static_cast<std::byte>(random());
+    if (i % 2 == 0) std::memcpy(room.data(), "GMXT\0\0\0\0\0\0\0\0\0\0\0\0GMX1\1", 21);
+    const auto outcome = reader.Filled(room.size());
+    const bool refused = outcome == FrameReader::Outcome::kError && !reader.error().empty();
+    const bool plausible = i % 2 == 0 && outcome != FrameReader::Outcome::kError &&
+                           reader.Room().size() <= 4096;
+    if (!refused && !plausible) std::cerr << "seed " << seed << " case " << i << "\n";
+    CHECK(refused || plausible);
+  }
+}
+
+TEST(loop_shaper_keeps_the_models_times) {
+  Shape shape;
+  shape.edges = {{.bytes_per_s = 12.5e6, .delay = 20 * kMillisecond}};
+  Shape::Path path;
+  path.path = {0};
+  path.window_limit = net::kInfinity;
+  path.efficiency = 1.0;
+  shape.paths[7] = path;
+  shape.ingress = {{.bytes_per_s = 1e6}};
+  shape.arrivals[7] = {.edges = {0}, .efficiency = 1.0};
+  Shaper shaper(shape);
+  const auto message = [](std::size_t bytes) {
+    Message made;
+    made.payload = Payload::Phantom(bytes - kHeaderBytes);
+    return made;
+  };
+  const Time start = 5 * kSecond;
+  std::vector<Shaper::Sent> sent;
+  int more = 2;
+  const auto next = [&](NodeId, Lane) {
+    return more-- > 0 ? std::optional(message(125'000)) : std::nullopt;
+  };
+  const auto collect = [&](Shaper::Sent each) { sent.push_back(std::move(each)); };
+  shaper.Advance(start, collect, next);
+  CHECK(shaper.Shapes(7, Lane::kReliable) && !shaper.Shapes(8, Lane::kReliable));
+  shaper.Start(7, Lane::kReliable, message(125'000), start);
+  // Nobody looks for a whole second: what left, left when the model says.
+  shaper.Advance(start + kSecond, collect, next);
+  CHECK_EQ(sent.size(), std::size_t{3});
+  Ingress ingress(shape);
+  ingress.SetOrigin(start);
+  Time here = 0;
+  for (std::size_t i = 0; i < sent.size(); ++i) {
+    const Time left = start + static_cast<Time>(i + 1) * 10 * kMillisecond;
+    CHECK_NEAR(static_cast<double>(sent[i].left), static_cast<double>(left), 10.0);
+    CHECK_EQ(sent[i].arrives, sent[i].left + 20 * kMillisecond);
+    // The shared edge on the way in is slower: 125 ms each, one after another.
+    const Time before = here;
+    here = ingress.Pass(7, 125'000, sent[i].arrives);
+    CHECK_EQ(here, i == 0 ? sent[0].arrives : before + 125 * kMillisecond);
+  }
+  CHECK_NEAR(static_cast<double>(shaper.Busy(7)), 30.0 * kMillisecond, 10.0);
+}
+
+TEST(loop_cluster_sums_and_stops) {
+  Cluster cluster;
+  cluster.Start();
+  cluster.Declare(0, 5, {{.elements = 5}});
+  // Cut in two shards, larger than a frame.
+  cluster.Declare(1, 200'000, {{.elements = 120'000}, {.offset = 120'000, .elements = 80'000}});
+  for (int round = 1; round <= 5; ++round) {
+    const float scale = static_cast<float>(round);
+    CheckSums(cluster.PushAll(0, 5, scale), scale);
+    CheckSums(cluster.PushAll(1, 200'000, scale), scale);
+  }
+  const auto value = cluster.loops[Cluster::kGlobal]->GlobalValue(1, 1);
+  CHECK(value.has_value() && value->size() == 80'000);
+  CHECK(!cluster.loops[Cluster::kGlobal]->GlobalValue(9, 0).has_value());
+  bool refused = false;
+  try {
+    const std::vector<float> wrong(6);
+    cluster.worker(0).Push(0, wrong, nullptr);
+  } catch (const std::invalid_argument&) {
+    refused = true;
+  }
+  CHECK(refused);
+  cluster.Stop();
+  const Report report = cluster.worker(0).GetReport();
+  const LinkCounts& up = report.links.at("server0");
+  CHECK_EQ(up.bytes, 5u * (5 * 4 + 200'000 * 4 + up.messages / 5 * kHeaderBytes));
+  CHECK(up.messages >= 5 * 5);
+  CHECK(up.busy > 0);
+  CHECK_EQ(report.node.rounds, std::uint64_t{10});
+  CHECK(!cluster.loops[Cluster::kServers]->Spans().empty());
+}
+
+TEST(loop_optimizer_barrier_and_callbacks) {
+  Cluster cluster;
+  cluster.Start();
+  cluster.Declare(3, 4, {{.elements = 4}});
+  const std::vector<float> initial = {1, 2, 3, 4};
+  cluster.worker(0).Init(3, initial, nullptr);
+  cluster.worker(0).Command("optimizer\nsgd\nlearning_rate 0.1\n");
+  for (NodeId i = 0; i < 4; ++i) {
+    cluster.worker(i).Request(3);
+    CHECK(cluster.worker(i).Wait(3, 0, kPatience).has_value());
+  }
+  std::vector<Round> barriers;
+  for (NodeId i = 0; i < 4; ++i) {
+    if (i == 3) CHECK(!cluster.worker(0).WaitBarrier(1, 0.05));
+    barriers.push_back(cluster.worker(i).StartBarrier());
+  }
+  for (NodeId i = 0; i < 4; ++i) CHECK(cluster.worker(i).WaitBarrier(barriers[i], kPatience));
+  std::atomic<int> calls = 0;
+  std::vector<float> seen;
+  cluster.worker(1).WhenReady(3, 1, [&](std::span<const float> value) {
+    seen.assign(value.begin(), value.end());
+    ++calls;
+  });
+  std::atomic<bool> failed = false;
+  cluster.worker(2).WhenReady(3, 99, [&](std::span<const float> value) { failed = value.empty(); });
+  const std::vector<float> result = cluster.PushAll(3, 4, 1.0f);  // a sum of 10 * (1 2 3 4)
+  for (std::size_t j = 0; j < 4; ++j) CHECK_NEAR(result[j], 0.0, 1e-6);
+  cluster.Stop();
+  CHECK_EQ(calls.load(), 1);
+  CHECK(seen == result);
+  CHECK(failed.load());
+}
+
+TEST(loop_pushes_wait_for_their_time) {
+  Cluster cluster;
+  cluster.Start();
+  cluster.Declare(0, 1, {{.elements = 1}});
+  const std::vector<float> one = {1};
+  for (NodeId i = 0; i < 4; ++i) {
+    cluster.worker(i).Push(0, one, nullptr, {.not_before_s = 0.3});
+    cluster.worker(i).Push(0, one, nullptr);  // must not overtake
+  }
+  for (NodeId i = 0; i < 4; ++i) {
+    const auto first = cluster.worker(i).Wait(0, 1, kPatience);
+    const auto second = cluster.worker(i).Wait(0, 2, kPatience);
+    CHECK(first && second && *first >= 0.299 && *second >= *first);
+  }
+  cluster.Stop();
+}
+
+TEST(loop_lost_member_ends_all_waits) {
+  for (const NodeId victim : {Cluster::kWorkers + 1, Cluster::kServers, Cluster::kGlobal,
+                              Cluster::kScheduler}) {
+    Cluster cluster;
+    cluster.Start();
+    cluster.Declare(0, 1, {{.elements = 1}});
+    std::atomic<int> named = 0;
+    std::vector<std::thread> waiting;
+    for (NodeId id = 0; id < Cluster::kNodes; ++id) {
+      if (id == victim) continue;
+      waiting.emplace_back([&, id] {
+        try {
+          cluster.loops[id]->WaitStopped(kPatience);
+        } catch (const NodeLost& lost) {
+          if (lost.failure().name == Cluster::Name(victim)) ++named;
+        }
+      });
+    }
+    cluster.loops[victim]->Close();
+    for (std::thread& thread : waiting) thread.join();
+    CHECK_EQ(named.load(), static_cast<int>(Cluster::kNodes) - 1);
+    const auto begin = Now();
+    cluster.loops.clear();
+    CHECK(Now() - begin < 10 * kSecond);
+  }
+}
+
+TEST(loop_random_bytes_change_nothing) {
+  Cluster cluster;
+  cluster.Start();
+  cluster.Declare(0, 1000, {{.elements = 1000}});
+  std::random_device device;
+  const std::uint32_t seed = device();
+  std::atomic<bool> done = false;
+  std::thread attacker([&] {
+    std::mt19937 random(seed);
+    std::vector<char> bytes(400);
+    const std::string address = cluster.loops[Cluster::kServers]->address();
+    const int datagrams = ConnectTo(address, SOCK_DGRAM);
+    for (int i = 0; i < 2000 && !done; ++i) {
+      for (char& byte : bytes) byte = static_cast<char>(random());
+      if (i % 3 == 0) std::memcpy(bytes.data(), "GMXT\0\0\0\0\0\0\0\0\0\0\0\0GMX1\1\0", 22);
+      const std::size_t size = random() % bytes.size();
+      (void)!send(datagrams, bytes.data(), size, MSG_NOSIGNAL);
+      const int connection = ConnectTo(address, SOCK_STREAM);
+      (void)!send(connection, bytes.data(), size, MSG_NOSIGNAL);
+      close(connection);
+    }
+    close(datagrams);
+  });
+  for (int round = 1; round <= 50; ++round) {
+    CheckSums(cluster.PushAll(0, 1000, static_cast<float>(round)), static_cast<float>(round));
+  }
+  attacker.join();
+  CheckSums(cluster.PushAll(0, 1000, 51.0f), 51.0f);
+  cluster.Stop();
+  const Report report = cluster.loops[Cluster::kServers]->GetReport();
+  CHECK(report.refused_callers > 0);
+  CHECK(report.datagrams.refused > 0);
+  CHECK_EQ(report.datagrams.received, std::uint64_t{0});
+  if (check::Failures() > 0) std::cerr << "seed " << seed << "\n";
+}
+
+TEST(loop_strangers_are_bounded_and_dismissed) {
+  Loop loop("127.0.0.1", 0, kToken);
+  std::vector<int> silent;
+  for (int i = 0; i < 80; ++i) silent.push_back(ConnectTo(loop.address(), SOCK_STREAM));
+  char byte;
+  // The oldest were dismissed for those who came later.
+  CHECK_EQ(recv(silent.front(), &byte, 1, 0), ssize_t{0});
+  CHECK_EQ(recv(silent.back(), &byte, 1, MSG_DONTWAIT), ssize_t{-1});
+  CHECK_EQ(recv(silent.back(), &byte, 1, 0), ssize_t{0});  // after two seconds without a hello
+  for (const int fd : silent) close(fd);
+  CHECK_EQ(loop.GetReport().refused_callers, std::uint64_t{80});
+}
+
+TEST(loop_shaped_link_takes_its_time) {
+  // 1 MB over 100 Mbit/s and 20 ms between party 0's server and the global server, both ways.
+  std::map<NodeId, Shape> shapes;
+  const auto slow = [&](NodeId from, NodeId to) {
+    Shape& shape = shapes[from];
+    shape.edges = {{.bytes_per_s = 12.5e6, .delay = 20 * kMillisecond},
+                   {.bytes_per_s = 12.5e6, .delay = 20 * kMillisecond}};
+    Shape::Path path;
+    path.path = {0};
+    path.reverse = {1};
+    path.rtt = 40 * kMillisecond;
+    shape.paths[to] = path;
+    shape.seed = 1;
+  };
+  slow(Cluster::kServers, Cluster::kGlobal);
+  slow(Cluster::kGlobal, Cluster::kServers);
+  Cluster cluster;
+  cluster.Start(shapes);
+  cluster.Declare(0, 250'000, {{.elements = 250'000}});
+  const Time begin = Now();
+  CheckSums(cluster.PushAll(0, 250'000, 1.0f), 1.0f);
+  const double first = Seconds(Now() - begin);
+  const double floor = 2 * (0.08 / net::kPayloadShare + 0.02);
+  CHECK(first >= floor);
+  CHECK(first < floor + 10.0);
+  cluster.Stop();
+  const Report report = cluster.loops[Cluster::kServers]->GetReport();
+  CHECK(Seconds(report.links.at("global").busy) >= 0.08);
+  std::cerr << "  1 MB there and back: " << first << " s, at least " << floor << "\n";
+}
+
+TEST(loop_best_effort_slices_are_datagrams) {
+  Cluster cluster;
+  LinkPlan plan;
+  plan.slicers = {std::make_shared<AlternatingFactory>()};
+  plan.grace = 2 * kSecond;
+  for (const NodeId server : {Cluster::kServers, Cluster::kServers + 1}) {
+    cluster.configs[server].links[{Cluster::kGlobal, Direction::kPush}] = plan;
+    cluster.configs[Cluster::kGlobal].links[{server, Direction::kPush}] = plan;
+  }
+  // One party's link is emulated and loses every datagram, the other's is as it is.
+  Shape shape;
+  shape.edges = {{.bytes_per_s = 12.5e6, .delay = kMillisecond}};
+  Shape::Path path;
+  path.path = {0};
+  path.loss = 1.0;
+  path.link_rate = 12.5e6;
+  path.congestion = net::Congestion::kReno;
+  shape.paths[Cluster::kGlobal] = path;
+  cluster.Start({{Cluster::kServers + 1, shape}});
+  cluster.Declare(0, 64, {{.elements = 64}});
+  const std::vector<float> result = cluster.PushAll(0, 64, 1.0f);
+  for (std::size_t j = 0; j < 64; ++j) {
+    const float scale = static_cast<float>(1 + j % 7);
+    const bool reliable = j / 8 % 2 == 0;
+    CHECK(result[j] == 10.0f * scale || (!reliable && result[j] == 3.0f * scale));
+  }
+  cluster.Stop();
+  const Report sender = cluster.loops[Cluster::kServers]->GetReport();
+  CHECK_EQ(sender.datagrams.sent, std::uint64_t{4});
+  CHECK_EQ(cluster.loops[Cluster::kGlobal]->GetReport().datagrams.received, std::uint64_t{4});
+  CHECK_EQ(cluster.loops[Cluster::kServers + 1]->GetReport().lost_messages, std::uint64_t{4});
+}
+
+TEST(loop_join_says_what_it_tried) {
+  Loop gone("127.0.0.1", 0, kToken);
+  const std::string address = gone.address();
+  gone.Close();
+  Loop loop("127.0.0.1", 0, kToken);
+  loop.StartJoin(address, "worker0", 4, 0.3);
+  std::string error;
+  try {
+    loop.WaitJoined(kPatience);
+  } catch (const std::runtime_error& caught) {
+    error = caught.what();
+  }
+  CHECK(error.find(address) != std::string::npos && error.find("refused") != std::string::npos);
+  // A caller with another token is not told anything but that the connection ended.
+  Cluster cluster;
+  Loop scheduler("127.0.0.1", 0, "another token");
+  scheduler.Run(cluster.configs[Cluster::kScheduler], {}, std::nullopt);
+  Loop stranger("127.0.0.1", 0, kToken);
+  stranger.StartJoin(scheduler.address(), "worker0", 4, kPatience);
+  error.clear();
+  try {
+    stranger.WaitJoined(kPatience);
+  } catch (const std::runtime_error& caught) {
+    error = caught.what();
+  }
+  CHECK(error.find("token") != std::string::npos);
+}
+
+}  // namespace geomx::io

@@ -1,0 +1,313 @@
+// Whole clusters of real nodes: what training with them computes, and what it says on the wire.
+#include <stdexcept>
+
+#include "tests/cluster.h"
+
+namespace geomx {
+namespace {
+
+using check::Between;
+using check::Cluster;
+using check::Plan;
+using check::Random;
+
+// What a fully synchronous round must come to, added in the order in which nodes add.
+std::vector<float> TreeSum(const Cluster& cluster, const std::map<NodeId, std::vector<float>>& given) {
+  std::vector<float> total;
+  for (const auto& party : cluster.parties) {
+    std::vector<float> sum = given.at(party.front());
+    for (std::size_t i = 1; i < party.size(); ++i) {
+      for (std::size_t j = 0; j < sum.size(); ++j) sum[j] += given.at(party[i])[j];
+    }
+    if (total.empty()) {
+      total = sum;
+    } else {
+      for (std::size_t j = 0; j < sum.size(); ++j) total[j] += sum[j];
+    }
+  }
+  return total;
+}
+
+Plan RandomPlan(Random& random) {
+  Plan plan;
+  plan.parties.clear();
+  for (std::uint64_t i = Between(random, 1, 3); i > 0; --i) {
+    plan.parties.push_back(static_cast<std::uint32_t>(Between(random, 1, 3)));
+  }
+  plan.global_servers = static_cast<std::uint32_t>(Between(random, 1, 3));
+  plan.frame_bytes = static_cast<std::uint32_t>(Between(random, 1, 400));
+  return plan;
+}
+
+void CheckNoErrors(const Cluster& cluster) {
+  CHECK_EQ(cluster.Count(Event::Kind::kPeerError), 0u);
+  CHECK_EQ(cluster.Count(Event::Kind::kRefused), 0u);
+}
+
+TEST(FsaSumsWhateverTheOrderOfDelivery) {
+  check::ForSeeds(40, [](std::uint64_t seed) {
+    Random random(seed);
+    Cluster cluster(seed, RandomPlan(random));
+    const bool all_at_once = Between(random, 0, 1) == 0;
+    const Round rounds = 3;
+    std::map<Key, std::vector<float>> expected;
+    for (Key key = 0; key < 3; ++key) {
+      const auto elements = static_cast<std::uint32_t>(Between(random, 1, 300));
+      cluster.Declare(key, elements, cluster.RandomShards(elements, 4));
+      expected[key] = cluster.RandomValues(elements);
+      cluster.Init(key, expected[key]);
+      cluster.RequestAll(key);
+    }
+    cluster.Drive();
+    for (Round round = 0; round <= rounds; ++round) {
+      if (!all_at_once || round == 0 || round == rounds) {
+        cluster.Drive();
+        for (const auto& [key, value] : expected) {
+          for (const NodeId worker : cluster.workers) CHECK(cluster.Value(worker, key) == value);
+        }
+      }
+      if (round == rounds) break;
+      for (auto& [key, value] : expected) {
+        std::map<NodeId, std::vector<float>> given;
+        for (const NodeId worker : cluster.workers) {
+          given[worker] = cluster.RandomValues(static_cast<std::uint32_t>(value.size()));
+          cluster.Push(worker, key, given[worker]);
+        }
+        value = TreeSum(cluster, given);
+      }
+    }
+    CheckNoErrors(cluster);
+    CHECK_EQ(cluster.Count(Event::Kind::kValueReady), (rounds + 1) * 3 * cluster.workers.size());
+    cluster.ReplayAll();
+  });
+}
+
+// The optimizer sees one sum, whoever pushed its terms: bit for bit, as sums of integers are exact.
+TEST(ManyWorkersEqualOne) {
+  check::ForSeeds(10, [](std::uint64_t seed) {
+    Random random(seed);
+    Plan many = RandomPlan(random), one;
+    one.parties = {1};
+    Cluster crowd(seed, many), single(seed + 1, one);
+    const std::uint32_t elements = 50;
+    crowd.Declare(0, elements, crowd.RandomShards(elements, 3));
+    single.Declare(0, elements, single.RandomShards(elements, 3));
+    const std::vector<float> start = crowd.RandomValues(elements);
+    for (Cluster* cluster : {&crowd, &single}) {
+      cluster->Init(0, start);
+      cluster->Command("optimizer\nadam\nlearning_rate 0.1\nwd 0.01");
+      cluster->RequestAll(0);
+      cluster->Drive();
+    }
+    for (int round = 0; round < 4; ++round) {
+      std::vector<float> sum(elements, 0.0f);
+      for (const NodeId worker : crowd.workers) {
+        const std::vector<float> gradient = crowd.RandomIntegers(elements);
+        for (std::uint32_t i = 0; i < elements; ++i) sum[i] += gradient[i];
+        crowd.Push(worker, 0, gradient);
+      }
+      single.Push(single.workers.front(), 0, sum);
+      crowd.Drive();
+      single.Drive();
+      const auto expected = single.Value(single.workers.front(), 0);
+      CHECK(expected != start);
+      for (const NodeId worker : crowd.workers) CHECK(crowd.Value(worker, 0) == expected);
+    }
+    CheckNoErrors(crowd);
+    CHECK_EQ(crowd.Count(Event::Kind::kCommand), crowd.globals.size());
+  });
+}
+
+TEST(TheFirstInitialValueStandsAndEarlyRequestsWait) {
+  Cluster cluster(1, {});
+  cluster.Declare(7, 5, {{.elements = 5}});
+  cluster.RequestAll(7);
+  cluster.Drive();
+  CHECK_EQ(cluster.Count(Event::Kind::kValueReady), 0u);
+  cluster.Init(7, {1, 2, 3, 4, 5});
+  cluster.Drive();
+  CHECK_EQ(cluster.Count(Event::Kind::kValueReady), 4u);
+  cluster.Init(7, {9, 9, 9, 9, 9});
+  cluster.RequestAll(7);
+  cluster.Drive();
+  for (const NodeId worker : cluster.workers) {
+    CHECK((cluster.Value(worker, 7) == std::vector<float>{1, 2, 3, 4, 5}));
+  }
+  const Buffer* held = cluster.node(cluster.globals.front()).GlobalValue(7, 0);
+  CHECK(held != nullptr && (*held == Buffer{1, 2, 3, 4, 5}));
+  CHECK(cluster.node(cluster.globals.front()).GlobalValue(8, 0) == nullptr);
+  CheckNoErrors(cluster);
+}
+
+TEST(InstructionsAreObeyedOrRefusedByEvent) {
+  Cluster cluster(1, {});
+  for (const std::string text : {"optimizer\nsgdd", "optimizer\nsgd\nspeed 9", "optimizer", "", "run"}) {
+    cluster.ClearEvents();
+    cluster.Command(text);
+    cluster.Drive();
+    const auto refused = cluster.Events(cluster.globals.front(), Event::Kind::kRefused);
+    CHECK_EQ(refused.size(), 1u);
+    if (!refused.empty()) CHECK(!refused.front().reason.empty());
+    CHECK_EQ(cluster.Count(Event::Kind::kPeerError), 0u);
+  }
+  cluster.ClearEvents();
+  cluster.Command("optimizer\nsgd\nlearning_rate 0.5");
+  cluster.Drive();
+  CHECK_EQ(cluster.Events(cluster.globals.front(), Event::Kind::kCommand).size(), 1u);
+}
+
+TEST(SizesAloneTravelLikeBytes) {
+  check::ForSeeds(10, [](std::uint64_t seed) {
+    Random random(seed);
+    Plan plan = RandomPlan(random);
+    plan.wan_push.slicers = {std::make_shared<const check::BlockSlicerFactory>(16, 3)};
+    std::map<std::tuple<NodeId, NodeId, Kind>, check::Wire::Traffic> traffic[2];
+    for (const bool phantom : {false, true}) {
+      plan.phantom = phantom;
+      Cluster cluster(seed, plan);
+      cluster.Declare(0, 200, cluster.RandomShards(200, 3));
+      cluster.Init(0, cluster.RandomValues(200));
+      cluster.RequestAll(0);
+      cluster.Command("optimizer\nsgd\nlearning_rate 0.5");
+      cluster.Drive();
+      for (int round = 0; round < 2; ++round) {
+        for (const NodeId worker : cluster.workers) cluster.Push(worker, 0, std::vector<float>(200));
+        cluster.Drive();
+      }
+      CheckNoErrors(cluster);
+      CHECK_EQ(cluster.Count(Event::Kind::kValueReady), 3 * cluster.workers.size());
+      traffic[phantom] = cluster.traffic();
+    }
+    CHECK(traffic[0] == traffic[1]);
+  });
+}
+
+// Best-effort pushes that are lost, doubled, reordered and delayed: every row that is pushed is in
+// one round's sum, in this one or the next, or counted as missing.
+TEST(LossyPushesLoseOnlyWhatIsCounted) {
+  check::ForSeeds(40, [](std::uint64_t seed) {
+    Random random(seed);
+    Plan plan;
+    plan.parties = {1, 2};
+    plan.wan_push.slicers = {std::make_shared<const check::BlockSlicerFactory>(8, 4)};
+    plan.wan_push.grace = Between(random, 0, 1) == 0 ? 0 : kSecond;
+    Cluster cluster(seed, plan);
+    const std::uint32_t elements = 8 * 20;
+    cluster.Declare(0, elements, {{.elements = elements}});
+    double sum = 0;
+    const int rounds = 6;
+    for (int round = 1; round <= rounds; ++round) {
+      // The last round is whole and has time enough, so that nothing stays behind.
+      if (round == rounds && plan.wan_push.grace == 0) break;
+      cluster.faults = {.loss = 0.2, .duplicate = 0.2, .delay = 0.3};
+      if (round == rounds) cluster.faults = {};
+      for (const NodeId worker : cluster.workers) {
+        cluster.Push(worker, 0, std::vector<float>(elements, 1.0f));
+      }
+      cluster.Drive(2 * kSecond);
+      CHECK_EQ(cluster.Count(Event::Kind::kValueReady),
+               static_cast<std::size_t>(round) * cluster.workers.size());
+      const auto value = cluster.Value(cluster.workers.front(), 0);
+      for (const NodeId worker : cluster.workers) CHECK(cluster.Value(worker, 0) == value);
+      for (const float x : value) sum += x;
+    }
+    CheckNoErrors(cluster);
+    if (plan.wan_push.grace > 0) {
+      // A missing slice of party 0 lacks 1 a row, one of party 1 lacks 2: between these bounds.
+      const NodeStats stats = cluster.node(cluster.globals.front()).stats();
+      const double pushed = 3.0 * elements * rounds;
+      const double net = 8.0 * static_cast<double>(stats.missing_slices - stats.late_slices);
+      CHECK(stats.missing_slices > 0 && stats.late_slices > 0);
+      CHECK(pushed - sum >= net - 8.0 * static_cast<double>(stats.late_slices));
+      CHECK(pushed - sum <= 2 * 8.0 * static_cast<double>(stats.missing_slices));
+      CHECK_EQ(std::fmod(sum, 8.0), 0.0);
+    }
+    cluster.ReplayAll();
+  });
+}
+
+// With one party and ones everywhere the books balance exactly.
+TEST(LossyPushesBalance) {
+  check::ForSeeds(40, [](std::uint64_t seed) {
+    Plan plan;
+    plan.parties = {1};
+    plan.wan_push.slicers = {std::make_shared<const check::BlockSlicerFactory>(8, 4)};
+    plan.wan_push.grace = kSecond;
+    Cluster cluster(seed, plan);
+    const std::uint32_t elements = 8 * 20, rounds = 6;
+    cluster.Declare(0, elements, {{.elements = elements}});
+    double sum = 0;
+    for (std::uint32_t round = 1; round <= rounds; ++round) {
+      cluster.faults = {.loss = 0.2, .duplicate = 0.2, .delay = 0.3};
+      if (round == rounds) cluster.faults = {};
+      cluster.Push(cluster.workers.front(), 0, std::vector<float>(elements, 1.0f));
+      cluster.Drive(2 * kSecond);
+      for (const float x : cluster.Value(cluster.workers.front(), 0)) sum += x;
+    }
+    const NodeStats stats = cluster.node(cluster.globals.front()).stats();
+    CHECK(stats.late_slices > 0 && stats.refused_slices > 0);
+    CHECK_EQ(sum, 1.0 * elements * rounds -
+                      8.0 * static_cast<double>(stats.missing_slices - stats.late_slices));
+  });
+}
+
+TEST(ARoundWaitsForBestEffortSlicesAsLongAsItMay) {
+  Plan plan;
+  plan.parties = {1};
+  plan.wan_push.slicers = {std::make_shared<const check::BlockSlicerFactory>(8, 2)};
+  plan.wan_push.grace = 3 * kSecond;
+  Cluster cluster(1, plan);
+  cluster.Declare(0, 16, {{.elements = 16}});
+  cluster.faults.loss = 1;
+  cluster.Push(cluster.workers.front(), 0, std::vector<float>(16, 1.0f));
+  cluster.Drive(2 * kSecond);
+  CHECK_EQ(cluster.Count(Event::Kind::kValueReady), 0u);
+  const Time deadline = cluster.node(cluster.globals.front()).PollTimeout();
+  CHECK(deadline > 2 * kSecond && deadline < 4 * kSecond);
+  cluster.Drive(2 * kSecond);
+  CHECK_EQ(cluster.Count(Event::Kind::kValueReady), 1u);
+  CHECK_EQ(cluster.Value(cluster.workers.front(), 0)[8], 0.0f);
+  CHECK_EQ(cluster.Value(cluster.workers.front(), 0)[7], 1.0f);
+  CHECK(cluster.node(cluster.globals.front()).PollTimeout() == kNever);
+}
+
+TEST(NoMessageIsLargerThanAFrame) {
+  Plan plan;
+  plan.frame_bytes = 100;
+  Cluster cluster(1, plan);
+  cluster.Declare(0, 1000, {{.elements = 1000}});
+  cluster.Init(0, std::vector<float>(1000));
+  cluster.RequestAll(0);
+  cluster.Drive();
+  const auto traffic = cluster.traffic().at({cluster.workers.front(), cluster.servers.front(), Kind::kInit});
+  CHECK_EQ(traffic.messages, 42u);  // 24 rows fit, as slices are cut at multiples of 8 rows
+  CHECK_EQ(traffic.bytes, 42u * kHeaderBytes + 4000u);
+}
+
+TEST(WorkersRefuseWhatMakesNoSense) {
+  Cluster cluster(1, {});
+  const auto complaint = [&](auto verb) -> std::string {
+    try {
+      cluster.Do(cluster.workers.front(), [verb](Node& node, Time now) { verb(node.worker(), now); });
+      return "";
+    } catch (const std::invalid_argument& error) {
+      return error.what();
+    }
+  };
+  const auto declare = [&](std::uint32_t elements, const std::vector<ShardInfo>& shards) {
+    return complaint([=](Worker& worker, Time) { worker.Declare(3, elements, shards); });
+  };
+  CHECK_EQ(declare(0, {}), "shards of key 3 do not cover it");
+  CHECK_EQ(declare(5, {{.elements = 4}}), "shards of key 3 do not cover it");
+  CHECK_EQ(declare(5, {{.offset = 1, .elements = 4}}), "shards of key 3 do not cover it");
+  CHECK_EQ(declare(5, {{.elements = 5}}), "");
+  CHECK_EQ(declare(5, {{.elements = 5}}), "");
+  CHECK_EQ(declare(6, {{.elements = 6}}), "key 3 already has 5 elements, not 6");
+  CHECK_EQ(complaint([](Worker& worker, Time now) { worker.Submit(4, {}, now); }),
+           "key 4 was never initialised");
+  CHECK_EQ(complaint([](Worker& worker, Time now) { worker.Request(4, now); }),
+           "key 4 was never initialised");
+}
+
+}  // namespace
+}  // namespace geomx

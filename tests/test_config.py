@@ -1,0 +1,292 @@
+"""From words to an experiment: what is chosen, in what order, and that every preset composes."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import sys
+import types
+from dataclasses import dataclass, fields
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+import yaml
+
+import geomx
+import geomx.results
+from geomx import experiment as experiment_module
+from geomx.compose import compose, main, prepare
+from geomx.config import Costs, Root, RuntimeOptions, TcpOptions
+from geomx.errors import ConfigError, PluginError
+from geomx.experiment import Experiment
+from geomx.network import to_node_link
+from geomx.registry import Registry
+
+
+@dataclass(frozen=True)
+class Nested:
+    depth: int = 1
+
+
+@dataclass(frozen=True)
+class Config:
+    share: float = 0.1
+    nested: Nested = Nested()
+
+
+@dataclass(frozen=True)
+class Picky:
+    way: Literal["up", "down"] = "up"
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def experiment(*words: str) -> Experiment:
+    return compose(list(words))[0]
+
+
+def chosen(*words: str) -> list[str]:
+    return [name for name, _ in experiment(*words).selection.accel]
+
+
+def test_without_words() -> None:
+    plain = experiment()
+    assert (plain.mode, plain.seed, plain.selection.accel) == ("sim", 0, ())
+    assert plain.selection.sync[0] == "fsa"
+    assert plain.cluster.name == "two_parties"
+    assert (len(plain.cluster.parties), len(plain.cluster.workers)) == (2, 4)
+    assert plain.workload.has_numerics
+    assert plain.numerics
+    assert plain.iterations == plain.workload.iterations
+
+
+def test_sync_with_and_without_plus_mean_the_same() -> None:
+    one = experiment("+sync=hfa", "sync.k1=20")
+    other = experiment("sync=hfa", "sync.k1=20")
+    assert one.selection.sync == other.selection.sync
+    assert one.selection.sync[1]["k1"] == 20
+
+
+@pytest.mark.parametrize("order", [["dgt", "p3"], ["p3", "dgt"], ["fp16", "p3", "dgt"], []])
+def test_accelerators_keep_the_order_of_the_command_line(order: list[str]) -> None:
+    listed = f"[{','.join(order)}]"
+    assert chosen(f"+accel={listed}") == order
+    assert chosen(f"accel={listed}") == order
+
+
+def test_options_of_accelerators_are_their_own() -> None:
+    selection = experiment(
+        "+accel=[dgt,p3]", "accel.dgt.k=0.6", "accel.p3.slice_elements=9"
+    ).selection
+    (dgt, p3) = (dict(options) for _, options in selection.accel)
+    assert (dgt["k"], p3["slice_elements"]) == (0.6, 9)
+
+
+def test_options_of_an_experiment() -> None:
+    made = experiment(
+        "mode=live", "seed=3", "iterations=7", "evaluate_every=2", "workload=resnet50",
+        "runtime.failure_timeout_s=2", "tcp.congestion=cubic", "costs.send_message_s=1e-3",
+    )  # fmt: skip
+    assert (made.mode, made.seed, made.iterations, made.evaluate_every) == ("live", 3, 7, 2)
+    assert not made.numerics
+    assert made.runtime == RuntimeOptions(failure_timeout_s=2.0)
+    assert made.tcp == TcpOptions(congestion="cubic")
+    assert made.costs == Costs(send_message_s=1e-3)
+    assert not experiment("numerics=false").numerics
+
+
+def test_header_is_what_a_summary_starts_with() -> None:
+    header = experiment("+sync=hfa", "+accel=[p3,dgt]", "seed=5").header()
+    assert list(header)[:9] == [
+        "schema", "geomx", "mode", "seed", "sync", "accel", "network", "workload", "iterations",
+    ]  # fmt: skip
+    assert header["schema"] == 1
+    assert header["sync"]["name"] == "hfa"
+    assert [accel["name"] for accel in header["accel"]] == ["p3", "dgt"]
+    assert header["network"] == {
+        "name": "two_parties", "parties": 2, "workers": 4, "global_servers": 1,
+    }  # fmt: skip
+    assert header["workload"]["bytes"] == 4 * header["workload"]["elements"]
+    assert header["words"] == ["+sync=hfa", "+accel=[p3,dgt]", "seed=5"]
+
+
+@pytest.mark.parametrize("form", ["wan.yaml", "some/wan.yaml", "wan"])
+def test_network_files(form: str, tmp_path: Path) -> None:
+    content = yaml.safe_load((files("geomx.conf") / "network/two_parties.yaml").read_text())
+    del content["name"]
+    content["parties"]["wuhan"] = {"workers": 1, "uplink_mbps": 5, "downlink_mbps": 5}
+    path = tmp_path / form
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(yaml.safe_dump(content))
+    if path.suffix:
+        cluster = experiment(f"network={form}", "network.delay_ms=50").cluster
+        assert cluster.name == "wan"
+        assert [party.name for party in cluster.parties] == ["beijing", "chengdu", "wuhan"]
+        servers = cluster.parties[0].server, cluster.parties[1].server
+        assert cluster.path(*servers).delay_s == pytest.approx(50.1e-3)
+    else:
+        with pytest.raises(ConfigError, match="unknown suffix"):
+            experiment(f"network={form}")
+
+
+def test_the_network_of_a_run_is_a_network(tmp_path: Path) -> None:
+    first = experiment("network=five_regions").cluster
+    (tmp_path / "network.json").write_text(json.dumps(to_node_link(first.graph)))
+    second = experiment("network=network.json").cluster
+    assert (second.name, second.nodes) == (first.name, first.nodes)
+
+
+@pytest.mark.parametrize("group", ["network", "experiment"])
+def test_every_preset_composes(group: str) -> None:
+    for entry in (files("geomx.conf") / group).iterdir():
+        name, _, suffix = entry.name.rpartition(".")
+        if suffix == "yaml":
+            experiment(f"{group}={name}")
+
+
+def test_every_plugin_composes() -> None:
+    for plugin in Registry.discover().plugins():
+        if plugin.kind == "sync":
+            assert experiment(f"sync={plugin.name}").selection.sync[0] == plugin.name
+        elif plugin.kind == "accel":
+            assert chosen(f"accel=[{plugin.name}]") == [plugin.name]
+
+
+def test_every_option_is_explained() -> None:
+    for config in (Root, RuntimeOptions, TcpOptions):
+        source = inspect.getsource(config).split("\n")
+        for field in fields(config):
+            (line,) = (i for i, text in enumerate(source) if text.startswith(f"    {field.name}: "))
+            assert source[line - 1].lstrip().startswith("#"), field.name
+
+
+def test_a_strangers_plugin_is_a_choice_like_any_other() -> None:
+    class Stranger:
+        """Does nothing."""
+
+        def __init__(self, config: Any) -> None:
+            self.config = config
+
+    registry = Registry.discover()
+
+    @geomx.hookimpl
+    def geomx_register(register: Any) -> None:
+        register("accel", "stranger", Config, Stranger)
+        register("accel", "picky", Picky, Stranger)
+
+    registry.ask(type("module", (), {"geomx_register": staticmethod(geomx_register)}))
+    words = ["+accel=[stranger]", "accel.stranger.share=0.5", "accel.stranger.nested.depth=4"]
+    made, _ = compose(words, registry)
+    assert made.selection.accel == (("stranger", {"share": 0.5, "nested": {"depth": 4}}),)
+    made, _ = compose(["+accel=[picky]", "accel.picky.way=down"], registry)
+    assert made.selection.accel == (("picky", {"way": "down"}),)
+    with pytest.raises(ConfigError, match=r"accel\.picky\.way=left: must be one of up, down"):
+        compose(["+accel=[picky]", "accel.picky.way=left"], registry)
+    with pytest.raises(ConfigError, match="no such accel"):
+        experiment("+accel=[stranger]")
+
+
+def test_two_runs_in_one_second_have_directories_of_their_own() -> None:
+    directories = [compose([])[1] for _ in range(3)]
+    assert len(set(directories)) == 3
+    for directory in directories:
+        assert directory.is_dir()
+        assert directory.parent.parent == Path("outputs").absolute()
+    assert compose(["hydra.run.dir=here/it/is"])[1] == Path("here/it/is").absolute()
+
+
+def test_a_sweep_runs_every_combination_in_its_own_directory() -> None:
+    seen = []
+
+    def job(made: Experiment, directory: Path) -> None:
+        accel = [name for name, _ in made.selection.accel]
+        seen.append((made.selection.sync[0], accel, directory))
+
+    base = main(["-m", "+sync=fsa,hfa", "+accel=[],[dgt],[p3,fp16]"], job)
+    assert [(sync, accel) for sync, accel, _ in seen] == [
+        (sync, accel) for sync in ("fsa", "hfa") for accel in ([], ["dgt"], ["p3", "fp16"])
+    ]
+    assert base is not None
+    assert [directory for *_, directory in seen] == [base / str(job) for job in range(6)]
+    assert base.parent.parent == Path("multirun").absolute()
+
+
+def test_the_sweep_flag_may_stand_anywhere() -> None:
+    seeds = []
+    main(["seed=1,2", "-m", "iterations=1"], lambda made, directory: seeds.append(made.seed))
+    assert seeds == [1, 2]
+
+
+def test_words_of_a_single_run_are_kept_as_typed() -> None:
+    words = ["+sync=hfa", "+accel=[dgt,p3]"]
+    made = []
+    assert main(words, lambda one, directory: made.append(one)) is None
+    assert made[0].words == words
+
+
+def test_nothing_is_left_behind_in_this_process() -> None:
+    before = (list(sys.argv), dict(os.environ), sys.stderr, os.getcwd())
+    main(["seed=1"], lambda made, directory: None)
+    with pytest.raises(ConfigError):
+        main(["seed=x"], lambda made, directory: None)
+    assert (list(sys.argv), dict(os.environ), sys.stderr, os.getcwd()) == before
+
+
+def test_networks_of_a_sweep_may_be_files(tmp_path: Path) -> None:
+    text = (files("geomx.conf") / "network/two_parties.yaml").read_text()
+    (tmp_path / "a").mkdir()
+    for path in ("wan.yaml", "a/wan.yaml"):
+        (tmp_path / path).write_text(text.replace("name: two_parties", ""))
+    words = prepare(["network=wan.yaml,five_regions,a/wan.yaml"], Registry.discover())
+    choices = words[0].removeprefix("network=").split(",")
+    assert choices[1] == "five_regions"
+    assert len(set(choices)) == 3
+
+
+def test_mode_both_runs_both_and_compares(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    ran = []
+
+    def runner(made: Experiment, directory: Path) -> str:
+        ran.append((made.mode, directory))
+        return made.mode
+
+    monkeypatch.setitem(sys.modules, "made_up", types.SimpleNamespace(run=runner))  # type: ignore[arg-type]
+    for mode in ("sim", "live"):
+        monkeypatch.setitem(experiment_module.RUNNERS, mode, "made_up:run")
+    monkeypatch.setattr(geomx.results, "compare", lambda sim, live: {"pair": [sim, live]})
+    made = experiment("mode=both")
+    assert experiment_module.execute(made, tmp_path) == "live"
+    assert ran == [("sim", tmp_path / "sim"), ("live", tmp_path / "live")]
+    assert '"sim"' in (tmp_path / "comparison.json").read_text()
+
+
+def test_run_refuses_flags() -> None:
+    with pytest.raises(ConfigError, match="word=-m: flags belong to the command line"):
+        geomx.run(["-m", "seed=1,2"])
+
+
+def test_a_plugin_that_gives_no_policy_is_blamed() -> None:
+    @dataclass
+    class Config:
+        """No options."""
+
+    class Silent:
+        """Says nothing."""
+
+        def __init__(self, config: Config) -> None:
+            pass
+
+    registry = Registry.discover()
+    module = type("module", (), {})
+    module.geomx_register = staticmethod(  # type: ignore[attr-defined]
+        geomx.hookimpl(lambda register: register("sync", "silent", Config, Silent))
+    )
+    registry.ask(module)
+    with pytest.raises(PluginError, match="sync silent: it gives no sync policy"):
+        compose(["sync=silent"], registry)
