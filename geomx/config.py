@@ -28,9 +28,10 @@ class RuntimeOptions:
 
     # Seconds of silence after which a node counts as lost.
     failure_timeout_s: float = 5.0
-    # Most bytes of one message that are handed to the kernel at a time; smaller is more urgent.
+    # Most payload bytes in one message, in both modes: an urgent message waits for at most one.
     frame_bytes: int = 262144
-    # Shape links to the network file's bandwidth and delay; false: as fast as the machine can.
+    # Let a live step take at least the workload's own time over the worker's speed; false: as fast
+    # as this machine computes.
     pace: bool = True
     # TCP and UDP port of the scheduler; 0 lets the system choose a free one.
     port: int = 0

@@ -26,6 +26,9 @@ class ConfigError(GeomxError):
         self.remedy = remedy
         super().__init__(f"{key}={value}: {remedy}")
 
+    def __reduce__(self) -> tuple[type[ConfigError], tuple[str, object, str]]:
+        return type(self), (self.key, self.value, self.remedy)
+
 
 class PluginError(GeomxError):
     """A plugin broke a rule: misspelt hook, wrong return type, wrong promise."""
@@ -43,3 +46,6 @@ class NodeLost(GeomxError):  # noqa: N818 (the event's name in protocol and logs
         self.name = name
         self.reason = reason
         super().__init__(f"node {name} was lost: {reason}")
+
+    def __reduce__(self) -> tuple[type[NodeLost], tuple[str, str]]:
+        return type(self), (self.name, self.reason)

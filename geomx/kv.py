@@ -326,19 +326,19 @@ def create(type: str = TYPES[0]) -> KVStore:
         ConfigError: There is no such type, or the job does not synchronise that way.
         GeomxError: The job's scheduler cannot be reached.
     """
-    global _store
     if type not in TYPES:
         raise ConfigError("kvstore", type, f"must be one of {', '.join(TYPES)}")
-    if _store is None or _store.closed:
-        _store = _join(type)
-        atexit.register(_store.close)
-    if type == "dist_async" and _store.num_all_workers > 1:
-        sync, _ = _store.member.spec.sync
+    if not _stores or _stores[-1].closed:
+        _stores.append(_join(type))
+        atexit.register(_stores[-1].close)
+    store = _stores[-1]
+    if type == "dist_async" and store.num_all_workers > 1:
+        sync, _ = store.member.spec.sync
         raise ConfigError("kvstore", type, f"this job is synchronous: it runs sync={sync}")
-    return _store
+    return store
 
 
-_store: KVStore | None = None
+_stores: list[KVStore] = []  # of this process; all but the last are closed
 
 
 def _join(type: str) -> KVStore:

@@ -38,7 +38,7 @@ ITERATIONS = (
     "worker", "party", "iteration", "start_s", "compute_s", "wait_s", "end_s", "loss", "samples",
 )  # fmt: skip
 EVALUATIONS = ("time_s", "iteration", "accuracy", "loss")
-LINKS = ("source", "target", "kind", "bytes", "messages", "busy_s")
+LINKS = ("source", "target", "kind", "bytes", "messages", "busy_s", "control_bytes")
 UNFINISHED = "the run was killed before it could end"
 
 
@@ -161,19 +161,23 @@ class Recorder:
             target: Receiving node.
             kind: ``lan`` or ``wan``.
             direction: ``push``, ``pull`` or ``control``; several calls for one link add up in
-                ``links.csv``. Control bytes are summed apart, whatever the kind.
+                ``links.csv``. Control (joins, initial values) is kept apart, in its own column
+                and sum, so that the others are training traffic alone.
             bytes: As they crossed the wire, headers included.
             messages: How many.
             busy_s: Seconds during which the link carried them.
         """
-        values = (source, target, kind, 0, 0, 0.0)
+        values = (source, target, kind, 0, 0, 0.0, 0)
         empty = dict(zip(LINKS, values, strict=True))
         row = self._link_totals.setdefault((source, target, kind), empty)
+        row["busy_s"] = _seconds(row["busy_s"] + busy_s)
+        if direction == "control":
+            row["control_bytes"] += int(bytes)
+            self._bytes["control"] += int(bytes)
+            return
         row["bytes"] += int(bytes)
         row["messages"] += int(messages)
-        row["busy_s"] = _seconds(row["busy_s"] + busy_s)
-        total = direction if direction == "control" else f"wan_{direction}"
-        self._bytes["lan" if kind == "lan" and direction != "control" else total] += int(bytes)
+        self._bytes["lan" if kind == "lan" else f"wan_{direction}"] += int(bytes)
 
     def span(
         self,

@@ -11,6 +11,7 @@ import pytest
 from geomx import cli
 from geomx.errors import GeomxError, NodeLost
 from geomx.experiment import Experiment
+from geomx.registry import KINDS, Registry
 
 UNREACHABLE = """
 directed: true
@@ -32,6 +33,16 @@ links:
 def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "unreachable.yaml").write_text(UNREACHABLE)
+
+
+INSTALLED = {plugin.name for plugin in Registry.discover().plugins()}
+
+
+def needs(text: str) -> None:
+    """Skip a test that speaks of a plugin whose folder has been deleted."""
+    for name in ("hfa", "dgt", "p3", "fp16"):
+        if name in text and name not in INSTALLED:
+            pytest.skip(f"no plugin {name}")
 
 
 WRONG = [
@@ -79,6 +90,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("words", "line"), WRONG)
 def test_wrong_requests(words: str, line: str, capfd: pytest.CaptureFixture[str]) -> None:
+    needs(words + line)
     assert cli.run(words.split()) == 2
     out, err = capfd.readouterr()
     assert err.startswith(line)
@@ -127,6 +139,7 @@ def test_what_geomx_does_not_know_keeps_its_traceback(monkeypatch: pytest.Monkey
 def test_every_failing_job_of_a_sweep_has_a_line(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    needs("hfa")
     ran = []
     monkeypatch.setattr(cli, "_run_one", lambda experiment, directory: ran.append(experiment.seed))
     assert cli.run(["-m", "sync=hfa", "sync.k1=0,1", "seed=1,2"]) == 2
@@ -164,25 +177,26 @@ def test_a_run_ends_with_its_directory() -> None:
 
 
 def test_a_wrong_request_from_a_shell() -> None:
-    done = geomx("+sync=hfaa")
+    done = geomx("+sync=faa")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("sync=hfaa: ")
+    assert done.stderr.startswith("sync=faa: ")
     assert done.stderr.count("\n") == 1
 
 
 def test_help_lists_the_choices() -> None:
     done = geomx("--help")
     assert (done.returncode, done.stderr) == (0, "")
-    for line in ("accel: dgt, fp16, p3", "sync: fsa, hfa", "network: five_regions, two_parties"):
-        first = line.split(", ", 1)[0]
-        assert first in done.stdout
+    assert "network: five_regions, two_parties" in done.stdout
+    for kind in KINDS:
+        names = [plugin.name for plugin in Registry.discover().plugins(kind)]
+        assert f"{kind}: {', '.join(names)}\n" in done.stdout
     assert "congestion: bbr" in done.stdout
 
 
 def test_plugins_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["plugins"]) == 0
     out = capsys.readouterr().out
-    assert "hfa" in out
+    assert all(name in out for name in INSTALLED)
     assert "could not be loaded" not in out
 
 

@@ -105,9 +105,10 @@ def test_directions_of_one_link_share_a_row_and_control_is_counted_apart(tmp_pat
         recorder.link("a/server", "b/server", "wan", direction, count, 1, 0.25)
         recorder.link("a/worker0", "a/server", "lan", direction, count, 1, 0.25)
     results = recorder.finish(1.0, 1, 0.1)
-    assert [(row["bytes"], row["messages"], row["busy_s"]) for row in results.links] == [
-        (123, 3, 0.75),
-        (123, 3, 0.75),
+    counts = ("bytes", "messages", "busy_s", "control_bytes")
+    assert [tuple(row[count] for count in counts) for row in results.links] == [
+        (120, 2, 0.75, 3),
+        (120, 2, 0.75, 3),
     ]
     expected = {"wan_push": 100, "wan_pull": 20, "lan": 120, "control": 6}
     assert results.summary["bytes"] == expected

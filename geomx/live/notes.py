@@ -48,6 +48,7 @@ class Notes:
         start_s: float,
         compute_s: float,
         end_s: float,
+        *,
         loss: float | None,
         spans: Sequence[Span],
     ) -> None:

@@ -162,7 +162,9 @@ class LiveWorker:
             if end_s > done.end_s:
                 done.spans.append(("wait", "wait", done.end_s, end_s - done.end_s))
             known = None if math.isnan(loss) else loss
-            self._notes.iteration(step, start_s, done.compute_s, end_s, known, done.spans)
+            self._notes.iteration(
+                step, start_s, done.compute_s, end_s, loss=known, spans=done.spans
+            )
             self._publish("iteration", -1, step, end_s)
             if self._due(step):
                 self._pull()

@@ -20,7 +20,7 @@ import numpy as np
 
 Row = dict[str, Any]
 
-_INTEGERS = frozenset({"iteration", "samples", "bytes", "messages"})
+_INTEGERS = frozenset({"iteration", "samples", "bytes", "messages", "control_bytes"})
 _TEXTS = frozenset({"worker", "party", "source", "target", "kind"})
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest date a zip archive can hold
 

@@ -1,4 +1,4 @@
-"""DGT, differential gradient transmission: what matters goes reliably and first, the rest may be lost.
+"""DGT, differential gradient transmission: what matters goes first, the rest may be lost.
 
 Zhou et al., Future Generation Computer Systems 121, 2021. On its way from a party to the global
 server a shard is cut into blocks; the share `k` of them that contributes most (a moving average of
@@ -6,9 +6,9 @@ the mean magnitude) travels on the reliable channel in order of contribution, th
 datagram channels of falling priority. A block that misses its round counts as zero there and is
 added, once, to the next round; an older one is dropped. As the loss falls, so does k.
 
-Where GeoMX is wrong this is right: blocks really leave in order of contribution, the channels really
-are datagrams, k really adapts to the training loss, and half-precision values rank by their value.
-Pulls and links inside a party are left alone, as in GeoMX. The rules are native: dgt.cc.
+Where GeoMX is wrong this is right: blocks really leave in order of contribution, the channels
+really are datagrams, k really adapts to the training loss, and half-precision values rank by their
+value. Pulls and links inside a party are left alone, as in GeoMX. The rules are native: dgt.cc.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class DgtConfig:
     channels: int = 3
     """Number of best-effort channels, 1 to 7."""
     wait_ms: float = 0.0
-    """Milliseconds for which the global server waits for best-effort blocks at the end of a round."""
+    """Milliseconds that the global server waits for best-effort blocks at a round's end."""
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.k <= 1.0:

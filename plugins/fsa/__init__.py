@@ -1,7 +1,8 @@
 """FSA, the fully synchronous algorithm: every step, everyone waits for everyone.
 
-Each worker pushes its gradient after every local step; the local server sums its party, the global
-server sums the parties, updates the weights with the mean gradient, and the new weights travel back.
+Each worker pushes its gradient after every local step; the local server sums its party, the
+global server sums the parties, updates the weights with the mean gradient, and the new weights
+travel back.
 HiPS (Li et al., ZTE Technology Journal 26(5), 2020); GeoMX's ``dist_sync``.
 """
 

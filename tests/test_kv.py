@@ -1,0 +1,296 @@
+"""The key-value store: sums over workers, initial values, optimizers, errors, a whole job."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from geomx import _core, kv
+from geomx.errors import ConfigError, GeomxError, NodeLost
+from geomx.live.local import LocalCluster
+from geomx.live.spec import Spec
+from geomx.live.values import devices, optimizer_numbers, pairs, to_float32
+from geomx.network import read_network
+
+Stores = list[kv.KVStore]
+
+
+def cluster(**workers: int) -> LocalCluster:
+    """A cluster in this process: parties by name, with their number of workers."""
+    network = {
+        "name": "test",
+        "central": {"name": "hub", "global_servers": 2},
+        "parties": {party: {"workers": number} for party, number in workers.items()},
+    }
+    return LocalCluster(Spec(read_network(network), ("fsa", {}), emulated=False))
+
+
+def everyone(stores: Stores, action: Callable[[kv.KVStore], Any]) -> list[Any]:
+    """What `action` returns for every worker, all at once."""
+    with ThreadPoolExecutor(len(stores)) as pool:
+        return list(pool.map(action, stores))
+
+
+@pytest.fixture
+def stores() -> Iterator[Stores]:
+    """Two parties of two workers."""
+    with_everyone = cluster(east=2, west=2)
+    stores = [kv.KVStore(member) for member in with_everyone.workers]
+    yield stores
+    everyone(stores, lambda store: store.close())
+    with_everyone.close()
+
+
+@pytest.fixture
+def alone() -> Iterator[kv.KVStore]:
+    """What a script gets that was not launched."""
+    store = kv.create()
+    yield store
+    store.close()
+
+
+def test_a_script_runs_alone(alone: kv.KVStore) -> None:
+    assert (alone.rank, alone.num_workers, alone.num_all_workers) == (0, 1, 1)
+    assert alone.is_master_worker
+    assert alone.type == "dist_sync"
+    assert kv.create("dist_sync") is alone
+    alone.init(3, np.arange(6.0).reshape(2, 3))
+    assert np.array_equal(alone.pull(3), np.arange(6.0).reshape(2, 3))
+    alone.push(3, np.full((2, 3), 2.0))
+    out = np.empty((2, 3), np.float64)
+    assert alone.pull(3, out=out) is out
+    assert (out == 2).all()
+    alone.barrier()
+
+
+def test_after_closing_a_new_store_can_be_created() -> None:
+    first = kv.create()
+    first.close()
+    second = kv.create()
+    assert second is not first
+    second.init("w", np.ones(2))
+    second.close()
+
+
+def test_values_and_keys_come_in_lists(alone: kv.KVStore) -> None:
+    alone.init(["w", "b"], [np.ones((2, 2)), np.zeros(3)])
+    alone.push(["w", "b"], [[np.ones((2, 2)), np.ones((2, 2))], np.arange(3.0)])
+    weight, bias = alone.pull(["w", "b"])
+    assert (weight == 2).all()
+    assert np.array_equal(bias, [0, 1, 2])
+    twice = [np.empty(3, np.float32), np.empty(3, np.float16)]
+    alone.pull("b", out=twice)
+    assert np.array_equal(twice[0], twice[1])
+    value = np.full(3, 5.0, np.float32)
+    alone.pushpull("b", value)
+    assert (value == 5).all()
+
+
+def test_a_pushed_array_may_be_changed_at_once(alone: kv.KVStore) -> None:
+    alone.init(0, np.zeros(1000, np.float32))
+    value = np.ones(1000, np.float32)
+    alone.push(0, value)
+    value[:] = 7
+    assert (alone.pull(0) == 1).all()
+
+
+def test_roles_and_ranks(stores: Stores) -> None:
+    assert [store.rank for store in stores] == [0, 1, 0, 1]
+    assert [store.global_rank for store in stores] == [0, 1, 2, 3]
+    assert [store.is_master_worker for store in stores] == [True, False, False, False]
+    assert {(store.num_workers, store.num_all_workers) for store in stores} == {(2, 4)}
+
+
+def test_everyone_starts_from_the_masters_value(stores: Stores) -> None:
+    def start(store: kv.KVStore) -> np.ndarray:
+        store.init(0, np.full(4, float(store.global_rank)))
+        return store.pull(0)
+
+    assert all((value == 0).all() for value in everyone(stores, start))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_pull_returns_the_sum_over_all_workers(stores: Stores, seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    shapes = [tuple(generator.integers(1, 40, dims)) for dims in (1, 2, 3)]
+    values = [
+        [generator.integers(-1000, 1000, shape).astype(np.float32) for shape in shapes]
+        for _ in range(len(stores) * 3)
+    ]
+    keys = list(range(len(shapes)))
+
+    def train(store: kv.KVStore) -> list[list[np.ndarray]]:
+        store.init(keys, [np.zeros(shape) for shape in shapes])
+        results = []
+        for step in range(3):
+            store.push(keys, values[step * len(stores) + store.global_rank])
+            results.append(store.pull(keys))
+        return results
+
+    results = everyone(stores, train)
+    for step in range(3):
+        pushed = values[step * len(stores) : (step + 1) * len(stores)]
+        for key in keys:
+            expected = sum(arrays[key] for arrays in pushed)
+            for worker in results:
+                assert np.array_equal(worker[step][key], expected), f"seed {seed}, step {step}"
+
+
+def test_the_optimizer_runs_on_the_global_server(stores: Stores) -> None:
+    numbers = {"learning_rate": 0.1, "momentum": 0.9, "rescale_grad": 0.25}
+    start, gradient = np.linspace(-1, 1, 50, dtype=np.float32), np.ones(50, np.float32)
+
+    def train(store: kv.KVStore) -> np.ndarray:
+        store.init("w", start)
+        store.set_optimizer({"name": "sgd", **numbers})
+        for _ in range(3):
+            store.push("w", gradient * store.global_rank)
+            weight = store.pull("w")
+        return weight
+
+    expected = start.copy()
+    optimizer = _core.Optimizer("sgd\n" + "".join(f"{n} {v}\n" for n, v in numbers.items()), 0)
+    for _ in range(3):
+        optimizer.update(expected, gradient * 6)
+    for weight in everyone(stores, train):
+        assert np.allclose(weight, expected, rtol=1e-6)
+
+
+def test_a_barrier_waits_for_the_last(stores: Stores) -> None:
+    def meet(store: kv.KVStore) -> float:
+        time.sleep(0.1 * store.global_rank)
+        came = time.monotonic()
+        store.barrier()
+        return came - time.monotonic()
+
+    waits = everyone(stores, meet)
+    assert waits[0] <= -0.25
+
+
+def test_mistakes_are_named(alone: kv.KVStore) -> None:
+    alone.init(0, np.zeros((2, 3)))
+    for mistake, words in (
+        (lambda: alone.push(1, np.zeros(2)), "key 1 was never initialised"),
+        (lambda: alone.pull("x"), "key 'x' was never initialised"),
+        (lambda: alone.init(0, np.zeros(2)), "key 0 is initialised twice"),
+        (lambda: alone.init("w", np.zeros(2)), "cannot both be keys"),
+        (lambda: alone.init(1, np.zeros((2, 0))), "has no elements"),
+        (lambda: alone.init(-1, np.zeros(2)), "key -1 is neither"),
+        (lambda: alone.push(0, np.zeros((3, 2))), r"has shape \(2, 3\), not \(3, 2\)"),
+        (lambda: alone.pull(0, out=np.zeros(6)), r"has shape \(2, 3\), not \(6,\)"),
+        (lambda: alone.push([0, 0], np.zeros((2, 3))), "2 keys need a list of 2 values"),
+        (lambda: alone.push(0, np.full((2, 3), 1e300)), "too large for float32"),
+        (lambda: alone.push(0, np.full((2, 3), "x")), "not made of numbers"),
+    ):
+        with pytest.raises(GeomxError, match=words):
+            mistake()
+    for mistake in (
+        lambda: kv.create("local"),
+        lambda: alone.set_optimizer("adagrad"),
+        lambda: alone.set_optimizer("sgd", beta1=0.9),
+        lambda: alone.set_gradient_compression({"type": "2bit"}),
+    ):
+        with pytest.raises(ConfigError):
+            mistake()
+    assert (alone.pull(0) == 0).all()
+
+
+def test_asynchronous_needs_an_asynchronous_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    together = cluster(east=2)
+    monkeypatch.setattr(kv, "_stores", [kv.KVStore(together.workers[0])])
+    with pytest.raises(ConfigError, match="sync=fsa"):
+        kv.create("dist_async")
+    together.close()
+
+
+def test_a_lost_worker_is_named_and_nobody_hangs() -> None:
+    together = cluster(east=1, west=1)
+    first, second = (kv.KVStore(member) for member in together.workers)
+    everyone([first, second], lambda store: store.init(0, np.zeros(10)))
+    first.push(0, np.ones(10))
+    began = time.monotonic()
+    second.member.loop.close()
+    with pytest.raises(NodeLost) as caught:
+        first.pull(0)
+    assert caught.value.name == "west/worker0"
+    with pytest.raises(NodeLost):
+        first.barrier()
+    assert time.monotonic() - began < 5
+    together.close()
+
+
+def test_values_convert_with_care() -> None:
+    half = to_float32(0, np.array([1.5, 65504], np.float16))
+    assert half.dtype == np.float32
+    assert np.array_equal(half, [1.5, 65504])
+    assert np.isinf(to_float32(0, np.array([np.inf]))).all()
+    array = np.zeros(3, np.float32)
+    assert to_float32(0, array) is array
+    assert pairs(np.int64(4), array) == [(4, array)]
+    assert devices([array, array]) == [array, array]
+
+
+def test_an_optimizer_travels_as_a_name_and_numbers() -> None:
+    assert optimizer_numbers("sgd", {"momentum": 0.5}) == {"name": "sgd", "momentum": 0.5}
+
+    class AdaGrad:
+        lr = 0.1
+
+    with pytest.raises(ConfigError, match="sgd, adam"):
+        optimizer_numbers(AdaGrad(), {})
+
+
+SCRIPT = """
+import sys
+import numpy as np
+import geomx.kv
+store = geomx.kv.create("dist_sync")
+store.init(0, np.zeros(1000))
+for step in range(3):
+    store.push(0, np.full(1000, store.global_rank + 1.0))
+    value = store.pull(0)
+assert (value == 10).all(), value
+if sys.argv[1:] == ["fail"] and store.global_rank == 2:
+    sys.exit("no more data")
+print(f"{store.rank} of {store.num_workers}, {store.num_all_workers} in all", flush=True)
+"""
+
+
+def launched(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """`geomx launch` of SCRIPT on two parties of two workers."""
+    (folder / "train.py").write_text(SCRIPT)
+    program = "import sys; from geomx.live.launcher import launch; sys.exit(launch(sys.argv[1:]))"
+    command = [sys.executable, "train.py", *arguments]
+    return subprocess.run(
+        [sys.executable, "-c", program, "network=two_parties", "--", *command],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_a_script_is_launched_as_every_worker(tmp_path: Path) -> None:
+    done = launched(tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "0 of 2, 4 in all\n"
+    (log,) = tmp_path.rglob("chengdu-worker1.log")
+    assert log.read_text() == "1 of 2, 4 in all\n"
+
+
+def test_a_script_that_fails_ends_the_job(tmp_path: Path) -> None:
+    began = time.monotonic()
+    done = launched(tmp_path, "fail")
+    assert done.returncode == 1
+    assert "chengdu/worker0" in done.stderr
+    assert "no more data" in done.stderr
+    assert time.monotonic() - began < 30

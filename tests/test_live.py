@@ -1,0 +1,245 @@
+"""Live runs: real processes on this machine, the files they leave, and every way of ending."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import geomx
+from geomx.compose import compose
+from geomx.errors import GeomxError
+from geomx.live.launcher import run_experiment
+from geomx.live.notes import Notes, Reader
+from geomx.live.spec import Spec
+from geomx.live.worker import measured_pass, nominal_pass
+from geomx.results import Results
+
+SIZES = ["workload=resnet50", "numerics=false", "iterations=3", "workload.batch_size=1"]
+SMALL_NETWORK = """
+name: small
+central: {name: hub, global_servers: 1}
+parties:
+  east: {workers: 2, uplink_mbps: 2000, downlink_mbps: 2000}
+  west: {workers: 1, uplink_mbps: 2000, downlink_mbps: 2000}
+delay_ms: 5
+lan: {mbps: 10000, delay_ms: 0.05}
+"""
+END_S = 10.0  # all must have ended so long after anything died
+
+
+# ---- the clock of a worker ----
+
+
+def test_a_nominal_pass_waits_for_every_layer_and_releases_backwards() -> None:
+    done = nominal_pass(1.0, [0.1, 0.2], [0.3, 0.4], [0.5, 1.25])
+    assert done.compute_s == pytest.approx(1.0)
+    assert done.end_s == pytest.approx(1.25 + 0.2 + 0.7)
+    assert done.released_s == pytest.approx([done.end_s, done.end_s - 0.3])
+    assert [span[0] for span in done.spans] == ["forward", "wait", "forward", "backward"]
+    assert math.fsum(span[3] for span in done.spans) == pytest.approx(done.end_s - 1.0)
+
+
+def test_a_nominal_pass_without_waits_takes_its_time() -> None:
+    done = nominal_pass(2.0, [0.5, 0.5], [1.0, 1.0], [0.0, 2.5])
+    assert done.end_s == 5.0
+    assert [span[:2] for span in done.spans] == [("forward", "compute"), ("backward", "compute")]
+
+
+def test_a_measured_pass_splits_off_the_wait() -> None:
+    done = measured_pass(1.0, [0.5, 1.5], 2.0)
+    assert done.compute_s == 0.5
+    assert done.released_s == [0.0, 0.0]
+
+
+# ---- what processes tell each other ----
+
+
+def test_an_experiment_survives_the_wire() -> None:
+    experiment, _ = compose(["+sync=hfa", "+accel=[dgt,p3]", "sync.k1=3", "accel.dgt.k=0.5"])
+    spec = Spec.of(experiment)
+    again = Spec.from_json(spec.to_json())
+    assert again.to_json() == spec.to_json()
+    assert again.cluster.nodes == experiment.cluster.nodes
+    assert again.sync[1]["k1"] == 3
+    assert [name for name, _ in again.accel] == ["dgt", "p3"]
+    with pytest.raises(GeomxError, match="another version"):
+        Spec.from_json(spec.to_json().replace('"format": 1', '"format": 0'))
+    for text in ("", "[]", "{}", '{"format": 1}', spec.to_json().replace('"seed"', '"sead"')):
+        with pytest.raises(GeomxError):
+            Spec.from_json(text)
+
+
+def test_notes_are_read_as_they_are_written(tmp_path: Path) -> None:
+    reader = Reader(tmp_path / "a")
+    assert list(reader.new()) == []
+    notes = Notes(tmp_path / "a")
+    notes.started(1.5)
+    assert list(reader.new()) == [{"started": 1.5}]
+    notes.end(status="done")
+    notes.end(status="lost")
+    with (tmp_path / "a.jsonl").open("a") as file:
+        file.write('{"torn')
+    assert list(reader.new()) == [{"end": {"status": "done"}}]
+
+
+# ---- whole runs ----
+
+
+def run(folder: Path, *words: str) -> Results:
+    """A live run with its files in `folder`."""
+    experiment, _ = compose(["mode=live", *words])
+    return run_experiment(experiment, folder)
+
+
+def test_the_default_experiment_runs_live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    results = run(tmp_path / "run", "iterations=6", "evaluate_every=3")
+    assert [(row["worker"], row["iteration"]) for row in results.iterations[:5]] == [
+        ("beijing/worker0", 0),
+        ("beijing/worker1", 0),
+        ("chengdu/worker0", 0),
+        ("chengdu/worker1", 0),
+        ("beijing/worker0", 1),
+    ]
+    assert len(results.iterations) == 24
+    for row in results.iterations:
+        assert row["end_s"] - row["start_s"] == pytest.approx(row["compute_s"] + row["wait_s"])
+        assert row["compute_s"] == pytest.approx(0.03)
+        assert row["loss"] > 0
+    assert [row["iteration"] for row in results.evaluations] == [2, 5]
+    assert results.summary["rounds"] == 6
+    wan = {(row["source"], row["target"]) for row in results.links if row["kind"] == "wan"}
+    assert ("beijing/server", "hub/global_server0") in wan
+    dense = 4 * results.summary["workload"]["elements"]
+    assert results.summary["bytes"]["wan_push"] == pytest.approx(2 * 6 * dense, rel=0.02)
+    parameters = results.parameters()
+    assert sum(array.size for array in parameters.values()) * 4 == dense
+    assert all(np.isfinite(array).all() for array in parameters.values())
+    for name in ("trace.json", "report.html", "network.json", "nodes/hub-scheduler.log"):
+        assert (tmp_path / "run" / name).exists()
+
+
+def test_sizes_alone_run_live_with_parameters_exchanged(tmp_path: Path) -> None:
+    (tmp_path / "small.yaml").write_text(SMALL_NETWORK)
+    words = ["iterations=4", "numerics=false", "+sync=hfa", "sync.k1=2", "sync.k2=2", "+accel=[p3]"]
+    results = run(tmp_path / "run", f"network={tmp_path / 'small.yaml'}", *words)
+    assert len(results.iterations) == 12
+    assert results.summary["rounds"] == 1
+    assert results.summary["loss"]["final"] is None
+    assert not (tmp_path / "run" / "parameters.npz").exists()
+
+
+def test_without_pace_a_run_takes_the_time_it_takes(tmp_path: Path) -> None:
+    results = run(tmp_path / "run", "iterations=3", "runtime.pace=false")
+    assert len(results.iterations) == 12
+    assert results.summary["accuracy"]["final"] is not None
+
+
+# ---- how runs end ----
+
+
+class Started:
+    """``python -m geomx mode=live`` in a process of its own, on its way."""
+
+    def __init__(self, folder: Path, *words: str) -> None:
+        self.folder = folder
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "geomx", "mode=live", *words, f"hydra.run.dir={folder}/run"],
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def node(self, name: str) -> int:
+        """The process of a node, once the run has measured something."""
+        deadline = time.monotonic() + 60
+        table = self.folder / "run" / "iterations.csv"
+        while not table.exists() or table.read_text().count("\n") < 5:
+            assert self.process.poll() is None, self.process.communicate()
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        return next(pid for pid, words in self.nodes() if name in words)
+
+    def nodes(self) -> list[tuple[int, list[str]]]:
+        """The processes of this run that are there, with their command lines."""
+        found = []
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                words = (entry / "cmdline").read_bytes().decode().split("\0")
+            except OSError:
+                continue
+            if any(word.startswith(f"{self.folder}/run/nodes") for word in words):
+                found.append((int(entry.name), words))
+        return found
+
+    def ended(self) -> tuple[int, str, float]:
+        """Exit status and stderr, and how long it took from now; nothing may be left running."""
+        began = time.monotonic()
+        _, errors = self.process.communicate(timeout=30)
+        took = time.monotonic() - began
+        assert self.nodes() == []
+        return self.process.returncode, errors, took
+
+
+@pytest.mark.parametrize("name", ["beijing/worker1", "chengdu/server", "hub/global_server0"])
+def test_killing_a_process_ends_the_run_and_names_it(tmp_path: Path, name: str) -> None:
+    started = Started(tmp_path, "iterations=500")
+    os.kill(started.node(name), signal.SIGKILL)
+    status, errors, took = started.ended()
+    assert status == 1
+    assert errors.strip() == f"node {name} was lost: killed by SIGKILL"
+    assert took < END_S
+    kept = Results.load(tmp_path / "run")
+    assert len(kept.iterations) >= 4
+    assert name in kept.summary["aborted"]
+
+
+def test_a_process_that_hangs_is_found_out(tmp_path: Path) -> None:
+    started = Started(tmp_path, "iterations=500", "runtime.failure_timeout_s=1")
+    os.kill(started.node("chengdu/worker0"), signal.SIGSTOP)
+    status, errors, took = started.ended()
+    assert status == 1
+    assert "node chengdu/worker0 was lost" in errors
+    assert took < END_S
+
+
+def test_ctrl_c_leaves_no_process_and_keeps_what_was_measured(tmp_path: Path) -> None:
+    started = Started(tmp_path, "iterations=500")
+    started.node("beijing/worker0")
+    started.process.send_signal(signal.SIGINT)
+    status, errors, took = started.ended()
+    assert (status, errors.strip()) == (1, "interrupted")
+    assert took < END_S
+    kept = Results.load(tmp_path / "run")
+    assert len(kept.iterations) >= 4
+    assert kept.summary["aborted"] == "interrupted"
+
+
+def test_killing_the_launcher_leaves_no_process(tmp_path: Path) -> None:
+    started = Started(tmp_path, "iterations=500")
+    started.node("beijing/worker0")
+    started.process.kill()
+    started.process.communicate(timeout=30)
+    deadline = time.monotonic() + 5
+    while started.nodes() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert started.nodes() == []
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["aborted"]
+
+
+def test_a_process_that_cannot_start_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    path.mkdir()
+    with pytest.raises(geomx.NodeLost, match="worker0"):
+        run(tmp_path / "run", "workload=mnist", f"workload.path={path}", "iterations=1")

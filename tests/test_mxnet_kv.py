@@ -1,0 +1,205 @@
+"""The key-value store as MXNet sees it: operations of its engine, and what gluon.Trainer does."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+pytest.importorskip("mxnet", exc_type=Exception, reason="needs MXNet")
+
+from geomx import kv
+from geomx.errors import ConfigError, GeomxError, NodeLost
+from geomx.live.local import LocalCluster
+from geomx.live.spec import Spec
+from geomx.mxnet import EngineExchange, KVStore, mx
+from geomx.network import read_network
+
+PAUSE_S = 0.4
+
+
+def two_workers() -> tuple[LocalCluster, list[KVStore]]:
+    """One party of two workers in this process."""
+    network = {
+        "name": "test",
+        "central": {"name": "hub", "global_servers": 1},
+        "parties": {"east": {"workers": 2}},
+    }
+    cluster = LocalCluster(Spec(read_network(network), ("fsa", {}), emulated=False))
+    stores = []
+    for member in cluster.workers:
+        store = kv.KVStore(member)
+        store.use(EngineExchange(member.loop))
+        stores.append(KVStore(store, "dist_sync"))
+    return cluster, stores
+
+
+@pytest.fixture
+def pair() -> Iterator[list[KVStore]]:
+    """Two stores with one key, a vector of 1000 zeros."""
+    cluster, stores = two_workers()
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda store: store.init(0, mx.nd.zeros(1000)), stores))
+        yield stores
+        list(pool.map(lambda store: store.close(), stores))
+    cluster.close()
+
+
+@pytest.fixture
+def alone() -> Iterator[KVStore]:
+    """What `mx.kv.create` makes of a script that was not launched."""
+    store = mx.kv.create("dist_sync")
+    yield store
+    store.close()
+
+
+def network() -> mx.gluon.nn.HybridSequential:
+    """A small convolutional network with fixed initial values."""
+    net = mx.gluon.nn.HybridSequential()
+    net.add(
+        mx.gluon.nn.Conv2D(8, 3, in_channels=1, activation="relu"),
+        mx.gluon.nn.Dense(10, in_units=8 * 6 * 6),
+    )
+    mx.random.seed(5)
+    net.initialize(mx.init.Xavier(), force_reinit=True)
+    net.hybridize()
+    return net
+
+
+def train(net: mx.gluon.nn.HybridSequential, trainer: mx.gluon.Trainer) -> list[np.ndarray]:
+    """Three steps on the same batch; the parameters afterwards."""
+    generator = np.random.default_rng(7)
+    inputs = mx.nd.array(generator.normal(size=(16, 1, 8, 8)))
+    labels = mx.nd.array(generator.integers(0, 10, 16))
+    loss_of = mx.gluon.loss.SoftmaxCrossEntropyLoss()
+    for _ in range(3):
+        with mx.autograd.record():
+            loss = loss_of(net(inputs), labels)
+        loss.backward()
+        trainer.step(16)
+    return [parameter.data().asnumpy() for parameter in net.collect_params().values()]
+
+
+def test_mxnet_creates_our_store(alone: KVStore) -> None:
+    assert isinstance(alone, mx.kvstore.KVStore)
+    assert (alone.type, alone.rank, alone.num_workers, alone.num_all_workers) == ("dist_sync", 0, 1, 1)
+    assert alone.is_capable("optimizer")
+    alone.init(["w", "b"], [mx.nd.ones((2, 3)), mx.nd.zeros(3)])
+    alone.push(["w", "b"], [[mx.nd.ones((2, 3)), mx.nd.ones((2, 3))], mx.nd.arange(3)])
+    weight, half = mx.nd.empty((2, 3)), mx.nd.empty(3, dtype="float16")
+    alone.pull(["w", "b"], out=[weight, half])
+    assert (weight.asnumpy() == 2).all()
+    assert np.array_equal(half.asnumpy(), [0, 1, 2])
+
+
+def test_push_and_pull_return_at_once_and_readers_wait(pair: list[KVStore]) -> None:
+    first, second = pair
+    out, other = mx.nd.empty(1000), mx.nd.empty(1000)
+    began = time.monotonic()
+    first.push(0, mx.nd.ones(1000))
+    first.pull(0, out=out)
+    doubled = out * 2
+    assert time.monotonic() - began < PAUSE_S / 2
+    timer = threading.Timer(PAUSE_S, lambda: second.push(0, mx.nd.ones(1000)))
+    timer.start()
+    assert (doubled.asnumpy() == 4).all()
+    assert time.monotonic() - began >= PAUSE_S
+    timer.join()
+    second.pull(0, out=other)
+    assert (other.asnumpy() == 2).all()
+
+
+def test_a_pushed_gradient_is_kept_and_may_be_overwritten(alone: KVStore) -> None:
+    alone.init(0, mx.nd.zeros(100_000))
+    gradient = mx.nd.ones(100_000)
+    out = mx.nd.empty(100_000)
+    for step in range(20):
+        alone.push(0, gradient)
+        alone.pull(0, out=out)
+        assert gradient.asnumpy()[0] == step + 1
+        gradient += 1
+        assert (out.asnumpy() == step + 1).all()
+
+
+def test_rounds_stay_in_order_without_reading_in_between(alone: KVStore) -> None:
+    alone.init(0, mx.nd.zeros(10))
+    outs = [mx.nd.empty(10) for _ in range(50)]
+    for step, out in enumerate(outs):
+        alone.push(0, mx.nd.full(10, step))
+        alone.pull(0, out=out)
+    assert [out.asnumpy()[0] for out in outs] == list(range(50))
+
+
+@pytest.mark.parametrize("on_store", [True, False])
+@pytest.mark.parametrize(
+    ("optimizer", "options"),
+    [
+        ("sgd", {"learning_rate": 0.1, "momentum": 0.9, "wd": 1e-3}),
+        ("adam", {"learning_rate": 0.01}),
+    ],
+)
+def test_the_trainer_does_what_it_does_alone(
+    alone: KVStore, optimizer: str, options: dict[str, float], on_store: bool
+) -> None:
+    local = network()
+    expected = train(
+        local, mx.gluon.Trainer(local.collect_params(), optimizer, dict(options), kvstore=None)
+    )
+    net = network()
+    net(mx.nd.zeros((1, 1, 8, 8))).wait_to_read()  # inference re-arranges convolution weights
+    trainer = mx.gluon.Trainer(
+        net.collect_params(), optimizer, dict(options), kvstore=alone, update_on_kvstore=on_store
+    )
+    for value, wanted in zip(train(net, trainer), expected, strict=True):
+        assert np.allclose(value, wanted, rtol=1e-4, atol=1e-6)
+
+
+def test_what_cannot_be_is_refused(alone: KVStore) -> None:
+    alone.init(0, mx.nd.zeros((2, 2)))
+    sparse = mx.nd.zeros((2, 2), stype="row_sparse")
+    for mistake, words in (
+        (lambda: alone.push(1, mx.nd.zeros(2)), "never initialised"),
+        (lambda: alone.push(0, mx.nd.zeros(2)), "has shape"),
+        (lambda: alone.push(0, np.zeros((2, 2))), "is not an array of MXNet"),
+        (lambda: alone.push(0, sparse), "keys are dense"),
+        (lambda: alone.row_sparse_pull(0, sparse, row_ids=mx.nd.zeros(1)), "keys are dense"),
+        (lambda: alone.pull(0), "needs the arrays"),
+        (lambda: alone.save_optimizer_states("x"), "live on the global servers"),
+    ):
+        with pytest.raises(GeomxError, match=words):
+            mistake()
+    schedule = mx.lr_scheduler.FactorScheduler(10)
+    with pytest.raises(ConfigError, match="schedule"):
+        alone.set_optimizer(mx.optimizer.SGD(lr_scheduler=schedule))
+    with pytest.raises(ConfigError, match="sgd, adam"):
+        alone.set_optimizer(mx.optimizer.AdaGrad())
+
+
+def test_one_store_holds_the_arrays_of_one_framework() -> None:
+    store = kv.create()
+    store.init(0, np.zeros(2))
+    with pytest.raises(GeomxError, match="one framework"):
+        mx.kv.create("dist_sync")
+    store.close()
+
+
+def test_a_lost_node_is_an_exception_and_not_a_hang() -> None:
+    cluster, (first, second) = two_workers()
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda store: store.init(0, mx.nd.zeros(10)), (first, second)))
+    out = mx.nd.empty(10)
+    first.push(0, mx.nd.ones(10))
+    first.pull(0, out=out)
+    began = time.monotonic()
+    second._store.member.loop.close()
+    with pytest.raises(mx.base.MXNetError, match="node east/worker1 was lost"):
+        out.asnumpy()
+    with pytest.raises(NodeLost, match="east/worker1"):
+        first.push(0, mx.nd.ones(10))
+    assert time.monotonic() - began < 5
+    first.close()
+    cluster.close()
