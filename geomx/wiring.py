@@ -6,7 +6,9 @@ slicer or a policy cannot be on a link in one mode and absent in the other.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -17,12 +19,14 @@ from geomx.plugin import ByTurns, Native, Shard
 from geomx.workload import TensorSpec
 
 if TYPE_CHECKING:
-    from geomx.config import RuntimeOptions
+    from geomx.config import RuntimeOptions, TcpOptions
     from geomx.registry import Selection
 
+Edge = tuple[str, str]
 PlacedShard = tuple[int, int, int, int]
 """(offset, elements, global server index, priority), as the core takes it."""
 
+BYTES_PER_MBIT = 125_000.0
 PAYLOAD_SHARE = 1448 / 1500
 """Payload bytes per byte on an edge: full TCP/IPv4 frames with timestamps."""
 
@@ -178,6 +182,92 @@ def _check_cover(tensor: TensorSpec, pieces: Sequence[Shard]) -> None:
         end += piece.elements
     if end != tensor.elements:
         raise PluginError(f"the shards of tensor {tensor.name} cover {end} of {tensor.elements}")
+
+
+@dataclass(frozen=True)
+class LinkModel:
+    """What the fluid WAN model must know of one directed hop.
+
+    Attributes:
+        there: Edges of the graph along the way.
+        back: Edges of the way back.
+        loss: Probability that a packet is lost.
+        payload_rate: Bytes per second of payload that the narrowest edge passes.
+        rtt_ns: Round trip without queueing.
+        jitter_ns: A delivery comes up to this much later.
+    """
+
+    there: tuple[Edge, ...]
+    back: tuple[Edge, ...]
+    loss: float
+    payload_rate: float
+    rtt_ns: int
+    jitter_ns: int
+
+
+def link_model(cluster: Cluster, source: NodeSpec, target: NodeSpec) -> LinkModel:
+    """The hop from `source` to `target`, the same for the simulator and the live shaper."""
+    there, back = cluster.path(source, target), cluster.path(target, source)
+    jitter_ms = sum(cluster.graph.edges[edge].get("jitter_ms", 0.0) for edge in there.edges)
+    return LinkModel(
+        there.edges,
+        back.edges,
+        there.loss,
+        there.bandwidth_bps / 8 * PAYLOAD_SHARE,
+        round((there.delay_s + back.delay_s) * 1e9),
+        round(jitter_ms * 1e6),
+    )
+
+
+def edge_model(cluster: Cluster, edge: Edge) -> tuple[float, int]:
+    """(bytes per second, one-way delay in nanoseconds) of an edge of the graph."""
+    data = cluster.graph.edges[edge]
+    return data.get("bandwidth_mbps", math.inf) * BYTES_PER_MBIT, round(
+        data.get("delay_ms", 0.0) * 1e6
+    )
+
+
+def shape(cluster: Cluster, node: NodeSpec, tcp: TcpOptions, seed: int) -> _core.Shape:
+    """What the emulated network does to the messages of `node` in a live run.
+
+    Its outgoing paths are shaped here, by the simulator's model in real time. An edge that several
+    peers share on their way to this node is metered on arrival, because each of them sees only
+    itself.
+    """
+    made = _core.Shape(seed * 100_003 + node.id)
+    peers = [*children(cluster, node), *parents(cluster, node)]
+    ids: dict[Edge, int] = {}
+
+    def edge_id(edge: Edge) -> int:
+        if edge not in ids:
+            ids[edge] = made.add_edge(*edge_model(cluster, edge))
+        return ids[edge]
+
+    arriving: dict[Edge, list[NodeSpec]] = {}
+    for peer in peers:
+        model = link_model(cluster, node, peer)
+        made.add_path(
+            peer.id,
+            [edge_id(edge) for edge in model.there],
+            [edge_id(edge) for edge in model.back],
+            tcp.congestion,
+            float(tcp.window_bytes),
+            PAYLOAD_SHARE,
+            model.loss,
+            model.payload_rate,
+            model.rtt_ns,
+            model.jitter_ns,
+        )
+        for edge in cluster.path(peer, node).edges:
+            if edge_model(cluster, edge)[0] < math.inf:
+                arriving.setdefault(edge, []).append(peer)
+    shared = {edge: sources for edge, sources in arriving.items() if len(sources) > 1}
+    ingress = {edge: made.add_ingress(edge_model(cluster, edge)[0]) for edge in shared}
+    for peer in peers:
+        mine = [ingress[edge] for edge, sources in shared.items() if peer in sources]
+        if mine:
+            made.add_arrival(peer.id, mine, PAYLOAD_SHARE)
+    return made
 
 
 def check_optimizer(optimizer: Mapping[str, Any] | None, key: str) -> None:

@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-import math
-
 from geomx import _core
 from geomx.cluster import Cluster, NodeSpec
 from geomx.config import TcpOptions
-from geomx.wiring import PAYLOAD_SHARE, children
-
-BYTES_PER_MBIT = 125_000.0
-NS_PER_MS = 1_000_000
+from geomx.wiring import PAYLOAD_SHARE, Edge, children, edge_model, link_model
 
 
-def add_edges(fabric: _core.Fabric, cluster: Cluster) -> dict[tuple[str, str], int]:
+def add_edges(fabric: _core.Fabric, cluster: Cluster) -> dict[Edge, int]:
     """Give the fabric every edge of the graph; returns their ids."""
-    ids = {}
-    for source, target, data in cluster.graph.edges(data=True):
-        bandwidth = data.get("bandwidth_mbps", math.inf) * BYTES_PER_MBIT
-        ids[source, target] = fabric.add_edge(
-            bandwidth, round(data.get("delay_ms", 0.0) * NS_PER_MS)
-        )
-    return ids
+    return {edge: fabric.add_edge(*edge_model(cluster, edge)) for edge in cluster.graph.edges}
 
 
 def connect(
-    fabric: _core.Fabric, cluster: Cluster, edges: dict[tuple[str, str], int], tcp: TcpOptions
+    fabric: _core.Fabric, cluster: Cluster, edges: dict[Edge, int], tcp: TcpOptions
 ) -> list[tuple[NodeSpec, NodeSpec]]:
     """Connect every node with those it exchanges values with, both ways.
 
@@ -35,19 +24,18 @@ def connect(
     pairs = [(child, node) for node in cluster.nodes for child in children(cluster, node)]
     for child, parent in pairs:
         for source, target in ((child, parent), (parent, child)):
-            there, back = cluster.path(source, target), cluster.path(target, source)
-            jitter_ms = sum(cluster.graph.edges[e].get("jitter_ms", 0.0) for e in there.edges)
+            model = link_model(cluster, source, target)
             fabric.connect(
                 source.id,
                 target.id,
-                [edges[edge] for edge in there.edges],
-                [edges[edge] for edge in back.edges],
+                [edges[edge] for edge in model.there],
+                [edges[edge] for edge in model.back],
                 tcp.congestion,
                 float(tcp.window_bytes),
                 PAYLOAD_SHARE,
-                there.loss,
-                there.bandwidth_bps / 8 * PAYLOAD_SHARE,
-                round((there.delay_s + back.delay_s) * 1e9),
-                round(jitter_ms * NS_PER_MS),
+                model.loss,
+                model.payload_rate,
+                model.rtt_ns,
+                model.jitter_ns,
             )
     return pairs

@@ -28,7 +28,7 @@ FILES = {
 COLUMNS = {
     "iterations.csv": "worker,party,iteration,start_s,compute_s,wait_s,end_s,loss,samples",
     "evaluations.csv": "time_s,iteration,accuracy,loss",
-    "links.csv": "source,target,kind,bytes,messages,busy_s",
+    "links.csv": "source,target,kind,bytes,messages,busy_s,control_bytes",
 }
 FIELDS = {
     "schema", "geomx", "mode", "seed", "sync", "accel", "network", "workload", "iterations",
@@ -93,7 +93,7 @@ def test_sums_and_percentiles(tmp_path: Path) -> None:
     assert per_iteration["p95"] == pytest.approx(np.percentile(took, 95), abs=1e-9)
     samples = sum(row["samples"] for row in results.iterations)
     assert results.summary["samples_per_second"] == samples / results.summary["seconds"]
-    total = sum(row["bytes"] for row in results.links)
+    total = sum(row["bytes"] + row["control_bytes"] for row in results.links)
     assert sum(results.summary["bytes"].values()) == total
     accuracies = [row["accuracy"] for row in results.evaluations]
     assert results.summary["accuracy"] == {"final": accuracies[-1], "best": max(accuracies)}

@@ -498,10 +498,12 @@ TEST(loop_best_effort_slices_are_datagrams) {
 }
 
 TEST(loop_join_says_what_it_tried) {
-  Loop gone("127.0.0.1", 0, kToken);
-  const std::string address = gone.address();
-  gone.Close();
   Loop loop("127.0.0.1", 0, kToken);
+  std::string address;
+  {
+    const Loop gone("127.0.0.1", 0, kToken);
+    address = gone.address();
+  }
   loop.StartJoin(address, "worker0", 4, 0.3);
   std::string error;
   try {
