@@ -40,7 +40,8 @@ class Spec:
         iterations: Local steps per worker.
         evaluate_every: Local steps between evaluations on held-out data.
         numerics: Whether real gradients are computed.
-        emulated: Whether links are shaped to the network's bandwidth and delay.
+        emulated: Whether links are shaped to the network's bandwidth and delay; what a run on one
+            machine wants.
         runtime: Options of the live runtime.
         tcp: Options of WAN connections.
     """
@@ -70,7 +71,6 @@ class Spec:
             iterations=experiment.iterations,
             evaluate_every=experiment.evaluate_every,
             numerics=experiment.numerics,
-            emulated=experiment.runtime.pace,
             runtime=experiment.runtime,
             tcp=experiment.tcp,
         )

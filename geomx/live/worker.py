@@ -2,10 +2,10 @@
 
 It does what the simulated worker does (`geomx.sim.worker`), in real time. A layer's forward pass
 waits for the values of its tensors; backward visits the layers in reverse, and gradients leave as
-they appear. On an emulated network time is nominal as well: the real computation runs underneath,
-and a gradient leaves when it exists and the workload's layer times say that it would, on a machine
-of this worker's speed. The values' arrival is measured, so what is emulated cannot drift from the
-clock. Without emulation (``runtime.pace=false``) everything takes the time that it takes.
+they appear. Computing takes at least the workload's own layer times over this worker's speed: the
+real computation runs underneath, and a gradient leaves when it exists and those times say that it
+would. The values' arrival is measured, so this clock cannot drift from the real one. Without it
+(``runtime.pace=false``) computing takes the time that it takes.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class LiveWorker:
         start_s = self._initialise()
         for step in range(spec.iterations):
             last = step + 1 == spec.iterations
-            if spec.emulated:
+            if spec.runtime.pace:
                 time.sleep(max(0.0, start_s - self._member.now()))
             else:
                 start_s = max(start_s, self._member.now())
@@ -240,7 +240,7 @@ class LiveWorker:
             self._publish("value", key, self._round, self._wait(key))
         self._arriving = []
         ready_s = [max((self._ready_s[key] for key in keys), default=0.0) for keys in self._keys_of]
-        if self._member.spec.emulated:
+        if self._member.spec.runtime.pace:
             return nominal_pass(start_s, self._forward_s, self._backward_s, ready_s)
         self._exchange.settle(gradients)
         return measured_pass(start_s, ready_s, self._member.now())

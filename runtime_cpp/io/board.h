@@ -8,6 +8,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -45,6 +46,10 @@ struct Joined {
 
 class Board {
  public:
+  // Waiting threads call `look` ten times a second, for what only they can notice (a signal). It may
+  // throw, which ends the wait. To be set before anybody waits.
+  void OnWait(std::function<void()> look) { look_ = std::move(look); }
+
   // ---- the loop's thread ----
   void SetJoined(Joined joined) {
     Change([&] { joined_ = std::move(joined); });
@@ -134,6 +139,7 @@ class Board {
 
  private:
   static constexpr std::size_t kRemembered = 8;  // rounds of a key
+  static constexpr std::chrono::milliseconds kLookEvery{100};
 
   template <class Write>
   void Change(Write write) {
@@ -152,8 +158,14 @@ class Board {
       if (ready()) return true;
       if (failure_) throw NodeLost(*failure_);
       if (ended_) throw std::runtime_error("the loop was closed");
-      if (std::chrono::steady_clock::now() >= deadline) return false;
-      changed_.wait_until(lock, deadline);
+      const auto now = std::chrono::steady_clock::now();
+      if (now >= deadline) return false;
+      const auto pause = std::min(deadline, look_ ? now + kLookEvery : deadline);
+      if (changed_.wait_until(lock, pause) == std::cv_status::timeout && look_) {
+        lock.unlock();
+        look_();
+        lock.lock();
+      }
     }
   }
 
@@ -167,6 +179,7 @@ class Board {
   Round released_ = 0;
   std::map<Key, std::deque<std::pair<Round, Time>>> values_;
   std::optional<Failure> failure_;
+  std::function<void()> look_;
 };
 
 }  // namespace geomx::io

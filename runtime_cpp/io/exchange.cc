@@ -9,11 +9,12 @@
 namespace geomx::io {
 namespace {
 
-constexpr std::size_t kWriteBytes = 64 * 1024;             // of one system call
-constexpr std::size_t kFlushBudget = 1024 * 1024;          // then others have their turn
-constexpr std::size_t kMaxPending = 4 * 1024 * 1024;       // left the model, not taken by the socket
-constexpr std::size_t kMaxHeld = 64 * 1024 * 1024;         // of one connection, not yet handled
-constexpr Time kRateAge = 100 * kMillisecond;              // of a measured delivery rate
+constexpr std::size_t kWriteBytes = 256 * 1024;       // of one system call; the kernel takes less
+constexpr std::size_t kChosenAhead = 16 * 1024;       // messages are chosen while less is pending
+constexpr std::size_t kFlushBudget = 1024 * 1024;     // then others have their turn
+constexpr std::size_t kMaxPending = 4 * 1024 * 1024;  // left the model, not taken by the socket
+constexpr std::size_t kMaxHeld = 64 * 1024 * 1024;    // of one connection, not yet handled
+constexpr Time kRateAge = 100 * kMillisecond;         // of a measured delivery rate
 
 // What keeps the run together is not part of what is emulated: it leaves and arrives at once.
 bool OutOfBand(Kind kind) {
@@ -251,7 +252,7 @@ void Driver::Flush(Session& session) {
   };
   std::size_t written = 0;
   while (written < kFlushBudget) {
-    while (session.writer.pending_bytes() < kWriteBytes) {
+    while (session.writer.pending_bytes() < kChosenAhead) {
       auto message = NextUnshaped(session.peer);
       if (!message) break;
       session.writer.Push(std::move(*message), 0, Now());

@@ -13,8 +13,7 @@
 //   loop.Leave(); loop.WaitStopped(10.0); loop.Close();
 //
 // The first member that is lost fails the run here: every wait, present and future, throws NodeLost
-// unless what it waits for is already there. Waits return nothing (or false) when time is up, so that
-// a caller can wait in small steps and look at signals in between.
+// unless what it waits for is already there. Waits return nothing (or false) when time is up.
 #pragma once
 
 #include <functional>
@@ -50,6 +49,9 @@ class Loop {
   ~Loop();
   Loop(const Loop&) = delete;
   Loop& operator=(const Loop&) = delete;
+
+  // See Board::OnWait.
+  void OnWait(std::function<void()> look) { board_.OnWait(std::move(look)); }
 
   const std::string& address() const { return address_; }  // "host:port"
 

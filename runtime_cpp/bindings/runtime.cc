@@ -1,0 +1,331 @@
+// Python's view of the live driver: Loop and the Shape of its emulated links.
+//
+// No call holds the interpreter lock while it waits or while bytes move, and the loop's thread never
+// takes it: arrays that it no longer needs are buried, and the next call from Python lets them go.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <cmath>
+#include <cstring>
+#include <mutex>
+#include <utility>
+
+#include "io/loop.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace geomx::io {
+namespace {
+
+using Input = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
+using Output = nb::ndarray<float, nb::c_contig, nb::device::cpu>;
+using ShardTuples =
+    std::vector<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t, std::int32_t>>;
+
+// Where threads without the interpreter lock leave arrays that they are done with.
+class Graveyard {
+ public:
+  // Any thread.
+  void Bury(Input array) {
+    std::lock_guard lock(mutex_);
+    buried_.push_back(std::move(array));
+  }
+  // With the interpreter lock.
+  void Release() {
+    std::vector<Input> gone;
+    {
+      std::lock_guard lock(mutex_);
+      gone.swap(buried_);
+    }
+  }
+  static Graveyard& Instance() {
+    static Graveyard* const graveyard = new Graveyard;  // outlives the interpreter
+    return *graveyard;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<Input> buried_;
+};
+
+std::shared_ptr<const void> KeepAlive(const Input& array) {
+  return {new Input(array), [](const void* memory) {
+            auto* kept = static_cast<Input*>(const_cast<void*>(memory));
+            Graveyard::Instance().Bury(std::move(*kept));
+            delete kept;
+          }};
+}
+
+std::span<const float> View(const Input& array) { return {array.data(), array.size()}; }
+
+void LookAtSignals() {
+  nb::gil_scoped_acquire locked;
+  if (PyErr_CheckSignals() != 0) throw nb::python_error();
+}
+
+std::shared_ptr<Loop> MakeLoop(const std::string& host, int port, const std::string& token,
+                               const std::string& congestion) {
+  nb::gil_scoped_release unlocked;
+  std::shared_ptr<Loop> loop(new Loop(host, port, token, congestion), [](Loop* old) {
+    if (PyGILState_Check() == 0) {
+      delete old;
+      return;
+    }
+    nb::gil_scoped_release unlocked_too;  // its thread may be waiting for the lock
+    delete old;
+  });
+  loop->OnWait(&LookAtSignals);
+  return loop;
+}
+
+[[noreturn]] void RaiseTimeout(const std::string& what) {
+  PyErr_SetString(PyExc_TimeoutError, what.c_str());
+  throw nb::python_error();
+}
+
+std::pair<std::string, std::map<std::string, std::string>> Join(Loop& loop,
+                                                                const std::string& scheduler,
+                                                                const std::string& name, NodeId id,
+                                                                double timeout_s) {
+  nb::gil_scoped_release unlocked;
+  loop.StartJoin(scheduler, name, id, timeout_s);
+  // The loop's thread watches the time, and knows what to say when it is up.
+  const Joined joined = *loop.WaitJoined(Seconds(kNever));
+  return {joined.experiment, joined.roster};
+}
+
+double WaitStarted(Loop& loop, double timeout_s) {
+  nb::gil_scoped_release unlocked;
+  if (const auto started = loop.WaitStarted(timeout_s)) return *started;
+  std::string missing;
+  for (const std::string& name : loop.Missing()) missing += (missing.empty() ? "" : ", ") + name;
+  throw std::runtime_error("the run did not start in time; " +
+                           (missing.empty() ? "every peer of this node is connected to it"
+                                            : "not connected: " + missing));
+}
+
+double Wait(Loop& loop, Key key, Round round, double timeout_s) {
+  std::optional<double> complete;
+  {
+    nb::gil_scoped_release unlocked;
+    complete = loop.Wait(key, round, timeout_s);
+  }
+  Graveyard::Instance().Release();
+  if (!complete) {
+    RaiseTimeout("no value of key " + std::to_string(key) + " after round " +
+                 std::to_string(round) + " in time");
+  }
+  return *complete;
+}
+
+void Barrier(Loop& loop, double timeout_s) {
+  bool released;
+  {
+    nb::gil_scoped_release unlocked;
+    released = loop.WaitBarrier(loop.StartBarrier(), timeout_s);
+  }
+  if (!released) RaiseTimeout("not every worker came to the barrier in time");
+}
+
+Round Push(Loop& loop, Key key, const Input& array, float loss, bool last, double not_before_s) {
+  Graveyard::Instance().Release();
+  auto owner = KeepAlive(array);
+  nb::gil_scoped_release unlocked;
+  return loop.Push(key, View(array), std::move(owner),
+                   {.loss = loss, .last = last, .not_before_s = not_before_s});
+}
+
+void Init(Loop& loop, Key key, const Input& array) {
+  auto owner = KeepAlive(array);
+  nb::gil_scoped_release unlocked;
+  loop.Init(key, View(array), std::move(owner));
+}
+
+void Declare(Loop& loop, Key key, std::uint32_t elements, const ShardTuples& tuples) {
+  std::vector<ShardInfo> shards;
+  for (const auto& [offset, count, server, priority] : tuples) {
+    shards.push_back(
+        {.offset = offset, .elements = count, .server = server, .priority = priority});
+  }
+  nb::gil_scoped_release unlocked;
+  loop.Declare(key, elements, std::move(shards));
+}
+
+nb::object GlobalValue(Loop& loop, Key key, std::uint32_t shard) {
+  std::optional<Buffer> value;
+  {
+    nb::gil_scoped_release unlocked;
+    value = loop.GlobalValue(key, shard);
+  }
+  if (!value) return nb::none();
+  auto* copy = new float[value->size()];
+  std::memcpy(copy, value->data(), value->size() * sizeof(float));
+  nb::capsule owner(copy, [](void* memory) noexcept { delete[] static_cast<float*>(memory); });
+  return nb::cast(nb::ndarray<nb::numpy, float, nb::ndim<1>>(copy, {value->size()}, owner));
+}
+
+nb::dict Stats(Loop& loop) {
+  Report report;
+  {
+    nb::gil_scoped_release unlocked;
+    report = loop.GetReport();
+  }
+  nb::list links;
+  for (const auto& [peer, counts] : report.links) {
+    nb::dict link;
+    link["peer"] = peer;
+    link["bytes"] = counts.bytes;
+    link["messages"] = counts.messages;
+    link["control_bytes"] = counts.control_bytes;
+    link["busy_s"] = Seconds(counts.busy);
+    links.append(link);
+  }
+  nb::dict node;
+  node["rounds"] = report.node.rounds;
+  node["late_slices"] = report.node.late_slices;
+  node["refused_slices"] = report.node.refused_slices;
+  node["missing_slices"] = report.node.missing_slices;
+  node["dropped_slices"] = report.node.dropped_slices;
+  nb::dict stats;
+  stats["links"] = links;
+  stats["node"] = node;
+  stats["datagrams_sent"] = report.datagrams.sent;
+  stats["datagrams_received"] = report.datagrams.received;
+  stats["datagrams_refused"] = report.datagrams.refused;
+  stats["datagrams_unsent"] = report.datagrams.unsent;
+  stats["lost_messages"] = report.lost_messages;
+  stats["refused_callers"] = report.refused_callers;
+  stats["held_bytes_max"] = report.held_bytes_max;
+  stats["spans_dropped"] = report.spans_dropped;
+  return stats;
+}
+
+nb::list Spans(const Loop& loop) {
+  nb::list spans;
+  for (const Span& span : loop.Spans()) {
+    spans.append(
+        nb::make_tuple(span.name, span.category, Seconds(span.start), Seconds(span.duration)));
+  }
+  return spans;
+}
+
+Shape::Edge MakeEdge(double bytes_per_s, Time delay_ns,
+                     const std::vector<std::pair<double, double>>& trace) {
+  Shape::Edge edge{bytes_per_s, delay_ns, {}};
+  for (const auto& [time_s, rate] : trace) edge.trace.emplace_back(Nanoseconds(time_s), rate);
+  return edge;
+}
+
+}  // namespace
+}  // namespace geomx::io
+
+void init_runtime(nb::module_& m) {
+  using namespace geomx;
+  using namespace geomx::io;
+  using Trace = std::vector<std::pair<double, double>>;
+
+  nb::class_<Shape>(m, "Shape", R"(How an emulated network treats one node's messages.
+
+Edges are this node's own copies of those on its outgoing paths; what several senders share on the
+way in is an ingress edge. A trace is a list of (seconds since the start, bytes/s).)")
+      .def("__init__", [](Shape* self, std::uint64_t seed) { new (self) Shape{.seed = seed}; },
+           "seed"_a = 0)
+      .def("add_edge",
+           [](Shape& self, double bytes_per_s, Time delay_ns, const Trace& trace) {
+             self.edges.push_back(MakeEdge(bytes_per_s, delay_ns, trace));
+             return self.edges.size() - 1;
+           },
+           "bytes_per_s"_a, "delay_ns"_a, "trace"_a = Trace{}, "An edge on the way out; its id.")
+      .def("connect",
+           [](Shape& self, NodeId target, std::vector<net::EdgeId> path,
+              std::vector<net::EdgeId> reverse, const std::string& congestion, double window_limit,
+              double efficiency, double loss, double link_rate, Time rtt, Time jitter) {
+             self.paths[target] = {std::move(path), std::move(reverse),
+                                   net::CongestionNamed(congestion), window_limit, efficiency,
+                                   loss, link_rate, rtt, jitter};
+           },
+           "target"_a, "path"_a, "reverse"_a, "congestion"_a, "window_limit"_a, "efficiency"_a,
+           "loss"_a, "link_rate"_a, "rtt_ns"_a, "jitter_ns"_a,
+           "How messages to `target` travel; as Fabric.connect.")
+      .def("add_ingress",
+           [](Shape& self, double bytes_per_s, const Trace& trace) {
+             self.ingress.push_back(MakeEdge(bytes_per_s, 0, trace));
+             return self.ingress.size() - 1;
+           },
+           "bytes_per_s"_a, "trace"_a = Trace{}, "A shared edge on the way in; its id.")
+      .def("arrive",
+           [](Shape& self, NodeId source, std::vector<std::uint32_t> edges, double efficiency) {
+             self.arrivals[source] = {std::move(edges), efficiency};
+           },
+           "source"_a, "edges"_a, "efficiency"_a = net::kPayloadShare,
+           "Messages from `source` pass these ingress edges.");
+
+  nb::class_<Loop>(m, "Loop", R"(One live node: its port, its connections and the thread that serves them.
+
+Thread-safe. Once a node of the run is lost, every wait raises RuntimeError("node NAME was lost:
+REASON"), and failure() says the same; TimeoutError means that time was up.)")
+      .def(nb::new_(&MakeLoop), "host"_a = "127.0.0.1", "port"_a = 0, "token"_a = "",
+           "congestion"_a = "bbr",
+           "Binds TCP and UDP on one port (0: any); RuntimeError if that cannot be had.")
+      .def_prop_ro("address", &Loop::address, "host:port, as others reach this node.")
+      .def("join", &Join, "scheduler"_a, "name"_a, "id"_a, "timeout_s"_a,
+           "Join the run whose scheduler is at host:port: (experiment, addresses by name).")
+      .def("run", &Loop::Run, "config"_a, "roster"_a, "shape"_a.none(),
+           nb::call_guard<nb::gil_scoped_release>(),
+           "Become the node of `config` and connect to its peers, over emulated links if `shape`.")
+      .def("wait_started", &WaitStarted, "timeout_s"_a,
+           "Seconds of time.monotonic() at which everyone was connected: time 0 of the run.")
+      .def("leave", &Loop::Leave, nb::call_guard<nb::gil_scoped_release>(),
+           "Say goodbye; when all workers have, the run stops.")
+      .def("wait_stopped", &Loop::WaitStopped, "timeout_s"_a,
+           nb::call_guard<nb::gil_scoped_release>(), "Whether the run stopped in time.")
+      .def("failure",
+           [](const Loop& self) -> std::optional<std::pair<std::string, std::string>> {
+             const auto failure = self.failure();
+             if (!failure) return std::nullopt;
+             return std::pair{failure->name, failure->reason};
+           },
+           "(name, reason) of the node that was lost, or None.")
+      .def("close",
+           [](Loop& self) {
+             {
+               nb::gil_scoped_release unlocked;
+               self.Close();
+             }
+             Graveyard::Instance().Release();
+           },
+           "End the thread and all connections. May be called twice.")
+      .def("declare", &Declare, "key"_a, "elements"_a, "shards"_a,
+           "A tensor and its shards: (offset, elements, global server, priority).")
+      .def("init", &Init, "key"_a, "array"_a.noconvert(),
+           "Give a tensor its initial value (float32), for everyone; kept, not copied.")
+      .def("push", &Push, "key"_a, "array"_a.noconvert(),
+           "loss"_a = std::numeric_limits<float>::quiet_NaN(), "last"_a = false,
+           "not_before_s"_a = 0.0,
+           "Contribute to the next round, which is returned. The float32 array is kept, not copied.")
+      .def("request", &Loop::Request, "key"_a, nb::call_guard<nb::gil_scoped_release>(),
+           "Ask for the current value; it completes the round it belongs to.")
+      .def("wait", &Wait, "key"_a, "round"_a, "timeout_s"_a,
+           "Seconds since the start at which the value after `round` was complete.")
+      .def("value",
+           [](Loop& self, Key key, const Output& out) {
+             nb::gil_scoped_release unlocked;
+             self.Value(key, {out.data(), out.size()});
+           },
+           "key"_a, "out"_a.noconvert(), "Copy the last complete value into a float32 array.")
+      .def("barrier", &Barrier, "timeout_s"_a, "Wait for all workers.")
+      .def("command", &Loop::Command, "text"_a, nb::call_guard<nb::gil_scoped_release>(),
+           "An instruction to all global servers: its name, then lines.")
+      .def("global_value", &GlobalValue, "key"_a, "shard"_a,
+           "A global server's value of one shard, or None.")
+      .def("stats", &Stats, "What was sent to whom, and what the node counted; also after close.")
+      .def("spans", &Spans, "(name, category, start_s, duration_s), bounded.");
+}
