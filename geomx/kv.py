@@ -30,7 +30,7 @@ from geomx import _core, wiring
 from geomx.cluster import Party
 from geomx.errors import ConfigError, GeomxError, NodeLost
 from geomx.live.exchange import ArrayExchange, Exchange
-from geomx.live.local import LocalCluster, one_worker
+from geomx.live.local import LocalCluster, unshaped
 from geomx.live.member import FOREVER_S, Member, naming_the_lost
 from geomx.live.values import Key, devices, optimizer_numbers, pairs, to_float32
 from geomx.plugin import as_vector, optimizer_text
@@ -184,10 +184,9 @@ class KVStore:
             NodeLost: A node of the job died, the value will never come.
         """
         if out is None:
-            several = isinstance(key, list | tuple)
-            keys = list(key) if isinstance(key, list | tuple) else [key]
+            keys: list[Any] = list(key) if isinstance(key, list | tuple) else [key]
             fresh = [np.empty(self.entry(each).shape, np.float32) for each in keys]
-            out = fresh if several else fresh[0]
+            out = fresh if isinstance(key, list | tuple) else fresh[0]
         for each, given in pairs(key, out):
             entry = self.entry(each)
             targets = devices(given)
@@ -344,7 +343,7 @@ _stores: list[KVStore] = []  # of this process; all but the last are closed
 def _join(type: str) -> KVStore:
     """Join the job that this process was started for, or a cluster of one worker."""
     if SCHEDULER not in os.environ:
-        cluster = LocalCluster(one_worker())
+        cluster = LocalCluster(unshaped({"local": 1}))
         return KVStore(cluster.workers[0], type, cluster.close)
     try:
         scheduler, name, number = (os.environ[each] for each in (SCHEDULER, NAME, ID))

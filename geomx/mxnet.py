@@ -32,7 +32,7 @@ from geomx.live.member import FOREVER_S, naming_the_lost
 from geomx.live.values import devices, pairs
 from geomx.mxnet_loader import load_mxnet
 
-mx = load_mxnet()
+mx: Any = load_mxnet()
 
 Key = kv.Key
 

@@ -1,4 +1,4 @@
-"""What the tests share: the seed, small clusters, network files, and a model that costs nothing.
+"""What the tests share: the seed, small clusters, network files, and how to simulate.
 
 Every law draws from one seed, `pytest --seed=N` (0 if not given, `random` for a new one), which is
 printed at the top and again with every failure, so that any failure can be repeated.
@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import yaml
 
@@ -21,11 +20,11 @@ from geomx.config import Costs
 from geomx.experiment import Experiment
 from geomx.network import read_network
 from geomx.registry import Registry
-from geomx.results import Recorder, Results
-from geomx.workload import Layer, Model, TensorSpec, Workload
+from geomx.results import Recorder
+from geomx.workload import Layer, TensorSpec, Workload
+from tests.laws import BATCH, FEATURES, HIDDEN, SAMPLES, Run, TinyWorkload, short_form, sizes
 
 SEED = pytest.StashKey[int]()
-SAMPLES, FEATURES, HIDDEN, BATCH = 480, 12, 40, 8
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -60,30 +59,6 @@ def seed(request: pytest.FixtureRequest) -> int:
 # ---- networks ----
 
 
-def short_form(
-    *workers: int,
-    mbps: float = 100,
-    delay_ms: float = 10,
-    loss: float = 0.0,
-    lan: dict[str, float] | None = None,
-    speed: Sequence[Sequence[float]] = (),
-) -> dict[str, Any]:
-    """A network file's content: one party per entry of `workers`, around a hub ten times as fast."""
-    parties = {
-        f"party{index}": {"workers": count, "uplink_mbps": mbps, "downlink_mbps": mbps}
-        for index, count in enumerate(workers)
-    }
-    for party, speeds in zip(parties.values(), speed, strict=False):
-        party["speed"] = list(speeds)  # type: ignore[assignment]
-    return {
-        "central": {"name": "hub", "uplink_mbps": 10 * mbps, "downlink_mbps": 10 * mbps},
-        "parties": parties,
-        "delay_ms": delay_ms,
-        "loss": loss,
-        "lan": lan or {"mbps": 10_000, "delay_ms": 0.05},
-    }
-
-
 @pytest.fixture
 def network() -> Callable[..., dict[str, Any]]:
     """Content of a network file: ``network(1, 3, mbps=20, loss=0.01)``."""
@@ -106,74 +81,6 @@ def network_file(tmp_path: Path) -> Callable[..., Path]:
 def two_parties() -> Cluster:
     """Two parties of two workers around a hub."""
     return read_network(short_form(2, 2))
-
-
-# ---- a model that costs nothing ----
-
-
-class TinyModel:
-    """A tanh network on made-up data; numpy alone, float32, every operation in a fixed order."""
-
-    def __init__(self, tensors: Sequence[TensorSpec], seed: int) -> None:
-        draw = np.random.default_rng(seed)
-        self.inputs = draw.standard_normal((SAMPLES, FEATURES), dtype=np.float32)
-        direction = draw.standard_normal(FEATURES, dtype=np.float32)
-        self.targets = np.sign(self.inputs @ direction)
-        self.parameters = [
-            0.3 * draw.standard_normal(tensor.shape, dtype=np.float32) for tensor in tensors
-        ]
-        self.gradients = [np.zeros(tensor.shape, np.float32) for tensor in tensors]
-
-    def batch(self, step: int, worker: int, workers: int) -> np.ndarray:
-        """Indices of a worker's batch: its own slice of the samples, round and round."""
-        mine = SAMPLES // workers
-        return worker * mine + (step * BATCH + np.arange(BATCH)) % mine
-
-    def differentiate(self, chosen: np.ndarray) -> float:
-        """Loss and gradients of the mean over the samples `chosen`."""
-        inputs, targets = self.inputs[chosen], self.targets[chosen]
-        weight1, bias1, weight2 = self.parameters
-        hidden = np.tanh(inputs @ weight1 + bias1)
-        error = hidden @ weight2 - targets
-        back = np.outer(error, weight2) * (1 - hidden**2) / np.float32(len(chosen))
-        self.gradients[0][...] = inputs.T @ back
-        self.gradients[1][...] = back.sum(axis=0)
-        self.gradients[2][...] = hidden.T @ error / np.float32(len(chosen))
-        return float((error**2).mean() / 2)
-
-    def step(self, step: int, worker: int, workers: int) -> float:
-        return self.differentiate(self.batch(step, worker, workers))
-
-    def get(self, arrays: Sequence[np.ndarray], key: int) -> np.ndarray:
-        return arrays[key].copy()
-
-    def set(self, key: int, value: np.ndarray) -> None:
-        self.parameters[key][...] = value
-
-    def evaluate(self, parameters: Sequence[np.ndarray]) -> tuple[float, float]:
-        weight1, bias1, weight2 = parameters
-        scores = np.tanh(self.inputs @ weight1 + bias1) @ weight2
-        correct = np.mean(np.sign(scores) == self.targets)
-        return float(correct), float(((scores - self.targets) ** 2).mean() / 2)
-
-
-@dataclass(frozen=True)
-class TinyWorkload(Workload):
-    """The workload of `TinyModel`."""
-
-    has_numerics: bool = True
-
-    def model(self, seed: int) -> Model:
-        return TinyModel(self.tensors, seed)
-
-
-def sizes(
-    *elements: int, forward_s: float = 0.001, backward_s: float = 0.002, **more: Any
-) -> Workload:
-    """A size-only workload: one layer with one tensor per entry of `elements`."""
-    layers = tuple(Layer(f"layer{i}", forward_s, backward_s) for i in range(len(elements)))
-    tensors = tuple(TensorSpec(f"t{i}", (count,), i) for i, count in enumerate(elements))
-    return Workload("sizes", layers, tensors, batch_size=1, samples=1, iterations=1, **more)
 
 
 @pytest.fixture
@@ -201,28 +108,6 @@ def tiny() -> TinyWorkload:
 
 
 # ---- running ----
-
-
-@dataclass
-class Run:
-    """One simulated run and the world it happened in."""
-
-    simulation: Any
-    results: Results
-
-    @property
-    def parameters(self) -> list[np.ndarray]:
-        return list(self.results.parameters().values())
-
-    @property
-    def bytes(self) -> dict[str, int]:
-        return self.results.summary["bytes"]
-
-    def stats(self, role: str) -> dict[str, int]:
-        """Counts of all nodes in `role`, added up."""
-        nodes = [n for n in self.simulation.experiment.cluster.nodes if n.role == role]
-        counts = [self.simulation.fabric.node_stats(node.id) for node in nodes]
-        return {name: sum(count[name] for count in counts) for name in counts[0]}
 
 
 FREE = Costs(**dict.fromkeys(Costs.__dataclass_fields__, 0.0))

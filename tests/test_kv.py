@@ -15,22 +15,15 @@ import pytest
 
 from geomx import _core, kv
 from geomx.errors import ConfigError, GeomxError, NodeLost
-from geomx.live.local import LocalCluster
-from geomx.live.spec import Spec
+from geomx.live.local import LocalCluster, unshaped
 from geomx.live.values import devices, optimizer_numbers, pairs, to_float32
-from geomx.network import read_network
 
 Stores = list[kv.KVStore]
 
 
 def cluster(**workers: int) -> LocalCluster:
     """A cluster in this process: parties by name, with their number of workers."""
-    network = {
-        "name": "test",
-        "central": {"name": "hub", "global_servers": 2},
-        "parties": {party: {"workers": number} for party, number in workers.items()},
-    }
-    return LocalCluster(Spec(read_network(network), ("fsa", {}), emulated=False))
+    return LocalCluster(unshaped(workers, global_servers=2))
 
 
 def everyone(stores: Stores, action: Callable[[kv.KVStore], Any]) -> list[Any]:

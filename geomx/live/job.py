@@ -19,7 +19,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Literal
+from typing import IO, Literal
 
 from geomx.cluster import NodeSpec
 from geomx.errors import NodeLost
@@ -147,11 +147,16 @@ class Job:
         output: Literal["log", "pipe", "terminal"] = "log",
     ) -> subprocess.Popen[bytes]:
         with self._log(node.name).open("wb") as log:
+            streams: dict[str, int | IO[bytes] | None] = {
+                "log": log,
+                "pipe": subprocess.PIPE,
+                "terminal": None,
+            }
             # A group of its own: Ctrl-C reaches the launcher alone, which ends the others in order.
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
-                stdout={"log": log, "pipe": subprocess.PIPE, "terminal": None}[output],
+                stdout=streams[output],
                 stderr=None if output == "terminal" else log,
                 env=self._environment(node),
                 start_new_session=True,

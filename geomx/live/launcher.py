@@ -156,7 +156,7 @@ class Collector:
         cluster = self._experiment.cluster
         above = [parent.name for parent in parents(cluster, node)]
         for link in facts["links"]:
-            peer = cluster.nodes[link["peer"]]
+            peer = cluster.node(link["peer"])
             direction = "push" if peer.name in above else "pull"
             kind = "lan" if peer.party == node.party else "wan"
             names = node.name, peer.name

@@ -7,26 +7,29 @@ loopback connections, with nothing to start beforehand.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from geomx.cluster import NodeSpec
 from geomx.live.member import Member
 from geomx.live.spec import Spec
 from geomx.network import read_network
-
-_ALONE = {
-    "name": "alone",
-    "central": {"name": "hub", "global_servers": 1},
-    "parties": {"local": {"workers": 1}},
-}
+from geomx.registry import DEFAULT_SYNC
 
 
-def one_worker() -> Spec:
-    """A party of one worker, on links as fast as the machine."""
-    from geomx.registry import DEFAULT_SYNC
+def unshaped(parties: Mapping[str, int], global_servers: int = 1) -> Spec:
+    """Parties by name with their number of workers, on links as fast as the machine.
 
-    return Spec(read_network(_ALONE), (DEFAULT_SYNC, {}), emulated=False)
+    They synchronise by the default; nothing is accelerated.
+    """
+    access = {"uplink_mbps": 10_000, "downlink_mbps": 10_000}
+    network = {
+        "name": "local",
+        "central": {"name": "hub", "global_servers": global_servers, **access},
+        "parties": {name: {"workers": workers, **access} for name, workers in parties.items()},
+        "delay_ms": 0,
+    }
+    return Spec(read_network(network), (DEFAULT_SYNC, {}), emulated=False)
 
 
 class LocalCluster:
@@ -65,13 +68,3 @@ class LocalCluster:
         """End all nodes. Workers that have not left are lost to the others."""
         for member in self._members:
             member.loop.close()
-
-    def closer(self, worker: Member) -> Callable[[], None]:
-        """What the owner of `worker` calls when it is done: the last one ends the cluster."""
-
-        def close() -> None:
-            self.workers.remove(worker)
-            if not self.workers:
-                self.close()
-
-        return close

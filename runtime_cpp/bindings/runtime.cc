@@ -244,7 +244,7 @@ way in is an ingress edge. A trace is a list of (seconds since the start, bytes/
              return self.edges.size() - 1;
            },
            "bytes_per_s"_a, "delay_ns"_a, "trace"_a = Trace{}, "An edge on the way out; its id.")
-      .def("connect",
+      .def("add_path",
            [](Shape& self, NodeId target, std::vector<net::EdgeId> path,
               std::vector<net::EdgeId> reverse, const std::string& congestion, double window_limit,
               double efficiency, double loss, double link_rate, Time rtt, Time jitter) {
@@ -261,7 +261,7 @@ way in is an ingress edge. A trace is a list of (seconds since the start, bytes/
              return self.ingress.size() - 1;
            },
            "bytes_per_s"_a, "trace"_a = Trace{}, "A shared edge on the way in; its id.")
-      .def("arrive",
+      .def("add_arrival",
            [](Shape& self, NodeId source, std::vector<std::uint32_t> edges, double efficiency) {
              self.arrivals[source] = {std::move(edges), efficiency};
            },

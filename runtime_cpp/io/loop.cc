@@ -31,14 +31,20 @@ Loop::Loop(const std::string& host, int port, const std::string& token,
            const std::string& congestion) {
   Port bound = Bind(host, port);
   address_ = Format(bound.address);
-  driver_ = std::make_unique<Driver>(std::move(bound), token, congestion, board_);
-  thread_ = StartQuietly([this] { driver_->ThreadMain(); });
+  state_ = std::make_shared<State>(std::move(bound), token, congestion);
+  thread_ = StartQuietly([state = state_] { state->driver.ThreadMain(); });
+  thread_id_ = thread_.get_id();
 }
 
-Loop::~Loop() { Close(); }
+Loop::~Loop() {
+  Close();
+  if (thread_.joinable()) thread_.detach();
+}
 
 void Loop::Close() {
-  driver_->Post([this] { driver_->BeginClose(); });
+  Driver& driver = state_->driver;
+  driver.Post([&driver] { driver.BeginClose(); });
+  if (std::this_thread::get_id() == thread_id_) return;
   std::lock_guard lock(joining_);
   if (thread_.joinable()) thread_.join();
 }
@@ -46,7 +52,7 @@ void Loop::Close() {
 void Loop::Call(const std::function<void()>& task) {
   std::promise<void> done;
   auto outcome = done.get_future();
-  const bool posted = driver_->Post([&] {
+  const bool posted = state_->driver.Post([&] {
     try {
       task();
       done.set_value();
@@ -55,7 +61,7 @@ void Loop::Call(const std::function<void()>& task) {
     }
   });
   if (posted) return outcome.get();
-  board_.WaitEnded();
+  state_->board.WaitEnded();
   std::lock_guard lock(ended_);
   task();
 }
@@ -67,7 +73,7 @@ void Loop::StartJoin(const std::string& scheduler, const std::string& name, Node
   join_timeout_s_ = timeout_s;
   const Address address = Resolve(scheduler);
   const Time deadline = Now() + Nanoseconds(timeout_s);
-  Call([&] { driver_->Join(address, id, name, deadline); });
+  Call([&] { state_->driver.Join(address, id, name, deadline); });
 }
 
 void Loop::Run(const NodeConfig& config, const std::map<std::string, std::string>& roster,
@@ -78,26 +84,26 @@ void Loop::Run(const NodeConfig& config, const std::map<std::string, std::string
     if (found != roster.end()) addresses.emplace(peer.id, Resolve(found->second));
   }
   const Time deadline = Now() + Nanoseconds(join_timeout_s_);
-  Call([&] { driver_->Run(config, addresses, shape, deadline); });
+  Call([&] { state_->driver.Run(config, addresses, shape, deadline); });
 }
 
 std::optional<double> Loop::WaitStarted(double timeout_s) {
-  const auto started = board_.WaitStarted(timeout_s);
+  const auto started = state_->board.WaitStarted(timeout_s);
   return started ? std::optional(Seconds(*started)) : std::nullopt;
 }
 
-std::optional<Joined> Loop::WaitJoined(double timeout_s) { return board_.WaitJoined(timeout_s); }
+std::optional<Joined> Loop::WaitJoined(double timeout_s) { return state_->board.WaitJoined(timeout_s); }
 
-bool Loop::WaitStopped(double timeout_s) { return board_.WaitStopped(timeout_s); }
+bool Loop::WaitStopped(double timeout_s) { return state_->board.WaitStopped(timeout_s); }
 
 std::vector<std::string> Loop::Missing() {
   std::vector<std::string> missing;
-  Call([&] { missing = driver_->Missing(); });
+  Call([&] { missing = state_->driver.Missing(); });
   return missing;
 }
 
 void Loop::Leave() {
-  Call([&] { driver_->node().Leave(Now()); });
+  Call([&] { state_->driver.node().Leave(Now()); });
 }
 
 // ---- a worker's verbs ------------------------------------------------------------------------
@@ -116,23 +122,24 @@ Loop::Tensor& Loop::FindTensor(Key key, std::size_t elements) {
 }
 
 void Loop::Declare(Key key, std::uint32_t elements, std::vector<ShardInfo> shards) {
-  Call([&] { driver_->node().worker().Declare(key, elements, std::move(shards)); });
+  Call([&] { state_->driver.node().worker().Declare(key, elements, std::move(shards)); });
   std::lock_guard lock(verbs_);
   tensors_[key].elements = elements;
 }
 
 void Loop::Init(Key key, std::span<const float> value, std::shared_ptr<const void> owner) {
-  board_.ThrowIfFailed();
+  state_->board.ThrowIfFailed();
   std::lock_guard lock(verbs_);
   FindTensor(key, value.size());
-  driver_->Post([this, key, value, owner = std::move(owner)] {
-    driver_->node().worker().Init(key, value.data(), owner, Now());
+  Driver& driver = state_->driver;
+  driver.Post([&driver, key, value, owner = std::move(owner)] {
+    driver.node().worker().Init(key, value.data(), owner, Now());
   });
 }
 
 Round Loop::Push(Key key, std::span<const float> value, std::shared_ptr<const void> owner,
                  const PushOptions& options) {
-  board_.ThrowIfFailed();
+  state_->board.ThrowIfFailed();
   std::lock_guard lock(verbs_);
   Tensor& tensor = FindTensor(key, value.size());
   Worker::Push push{.value = value.data(),
@@ -140,37 +147,39 @@ Round Loop::Push(Key key, std::span<const float> value, std::shared_ptr<const vo
                     .loss = options.loss,
                     .last = options.last};
   const Time not_before = Nanoseconds(options.not_before_s);
-  driver_->Post([this, key, not_before, push = std::move(push)]() mutable {
-    driver_->Submit(key, std::move(push), not_before);
+  Driver& driver = state_->driver;
+  driver.Post([&driver, key, not_before, push = std::move(push)]() mutable {
+    driver.Submit(key, std::move(push), not_before);
   });
   return ++tensor.submitted;
 }
 
 void Loop::Request(Key key) {
-  Call([&] { driver_->Request(key); });
+  Call([&] { state_->driver.Request(key); });
 }
 
 std::optional<double> Loop::Wait(Key key, Round round, double timeout_s) {
   const Time begin = Now();
-  const auto complete = board_.WaitValue(key, round, timeout_s);
-  const Time started = board_.started().value_or(0);
+  const auto complete = state_->board.WaitValue(key, round, timeout_s);
+  const Time started = state_->board.started().value_or(0);
   if (Now() - begin > kNoticeable) {
-    driver_->trace().Add("wait key " + std::to_string(key) + " round " + std::to_string(round),
+    state_->driver.trace().Add("wait key " + std::to_string(key) + " round " + std::to_string(round),
                          "wait", begin, Now());
   }
   return complete ? std::optional(Seconds(*complete - started)) : std::nullopt;
 }
 
 void Loop::WhenReady(Key key, Round round, ReadyCallback callback) {
+  Driver& driver = state_->driver;
   auto shared = std::make_shared<ReadyCallback>(std::move(callback));
-  const bool posted = driver_->Post(
-      [this, key, round, shared] { driver_->WhenReady(key, round, std::move(*shared)); });
+  const bool posted = driver.Post(
+      [&driver, key, round, shared] { driver.WhenReady(key, round, std::move(*shared)); });
   if (!posted) (*shared)({});
 }
 
 void Loop::Value(Key key, std::span<float> out) {
   Call([&] {
-    const auto value = driver_->node().worker().Value(key);
+    const auto value = state_->driver.node().worker().Value(key);
     if (value.size() != out.size()) {
       throw std::invalid_argument("key " + std::to_string(key) + " holds " +
                                   std::to_string(value.size()) + " elements, not " +
@@ -181,18 +190,19 @@ void Loop::Value(Key key, std::span<float> out) {
 }
 
 Round Loop::StartBarrier() {
-  board_.ThrowIfFailed();
+  state_->board.ThrowIfFailed();
+  Driver& driver = state_->driver;
   std::lock_guard lock(verbs_);
-  driver_->Post([this] { driver_->node().worker().Barrier(Now()); });
+  driver.Post([&driver] { driver.node().worker().Barrier(Now()); });
   return ++barriers_;
 }
 
 bool Loop::WaitBarrier(Round barrier, double timeout_s) {
-  return board_.WaitReleased(barrier, timeout_s);
+  return state_->board.WaitReleased(barrier, timeout_s);
 }
 
 void Loop::Command(const std::string& text) {
-  Call([&] { driver_->node().worker().Command(text, Now()); });
+  Call([&] { state_->driver.node().worker().Command(text, Now()); });
 }
 
 // ---- reports ---------------------------------------------------------------------------------
@@ -200,20 +210,20 @@ void Loop::Command(const std::string& text) {
 std::optional<Buffer> Loop::GlobalValue(Key key, std::uint32_t shard) {
   std::optional<Buffer> copy;
   Call([&] {
-    if (const Buffer* value = driver_->node().GlobalValue(key, shard)) copy = *value;
+    if (const Buffer* value = state_->driver.node().GlobalValue(key, shard)) copy = *value;
   });
   return copy;
 }
 
 Report Loop::GetReport() {
   Report report;
-  Call([&] { report = driver_->report(); });
+  Call([&] { report = state_->driver.report(); });
   return report;
 }
 
 std::vector<Span> Loop::Spans() const {
-  std::vector<Span> spans = driver_->trace().spans();
-  const Time started = board_.started().value_or(kNever);
+  std::vector<Span> spans = state_->driver.trace().spans();
+  const Time started = state_->board.started().value_or(kNever);
   std::erase_if(spans, [&](const Span& span) { return span.start < started; });
   for (Span& span : spans) span.start -= started;
   return spans;

@@ -39,7 +39,7 @@ struct PushOptions {
   double not_before_s = 0.0;  // since the start of the run; leaves no earlier
 };
 
-class Loop {
+class Loop : public std::enable_shared_from_this<Loop> {
  public:
   // Binds TCP and UDP on one port (0: any free one) and starts the thread. `congestion` names the
   // congestion control of connections beyond this machine, used if the kernel has it; empty leaves
@@ -51,7 +51,7 @@ class Loop {
   Loop& operator=(const Loop&) = delete;
 
   // See Board::OnWait.
-  void OnWait(std::function<void()> look) { board_.OnWait(std::move(look)); }
+  void OnWait(std::function<void()> look) { state_->board.OnWait(std::move(look)); }
 
   const std::string& address() const { return address_; }  // "host:port"
 
@@ -72,9 +72,10 @@ class Loop {
   std::vector<std::string> Missing();
   void Leave();
   bool WaitStopped(double timeout_s);
-  std::optional<Failure> failure() const { return board_.failure(); }
+  std::optional<Failure> failure() const { return state_->board.failure(); }
   // Ends the thread: control messages that are queued still leave (at most half a second), then all
   // connections are closed. To peers this is a loss unless the run was stopped or this node left.
+  // On the loop's own thread (a callback that held the last reference) it does not wait for that.
   void Close();
 
   // ---- a worker's verbs ----
@@ -113,9 +114,16 @@ class Loop {
   void Call(const std::function<void()>& task);
   Tensor& FindTensor(Key key, std::size_t elements);  // REQUIRES: verbs_ is held
 
-  Board board_;
+  // What the thread works on; it outlives the loop if the loop ends on that thread.
+  struct State {
+    Board board;
+    Driver driver;
+    State(Port port, const std::string& token, const std::string& congestion)
+        : driver(std::move(port), token, congestion, board) {}
+  };
+
   std::string address_;
-  std::unique_ptr<Driver> driver_;
+  std::shared_ptr<State> state_;
   double join_timeout_s_ = 30.0;
   std::mutex verbs_;  // never held while the loop's thread is waited for; keeps rounds and barriers in the order in which they were asked for
   std::map<Key, Tensor> tensors_;
@@ -123,6 +131,7 @@ class Loop {
   std::mutex ended_;  // one at a time on what an ended thread left behind
   std::mutex joining_;
   std::thread thread_;
+  std::thread::id thread_id_;
 };
 
 }  // namespace geomx::io

@@ -340,6 +340,28 @@ TEST(loop_optimizer_barrier_and_callbacks) {
   CHECK(failed.load());
 }
 
+TEST(loop_may_end_on_its_own_thread) {
+  Cluster cluster;
+  cluster.Start();
+  cluster.Declare(0, 1, {{.elements = 1}});
+  // The worker's pushed memory holds the last reference to its loop, and the loop lets go of it.
+  std::shared_ptr<Loop> loop = std::move(cluster.loops[Cluster::kWorkers]);
+  auto last = std::make_shared<std::shared_ptr<Loop>>(loop);
+  Loop& worker = *loop;
+  const std::vector<float> one = {1};
+  worker.WhenReady(0, 1, [last = std::move(last)](std::span<const float>) {});
+  loop.reset();
+  for (NodeId i = 1; i < 4; ++i) cluster.worker(i).Push(0, one, nullptr);
+  worker.Push(0, one, nullptr);
+  bool named = false;
+  try {
+    cluster.worker(3).WaitStopped(kPatience);
+  } catch (const NodeLost& lost) {
+    named = lost.failure().name == "worker0";
+  }
+  CHECK(named);
+}
+
 TEST(loop_pushes_wait_for_their_time) {
   Cluster cluster;
   cluster.Start();

@@ -15,7 +15,7 @@ using check::Random;
 struct Reference {
   double lr = 0.01, wd = 0, rescale = 1, clip = -1;
   double momentum = 0, beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
-  std::vector<double> m, v;
+  std::vector<double> m = {}, v = {};
   int t = 0;
 
   double Clip(double g) const { return clip < 0 ? g : std::clamp(g, -clip, clip); }

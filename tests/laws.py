@@ -1,0 +1,214 @@
+"""What the laws of simulated training are stated with: a model that costs nothing, the textbook's
+answer, the bytes that ought to cross, an observer."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import geomx
+from geomx.registry import Registry
+from geomx.results import Results
+from geomx.workload import Layer, Model, TensorSpec, Workload
+
+SAMPLES, FEATURES, HIDDEN, BATCH = 480, 12, 40, 8
+FRAME_BYTES = 256 * 1024
+PARTIES = [(1,), (4,), (2, 2), (1, 3), (3, 1, 2)]
+Build = Callable[..., Any]
+
+
+def short_form(
+    *workers: int,
+    mbps: float = 100,
+    delay_ms: float = 10,
+    loss: float = 0.0,
+    lan: dict[str, float] | None = None,
+    speed: Sequence[Sequence[float]] = (),
+) -> dict[str, Any]:
+    """A network file's content: one party per entry of `workers`, around a faster hub."""
+    parties = {
+        f"party{index}": {"workers": count, "uplink_mbps": mbps, "downlink_mbps": mbps}
+        for index, count in enumerate(workers)
+    }
+    for party, speeds in zip(parties.values(), speed, strict=False):
+        party["speed"] = list(speeds)  # type: ignore[assignment]
+    return {
+        "central": {"name": "hub", "uplink_mbps": 10 * mbps, "downlink_mbps": 10 * mbps},
+        "parties": parties,
+        "delay_ms": delay_ms,
+        "loss": loss,
+        "lan": lan or {"mbps": 10_000, "delay_ms": 0.05},
+    }
+
+
+class TinyModel:
+    """A tanh network on made-up data; numpy alone, float32, every operation in a fixed order."""
+
+    def __init__(self, tensors: Sequence[TensorSpec], seed: int) -> None:
+        draw = np.random.default_rng(seed)
+        self.inputs = draw.standard_normal((SAMPLES, FEATURES), dtype=np.float32)
+        direction = draw.standard_normal(FEATURES, dtype=np.float32)
+        self.targets = np.sign(self.inputs @ direction)
+        self.parameters = [
+            0.3 * draw.standard_normal(tensor.shape, dtype=np.float32) for tensor in tensors
+        ]
+        self.gradients = [np.zeros(tensor.shape, np.float32) for tensor in tensors]
+
+    def batch(self, step: int, worker: int, workers: int) -> np.ndarray:
+        """Indices of a worker's batch: its own slice of the samples, round and round."""
+        mine = SAMPLES // workers
+        return worker * mine + (step * BATCH + np.arange(BATCH)) % mine
+
+    def differentiate(self, chosen: np.ndarray) -> float:
+        """Loss and gradients of the mean over the samples `chosen`."""
+        inputs, targets = self.inputs[chosen], self.targets[chosen]
+        weight1, bias1, weight2 = self.parameters
+        hidden = np.tanh(inputs @ weight1 + bias1)
+        error = hidden @ weight2 - targets
+        back = np.outer(error, weight2) * (1 - hidden**2) / np.float32(len(chosen))
+        self.gradients[0][...] = inputs.T @ back
+        self.gradients[1][...] = back.sum(axis=0)
+        self.gradients[2][...] = hidden.T @ error / np.float32(len(chosen))
+        return float((error**2).mean() / 2)
+
+    def step(self, step: int, worker: int, workers: int) -> float:
+        return self.differentiate(self.batch(step, worker, workers))
+
+    def get(self, arrays: Sequence[np.ndarray], key: int) -> np.ndarray:
+        return arrays[key].copy()
+
+    def set(self, key: int, value: np.ndarray) -> None:
+        self.parameters[key][...] = value
+
+    def evaluate(self, parameters: Sequence[np.ndarray]) -> tuple[float, float]:
+        weight1, bias1, weight2 = parameters
+        scores = np.tanh(self.inputs @ weight1 + bias1) @ weight2
+        correct = np.mean(np.sign(scores) == self.targets)
+        return float(correct), float(((scores - self.targets) ** 2).mean() / 2)
+
+
+@dataclass(frozen=True)
+class TinyWorkload(Workload):
+    """The workload of `TinyModel`."""
+
+    has_numerics: bool = True
+
+    def model(self, seed: int) -> Model:
+        return TinyModel(self.tensors, seed)
+
+
+def sizes(
+    *elements: int, forward_s: float = 0.001, backward_s: float = 0.002, **more: Any
+) -> Workload:
+    """A size-only workload: one layer with one tensor per entry of `elements`."""
+    layers = tuple(Layer(f"layer{i}", forward_s, backward_s) for i in range(len(elements)))
+    tensors = tuple(TensorSpec(f"t{i}", (count,), i) for i, count in enumerate(elements))
+    return Workload("sizes", layers, tensors, batch_size=1, samples=1, iterations=1, **more)
+
+
+@dataclass
+class Run:
+    """One simulated run and the world it happened in."""
+
+    simulation: Any
+    results: Results
+
+    @property
+    def parameters(self) -> list[np.ndarray]:
+        return list(self.results.parameters().values())
+
+    @property
+    def bytes(self) -> dict[str, int]:
+        return self.results.summary["bytes"]
+
+    def stats(self, role: str) -> dict[str, int]:
+        """Counts of all nodes in `role`, added up."""
+        nodes = [n for n in self.simulation.experiment.cluster.nodes if n.role == role]
+        counts = [self.simulation.fabric.node_stats(node.id) for node in nodes]
+        return {name: sum(count[name] for count in counts) for name in counts[0]}
+
+
+def same(one: Sequence[np.ndarray], other: Sequence[np.ndarray]) -> bool:
+    return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+def close(one: Sequence[np.ndarray], other: Sequence[np.ndarray], tolerance: float) -> bool:
+    pairs = zip(one, other, strict=True)
+    return all(np.allclose(a, b, rtol=tolerance, atol=tolerance) for a, b in pairs)
+
+
+def by_hand(
+    tiny: Any, seed: int, counts: Sequence[int], iterations: int, k1: int = 1, k2: int = 1
+) -> list[np.ndarray]:
+    """Hierarchical averaging as in a textbook; k1 = k2 = 1 is full synchrony with plain SGD."""
+    rate = np.float32(tiny.optimizer["learning_rate"])
+    model = tiny.model(seed)
+    total, last = sum(counts), iterations - 1
+    start = [value.copy() for value in model.parameters]
+    local = [[value.copy() for value in start] for _ in range(total)]
+    parties = np.split(np.arange(total), np.cumsum(counts)[:-1])
+    rounds = 0
+    for step in range(iterations):
+        for worker in range(total):
+            for key, value in enumerate(local[worker]):
+                model.set(key, value)
+            model.step(step, worker, total)
+            for key, gradient in enumerate(model.gradients):
+                local[worker][key] -= rate * gradient
+        if (step + 1) % k1 and step != last:
+            continue
+        rounds += 1
+        groups = parties if rounds % k2 and step != last else [np.arange(total)]
+        for group in groups:
+            for key in range(len(start)):
+                mean = np.mean([local[worker][key] for worker in group], axis=0)
+                for worker in group:
+                    local[worker][key] = mean.copy()
+    return local[0]
+
+
+def expected_bytes(workload: Workload, bytes_per_element: int = 4) -> int:
+    """What one value of the whole model takes on one link: payload, and 80 bytes per message."""
+    total = 0
+    for tensor in workload.tensors:
+        payload = tensor.elements * bytes_per_element
+        total += payload + 80 * max(1, -(-payload // FRAME_BYTES))
+    return total
+
+
+class Watch:
+    """An observer of events, as a third party would write it."""
+
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+
+    @geomx.hookimpl
+    def geomx_events(self, events: Any) -> None:
+        events.subscribe(self.seen.extend)
+
+    def arrivals(self, node: str, step: int) -> list[int]:
+        """Tensors in the order in which their values of `step` came to `node`."""
+        values = [e for e in self.seen if e.kind == "value" and e.node == node]
+        return [event.key for event in values if event.round == step + 1]
+
+
+@dataclass(frozen=True)
+class Plain:
+    """No options."""
+
+
+def registry_with(**plugins: tuple[str, Any]) -> Registry:
+    """What is installed, and these: name=(kind, instance)."""
+
+    @geomx.hookimpl
+    def geomx_register(register: Any) -> None:
+        for name, (kind, instance) in plugins.items():
+            register(kind, name, Plain, lambda config, built=instance: built)
+
+    registry = Registry.discover()
+    registry.ask(types.SimpleNamespace(__name__="stranger", geomx_register=geomx_register))
+    return registry

@@ -1,0 +1,121 @@
+"""A feature is a folder: delete any one of plugins/, and the rest is found, builds and runs."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import geomx
+from geomx import _core
+from geomx.registry import Registry
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDERS = sorted(
+    path.name for path in (ROOT / "plugins").iterdir() if (path / "__init__.py").exists()
+)
+SPEAKS_FREELY = ("conf", "tests", "docs", "examples", "benchmarks", "build", "outputs", "multirun")
+SUFFIXES = {".py", ".cc", ".h", ".js", ".css", ".txt", ".toml", ".cmake"}
+IGNORED = shutil.ignore_patterns("__pycache__", "*.so")
+
+# Only what is in the tree at the front of sys.path is imported, however geomx was installed.
+IN_THE_TREE = """
+import sys
+sys.meta_path[:] = [f for f in sys.meta_path if str(f.__module__).startswith("_frozen_importlib")]
+import geomx
+assert geomx.__file__.startswith(sys.path[0]), geomx.__file__
+"""
+
+USES = """
+from geomx.cli import main
+from geomx.registry import Registry
+registry = Registry.discover()
+assert registry.broken == [], registry.broken
+names = {plugin.name for plugin in registry.plugins()}
+assert set(LEFT) <= names, names
+assert DELETED not in names or DELETED == geomx.registry.DEFAULT_SYNC, names
+assert main(["plugins"]) == 0
+
+words = ["workload=resnet50", "iterations=2"]
+results = geomx.run([*words, "hydra.run.dir=run/default"])
+assert results.summary["rounds"] == 2
+for kind in ("accel", "sync"):
+    for plugin in registry.plugins(kind):
+        choice = f"[{plugin.name}]" if kind == "accel" else plugin.name
+        geomx.run([*words, f"+{kind}={choice}", f"hydra.run.dir=run/{plugin.name}"])
+"""
+
+
+def without(folder: str, tree: Path) -> Path:
+    """A copy of this project's packages without one plugin, as they are laid out once installed."""
+    package = shutil.copytree(ROOT / "geomx", tree / "geomx", ignore=IGNORED)
+    for part in ("sim", "conf", "plugins"):
+        shutil.copytree(ROOT / part, package / part, ignore=IGNORED, dirs_exist_ok=True)
+    shutil.rmtree(package / "plugins" / folder)
+    core = Path(_core.__file__)
+    (package / core.name).symlink_to(core)
+    return tree
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_the_rest_works_without(folder: str, tmp_path: Path) -> None:
+    tree = without(folder, tmp_path)
+    left = [name for name in FOLDERS if name != folder]
+    script = f"{IN_THE_TREE}\nLEFT, DELETED = {left!r}, {folder!r}\n{USES}"
+    (tree / "script.py").write_text(script)
+    done = subprocess.run(
+        [sys.executable, "script.py"], cwd=tree, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_a_folder_registers_what_it_is_called(folder: str) -> None:
+    registry = Registry()
+    registry.load(f"geomx.plugins.{folder}")
+    assert registry.broken == []
+    (plugin,) = registry.plugins()
+    assert plugin.name == folder
+    assert plugin.summary.endswith(".")
+    assert set(plugin.backends) == {"sim", "live"}
+
+
+def test_native_parts_are_found_by_looking() -> None:
+    """CMake lists no plugin: sources come from whatever folders there are."""
+    text = (ROOT / "runtime_cpp" / "CMakeLists.txt").read_text()
+    assert re.search(r"GLOB\w*[^)]*plugins/\*", text)
+
+
+def sources() -> Iterator[Path]:
+    """Every source of the project outside the places where any plugin may be named."""
+    for path in sorted(ROOT.rglob("*")):
+        relative = path.relative_to(ROOT)
+        hidden = any(part.startswith(".") or part == "__pycache__" for part in relative.parts)
+        if path.suffix in SUFFIXES and not hidden and relative.parts[0] not in SPEAKS_FREELY:
+            yield relative
+
+
+def test_a_name_is_spoken_in_its_folder_only() -> None:
+    """One exception: the registry says which policy is meant where none is named."""
+    if not FOLDERS:
+        pytest.skip("there are no plugins")
+    word = re.compile(rf"\b({'|'.join(FOLDERS)})\b", re.IGNORECASE)
+    spoken = []
+    for path in sources():
+        own = path.parts[1] if path.parts[0] == "plugins" else ""
+        for number, line in enumerate((ROOT / path).read_text().splitlines(), 1):
+            if path == Path("geomx/registry.py") and line.startswith("DEFAULT_SYNC = "):
+                continue
+            names = {name.lower() for name in word.findall(line)} - {own}
+            spoken += [f"{path}:{number}: {name}: {line.strip()}" for name in sorted(names)]
+    assert spoken == [], "\n" + "\n".join(spoken)
+
+
+def test_public_names_exist() -> None:
+    for name in geomx.__all__:
+        assert getattr(geomx, name) is not None

@@ -1,0 +1,226 @@
+"""The tree itself obeys: who may import whom, what the core may not touch, sizes, prose, tools."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PYTHON = ("geomx", "sim", "plugins", "conf", "tests", "benchmarks", "examples")
+NATIVE = ("runtime_cpp", "plugins")
+LINES = 400
+
+# Longer files, and why each is one file.
+LONG = {
+    "geomx/registry.py": "what exists and what is selected share every check and every sentence",
+    "runtime_cpp/core/node.cc": "the protocol's one state machine: transfers, rounds, heartbeats",
+    "tests/test_workloads.py": "a table of tensors and independent cases",
+}
+
+
+def files(folders: tuple[str, ...], *suffixes: str) -> list[str]:
+    """Paths relative to the root, build products left out."""
+    found = (path for folder in folders for path in (ROOT / folder).rglob("*"))
+    kept = (path for path in found if path.suffix in suffixes and path.is_file())
+    return sorted(str(path.relative_to(ROOT)) for path in kept if "__pycache__" not in path.parts)
+
+
+MODULES = files(PYTHON, ".py")
+HEADERS = files(NATIVE, ".h")
+UNITS = files(NATIVE, ".cc", ".h")
+EVERYTHING = (
+    MODULES + UNITS + files(("geomx", "conf", "runtime_cpp"), ".txt", ".yaml", ".js", ".css")
+)
+
+
+def text(path: str) -> str:
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+# ---- who may import whom ----
+
+
+def module_name(path: str) -> str:
+    """The name under which a file is imported."""
+    dotted = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    inside = dotted.split(".")[0] in ("sim", "plugins", "conf")
+    return f"geomx.{dotted}" if inside else dotted
+
+
+def imports(path: str) -> Iterator[tuple[int, str]]:
+    """(line, module) of every import in a file, those inside functions too."""
+    here = module_name(path).split(".")
+    package = here if path.endswith("__init__.py") else here[:-1]
+    for node in ast.walk(ast.parse(text(path))):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            origin = ".".join([*base, *([node.module] if node.module else [])])
+            yield node.lineno, origin
+            yield from ((node.lineno, f"{origin}.{alias.name}") for alias in node.names)
+
+
+def within(module: str, *packages: str) -> bool:
+    return any(module == package or module.startswith(f"{package}.") for package in packages)
+
+
+def forbidden(path: str, module: str) -> bool:
+    """Whether the direction of an import is wrong."""
+    home = path.split("/", maxsplit=1)[0]
+    if module.split(".", maxsplit=1)[0] in ("sim", "plugins", "conf", "runtime_cpp"):
+        return True  # installed, these are geomx.sim and so on
+    if home == "geomx":
+        return within(module, "geomx.sim", "geomx.plugins", "geomx.conf", "simpy", "tests")
+    if home == "sim":
+        return within(module, "geomx.plugins", "geomx.live", "geomx.conf", "hydra", "omegaconf")
+    if home == "plugins":
+        own = ".".join(["geomx", *path.split("/")[:2]])
+        simulated, live = path.endswith("/sim.py"), path.endswith("/live.py")
+        return (
+            (within(module, "geomx.plugins") and not within(module, own))
+            or (within(module, "geomx.sim", "simpy") and not simulated)
+            or (within(module, "geomx.live") and not live)
+            or within(module, "hydra", "omegaconf")
+        )
+    if home == "conf":
+        return True
+    return home == "examples" and within(module, "geomx._core")
+
+
+@pytest.mark.parametrize("path", [p for p in MODULES if not p.startswith(("tests", "benchmarks"))])
+def test_imports_point_one_way(path: str) -> None:
+    wrong = [f"{path}:{line}: {name}" for line, name in imports(path) if forbidden(path, name)]
+    assert wrong == []
+
+
+HYDRA = ("geomx/compose.py", "geomx/complaints.py", "geomx/cli.py")
+
+
+def test_hydra_stays_behind_its_door() -> None:
+    users = {p for p in MODULES if any(within(m, "hydra", "omegaconf") for _, m in imports(p))}
+    assert {path for path in users if path.startswith("geomx/")} <= set(HYDRA)
+
+
+# ---- the core is sans-IO ----
+
+OUTSIDE = re.compile(
+    r"#\s*include\s*<(chrono|thread|random|ctime|time\.h|mutex|condition_variable|atomic|future"
+    r"|iostream|fstream|filesystem|unistd\.h|fcntl\.h|netdb\.h|(sys|arpa|netinet|net)/[^>]*)>"
+    r"|\b(getenv|gettimeofday|clock_gettime|std::chrono|std::thread|rand)\b"
+)
+SANS_IO = ("runtime_cpp/core/", "runtime_cpp/net/", "runtime_cpp/fabric/", "plugins/")
+INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
+MAY_INCLUDE = {  # plugins' units may include core alone
+    "core": ("core",),
+    "net": ("net", "core"),
+    "fabric": ("fabric", "net", "core"),
+    "io": ("io", "net", "core"),
+    "bindings": ("bindings", "fabric", "io", "net", "core"),
+}
+
+
+@pytest.mark.parametrize("path", [p for p in UNITS if p.startswith(SANS_IO)])
+def test_the_core_sees_no_clock_thread_or_socket(path: str) -> None:
+    code = re.sub(r"//.*", "", text(path))
+    assert [match.group() for match in OUTSIDE.finditer(code)] == []
+
+
+@pytest.mark.parametrize("path", [p for p in UNITS if not p.startswith("runtime_cpp/tests/")])
+def test_includes_point_one_way(path: str) -> None:
+    home = "core" if path.startswith("plugins/") else path.split("/")[1]
+    includes = [name for name in INCLUDE.findall(text(path)) if "/" in name]
+    assert [name for name in includes if name.split("/")[0] not in MAY_INCLUDE[home]] == []
+
+
+@pytest.mark.parametrize("path", files(NATIVE, ".cc", ".h"))
+def test_no_environment_variable_is_read(path: str) -> None:
+    assert "getenv" not in text(path)
+
+
+# ---- how files are written ----
+
+
+@pytest.mark.parametrize("path", MODULES)
+def test_modules_open_with_prose(path: str) -> None:
+    opening = ast.get_docstring(ast.parse(text(path))) or ""
+    assert len(opening.split()) >= 4
+    assert opening.splitlines()[0][0].isalpha()
+
+
+@pytest.mark.parametrize("path", UNITS)
+def test_units_open_with_prose(path: str) -> None:
+    """A header says why it exists; a unit with a header of its own need not say it twice."""
+    if path.endswith(".cc") and path.replace(".cc", ".h") in HEADERS:
+        return
+    opening = text(path).split("\n\n")[0]
+    assert opening.startswith("// ")
+    assert len(opening.split()) >= 6
+
+
+def offences(pattern: str, paths: list[str], flags: re.RegexFlag = re.NOFLAG) -> list[str]:
+    """Where a pattern occurs, this file excepted."""
+    return [
+        f"{path}:{number}: {line.strip()}"
+        for path in paths
+        if path != "tests/test_tidy.py"
+        for number, line in enumerate(text(path).split("\n"), 1)
+        if re.search(pattern, line, flags)
+    ]
+
+
+SOURCES = [path for path in EVERYTHING if not path.startswith(("tests/", "benchmarks/"))]
+
+
+@pytest.mark.parametrize(
+    ("what", "pattern", "paths"),
+    [
+        ("unfinished", r"\b(TODO|FIXME|XXX|HACK)\b", EVERYTHING),
+        ("a machine's path", r"/(work|home/\w+|root|tmp)/", SOURCES),
+        ("a tab", r"\t", EVERYTHING),
+        ("a trailing blank", r"[ \t]+$", EVERYTHING),
+    ],
+)
+def test_no_line_has(what: str, pattern: str, paths: list[str]) -> None:
+    found = offences(pattern, paths)
+    assert found == [], f"{what}:\n" + "\n".join(found)
+
+
+def test_files_end_with_one_newline() -> None:
+    ends = {path: text(path) for path in EVERYTHING if text(path)}
+    assert [p for p, t in ends.items() if not t.endswith("\n") or t.endswith("\n\n")] == []
+
+
+def test_files_fit_the_head() -> None:
+    counts = {path: text(path).count("\n") for path in MODULES + UNITS}
+    too_long = {p: n for p, n in counts.items() if n > LINES and p not in LONG}
+    assert too_long == {}, f"more than {LINES} lines: split them, or say in LONG why not"
+    assert [path for path in LONG if counts.get(path, 0) <= LINES] == [], "no longer long"
+
+
+# ---- tools ----
+
+
+def tool(name: str, *arguments: str) -> Callable[[], None]:
+    """Run a Python tool on the tree; skipped where it is not installed."""
+
+    @pytest.mark.skipif(find_spec(name) is None, reason=f"{name} is not installed")
+    def run() -> None:
+        done = subprocess.run(
+            [sys.executable, "-m", name, *arguments],
+            cwd=ROOT, capture_output=True, text=True, timeout=300,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
+
+    return run
+
+
+test_ruff_is_clean = tool("ruff", "check", ".")
+test_mypy_is_clean = tool("mypy")
