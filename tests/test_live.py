@@ -6,6 +6,7 @@ import json
 import math
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -14,19 +15,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import geomx
 from geomx.compose import compose
-from geomx.errors import GeomxError
+from geomx.errors import GeomxError, NodeLost
 from geomx.live.launcher import run_experiment
 from geomx.live.notes import Notes, Reader
 from geomx.live.spec import Spec
 from geomx.live.worker import measured_pass, nominal_pass
 from geomx.results import Results
 
-SIZES = ["workload=resnet50", "numerics=false", "iterations=3", "workload.batch_size=1"]
 SMALL_NETWORK = """
 name: small
-central: {name: hub, global_servers: 1}
+central: {name: hub, global_servers: 1, uplink_mbps: 2000, downlink_mbps: 2000}
 parties:
   east: {workers: 2, uplink_mbps: 2000, downlink_mbps: 2000}
   west: {workers: 1, uplink_mbps: 2000, downlink_mbps: 2000}
@@ -191,9 +190,14 @@ class Started:
         return self.process.returncode, errors, took
 
 
-@pytest.mark.parametrize("name", ["beijing/worker1", "chengdu/server", "hub/global_server0"])
-def test_killing_a_process_ends_the_run_and_names_it(tmp_path: Path, name: str) -> None:
-    started = Started(tmp_path, "iterations=500")
+@pytest.mark.parametrize(
+    ("name", "numerics"),
+    [("beijing/worker1", False), ("chengdu/server", False), ("hub/global_server0", True)],
+)
+def test_killing_a_process_ends_the_run_and_names_it(
+    tmp_path: Path, name: str, numerics: bool
+) -> None:
+    started = Started(tmp_path, "iterations=500", f"numerics={str(numerics).lower()}")
     os.kill(started.node(name), signal.SIGKILL)
     status, errors, took = started.ended()
     assert status == 1
@@ -205,7 +209,8 @@ def test_killing_a_process_ends_the_run_and_names_it(tmp_path: Path, name: str) 
 
 
 def test_a_process_that_hangs_is_found_out(tmp_path: Path) -> None:
-    started = Started(tmp_path, "iterations=500", "runtime.failure_timeout_s=1")
+    words = ["iterations=500", "numerics=false", "runtime.failure_timeout_s=1"]
+    started = Started(tmp_path, *words)
     os.kill(started.node("chengdu/worker0"), signal.SIGSTOP)
     status, errors, took = started.ended()
     assert status == 1
@@ -226,7 +231,7 @@ def test_ctrl_c_leaves_no_process_and_keeps_what_was_measured(tmp_path: Path) ->
 
 
 def test_killing_the_launcher_leaves_no_process(tmp_path: Path) -> None:
-    started = Started(tmp_path, "iterations=500")
+    started = Started(tmp_path, "iterations=500", "numerics=false")
     started.node("beijing/worker0")
     started.process.kill()
     started.process.communicate(timeout=30)
@@ -238,8 +243,17 @@ def test_killing_the_launcher_leaves_no_process(tmp_path: Path) -> None:
     assert summary["aborted"]
 
 
-def test_a_process_that_cannot_start_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "data"
-    path.mkdir()
-    with pytest.raises(geomx.NodeLost, match="worker0"):
-        run(tmp_path / "run", "workload=mnist", f"workload.path={path}", "iterations=1")
+def test_a_worker_that_cannot_start_is_named_with_its_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mxnet.py").write_text("raise ModuleNotFoundError('', name='libwhatever')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(NodeLost, match=r"worker\d was lost: exit status 1: mxnet=missing: no mod"):
+        run(tmp_path / "run", "iterations=1")
+
+
+def test_a_scheduler_that_cannot_start_is_named_with_its_reason(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(NodeLost, match=f"node hub/scheduler was lost: .*{port}"):
+            run(tmp_path / "run", "numerics=false", f"runtime.port={port}")

@@ -156,7 +156,9 @@ def test_everyone_waits_for_the_slowest(network: Build, sized: Build, simulate: 
         assert row["wait_s"] == pytest.approx(row["end_s"] - row["start_s"] - row["compute_s"])
 
 
-def test_iterations_follow_each_other(two_parties: Cluster, tiny: Workload, simulate: Build) -> None:
+def test_iterations_follow_each_other(
+    two_parties: Cluster, tiny: Workload, simulate: Build
+) -> None:
     run = simulate(two_parties, tiny)
     for worker in {row["worker"] for row in run.results.iterations}:
         rows = [row for row in run.results.iterations if row["worker"] == worker]

@@ -16,12 +16,12 @@ ROOT = Path(__file__).resolve().parents[1]
 PYTHON = ("geomx", "sim", "plugins", "conf", "tests", "benchmarks", "examples")
 NATIVE = ("runtime_cpp", "plugins")
 LINES = 400
+TEST_LINES = 600  # cases are independent of each other, and read one at a time
 
 # Longer files, and why each is one file.
 LONG = {
     "geomx/registry.py": "what exists and what is selected share every check and every sentence",
     "runtime_cpp/core/node.cc": "the protocol's one state machine: transfers, rounds, heartbeats",
-    "tests/test_workloads.py": "a table of tensors and independent cases",
 }
 
 
@@ -35,6 +35,7 @@ def files(folders: tuple[str, ...], *suffixes: str) -> list[str]:
 MODULES = files(PYTHON, ".py")
 HEADERS = files(NATIVE, ".h")
 UNITS = files(NATIVE, ".cc", ".h")
+SHIPPED = [p for p in UNITS if not (p.startswith("runtime_cpp/tests/") or p.endswith("_test.cc"))]
 EVERYTHING = (
     MODULES + UNITS + files(("geomx", "conf", "runtime_cpp"), ".txt", ".yaml", ".js", ".css")
 )
@@ -127,20 +128,20 @@ MAY_INCLUDE = {  # plugins' units may include core alone
 }
 
 
-@pytest.mark.parametrize("path", [p for p in UNITS if p.startswith(SANS_IO)])
+@pytest.mark.parametrize("path", [p for p in SHIPPED if p.startswith(SANS_IO)])
 def test_the_core_sees_no_clock_thread_or_socket(path: str) -> None:
     code = re.sub(r"//.*", "", text(path))
     assert [match.group() for match in OUTSIDE.finditer(code)] == []
 
 
-@pytest.mark.parametrize("path", [p for p in UNITS if not p.startswith("runtime_cpp/tests/")])
+@pytest.mark.parametrize("path", SHIPPED)
 def test_includes_point_one_way(path: str) -> None:
     home = "core" if path.startswith("plugins/") else path.split("/")[1]
     includes = [name for name in INCLUDE.findall(text(path)) if "/" in name]
     assert [name for name in includes if name.split("/")[0] not in MAY_INCLUDE[home]] == []
 
 
-@pytest.mark.parametrize("path", files(NATIVE, ".cc", ".h"))
+@pytest.mark.parametrize("path", SHIPPED)
 def test_no_environment_variable_is_read(path: str) -> None:
     assert "getenv" not in text(path)
 
@@ -152,7 +153,7 @@ def test_no_environment_variable_is_read(path: str) -> None:
 def test_modules_open_with_prose(path: str) -> None:
     opening = ast.get_docstring(ast.parse(text(path))) or ""
     assert len(opening.split()) >= 4
-    assert opening.splitlines()[0][0].isalpha()
+    assert re.match(r"[`\w]", opening)
 
 
 @pytest.mark.parametrize("path", UNITS)
@@ -200,8 +201,9 @@ def test_files_end_with_one_newline() -> None:
 
 def test_files_fit_the_head() -> None:
     counts = {path: text(path).count("\n") for path in MODULES + UNITS}
-    too_long = {p: n for p, n in counts.items() if n > LINES and p not in LONG}
-    assert too_long == {}, f"more than {LINES} lines: split them, or say in LONG why not"
+    most = {p: TEST_LINES if "test" in p else LINES for p in counts}
+    too_long = {p: n for p, n in counts.items() if n > most[p] and p not in LONG}
+    assert too_long == {}, "split them, or say in LONG why not"
     assert [path for path in LONG if counts.get(path, 0) <= LINES] == [], "no longer long"
 
 
@@ -215,7 +217,7 @@ def tool(name: str, *arguments: str) -> Callable[[], None]:
     def run() -> None:
         done = subprocess.run(
             [sys.executable, "-m", name, *arguments],
-            cwd=ROOT, capture_output=True, text=True, timeout=300,
+            check=False, cwd=ROOT, capture_output=True, text=True, timeout=300,
         )  # fmt: skip
         assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
 

@@ -72,6 +72,17 @@ void init_core(nb::module_& m) {
   m.attr("HEADER_BYTES") = kHeaderBytes;
   m.attr("WIRE_VERSION") = kWireVersion;
 
+  m.def("build_info", [] {
+    return std::map<std::string, std::string>{
+        {"compiler", __VERSION__},
+#ifdef NDEBUG
+        {"build", "release"},
+#else
+        {"build", "debug"},
+#endif
+        {"wire version", std::to_string(kWireVersion)}};
+  }, "What this module was built with.");
+
   nb::class_<CodecHandle>(m, "Codec", "A codec of the core, by reference.");
   nb::class_<SlicerHandle>(m, "Slicer", "A slicer of the core, by reference.");
   nb::class_<PolicyHandle>(m, "PartyPolicy", "A party's sync policy, by reference.");

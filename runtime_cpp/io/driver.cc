@@ -69,13 +69,13 @@ void Driver::Cycle() {
     node_->HandleTimeout(now);
     DrainEvents();
   }
+  sessions_.Tick(now);  // before the next: a scheduler that was not reached is the better answer
   if (join_deadline_ <= now) {
     join_deadline_ = kNever;
     board_.SetJoinError("connected to the scheduler at " + join_address_ +
                         ", but it did not start the run in time: check that every node was "
                         "started");
   }
-  sessions_.Tick(now);
   Pump();
   sessions_.Sweep();
 }

@@ -1,0 +1,306 @@
+"""How fast is the simulator, and how much memory does it take? One row per size of cluster.
+
+The sizes are those that other simulators were measured on (N parties of M workers, T tensors of
+400 kB, FSA, slow start on, sizes only), then ResNet-50 over ten parties of ten workers with P3, and
+a hundred thousand independent flows. Every row runs in a process of its own, so that peak memory is
+its own. Rounds are counted per second and per second of CPU time, which others on the machine do not
+disturb. Results go to ``benchmarks/results``, as JSON and as a table:
+
+    python benchmarks/simulator/speed.py                 # every row, a few minutes
+    python benchmarks/simulator/speed.py --only 12x8x64  # one row, nothing is written
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+HERE = Path(__file__).resolve().parent
+RESULTS = HERE.parent / "results"
+TENSOR_ELEMENTS = 100_000
+RESNET = "resnet50 10x10 p3"
+FLOWS = 100_000
+SITES = 12
+TIMEOUT_S = 300
+
+
+@dataclass(frozen=True)
+class Row:
+    """One size.
+
+    Attributes:
+        name: ``NxMxT``, or what else is measured.
+        rounds: How many are simulated; the first is not timed.
+        goal: Rounds per second; seconds for flows.
+        others: What other simulators need, where it is known.
+    """
+
+    name: str
+    rounds: int
+    goal: float | None = None
+    others: str = ""
+
+
+ROWS = (
+    Row("3x4x64", 101, 150, "SimGrid 4.1: 64-72"),
+    Row("12x8x64", 21, 20, "SimGrid 4.1: 3, LogGOPSim: 0.8"),
+    Row("32x32x64", 4, 4, "SimGrid 4.1: 0.03"),
+    Row("64x16x128", 3, 1.5, "SimGrid 4.1: 0.006"),
+    Row(RESNET, 20),
+    Row("flows tcp", 1),
+    Row("flows LV08", 1, 5, "SimGrid 4.1: 73 s"),
+    Row("flows maxmin", 1, 2, "SimGrid 4.1: 4.5 s"),
+)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    names = [row.name for row in ROWS]
+    parser.add_argument("--only", choices=names, action="append", help="measure this row alone")
+    parser.add_argument("--timeout", type=float, default=TIMEOUT_S, help="seconds per row")
+    parser.add_argument("--row", choices=names, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.row:
+        row = next(row for row in ROWS if row.name == arguments.row)
+        print(json.dumps(measure(row)))
+        return
+    rows = [row for row in ROWS if not arguments.only or row.name in arguments.only]
+    measured: list[dict[str, Any]] = []
+    columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        for row in rows:
+            task = progress.add_task(row.name, total=None)
+            measured.append(in_its_own_process(row, arguments.timeout))
+            progress.remove_task(task)
+    report = {"machine": machine(), "rows": measured}
+    print(table(report))
+    if not arguments.only:
+        RESULTS.mkdir(exist_ok=True)
+        (RESULTS / "simulator_speed.json").write_text(json.dumps(report, indent=2) + "\n")
+        (RESULTS / "simulator_speed.md").write_text(table(report))
+
+
+def in_its_own_process(row: Row, timeout_s: float) -> dict[str, Any]:
+    """Measure a row in a new interpreter; a row that takes too long says so."""
+    command = [sys.executable, __file__, "--row", row.name]
+    try:
+        done = subprocess.run(command, check=True, capture_output=True, timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        return {**asdict(row), "skipped": f"took more than {timeout_s:.0f} s"}
+    except subprocess.CalledProcessError as error:
+        reason = error.stderr.decode().strip().splitlines()[-1]
+        return {**asdict(row), "skipped": reason}
+    return {**asdict(row), **json.loads(done.stdout.splitlines()[-1])}
+
+
+def measure(row: Row) -> dict[str, Any]:
+    """Everything there is to know of one row, in this process."""
+    before = peak_mb()
+    figures = flows(row.name.split()[1]) if row.name.startswith("flows") else training(row)
+    return {**figures, "peak_mb": peak_mb(), "imports_mb": before}
+
+
+def peak_mb() -> float:
+    """Most memory that this process has had so far."""
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1)
+
+
+# ---- rounds of training ----
+
+
+def training(row: Row) -> dict[str, Any]:
+    """Simulate the row's rounds; see `Row`."""
+    from geomx.results import Recorder
+    from geomx.sim.simulation import Simulation
+
+    class Stopwatch(Recorder):
+        """Also keeps when, in real time, each iteration was over for everybody."""
+
+        def iteration(self, *values: Any) -> None:
+            super().iteration(*values)
+            over[values[2]] = time.perf_counter(), time.process_time()
+
+    over: dict[int, tuple[float, float]] = {}
+    began = time.perf_counter()
+    experiment = resnet(row.rounds) if row.name == RESNET else square(row)
+    with tempfile.TemporaryDirectory() as directory:
+        recorder = Stopwatch(Path(directory), {**experiment.header(), "mode": "sim"})
+        recorder.network(experiment.cluster.graph)
+        simulation = Simulation(experiment, recorder)
+        built = time.perf_counter()
+        results = simulation.run()
+        ended = time.perf_counter()
+    (last, last_cpu), (first, first_cpu) = over[row.rounds - 1], over[0]
+    running = last - built
+    return {
+        "rounds_per_s": (row.rounds - 1) / (last - first),
+        "rounds_per_cpu_s": (row.rounds - 1) / (last_cpu - first_cpu),
+        "messages": simulation.fabric.messages,
+        "messages_per_s": simulation.fabric.messages / running,
+        "build_s": built - began,
+        "run_s": running,
+        "write_s": ended - last,
+        "virtual_s": results.summary["seconds"],
+    }
+
+
+def square(row: Row) -> Any:
+    """N equal parties of M workers around a hub, T tensors of 400 kB, full synchrony."""
+    from geomx.config import RuntimeOptions
+    from geomx.experiment import Experiment
+    from geomx.network import read_network
+    from geomx.registry import Registry
+    from geomx.workload import Layer, TensorSpec, Workload
+
+    parties, workers, tensors = map(int, row.name.split("x"))
+    party = {"workers": workers, "uplink_mbps": 200, "downlink_mbps": 200}
+    network = {
+        "name": row.name,
+        "central": {"name": "hub", "uplink_mbps": 10_000, "downlink_mbps": 10_000},
+        "parties": {f"party{index}": party for index in range(parties)},
+        "delay_ms": 30,
+    }
+    workload = Workload(
+        name="sizes",
+        layers=tuple(Layer(f"layer{index}", 0.0005, 0.001) for index in range(tensors)),
+        tensors=tuple(
+            TensorSpec(f"tensor{index}", (TENSOR_ELEMENTS,), index) for index in range(tensors)
+        ),
+        batch_size=1,
+        samples=1,
+        iterations=row.rounds,
+    )
+    return Experiment(
+        mode="sim",
+        seed=0,
+        iterations=row.rounds,
+        numerics=False,
+        cluster=read_network(network),
+        workload=workload,
+        selection=Registry.discover().select(None),
+        runtime=RuntimeOptions(frame_bytes=4 * TENSOR_ELEMENTS),  # a tensor is one message
+    )
+
+
+def resnet(iterations: int) -> Any:
+    """The command line's ``workload=resnet50 network=ten_by_ten.yaml '+accel=[p3]'``."""
+    from geomx.compose import compose
+
+    network = HERE / "ten_by_ten.yaml"
+    with tempfile.TemporaryDirectory() as directory:
+        words = ["workload=resnet50", f"network={network}", "+accel=[p3]"]
+        return compose([*words, f"iterations={iterations}", f"hydra.run.dir={directory}"])[0]
+
+
+# ---- independent flows ----
+
+
+def flows(model: str) -> dict[str, Any]:
+    """Flows of 1 MB between random sites, a hundred a second; the model alone."""
+    import networkx as nx
+    import numpy as np
+
+    from geomx.sim import transfer_times
+
+    graph = nx.DiGraph()
+    for site in range(SITES):
+        for ends in ((f"host{site}", f"site{site}"), (f"site{site}", f"host{site}")):
+            graph.add_edge(*ends, bandwidth_mbps=1000, delay_ms=0)
+        for other in range(SITES):
+            if other != site:
+                graph.add_edge(f"site{site}", f"site{other}", delay_ms=10 + site + other)
+    draw = np.random.default_rng(0)
+    source = draw.integers(SITES, size=FLOWS)
+    target = (source + draw.integers(1, SITES, size=FLOWS)) % SITES
+    starts = np.sort(draw.uniform(0, FLOWS / 100, size=FLOWS))
+    wanted = [
+        (f"host{a}", f"host{b}", 1e6, float(start))
+        for a, b, start in zip(source, target, starts, strict=True)
+    ]
+    began = time.perf_counter()
+    finished = transfer_times(graph, wanted, model=model)
+    run_s = time.perf_counter() - began
+    return {"run_s": run_s, "flows_per_s": FLOWS / run_s, "virtual_s": max(finished)}
+
+
+# ---- what is written ----
+
+
+def machine() -> dict[str, Any]:
+    """What it was measured on."""
+    import geomx
+
+    model = platform.processor() or platform.machine()
+    for line in _lines("/proc/cpuinfo"):
+        if line.startswith("model name"):
+            model = line.split(":", 1)[1].strip()
+            break
+    pages, page = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
+    return {
+        "cpu": model,
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_gb": round(pages * page / 1e9),
+        "system": platform.system(),
+        "python": platform.python_version(),
+        "geomx": geomx.__version__,
+    }
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        return Path(path).read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return []
+
+
+def table(report: dict[str, Any]) -> str:
+    """The report in Markdown."""
+    about = report["machine"]
+    lines = [
+        "# Speed of the simulator",
+        "",
+        f"{about['cpu']}, {about['cores']} cores, {about['memory_gb']} GB; {about['system']}, "
+        f"Python {about['python']}, geomx {about['geomx']}. Written by "
+        "`python benchmarks/simulator/speed.py`.",
+        "",
+        "NxMxT: N parties of M workers, T tensors of 400 kB, FSA, sizes only, a tensor in one "
+        "message; `flows`: 100,000 independent flows over 12 sites. Memory includes the "
+        "interpreter and everything imported.",
+        "",
+        "| row | rounds/s | per CPU s | goal | messages/s | build s | run s | write s | peak MB | elsewhere |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in report["rows"]:
+        if "skipped" in row:
+            cells = ["", "", _figure(row["goal"]), "", "", "", "", "", row["skipped"]]
+        else:
+            names = ("messages_per_s", "build_s", "run_s", "write_s", "peak_mb")
+            goal = _figure(row["goal"]) + (" s" if "flows_per_s" in row and row["goal"] else "")
+            figures = [_figure(row.get(name)) for name in names]
+            rounds = [_figure(row.get(name)) for name in ("rounds_per_s", "rounds_per_cpu_s")]
+            cells = [*rounds, goal, *figures, row["others"]]
+        lines.append(f"| {row['name']} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _figure(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+if __name__ == "__main__":
+    main()
