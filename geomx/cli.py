@@ -1,4 +1,4 @@
-"""The command line: ``geomx plugins``, ``geomx info``, ``geomx run`` (or ``python -m geomx``).
+"""The command line: ``geomx plugins``, ``info``, ``launch``, ``run`` (or ``python -m geomx``).
 
 Exit status: 0 done; 2 the request was wrong, with one line that says how to right it; 1 anything
 else, with one line where geomx knows what happened and a traceback where it does not.
@@ -46,12 +46,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words[:1] == ["run"]:
         return run(words[1:])
+    if words[:1] == ["launch"] and "--help" not in words:
+        return _guarded(lambda: launch(words[1:]))
     parser = _Parser(prog="geomx", description="Train one model in several data centres.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, command in COMMANDS.items():
         text = (command.__doc__ or "").split("\n", 1)[0]
         commands.add_parser(name, help=text, description=text).set_defaults(command=command)
     commands.add_parser("run", help="The same as python -m geomx.", add_help=False)
+    text = "Run a training script as every worker: geomx launch [WORDS] -- COMMAND."
+    commands.add_parser("launch", help=text, description=text)
 
     def dispatch() -> None:
         options = parser.parse_args(words)
@@ -98,6 +102,13 @@ def info(options: argparse.Namespace) -> None:
             _print(f"{name} {importlib.metadata.version(name)}")
         except importlib.metadata.PackageNotFoundError:
             _print(f"{name}: absent")
+
+
+def launch(words: Sequence[str]) -> None:
+    """Run a training script as every worker of a cluster on this machine."""
+    from geomx.live.launcher import launch
+
+    launch(words)
 
 
 COMMANDS: dict[str, Callable[[argparse.Namespace], None]] = {"plugins": plugins, "info": info}

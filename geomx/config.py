@@ -177,6 +177,7 @@ def build_experiment(
         tcp=root.tcp,
         costs=root.costs,
         words=list(words),
+        workload_options=dict(root.workload or {}),
     )
     experiment.validate()
     return experiment

@@ -45,6 +45,7 @@ class Experiment:
         tcp: Options of WAN connections.
         costs: Endpoint costs in simulation.
         words: The words of the command line that repeat it.
+        workload_options: The workload's options as given; live processes build it from them.
     """
 
     mode: str
@@ -59,6 +60,7 @@ class Experiment:
     tcp: TcpOptions = field(default_factory=TcpOptions)
     costs: Costs = field(default_factory=Costs)
     words: list[str] = field(default_factory=list)
+    workload_options: dict[str, Any] = field(default_factory=dict)
 
     def validate(self) -> None:
         """Ask every plugin whether it can take part, and refuse two that decide the same.

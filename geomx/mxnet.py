@@ -21,6 +21,7 @@ import atexit
 import contextlib
 import ctypes
 import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial

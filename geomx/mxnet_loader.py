@@ -39,6 +39,8 @@ def load_mxnet() -> Any:
     if "mxnet" in sys.modules:
         return sys.modules["mxnet"]
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    # With MXNet's default of one thread, a gradient that is ready waits for the next operator.
+    os.environ.setdefault("MXNET_CPU_WORKER_NTHREADS", "2")
     _restore_numpy_names()
     with warnings.catch_warnings(), _distutils_version():
         warnings.simplefilter("ignore")

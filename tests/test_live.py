@@ -63,8 +63,11 @@ def test_a_measured_pass_splits_off_the_wait() -> None:
 
 
 def test_an_experiment_survives_the_wire() -> None:
-    experiment, _ = compose(["+sync=hfa", "+accel=[dgt,p3]", "sync.k1=3", "accel.dgt.k=0.5"])
+    options = ["sync.k1=3", "accel.dgt.k=0.5", "workload.batch_size=16"]
+    experiment, _ = compose(["+sync=hfa", "+accel=[dgt,p3]", *options])
     spec = Spec.of(experiment)
+    assert spec.workload is not None
+    assert spec.workload[1]["batch_size"] == 16
     again = Spec.from_json(spec.to_json())
     assert again.to_json() == spec.to_json()
     assert again.cluster.nodes == experiment.cluster.nodes

@@ -119,7 +119,8 @@ class Job:
         )
         assert process.stdout is not None
         ready, _, _ = select.select([process.stdout], [], [], SPEAK_TIMEOUT_S)
-        self._address = process.stdout.readline().decode().strip() if ready else ""
+        with process.stdout as output:
+            self._address = output.readline().decode().strip() if ready else ""
         if not self._address:
             self._wait(POLITE_S)
             raise NodeLost(node.name, self._last_words(node.name) or "it did not come up")

@@ -50,10 +50,14 @@ class LocalCluster:
             scheduler.wire()
 
             def start(node: NodeSpec) -> Member:
-                member = Member.join(scheduler.loop.address, node.name, node.id, token)
-                self._members.append(member)
-                member.wire()
-                member.wait_started()
+                try:
+                    member = Member.join(scheduler.loop.address, node.name, node.id, token)
+                    self._members.append(member)
+                    member.wire()
+                    member.wait_started()
+                except BaseException:
+                    self.close()  # or the others would wait for this one
+                    raise
                 return member
 
             others = [node for node in spec.cluster.nodes if node.role != "scheduler"]
@@ -66,5 +70,5 @@ class LocalCluster:
 
     def close(self) -> None:
         """End all nodes. Workers that have not left are lost to the others."""
-        for member in self._members:
+        for member in list(self._members):
             member.loop.close()

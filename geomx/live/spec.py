@@ -61,8 +61,7 @@ class Spec:
     @classmethod
     def of(cls, experiment: Experiment, script: bool = False) -> Spec:
         """What nodes need of `experiment`; a training script brings its own workload."""
-        options = getattr(experiment, "workload_options", {})
-        workload = (experiment.workload.name, dict(options))
+        workload = (experiment.workload.name, dict(experiment.workload_options))
         return cls(
             cluster=experiment.cluster,
             sync=experiment.selection.sync,

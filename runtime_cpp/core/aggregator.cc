@@ -17,7 +17,7 @@ void Aggregator::Fold(Buffer value) {
 }
 
 bool Aggregator::Add(NodeId source, std::uint32_t merge_count, Buffer value) {
-  if (std::find(added_.begin(), added_.end(), source) != added_.end()) return false;
+  if (Has(source)) return false;
   added_.push_back(source);
   merge_count_ += merge_count;
   waiting_.emplace(source, std::move(value));

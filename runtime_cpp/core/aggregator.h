@@ -5,6 +5,7 @@
 // they arrive in: the sum of a round is the same number in simulation and live, to the last bit.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <span>
 #include <vector>
@@ -23,6 +24,9 @@ class Aggregator {
   // Returns false if `source` has already contributed to this round.
   bool Add(NodeId source, std::uint32_t merge_count, Buffer value);
 
+  bool Has(NodeId source) const {
+    return std::find(added_.begin(), added_.end(), source) != added_.end();
+  }
   bool complete() const { return merge_count_ >= quorum_; }
   std::uint32_t merge_count() const { return merge_count_; }
 

@@ -33,7 +33,7 @@ enum class Kind : std::uint8_t {
   kBarrier,    // worker -> scheduler: waiting at barrier `round`
   kRelease,    // scheduler -> worker: barrier `round` is complete
   kHeartbeat,  // any -> scheduler and back
-  kBye,        // worker -> scheduler: finished; any: leaving in good order
+  kBye,        // member -> scheduler and parents: finished, leaving in good order
   kStop,       // scheduler -> node: everyone has finished
   kDead,       // scheduler -> node: a member was lost; payload = its name and the reason
   kCommand,    // worker -> (local server ->) global server: payload = an instruction

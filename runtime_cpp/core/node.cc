@@ -364,6 +364,7 @@ void Node::Ready(Time now) {
 void Node::Leave(Time now) {
   (void)now;
   if (config_.scheduler) SendControl(*config_.scheduler, Kind::kBye);
+  for (const NodeId parent : config_.parents) SendControl(parent, Kind::kBye);
 }
 
 void RoleLogic::OnLinkDown(NodeId peer, const std::string& reason, Time now) {

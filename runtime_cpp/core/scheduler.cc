@@ -104,7 +104,7 @@ class Scheduler final : public RoleLogic {
   }
 
   void DeclareDead(const Peer& lost, const std::string& reason) {
-    if (node_.stopped() || left_.contains(lost.id) || !dead_.insert(lost.id).second) return;
+    if (node_.stopped() || !dead_.insert(lost.id).second) return;
     ToAll(Kind::kDead, {lost.name, reason});
     node_.Emit({.kind = Event::Kind::kDead, .peer = lost.id, .text = lost.name, .reason = reason});
   }

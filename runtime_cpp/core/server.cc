@@ -2,6 +2,7 @@
 // global server or straight back, and hands every answer to all its workers.
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "core/node.h"
@@ -23,10 +24,17 @@ class Server final : public RoleLogic {
     }
   }
 
+  void OnLinkDown(NodeId peer, const std::string& reason, Time now) override {
+    if (!left_.contains(peer)) RoleLogic::OnLinkDown(peer, reason, now);
+  }
+
   void OnControl(NodeId peer, const Message& message, Time now) override {
     const Header& header = message.header;
     if (header.kind == Kind::kPullRequest) {
       Request(peer, header, now);
+    } else if (header.kind == Kind::kBye) {
+      left_.insert(peer);
+      for (auto& [id, shard] : shards_) CheckLeft(id.first, shard);
     } else if (header.kind == Kind::kCommand) {
       std::vector<std::byte> scratch;
       const auto words = UnpackStrings(message.payload.Contiguous(scratch), 1);
@@ -85,7 +93,20 @@ class Server final : public RoleLogic {
     if (!shard.sum.Add(peer, header.merge_count, std::move(value))) {
       return Fail(peer, "pushed twice in one round");
     }
-    if (shard.sum.complete()) Complete(header, shard, now);
+    if (shard.sum.complete()) return Complete(header, shard, now);
+    CheckLeft(header.key, shard);
+  }
+
+  // A round that waits for somebody who has left would wait for ever: report that as a loss.
+  void CheckLeft(Key key, const Shard& shard) {
+    if (shard.sum.merge_count() == 0) return;
+    for (const NodeId worker : left_) {
+      if (shard.sum.Has(worker)) continue;
+      node_.SendControl(*node_.config().scheduler, Kind::kDead,
+                        {node_.FindPeer(worker)->name,
+                         "it left while others wait for round " +
+                             std::to_string(shard.round + 1) + " of key " + std::to_string(key)});
+    }
   }
 
   void Complete(Header header, Shard& shard, Time now) {
@@ -165,6 +186,7 @@ class Server final : public RoleLogic {
   }
 
   std::shared_ptr<PartyPolicy> policy_;
+  std::set<NodeId> left_;  // workers that said bye
   std::map<std::pair<Key, std::uint32_t>, Shard> shards_;
 };
 

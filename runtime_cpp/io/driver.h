@@ -116,16 +116,18 @@ class Driver final : private Sessions::Handler {
   void FailCallbacks();
   bool Flushed();
 
-  // exchange.cc: the network
+  // arrivals.cc
   Verdict Judge(NodeId caller) override;
   void OnConnected(Session& session) override;
   void OnFrame(Session& session, Frame frame) override;
-  void OnWritable(Session& session) override;
   void OnLost(Session& session, const std::string& reason) override;
   void OnUnreachable(NodeId peer, const std::string& reason) override;
   void BeforeTheNode(Session& session, const Message& message);
   void Hold(Held held);
   void ReleaseHeld(Time now);
+
+  // departures.cc
+  void OnWritable(Session& session) override;
   void Pump();
   void PumpPeer(NodeId peer, Time now);
   void PumpDatagrams(Session& session, Time now);

@@ -107,8 +107,9 @@ class Sessions {
 
   Session& Make(Fd fd, Session::State state);
   void Accept();
-  void Try(Dialing& dialing, Time now);
+  void Try(Dialing& dialing, Time now);        // dialing.cc, with the next two
   void FinishConnect(Session& session);
+  void TickDialing(Time now);
   void Read(Session& session);
   void Fill(Session& session, std::size_t bytes);
   void Hello(Session& session, const Frame& frame);

@@ -95,6 +95,13 @@ TEST(MergeCountsCompleteARound) {
     for (std::size_t j = 0; j < 5; ++j) {
       CHECK_NEAR(total[j], expected[j], 1e-6 * (1 << 30));
     }
+    // The next round, unmerged, is not touched by the gaps of this one.
+    for (std::size_t i = members; i-- > 0;) CHECK(sum.Add(order[i], 1, values[i]));
+    Buffer ascending = values[0];
+    for (std::size_t i = 1; i < members; ++i) {
+      for (std::size_t j = 0; j < 5; ++j) ascending[j] += values[i][j];
+    }
+    CHECK(sum.Take() == ascending);
   });
 }
 

@@ -9,8 +9,8 @@
 
 namespace geomx::check {
 
-// Cuts a shard into blocks of `rows`: every `reliable_every`-th is reliable, the others travel on
-// channels 1, 2, 3 in turn.
+// Cuts a shard into blocks of `rows`: every `reliable_every`-th is reliable (0: none is), the others
+// travel on channels 1, 2, 3 in turn.
 class BlockSlicer final : public Slicer {
  public:
   BlockSlicer(std::uint32_t rows, std::uint32_t reliable_every)
@@ -25,7 +25,8 @@ class BlockSlicer final : public Slicer {
         block.first_row = slice.first_row + at;
         block.rows = std::min(rows_, slice.rows - at);
         const auto i = static_cast<std::uint32_t>(blocks.size());
-        block.channel = static_cast<std::uint8_t>(i % reliable_every_ == 0 ? 0 : 1 + i % 3);
+        block.channel = static_cast<std::uint8_t>(
+            reliable_every_ != 0 && i % reliable_every_ == 0 ? 0 : 1 + i % 3);
         blocks.push_back(block);
       }
     }

@@ -136,13 +136,17 @@ TEST(NothingIsMergedTwoRoundsLate) {
   inbox.Close();
   for (const Piece& piece : Cut(Ramp(4, 10), 2, 2, 2)) Give(inbox, piece);
   inbox.Close();
-  CHECK(Give(inbox, first[1]) == Outcome::kRefused);  // round 2 is closed
-  const auto third = Cut(Ramp(4, 100), 2, 2, 3);
+  CHECK(Give(inbox, first[1]) == Outcome::kRefused);  // round 2 is closed, and was whole
+  const auto third = Cut(Ramp(4, 100), 2, 1, 3);
   Give(inbox, third[0]);
-  CHECK(Give(inbox, first[1]) == Outcome::kRefused);  // round 3 is open
-  Give(inbox, third[1]);
-  CHECK(inbox.Close() == Ramp(4, 100));
-  CHECK_EQ(inbox.stats().late, 0u);
+  CHECK((inbox.Close() == Buffer{100, 200, 0, 0}));
+  const auto fourth = Cut(Ramp(4, 1000), 2, 1, 4);
+  Give(inbox, fourth[0]);
+  CHECK(Give(inbox, first[1]) == Outcome::kRefused);  // round 4 is open, and lacks this slice of 3
+  CHECK(Give(inbox, third[1]) == Outcome::kLate);
+  Give(inbox, fourth[1]);
+  CHECK((inbox.Close() == Buffer{1000, 2000, 3300, 4400}));
+  CHECK_EQ(inbox.stats().late, 1u);
 }
 
 TEST(ValuesAreNeverMergedLate) {

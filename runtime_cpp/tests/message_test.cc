@@ -105,6 +105,7 @@ TEST(HeaderRefusesEachInconsistency) {
   with([](Header& h) { h.payload_bytes = kMaxPayloadBytes + 1; }, "payload too large");
   with([](Header& h) { h.channel = kMaxChannel + 1; }, "no such channel");
   with([](Header& h) { h.shard_elements = 0; }, "empty shard");
+  with([](Header& h) { h.kind = Kind::kPullRequest, h.shard_elements = 0; }, "empty shard");
   with([](Header& h) { h.slices = h.reliable = 0; }, "slice number");
   with([](Header& h) { h.slice = 2; }, "slice number");
   with([](Header& h) { h.reliable = 3; }, "more reliable slices");

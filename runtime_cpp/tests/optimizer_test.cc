@@ -115,6 +115,7 @@ TEST(InstructionsThatMakeNoSenseAreRefusedByName) {
   CHECK_EQ(complaint("sgd\nlearning_rate"), "optimizer sgd: bad option line 'learning_rate'");
   CHECK_EQ(complaint("sgd\nlearning_rate fast"),
            "optimizer sgd: bad option line 'learning_rate fast'");
+  CHECK(!complaint("sgd\nlearning_rate 0.1 0.2").empty());
   CHECK(!complaint("sgd\nlearning_rate nan").empty());
   CHECK(!complaint("sgd\nlearning_rate 1e999").empty());
   for (const std::string& name : Optimizer::Names()) CHECK_EQ(complaint(name), "");

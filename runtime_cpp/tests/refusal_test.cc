@@ -174,6 +174,27 @@ TEST(RequestsComeFromBelow) {
   CHECK_EQ(f.Count(Event::Kind::kBarrier), 0u);
 }
 
+TEST(OnlyWorkersWaitAtBarriers) {
+  Fixture f;
+  CHECK_EQ(f.Complaint(f.scheduler, Control(Kind::kBarrier, f.server())), "unexpected barrier");
+  CHECK_EQ(f.Complaint(f.scheduler, Control(Kind::kBarrier, f.worker())), "");
+}
+
+// A few bytes must not make a node ask for gigabytes.
+TEST(ShardsAreNoLargerThanTheExperiments) {
+  NodeConfig config;
+  config.role = Role::kServer;
+  config.id = 1;
+  config.peers = {{2, "worker", Role::kWorker}};
+  config.children = {2};
+  config.max_shard_elements = 100;
+  Node node(config);
+  node.HandleMessage(2, Transfer(Kind::kPush, 2, 1, 101), 0);
+  const auto event = node.PollEvent();
+  CHECK(event && event->kind == Event::Kind::kPeerError);
+  if (event) CHECK_EQ(event->reason, "a shard larger than any of this experiment");
+}
+
 TEST(GarbageInControlMessages) {
   Fixture f;
   Message command = Control(Kind::kCommand, f.worker(), {"optimizer\nsgd", "more"});

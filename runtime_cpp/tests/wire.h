@@ -23,7 +23,8 @@ class Wire {
   struct Faults {
     double loss = 0;
     double duplicate = 0;
-    double delay = 0;  // kept back until the next Drive, or the one after
+    double delay = 0;    // kept back until the next Drive, or the one after
+    bool stall = false;  // certain: best-effort messages stay in their queues
   };
   struct Traffic {
     std::uint64_t messages = 0, bytes = 0, lost = 0;
@@ -245,7 +246,7 @@ class Wire {
             links_[{from, to}].push_back(*Poll(from, to, Lane::kReliable));
           });
         }
-        if (member.node->HasMessage(to, Lane::kBestEffort)) {
+        if (member.node->HasMessage(to, Lane::kBestEffort) && !faults.stall) {
           moves.push_back([this, from, to] {
             SetLoose(from, to, *Poll(from, to, Lane::kBestEffort));
           });

@@ -1,0 +1,136 @@
+// The driver's ear: who may talk with this node, what comes in, and when it counts as arrived. See
+// driver.h.
+#include <algorithm>
+#include <utility>
+
+#include "io/driver.h"
+
+namespace geomx::io {
+namespace {
+
+constexpr std::size_t kMaxHeld = 64 * 1024 * 1024;  // of one connection, not yet handled
+
+}  // namespace
+
+// ---- connections -----------------------------------------------------------------------------
+
+Sessions::Verdict Driver::Judge(NodeId caller) {
+  if (closing_) return Verdict::kNobody;
+  if (!node_) return Verdict::kNotYet;
+  return node_->FindPeer(caller) != nullptr ? Verdict::kPeer : Verdict::kNobody;
+}
+
+void Driver::OnConnected(Session& session) {
+  if (session.peer == kUnknownPeer) {
+    const Address mine = IsWildcard(address_)
+                             ? WithPort(LocalAddress(session.fd.get()), address_)
+                             : address_;
+    Message join;
+    join.header.kind = Kind::kJoin;
+    join.header.source = self_;
+    join.payload =
+        Payload::Copy(PackStrings({name_, std::to_string(kWireVersion), Format(mine)}));
+    join.header.payload_bytes = static_cast<std::uint32_t>(join.payload.size());
+    session.writer.Push(std::move(join), 0, Now());
+  }
+  dirty_.insert(session.peer);
+  CheckReady();
+}
+
+void Driver::OnLost(Session& session, const std::string& reason) {
+  if (closing_) return;
+  if (node_) {
+    node_->HandleLinkDown(session.peer, reason, Now());
+    DrainEvents();
+  } else if (!joined_) {
+    join_deadline_ = kNever;
+    board_.SetJoinError("the scheduler at " + join_address_ + " ended the connection (" + reason +
+                        "): check that token, node and version are those of its run");
+  } else {
+    board_.Fail("scheduler", reason);
+  }
+}
+
+void Driver::OnUnreachable(NodeId peer, const std::string& reason) {
+  if (node_) {
+    node_->HandleLinkDown(peer, reason, Now());
+    DrainEvents();
+  } else {
+    join_deadline_ = kNever;
+    board_.SetJoinError("cannot join the run: " + reason);
+  }
+}
+
+// ---- arriving --------------------------------------------------------------------------------
+
+void Driver::OnFrame(Session& session, Frame frame) {
+  if (!node_) return BeforeTheNode(session, frame.message);
+  if (frame.message.header.source != session.peer) {
+    return sessions_.Close(session, "broke the protocol: speaks for another node");
+  }
+  if (frame.arrives == 0) return Handle(session.peer, frame.message);
+  session.held += frame.message.wire_bytes();
+  if (session.held > kMaxHeld) sessions_.SetReading(session, false);
+  Hold({.at = frame.arrives,
+        .from = session.peer,
+        .session = session.id,
+        .message = std::move(frame.message)});
+}
+
+// The scheduler's answer to a join comes before this node knows what it will be.
+void Driver::BeforeTheNode(Session& session, const Message& message) {
+  std::vector<std::byte> scratch;
+  const Kind kind = message.header.kind;
+  if (session.peer != kUnknownPeer || (kind != Kind::kRoster && kind != Kind::kDead)) return;
+  const auto words = UnpackStrings(message.payload.Contiguous(scratch), 2);
+  if (!words) return sessions_.Close(session, "a malformed answer");
+  if (kind == Kind::kDead) return board_.Fail((*words)[0], (*words)[1]);
+  Joined joined{.experiment = (*words)[0], .roster = {}};
+  const std::string& lines = (*words)[1];
+  for (std::size_t at = 0; at < lines.size();) {
+    const std::size_t tab = lines.find('\t', at);
+    const std::size_t end = lines.find('\n', at);
+    if (end == std::string::npos || tab >= end) {
+      return sessions_.Close(session, "a malformed roster");
+    }
+    joined.roster[lines.substr(at, tab - at)] = lines.substr(tab + 1, end - tab - 1);
+    at = end + 1;
+  }
+  joined_ = true;
+  join_deadline_ = kNever;
+  board_.SetJoined(std::move(joined));
+}
+
+void Driver::Hold(Held held) {
+  held.order = order_++;
+  held_bytes_ += held.message.wire_bytes();
+  held_bytes_max_ = std::max(held_bytes_max_, held_bytes_);
+  held_.push_back(std::move(held));
+  std::push_heap(held_.begin(), held_.end(), Later{});
+}
+
+void Driver::ReleaseHeld(Time now) {
+  while (!held_.empty() && held_.front().at <= now) {
+    std::pop_heap(held_.begin(), held_.end(), Later{});
+    Held held = std::move(held_.back());
+    held_.pop_back();
+    const std::size_t bytes = held.message.wire_bytes();
+    if (ingress_ && !held.passed_ingress) {
+      held.passed_ingress = true;
+      held.at = ingress_->Pass(held.from, bytes, held.at);
+      if (held.at > now) {
+        held_.push_back(std::move(held));
+        std::push_heap(held_.begin(), held_.end(), Later{});
+        continue;
+      }
+    }
+    held_bytes_ -= bytes;
+    if (Session* session = sessions_.FindById(held.session)) {
+      session->held -= bytes;
+      if (!session->reading && session->held < kMaxHeld / 2) sessions_.SetReading(*session, true);
+    }
+    Handle(held.from, held.message);
+  }
+}
+
+}  // namespace geomx::io

@@ -1,0 +1,91 @@
+// Making connections: again and again, with growing pauses, until somebody answers or time is up. See
+// sessions.h.
+#include <algorithm>
+#include <cerrno>
+
+#include "io/sessions.h"
+
+namespace geomx::io {
+namespace {
+
+constexpr Time kFirstPause = 20 * kMillisecond;
+constexpr Time kLongestPause = kSecond;
+
+std::string Tenths(Time time) {
+  const Time tenths = (time + 50 * kMillisecond) / (100 * kMillisecond);
+  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10);
+}
+
+}  // namespace
+
+void Sessions::Dial(NodeId peer, NodeId self, const Address& address, Time deadline) {
+  const Time now = Now();
+  Dialing& dialing = dialing_.emplace_back();
+  dialing.peer = peer;
+  dialing.self = self;
+  dialing.address = address;
+  dialing.began = dialing.next_try = now;
+  dialing.deadline = deadline;
+  dialing.pause = kFirstPause;
+}
+
+void Sessions::Try(Dialing& dialing, Time now) {
+  ++dialing.tries;
+  dialing.next_try = now + dialing.pause;
+  dialing.pause = std::min(2 * dialing.pause, kLongestPause);
+  Fd fd = Connect(dialing.address);
+  if (!fd) {
+    dialing.last_error = ErrorText(errno);
+    return;
+  }
+  Session& session = Make(std::move(fd), Session::State::kConnecting);
+  session.peer = dialing.peer;
+  dialing.session = session.id;
+}
+
+void Sessions::FinishConnect(Session& session) {
+  const auto dialing =
+      std::find_if(dialing_.begin(), dialing_.end(),
+                   [&](const Dialing& each) { return each.session == session.id; });
+  int error = 0;
+  socklen_t length = sizeof error;
+  getsockopt(session.fd.get(), SOL_SOCKET, SO_ERROR, &error, &length);
+  if (error != 0 || dialing == dialing_.end()) {
+    if (dialing != dialing_.end()) {
+      dialing->session = 0;
+      dialing->last_error = ErrorText(error);
+    }
+    return Close(session, "not connected");
+  }
+  Message hello;
+  hello.header.kind = Kind::kHello;
+  hello.header.source = dialing->self;
+  hello.payload = Payload::Copy(PackStrings({token_}));
+  hello.header.payload_bytes = static_cast<std::uint32_t>(hello.payload.size());
+  session.writer.Push(std::move(hello), 0, Now());
+  session.state = Session::State::kPeer;
+  dialing_.erase(dialing);
+  Attach(session);
+}
+
+void Sessions::TickDialing(Time now) {
+  for (std::size_t i = 0; i < dialing_.size();) {
+    Dialing& dialing = dialing_[i];
+    if (dialing.deadline > now) {
+      if (dialing.session == 0 && dialing.next_try <= now) Try(dialing, now);
+      ++i;
+      continue;
+    }
+    const Dialing failed = std::move(dialing);
+    dialing_.erase(dialing_.begin() + static_cast<std::ptrdiff_t>(i));
+    if (Session* session = FindById(failed.session)) Close(*session, "not connected");
+    handler_.OnUnreachable(
+        failed.peer,
+        "no connection to " + Format(failed.address) + " in " + Tenths(now - failed.began) + " s (" +
+            std::to_string(failed.tries) + " attempts, last: " +
+            (failed.last_error.empty() ? "no answer" : failed.last_error) +
+            "): check that it runs there and that TCP gets through to that port");
+  }
+}
+
+}  // namespace geomx::io

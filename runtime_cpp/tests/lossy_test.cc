@@ -1,0 +1,122 @@
+// Best-effort slices in whole clusters: lost, doubled, reordered, delayed, stuck, and waited for.
+#include "tests/cluster.h"
+
+namespace geomx {
+namespace {
+
+using check::Cluster;
+using check::Plan;
+
+constexpr std::uint32_t kRows = 8;  // of a slice
+constexpr std::uint32_t kElements = 20 * kRows;
+
+// One or more parties whose pushes over the WAN are cut into slices, few of them reliable.
+Plan LossyPlan(std::vector<std::uint32_t> parties, std::uint32_t reliable_every, Time grace) {
+  Plan plan;
+  plan.parties = std::move(parties);
+  plan.wan_push.slicers = {
+      std::make_shared<const check::BlockSlicerFactory>(kRows, reliable_every)};
+  plan.wan_push.grace = grace;
+  return plan;
+}
+
+// Every worker pushes ones.
+void PushOnes(Cluster& cluster) {
+  for (const NodeId worker : cluster.workers) {
+    cluster.Push(worker, 0, std::vector<float>(kElements, 1.0f));
+  }
+}
+
+NodeStats GlobalStats(const Cluster& cluster) {
+  return cluster.node(cluster.globals.front()).stats();
+}
+
+// All rounds complete, all workers see the same, and the nodes' answers depend on nothing but what
+// they were told.
+TEST(LossyPushesNeverHang) {
+  check::ForSeeds(30, [](std::uint64_t seed) {
+    check::Random random(seed);
+    Cluster cluster(seed, LossyPlan({1, 2}, 4, check::Chance(random, 0.5) ? 0 : kSecond));
+    cluster.Declare(0, kElements, {{.elements = kElements}});
+    cluster.faults = {.loss = 0.2, .duplicate = 0.2, .delay = 0.3};
+    for (std::size_t round = 1; round <= 5; ++round) {
+      PushOnes(cluster);
+      cluster.Drive(2 * kSecond);
+      CHECK_EQ(cluster.Count(Event::Kind::kValueReady), round * cluster.workers.size());
+      const auto value = cluster.Value(cluster.workers.front(), 0);
+      for (const NodeId worker : cluster.workers) CHECK(cluster.Value(worker, 0) == value);
+    }
+    CHECK_EQ(cluster.Count(Event::Kind::kPeerError), 0u);
+    cluster.ReplayAll();
+  });
+}
+
+// Every row that is pushed is in the sum of its round, or of the next, or is counted as missing.
+TEST(LossyPushesBalance) {
+  check::ForSeeds(40, [](std::uint64_t seed) {
+    Cluster cluster(seed, LossyPlan({1}, 4, kSecond));
+    cluster.Declare(0, kElements, {{.elements = kElements}});
+    const int rounds = 6;
+    double sum = 0;
+    for (int round = 1; round <= rounds; ++round) {
+      // Nothing is amiss in the last round, so that nothing stays behind.
+      cluster.faults = {.loss = 0.2, .duplicate = 0.2, .delay = 0.3};
+      if (round == rounds) cluster.faults = {};
+      PushOnes(cluster);
+      cluster.Drive(2 * kSecond);
+      for (const float x : cluster.Value(cluster.workers.front(), 0)) sum += x;
+    }
+    const NodeStats stats = GlobalStats(cluster);
+    CHECK(stats.late_slices > 0 && stats.refused_slices > 0);
+    CHECK_EQ(sum, 1.0 * kElements * rounds -
+                      kRows * static_cast<double>(stats.missing_slices - stats.late_slices));
+  });
+}
+
+TEST(ARoundWaitsForBestEffortSlicesAsLongAsItMay) {
+  Cluster cluster(1, LossyPlan({1}, 2, 3 * kSecond));
+  cluster.Declare(0, kElements, {{.elements = kElements}});
+  cluster.faults.loss = 1;
+  PushOnes(cluster);
+  cluster.Drive(2 * kSecond);
+  CHECK_EQ(cluster.Count(Event::Kind::kValueReady), 0u);
+  const Time deadline = cluster.node(cluster.globals.front()).PollTimeout();
+  CHECK(deadline > 2 * kSecond && deadline < 4 * kSecond);
+  cluster.Drive(2 * kSecond);
+  CHECK_EQ(cluster.Count(Event::Kind::kValueReady), 1u);
+  CHECK_EQ(cluster.Value(cluster.workers.front(), 0)[kRows - 1], 1.0f);
+  CHECK_EQ(cluster.Value(cluster.workers.front(), 0)[kRows], 0.0f);
+  CHECK_EQ(cluster.node(cluster.globals.front()).PollTimeout(), kNever);
+}
+
+// Though the slicer wants none: otherwise nobody would know that the round took place.
+TEST(OneSliceIsAlwaysReliable) {
+  Cluster cluster(1, LossyPlan({1}, 0, 0));
+  cluster.Declare(0, kElements, {{.elements = kElements}});
+  cluster.faults.loss = 1;
+  PushOnes(cluster);
+  cluster.Drive();
+  CHECK_EQ(cluster.Count(Event::Kind::kValueReady), 1u);
+  CHECK_EQ(GlobalStats(cluster).missing_slices, kElements / kRows - 1);
+}
+
+// A slice that has not left may still count in the next round, but in none after that.
+TEST(SlicesTwoRoundsOldAreForgottenBeforeTheyLeave) {
+  Cluster cluster(1, LossyPlan({1}, 4, 0));
+  cluster.Declare(0, kElements, {{.elements = kElements}});
+  cluster.faults.stall = true;
+  const std::uint64_t best_effort = 15;  // of 20 slices
+  for (std::uint64_t round = 1; round <= 4; ++round) {
+    PushOnes(cluster);
+    cluster.Drive();
+    const NodeStats sender = cluster.node(cluster.servers.front()).stats();
+    CHECK_EQ(sender.dropped_slices, round < 3 ? 0 : (round - 2) * best_effort);
+  }
+  cluster.faults.stall = false;
+  cluster.Drive();
+  CHECK_EQ(GlobalStats(cluster).late_slices, best_effort);     // of round 4, for round 5
+  CHECK_EQ(GlobalStats(cluster).refused_slices, best_effort);  // of round 3
+}
+
+}  // namespace
+}  // namespace geomx

@@ -1,0 +1,292 @@
+"""The live driver as Python sees it: whole clusters of loops in this process, over loopback.
+
+What the driver does underneath is tested in C++ (runtime_cpp/tests/loop_test.cc); here are the
+interpreter's side of it, and the laws that a run must keep while its ports are under attack. Times
+are bounded from below only.
+"""
+
+from __future__ import annotations
+
+import gc
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from geomx import _core
+
+TOKEN = "a token"
+PATIENCE_S = 30.0
+NAMES = ["scheduler", "global", "east", "west", "east0", "east1", "west0", "west1"]
+ROLES = ["scheduler", "global_server", "server", "server"] + ["worker"] * 4
+PARENT = {2: 1, 3: 1, 4: 2, 5: 2, 6: 3, 7: 3}
+SCHEDULER, GLOBAL, EAST = 0, 1, 2
+WORKERS = range(4, 8)
+
+
+def node_config(node: int) -> _core.NodeConfig:
+    config = _core.NodeConfig(node, NAMES[node], ROLES[node])
+    children = sorted(child for child, parent in PARENT.items() if parent == node)
+    peers = set(children)
+    if node == SCHEDULER:
+        peers = set(range(1, len(NAMES)))
+        config.experiment = "the experiment"
+    else:
+        config.scheduler = SCHEDULER
+        peers.add(SCHEDULER)
+        if node in PARENT:
+            config.parents = [PARENT[node]]
+            peers.add(PARENT[node])
+    for peer in sorted(peers):
+        config.add_peer(peer, NAMES[peer], ROLES[peer])
+    config.children = children
+    config.quorum = {1: 4, 2: 2, 3: 2}.get(node, 0)
+    config.set_heartbeat(0.1, 5.0)
+    return config
+
+
+class LoopCluster:
+    """Two parties of two workers; every node is a loop of this process."""
+
+    def __init__(self, shapes: dict[int, _core.Shape] | None = None) -> None:
+        self.shapes = shapes or {}
+        self.loops = [_core.Loop("127.0.0.1", 0, TOKEN) for _ in NAMES]
+        self.loops[SCHEDULER].run(node_config(SCHEDULER), {}, self.shapes.get(SCHEDULER))
+        with ThreadPoolExecutor(len(NAMES)) as pool:
+            list(pool.map(self._start, range(1, len(NAMES))))
+        self.loops[SCHEDULER].wait_started(PATIENCE_S)
+
+    def _start(self, node: int) -> None:
+        loop = self.loops[node]
+        scheduler = self.loops[SCHEDULER].address
+        experiment, roster = loop.join(scheduler, NAMES[node], node, PATIENCE_S)
+        assert experiment == "the experiment"
+        assert roster[NAMES[node]] == loop.address
+        loop.run(node_config(node), roster, self.shapes.get(node))
+        assert loop.wait_started(PATIENCE_S) <= time.monotonic()
+
+    @property
+    def workers(self) -> list[_core.Loop]:
+        return [self.loops[node] for node in WORKERS]
+
+    def declare(self, key: int, elements: int) -> None:
+        for worker in self.workers:
+            worker.declare(key, elements, [(0, elements, 0, 0)])
+
+    def push_all(self, key: int, arrays: list[NDArray[np.float32]]) -> NDArray[np.float32]:
+        """Every worker's contribution to one round; what came back to all of them."""
+        rounds = [worker.push(key, a) for worker, a in zip(self.workers, arrays, strict=True)]
+        values = []
+        for worker, turn in zip(self.workers, rounds, strict=True):
+            assert worker.wait(key, turn, PATIENCE_S) >= 0.0
+            out = np.empty_like(arrays[0])
+            worker.value(key, out)
+            values.append(out)
+        assert all(np.array_equal(values[0], value) for value in values[1:])
+        return values[0]
+
+    def stop(self) -> None:
+        for worker in self.workers:
+            worker.leave()
+        for loop in self.loops:
+            assert loop.wait_stopped(PATIENCE_S)
+        self.close()
+        assert [loop.failure() for loop in self.loops] == [None] * len(NAMES)
+
+    def close(self) -> None:
+        for loop in self.loops:
+            loop.close()
+
+
+@pytest.fixture
+def cluster() -> Iterator[LoopCluster]:
+    cluster = LoopCluster()
+    yield cluster
+    cluster.close()
+
+
+def test_sums_are_right_and_everything_is_counted(cluster: LoopCluster, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    cluster.declare(0, 3)
+    cluster.declare(1, 100_000)
+    for _ in range(3):
+        for key, elements in ((0, 3), (1, 100_000)):
+            parts = [random.integers(-99, 99, elements).astype(np.float32) for _ in WORKERS]
+            assert np.array_equal(cluster.push_all(key, parts), sum(parts))
+    held = cluster.loops[GLOBAL].global_value(1, 0)
+    assert np.array_equal(held, sum(parts))
+    assert cluster.loops[GLOBAL].global_value(2, 0) is None
+    cluster.stop()
+    (up,) = [link for link in cluster.workers[0].stats()["links"] if link["peer"] == NAMES[EAST]]
+    assert up["bytes"] == 3 * 4 * 100_003 + up["messages"] * _core.HEADER_BYTES
+    spans = cluster.loops[EAST].spans()
+    assert {"send", "aggregate"} <= {category for _, category, _, _ in spans}
+    assert all(start >= 0 and duration >= 0 for _, _, start, duration in spans)
+
+
+def test_optimizer_on_the_global_server_and_barrier(cluster: LoopCluster) -> None:
+    cluster.declare(0, 2)
+    master = cluster.workers[0]
+    master.init(0, np.array([1.0, -1.0], np.float32))
+    master.command("optimizer\nsgd\nlearning_rate 0.1\n")
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda worker: worker.barrier(PATIENCE_S), cluster.workers))
+    for worker in cluster.workers:
+        worker.request(0)
+        worker.wait(0, 0, PATIENCE_S)
+    value = cluster.push_all(0, [np.array([1.0, 2.0], np.float32)] * 4)
+    np.testing.assert_allclose(value, [1.0 - 0.4, -1.0 - 0.8], rtol=1e-6)
+    with pytest.raises(TimeoutError, match="barrier"):
+        master.barrier(0.05)
+    with pytest.raises(TimeoutError, match="round 9"):
+        master.wait(0, 9, 0.05)
+    cluster.stop()
+
+
+def test_pushed_arrays_are_kept_and_let_go(cluster: LoopCluster) -> None:
+    cluster.declare(0, 1000)
+    array = np.ones(1000, np.float32)
+    before = sys.getrefcount(array)
+    for _ in range(3):
+        cluster.push_all(0, [array] * 4)
+    cluster.stop()
+    del cluster.loops[:]
+    gc.collect()
+    _core.Loop().close()  # any call from Python lets go of what the threads have left behind
+    assert sys.getrefcount(array) == before
+
+
+def test_arrays_of_the_wrong_kind_are_refused(cluster: LoopCluster) -> None:
+    cluster.declare(0, 4)
+    worker = cluster.workers[0]
+    with pytest.raises(TypeError):
+        worker.push(0, np.ones(4))
+    with pytest.raises(TypeError):
+        worker.value(0, np.ones(8, np.float32)[::2])
+    with pytest.raises(ValueError, match="4 elements, not 5"):
+        worker.push(0, np.ones(5, np.float32))
+    with pytest.raises(ValueError, match="never declared"):
+        worker.push(7, np.ones(5, np.float32))
+
+
+@pytest.mark.parametrize("victim", [EAST, GLOBAL, SCHEDULER, WORKERS[0]])
+def test_a_lost_node_is_named_by_all_others(cluster: LoopCluster, victim: int) -> None:
+    with ThreadPoolExecutor(len(NAMES)) as pool:
+        others = [loop for node, loop in enumerate(cluster.loops) if node != victim]
+        waiting = [pool.submit(loop.wait_stopped, PATIENCE_S) for loop in others]
+        cluster.loops[victim].close()
+        for wait in waiting:
+            with pytest.raises(RuntimeError, match=f"node {NAMES[victim]} was lost"):
+                wait.result()
+    assert {loop.failure()[0] for loop in others} == {NAMES[victim]}
+
+
+def test_random_bytes_change_nothing(cluster: LoopCluster, seed: int) -> None:
+    """10,000 byte strings at one server's port, TCP and UDP, while rounds go on."""
+    random = np.random.default_rng(seed)
+    host, port = cluster.loops[EAST].address.split(":")
+    target = (host, int(port))
+    strings = [random.bytes(int(n)) for n in random.integers(0, 300, 10_000)]
+    for i in range(0, len(strings), 5):  # some look right at the start
+        strings[i] = b"GMXT" + bytes(12) + b"GMX1\x01" + strings[i]
+
+    def attack() -> None:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagrams:
+            for i, string in enumerate(strings):
+                datagrams.sendto(string, target)
+                if i % 4 == 0:
+                    with socket.create_connection(target) as connection:
+                        connection.sendall(string)
+
+    cluster.declare(0, 50)
+    attacker = threading.Thread(target=attack)
+    attacker.start()
+    rounds = 0
+    while attacker.is_alive() or rounds < 10:
+        rounds += 1
+        parts = [random.integers(-9, 9, 50).astype(np.float32) for _ in WORKERS]
+        assert np.array_equal(cluster.push_all(0, parts), sum(parts))
+    attacker.join()
+    cluster.stop()
+    stats = cluster.loops[EAST].stats()
+    assert stats["refused_callers"] > 0
+    assert stats["datagrams_refused"] > 0
+    assert stats["datagrams_received"] == 0
+    assert stats["node"]["rounds"] == rounds
+
+
+def test_an_emulated_link_takes_its_time() -> None:
+    """1 MB from a worker to its server over 100 Mbit/s with 20 ms of delay."""
+    shape = _core.Shape(1)
+    edges = [shape.add_edge(12.5e6, 20_000_000) for _ in range(2)]
+    rtt_ns = 40_000_000
+    shape.add_path(EAST, [edges[0]], [edges[1]], "bbr", 2.75e6, 0.965, 0.0, 12.5e6, rtt_ns, 0)
+    cluster = LoopCluster({WORKERS[0]: shape})
+    try:
+        cluster.declare(0, 250_000)
+        begin = time.monotonic()
+        cluster.push_all(0, [np.ones(250_000, np.float32)] * 4)
+        assert time.monotonic() - begin >= 1e6 / (12.5e6 * 0.965) + 0.02
+        cluster.stop()
+        (link,) = [
+            link for link in cluster.workers[0].stats()["links"] if link["peer"] == NAMES[EAST]
+        ]
+        assert link["busy_s"] >= 1e6 / (12.5e6 * 0.965)
+    finally:
+        cluster.close()
+
+
+def test_a_push_leaves_when_it_may(cluster: LoopCluster) -> None:
+    cluster.declare(0, 1)
+    one = np.ones(1, np.float32)
+    for worker in cluster.workers:
+        worker.push(0, one, not_before_s=0.4)
+    assert cluster.workers[0].wait(0, 1, PATIENCE_S) >= 0.399
+
+
+def test_nobody_there() -> None:
+    loop = _core.Loop("127.0.0.1", 0, TOKEN)
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))  # bound, not listening: connections are refused
+        address = "{}:{}".format(*silent.getsockname())
+        with pytest.raises(RuntimeError, match=rf"{address} in 0.3 s .*refused"):
+            loop.join(address, "east0", 4, 0.3)
+    with pytest.raises(RuntimeError, match="host:port"):
+        loop.join("nowhere", "east0", 4, 0.3)
+    loop.close()
+    with pytest.raises(RuntimeError, match="cannot listen"):
+        _core.Loop("192.0.2.1", 0, TOKEN)
+
+
+def test_the_missing_are_named() -> None:
+    loop = _core.Loop("127.0.0.1", 0, TOKEN)
+    loop.run(node_config(SCHEDULER), {}, None)
+    with pytest.raises(RuntimeError, match="not connected: global, east"):
+        loop.wait_started(0.05)
+    loop.close()
+
+
+def test_a_signal_ends_a_wait(cluster: LoopCluster) -> None:
+    timer = threading.Timer(0.2, signal.raise_signal, [signal.SIGINT])
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        cluster.loops[SCHEDULER].wait_stopped(PATIENCE_S)
+    timer.join()
+
+
+def test_reports_outlive_the_loop() -> None:
+    loop = _core.Loop()
+    loop.close()
+    loop.close()
+    assert loop.stats()["links"] == []
+    assert loop.spans() == []
+    assert loop.failure() is None
+    with pytest.raises(RuntimeError, match="closed"):
+        loop.wait_stopped(1.0)
