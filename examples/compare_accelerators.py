@@ -13,10 +13,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-import matplotlib
-
-matplotlib.use("svg")
-matplotlib.rcParams["svg.hashsalt"] = "geomx"  # the same picture is the same file
 import matplotlib.pyplot as plt
 
 import geomx
@@ -54,6 +50,8 @@ def commit() -> str:
 
 def draw(results: dict[str, geomx.Results], words: list[str]) -> None:
     """Three rows of bars, one scale each: time, WAN bytes, accuracy."""
+    plt.switch_backend("svg")
+    plt.rcParams["svg.hashsalt"] = "geomx"  # the same picture is the same file
     names = list(results)[::-1]
     summaries = [results[name].summary for name in names]
     panels = {

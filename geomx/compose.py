@@ -215,7 +215,7 @@ def _new_dir(base: str) -> str:
 
 
 def _refuse_twice(word: str) -> None:
-    """Hydra's own complaint about ``[dgt,dgt]`` does not say which word is meant."""
+    """Hydra's own complaint about ``[x,x]`` does not say which word is meant."""
     override = OverridesParser.create().parse_override(word)
     values = override.sweep_iterator() if override.is_sweep_override() else [override.value()]
     for value in values:

@@ -35,7 +35,7 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 
 @hookspec
 def geomx_register(register: Register) -> None:
-    """1. Announce plugins: ``register("accel", "dgt", DgtConfig, Dgt)``.
+    """1. Announce plugins: ``register("accel", "mine", MineConfig, Mine)``.
 
     Called once per installed module, when plugins are looked for; order does not matter.
 

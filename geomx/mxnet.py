@@ -21,7 +21,6 @@ import atexit
 import contextlib
 import ctypes
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -2,7 +2,7 @@
 
 Options reach a plugin from the command line (where Hydra has already checked types), from Python
 and, in live mode, over the wire from the scheduler; all go through here, so all are checked alike.
-Errors carry the key as the user types it (``accel.dgt.k``), the value, and what is allowed.
+Errors carry the key as the user types it (``accel.NAME.k``), the value, and what is allowed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def build_options(config: type[T], options: Mapping[str, Any], prefix: str) -> T
     Args:
         config: The dataclass.
         options: Values by field name.
-        prefix: What comes before the field's name on the command line (``accel.dgt``).
+        prefix: What comes before the field's name on the command line (``accel.NAME``).
 
     Raises:
         ConfigError: An unknown or missing option, a value of the wrong type or out of range.

@@ -56,6 +56,34 @@ _ANSWERS = {
 
 
 @dataclass(frozen=True)
+class _NoOptions:
+    """The default policy has none."""
+
+
+class _Default:
+    """The fully synchronous base policy, in case no installed plugin bears the default's name."""
+
+    @hookspecs.hookimpl
+    def geomx_register(self, register: Register) -> None:
+        """Announce the base policy under the default's name."""
+        register("sync", DEFAULT_SYNC, _NoOptions, _DefaultPolicy)
+
+
+class _DefaultPolicy:
+    """Fully synchronous (the built-in default)."""
+
+    def __init__(self, config: _NoOptions) -> None:
+        self.config = config
+
+    @hookspecs.hookimpl
+    def geomx_sync_policy(self, cluster: Cluster) -> SyncPolicy:
+        """The base class of all policies."""
+        from geomx.plugin import SyncPolicy
+
+        return SyncPolicy()
+
+
+@dataclass(frozen=True)
 class Plugin:
     """One registered plugin.
 
@@ -142,6 +170,8 @@ class Registry:
             if point.dist is not None:
                 distribution = f"{point.dist.name} {point.dist.version}"
             registry.load(point.value, distribution)
+        if ("sync", DEFAULT_SYNC) not in registry._plugins:
+            registry.ask(_Default())
         return registry
 
     def load(self, module: str, distribution: str | None = None) -> None:
@@ -274,7 +304,7 @@ class Built:
 
     @property
     def label(self) -> str:
-        """How it is called in errors: ``accel dgt``."""
+        """How it is called in errors: ``accel NAME``."""
         return f"{self.plugin.kind} {self.plugin.name}"
 
     @property

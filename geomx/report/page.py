@@ -74,7 +74,7 @@ def _section(heading: str, *content: str) -> Markup:
 
 def _header(summary: Mapping[str, Any]) -> Markup:
     kind = {"sim": "simulated run", "live": "live run"}.get(str(summary.get("mode")), "run")
-    sync = summary.get("sync", {"name": "fsa"})
+    sync = summary.get("sync", {"name": "?"})
     accel = summary.get("accel", ())
     names = [str(sync.get("name")), *(str(item.get("name")) for item in accel)]
     workload, network = summary.get("workload", {}), summary.get("network", {})

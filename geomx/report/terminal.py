@@ -14,8 +14,8 @@ Summary = Mapping[str, Any]
 
 
 def title(summary: Summary) -> str:
-    """What ran, in one line: ``hfa + dgt, p3 · digits on default · sim``."""
-    sync = summary.get("sync", {}).get("name", "fsa")
+    """What ran, in one line: ``sync + accel, accel · workload on network · mode``."""
+    sync = summary.get("sync", {}).get("name", "?")
     accel = ", ".join(item.get("name", "?") for item in summary.get("accel", ()))
     what = f"{sync} + {accel}" if accel else str(sync)
     workload = summary.get("workload", {}).get("name", "?")

@@ -61,7 +61,7 @@ using NativeCodecs = Natives<std::shared_ptr<const CodecFactory>>;
 using NativeSlicers = Natives<std::shared_ptr<const SlicerFactory>>;
 using NativePolicies = Natives<std::shared_ptr<PartyPolicy>>;
 
-// static const Registered<NativeCodecs> registered("fp16", MakeFp16);
+// static const Registered<NativeCodecs> registered("mine", MakeCodecFactory<Mine>);
 template <class Kind>
 struct Registered {
   Registered(const std::string& name, typename Kind::Make make) {

@@ -1,3 +1,4 @@
+// Runs the registered tests, or those whose name contains the first argument.
 #include <cstring>
 
 #include "tests/check.h"
