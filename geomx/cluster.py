@@ -17,6 +17,7 @@ import networkx as nx
 Role = Literal["worker", "server", "global_server", "scheduler"]
 LinkKind = Literal["lan", "wan"]
 Direction = Literal["push", "pull"]
+Cargo = Literal["contributions", "sum", "weights"]
 
 
 @dataclass(frozen=True)
@@ -56,12 +57,21 @@ class Link:
         direction: `push` towards the global server, `pull` back down.
         source: Sending node.
         target: Receiving node.
+        carries: What the values are. ``contributions`` on the way up (gradients, or what the sync
+            policy makes of parameters); on the way down new ``weights``, or their ``sum`` where the
+            optimizer runs at the parties.
+        exchange: What the sync policy has workers exchange, ``gradients`` or ``parameters``:
+            contributions and sums are then gradients, or how far the weights have moved.
+        parties: How many parties train.
     """
 
     kind: LinkKind
     direction: Direction
     source: NodeSpec
     target: NodeSpec
+    carries: Cargo = "weights"
+    exchange: str = "gradients"
+    parties: int = 1
 
 
 @dataclass(frozen=True)
@@ -135,10 +145,19 @@ class Cluster:
                 return party
         raise KeyError(node.party)
 
-    def link(self, source: NodeSpec, target: NodeSpec, direction: Direction) -> Link:
+    def link(
+        self,
+        source: NodeSpec,
+        target: NodeSpec,
+        direction: Direction,
+        carries: Cargo | None = None,
+    ) -> Link:
         """The directed hop between two nodes of the tree."""
         kind: LinkKind = "lan" if source.party == target.party else "wan"
-        return Link(kind, direction, source, target)
+        usual: Cargo = "contributions" if direction == "push" else "weights"
+        return Link(
+            kind, direction, source, target, carries or usual, parties=len(self.parties)
+        )
 
     def path(self, source: NodeSpec, target: NodeSpec) -> Path:
         """The way from `source` to `target`, shortest by delay, ties by hop count."""

@@ -157,7 +157,7 @@ def build_experiment(
         (sync, root.sync or {}) if sync else None,
         [(name, options or {}) for name, options in root.accel.items()],
     )
-    cluster = read_network(root.network)
+    cluster = selection.cluster(read_network(root.network))
     trained = registry.workload(workload, root.workload or {})
     numerics = root.numerics
     if numerics is None:

@@ -1,15 +1,15 @@
-"""The ten questions that geomx asks plugins, and nothing else.
+"""The questions that geomx asks plugins, and nothing else.
 
 Hooks build, objects run: every hook is called while an experiment is put together (a hook call
 costs microseconds, a slice must not), and answers with plain objects that do the work afterwards.
-Hook 1 is asked of every installed module. Hooks 2 to 10 are asked only of the plugins that the
+Hook 1 is asked of every installed module. The others are asked only of the plugins that the
 experiment selected, one after the other in the order of the command line (`sync` first, then
 `accel` from left to right), whatever pluggy's `tryfirst` and `trylast` say: order is meaning, and
 it belongs to the user. A method takes any subset of a hook's arguments, by name. ``None`` means
 "not my business".
 
-Hooks 2 to 7 know nothing of the mode, which is what keeps simulation and deployment the same
-experiment; 8 and 9 are the two backends; 10 is for measuring.
+Hooks 2 to 7, 11 and 12 know nothing of the mode, which is what keeps simulation and deployment the
+same experiment; 8 and 9 are the two backends; 10 is for measuring.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import pluggy
 if TYPE_CHECKING:
     from geomx.cluster import Cluster, Link
     from geomx.experiment import Experiment
-    from geomx.plugin import Codec, Native, Partitioner, Placement, Slicer, SyncPolicy
+    from geomx.plugin import BySize, Codec, Native, Partitioner, Placement, Slicer, SyncPolicy
     from geomx.registry import Register
     from geomx.workload import TensorSpec
 
@@ -89,11 +89,12 @@ def geomx_partitioner(cluster: Cluster) -> Partitioner | None:
 
 
 @hookspec
-def geomx_codec(link: Link) -> Codec | Native | None:
+def geomx_codec(link: Link) -> Codec | Native | BySize | None:
     """6. Encode what crosses `link`.
 
     Called once for every kind of directed link, and chained in order: the first codec encodes first
-    and decodes last. Return None for links that are not concerned (a LAN, a pull).
+    and decodes last; but those that choose rows come before those that quantise values, and casts
+    come last, whatever the order. Return None for links that are not concerned (a LAN, a pull).
     """
 
 
@@ -103,6 +104,24 @@ def geomx_slicer(link: Link) -> Slicer | Native | None:
 
     Called once for every kind of directed link, and chained in order: each slicer gets the slices
     of the one before it. Return None for links that are not concerned.
+    """
+
+
+@hookspec
+def geomx_cluster(cluster: Cluster) -> Cluster | None:
+    """11. Change who takes part, before anything else is built (more global servers, say).
+
+    Chained in order: each plugin gets the cluster that the one before it returned.
+    """
+
+
+@hookspec
+def geomx_update(cluster: Cluster) -> str | None:
+    """12. Ask for the optimizer to run at the parties: return ``"party"``.
+
+    Global servers then answer with the sum of what was pushed, which may be sparse, and every local
+    server moves its own replica of the weights, all alike. One plugin that asks is enough; a sync
+    policy whose parties do not update together keeps the optimizer at the global server.
     """
 
 

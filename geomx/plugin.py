@@ -26,7 +26,7 @@ class Native:
     """A part compiled into the core, by name.
 
     Attributes:
-        kind: ``codec``, ``slicer`` or ``policy``.
+        kind: ``codec``, ``slicer``, ``policy`` or ``coordinator``.
         name: As registered by the plugin's C++ source.
         options: Numbers only (booleans count as 0 and 1).
         grace_s: Slicers: seconds for which a receiver waits for best-effort slices after the
@@ -97,9 +97,14 @@ class SyncPolicy:
     Attributes:
         exchange: What a worker pushes and pulls: its ``gradients`` (the answer is new weights), or
             its ``parameters`` (the worker runs an optimizer of its own between two syncs).
+        together: Whether a global server waits for all parties before it updates and answers. If
+            not, it applies and answers every party's push by itself.
+        staleness_bound: Then: how many rounds a party may be ahead of the slowest; None: any.
     """
 
     exchange: str = "gradients"
+    together: bool = True
+    staleness_bound: int | None = None
 
     def after_step(self, step: int, steps: int) -> bool:
         """Whether a worker synchronises after local step number `step` (from 0) of `steps`."""
@@ -117,9 +122,71 @@ class SyncPolicy:
         """What every worker runs after each local step; None: nothing."""
         return None
 
+    def coordinators(self, cluster: Cluster) -> Sequence[Site]:
+        """Minds that the policy needs; a worker reports to one by its position in this list."""
+        return ()
+
+    def worker(self, cluster: Cluster, worker: NodeSpec, steps: int) -> WorkerSync:
+        """One worker's side: by default as `after_step` says, for `steps` local steps."""
+        return Stepwise(self, steps)
+
     def party_policy(self, cluster: Cluster, party: Party) -> Native | None:
         """The local server's side; None: every round goes to the global server."""
         return None
+
+
+@dataclass(frozen=True)
+class Site:
+    """A coordinator and the node it lives on.
+
+    Attributes:
+        host: A local server or the scheduler; those who report must talk with it anyway.
+        native: What it does.
+    """
+
+    host: NodeSpec
+    native: Native
+
+
+class WorkerSync:
+    """When one worker synchronises, and when it is done; may listen to a coordinator.
+
+    Attributes:
+        coordinator: Its position among `SyncPolicy.coordinators`; None: none.
+    """
+
+    coordinator: int | None = None
+
+    def after_step(self, step: int) -> bool:
+        """Whether to synchronise after local step number `step` (from 0)."""
+        raise NotImplementedError
+
+    def finished(self, step: int) -> bool:
+        """Whether `step` is this worker's last. It then synchronises."""
+        raise NotImplementedError
+
+    def report(self, step_s: float) -> list[float]:
+        """What to tell the coordinator at a sync. `step_s`: seconds of one local step."""
+        return []
+
+    def reply(self, values: Sequence[float]) -> None:
+        """What the coordinator answered; always before the next local step."""
+
+
+@dataclass(frozen=True)
+class Stepwise(WorkerSync):
+    """Synchronise as the policy says, a fixed number of steps."""
+
+    policy: SyncPolicy
+    steps: int
+
+    def after_step(self, step: int) -> bool:
+        """See `WorkerSync.after_step`."""
+        return self.policy.after_step(step, self.steps)
+
+    def finished(self, step: int) -> bool:
+        """See `WorkerSync.finished`."""
+        return step + 1 == self.steps
 
 
 Parts = dict[str, NDArray[Any]]
@@ -153,6 +220,21 @@ class Codec(Protocol):
         `length` is the number of rows in this slice, or of elements where all parts are whole.
         """
         ...
+
+
+@dataclass(frozen=True)
+class BySize:
+    """Codecs that depend on the size of the shard, chosen when the shard is first sent.
+
+    Attributes:
+        bound: A shard of at least this many elements is large.
+        small: Chain for shards below the bound; empty: dense float32.
+        large: Chain for the others.
+    """
+
+    bound: int
+    small: Sequence[Codec | Native] = ()
+    large: Sequence[Codec | Native] = ()
 
 
 @runtime_checkable

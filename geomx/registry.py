@@ -35,7 +35,7 @@ from geomx.options import build_options, near, prefixed
 if TYPE_CHECKING:
     from geomx.cluster import Cluster, Link
     from geomx.experiment import Experiment
-    from geomx.plugin import Codec, Native, Partitioner, Placement, Slicer, SyncPolicy
+    from geomx.plugin import BySize, Codec, Native, Partitioner, Placement, Slicer, SyncPolicy
     from geomx.workload import TensorSpec, Workload
 
 ENTRY_POINTS = "geomx"
@@ -50,8 +50,10 @@ _ANSWERS = {
     "geomx_sync_policy": ("SyncPolicy",),
     "geomx_placement": ("Placement",),
     "geomx_partitioner": ("Partitioner",),
-    "geomx_codec": ("Codec", "Native"),
+    "geomx_codec": ("Codec", "Native", "BySize"),
     "geomx_slicer": ("Slicer", "Native"),
+    "geomx_cluster": ("Cluster",),
+    "geomx_update": ("str",),
 }
 
 
@@ -351,11 +353,29 @@ class Selection:
             answer = ByTurns(len(cluster.global_servers))
         return answer
 
+    def cluster(self, cluster: Cluster) -> Cluster:
+        """Who takes part, after every plugin has had its say (hook 11)."""
+        for built, manager in zip(self._chosen, self._managers, strict=True):
+            for answer in _call(manager, built.label, "geomx_cluster", cluster=cluster):
+                _check_answer(built.label, "geomx_cluster", answer)
+                cluster = answer
+        return cluster
+
+    def update_at_party(self, cluster: Cluster) -> bool:
+        """Whether local servers run the optimizer (hook 12)."""
+        if not self.sync_policy(cluster).together:
+            return False
+        answers = self._ask("geomx_update", cluster=cluster)
+        for built, answer in answers:
+            if answer != "party":
+                raise PluginError(f"{built.label}: geomx_update must return 'party' or None")
+        return bool(answers)
+
     def partitioners(self, cluster: Cluster) -> list[Partitioner]:
         """The chain of partitioners (hook 5)."""
         return [answer for _, answer in self._ask("geomx_partitioner", cluster=cluster)]
 
-    def codecs(self, link: Link) -> list[Codec | Native]:
+    def codecs(self, link: Link) -> list[Codec | Native | BySize]:
         """The chain of codecs on `link` (hook 6)."""
         return [answer for _, answer in self._ask("geomx_codec", link=link)]
 
@@ -435,12 +455,17 @@ def _call(manager: pluggy.PluginManager, label: str, hook: str, **arguments: Any
         raise PluginError(f"{label}: {hook} failed: {one_line(error)}") from error
 
 
+def _type(name: str) -> type:
+    """A class that a hook may answer with, by the name it has in errors."""
+    modules = {"str": "builtins", "Cluster": "geomx.cluster"}
+    return getattr(importlib.import_module(modules.get(name, "geomx.plugin")), name)
+
+
 def _check_answer(label: str, hook: str, answer: Any) -> None:
     names = _ANSWERS.get(hook)
     if names is None:
         raise PluginError(f"{label}: {hook} must return None, not {type(answer).__name__}")
-    module = importlib.import_module("geomx.plugin")
-    if not isinstance(answer, tuple(getattr(module, name) for name in names)):
+    if not isinstance(answer, tuple(_type(name) for name in names)):
         raise PluginError(
             f"{label}: {hook} must return {' or '.join(names)} (or None), "
             f"not {type(answer).__name__}"

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from geomx import _core
 from geomx.cluster import Cluster, Direction, NodeSpec
 from geomx.errors import ConfigError, PluginError
-from geomx.plugin import ByTurns, Native, Shard
+from geomx.plugin import BySize, ByTurns, Native, Shard
 from geomx.workload import TensorSpec
 
 if TYPE_CHECKING:
@@ -37,6 +37,11 @@ def _native(kind: str, name: str, options: tuple[tuple[str, float], ...]) -> Any
     return make(name, dict(options))
 
 
+@lru_cache(maxsize=256)
+def _by_size(bound: int, small: tuple[Any, ...], large: tuple[Any, ...]) -> Any:
+    return _core.codec_by_size(bound, list(small), list(large))
+
+
 def _part(answer: Any, kind: str) -> Any:
     """A plugin's answer as a handle of the core. Equal natives share one, so that the core can see
     that two links encode alike and encode once."""
@@ -47,6 +52,11 @@ def _part(answer: Any, kind: str) -> Any:
             return _native(kind, answer.name, tuple(sorted(answer.options.items())))
         except ValueError as error:
             raise PluginError(f"{kind} {answer.name}: {error}") from error
+    if isinstance(answer, BySize):
+        small, large = (
+            tuple(_part(codec, kind) for codec in codecs) for codecs in (answer.small, answer.large)
+        )
+        return _by_size(answer.bound, small, large)
     return _core.python_codec(answer) if kind == "codec" else _core.python_slicer(answer)
 
 
@@ -94,6 +104,7 @@ def node_config(
     config.frame_bytes = runtime.frame_bytes
     if live:
         config.set_heartbeat(min(0.25, runtime.failure_timeout_s / 4), runtime.failure_timeout_s)
+    _add_coordinators(config, cluster, selection, node)
     if node.role == "scheduler":
         config.experiment = experiment_json
         for other in cluster.nodes:
@@ -101,6 +112,9 @@ def node_config(
                 config.add_peer(other.id, other.name, other.role)
         return config
 
+    policy = selection.sync_policy(cluster)
+    at_party = selection.update_at_party(cluster)
+    config.set_rounds(policy.together, policy.staleness_bound, at_party)
     below, above = children(cluster, node), parents(cluster, node)
     config.scheduler = cluster.scheduler.id
     config.children = [child.id for child in below]
@@ -115,10 +129,18 @@ def node_config(
         _add_link(config, cluster, selection, node, parent, parent, "push")
         _add_link(config, cluster, selection, parent, node, parent, "pull")
     if node.role == "server":
-        policy = selection.sync_policy(cluster).party_policy(cluster, cluster.party_of(node))
-        if policy is not None:
-            config.set_policy(_core.native_policy(policy.name, dict(policy.options)))
+        native = policy.party_policy(cluster, cluster.party_of(node))
+        if native is not None:
+            config.set_policy(_core.native_policy(native.name, dict(native.options)))
     return config
+
+
+def _add_coordinators(
+    config: _core.NodeConfig, cluster: Cluster, selection: Selection, node: NodeSpec
+) -> None:
+    for number, site in enumerate(selection.sync_policy(cluster).coordinators(cluster)):
+        if site.host.id == node.id:
+            config.add_coordinator(number, site.native.name, dict(site.native.options))
 
 
 def _add_link(
@@ -130,7 +152,11 @@ def _add_link(
     peer: NodeSpec,
     direction: Direction,
 ) -> None:
-    link = cluster.link(source, target, direction)
+    sums = direction == "pull" and selection.update_at_party(cluster) and source.role != "server"
+    link = replace(
+        cluster.link(source, target, direction, "sum" if sums else None),
+        exchange=selection.sync_policy(cluster).exchange,
+    )
     codecs = [_part(codec, "codec") for codec in selection.codecs(link)]
     slicers = selection.slicers(link)
     grace_s = max((getattr(slicer, "grace_s", 0.0) for slicer in slicers), default=0.0)
@@ -235,7 +261,10 @@ def shape(cluster: Cluster, node: NodeSpec, tcp: TcpOptions, seed: int) -> _core
     itself.
     """
     made = _core.Shape(seed * 100_003 + node.id)
-    peers = [*children(cluster, node), *parents(cluster, node)]
+    if node.role == "scheduler":
+        peers = [other for other in cluster.nodes if other.id != node.id]
+    else:
+        peers = [cluster.scheduler, *children(cluster, node), *parents(cluster, node)]
     ids: dict[Edge, int] = {}
 
     def edge_id(edge: Edge) -> int:

@@ -22,7 +22,8 @@ def connect(
         (child, parent) pairs: pushes go from the first to the second, pulls back.
     """
     pairs = [(child, node) for node in cluster.nodes for child in children(cluster, node)]
-    for child, parent in pairs:
+    others = [(node, cluster.scheduler) for node in cluster.nodes if node.role != "scheduler"]
+    for child, parent in (*pairs, *others):
         for source, target in ((child, parent), (parent, child)):
             model = link_model(cluster, source, target)
             fabric.connect(

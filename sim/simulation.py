@@ -58,6 +58,7 @@ class Simulation:
         self.recorder = recorder
         self.events = Events()
         self.policy = experiment.selection.sync_policy(experiment.cluster)
+        self.coordinators = self.policy.coordinators(experiment.cluster)
         self.fabric = _core.Fabric(experiment.seed, MAX_SPANS)
         self.costs = {
             work: (
@@ -154,9 +155,11 @@ class Simulation:
         wake.callbacks.append(self._deliver)
 
     def _deliver(self, _: simpy.Event) -> None:
-        for node, kind, key, round_number, text, reason in self.fabric.take_events():
+        for node, kind, key, round_number, text, reason, values in self.fabric.take_events():
             if kind == "value":
                 self.workers[node].on_value(key, round_number)
+            elif kind == "reply":
+                self.workers[node].on_reply(values)
             elif kind == "refused":
                 raise GeomxError(f"{text}: {reason}")
         self._schedule_network(0)
@@ -202,9 +205,8 @@ class Simulation:
         if self.events.observed:
             self.events.publish([Event(end_s, spec.name, "iteration", -1, step)])
 
-    def evaluate(self, worker: SimulatedWorker, step: int, end_s: float) -> None:
+    def evaluate(self, worker: SimulatedWorker, step: int, end_s: float, final: bool) -> None:
         """Evaluate the first worker's parameters after `step`, where an evaluation is due."""
-        final = step + 1 == self.experiment.iterations
         due = final or (step + 1) % self.experiment.evaluate_every == 0
         if self.model is None or worker.rank != 0 or not due:
             return

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from geomx.sim.simulation import Simulation
 
 NS = 1_000_000_000
+REPLY = -1
+"""Among the keys that are missing: the coordinator's answer."""
 Vector = NDArray[np.float32]
 
 
@@ -52,6 +54,9 @@ class SimulatedWorker:
         self.arrival: simpy.Event | None = None
         self.parameters: list[Vector] = []
         self.optimizers: list[_core.Optimizer] = []
+        self.sync = simulation.policy.worker(
+            simulation.experiment.cluster, spec, simulation.experiment.iterations
+        )
         local = simulation.policy.local_optimizer(workload.optimizer)
         if local is not None and simulation.model is not None:
             self.optimizers = [
@@ -70,6 +75,27 @@ class SimulatedWorker:
         if self.arrival is not None:
             self.arrival.succeed()
             self.arrival = None
+
+    def on_reply(self, values: list[float]) -> None:
+        """The coordinator has answered."""
+        self.sync.reply(values)
+        self.missing.discard(REPLY)
+        if self.arrival is not None:
+            self.arrival.succeed()
+            self.arrival = None
+
+    def _report(self, step_s: float) -> None:
+        assert self.sync.coordinator is not None
+        simulation = self.simulation
+        host = simulation.coordinators[self.sync.coordinator].host
+        self.missing.add(REPLY)
+        simulation.fabric.report(
+            self.spec.id,
+            host.id,
+            self.sync.coordinator,
+            self.sync.report(step_s),
+            simulation.env.now,
+        )
 
     def _wait_for(self, keys: list[int]) -> Generator[simpy.Event, Any, None]:
         while not self.missing.isdisjoint(keys):
@@ -95,14 +121,17 @@ class SimulatedWorker:
         compute_s = (sum(self.forward_ns) + sum(self.backward_ns)) / NS
         yield from self._start()
         ended: float | None = None
-        for step in range(experiment.iterations):
-            last = step + 1 == experiment.iterations
+        step = -1
+        last = False
+        while not last:
+            step += 1
+            last = self.sync.finished(step)
             start = env.now
             yield from self._forward()
             if ended is not None:
-                simulation.evaluate(self, step - 1, ended)
+                simulation.evaluate(self, step - 1, ended, final=False)
             loss, gradients = self._compute(step)
-            sync = policy.after_step(step, experiment.iterations)
+            sync = last or self.sync.after_step(step)
             early = sync and policy.exchange == "gradients"
             began_backward = env.now
             pending_ns = 0
@@ -121,13 +150,16 @@ class SimulatedWorker:
                 for key in reversed(range(len(experiment.workload.tensors))):
                     self._push(key, self.parameters[key] if gradients else None, loss, last)
             waited_from = env.now
+            if sync and self.sync.coordinator is not None:
+                self._report(compute_s)
+                yield from self._wait_for([REPLY])
             yield from self._wait_for(self.keys_of[0] if not last else list(self.missing))
             if env.now > waited_from:
                 simulation.span(self.spec, "wait", "wait", waited_from, env.now)
             ended = env.now / NS
             simulation.iteration(self, step, start / NS, compute_s, ended, loss)
         if ended is not None:
-            simulation.evaluate(self, experiment.iterations - 1, ended)
+            simulation.evaluate(self, step, ended, final=True)
 
     def _start(self) -> Generator[simpy.Event, Any, None]:
         simulation = self.simulation

@@ -14,8 +14,30 @@ Key = int | str
 
 _MAX_KEY = 2**32 - 1
 
-# What the core's optimizers take besides the common numbers, by the attributes of MXNet's classes.
-_NUMBERS = {"sgd": ("momentum",), "adam": ("beta1", "beta2", "epsilon")}
+# The core's options by the attributes of MXNet's optimizers; MXNet's default where it is None or,
+# for a bound, 0.
+_COMMON = {"learning_rate": "lr", "wd": "wd", "rescale_grad": "rescale_grad"}
+_COMMON |= {name: name for name in ("clip_gradient", "begin_num_update")}
+_NUMBERS = {
+    "sgd": ("momentum",),
+    "nag": ("momentum",),
+    "adam": ("beta1", "beta2", "epsilon"),
+    "adamw": ("beta1", "beta2", "epsilon", "correct_bias"),
+    "rmsprop": ("gamma1", "gamma2", "epsilon", "centered", "clip_weights"),
+    "adagrad": ("eps",),
+    "dcasgd": ("momentum", "lamda"),
+}
+_BOUNDS = ("clip_gradient", "clip_weights")
+
+# Likewise of MXNet's schedulers.
+_WARMUP = ("warmup_steps", "warmup_begin_lr", "warmup_final_lr")
+_SCHEDULES = {
+    "factor": ("step", "factor", "stop_factor_lr"),
+    "multifactor": ("factor",),
+    "poly": ("max_update", "power", "final_lr"),
+    "cosine": ("max_update", "final_lr"),
+}
+_RENAMED = {"eps": "float_stable_eps"}
 
 
 def pairs(key: Any, value: Any) -> list[tuple[Key, Any]]:
@@ -77,7 +99,7 @@ def optimizer_numbers(optimizer: Any, options: Mapping[str, float]) -> dict[str,
         options: Numbers that go with a name.
 
     Raises:
-        ConfigError: The object has a schedule, or is of a class that the core does not have.
+        ConfigError: The object or its schedule is of a class that the core does not have.
     """
     if isinstance(optimizer, str):
         return {"name": optimizer, **options}
@@ -87,17 +109,37 @@ def optimizer_numbers(optimizer: Any, options: Mapping[str, float]) -> dict[str,
     if name not in _NUMBERS:
         known = ", ".join(_NUMBERS)
         raise ConfigError("optimizer", name, f"global servers run {known}; or update on workers")
-    if getattr(optimizer, "lr_scheduler", None) is not None:
-        raise ConfigError("optimizer", name, "a learning-rate schedule does not reach the servers")
-    numbers = {
-        "learning_rate": optimizer.lr,
-        "wd": optimizer.wd,
-        "rescale_grad": optimizer.rescale_grad,
-        **{option: getattr(optimizer, option) for option in _NUMBERS[name]},
-    }
-    if optimizer.clip_gradient is not None:
-        numbers["clip_gradient"] = optimizer.clip_gradient
+    attributes = _COMMON | {option: _RENAMED.get(option, option) for option in _NUMBERS[name]}
+    numbers = {option: getattr(optimizer, attributes[option], None) for option in attributes}
+    numbers |= _schedule(getattr(optimizer, "lr_scheduler", None), name)
+    for option, value in list(numbers.items()):
+        if value is None or (option in _BOUNDS and not value):
+            del numbers[option]
     return {"name": name, **numbers, **_multipliers(optimizer)}
+
+
+def _schedule(scheduler: Any, name: str) -> dict[str, float]:
+    """A scheduler of MXNet as options of the optimizer called `name`.
+
+    Raises:
+        ConfigError: It is of a class that the core does not have, or has been used before.
+    """
+    if scheduler is None:
+        return {}
+    kind = type(scheduler).__name__.lower().removesuffix("scheduler")
+    if kind not in _SCHEDULES:
+        known = ", ".join(_SCHEDULES)
+        raise ConfigError("optimizer", name, f"its schedule {kind} is not one of {known}")
+    if getattr(scheduler, "count", 0):
+        raise ConfigError("optimizer", name, "its schedule has been used before: make a new one")
+    options = {option: getattr(scheduler, option) for option in (*_SCHEDULES[kind], *_WARMUP)}
+    options["warmup_constant"] = scheduler.warmup_mode == "constant"
+    if kind == "multifactor":
+        options |= {f"step.{index}": step for index, step in enumerate(scheduler.step)}
+    if "power" in options:
+        options["pwr"] = options.pop("power")
+    numbers = {f"schedule.{kind}.{option}": float(value) for option, value in options.items()}
+    return {"learning_rate": getattr(scheduler, "base_lr_orig", scheduler.base_lr), **numbers}
 
 
 def _multipliers(optimizer: Any) -> dict[str, float]:

@@ -23,7 +23,7 @@ from geomx import _core, wiring
 from geomx.errors import GeomxError
 from geomx.events import Event, Events
 from geomx.live.exchange import ArrayExchange, Exchange
-from geomx.live.member import Member
+from geomx.live.member import FOREVER_S, Member, naming_the_lost
 from geomx.live.notes import Notes, Span
 from geomx.plugin import as_vector, optimizer_text
 from geomx.workload import Model
@@ -115,6 +115,7 @@ class LiveWorker:
         speed = member.node.speed
         self._forward_s = [layer.forward_s / speed for layer in workload.layers]
         self._backward_s = [layer.backward_s / speed for layer in workload.layers]
+        self._sync = member.policy.worker(spec.cluster, member.node, spec.iterations)
         self._scale = np.float32(member.policy.push_scale(spec.cluster, member.node))
         self._parameters: Sequence[Any] = (
             [np.zeros(tensor.shape, np.float32) for tensor in workload.tensors]
@@ -141,11 +142,14 @@ class LiveWorker:
         Raises:
             NodeLost: Somebody was lost.
         """
-        spec, policy = self._member.spec, self._member.policy
+        spec = self._member.spec
         gradients = self._parameters if self._model is None else self._model.gradients
         start_s = self._initialise()
-        for step in range(spec.iterations):
-            last = step + 1 == spec.iterations
+        step = -1
+        last = False
+        while not last:
+            step += 1
+            last = self._sync.finished(step)
             if spec.runtime.pace:
                 time.sleep(max(0.0, start_s - self._member.now()))
             else:
@@ -155,8 +159,9 @@ class LiveWorker:
             done = self._time_pass(start_s, gradients)
             for key, optimizer in enumerate(self._optimizers):
                 self._update(key, optimizer)
-            if policy.after_step(step, spec.iterations):
+            if last or self._sync.after_step(step):
                 self._push(gradients, done, loss, last)
+                self._consult(done)
             first = self._pending if last else set(self._pending).intersection(self._keys_of[0])
             end_s = max([done.end_s, *(self._wait(key) for key in first)])
             if end_s > done.end_s:
@@ -166,7 +171,7 @@ class LiveWorker:
                 step, start_s, done.compute_s, end_s, loss=known, spans=done.spans
             )
             self._publish("iteration", -1, step, end_s)
-            if self._due(step):
+            if self._due(step, last):
                 self._pull()
                 self._snapshots.append((step, end_s, [array.copy() for array in self._parameters]))
             start_s = end_s
@@ -270,10 +275,21 @@ class LiveWorker:
         self._round += 1
         self._pending = list(self._keys)
 
-    def _due(self, step: int) -> bool:
+    def _consult(self, done: Pass) -> None:
+        """Report to the sync policy's coordinator, if it has one, and hear its answer."""
+        number = self._sync.coordinator
+        if number is None:
+            return
+        self._exchange.settle(self._parameters)  # what was pushed has been handed over
+        host = self._member.policy.coordinators(self._member.spec.cluster)[number].host
+        values = self._sync.report(done.compute_s)
+        self._member.loop.report(host.id, number, values, done.end_s)
+        with naming_the_lost(self._member.loop):
+            self._sync.reply(self._member.loop.wait_reply(number, FOREVER_S))
+
+    def _due(self, step: int, last: bool) -> bool:
         """Whether the model after `step` is to be evaluated, here."""
         spec = self._member.spec
-        last = step + 1 == spec.iterations
         due = last or (step + 1) % spec.evaluate_every == 0
         return due and self._rank == 0 and self._model is not None
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from geomx.workload import Model, Workload
 from geomx.workloads.idx import load_idx, training_samples
 from geomx.workloads.images import DIGITS_TRAINING, Images, load_digits
-from geomx.workloads.stages import Stage, check_training, layers_and_tensors
+from geomx.workloads.optimizers import optimizer_of
+from geomx.workloads.stages import Stage, check_pace, layers_and_tensors
 
 # Each convolution is followed by ReLU and 2x2 max pooling, each dense layer but the last by ReLU.
 STAGES = (
@@ -27,7 +29,10 @@ class DigitsConfig:
 
     batch_size: int = 32  # samples per worker and step
     learning_rate: float = 0.002
-    optimizer: str = "adam"  # adam or sgd, run by the global server
+    optimizer: str = "adam"  # adagrad, adam, adamw, dcasgd, nag, rmsprop or sgd
+    momentum: float | None = None  # of dcasgd, nag and sgd
+    wd: float | None = None  # weight decay
+    optimizer_options: dict[str, Any] = field(default_factory=dict)  # others, as MXNet names them
     iterations: int = 120  # local steps per worker
     evaluate_every: int = 10  # local steps between evaluations on the held-out digits
     forward_ms: float = 10.0  # nominal, whole network, one batch, a worker of speed 1.0
@@ -42,7 +47,10 @@ class IdxConfig:
     path: str = ""  # folder with train-images-idx3-ubyte[.gz] and its three companions
     batch_size: int = 32  # samples per worker and step
     learning_rate: float = 0.001
-    optimizer: str = "adam"  # adam or sgd, run by the global server
+    optimizer: str = "adam"  # adagrad, adam, adamw, dcasgd, nag, rmsprop or sgd
+    momentum: float | None = None  # of dcasgd, nag and sgd
+    wd: float | None = None  # weight decay
+    optimizer_options: dict[str, Any] = field(default_factory=dict)  # others, as MXNet names them
     iterations: int = 300  # local steps per worker
     evaluate_every: int = 50  # local steps between evaluations on the held-out images
     forward_ms: float = 10.0  # nominal, whole network, one batch, a worker of speed 1.0
@@ -93,7 +101,7 @@ def fashion_mnist(config: IdxConfig) -> Workload:
 def _workload(
     name: str, config: DigitsConfig | IdxConfig, samples: int, load: Callable[[], Images]
 ) -> Workload:
-    check_training(config)
+    check_pace(config)
     layers, tensors = layers_and_tensors(STAGES, config.forward_ms, config.backward_ms)
     return CnnWorkload(
         name=name,
@@ -103,7 +111,7 @@ def _workload(
         samples=samples,
         iterations=config.iterations,
         evaluate_every=config.evaluate_every,
-        optimizer={"name": config.optimizer, "learning_rate": config.learning_rate},
+        optimizer=optimizer_of(config),
         load=load,
         split_by_class=config.split_by_class,
     )

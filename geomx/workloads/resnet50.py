@@ -8,10 +8,12 @@ beta, and one dense layer; 161 tensors, 25,557,032 parameters.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from geomx.workload import Workload
-from geomx.workloads.stages import Stage, check_training, layers_and_tensors
+from geomx.workloads.optimizers import optimizer_of
+from geomx.workloads.stages import Stage, check_pace, layers_and_tensors
 
 IMAGENET_SAMPLES = 1_281_167
 
@@ -27,7 +29,10 @@ class ResNet50Config:
 
     batch_size: int = 32  # samples per worker and step
     learning_rate: float = 0.1
-    optimizer: str = "sgd"  # adam or sgd, run by the global server
+    optimizer: str = "sgd"  # adagrad, adam, adamw, dcasgd, nag, rmsprop or sgd
+    momentum: float | None = None  # of dcasgd, nag and sgd
+    wd: float | None = None  # weight decay
+    optimizer_options: dict[str, Any] = field(default_factory=dict)  # others, as MXNet names them
     iterations: int = 20  # local steps per worker
     evaluate_every: int = 10  # unused: there is nothing to evaluate
     forward_ms: float = 29.7  # whole network, one batch, a worker of speed 1.0
@@ -36,7 +41,7 @@ class ResNet50Config:
 
 def resnet50(config: ResNet50Config) -> Workload:
     """ResNet-50's 161 tensors and layer times; sizes only, nothing is trained."""
-    check_training(config)
+    check_pace(config)
     layers, tensors = layers_and_tensors(tuple(stages()), config.forward_ms, config.backward_ms)
     return Workload(
         name="resnet50",
@@ -46,7 +51,7 @@ def resnet50(config: ResNet50Config) -> Workload:
         samples=IMAGENET_SAMPLES,
         iterations=config.iterations,
         evaluate_every=config.evaluate_every,
-        optimizer={"name": config.optimizer, "learning_rate": config.learning_rate},
+        optimizer=optimizer_of(config),
     )
 
 

@@ -14,8 +14,6 @@ from typing import Protocol
 from geomx.errors import ConfigError
 from geomx.workload import Layer, TensorSpec
 
-OPTIMIZERS = ("adam", "sgd")
-
 
 @dataclass(frozen=True)
 class Stage:
@@ -67,33 +65,25 @@ def layers_and_tensors(
     return layers, tensors
 
 
-class Training(Protocol):
-    """The options that every workload has."""
+class Pace(Protocol):
+    """The options of every workload that say how much there is to do, and how long it takes."""
 
     batch_size: int
-    learning_rate: float
-    optimizer: str
     iterations: int
     evaluate_every: int
     forward_ms: float
     backward_ms: float
 
 
-def check_training(options: Training) -> None:
+def check_pace(options: Pace) -> None:
     """Refuse numbers that every workload refuses.
 
     Raises:
-        ConfigError: A count below 1, a rate or time that is negative or not finite, or an
-            optimizer that the global server does not have.
+        ConfigError: A count below 1, or a time that is negative or not finite.
     """
     for option in ("batch_size", "iterations", "evaluate_every"):
         count = getattr(options, option)
         _require(count >= 1, option, count, "must be at least 1")
-    rate, name = options.learning_rate, options.optimizer
-    _require(
-        math.isfinite(rate) and rate > 0, "learning_rate", rate, "must be a number greater than 0"
-    )
-    _require(name in OPTIMIZERS, "optimizer", name, f"must be one of {', '.join(OPTIMIZERS)}")
     for option in ("forward_ms", "backward_ms"):
         time = getattr(options, option)
         _require(math.isfinite(time) and time >= 0, option, time, "must be 0 or more milliseconds")

@@ -94,7 +94,7 @@ class Dgt final : public Slicer {
   }
 
   std::vector<Slice> Blocks(const SliceContext& context, const std::vector<Slice>& slices) const {
-    const std::uint64_t row_bits = std::max<std::uint64_t>(1, context.encoded.SliceBytes(1, 8));
+    const std::uint64_t row_bits = std::max<std::uint64_t>(1, context.encoded.RowBits());
     const auto rows = static_cast<std::uint32_t>(
         std::max<std::uint64_t>(8, block_bytes_ * 8 / row_bits / 8 * 8));
     std::vector<Slice> blocks;

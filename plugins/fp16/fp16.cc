@@ -128,6 +128,7 @@ class Fp16 final : public Codec {
   }
 
   bool Stateless() const override { return true; }
+  Stage stage() const override { return Stage::kCast; }
 };
 
 const Registered<NativeCodecs> registered("fp16", MakeCodecFactory<Fp16>);

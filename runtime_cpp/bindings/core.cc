@@ -90,6 +90,19 @@ void init_core(nb::module_& m) {
   m.def("native_codec", [](const std::string& name, const Options& options) {
     return CodecHandle{NativeCodecs::Instance().Create(name, options)};
   }, "name"_a, "options"_a, "The compiled codec `name`; ValueError if there is none.");
+  m.def("codec_by_size",
+        [](std::uint64_t bound, const std::vector<CodecHandle>& small,
+           const std::vector<CodecHandle>& large) {
+          const auto factories = [](const std::vector<CodecHandle>& codecs) {
+            CodecChain::Factories list;
+            for (const CodecHandle& codec : codecs) list.push_back(codec.factory);
+            return list;
+          };
+          return CodecHandle{
+              std::make_shared<BySizeFactory>(bound, factories(small), factories(large))};
+        },
+        "bound"_a, "small"_a, "large"_a,
+        "A choice between two chains: shards of at least `bound` elements take the second.");
   m.def("native_slicer", [](const std::string& name, const Options& options) {
     return SlicerHandle{NativeSlicers::Instance().Create(name, options)};
   }, "name"_a, "options"_a, "The compiled slicer `name`; ValueError if there is none.");
@@ -100,7 +113,8 @@ void init_core(nb::module_& m) {
     return std::map<std::string, std::vector<std::string>>{
         {"codec", NativeCodecs::Instance().Names()},
         {"slicer", NativeSlicers::Instance().Names()},
-        {"policy", NativePolicies::Instance().Names()}};
+        {"policy", NativePolicies::Instance().Names()},
+        {"coordinator", NativeCoordinators::Instance().Names()}};
   }, "Names of the native parts that were compiled in, by kind.");
 
   nb::class_<NodeConfig>(m, "NodeConfig", "How one node of the tree is set up; see core/node.h.")
@@ -117,6 +131,16 @@ void init_core(nb::module_& m) {
       .def("set_policy", [](NodeConfig& self, const PolicyHandle& policy) {
         self.policy = policy.policy;
       }, "policy"_a)
+      .def("add_coordinator",
+           [](NodeConfig& self, std::uint32_t number, const std::string& name,
+              const Options& options) {
+             self.coordinators[number] = NativeCoordinators::Instance().Create(name, options);
+           }, "number"_a, "name"_a, "options"_a)
+      .def("set_rounds",
+           [](NodeConfig& self, bool together, std::optional<std::uint32_t> staleness_bound,
+              bool update_at_party) {
+             self.rounds = {together, staleness_bound.value_or(UINT32_MAX), update_at_party};
+           }, "together"_a, "staleness_bound"_a.none(), "update_at_party"_a)
       .def_rw("parents", &NodeConfig::parents)
       .def_rw("children", &NodeConfig::children)
       .def_rw("scheduler", &NodeConfig::scheduler)

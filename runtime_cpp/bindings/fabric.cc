@@ -51,6 +51,7 @@ const char* EventName(Event::Kind kind) {
     case Event::Kind::kDead: return "dead";
     case Event::Kind::kRefused: return "refused";
     case Event::Kind::kCommand: return "command";
+    case Event::Kind::kReply: return "reply";
     default: return "other";
   }
 }
@@ -119,11 +120,11 @@ void init_fabric(nb::module_& m) {
              nb::list out;
              for (const auto& [node, event] : self.TakeEvents()) {
                out.append(nb::make_tuple(node, EventName(event.kind), event.key, event.round,
-                                         event.text, event.reason));
+                                         event.text, event.reason, event.values));
              }
              return out;
            },
-           "(node, kind, key, round, text, reason) of everything applications must hear of.")
+           "(node, kind, key, round, text, reason, values) of everything applications must hear of.")
       .def("declare",
            [](Fabric& self, NodeId node, Key key, std::uint32_t elements,
               const std::vector<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t,
@@ -154,6 +155,12 @@ void init_fabric(nb::module_& m) {
         self.node(node).worker().Command(text, now);
         self.Touch(node, now);
       }, "node"_a, "text"_a, "now_ns"_a)
+      .def("report",
+           [](Fabric& self, NodeId node, NodeId host, std::uint32_t number,
+              const std::vector<double>& values, Time now) {
+             self.node(node).Report(host, number, values);
+             self.Touch(node, now);
+           }, "node"_a, "host"_a, "number"_a, "values"_a, "now_ns"_a)
       .def("value", [](Fabric& self, NodeId node, Key key) {
         return ToNumpy(self.node(node).worker().Value(key));
       }, "node"_a, "key"_a, "A copy of the last complete value of a tensor at a worker.")
@@ -184,6 +191,8 @@ void init_fabric(nb::module_& m) {
              out["refused_slices"] = stats.refused_slices;
              out["missing_slices"] = stats.missing_slices;
              out["dropped_slices"] = stats.dropped_slices;
+             out["staleness_sum"] = stats.staleness_sum;
+             out["staleness_max"] = stats.staleness_max;
              return out;
            }, "node"_a)
       .def_prop_ro("spans_dropped", &Fabric::spans_dropped)

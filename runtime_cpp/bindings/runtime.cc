@@ -322,6 +322,20 @@ REASON"), and failure() says the same; TimeoutError means that time was up.)")
            },
            "key"_a, "out"_a.noconvert(), "Copy the last complete value into a float32 array.")
       .def("barrier", &Barrier, "timeout_s"_a, "Wait for all workers.")
+      .def("report", &Loop::SendReport, "host"_a, "number"_a, "values"_a, "not_before_s"_a = 0.0,
+           nb::call_guard<nb::gil_scoped_release>(),
+           "Send numbers to the coordinator `number` on node `host`, behind all earlier pushes.")
+      .def("wait_reply",
+           [](Loop& self, std::uint32_t number, double timeout_s) {
+             std::optional<std::vector<double>> values;
+             {
+               nb::gil_scoped_release unlocked;
+               values = self.WaitReply(number, timeout_s);
+             }
+             if (!values) RaiseTimeout("the coordinator did not answer in time");
+             return *values;
+           },
+           "number"_a, "timeout_s"_a, "The oldest answer not yet taken.")
       .def("command", &Loop::Command, "text"_a, nb::call_guard<nb::gil_scoped_release>(),
            "An instruction to all global servers: its name, then lines.")
       .def("global_value", &GlobalValue, "key"_a, "shard"_a,

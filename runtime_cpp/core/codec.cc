@@ -1,5 +1,6 @@
 #include "core/codec.h"
 
+#include <algorithm>
 #include <cstring>
 #include <stdexcept>
 
@@ -8,7 +9,7 @@ namespace geomx {
 std::uint64_t Parts::SliceBytes(std::uint64_t first, std::uint64_t count) const {
   std::uint64_t bytes = 0;
   for (const Part& part : parts) {
-    if (!part.whole || first == 0) bytes += part.BytesFor(count);
+    if (part.IsIn(first)) bytes += part.BytesFor(count);
   }
   return bytes;
 }
@@ -25,10 +26,13 @@ Parts Parts::Dense(std::uint64_t elements, const float* values,
 
 CodecChain::CodecChain(const Factories& factories, const ShardInfo& shard) {
   for (const auto& factory : factories) codecs_.push_back(factory->Make(shard));
+  std::stable_sort(codecs_.begin(), codecs_.end(),
+                   [](const auto& a, const auto& b) { return a->stage() < b->stage(); });
 }
 
-Parts CodecChain::Layout(std::uint64_t elements) const {
+Parts CodecChain::Layout(std::uint64_t elements, Round round) const {
   Parts parts = Parts::Dense(elements, nullptr, nullptr);
+  parts.round = round;
   for (const auto& codec : codecs_) codec->Layout(parts);
   return parts;
 }
@@ -53,8 +57,8 @@ bool CodecChain::SurvivesHoles() const {
 
 const char* CodecChain::CheckSlice(std::uint64_t elements, std::uint64_t first_row,
                                    std::uint64_t rows, std::uint64_t total_rows,
-                                   std::uint64_t payload_bytes) const {
-  const Parts layout = Layout(elements);
+                                   std::uint64_t payload_bytes, Round round) const {
+  const Parts layout = Layout(elements, round);
   if (total_rows > layout.rows) return "more rows than the codec makes";
   if (payload_bytes != layout.SliceBytes(first_row, rows)) return "slice of the wrong size";
   return nullptr;
@@ -62,16 +66,17 @@ const char* CodecChain::CheckSlice(std::uint64_t elements, std::uint64_t first_r
 
 const char* CodecChain::DecodeInto(Bytes payload, std::uint64_t elements, std::uint64_t first_row,
                                    std::uint64_t rows, std::uint64_t total_rows, bool overwrite,
-                                   float* out) const {
-  if (const char* reason = CheckSlice(elements, first_row, rows, total_rows, payload.size())) {
+                                   float* out, Round round) const {
+  if (const char* reason =
+          CheckSlice(elements, first_row, rows, total_rows, payload.size(), round)) {
     return reason;
   }
-  Parts parts = Layout(elements);
+  Parts parts = Layout(elements, round);
   parts.first_row = first_row;
   parts.rows = rows;
   const std::byte* at = payload.data();
   for (Part& part : parts.parts) {
-    if (part.whole && first_row != 0) continue;
+    if (!part.IsIn(first_row)) continue;
     part.data = at;
     at += part.BytesFor(rows);
   }
@@ -103,6 +108,46 @@ const char* CodecChain::DecodeInto(Bytes payload, std::uint64_t elements, std::u
     for (std::uint64_t row = 0; row < parts.rows; ++row) target[row] += value(row);
   }
   return nullptr;
+}
+
+namespace {
+
+// A chain within a chain.
+class Sequence final : public Codec {
+ public:
+  Sequence(const CodecChain::Factories& factories, const ShardInfo& shard) {
+    for (const auto& factory : factories) codecs_.push_back(factory->Make(shard));
+  }
+
+  void Layout(Parts& parts) const override {
+    for (const auto& codec : codecs_) codec->Layout(parts);
+  }
+  void Encode(Parts& parts) override {
+    for (const auto& codec : codecs_) codec->Encode(parts);
+  }
+  void Decode(Parts& parts) const override {
+    for (auto codec = codecs_.rbegin(); codec != codecs_.rend(); ++codec) (*codec)->Decode(parts);
+  }
+  bool Stateless() const override {
+    return std::all_of(codecs_.begin(), codecs_.end(), [](auto& codec) { return codec->Stateless(); });
+  }
+  bool SurvivesHoles() const override {
+    return std::all_of(codecs_.begin(), codecs_.end(),
+                       [](auto& codec) { return codec->SurvivesHoles(); });
+  }
+  // That of its first codec; what does nothing may stand anywhere.
+  Stage stage() const override {
+    return codecs_.empty() ? Stage::kSelect : codecs_.front()->stage();
+  }
+
+ private:
+  std::vector<std::unique_ptr<Codec>> codecs_;
+};
+
+}  // namespace
+
+std::unique_ptr<Codec> BySizeFactory::Make(const ShardInfo& shard) const {
+  return std::make_unique<Sequence>(shard.elements >= bound_ ? large_ : small_, shard);
 }
 
 }  // namespace geomx

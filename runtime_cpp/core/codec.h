@@ -4,10 +4,15 @@
 // narrows "values", a sparsifier keeps some rows and adds "indices". Codecs chain: same type in, same
 // type out. Rows are what slicers cut: row r of every part that is not `whole` travels together, so
 // a lost slice loses values with their indices and the receiver sees a hole, never garbage. Whole
-// parts (a scale, a codebook) ride in the first slice.
+// parts (a codebook) ride in the first slice; small ones that every slice needs (a scale) in each.
+// Rows of parts with odd widths are packed, so slices begin at multiples of eight rows.
 //
 // A codec must be able to say what it would produce without producing it (Layout): that is all the
-// simulator needs for sizes, and what the receiver checks a slice against.
+// simulator needs for sizes, and what the receiver checks a slice against. Sizes may depend on the
+// round.
+//
+// A chain applies codecs by stage, in the user's order within each: those that choose rows, those
+// that quantise values, those that cast them. A cast before a selection would only blind it.
 #pragma once
 
 #include <memory>
@@ -23,18 +28,21 @@ struct Part {
   std::string name;
   std::uint32_t bits = 32;     // per row, or per item of a whole part
   bool whole = false;
+  bool in_every_slice = false; // of a whole part: not in the first slice alone
   std::uint64_t items = 0;     // of a whole part; others have one item per row
   const std::byte* data = nullptr;  // null in a layout
 
   std::uint64_t BytesFor(std::uint64_t rows) const {
     return ((whole ? items : rows) * bits + 7) / 8;
   }
+  bool IsIn(std::uint64_t first_row) const { return !whole || in_every_slice || first_row == 0; }
 };
 
 struct Parts {
   std::uint64_t elements = 0;   // of the dense shard
   std::uint64_t rows = 0;
   std::uint64_t first_row = 0;  // where these rows lie in the whole encoded shard
+  Round round = 0;              // of the value
   std::vector<Part> parts;
   std::vector<std::shared_ptr<const void>> owners;  // keep `data` alive
 
@@ -46,6 +54,21 @@ struct Parts {
   }
   Part* Find(std::string_view name) {
     return const_cast<Part*>(static_cast<const Parts*>(this)->Find(name));
+  }
+
+  // Width of a row over all parts that are cut.
+  std::uint64_t RowBits() const {
+    std::uint64_t bits = 0;
+    for (const Part& part : parts) bits += part.whole ? 0 : part.bits;
+    return bits;
+  }
+
+  // Whether some row ends within a byte, so that slices must begin at multiples of eight rows.
+  bool Packed() const {
+    for (const Part& part : parts) {
+      if (!part.whole && part.bits % 8 != 0) return true;
+    }
+    return false;
   }
 
   // New memory of `bytes` that lives as long as these parts and whatever points into them.
@@ -77,11 +100,15 @@ class Codec {
   // Undo Encode on the rows of one slice (`parts.first_row`, `parts.rows`).
   virtual void Decode(Parts& parts) const = 0;
 
-  // Without state, one encoding serves every receiver of the same value.
+  // One encoding serves every receiver of the same value: there is no state, or it belongs to the
+  // value and not to the receiver.
   virtual bool Stateless() const { return false; }
 
   // False if a missing slice would make the others unreadable.
   virtual bool SurvivesHoles() const { return true; }
+
+  enum class Stage { kSelect, kQuantise, kCast };
+  virtual Stage stage() const { return Stage::kSelect; }
 };
 
 class CodecFactory {
@@ -98,7 +125,7 @@ class CodecChain {
   CodecChain() = default;
   CodecChain(const Factories& factories, const ShardInfo& shard);
 
-  Parts Layout(std::uint64_t elements) const;
+  Parts Layout(std::uint64_t elements, Round round = 1) const;
   void Encode(Parts& parts);
   bool Stateless() const;
   bool SurvivesHoles() const;
@@ -107,14 +134,27 @@ class CodecChain {
   // `out`, which has `elements` entries. Returns a reason if the bytes are not such a slice.
   const char* DecodeInto(Bytes payload, std::uint64_t elements, std::uint64_t first_row,
                          std::uint64_t rows, std::uint64_t total_rows, bool overwrite,
-                         float* out) const;
+                         float* out, Round round = 1) const;
 
   // Bytes that a slice must have, or the reason why there is no such slice.
   const char* CheckSlice(std::uint64_t elements, std::uint64_t first_row, std::uint64_t rows,
-                         std::uint64_t total_rows, std::uint64_t payload_bytes) const;
+                         std::uint64_t total_rows, std::uint64_t payload_bytes,
+                         Round round = 1) const;
 
  private:
   std::vector<std::unique_ptr<Codec>> codecs_;
+};
+
+// Chooses between two chains by the size of the shard: at least `bound` elements are large.
+class BySizeFactory final : public CodecFactory {
+ public:
+  BySizeFactory(std::uint64_t bound, CodecChain::Factories small, CodecChain::Factories large)
+      : bound_(bound), small_(std::move(small)), large_(std::move(large)) {}
+  std::unique_ptr<Codec> Make(const ShardInfo& shard) const override;
+
+ private:
+  std::uint64_t bound_;
+  CodecChain::Factories small_, large_;
 };
 
 }  // namespace geomx

@@ -1,45 +1,41 @@
 // A global server: sums what the parties push, lets the optimizer (if one was set) turn the sum into
-// new weights, and answers every party with the result.
+// new weights, and answers every party with the result. Where rounds are not common (GlobalRounds),
+// every party's push is applied and answered by itself; where updates happen at the parties, the
+// answer is the sum.
 #include <algorithm>
 #include <map>
 #include <stdexcept>
 #include <utility>
 
 #include "core/node.h"
+#include "core/replica.h"
 
 namespace geomx {
 namespace {
 
 class GlobalServer final : public RoleLogic {
  public:
-  explicit GlobalServer(Node& node) : RoleLogic(node) {}
+  explicit GlobalServer(Node& node) : RoleLogic(node), rules_(node.config().rounds) {}
 
   void OnValue(NodeId peer, const Header& header, Buffer value, Time now) override {
     Shard& shard = this->shard(header);
-    if (header.kind == Kind::kInit) {
-      if (shard.has_value) return;  // the first initial value stands
-      shard.value = std::make_shared<Buffer>(std::move(value));
-      shard.has_value = true;
-      const std::vector<NodeId> waiting = std::exchange(shard.waiting, {});
-      SendPlain(header, shard, waiting, now);
-      return;
-    }
-    if (header.round != shard.round + 1) {
-      return Fail(peer, "push of round " + std::to_string(header.round) + " in round " +
-                            std::to_string(shard.round + 1));
+    if (header.kind == Kind::kInit) return Initialise(header, shard, std::move(value), now);
+    if (optimizer_ && !shard.weights.has_value()) {
+      return Fail(peer, "push of a key that was never initialised");
     }
     node_.work().aggregate.Add(std::uint64_t{header.shard_elements} * sizeof(float));
-    if (!shard.sum.Add(peer, header.merge_count, std::move(value))) {
-      return Fail(peer, "pushed twice in one round");
+    if (rules_.together) {
+      Contribute(peer, header, shard, std::move(value), now);
+    } else {
+      Apply(peer, header, shard, std::move(value), now);
     }
-    if (shard.sum.complete()) Update(header, shard, now);
   }
 
   void OnControl(NodeId peer, const Message& message, Time now) override {
     const Header& header = message.header;
     if (header.kind == Kind::kPullRequest) {
       Shard& shard = this->shard(header);
-      if (shard.has_value) return SendPlain(header, shard, {&peer, 1}, now);
+      if (shard.weights.has_value()) return SendPlain(header, shard, {&peer, 1}, now);
       if (std::find(shard.waiting.begin(), shard.waiting.end(), peer) == shard.waiting.end()) {
         shard.waiting.push_back(peer);
       }
@@ -53,18 +49,23 @@ class GlobalServer final : public RoleLogic {
 
   const Buffer* Value(Key key, std::uint32_t shard) const {
     const auto found = shards_.find({key, shard});
-    if (found == shards_.end() || !found->second.has_value) return nullptr;
-    return found->second.value.get();
+    return found == shards_.end() ? nullptr : found->second.weights.value().get();
   }
 
  private:
+  // A party, where rounds are not common.
+  struct Progress {
+    Round round = 0;         // its last push that was applied
+    std::uint64_t seen = 0;  // updates that its last answer contained
+    std::optional<std::pair<Header, Buffer>> held;  // too far ahead to be applied yet
+  };
   struct Shard {
     explicit Shard(const NodeConfig& config) : sum(config.children, config.quorum) {}
     Aggregator sum;
+    Replica weights;
     Round round = 0;
-    bool has_value = false;
-    std::shared_ptr<Buffer> value;
-    std::unique_ptr<Optimizer> optimizer;
+    std::uint64_t updates = 0;
+    std::map<NodeId, Progress> parties;
     std::vector<NodeId> waiting;  // local servers that asked before there was a value
   };
 
@@ -76,50 +77,117 @@ class GlobalServer final : public RoleLogic {
     node_.Emit({.kind = Event::Kind::kPeerError, .peer = peer, .reason = std::move(reason)});
   }
 
-  // "optimizer\nNAME\nOPTION VALUE\n...": state of the one before is forgotten.
+  void Initialise(const Header& header, Shard& shard, Buffer value, Time now) {
+    if (shard.weights.has_value()) return;  // the first initial value stands
+    shard.weights.Set(std::move(value));
+    const std::vector<NodeId> waiting = std::exchange(shard.waiting, {});
+    SendPlain(header, shard, waiting, now);
+  }
+
+  // State of the optimizer before is forgotten. Parties that update get the instruction too.
   void Obey(const std::string& text) {
-    const std::size_t line_end = text.find('\n');
-    const std::string verb = text.substr(0, line_end);
     try {
-      if (verb != "optimizer" || line_end == std::string::npos) {
-        throw std::invalid_argument("unknown instruction " + verb);
+      OptimizerSpec spec = ParseInstruction(text);
+      for (auto& [id, shard] : shards_) shard.weights.ForgetOptimizer();
+      if (rules_.update_at_party) {
+        for (const NodeId child : node_.config().children) {
+          node_.SendControl(child, Kind::kCommand, {text});
+        }
+      } else {
+        optimizer_ = std::move(spec);
       }
-      OptimizerSpec spec = OptimizerSpec::Parse(text.substr(line_end + 1));
-      for (auto& [id, shard] : shards_) shard.optimizer.reset();
-      optimizer_ = std::move(spec);
-      node_.Emit({.kind = Event::Kind::kCommand, .text = verb});
+      node_.Emit({.kind = Event::Kind::kCommand, .text = text.substr(0, text.find('\n'))});
     } catch (const std::invalid_argument& error) {
-      node_.Emit({.kind = Event::Kind::kRefused, .text = verb, .reason = error.what()});
+      node_.Emit({.kind = Event::Kind::kRefused, .text = "optimizer", .reason = error.what()});
     }
   }
 
-  void Update(Header header, Shard& shard, Time now) {
+  // ---- common rounds ----
+
+  void Contribute(NodeId peer, const Header& header, Shard& shard, Buffer value, Time now) {
+    if (header.round != shard.round + 1) {
+      return Fail(peer, "push of round " + std::to_string(header.round) + " in round " +
+                            std::to_string(shard.round + 1));
+    }
+    if (!shard.sum.Add(peer, header.merge_count, std::move(value))) {
+      return Fail(peer, "pushed twice in one round");
+    }
+    if (!shard.sum.complete()) return;
+    const Contribution from{shard.sum.merge_count(), peer};
     Buffer sum = shard.sum.Take();
     ++shard.round;
-    ++node_.counts().rounds;
-    if (optimizer_ && !shard.has_value) {
-      return Fail(header.source, "push of a key that was never initialised");
+    if (rules_.update_at_party) {
+      auto answer = std::make_shared<const Buffer>(std::move(sum));
+      Finish(header, shard.round, from.merge_count, answer, node_.config().children, now);
+      return;
     }
+    Update(header, shard, std::move(sum), from);
+    Finish(header, shard.round, from.merge_count, shard.weights.value(), node_.config().children,
+           now);
+  }
+
+  // ---- rounds of each party's own ----
+
+  void Apply(NodeId peer, const Header& header, Shard& shard, Buffer value, Time now) {
+    for (const NodeId child : node_.config().children) shard.parties.try_emplace(child);
+    Progress& party = shard.parties.at(peer);
+    if (header.round != party.round + 1 || party.held) {
+      return Fail(peer, "push of round " + std::to_string(header.round) + " in round " +
+                            std::to_string(party.round + 1));
+    }
+    party.held.emplace(header, std::move(value));
+    // One application can let others go, which can let others go.
+    for (bool progress = true; progress;) {
+      progress = false;
+      for (auto& [id, waiting] : shard.parties) {
+        if (!waiting.held || TooFarAhead(shard, waiting)) continue;
+        auto [its_header, its_value] = std::move(*waiting.held);
+        waiting.held.reset();
+        ApplyNow(id, its_header, shard, waiting, std::move(its_value), now);
+        progress = true;
+      }
+    }
+  }
+
+  bool TooFarAhead(const Shard& shard, const Progress& party) const {
+    Round slowest = party.round;
+    for (const auto& [id, other] : shard.parties) slowest = std::min(slowest, other.round);
+    return party.round - slowest > rules_.staleness_bound;
+  }
+
+  void ApplyNow(NodeId peer, const Header& header, Shard& shard, Progress& party, Buffer value,
+                Time now) {
+    const std::uint64_t staleness = shard.updates - party.seen;
+    NodeStats& counts = node_.counts();
+    counts.staleness_sum += staleness;
+    counts.staleness_max = std::max(counts.staleness_max, staleness);
+    ++party.round;
+    party.seen = ++shard.updates;
+    Update(header, shard, std::move(value), {header.merge_count, peer});
+    Finish(header, party.round, header.merge_count, shard.weights.value(), {&peer, 1}, now);
+  }
+
+  // ---- both ----
+
+  void Update(const Header& header, Shard& shard, Buffer sum, const Contribution& from) {
     node_.work().update.Add(std::uint64_t{header.shard_elements} * sizeof(float));
-    if (!optimizer_ || sum.empty()) {
-      shard.value = std::make_shared<Buffer>(std::move(sum));
-    } else {
-      // The last answer may still be leaving from the old value's memory.
-      if (shard.value.use_count() > 1) shard.value = std::make_shared<Buffer>(*shard.value);
-      if (!shard.optimizer) shard.optimizer = Optimizer::Make(*optimizer_, header.key);
-      shard.optimizer->Update(*shard.value, sum);
-    }
-    shard.has_value = true;
+    shard.weights.Update(std::move(sum), optimizer_, header.key, from, !rules_.together);
+  }
+
+  void Finish(Header header, Round round, std::uint32_t merge_count,
+              std::shared_ptr<const Buffer> answer, std::span<const NodeId> targets, Time now) {
+    ++node_.counts().rounds;
     header.kind = Kind::kValue;
     header.flags = 0;
-    header.round = shard.round;
-    header.merge_count = node_.config().quorum;
+    header.round = round;
+    header.merge_count = merge_count;
     header.loss = std::numeric_limits<float>::quiet_NaN();
     node_.Emit({.kind = Event::Kind::kUpdated,
                 .key = header.key,
                 .shard = header.shard,
-                .round = shard.round});
-    Send(header, shard, node_.config().children, now);
+                .round = round});
+    const float* data = answer->empty() ? nullptr : answer->data();
+    node_.SendValue(targets, Direction::kPull, header, data, answer, now);
   }
 
   void SendPlain(Header header, const Shard& shard, std::span<const NodeId> targets, Time now) {
@@ -127,14 +195,12 @@ class GlobalServer final : public RoleLogic {
     header.flags = kPlain;
     header.round = shard.round;
     header.merge_count = node_.config().quorum;
-    Send(header, shard, targets, now);
+    const auto value = shard.weights.value();
+    const float* data = value->empty() ? nullptr : value->data();
+    node_.SendValue(targets, Direction::kPull, header, data, value, now);
   }
 
-  void Send(const Header& header, const Shard& shard, std::span<const NodeId> targets, Time now) {
-    node_.SendValue(targets, Direction::kPull, header,
-                    shard.value->empty() ? nullptr : shard.value->data(), shard.value, now);
-  }
-
+  GlobalRounds rules_;
   std::map<std::pair<Key, std::uint32_t>, Shard> shards_;
   std::optional<OptimizerSpec> optimizer_;
 };

@@ -5,7 +5,7 @@
 namespace geomx {
 
 const char* Inbox::Begin(const Header& header, const CodecChain& chain) {
-  const Parts layout = chain.Layout(header.shard_elements);
+  const Parts layout = chain.Layout(header.shard_elements, header.round);
   if (header.total_rows > layout.rows) return "more rows than the codec makes";
   if (header.slices > std::uint64_t{header.total_rows} + 1) return "more slices than rows";
   if (header.reliable < header.slices && !chain.SurvivesHoles()) {
@@ -28,11 +28,11 @@ const char* Inbox::Store(const Header& header, const Payload& payload, const Cod
   phantom_ = payload.phantom();
   if (phantom_) {
     return chain.CheckSlice(header.shard_elements, header.first_row, header.rows,
-                            header.total_rows, payload.size());
+                            header.total_rows, payload.size(), header.round);
   }
   if (target.size() != header.shard_elements) target.assign(header.shard_elements, 0.0f);
   return chain.DecodeInto(payload.Contiguous(scratch_), header.shard_elements, header.first_row,
-                          header.rows, header.total_rows, overwrite, target.data());
+                          header.rows, header.total_rows, overwrite, target.data(), header.round);
 }
 
 Inbox::Outcome Inbox::Accept(const Header& header, const Payload& payload,

@@ -161,10 +161,22 @@ std::optional<std::vector<std::string>> UnpackStrings(Bytes bytes, std::size_t c
   return out;
 }
 
+std::vector<std::byte> PackNumbers(std::span<const double> numbers) {
+  const auto bytes = std::as_bytes(numbers);
+  return {bytes.begin(), bytes.end()};
+}
+
+std::optional<std::vector<double>> UnpackNumbers(Bytes bytes) {
+  if (bytes.size() % sizeof(double) != 0) return std::nullopt;
+  std::vector<double> numbers(bytes.size() / sizeof(double));
+  if (!bytes.empty()) std::memcpy(numbers.data(), bytes.data(), bytes.size());
+  return numbers;
+}
+
 const char* KindName(Kind kind) {
   static constexpr const char* kNames[] = {
       "hello", "join",  "roster",  "ready", "start",        "barrier", "release", "heartbeat",
-      "bye",   "stop",  "dead",    "command", "init", "pull_request", "push",    "value"};
+      "bye",   "stop",  "dead",    "command", "report", "reply", "init", "pull_request", "push",    "value"};
   static_assert(std::size(kNames) == kKinds);
   return kNames[static_cast<std::uint8_t>(kind)];
 }

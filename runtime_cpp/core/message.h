@@ -36,7 +36,9 @@ enum class Kind : std::uint8_t {
   kBye,        // member -> scheduler and parents: finished, leaving in good order
   kStop,       // scheduler -> node: everyone has finished
   kDead,       // scheduler -> node: a member was lost; payload = its name and the reason
-  kCommand,    // worker -> (local server ->) global server: payload = an instruction
+  kCommand,    // worker -> local server -> global servers (-> local servers): an instruction
+  kReport,     // member -> coordinator: payload = numbers, `key` = which coordinator
+  kReply,      // coordinator -> member
   // Data: a transfer of one shard, cut into slices.
   kInit,         // worker -> ... -> global server: initial value
   kPullRequest,  // worker -> local server -> global server: send me the current value
@@ -107,6 +109,10 @@ std::optional<Header> ParseHeader(std::span<const std::byte, kHeaderBytes> bytes
 std::vector<std::byte> PackStrings(std::initializer_list<std::string_view> strings);
 // Returns nothing unless the bytes hold exactly `count` strings and no more.
 std::optional<std::vector<std::string>> UnpackStrings(Bytes bytes, std::size_t count);
+
+// The payload of a report: float64 numbers.
+std::vector<std::byte> PackNumbers(std::span<const double> numbers);
+std::optional<std::vector<double>> UnpackNumbers(Bytes bytes);
 
 const char* KindName(Kind kind);
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/codec.h"
+#include "core/coordinator.h"
 #include "core/policy.h"
 #include "core/slicer.h"
 
@@ -59,6 +60,7 @@ class Natives {
 
 using NativeCodecs = Natives<std::shared_ptr<const CodecFactory>>;
 using NativeSlicers = Natives<std::shared_ptr<const SlicerFactory>>;
+using NativeCoordinators = Natives<std::shared_ptr<Coordinator>>;
 using NativePolicies = Natives<std::shared_ptr<PartyPolicy>>;
 
 // static const Registered<NativeCodecs> registered("mine", MakeCodecFactory<Mine>);

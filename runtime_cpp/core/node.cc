@@ -116,11 +116,15 @@ std::vector<Slice> Node::Cut(Flow& flow, const ShardInfo& shard, Round round, co
   }
   // No message is larger than a frame, so that an urgent one never waits long for the wire.
   std::vector<Slice> frames;
-  const std::uint64_t row_bits = encoded.SliceBytes(1, 8);  // bytes of 8 rows = bits of one
+  const std::uint64_t row_bits = encoded.RowBits();
   const std::uint64_t frame_rows =
       std::max<std::uint64_t>(8, config_.frame_bytes * 8ull / std::max<std::uint64_t>(1, row_bits) /
                                      8 * 8);
   for (const Slice& slice : slices) {
+    if (slice.first_row % 8 != 0 && encoded.Packed()) {
+      throw std::runtime_error("a slicer cut packed rows at row " +
+                               std::to_string(slice.first_row) + ", no multiple of 8");
+    }
     Slice rest = slice;
     while (rest.rows > frame_rows) {
       Slice frame = rest;
@@ -156,11 +160,12 @@ void Node::SendValue(std::span<const NodeId> targets, Direction direction, Heade
     const bool reuse = encoded && flow.chain.Stateless() && encoded_for->codecs == link.codecs;
     if (!reuse) {
       encoded = std::make_shared<Parts>(Parts::Dense(shard.elements, value, owner));
+      encoded->round = header.round;
       encoded_for = &link;
       if (!link.codecs.empty()) {
         work_.encode.Add(std::uint64_t{shard.elements} * sizeof(float));
         if (value == nullptr) {
-          *encoded = flow.chain.Layout(shard.elements);
+          *encoded = flow.chain.Layout(shard.elements, header.round);
         } else {
           flow.chain.Encode(*encoded);
         }
@@ -188,7 +193,7 @@ void Node::SendValue(std::span<const NodeId> targets, Direction direction, Heade
         message.payload = Payload::Phantom(encoded->SliceBytes(slice.first_row, slice.rows));
       } else {
         for (const Part& part : encoded->parts) {
-          if (part.whole && slice.first_row != 0) continue;
+          if (!part.IsIn(slice.first_row)) continue;
           const std::uint64_t start = part.whole ? 0 : part.BytesFor(slice.first_row);
           message.payload.Append({part.data + start, part.BytesFor(slice.rows)});
         }
@@ -260,6 +265,14 @@ void Node::HandleMessage(NodeId from, const Message& message, Time now) {
       stopped_ = true;
       Emit({.kind = Event::Kind::kStopped});
       return;
+    case Kind::kReport: HandleReport(from, message, now); return;
+    case Kind::kReply: {
+      std::vector<std::byte> scratch;
+      auto values = UnpackNumbers(message.payload.Contiguous(scratch));
+      if (!values) break;
+      Emit({.kind = Event::Kind::kReply, .peer = from, .key = header.key, .values = *values});
+      return;
+    }
     case Kind::kDead: {
       std::vector<std::byte> scratch;
       const auto words = UnpackStrings(message.payload.Contiguous(scratch), 2);
@@ -327,6 +340,39 @@ void Node::CloseRound(const FlowId& id, Flow& flow, Time now) {
   logic_->OnValue(id.peer, header, flow.inbox.Close(), now);
 }
 
+// ---- coordinators ----------------------------------------------------------------------------
+
+void Node::Report(NodeId host, std::uint32_t number, std::span<const double> values) {
+  Message message;
+  message.header.kind = Kind::kReport;
+  message.header.key = number;
+  message.header.priority = INT32_MIN;
+  message.payload = Payload::Copy(PackNumbers(values));
+  Queue(host, std::move(message));
+}
+
+void Node::HandleReport(NodeId from, const Message& message, Time now) {
+  std::vector<std::byte> scratch;
+  const auto found = config_.coordinators.find(message.header.key);
+  const auto values = UnpackNumbers(message.payload.Contiguous(scratch));
+  if (found == config_.coordinators.end() || !values) {
+    Emit({.kind = Event::Kind::kPeerError, .peer = from, .reason = "a report nobody asked for"});
+    return;
+  }
+  SendReplies(found->first, found->second->OnReport(from, *values, now));
+}
+
+void Node::SendReplies(std::uint32_t number, std::span<const Coordinator::Reply> replies) {
+  for (const Coordinator::Reply& reply : replies) {
+    Message message;
+    message.header.kind = Kind::kReply;
+    message.header.key = number;
+    message.header.priority = INT32_MAX;
+    message.payload = Payload::Copy(PackNumbers(reply.values));
+    Queue(reply.to, std::move(message));
+  }
+}
+
 // ---- losses ----------------------------------------------------------------------------------
 
 void Node::ReportLoss(NodeId worker, float loss) {
@@ -384,6 +430,9 @@ void Node::HandleLinkDown(NodeId peer, const std::string& reason, Time now) {
 
 Time Node::PollTimeout() const {
   Time earliest = logic_->NextTimeout();
+  for (const auto& [number, coordinator] : config_.coordinators) {
+    earliest = std::min(earliest, coordinator->NextTimeout());
+  }
   if (!closing_.empty()) earliest = std::min(earliest, closing_.begin()->first.first);
   if (!stopped_) earliest = std::min(earliest, next_heartbeat_);
   return earliest;
@@ -402,6 +451,9 @@ void Node::HandleTimeout(Time now) {
     next_heartbeat_ = now + config_.heartbeat_interval;
     SendHeartbeats(now);
     CheckHeartbeats(now);
+  }
+  for (const auto& [number, coordinator] : config_.coordinators) {
+    if (coordinator->NextTimeout() <= now) SendReplies(number, coordinator->OnTimeout(now));
   }
   logic_->OnTimeout(now);
 }

@@ -25,6 +25,7 @@
 
 #include "core/aggregator.h"
 #include "core/codec.h"
+#include "core/coordinator.h"
 #include "core/inbox.h"
 #include "core/message.h"
 #include "core/optimizer.h"
@@ -48,6 +49,17 @@ struct LinkPlan {
   Time grace = 0;  // how long a receiver waits for best-effort slices after the reliable ones
 };
 
+// How global servers complete rounds.
+struct GlobalRounds {
+  // False: every party's push is applied and answered by itself, as it comes.
+  bool together = true;
+  // Then: a party may be at most this many rounds ahead of the slowest; it waits at the server.
+  std::uint32_t staleness_bound = UINT32_MAX;
+  // The global server answers with the sum, and every local server runs the optimizer on its own
+  // replica of the weights. REQUIRES: together.
+  bool update_at_party = false;
+};
+
 struct NodeConfig {
   NodeId id = 0;
   std::string name;
@@ -59,6 +71,8 @@ struct NodeConfig {
   std::uint32_t quorum = 0;         // merge count that completes a round here
   std::map<std::pair<NodeId, Direction>, LinkPlan> links;  // (peer, direction of the value)
   std::shared_ptr<PartyPolicy> policy;                     // local servers
+  GlobalRounds rounds;                                     // global and local servers
+  std::map<std::uint32_t, std::shared_ptr<Coordinator>> coordinators;  // that live here, by number
   std::uint32_t frame_bytes = 256 * 1024;  // no message carries more payload than this
   bool phantom = false;                    // sizes only
   Time heartbeat_interval = 0;             // 0: none (simulation)
@@ -78,6 +92,7 @@ struct Event {
     kStopped,     // everyone has finished
     kPeerError,   // `peer` broke the protocol: close the connection; `reason` says how
     kRefused,     // an instruction could not be carried out; `reason` says why
+    kReply,       // coordinator `key` answered with `values`
   };
   Kind kind;
   NodeId peer = 0;
@@ -87,6 +102,7 @@ struct Event {
   std::string text = {};
   std::string reason = {};
   std::vector<std::pair<std::string, std::string>> roster = {};  // (name, address)
+  std::vector<double> values = {};
 };
 
 // What the node has done since it was last asked: the driver turns this into time (simulation) or
@@ -111,6 +127,9 @@ struct NodeStats {
   std::uint64_t refused_slices = 0;  // duplicate or stale
   std::uint64_t missing_slices = 0;  // absent when their round closed
   std::uint64_t dropped_slices = 0;  // stale before they were sent
+  // Updates that others made between a party's last value and the use of its next push.
+  std::uint64_t staleness_sum = 0;
+  std::uint64_t staleness_max = 0;
 };
 
 class Node;
@@ -163,6 +182,9 @@ class Node {
   // ---- application ----
   // The worker's verbs. REQUIRES: role is kWorker.
   Worker& worker();
+  // Send numbers to the coordinator `number` that lives on `host`. They leave behind everything that
+  // is queued for `host` already.
+  void Report(NodeId host, std::uint32_t number, std::span<const double> values);
   // Leave in good order.
   void Leave(Time now);
   // The current global value of a shard. Null if there is none, or this is no global server.
@@ -218,6 +240,8 @@ class Node {
   std::vector<Slice> Cut(Flow& flow, const ShardInfo& shard, Round round, const Parts& encoded,
                          bool plain) const;
   void Queue(NodeId target, Message message);
+  void HandleReport(NodeId from, const Message& message, Time now);
+  void SendReplies(std::uint32_t number, std::span<const Coordinator::Reply> replies);
   void SendHeartbeats(Time now);
   void CheckHeartbeats(Time now);
   double LossRatio() const;

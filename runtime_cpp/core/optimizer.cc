@@ -1,152 +1,157 @@
 #include "core/optimizer.h"
 
-#include <algorithm>
 #include <cmath>
-#include <set>
 #include <sstream>
 #include <stdexcept>
+
+#include "core/optimizers/family.h"
 
 namespace geomx {
 namespace {
 
-// Options that every optimizer understands, with the key's multipliers applied.
-struct Common {
-  float learning_rate;
-  float wd;
-  float rescale;
-  float clip;  // negative: none
+// An option that may be absent without having a default; the optimizer itself knows what then.
+constexpr double kAbsent = std::numeric_limits<double>::quiet_NaN();
 
-  static Common Of(const OptimizerSpec& spec, Key key) {
-    const auto get = [&](const std::string& name, double absent) {
-      const auto found = spec.options.find(name);
-      return found == spec.options.end() ? absent : found->second;
-    };
-    const std::string suffix = std::to_string(key);
-    return {static_cast<float>(get("learning_rate", 0.01) * get("lr_mult." + suffix, 1.0)),
-            static_cast<float>(get("wd", 0.0) * get("wd_mult." + suffix, 1.0)),
-            static_cast<float>(get("rescale_grad", 1.0)),
-            static_cast<float>(get("clip_gradient", -1.0))};
-  }
+using Options = std::map<std::string, double>;
 
-  float Clip(float value) const {
-    return clip < 0 ? value : std::min(std::max(value, -clip), clip);
-  }
+struct Member {
+  std::unique_ptr<Optimizer> (*make)(const OptimizerSpec& spec, Key key);
+  double learning_rate;
+  Options own;
 };
 
-double OptionOr(const OptimizerSpec& spec, const std::string& name, double absent) {
-  const auto found = spec.options.find(name);
-  return found == spec.options.end() ? absent : found->second;
+// Every optimizer, with the options that only some have, at MXNet's defaults.
+const std::map<std::string, Member>& Family() {
+  static const std::map<std::string, Member> family = {
+      {"sgd", {MakeSgd, 0.01, {{"momentum", 0}}}},
+      {"nag", {MakeNag, 0.01, {{"momentum", 0}}}},
+      {"adam", {MakeAdam, 0.001, {{"beta1", 0.9}, {"beta2", 0.999}, {"epsilon", 1e-8}}}},
+      {"adamw",
+       {MakeAdamW,
+        0.001,
+        {{"beta1", 0.9}, {"beta2", 0.999}, {"epsilon", 1e-8}, {"correct_bias", 1}}}},
+      {"rmsprop",
+       {MakeRmsProp,
+        0.001,
+        {{"gamma1", 0.9},
+         {"gamma2", 0.9},
+         {"epsilon", 1e-8},
+         {"centered", 0},
+         {"clip_weights", -1}}}},
+      {"adagrad", {MakeAdaGrad, 0.01, {{"eps", 1e-7}}}},
+      {"dcasgd",
+       {MakeDcAsgd,
+        0.01,
+        {{"momentum", 0},
+         {"lamda", kAbsent},
+         {"variance", 0},
+         {"m", 0.95},
+         {"eps", 1e-7},
+         {"sources", 0}}}}};
+  return family;
 }
 
-class Sgd final : public Optimizer {
- public:
-  Sgd(const OptimizerSpec& spec, Key key)
-      : common_(Common::Of(spec, key)),
-        momentum_(static_cast<float>(OptionOr(spec, "momentum", 0.0))) {}
+const Options kCommon = {{"wd", 0},      {"rescale_grad", 1},    {"clip_gradient", -1},
+                         {"average", 0}, {"begin_num_update", 0}};
 
-  void Update(std::span<float> weight, std::span<const float> gradient) override {
-    const float lr = common_.learning_rate;
-    if (momentum_ == 0.0f) {
-      for (std::size_t i = 0; i < weight.size(); ++i) {
-        const float g = common_.Clip(common_.rescale * gradient[i]);
-        weight[i] = (1.0f - lr * common_.wd) * weight[i] - lr * g;
-      }
-      return;
-    }
-    velocity_.resize(weight.size());
-    for (std::size_t i = 0; i < weight.size(); ++i) {
-      const float g = common_.Clip(common_.rescale * gradient[i]);
-      velocity_[i] = momentum_ * velocity_[i] - lr * common_.wd * weight[i] - lr * g;
-      weight[i] += velocity_[i];
+bool OfOneKey(const std::string& option) {
+  for (const std::string prefix : {"lr_mult.", "wd_mult."}) {
+    if (option.starts_with(prefix) && option.size() > prefix.size() &&
+        option.find_first_not_of("0123456789", prefix.size()) == std::string::npos) {
+      return true;
     }
   }
-
- private:
-  Common common_;
-  float momentum_;
-  std::vector<float> velocity_;
-};
-
-// Kingma and Ba, 2015, with the bias correction folded into the learning rate as MXNet does.
-class Adam final : public Optimizer {
- public:
-  Adam(const OptimizerSpec& spec, Key key)
-      : common_(Common::Of(spec, key)),
-        beta1_(OptionOr(spec, "beta1", 0.9)),
-        beta2_(OptionOr(spec, "beta2", 0.999)),
-        epsilon_(static_cast<float>(OptionOr(spec, "epsilon", 1e-8))) {}
-
-  void Update(std::span<float> weight, std::span<const float> gradient) override {
-    mean_.resize(weight.size());
-    variance_.resize(weight.size());
-    ++step_;
-    const float lr = static_cast<float>(common_.learning_rate *
-                                        std::sqrt(1.0 - std::pow(beta2_, step_)) /
-                                        (1.0 - std::pow(beta1_, step_)));
-    const auto b1 = static_cast<float>(beta1_);
-    const auto b2 = static_cast<float>(beta2_);
-    for (std::size_t i = 0; i < weight.size(); ++i) {
-      const float g = common_.Clip(common_.rescale * gradient[i] + common_.wd * weight[i]);
-      mean_[i] = b1 * mean_[i] + (1.0f - b1) * g;
-      variance_[i] = b2 * variance_[i] + (1.0f - b2) * g * g;
-      weight[i] -= lr * mean_[i] / (std::sqrt(variance_[i]) + epsilon_);
-    }
-  }
-
- private:
-  Common common_;
-  double beta1_, beta2_;
-  float epsilon_;
-  std::vector<float> mean_, variance_;
-  int step_ = 0;
-};
-
-// What each optimizer takes besides the common options.
-const std::map<std::string, std::set<std::string>>& Known() {
-  static const std::map<std::string, std::set<std::string>> known = {
-      {"sgd", {"momentum"}}, {"adam", {"beta1", "beta2", "epsilon"}}};
-  return known;
+  return false;
 }
 
-bool IsCommon(const std::string& option) {
-  static const std::set<std::string> common = {"learning_rate", "wd", "rescale_grad",
-                                               "clip_gradient"};
-  return common.contains(option) || option.starts_with("lr_mult.") ||
-         option.starts_with("wd_mult.");
+const Member& MemberOf(const std::string& name) {
+  const auto found = Family().find(name);
+  if (found != Family().end()) return found->second;
+  std::string all;
+  for (const std::string& other : Optimizer::Names()) all += (all.empty() ? "" : ", ") + other;
+  throw std::invalid_argument("unknown optimizer " + name + "; there is " + all);
+}
+
+std::string Allowed(const Member& member) {
+  std::string names = "learning_rate";
+  for (const Options& options : {member.own, kCommon}) {
+    for (const auto& [name, value] : options) names += ", " + name;
+  }
+  return names + ", lr_mult.KEY, wd_mult.KEY, schedule.NAME.OPTION";
+}
+
+double OfKey(const OptimizerSpec& spec, const std::string& multiplier, Key key) {
+  const auto found = spec.options.find(multiplier + std::to_string(key));
+  return found == spec.options.end() ? 1.0 : found->second;
 }
 
 }  // namespace
+
+ElementWise::ElementWise(const OptimizerSpec& spec, Key key)
+    : rate_(spec.options.at("learning_rate")),
+      rate_multiplier_(OfKey(spec, "lr_mult.", key)),
+      schedule_(Schedule::Make(spec.options, rate_)),
+      wd_(static_cast<float>(spec.options.at("wd") * OfKey(spec, "wd_mult.", key))),
+      rescale_(spec.options.at("rescale_grad")),
+      clip_(Bound(spec.options.at("clip_gradient"))),
+      average_(spec.options.at("average") != 0),
+      count_(0) {
+  const double begin = spec.options.at("begin_num_update");
+  if (!(begin >= 0 && begin <= kLargestCount)) {
+    throw std::invalid_argument("begin_num_update must be 0 or more");
+  }
+  count_ = static_cast<std::uint64_t>(begin);
+}
+
+void ElementWise::Update(std::span<float> weight, std::span<const float> gradient,
+                         const Contribution& from) {
+  ++count_;
+  const double rate = schedule_ ? schedule_->Rate(count_) : rate_;
+  const double parts = average_ ? std::max(from.merge_count, 1u) : 1u;
+  Apply(weight, gradient.data(),
+        {.rate = rate * rate_multiplier_,
+         .wd = wd_,
+         .rescale = static_cast<float>(rescale_ / parts),
+         .clip = clip_,
+         .count = count_,
+         .source = from.source});
+}
 
 OptimizerSpec OptimizerSpec::Parse(const std::string& text) {
   std::istringstream lines(text);
   OptimizerSpec spec;
   std::getline(lines, spec.name);
-  const auto known = Known().find(spec.name);
-  if (known == Known().end()) throw std::invalid_argument("unknown optimizer " + spec.name);
+  const Member& member = MemberOf(spec.name);
   for (std::string line; std::getline(lines, line);) {
     std::istringstream words(line);
-    std::string option;
+    std::string option, more;
     double value = 0;
-    if (!(words >> option >> value) || !std::isfinite(value)) {
+    if (!(words >> option >> value) || words >> more || !std::isfinite(value)) {
       throw std::invalid_argument("optimizer " + spec.name + ": bad option line '" + line + "'");
     }
-    if (!IsCommon(option) && !known->second.contains(option)) {
-      throw std::invalid_argument("optimizer " + spec.name + " has no option " + option);
+    if (option != "learning_rate" && !member.own.contains(option) && !kCommon.contains(option) &&
+        !OfOneKey(option) && !Schedule::IsOption(option)) {
+      throw std::invalid_argument("optimizer " + spec.name + " has no option " + option +
+                                  "; it takes " + Allowed(member));
     }
     spec.options[option] = value;
   }
+  Optimizer::Make(spec, 0);
   return spec;
 }
 
 std::unique_ptr<Optimizer> Optimizer::Make(const OptimizerSpec& spec, Key key) {
-  if (spec.name == "sgd") return std::make_unique<Sgd>(spec, key);
-  if (spec.name == "adam") return std::make_unique<Adam>(spec, key);
-  throw std::invalid_argument("unknown optimizer " + spec.name);
+  const Member& member = MemberOf(spec.name);
+  OptimizerSpec complete = spec;
+  complete.options.emplace("learning_rate", member.learning_rate);
+  complete.options.insert(member.own.begin(), member.own.end());
+  complete.options.insert(kCommon.begin(), kCommon.end());
+  return member.make(complete, key);
 }
 
 std::vector<std::string> Optimizer::Names() {
   std::vector<std::string> names;
-  for (const auto& [name, options] : Known()) names.push_back(name);
+  for (const auto& [name, member] : Family()) names.push_back(name);
   return names;
 }
 

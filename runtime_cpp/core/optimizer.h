@@ -1,8 +1,10 @@
 // The optimizers that a global server runs on aggregated gradients (and a worker on its own, where
 // a sync policy exchanges parameters). Element-wise, so a shard needs nothing from its neighbours.
 //
-// An optimizer travels as a name and numbers, never as code. The arithmetic follows MXNet's
-// operators (sgd_update, sgd_mom_update, adam_update), in float32.
+// An optimizer travels as a name and numbers, never as code. Options are spelled, have the defaults
+// and mean what they do in MXNet 1.9's constructors; the arithmetic follows its operators, in
+// float32. What MXNet lacks: adamw (its operator adamw_update, decay in proportion to the learning
+// rate), and dcasgd's backup of the weights per source.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +18,23 @@
 
 namespace geomx {
 
-// One line per item: the name, then "option value". Options: learning_rate, momentum, wd, beta1,
-// beta2, epsilon, rescale_grad, clip_gradient (absent or negative: none), lr_mult.KEY, wd_mult.KEY.
+// One line per item: the name, then "option value". Besides each optimizer's own, there are
+//   learning_rate, wd, rescale_grad, clip_gradient (negative: none), lr_mult.KEY, wd_mult.KEY,
+//   begin_num_update, schedule.NAME.OPTION (see optimizers/schedule.h), and
+//   average (1: the gradient is divided by its merge count, before everything else).
 struct OptimizerSpec {
   std::string name;
   std::map<std::string, double> options;
 
-  // Throws std::invalid_argument, naming the optimizer or option that is not known.
+  // Throws std::invalid_argument, naming the optimizer or option that is unknown or out of range
+  // and what is allowed. What it returns can be made.
   static OptimizerSpec Parse(const std::string& text);
+};
+
+// Where a gradient comes from.
+struct Contribution {
+  std::uint32_t merge_count = 1;  // for how many workers it is the sum
+  NodeId source = 0;              // who pushed it; asynchronous optimizers keep state per source
 };
 
 // One tensor's (or shard's) optimizer, with its state.
@@ -31,7 +42,11 @@ class Optimizer {
  public:
   virtual ~Optimizer() = default;
   // Both spans have the length of the first call's.
-  virtual void Update(std::span<float> weight, std::span<const float> gradient) = 0;
+  virtual void Update(std::span<float> weight, std::span<const float> gradient,
+                      const Contribution& from) = 0;
+  void Update(std::span<float> weight, std::span<const float> gradient) {
+    Update(weight, gradient, {});
+  }
 
   // Throws std::invalid_argument.
   static std::unique_ptr<Optimizer> Make(const OptimizerSpec& spec, Key key);

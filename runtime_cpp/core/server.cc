@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/node.h"
+#include "core/replica.h"
 
 namespace geomx {
 namespace {
@@ -39,7 +40,11 @@ class Server final : public RoleLogic {
       std::vector<std::byte> scratch;
       const auto words = UnpackStrings(message.payload.Contiguous(scratch), 1);
       if (!words) return Fail(peer, "a command that is not one string");
-      for (const NodeId parent : node_.config().parents) {
+      const auto& parents = node_.config().parents;
+      if (std::find(parents.begin(), parents.end(), peer) != parents.end()) {
+        return Obey(words->front());
+      }
+      for (const NodeId parent : parents) {
         node_.SendControl(parent, Kind::kCommand, {words->front()});
       }
     }
@@ -54,7 +59,8 @@ class Server final : public RoleLogic {
     bool last = false;
     bool escalated = false;  // an answer is due
     bool has_value = false;
-    std::shared_ptr<const Buffer> value;
+    std::shared_ptr<const Buffer> value;  // the workers' last
+    Replica weights;                      // where updates happen at the parties
     std::vector<NodeId> waiting;  // workers that asked before there was a value
   };
 
@@ -72,6 +78,16 @@ class Server final : public RoleLogic {
     if (header.server < parents.size()) return parents[header.server];
     Fail(peer, "no global server " + std::to_string(header.server));
     return std::nullopt;
+  }
+
+  // From the global server, where updates happen here.
+  void Obey(const std::string& text) {
+    try {
+      optimizer_ = ParseInstruction(text);
+      for (auto& [id, shard] : shards_) shard.weights.ForgetOptimizer();
+    } catch (const std::invalid_argument& error) {
+      node_.Emit({.kind = Event::Kind::kRefused, .text = "optimizer", .reason = error.what()});
+    }
   }
 
   void Forward(const Header& header, Buffer value, Time now) {
@@ -138,6 +154,7 @@ class Server final : public RoleLogic {
     if ((header.flags & kPlain) != 0) {  // the current value, asked for by a worker
       if (shard.has_value) return;
       policy_->Initial(info, *owned);
+      if (node_.config().rounds.update_at_party) shard.weights.Set(*owned);
       shard.value = owned;
       shard.has_value = true;
       const std::vector<NodeId> waiting = std::exchange(shard.waiting, {});
@@ -148,6 +165,15 @@ class Server final : public RoleLogic {
       return Fail(peer, "answer to round " + std::to_string(header.round) + " that is not open");
     }
     shard.escalated = false;
+    if (node_.config().rounds.update_at_party) {
+      if (optimizer_ && !shard.weights.has_value()) {
+        return Fail(peer, "an answer to a key whose initial value nobody asked for");
+      }
+      node_.work().update.Add(std::uint64_t{header.shard_elements} * sizeof(float));
+      shard.weights.Update(std::move(*owned), optimizer_, header.key, {header.merge_count, peer},
+                           false);
+      *owned = *shard.weights.value();
+    }
     policy_->Answer(info, *owned);
     Deliver(header, shard, std::move(owned), now);
   }
@@ -186,7 +212,8 @@ class Server final : public RoleLogic {
   }
 
   std::shared_ptr<PartyPolicy> policy_;
-  std::set<NodeId> left_;  // workers that said bye
+  std::optional<OptimizerSpec> optimizer_;  // where updates happen here
+  std::set<NodeId> left_;                   // workers that said bye
   std::map<std::pair<Key, std::uint32_t>, Shard> shards_;
 };
 

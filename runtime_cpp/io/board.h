@@ -15,6 +15,7 @@
 #include <stdexcept>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "core/types.h"
 #include "io/clock.h"
@@ -65,6 +66,9 @@ class Board {
   }
   void SetReleased(Round barrier) {
     Change([&] { released_ = std::max(released_, barrier); });
+  }
+  void AddReply(std::uint32_t coordinator, std::vector<double> values) {
+    Change([&] { replies_[coordinator].push_back(std::move(values)); });
   }
   void SetValue(Key key, Round round, Time at) {
     Change([&] {
@@ -117,6 +121,15 @@ class Board {
   bool WaitReleased(Round barrier, double timeout_s) {
     std::unique_lock lock(mutex_);
     return Wait(lock, timeout_s, [&] { return released_ >= barrier; });
+  }
+  // The oldest answer of a coordinator that nobody has taken yet.
+  std::optional<std::vector<double>> WaitReply(std::uint32_t coordinator, double timeout_s) {
+    std::unique_lock lock(mutex_);
+    auto& replies = replies_[coordinator];
+    if (!Wait(lock, timeout_s, [&] { return !replies.empty(); })) return std::nullopt;
+    auto values = std::move(replies.front());
+    replies.pop_front();
+    return values;
   }
   // Waits for the loop's thread to have written its last.
   void WaitEnded() {
@@ -177,6 +190,7 @@ class Board {
   bool stopped_ = false;
   bool ended_ = false;
   Round released_ = 0;
+  std::map<std::uint32_t, std::deque<std::vector<double>>> replies_;
   std::map<Key, std::deque<std::pair<Round, Time>>> values_;
   std::optional<Failure> failure_;
   std::function<void()> look_;

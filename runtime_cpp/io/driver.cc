@@ -204,6 +204,7 @@ void Driver::Act(Event& event) {
       return;
     }
     case Event::Kind::kBarrier: board_.SetReleased(event.round); return;
+    case Event::Kind::kReply: board_.AddReply(event.key, std::move(event.values)); return;
     case Event::Kind::kStopped: board_.SetStopped(); return;
     case Event::Kind::kDead:
       board_.Fail(event.text, event.reason);
@@ -237,14 +238,26 @@ void Driver::Submit(Key key, Worker::Push push, Time not_before) {
   last = std::max(last, started_ && not_before > 0 ? *started_ + not_before : 0);
   const Time now = Now();
   if (last <= now) return SubmitNow(key, std::move(push), now);
-  submissions_.emplace(std::pair{last, order_++}, Submission{key, std::move(push)});
+  submissions_.emplace(std::pair{last, order_++},
+                       [this, key, push = std::move(push)](Time at) mutable {
+                         SubmitNow(key, std::move(push), at);
+                       });
+}
+
+void Driver::SendReport(NodeId host, std::uint32_t number, std::vector<double> values,
+                        Time not_before) {
+  const Time when = started_ && not_before > 0 ? *started_ + not_before : 0;
+  submissions_.emplace(std::pair{when, order_++},
+                       [this, host, number, values = std::move(values)](Time) {
+                         node().Report(host, number, values);
+                       });
 }
 
 void Driver::RunSubmissions(Time now) {
   while (!submissions_.empty() && submissions_.begin()->first.first <= now) {
-    Submission due = std::move(submissions_.begin()->second);
+    const auto due = std::move(submissions_.begin()->second);
     submissions_.erase(submissions_.begin());
-    SubmitNow(due.key, std::move(due.push), now);
+    due(now);
   }
 }
 

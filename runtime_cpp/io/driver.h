@@ -68,6 +68,7 @@ class Driver final : private Sessions::Handler {
   Node& node();
   void Request(Key key);
   void Submit(Key key, Worker::Push push, Time not_before);
+  void SendReport(NodeId host, std::uint32_t number, std::vector<double> values, Time not_before);
   void WhenReady(Key key, Round round, ReadyCallback callback);
   void BeginClose();
 
@@ -99,11 +100,6 @@ class Driver final : private Sessions::Handler {
       return a.at != b.at ? a.at > b.at : a.order > b.order;
     }
   };
-  struct Submission {
-    Key key = 0;
-    Worker::Push push;
-  };
-
   // driver.cc: the cycle, the node, the application
   void Cycle();
   Time NextDeadline();
@@ -167,7 +163,7 @@ class Driver final : private Sessions::Handler {
   std::vector<Held> held_;          // heap
   std::uint64_t order_ = 0;
   std::size_t held_bytes_ = 0, held_bytes_max_ = 0;
-  std::map<std::pair<Time, std::uint64_t>, Submission> submissions_;
+  std::map<std::pair<Time, std::uint64_t>, std::function<void(Time)>> submissions_;
   std::map<Key, Time> last_submission_;
   std::multimap<Key, std::pair<Round, ReadyCallback>> callbacks_;
   std::uint64_t lost_messages_ = 0;

@@ -205,6 +205,21 @@ void Loop::Command(const std::string& text) {
   Call([&] { state_->driver.node().worker().Command(text, Now()); });
 }
 
+void Loop::SendReport(NodeId host, std::uint32_t number, std::vector<double> values,
+                      double not_before_s) {
+  state_->board.ThrowIfFailed();
+  Driver& driver = state_->driver;
+  const Time not_before = Nanoseconds(not_before_s);
+  std::lock_guard lock(verbs_);
+  driver.Post([&driver, host, number, not_before, values = std::move(values)]() mutable {
+    driver.SendReport(host, number, std::move(values), not_before);
+  });
+}
+
+std::optional<std::vector<double>> Loop::WaitReply(std::uint32_t number, double timeout_s) {
+  return state_->board.WaitReply(number, timeout_s);
+}
+
 // ---- reports ---------------------------------------------------------------------------------
 
 std::optional<Buffer> Loop::GlobalValue(Key key, std::uint32_t shard) {

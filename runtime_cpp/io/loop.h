@@ -96,6 +96,11 @@ class Loop : public std::enable_shared_from_this<Loop> {
   Round StartBarrier();
   bool WaitBarrier(Round barrier, double timeout_s);
   void Command(const std::string& text);
+  // Numbers for a coordinator; they leave after everything that was pushed before, and no earlier
+  // than `not_before_s` after the start.
+  void SendReport(NodeId host, std::uint32_t number, std::vector<double> values,
+                  double not_before_s);
+  std::optional<std::vector<double>> WaitReply(std::uint32_t number, double timeout_s);
 
   // ---- reports; also after Close ----
   std::optional<Buffer> GlobalValue(Key key, std::uint32_t shard);  // a global server's

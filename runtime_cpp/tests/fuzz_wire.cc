@@ -152,7 +152,7 @@ namespace {
 void AppendMessage(std::mt19937_64& random, std::vector<std::uint8_t>& input) {
   const auto below = [&](std::uint64_t limit) { return static_cast<std::uint32_t>(random() % limit); };
   Header header;
-  header.kind = static_cast<Kind>(below(3) == 0 ? below(kKinds) : 12 + below(4));
+  header.kind = static_cast<Kind>(below(3) == 0 ? below(kKinds) : kKinds - 1 - below(4));
   header.flags = static_cast<std::uint8_t>(below(4));
   header.source = below(7);
   header.key = below(2);

@@ -14,8 +14,7 @@ constexpr std::uint32_t kElements = 20 * kRows;
 Plan LossyPlan(std::vector<std::uint32_t> parties, std::uint32_t reliable_every, Time grace) {
   Plan plan;
   plan.parties = std::move(parties);
-  plan.wan_push.slicers = {
-      std::make_shared<const check::BlockSlicerFactory>(kRows, reliable_every)};
+  plan.wan_push.slicers = {check::BlockSlices(kRows, reliable_every)};
   plan.wan_push.grace = grace;
   return plan;
 }

@@ -77,7 +77,7 @@ TEST(HeaderIsLittleEndianAtFixedPlaces) {
   CHECK(std::memcmp(bytes.data(), "GMX1", 4) == 0);
   const auto at = [&](std::size_t i) { return std::to_integer<int>(bytes[i]); };
   CHECK_EQ(at(4), 1);
-  CHECK_EQ(at(5), 14);
+  CHECK_EQ(at(5), static_cast<int>(Kind::kPush));
   CHECK_EQ(at(8), 4);
   CHECK_EQ(at(11), 1);
   CHECK_EQ(at(28), 0xfe);
@@ -124,7 +124,7 @@ TEST(HeaderRefusesEachInconsistency) {
   };
   broken(0, 'g', "not a geomx message");
   broken(4, 2, "wire version 2, this node speaks 1");
-  broken(5, kKinds, "unknown message kind 16");
+  broken(5, kKinds, "unknown message kind " + std::to_string(kKinds));
 }
 
 // Whatever the bytes are: either a reason is given, or the header is one that can be written again.

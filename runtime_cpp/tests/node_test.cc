@@ -166,7 +166,7 @@ TEST(SizesAloneTravelLikeBytes) {
   check::ForSeeds(10, [](std::uint64_t seed) {
     Random random(seed);
     Plan plan = RandomPlan(random);
-    plan.wan_push.slicers = {std::make_shared<const check::BlockSlicerFactory>(16, 3)};
+    plan.wan_push.slicers = {check::BlockSlices(16, 3)};
     std::map<std::tuple<NodeId, NodeId, Kind>, check::Wire::Traffic> traffic[2];
     for (const bool phantom : {false, true}) {
       plan.phantom = phantom;

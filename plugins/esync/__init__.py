@@ -1,0 +1,152 @@
+"""ESync: every worker makes as many local steps as fit before the slowest one arrives.
+
+Li, Zhou, Wang et al., IEEE Transactions on Services Computing 15(4), 2022; announced for GeoMX, never
+part of it. Workers run their own optimizer and exchange parameters; a state server tells each how
+many local steps to make until the next sync, from measured step times and transmission times on one
+clock. Where workers are alike this is averaging after every `local_steps` steps; where they are not,
+the fast ones work instead of waiting. Aggregation stays synchronous, so nothing is stale.
+
+`scope=global` plans for all workers at once (the state server is the scheduler), `scope=party` in
+every party by itself (it is the local server), which leaves parties to wait for each other.
+``iterations`` counts the steps of the slowest worker.
+
+The model moves by the mean of the workers' moves, unweighted by steps, as the paper has it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from geomx.cluster import Cluster, NodeSpec
+from geomx.errors import ConfigError
+from geomx.hookspecs import hookimpl
+from geomx.plugin import Native, Site, SyncPolicy, WorkerSync
+from geomx.registry import Register
+
+
+@dataclass(frozen=True)
+class ESyncConfig:
+    """Options of ESync."""
+
+    scope: str = "global"
+    """``global``: one plan for all workers; ``party``: one in every party."""
+    local_steps: int = 1
+    """Steps that the slowest worker makes between two syncs, 1 or more."""
+    most: int = 1000
+    """Steps that no worker exceeds between two syncs."""
+    epsilon_ms: float = 1.0
+    """Milliseconds of slack that a fast worker keeps before the slowest arrives."""
+    timeout_s: float = 30.0
+    """Seconds after which the state server plans without those who have not reported."""
+
+    def __post_init__(self) -> None:
+        if self.scope not in ("global", "party"):
+            raise ConfigError("scope", self.scope, "must be global or party")
+        if self.local_steps < 1:
+            raise ConfigError("local_steps", self.local_steps, "must be 1 or more steps")
+        if self.most < self.local_steps:
+            raise ConfigError("most", self.most, f"must be {self.local_steps} or more steps")
+        if self.epsilon_ms < 0:
+            raise ConfigError("epsilon_ms", self.epsilon_ms, "must be 0 or more milliseconds")
+        if not self.timeout_s > 0:
+            raise ConfigError("timeout_s", self.timeout_s, "must be more than 0 seconds")
+
+
+class ESyncWorker(WorkerSync):
+    """Counts local steps until the planned number; hears the next plan at every sync.
+
+    Args:
+        coordinator: Position of this worker's state server.
+        least: Steps in the first round, before anything is known.
+        rounds: Rounds of the whole run.
+    """
+
+    def __init__(self, coordinator: int, least: int, rounds: int) -> None:
+        self.coordinator = coordinator
+        self._planned = least
+        self._made = 0
+        self._remaining = rounds
+
+    def after_step(self, step: int) -> bool:
+        """Whether the planned steps are done."""
+        return self._made == self._planned
+
+    def finished(self, step: int) -> bool:
+        """Called before each step: counts it, and says whether it ends the last round."""
+        self._made += 1
+        return self._remaining == 1 and self._made == self._planned
+
+    def report(self, step_s: float) -> list[float]:
+        """Steps made, seconds per step."""
+        return [float(self._made), step_s]
+
+    def reply(self, values: Sequence[float]) -> None:
+        """Steps of the next round."""
+        self._planned = int(values[0])
+        self._made = 0
+        self._remaining -= 1
+
+
+@dataclass(frozen=True)
+class ESyncPolicy(SyncPolicy):
+    """Parameters at every sync; when that is, each worker's state server says."""
+
+    config: ESyncConfig
+    exchange = "parameters"
+
+    def push_scale(self, cluster: Cluster, worker: NodeSpec) -> float:
+        """One over all workers: the global sum is the mean."""
+        return 1.0 / len(cluster.workers)
+
+    def global_optimizer(self, optimizer: Mapping[str, Any], workers: int) -> None:
+        """The mean replaces the model."""
+        return
+
+    def local_optimizer(self, optimizer: Mapping[str, Any]) -> dict[str, Any]:
+        """The workload's optimizer runs on every worker."""
+        return dict(optimizer)
+
+    def coordinators(self, cluster: Cluster) -> list[Site]:
+        """One state server, or one per party."""
+        if self.config.scope == "global":
+            return [self._site(cluster.scheduler, len(cluster.workers))]
+        return [self._site(party.server, len(party.workers)) for party in cluster.parties]
+
+    def _site(self, host: NodeSpec, members: int) -> Site:
+        config = self.config
+        options = {
+            "members": float(members),
+            "least": float(config.local_steps),
+            "most": float(config.most),
+            "epsilon_s": config.epsilon_ms / 1e3,
+            "timeout_s": config.timeout_s,
+        }
+        return Site(host, Native("coordinator", "esync", options))
+
+    def worker(self, cluster: Cluster, worker: NodeSpec, steps: int) -> ESyncWorker:
+        """See `SyncPolicy.worker`."""
+        parties = [party.name for party in cluster.parties]
+        number = 0 if self.config.scope == "global" else parties.index(worker.party)
+        rounds = math.ceil(steps / self.config.local_steps)
+        return ESyncWorker(number, self.config.local_steps, rounds)
+
+
+class ESync:
+    """As many local steps as fit before the slowest worker arrives; synchronous averages."""
+
+    def __init__(self, config: ESyncConfig) -> None:
+        self.config = config
+
+    @hookimpl
+    def geomx_sync_policy(self, cluster: Cluster) -> SyncPolicy:
+        """Decide when nodes synchronise."""
+        return ESyncPolicy(self.config)
+
+
+@hookimpl
+def geomx_register(register: Register) -> None:
+    """Announce ``sync=esync``."""
+    register("sync", "esync", ESyncConfig, ESync)

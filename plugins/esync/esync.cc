@@ -1,0 +1,98 @@
+// ESync's state server (Li et al., IEEE TSC 15(4), 2022): how many local steps each worker makes in
+// the next round, so that fast ones work instead of waiting for the slowest.
+//
+// A worker reports at every sync, behind what it pushed: how many steps it made and how long one
+// took. The report's arrival here is the worker's reach-server time, on this node's clock, counted
+// from the replies of the round before; what is not computing is transmission. When all have
+// reported, the slowest member s is the one that would reach the server last with its minimum of
+// steps m, at R = m c_s + x_s, and every member gets
+//
+//     n_i = max(m, floor((R - epsilon - x_i) / c_i))
+//
+// steps, at most `most`. Whoever has not reported `timeout` after the first who did is left out of
+// the plan, and planned for alone when it comes. Reports: (steps, seconds per step). Replies: the
+// steps of the next round.
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <map>
+#include <optional>
+
+#include "core/natives.h"
+
+namespace geomx {
+namespace {
+
+class StateServer final : public Coordinator {
+ public:
+  explicit StateServer(const Options& options)
+      : members_(static_cast<std::size_t>(Require(options, "members"))),
+        least_(Require(options, "least")),
+        most_(Require(options, "most")),
+        epsilon_(Require(options, "epsilon_s")),
+        timeout_(static_cast<Time>(Require(options, "timeout_s") * kSecond)) {}
+
+  std::vector<Reply> OnReport(NodeId from, std::span<const double> values, Time now) override {
+    if (values.size() != 2 || !(values[0] >= 1) || !(values[1] > 0)) return {};
+    Member& member = known_[from];
+    const double elapsed = member.released ? Seconds(now - *member.released) : 0.0;
+    member.step_s = values[1];
+    // The first report's clock started before this server's, so nothing is known of its way yet.
+    member.transmission_s =
+        member.released ? std::max(0.0, elapsed - values[0] * values[1]) : 0.0;
+    member.reported = true;
+    if (waiting_since_ == kNever) waiting_since_ = now;
+    return std::count_if(known_.begin(), known_.end(),
+                         [](const auto& each) { return each.second.reported; }) <
+                   static_cast<std::ptrdiff_t>(members_)
+               ? std::vector<Reply>{}
+               : Plan(now);
+  }
+
+  std::vector<Reply> OnTimeout(Time now) override { return Plan(now); }
+
+  Time NextTimeout() const override {
+    return waiting_since_ == kNever ? kNever : waiting_since_ + timeout_;
+  }
+
+ private:
+  struct Member {
+    double step_s = 0;
+    double transmission_s = 0;
+    bool reported = false;
+    std::optional<Time> released;  // when it was last told to go on
+  };
+
+  static double Seconds(Time ns) { return static_cast<double>(ns) / kSecond; }
+
+  std::vector<Reply> Plan(Time now) {
+    waiting_since_ = kNever;
+    double reach = 0;
+    for (const auto& [id, member] : known_) {
+      if (member.reported) reach = std::max(reach, least_ * member.step_s + member.transmission_s);
+    }
+    std::vector<Reply> replies;
+    for (auto& [id, member] : known_) {
+      if (!member.reported) continue;
+      const double fit = (reach - epsilon_ - member.transmission_s) / member.step_s;
+      const double steps = std::clamp(std::floor(fit), least_, most_);
+      replies.push_back({id, {steps}});
+      member.reported = false;
+      member.released = now;
+    }
+    return replies;
+  }
+
+  std::size_t members_;
+  double least_, most_, epsilon_;
+  Time timeout_;
+  std::map<NodeId, Member> known_;
+  Time waiting_since_ = kNever;
+};
+
+const Registered<NativeCoordinators> registered("esync", [](const Options& options) {
+  return std::make_shared<StateServer>(options);
+});
+
+}  // namespace
+}  // namespace geomx

@@ -1,0 +1,100 @@
+"""MixedSync: synchronous inside a party, asynchronous between parties.
+
+GeoMX's ``dist_async``. A party's workers still wait for each other, but the global server applies
+every party's push by itself, as it comes, and answers that party at once, so a slow party delays
+nobody. What is lost is freshness: a push was computed from weights that others have moved since. How
+many updates they made is measured (``staleness`` in summary.json); `staleness_bound` limits how far
+ahead of the slowest party anyone may be (stale synchronous parallel, Ho et al., NIPS 2013).
+
+`optimizer=dcasgd` compensates the delay (Zheng et al., ICML 2017, arXiv 1609.08326): the global
+server keeps one backup of the weights per party, so the correction is for that party's true delay,
+where GeoMX kept one for all. ``variance`` selects the adaptive form, DC-ASGD-a.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from geomx.cluster import Cluster
+from geomx.errors import ConfigError
+from geomx.hookspecs import hookimpl
+from geomx.plugin import SyncPolicy
+from geomx.registry import Register
+
+
+@dataclass(frozen=True)
+class MixedSyncConfig:
+    """Options of MixedSync."""
+
+    staleness_bound: int | None = None
+    """Rounds that a party may be ahead of the slowest, 0 or more; null: any number."""
+    optimizer: str | None = None
+    """The global server's optimizer; null: the workload's own. ``dcasgd`` compensates delays."""
+    learning_rate: float | None = None
+    """Learning rate of that optimizer; null: the workload's own, or 0.1 for another optimizer."""
+    momentum: float = 0.0
+    """Momentum, for an optimizer that has it and was named here."""
+    variance: bool = False
+    """With dcasgd: scale the compensation by the gradient's variance (DC-ASGD-a)."""
+
+    def __post_init__(self) -> None:
+        if self.staleness_bound is not None and self.staleness_bound < 0:
+            raise ConfigError("staleness_bound", self.staleness_bound, "must be 0 or more rounds")
+        if self.learning_rate is not None and not self.learning_rate > 0:
+            raise ConfigError("learning_rate", self.learning_rate, "must be more than 0")
+        if not 0 <= self.momentum < 1:
+            raise ConfigError("momentum", self.momentum, "must be 0 or more and less than 1")
+        if self.variance and self.optimizer != "dcasgd":
+            raise ConfigError("variance", self.variance, "needs optimizer=dcasgd")
+
+
+@dataclass(frozen=True)
+class MixedPolicy(SyncPolicy):
+    """Every step inside a party; every party by itself at the global server."""
+
+    config: MixedSyncConfig
+    together = False
+
+    @property
+    def staleness_bound(self) -> int | None:  # type: ignore[override]
+        """As the option says."""
+        return self.config.staleness_bound
+
+    def global_optimizer(self, optimizer: Mapping[str, Any], workers: int) -> dict[str, Any]:
+        """The mean gradient of the party that pushed, whatever its size, moves the weights."""
+        config = self.config
+        if config.optimizer is None:
+            made = {**optimizer, "average": 1.0}
+            if config.learning_rate is not None:
+                made["learning_rate"] = config.learning_rate
+            return made
+        made = {
+            "name": config.optimizer,
+            "learning_rate": config.learning_rate or 0.1,
+            "average": 1.0,
+        }
+        if config.momentum:
+            made["momentum"] = config.momentum
+        if config.variance:
+            made["variance"] = 1.0
+        return made
+
+
+class MixedSync:
+    """Parties do not wait for each other: the global server applies each push as it comes."""
+
+    def __init__(self, config: MixedSyncConfig) -> None:
+        self.config = config
+
+    @hookimpl
+    def geomx_sync_policy(self, cluster: Cluster) -> SyncPolicy:
+        """Decide when nodes synchronise."""
+        return MixedPolicy(self.config)
+
+
+@hookimpl
+def geomx_register(register: Register) -> None:
+    """Announce ``sync=mixedsync``."""
+    register("sync", "mixedsync", MixedSyncConfig, MixedSync)

@@ -1,0 +1,45 @@
+// Whole numbers of 1 to 32 bits, packed one after the other from the lowest bit of the first byte up:
+// how rows narrower than a byte, or of odd width, lie in a part.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+namespace geomx {
+
+// REQUIRES: every number fits; `out` holds (count * bits + 7) / 8 bytes.
+inline void PackBits(const std::uint32_t* numbers, std::uint64_t count, std::uint32_t bits,
+                     std::byte* out) {
+  std::uint64_t pending = 0;  // not yet written; fewer than 32 bits between two numbers
+  std::uint32_t filled = 0;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    pending |= std::uint64_t{numbers[i]} << filled;
+    filled += bits;
+    if (filled >= 32) {
+      const auto word = static_cast<std::uint32_t>(pending);
+      std::memcpy(out, &word, sizeof word);
+      out += sizeof word;
+      pending >>= 32;
+      filled -= 32;
+    }
+  }
+  const auto word = static_cast<std::uint32_t>(pending);
+  std::memcpy(out, &word, (filled + 7) / 8);
+}
+
+// REQUIRES: `in` holds (count * bits + 7) / 8 bytes; it need not be aligned.
+inline void UnpackBits(const std::byte* in, std::uint64_t count, std::uint32_t bits,
+                       std::uint32_t* out) {
+  const std::uint64_t bytes = (count * bits + 7) / 8;
+  const auto mask = static_cast<std::uint32_t>((std::uint64_t{1} << bits) - 1);
+  for (std::uint64_t i = 0; i < count; ++i) {
+    const std::uint64_t bit = i * bits;
+    std::uint64_t window = 0;
+    std::memcpy(&window, in + bit / 8, std::min<std::uint64_t>(8, bytes - bit / 8));
+    out[i] = static_cast<std::uint32_t>(window >> bit % 8) & mask;
+  }
+}
+
+}  // namespace geomx

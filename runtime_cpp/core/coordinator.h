@@ -1,0 +1,35 @@
+// The mind of a policy that needs one: members report numbers, the coordinator answers with numbers.
+//
+// It lives on a node that all its members talk with anyway (a local server, or the scheduler) and sees
+// everything on that node's clock, so nobody's clocks need to agree. Reports and replies are control
+// messages of the protocol: both modes have them, with their latency.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "core/types.h"
+
+namespace geomx {
+
+class Coordinator {
+ public:
+  struct Reply {
+    NodeId to = 0;
+    std::vector<double> values;
+  };
+
+  virtual ~Coordinator() = default;
+
+  // `from` reports. A report leaves behind everything that its sender queued before, so `now` is also
+  // when the sender's values had reached this node, if this is where they went.
+  virtual std::vector<Reply> OnReport(NodeId from, std::span<const double> values, Time now) = 0;
+
+  virtual std::vector<Reply> OnTimeout(Time now) {
+    (void)now;
+    return {};
+  }
+  virtual Time NextTimeout() const { return kNever; }
+};
+
+}  // namespace geomx

@@ -1,0 +1,246 @@
+#include "tests/wire.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace geomx::check {
+namespace {
+
+std::string Digest(const std::optional<Message>& message) {
+  if (!message) return "nothing";
+  const WireHeader header = SerializeHeader(message->header);
+  std::string digest(reinterpret_cast<const char*>(header.data()), header.size());
+  for (const Bytes& piece : message->payload.pieces()) {
+    digest.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+  }
+  return digest;
+}
+
+std::string Digest(const std::optional<Event>& event) {
+  if (!event) return "nothing";
+  std::string digest;
+  for (const std::uint64_t number :
+       {std::uint64_t(event->kind), std::uint64_t{event->peer}, std::uint64_t{event->key},
+        std::uint64_t{event->shard}, std::uint64_t{event->round}}) {
+    digest += std::to_string(number) + " ";
+  }
+  return digest + event->text + " " + event->reason;
+}
+
+// As bytes and back.
+Message Cross(NodeId from, const Message& message) {
+  Message arrived;
+  std::string error;
+  const auto header = ParseHeader(SerializeHeader(message.header), error);
+  if (!header) {
+    Report(__FILE__, __LINE__, "a node sent a header that no node accepts: " + error);
+    return message;
+  }
+  arrived.header = *header;
+  CHECK_EQ(header->source, from);
+  CHECK_EQ(header->payload_bytes, message.payload.size());
+  std::vector<std::byte> scratch;
+  arrived.payload = message.payload.phantom() ? Payload::Phantom(message.payload.size())
+                                              : Payload::Copy(message.payload.Contiguous(scratch));
+  return arrived;
+}
+
+}  // namespace
+
+Wire::Wire(std::uint64_t seed) : random(seed) {}
+Wire::~Wire() = default;
+
+// ---- what tests do ---------------------------------------------------------------------------
+
+void Wire::Add(std::function<NodeConfig()> make) {
+  auto fresh = std::make_unique<Node>(make());
+  const NodeId id = fresh->config().id;
+  members_[id] = {std::move(make), std::move(fresh), {}, {}};
+}
+
+void Wire::Do(NodeId id, std::function<void(Node&, Time)> verb) {
+  const Time now = now_;
+  Record(id, [verb, now](Node& node) {
+    verb(node, now);
+    return std::string();
+  });
+  verb(*members_.at(id).node, now);
+  TakeEvents(id);
+}
+
+void Wire::Drive(Time wait) {
+  const Time until = now_ + wait;
+  for (auto& [drives, held] : held_) {
+    if (--drives == 0) loose_.push_back(std::move(held));
+  }
+  std::erase_if(held_, [](const auto& held) { return held.first == 0; });
+  while (true) {
+    while (Step()) ++now_;
+    const Time next = NextTimeout();
+    if (next > until) break;
+    now_ = std::max(now_, next);
+    for (auto& [id, member] : members_) {
+      if (killed_.contains(id) || member.node->PollTimeout() > now_) continue;
+      Do(id, [](Node& node, Time now) { node.HandleTimeout(now); });
+    }
+  }
+  now_ = std::max(now_, until);
+}
+
+void Wire::Freeze(NodeId id) {
+  killed_.insert(id);
+  std::erase_if(links_, [&](const auto& link) {
+    return link.first.first == id || link.first.second == id;
+  });
+}
+
+void Wire::Kill(NodeId id, const std::string& reason) {
+  Freeze(id);
+  for (const Peer& peer : members_.at(id).node->config().peers) LinkDown(peer.id, id, reason);
+}
+
+void Wire::LinkDown(NodeId at, NodeId peer, const std::string& reason) {
+  if (killed_.contains(at)) return;
+  Do(at, [peer, reason](Node& node, Time now) { node.HandleLinkDown(peer, reason, now); });
+}
+
+void Wire::Deliver(NodeId from, NodeId to, Message message) {
+  if (killed_.contains(to)) return;
+  Do(to, [from, message = std::move(message)](Node& node, Time now) {
+    node.HandleMessage(from, message, now);
+  });
+}
+
+std::vector<Event> Wire::Events(NodeId id, Event::Kind kind) const {
+  std::vector<Event> found;
+  for (const Event& event : members_.at(id).events) {
+    if (event.kind == kind) found.push_back(event);
+  }
+  return found;
+}
+
+std::size_t Wire::Count(Event::Kind kind) const {
+  std::size_t count = 0;
+  for (const auto& [id, member] : members_) count += Events(id, kind).size();
+  return count;
+}
+
+void Wire::ClearEvents() {
+  for (auto& [id, member] : members_) member.events.clear();
+}
+
+// ---- the record ------------------------------------------------------------------------------
+
+void Wire::Record(NodeId id, std::function<std::string(Node&)> call, std::string output) {
+  members_.at(id).tape.push_back({std::move(call), std::move(output)});
+}
+
+void Wire::Replay(NodeId id) const {
+  const Member& member = members_.at(id);
+  Node fresh(member.make());
+  for (const Taped& taped : member.tape) {
+    if (taped.call(fresh) == taped.output) continue;
+    Report(__FILE__, __LINE__, "replay of node " + std::to_string(id) + " differs");
+    return;
+  }
+}
+
+void Wire::ReplayAll() const {
+  for (const auto& [id, member] : members_) Replay(id);
+}
+
+void Wire::TakeEvents(NodeId id) {
+  Member& member = members_.at(id);
+  while (true) {
+    std::optional<Event> event = member.node->PollEvent();
+    Record(id, [](Node& node) { return Digest(node.PollEvent()); }, Digest(event));
+    if (!event) return;
+    member.events.push_back(std::move(*event));
+  }
+}
+
+// ---- the network -----------------------------------------------------------------------------
+
+// REQUIRES: there is a message in that lane.
+Message Wire::Poll(NodeId from, NodeId to, Lane lane) {
+  const std::optional<Message> message = members_.at(from).node->PollTransmit(to, lane);
+  Record(from, [=](Node& node) { return Digest(node.PollTransmit(to, lane)); }, Digest(message));
+  Traffic& traffic = traffic_[{from, to, message->header.kind}];
+  ++traffic.messages;
+  traffic.bytes += message->wire_bytes();
+  return Cross(from, *message);
+}
+
+void Wire::SetLoose(NodeId from, NodeId to, Message message) {
+  if (Chance(random, faults.loss)) {
+    ++traffic_[{from, to, message.header.kind}].lost;
+    return;
+  }
+  if (Chance(random, faults.duplicate)) loose_.push_back({from, to, message});
+  if (Chance(random, faults.delay)) {
+    held_.push_back({static_cast<int>(Between(random, 1, 2)), {from, to, std::move(message)}});
+  } else {
+    loose_.push_back({from, to, std::move(message)});
+  }
+}
+
+std::vector<Wire::Move> Wire::Moves() const {
+  std::vector<Move> moves;
+  for (const auto& [id, member] : members_) {
+    if (killed_.contains(id)) continue;
+    for (const Peer& peer : member.node->config().peers) {
+      for (const Lane lane : {Lane::kReliable, Lane::kBestEffort}) {
+        if (lane == Lane::kBestEffort && faults.stall) continue;
+        if (!member.node->HasMessage(peer.id, lane)) continue;
+        moves.push_back({Move::Kind::kSend, id, peer.id, lane});
+      }
+    }
+  }
+  for (const auto& [ends, queue] : links_) {
+    if (!queue.empty()) moves.push_back({Move::Kind::kDeliver, ends.first, ends.second});
+  }
+  if (!loose_.empty()) moves.push_back({Move::Kind::kArrive});
+  return moves;
+}
+
+bool Wire::Step() {
+  const std::vector<Move> moves = Moves();
+  if (moves.empty()) return false;
+  const Move& move = moves[Between(random, 0, moves.size() - 1)];
+  switch (move.kind) {
+    case Move::Kind::kSend: {
+      Message message = Poll(move.from, move.to, move.lane);
+      if (move.lane == Lane::kReliable) {
+        links_[{move.from, move.to}].push_back(std::move(message));
+      } else {
+        SetLoose(move.from, move.to, std::move(message));
+      }
+      break;
+    }
+    case Move::Kind::kDeliver: {
+      std::deque<Message>& queue = links_.at({move.from, move.to});
+      Message message = std::move(queue.front());
+      queue.pop_front();
+      Deliver(move.from, move.to, std::move(message));
+      break;
+    }
+    case Move::Kind::kArrive: {
+      std::swap(loose_[Between(random, 0, loose_.size() - 1)], loose_.back());
+      Loose arriving = std::move(loose_.back());
+      loose_.pop_back();
+      Deliver(arriving.from, arriving.to, std::move(arriving.message));
+      break;
+    }
+  }
+  return true;
+}
+
+Time Wire::NextTimeout() const {
+  Time earliest = kNever;
+  for (const auto& [id, member] : members_) {
+    if (!killed_.contains(id)) earliest = std::min(earliest, member.node->PollTimeout());
+  }
+  return earliest;
+}
+
+}  // namespace geomx::check
