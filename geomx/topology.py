@@ -99,6 +99,20 @@ def to_cluster(graph: nx.Graph, name: str, folder: Path) -> Cluster:
     return cluster
 
 
+def with_global_servers(cluster: Cluster, count: int) -> Cluster:
+    """`cluster` with at least `count` global servers: new ones stand beside the first."""
+    missing = count - len(cluster.global_servers)
+    if missing <= 0:
+        return cluster
+    graph = cluster.graph.copy()
+    first = cluster.global_servers[0]
+    for index in range(missing):
+        number = len(cluster.global_servers) + index
+        name = _free_name(graph, f"{first.party}/global_server{number}")
+        _add_beside(graph, first.name, name, "global_server")
+    return _cluster(graph)
+
+
 def _directed(graph: nx.Graph) -> nx.DiGraph:
     """A plain directed copy with names as text; an undirected edge becomes two."""
     for name, count in Counter(str(node) for node in graph).items():

@@ -223,11 +223,14 @@ class Simulation:
 
     def _finish(self, wall_seconds: float) -> Results:
         nodes = self.experiment.cluster.nodes
+        up = {(child.id, parent.id) for child, parent in self.pairs}
         down = {(parent.id, child.id) for child, parent in self.pairs}
         for source, target, data, messages, control, busy_ns in self.fabric.links():
             direction = "pull" if (source, target) in down else "push"
             kind = "lan" if nodes[source].party == nodes[target].party else "wan"
             names = nodes[source].name, nodes[target].name
+            if (source, target) not in up | down and not control:
+                continue
             self.recorder.link(*names, kind, direction, data, messages, busy_ns / NS)
             if control:
                 self.recorder.link(*names, kind, "control", control, 0, 0.0)

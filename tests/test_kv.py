@@ -187,7 +187,7 @@ def test_mistakes_are_named(alone: kv.KVStore) -> None:
             mistake()
     for mistake in (
         lambda: kv.create("local"),
-        lambda: alone.set_optimizer("adagrad"),
+        lambda: alone.set_optimizer("adadelta"),
         lambda: alone.set_optimizer("sgd", beta1=0.9),
         lambda: alone.set_gradient_compression({"type": "2bit"}),
     ):
@@ -234,11 +234,11 @@ def test_values_convert_with_care() -> None:
 def test_an_optimizer_travels_as_a_name_and_numbers() -> None:
     assert optimizer_numbers("sgd", {"momentum": 0.5}) == {"name": "sgd", "momentum": 0.5}
 
-    class AdaGrad:
+    class AdaDelta:
         lr = 0.1
 
-    with pytest.raises(ConfigError, match="sgd, adam"):
-        optimizer_numbers(AdaGrad(), {})
+    with pytest.raises(ConfigError, match="sgd, nag, adam"):
+        optimizer_numbers(AdaDelta(), {})
 
 
 SCRIPT = """

@@ -14,6 +14,12 @@ from geomx import _core
 from geomx.errors import ConfigError
 from geomx.plugin import optimizer_text
 
+_ELSEWHERE = {
+    "name": "optimizer",
+    "learning_rate": "learning_rate",
+    "momentum": "momentum",
+    "wd": "wd",
+}
 _OF_THE_SYNC = ("average", "begin_num_update", "rescale_grad", "sources")
 
 
@@ -59,8 +65,8 @@ def optimizer_of(options: Training) -> dict[str, Any]:
         key = f"workload.optimizer_options.{option}"
         if option in _OF_THE_SYNC:
             raise ConfigError(key, value, "the synchronisation sets this itself")
-        if option in made or option in ("momentum", "wd"):
-            raise ConfigError(key, value, f"is workload.{option}")
+        if option in _ELSEWHERE:
+            raise ConfigError(key, value, f"is workload.{_ELSEWHERE[option]}")
         if not isinstance(value, int | float):
             raise ConfigError(key, value, "must be a number")
         _add(made, option, float(value), key)
@@ -71,10 +77,9 @@ def optimizer_of(options: Training) -> dict[str, Any]:
 def _flat(options: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """(dotted name, value) of everything inside nested dicts and lists."""
     for name, value in options.items():
-        if isinstance(value, list | tuple):
-            value = dict(enumerate(value))
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
+        inside = dict(enumerate(value)) if isinstance(value, list | tuple) else value
+        if isinstance(inside, Mapping):
+            yield from _flat(inside, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", value
 

@@ -33,6 +33,9 @@ double SquareNorm(const float* values, std::uint64_t count) {
   return sum;
 }
 
+// Velocities that nothing feeds any more would end as subnormal numbers, which are slow.
+constexpr std::uint32_t kLeastNormal = 0x00800000u;
+
 class Push final : public Codec {
  public:
   Push(const Options& options, const ShardInfo& shard)
@@ -84,7 +87,11 @@ class Push final : public Codec {
     gradient += first;
     for (std::uint64_t i = 0; i < count; ++i) {
       float step = scale * gradient[i];
-      if constexpr (kMomentum) velocity[i] = step += momentum * velocity[i];
+      if constexpr (kMomentum) {
+        step += momentum * velocity[i];
+        step = Magnitude(step) < kLeastNormal ? 0.0f : step;
+        velocity[i] = step;
+      }
       sum[i] += step;
       magnitudes[i] = Magnitude(sum[i]);
     }

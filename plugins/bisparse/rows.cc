@@ -27,9 +27,9 @@ Density::Density(const Options& options, std::uint64_t times)
 }
 
 double Density::Share(Round round) const {
-  if (round > warmup_rounds_ || ratio_ >= kFirstShare) return ratio_;
-  const double done = (static_cast<double>(round) - 1) / warmup_rounds_;
-  return kFirstShare * std::pow(ratio_ / kFirstShare, std::max(0.0, done));
+  if (round > warmup_rounds_ || warmup_rounds_ == 0 || ratio_ >= kFirstShare) return ratio_;
+  const double done = (std::max(1.0, static_cast<double>(round)) - 1) / warmup_rounds_;
+  return kFirstShare * std::pow(ratio_ / kFirstShare, done);
 }
 
 std::uint64_t Density::Rows(std::uint64_t elements, Round round) const {

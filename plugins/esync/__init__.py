@@ -1,10 +1,10 @@
 """ESync: every worker makes as many local steps as fit before the slowest one arrives.
 
-Li, Zhou, Wang et al., IEEE Transactions on Services Computing 15(4), 2022; announced for GeoMX, never
-part of it. Workers run their own optimizer and exchange parameters; a state server tells each how
-many local steps to make until the next sync, from measured step times and transmission times on one
-clock. Where workers are alike this is averaging after every `local_steps` steps; where they are not,
-the fast ones work instead of waiting. Aggregation stays synchronous, so nothing is stale.
+Li, Zhou, Wang et al., IEEE Transactions on Services Computing 15(4), 2022; announced for GeoMX,
+never part of it. Workers run their own optimizer and exchange parameters; a state server tells each
+how many local steps to make until the next sync, from measured step times and transmission times on
+one clock. Where workers are alike this is averaging after every `local_steps` steps; where they are
+not, the fast ones work instead of waiting. Aggregation stays synchronous, so nothing is stale.
 
 `scope=global` plans for all workers at once (the state server is the scheduler), `scope=party` in
 every party by itself (it is the local server), which leaves parties to wait for each other.

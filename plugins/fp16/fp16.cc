@@ -18,7 +18,9 @@ std::uint16_t Narrow(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const auto sign = static_cast<std::uint16_t>((bits >> 16) & 0x8000u);
   const std::uint32_t magnitude = bits & 0x7fffffffu;
-  if (magnitude > 0x7f800000u) return sign | 0x7e00u;   // NaN
+  if (magnitude > 0x7f800000u) {  // NaN: quiet, with what fits of its payload, as hardware does
+    return static_cast<std::uint16_t>(sign | 0x7e00u | ((magnitude >> 13) & 0x3ffu));
+  }
   if (magnitude >= 0x477ff000u) return sign | 0x7c00u;  // rounds beyond 65504
   if (magnitude < 0x33000001u) return sign;             // rounds to zero
   const int exponent = static_cast<int>(magnitude >> 23) - 127;
@@ -41,7 +43,8 @@ float Widen(std::uint16_t half) {
     const float value = static_cast<float>(mantissa) * 0x1p-24f;
     return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(value));
   }
-  const std::uint32_t wide = exponent == 0x1f ? 0x7f800000u : (exponent + 112) << 23;
+  const std::uint32_t quiet = mantissa != 0 ? 0x400000u : 0;
+  const std::uint32_t wide = exponent == 0x1f ? 0x7f800000u | quiet : (exponent + 112) << 23;
   return std::bit_cast<float>(sign | wide | mantissa << 13);
 }
 

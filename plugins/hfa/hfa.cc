@@ -24,6 +24,8 @@ class Hfa final : public PartyPolicy {
     if (k2_ == 0) throw std::invalid_argument("k2 must be positive");
   }
 
+  bool NeedsInitial() const override { return true; }
+
   void Initial(const ShardInfo& shard, std::span<const float> value) override {
     milestones_[{shard.key, shard.index}].assign(value.begin(), value.end());
   }
@@ -31,9 +33,6 @@ class Hfa final : public PartyPolicy {
   Action Complete(const PartyRound& round, std::span<float> mean) override {
     if (round.round % k2_ != 0 && !round.last) return Action::kReturn;
     const std::vector<float>& milestone = milestones_[{round.shard.key, round.shard.index}];
-    if (milestone.size() != mean.size()) {
-      throw std::logic_error("hfa: a push before the initial value was asked for");
-    }
     for (std::size_t i = 0; i < mean.size(); ++i) mean[i] = (milestone[i] - mean[i]) * weight_;
     return Action::kEscalate;
   }

@@ -117,6 +117,9 @@ class TwoBit final : public Codec {
     if (indices == nullptr) return nullptr;
     elements_.resize(parts.rows);
     UnpackBits(indices->data, parts.rows, indices->bits, elements_.data());
+    for (const std::uint32_t element : elements_) {
+      if (element >= parts.elements) throw std::out_of_range("twobit: a row of no element");
+    }
     return elements_.data();
   }
 

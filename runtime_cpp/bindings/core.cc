@@ -53,10 +53,12 @@ class PyOptimizer {
   PyOptimizer(const std::string& text, Key key)
       : optimizer_(Optimizer::Make(OptimizerSpec::Parse(text), key)) {}
 
-  void Update(FloatArray weight, ConstFloatArray gradient) {
+  void Update(FloatArray weight, ConstFloatArray gradient, std::uint32_t merge_count,
+              NodeId source) {
     if (weight.size() != gradient.size()) throw nb::value_error("weight and gradient differ in size");
     nb::gil_scoped_release release;
-    optimizer_->Update({weight.data(), weight.size()}, {gradient.data(), gradient.size()});
+    optimizer_->Update({weight.data(), weight.size()}, {gradient.data(), gradient.size()},
+                       {.merge_count = merge_count, .source = source});
   }
 
  private:
@@ -158,7 +160,9 @@ void init_core(nb::module_& m) {
   nb::class_<PyOptimizer>(m, "Optimizer",
       "A native optimizer for one tensor: `text` is its name and one 'option value' per line.")
       .def(nb::init<const std::string&, Key>(), "text"_a, "key"_a)
-      .def("update", &PyOptimizer::Update, "weight"_a, "gradient"_a,
-           "Update `weight` in place; both are float32 vectors of one length.");
+      .def("update", &PyOptimizer::Update, "weight"_a, "gradient"_a, "merge_count"_a = 1,
+           "source"_a = 0,
+           "Update `weight` in place; both are float32 vectors of one length. The gradient is the sum\n"
+           "over `merge_count` workers, pushed by node `source`.");
   m.def("optimizers", &Optimizer::Names);
 }

@@ -27,6 +27,8 @@ class Aggregator {
   bool Has(NodeId source) const {
     return std::find(added_.begin(), added_.end(), source) != added_.end();
   }
+  // Whether `merge_count` more workers can still be missing.
+  bool Fits(std::uint32_t merge_count) const { return merge_count <= quorum_ - merge_count_; }
   bool complete() const { return merge_count_ >= quorum_; }
   std::uint32_t merge_count() const { return merge_count_; }
 

@@ -2,7 +2,6 @@
 // how rows narrower than a byte, or of odd width, lie in a part.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -34,10 +33,16 @@ inline void UnpackBits(const std::byte* in, std::uint64_t count, std::uint32_t b
                        std::uint32_t* out) {
   const std::uint64_t bytes = (count * bits + 7) / 8;
   const auto mask = static_cast<std::uint32_t>((std::uint64_t{1} << bits) - 1);
-  for (std::uint64_t i = 0; i < count; ++i) {
-    const std::uint64_t bit = i * bits;
-    std::uint64_t window = 0;
-    std::memcpy(&window, in + bit / 8, std::min<std::uint64_t>(8, bytes - bit / 8));
+  std::uint64_t i = 0;
+  std::uint64_t bit = 0;
+  std::uint64_t window;
+  for (; i < count && bit / 8 + sizeof window <= bytes; ++i, bit += bits) {
+    std::memcpy(&window, in + bit / 8, sizeof window);
+    out[i] = static_cast<std::uint32_t>(window >> bit % 8) & mask;
+  }
+  for (; i < count; ++i, bit += bits) {
+    window = 0;
+    std::memcpy(&window, in + bit / 8, bytes - bit / 8);
     out[i] = static_cast<std::uint32_t>(window >> bit % 8) & mask;
   }
 }

@@ -42,7 +42,7 @@ struct Parts {
   std::uint64_t elements = 0;   // of the dense shard
   std::uint64_t rows = 0;
   std::uint64_t first_row = 0;  // where these rows lie in the whole encoded shard
-  Round round = 0;              // of the value
+  Round round = 1;              // of the value
   std::vector<Part> parts;
   std::vector<std::shared_ptr<const void>> owners;  // keep `data` alive
 

@@ -19,6 +19,7 @@ class GlobalServer final : public RoleLogic {
 
   void OnValue(NodeId peer, const Header& header, Buffer value, Time now) override {
     Shard& shard = this->shard(header);
+    if (!SameSize(peer, header, shard)) return;
     if (header.kind == Kind::kInit) return Initialise(header, shard, std::move(value), now);
     if (optimizer_ && !shard.weights.has_value()) {
       return Fail(peer, "push of a key that was never initialised");
@@ -35,6 +36,7 @@ class GlobalServer final : public RoleLogic {
     const Header& header = message.header;
     if (header.kind == Kind::kPullRequest) {
       Shard& shard = this->shard(header);
+      if (!SameSize(peer, header, shard)) return;
       if (shard.weights.has_value()) return SendPlain(header, shard, {&peer, 1}, now);
       if (std::find(shard.waiting.begin(), shard.waiting.end(), peer) == shard.waiting.end()) {
         shard.waiting.push_back(peer);
@@ -62,6 +64,7 @@ class GlobalServer final : public RoleLogic {
   struct Shard {
     explicit Shard(const NodeConfig& config) : sum(config.children, config.quorum) {}
     Aggregator sum;
+    std::uint32_t elements = 0;  // 0: not known yet
     Replica weights;
     Round round = 0;
     std::uint64_t updates = 0;
@@ -75,6 +78,14 @@ class GlobalServer final : public RoleLogic {
 
   void Fail(NodeId peer, std::string reason) {
     node_.Emit({.kind = Event::Kind::kPeerError, .peer = peer, .reason = std::move(reason)});
+  }
+
+  bool SameSize(NodeId peer, const Header& header, Shard& shard) {
+    if (shard.elements == 0) shard.elements = header.shard_elements;
+    if (shard.elements == header.shard_elements) return true;
+    Fail(peer, "the shard has " + std::to_string(shard.elements) + " elements, not " +
+                   std::to_string(header.shard_elements));
+    return false;
   }
 
   void Initialise(const Header& header, Shard& shard, Buffer value, Time now) {
@@ -109,11 +120,14 @@ class GlobalServer final : public RoleLogic {
       return Fail(peer, "push of round " + std::to_string(header.round) + " in round " +
                             std::to_string(shard.round + 1));
     }
+    if (!shard.sum.Fits(header.merge_count)) {
+      return Fail(peer, "stands for more workers than there are");
+    }
     if (!shard.sum.Add(peer, header.merge_count, std::move(value))) {
       return Fail(peer, "pushed twice in one round");
     }
     if (!shard.sum.complete()) return;
-    const Contribution from{shard.sum.merge_count(), peer};
+    const Contribution from{shard.sum.merge_count(), 0};  // of all parties: nobody's delay
     Buffer sum = shard.sum.Take();
     ++shard.round;
     if (rules_.update_at_party) {

@@ -57,6 +57,7 @@ Inbox::Outcome Inbox::Accept(const Header& header, const Payload& payload,
       ++stats_.refused;
       return Outcome::kRefused;
     }
+    overwrite_ = false;  // what follows must not wipe this out
     if (const char* reason = Store(header, payload, chain, value_, false)) return fail(reason);
     seen_before_[header.slice] = true;
     ++stats_.late;

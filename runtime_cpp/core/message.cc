@@ -49,10 +49,12 @@ enum Field : std::size_t {
 const char* Inconsistency(const Header& header) {
   if (header.payload_bytes > kMaxPayloadBytes) return "payload too large";
   if (header.channel > kMaxChannel) return "no such channel";
-  if (!IsTransfer(header.kind)) {
-    return header.channel == 0 ? nullptr : "control message off channel 0";
+  const bool transfer = IsTransfer(header.kind);
+  if (!transfer && header.channel != 0) return "control message off channel 0";
+  if (header.shard_elements == 0 && (transfer || header.kind == Kind::kPullRequest)) {
+    return "empty shard";
   }
-  if (header.shard_elements == 0) return "empty shard";
+  if (!transfer) return nullptr;
   if (header.slices == 0 || header.slice >= header.slices) return "slice number out of range";
   if (header.reliable > header.slices) return "more reliable slices than slices";
   if (std::uint64_t{header.first_row} + header.rows > header.total_rows) return "rows out of range";

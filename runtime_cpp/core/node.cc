@@ -245,6 +245,19 @@ void Node::HandleMessage(NodeId from, const Message& message, Time now) {
   }
   if (config_.heartbeat_interval > 0) last_heard_[from] = now;
   const Header& header = message.header;
+  const bool about_shard = IsTransfer(header.kind) || header.kind == Kind::kPullRequest;
+  std::string refusal;
+  if (header.source != from) {
+    refusal = "a message in the name of another node";
+  } else if (!Expected(from, header)) {
+    refusal = std::string("unexpected ") + KindName(header.kind);
+  } else if (about_shard && header.shard_elements > config_.max_shard_elements) {
+    refusal = "a shard larger than any of this experiment";
+  }
+  if (!refusal.empty()) {
+    Emit({.kind = Event::Kind::kPeerError, .peer = from, .reason = refusal});
+    return;
+  }
   if (IsTransfer(header.kind)) {
     HandleTransfer(from, message, now);
     return;
@@ -287,21 +300,33 @@ void Node::HandleMessage(NodeId from, const Message& message, Time now) {
   logic_->OnControl(from, message, now);
 }
 
+bool Node::IsChild(NodeId id) const {
+  return std::binary_search(config_.children.begin(), config_.children.end(), id);
+}
+
+bool Node::IsParent(NodeId id) const {
+  return std::find(config_.parents.begin(), config_.parents.end(), id) != config_.parents.end();
+}
+
+// Values come from above, requests and pushes from below, instructions from either; only workers
+// wait at barriers.
 bool Node::Expected(NodeId from, const Header& header) const {
-  const bool from_child = std::binary_search(config_.children.begin(), config_.children.end(), from);
-  const bool from_parent =
-      std::find(config_.parents.begin(), config_.parents.end(), from) != config_.parents.end();
-  return header.kind == Kind::kValue ? from_parent : from_child;
+  switch (header.kind) {
+    case Kind::kValue: return IsParent(from);
+    case Kind::kInit:
+    case Kind::kPush:
+    case Kind::kPullRequest: return IsChild(from);
+    case Kind::kCommand: return IsChild(from) || IsParent(from);
+    case Kind::kRelease: return config_.scheduler == from;
+    case Kind::kBarrier:
+      return config_.role == Role::kScheduler && FindPeer(from)->role == Role::kWorker;
+    default: return true;
+  }
 }
 
 void Node::HandleTransfer(NodeId from, const Message& message, Time now) {
   const Header& header = message.header;
   std::string error;
-  if (!Expected(from, header)) {
-    error = std::string("unexpected ") + KindName(header.kind);
-    Emit({.kind = Event::Kind::kPeerError, .peer = from, .reason = error});
-    return;
-  }
   const Direction direction = header.kind == Kind::kValue ? Direction::kPull : Direction::kPush;
   const bool plain = (header.flags & kPlain) != 0;
   const FlowId id{from, direction, plain, header.key, header.shard};

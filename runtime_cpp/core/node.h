@@ -74,6 +74,7 @@ struct NodeConfig {
   GlobalRounds rounds;                                     // global and local servers
   std::map<std::uint32_t, std::shared_ptr<Coordinator>> coordinators;  // that live here, by number
   std::uint32_t frame_bytes = 256 * 1024;  // no message carries more payload than this
+  std::uint32_t max_shard_elements = 1u << 30;  // larger shards are refused before memory is taken
   bool phantom = false;                    // sizes only
   Time heartbeat_interval = 0;             // 0: none (simulation)
   Time failure_timeout = 5 * kSecond;
@@ -237,6 +238,8 @@ class Node {
   void HandleTransfer(NodeId from, const Message& message, Time now);
   void CloseRound(const FlowId& id, Flow& flow, Time now);
   bool Expected(NodeId from, const Header& header) const;
+  bool IsChild(NodeId id) const;
+  bool IsParent(NodeId id) const;
   std::vector<Slice> Cut(Flow& flow, const ShardInfo& shard, Round round, const Parts& encoded,
                          bool plain) const;
   void Queue(NodeId target, Message message);

@@ -25,6 +25,9 @@ class PartyPolicy {
 
   virtual ~PartyPolicy() = default;
 
+  // Whether a party's first push must come after `Initial`.
+  virtual bool NeedsInitial() const { return false; }
+
   // The master's initial value of a shard. `value` is empty when sizes alone are simulated, here and
   // below.
   virtual void Initial(const ShardInfo& shard, std::span<const float> value) {

@@ -18,6 +18,7 @@ class Server final : public RoleLogic {
   }
 
   void OnValue(NodeId peer, const Header& header, Buffer value, Time now) override {
+    if (!SameSize(peer, header)) return;
     switch (header.kind) {
       case Kind::kInit: Forward(header, std::move(value), now); return;
       case Kind::kPush: Contribute(peer, header, std::move(value), now); return;
@@ -32,6 +33,7 @@ class Server final : public RoleLogic {
   void OnControl(NodeId peer, const Message& message, Time now) override {
     const Header& header = message.header;
     if (header.kind == Kind::kPullRequest) {
+      if (!SameSize(peer, header)) return;
       Request(peer, header, now);
     } else if (header.kind == Kind::kBye) {
       left_.insert(peer);
@@ -54,6 +56,7 @@ class Server final : public RoleLogic {
   struct Shard {
     explicit Shard(const NodeConfig& config) : sum(config.children, config.quorum) {}
     Aggregator sum;
+    std::uint32_t elements = 0;  // 0: not known yet
     Round round = 0;         // of the party
     Round global_round = 0;  // of those that went to the global server
     bool last = false;
@@ -70,6 +73,15 @@ class Server final : public RoleLogic {
 
   void Fail(NodeId peer, std::string reason) {
     node_.Emit({.kind = Event::Kind::kPeerError, .peer = peer, .reason = std::move(reason)});
+  }
+
+  bool SameSize(NodeId peer, const Header& header) {
+    Shard& shard = this->shard(header);
+    if (shard.elements == 0) shard.elements = header.shard_elements;
+    if (shard.elements == header.shard_elements) return true;
+    Fail(peer, "the shard has " + std::to_string(shard.elements) + " elements, not " +
+                   std::to_string(header.shard_elements));
+    return false;
   }
 
   // The global server of a shard, or nothing if the header names none.
@@ -100,12 +112,18 @@ class Server final : public RoleLogic {
 
   void Contribute(NodeId peer, const Header& header, Buffer value, Time now) {
     Shard& shard = this->shard(header);
+    if (policy_->NeedsInitial() && !shard.has_value) {
+      return Fail(peer, "push before the initial value was asked for");
+    }
     if (shard.escalated || header.round != shard.round + 1) {
       return Fail(peer, "push of round " + std::to_string(header.round) + " in round " +
                             std::to_string(shard.round + 1));
     }
     node_.work().aggregate.Add(std::uint64_t{header.shard_elements} * sizeof(float));
     shard.last = shard.last || (header.flags & kLast) != 0;
+    if (!shard.sum.Fits(header.merge_count)) {
+      return Fail(peer, "stands for more workers than there are");
+    }
     if (!shard.sum.Add(peer, header.merge_count, std::move(value))) {
       return Fail(peer, "pushed twice in one round");
     }

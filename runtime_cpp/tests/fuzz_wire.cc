@@ -15,11 +15,23 @@ namespace {
 
 using namespace geomx;
 
+class Echo final : public Coordinator {
+ public:
+  std::vector<Reply> OnReport(NodeId from, std::span<const double> values, Time) override {
+    return {{from, {values.begin(), values.end()}}};
+  }
+};
+
 // Ids: 0 scheduler, 1 and 2 global servers, 3 local server, 4 and 5 its workers, 6 another party's
 // local server. The bytes come from a neighbour of the node under test.
-NodeConfig Config(Role role) {
+// `variant`: how rounds are completed, in its lowest bits.
+NodeConfig Config(Role role, unsigned variant) {
   NodeConfig config;
   config.role = role;
+  config.rounds.together = variant % 3 != 0;
+  config.rounds.staleness_bound = 1;
+  config.rounds.update_at_party = variant % 3 == 1;
+  config.coordinators[0] = std::make_shared<Echo>();
   config.name = "node";
   config.scheduler = 0;
   config.heartbeat_interval = kSecond;
@@ -91,8 +103,8 @@ void Drain(Node& node) {
   }
 }
 
-void FeedNode(Role role, const std::uint8_t* data, std::size_t size) {
-  Node node(Config(role));
+void FeedNode(Role role, unsigned variant, const std::uint8_t* data, std::size_t size) {
+  Node node(Config(role, variant));
   node.HandleStarted(0);
   static const std::vector<float> zeros(8);
   if (role == Role::kWorker) {
@@ -137,7 +149,7 @@ void FeedNode(Role role, const std::uint8_t* data, std::size_t size) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return 0;
   (void)UnpackStrings(std::as_bytes(std::span(data, size)), 1 + data[0] % 4);
-  FeedNode(static_cast<Role>(data[0] % 4), data + 1, size - 1);
+  FeedNode(static_cast<Role>(data[0] % 4), data[0] / 4u, data + 1, size - 1);
   return 0;
 }
 
@@ -174,6 +186,8 @@ void AppendMessage(std::mt19937_64& random, std::vector<std::uint8_t>& input) {
     payload.resize(std::size_t{header.rows} * 4);
   } else if (below(2) == 0) {
     payload = PackStrings({"optimizer\nsgd\nmomentum 0.9"});
+  } else if (below(2) == 0) {
+    payload.resize(16);
   } else {
     payload = PackStrings({"node4", "lost"});
   }

@@ -2,8 +2,11 @@
 #include "core/optimizer.h"
 
 #include <algorithm>
+#include <functional>
+#include <numbers>
 #include <stdexcept>
 
+#include "core/optimizers/schedule.h"
 #include "tests/seeds.h"
 
 namespace geomx {
@@ -12,91 +15,234 @@ namespace {
 using check::Between;
 using check::Random;
 
-struct Reference {
-  double lr = 0.01, wd = 0, rescale = 1, clip = -1;
-  double momentum = 0, beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
-  std::vector<double> m = {}, v = {};
-  int t = 0;
-
-  double Clip(double g) const { return clip < 0 ? g : std::clamp(g, -clip, clip); }
-
-  void Sgd(std::vector<double>& w, const std::vector<float>& g) {
-    m.resize(w.size());
-    for (std::size_t i = 0; i < w.size(); ++i) {
-      m[i] = momentum * m[i] - lr * (wd * w[i] + Clip(rescale * g[i]));
-      w[i] += m[i];
-    }
-  }
-
-  void Adam(std::vector<double>& w, const std::vector<float>& g) {
-    m.resize(w.size());
-    v.resize(w.size());
-    ++t;
-    const double rate = lr * std::sqrt(1 - std::pow(beta2, t)) / (1 - std::pow(beta1, t));
-    for (std::size_t i = 0; i < w.size(); ++i) {
-      const double x = Clip(rescale * g[i] + wd * w[i]);
-      m[i] = beta1 * m[i] + (1 - beta1) * x;
-      v[i] = beta2 * v[i] + (1 - beta2) * x * x;
-      w[i] -= rate * m[i] / (std::sqrt(v[i]) + epsilon);
-    }
-  }
+// What a formula remembers of one element.
+struct Cell {
+  double mean = 0, square = 0, velocity = 0;
 };
 
-void Compare(const std::string& text, Key key, bool adam, Reference reference, Random& random) {
+// Updates one weight with its gradient (rescaled already); `t` counts updates from 1.
+using Formula = std::function<void(double& w, double g, Cell& cell, int t)>;
+
+double Clip(double g, double bound) { return std::clamp(g, -bound, bound); }
+
+std::vector<float> Draw(std::size_t elements, double bound, Random& random) {
+  std::vector<float> values(elements);
+  for (float& value : values) value = check::Uniform(random, -bound, bound);
+  return values;
+}
+
+void Compare(const std::string& text, Key key, const Formula& formula, Random& random) {
   auto optimizer = Optimizer::Make(OptimizerSpec::Parse(text), key);
-  std::vector<float> weight(17);
-  for (float& w : weight) w = check::Uniform(random, -2, 2);
+  std::vector<float> weight = Draw(Between(random, 1, 40), 2, random);
   std::vector<double> expected(weight.begin(), weight.end());
-  for (int step = 0; step < 30; ++step) {
-    std::vector<float> gradient(weight.size());
-    for (float& g : gradient) g = check::Uniform(random, -3, 3);
+  std::vector<Cell> cells(weight.size());
+  for (int t = 1; t <= 30; ++t) {
+    const std::vector<float> gradient = Draw(weight.size(), 3, random);
     optimizer->Update(weight, gradient);
-    if (adam) {
-      reference.Adam(expected, gradient);
-    } else {
-      reference.Sgd(expected, gradient);
+    for (std::size_t i = 0; i < weight.size(); ++i) {
+      formula(expected[i], gradient[i], cells[i], t);
+      CHECK_NEAR(weight[i], expected[i], 1e-4);
     }
-    for (std::size_t i = 0; i < weight.size(); ++i) CHECK_NEAR(weight[i], expected[i], 1e-4);
   }
 }
 
-TEST(OptimizersFollowTheirFormulas) {
+Formula Sgd(double lr, double wd = 0, double momentum = 0, double rescale = 1, double clip = 1e9) {
+  return [=](double& w, double g, Cell& cell, int) {
+    cell.velocity = momentum * cell.velocity - lr * (wd * w + Clip(rescale * g, clip));
+    w += cell.velocity;
+  };
+}
+
+TEST(DescentFollowsItsFormulas) {
   check::ForSeeds(10, [](std::uint64_t seed) {
     Random random(seed);
-    Compare("sgd\nlearning_rate 0.1", 0, false, {.lr = 0.1}, random);
-    Compare("sgd", 0, false, {}, random);
-    Compare("sgd\nlearning_rate 0.1\nmomentum 0.9\nwd 0.01", 0, false,
-            {.lr = 0.1, .wd = 0.01, .momentum = 0.9}, random);
-    Compare("sgd\nlearning_rate 0.05\nwd 0.1\nrescale_grad 0.25\nclip_gradient 0.4", 0, false,
-            {.lr = 0.05, .wd = 0.1, .rescale = 0.25, .clip = 0.4}, random);
-    Compare("sgd\nlearning_rate 0.1\nwd 0.1\nlr_mult.3 0.5\nwd_mult.3 0\nlr_mult.4 9", 3, false,
-            {.lr = 0.05}, random);
-    Compare("adam\nlearning_rate 0.02", 0, true, {.lr = 0.02}, random);
-    Compare("adam\nlearning_rate 0.02\nbeta1 0.8\nbeta2 0.9\nepsilon 0.001\nwd 0.05\n"
-            "rescale_grad 0.5\nclip_gradient 1",
-            0, true,
-            {.lr = 0.02, .wd = 0.05, .rescale = 0.5, .clip = 1, .beta1 = 0.8, .beta2 = 0.9,
-             .epsilon = 1e-3},
+    Compare("sgd\nlearning_rate 0.1", 0, Sgd(0.1), random);
+    Compare("sgd", 0, Sgd(0.01), random);
+    Compare("sgd\nlearning_rate 0.1\nmomentum 0.9\nwd 0.01", 0, Sgd(0.1, 0.01, 0.9), random);
+    Compare("sgd\nlearning_rate 0.05\nwd 0.1\nrescale_grad 0.25\nclip_gradient 0.4", 0,
+            Sgd(0.05, 0.1, 0, 0.25, 0.4), random);
+    Compare("sgd\nlearning_rate 0.1\nwd 0.1\nlr_mult.3 0.5\nwd_mult.3 0\nlr_mult.4 9", 3,
+            Sgd(0.05), random);
+    Compare("nag\nlearning_rate 0.1\nwd 0.2", 0, Sgd(0.1, 0.2), random);
+    Compare("nag\nlearning_rate 0.05\nmomentum 0.8\nclip_gradient 2", 0,
+            [](double& w, double g, Cell& cell, int) {
+              cell.velocity = 0.8 * cell.velocity - 0.05 * Clip(g, 2);
+              w += 0.8 * cell.velocity - 0.05 * Clip(g, 2);
+            },
             random);
   });
 }
 
+TEST(AdaptiveOptimizersFollowTheirFormulas) {
+  check::ForSeeds(10, [](std::uint64_t seed) {
+    Random random(seed);
+    const auto moments = [](double g, Cell& cell, double b1, double b2, int t) {
+      cell.mean = b1 * cell.mean + (1 - b1) * g;
+      cell.square = b2 * cell.square + (1 - b2) * g * g;
+      return std::sqrt(1 - std::pow(b2, t)) / (1 - std::pow(b1, t));
+    };
+    Compare("adam\nlearning_rate 0.02", 0,
+            [&](double& w, double g, Cell& cell, int t) {
+              const double correction = moments(g, cell, 0.9, 0.999, t);
+              w -= 0.02 * correction * cell.mean / (std::sqrt(cell.square) + 1e-8);
+            },
+            random);
+    Compare("adam\nlearning_rate 0.02\nbeta1 0.8\nbeta2 0.9\nepsilon 0.001\nwd 0.05\n"
+            "rescale_grad 0.5\nclip_gradient 1",
+            0,
+            [&](double& w, double g, Cell& cell, int t) {
+              const double correction = moments(Clip(0.5 * g + 0.05 * w, 1), cell, 0.8, 0.9, t);
+              w -= 0.02 * correction * cell.mean / (std::sqrt(cell.square) + 1e-3);
+            },
+            random);
+    for (const bool correct : {false, true}) {
+      Compare("adamw\nlearning_rate 0.02\nwd 0.3\nclip_gradient 1\ncorrect_bias " +
+                  std::to_string(correct),
+              0,
+              [&](double& w, double g, Cell& cell, int t) {
+                const double correction = moments(Clip(g, 1), cell, 0.9, 0.999, t);
+                w -= 0.02 * ((correct ? correction : 1) * cell.mean /
+                                 (std::sqrt(cell.square) + 1e-8) +
+                             0.3 * w);
+              },
+              random);
+    }
+    Compare("rmsprop\nlearning_rate 0.01\ngamma1 0.8\nwd 0.1\nclip_weights 1.5", 0,
+            [](double& w, double g, Cell& cell, int) {
+              g += 0.1 * w;
+              cell.square = 0.8 * cell.square + 0.2 * g * g;
+              w = Clip(w - 0.01 * g / std::sqrt(cell.square + 1e-8), 1.5);
+            },
+            random);
+    Compare("rmsprop\nlearning_rate 0.01\ncentered 1\ngamma1 0.8\ngamma2 0.7\nepsilon 0.01", 0,
+            [](double& w, double g, Cell& cell, int) {
+              cell.square = 0.8 * cell.square + 0.2 * g * g;
+              cell.mean = 0.8 * cell.mean + 0.2 * g;
+              cell.velocity = 0.7 * cell.velocity -
+                              0.01 * g / std::sqrt(cell.square - cell.mean * cell.mean + 0.01);
+              w += cell.velocity;
+            },
+            random);
+    Compare("adagrad\nlearning_rate 0.1\nwd 0.1\neps 0.001\nrescale_grad 2", 0,
+            [](double& w, double g, Cell& cell, int) {
+              cell.square += 4 * g * g;
+              w -= 0.1 * (2 * g / std::sqrt(cell.square + 1e-3) + 0.1 * w);
+            },
+            random);
+  });
+}
+
+// Three sources whose gradients arrive in a drawn order, each from the weights it last received.
+void CompareDelays(const std::string& options, bool adaptive, double lamda, double momentum,
+                   Random& random) {
+  auto optimizer =
+      Optimizer::Make(OptimizerSpec::Parse("dcasgd\nlearning_rate 0.05\nwd 0.01" + options), 0);
+  std::vector<float> weight = Draw(9, 2, random);
+  const std::vector<double> initial(weight.begin(), weight.end());
+  std::vector<double> expected = initial, velocity(weight.size());
+  std::map<NodeId, std::vector<double>> backup, square;
+  for (int step = 0; step < 30; ++step) {
+    const NodeId source = 7 + Between(random, 0, 2);
+    const std::vector<float> gradient = Draw(weight.size(), 2, random);
+    optimizer->Update(weight, gradient, {.source = source});
+    auto& seen = backup.try_emplace(source, initial).first->second;
+    auto& mean = square.try_emplace(source, weight.size()).first->second;
+    for (std::size_t i = 0; i < weight.size(); ++i) {
+      const double g = gradient[i];
+      mean[i] = 0.9 * mean[i] + 0.1 * g * g;
+      const double strength = adaptive ? lamda / std::sqrt(mean[i] + 1e-7) : lamda;
+      const double w = expected[i];
+      velocity[i] = momentum * velocity[i] -
+                    0.05 * (g + 0.01 * w + strength * g * g * (w - seen[i]));
+      expected[i] += velocity[i];
+      CHECK_NEAR(weight[i], expected[i], 1e-4);
+    }
+    seen = expected;
+  }
+}
+
+TEST(EverySourcesOwnDelayIsCompensated) {
+  check::ForSeeds(10, [](std::uint64_t seed) {
+    Random random(seed);
+    for (const std::string known : {"", "\nsources 3"}) {
+      CompareDelays(known, false, 0.04, 0, random);
+      CompareDelays(known + "\nlamda 0.5\nmomentum 0.5", false, 0.5, 0.5, random);
+      CompareDelays(known + "\nvariance 1\nm 0.9", true, 2, 0, random);
+      CompareDelays(known + "\nvariance 1\nm 0.9\nlamda 1\nmomentum 0.5", true, 1, 0.5, random);
+    }
+    CompareDelays("\nlamda 0", false, 0, 0, random);
+  });
+}
+
+TEST(MoreSourcesThanExpectedStartFromTheWeightsAsTheyAre) {
+  auto optimizer =
+      Optimizer::Make(OptimizerSpec::Parse("dcasgd\nlearning_rate 1\nlamda 1\nsources 1"), 0);
+  std::vector<float> weight = {1};
+  optimizer->Update(weight, std::vector<float>{0.5f}, {.source = 4});
+  optimizer->Update(weight, std::vector<float>{0.25f}, {.source = 5});
+  CHECK_EQ(weight[0], 0.25f);
+}
+
+TEST(TheMeanIsTakenBeforeEverythingElse) {
+  Random random(3);
+  for (const std::string& name : Optimizer::Names()) {
+    const std::string options = "\nlearning_rate 0.1\nwd 0.1\nrescale_grad 0.5\nclip_gradient 0.3";
+    auto sums = Optimizer::Make(OptimizerSpec::Parse(name + options + "\naverage 1"), 0);
+    auto means = Optimizer::Make(OptimizerSpec::Parse(name + options), 0);
+    std::vector<float> weight = Draw(10, 1, random), same = weight;
+    for (const std::uint32_t count : {1u, 4u, 2u, 8u}) {
+      std::vector<float> sum = Draw(10, 4, random), mean = sum;
+      for (float& g : mean) g /= static_cast<float>(count);
+      sums->Update(weight, sum, {.merge_count = count});
+      means->Update(same, mean, {.merge_count = count});
+    }
+    CHECK(weight == same);
+  }
+}
+
 TEST(ShardsOfATensorMoveLikeTheTensor) {
   Random random(5);
-  const OptimizerSpec spec = OptimizerSpec::Parse("adam\nlearning_rate 0.1\nwd 0.01");
-  std::vector<float> whole(20);
-  for (float& w : whole) w = check::Uniform(random, -1, 1);
-  std::vector<float> cut = whole;
-  auto together = Optimizer::Make(spec, 0), left = Optimizer::Make(spec, 0),
-       right = Optimizer::Make(spec, 0);
-  for (int step = 0; step < 5; ++step) {
-    std::vector<float> gradient(20);
-    for (float& g : gradient) g = check::Uniform(random, -1, 1);
-    together->Update(whole, gradient);
-    left->Update(std::span(cut).first(7), std::span(gradient).first(7));
-    right->Update(std::span(cut).subspan(7), std::span(gradient).subspan(7));
+  for (const std::string& name : Optimizer::Names()) {
+    const OptimizerSpec spec = OptimizerSpec::Parse(
+        name + "\nlearning_rate 0.1\nwd 0.01\nschedule.factor.step 2\nschedule.factor.factor 0.5");
+    std::vector<float> whole = Draw(20, 1, random), cut = whole;
+    auto together = Optimizer::Make(spec, 0), left = Optimizer::Make(spec, 0),
+         right = Optimizer::Make(spec, 0);
+    for (int step = 0; step < 5; ++step) {
+      const std::vector<float> gradient = Draw(20, 1, random);
+      together->Update(whole, gradient);
+      left->Update(std::span(cut).first(7), std::span(gradient).first(7));
+      right->Update(std::span(cut).subspan(7), std::span(gradient).subspan(7));
+    }
+    CHECK(whole == cut);
   }
-  CHECK(whole == cut);
+}
+
+TEST(SchedulesFollowTheirFormulas) {
+  const auto follows = [](const std::map<std::string, double>& options, auto formula) {
+    const auto schedule = Schedule::Make(options, 0.8);
+    for (int t = 1; t <= 60; ++t) CHECK_NEAR(schedule->Rate(t), formula(t), 1e-12);
+  };
+  follows({{"schedule.factor.step", 10}, {"schedule.factor.factor", 0.5},
+           {"schedule.factor.stop_factor_lr", 0.15}},
+          [](int t) { return std::max(0.8 * std::pow(0.5, (t - 1) / 10), 0.15); });
+  follows({{"schedule.multifactor.step.0", 5}, {"schedule.multifactor.step.1", 20},
+           {"schedule.multifactor.factor", 0.1}},
+          [](int t) { return t > 20 ? 0.008 : t > 5 ? 0.08 : 0.8; });
+  follows({{"schedule.poly.max_update", 50}, {"schedule.poly.pwr", 3},
+           {"schedule.poly.final_lr", 0.1}},
+          [](int t) { return 0.1 + 0.7 * std::pow(1 - std::min(t, 50) / 50.0, 3); });
+  follows({{"schedule.cosine.max_update", 50}, {"schedule.cosine.warmup_steps", 10},
+           {"schedule.cosine.warmup_begin_lr", 0.2}},
+          [](int t) {
+            if (t < 10) return 0.2 + 0.06 * t;
+            return 0.4 * (1 + std::cos(std::numbers::pi * (std::min(t, 50) - 10) / 40.0));
+          });
+  CHECK(Schedule::Make({{"momentum", 1}}, 0.1) == nullptr);
+  // Begun late, it is where it would have come to.
+  CHECK_NEAR(Schedule::Make({{"schedule.factor.step", 2}, {"schedule.factor.factor", 0.5}}, 1)
+                 ->Rate(9),
+             0.0625, 1e-12);
 }
 
 TEST(InstructionsThatMakeNoSenseAreRefusedByName) {
@@ -108,16 +254,44 @@ TEST(InstructionsThatMakeNoSenseAreRefusedByName) {
       return error.what();
     }
   };
-  CHECK_EQ(complaint("sgdd"), "unknown optimizer sgdd");
-  CHECK_EQ(complaint(""), "unknown optimizer ");
-  CHECK_EQ(complaint("sgd\nbeta1 0.9"), "optimizer sgd has no option beta1");
-  CHECK_EQ(complaint("adam\nmomentum 0.9"), "optimizer adam has no option momentum");
+  const std::string all = "; there is adagrad, adam, adamw, dcasgd, nag, rmsprop, sgd";
+  CHECK_EQ(complaint("sgdd"), "unknown optimizer sgdd" + all);
+  CHECK_EQ(complaint(""), "unknown optimizer " + all);
+  CHECK_EQ(complaint("sgd\nbeta1 0.9"),
+           "optimizer sgd has no option beta1; it takes learning_rate, momentum, average, "
+           "begin_num_update, clip_gradient, rescale_grad, wd, lr_mult.KEY, wd_mult.KEY, "
+           "schedule.NAME.OPTION");
+  CHECK(complaint("adam\nmomentum 0.9").starts_with("optimizer adam has no option momentum; it"));
+  CHECK(complaint("adam\nlr_mult.x 1").starts_with("optimizer adam has no option lr_mult.x; it"));
   CHECK_EQ(complaint("sgd\nlearning_rate"), "optimizer sgd: bad option line 'learning_rate'");
   CHECK_EQ(complaint("sgd\nlearning_rate fast"),
            "optimizer sgd: bad option line 'learning_rate fast'");
-  CHECK(!complaint("sgd\nlearning_rate 0.1 0.2").empty());
+  CHECK_EQ(complaint("sgd\nwd 1 2"), "optimizer sgd: bad option line 'wd 1 2'");
   CHECK(!complaint("sgd\nlearning_rate nan").empty());
   CHECK(!complaint("sgd\nlearning_rate 1e999").empty());
+  CHECK_EQ(complaint("sgd\nbegin_num_update -1"), "begin_num_update must be 0 or more");
+  CHECK_EQ(complaint("sgd\nschedule.linear.step 3"),
+           "unknown schedule linear; there is cosine, factor, multifactor, poly");
+  CHECK_EQ(complaint("sgd\nschedule.poly.speed 3"),
+           "schedule poly has no option speed; it takes final_lr, max_update, pwr, "
+           "warmup_begin_lr, warmup_constant, warmup_steps, warmup_final_lr");
+  CHECK(complaint("sgd\nschedule.factor.step.0 3").starts_with("schedule factor has no option"));
+  CHECK(complaint("sgd\nschedule.poly 3").starts_with("schedule poly has no option ;"));
+  CHECK_EQ(complaint("sgd\nschedule.poly.max_update 3\nschedule.cosine.max_update 3"),
+           "schedules cosine and poly exclude each other");
+  CHECK_EQ(complaint("sgd\nschedule.factor.factor 0.5"), "schedule.factor.step must be given");
+  CHECK_EQ(complaint("sgd\nschedule.factor.step 0.5"),
+           "schedule.factor.step must be a whole number from 1");
+  CHECK_EQ(complaint("sgd\nschedule.factor.step 5\nschedule.factor.factor 2"),
+           "schedule.factor.factor must be at most 1");
+  CHECK_EQ(complaint("sgd\nschedule.multifactor.factor 0.5"),
+           "schedule.multifactor.step.0 must be given");
+  CHECK_EQ(complaint("sgd\nschedule.multifactor.step.0 5\nschedule.multifactor.step.1 5"),
+           "the steps of schedule multifactor must increase");
+  CHECK_EQ(complaint("sgd\nschedule.cosine.max_update 5\nschedule.cosine.warmup_steps 5"),
+           "schedule.cosine.warmup_steps must be below max_update");
+  CHECK_EQ(complaint("sgd\nschedule.factor.step 5\nschedule.factor.warmup_begin_lr 5"),
+           "schedule.factor.warmup_begin_lr must not be above the rate after the warm-up");
   for (const std::string& name : Optimizer::Names()) CHECK_EQ(complaint(name), "");
 }
 

@@ -64,6 +64,7 @@ class DcAsgd final : public ElementWise {
     } else if (fresh) {
       backup = initial_;
     }
+    backup.resize(weight.size());
     return found->second;
   }
 

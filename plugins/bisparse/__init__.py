@@ -1,0 +1,107 @@
+"""Bi-Sparse: what crosses the WAN is the largest entries, up and down, with everything else kept.
+
+GeoMX's BSC, which is Deep Gradient Compression (Lin et al., ICLR 2018) between a party and the
+global server. Up: a party's sum goes through momentum correction into an accumulator; its k largest
+entries are sent and zeroed, the rest waits. Down: the sum of what the parties sent is sparse as
+well, so global servers answer with that sum and every local server runs the optimizer on its own
+replica of the weights. Workers get dense weights over the LAN.
+
+Where GeoMX is wrong this is right: indices are whole numbers of ceil(log2 n) bits (float32 ones
+fail beyond 2^24), tensors may be cut over several global servers, the largest entries win instead
+of the first ones, nothing is shuffled, and the way down has a re-selection with a residual of its
+own, so that it need not grow with the number of parties. The codecs are native: push.cc, pull.cc.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from geomx.cluster import Cluster, Link
+from geomx.errors import ConfigError
+from geomx.hookspecs import hookimpl
+from geomx.plugin import BySize, Native
+from geomx.registry import Register
+
+
+@dataclass(frozen=True)
+class BisparseConfig:
+    """Options of Bi-Sparse."""
+
+    ratio: float = 0.01
+    """Share of a shard's elements that is sent, above 0, up to 1."""
+    momentum: float = 0.9
+    """Momentum correction, 0 (off) to below 1; off wherever parameters are exchanged."""
+    masking: bool = True
+    """Forget the momentum of what has been sent (DGC's momentum factor masking)."""
+    clip: float | None = None
+    """Bound on the norm of a shard's gradient, shared as clip / sqrt(parties); null: none."""
+    warmup_rounds: int = 0
+    """Rounds over which the share falls from 25 % to ratio in equal factors."""
+    exact: bool = False
+    """Exactly the largest, also where the threshold from a sample turns out too high."""
+    min_elements: int = 1000
+    """Smaller shards travel whole."""
+    pull: bool = True
+    """Sparse answers too, with the optimizer at the parties; false: dense weights come back."""
+    reselect: bool = False
+    """Answers of one party's size: the largest of the sum, the rest in a residual."""
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.ratio <= 1.0:
+            raise ConfigError("ratio", self.ratio, "must be above 0 and at most 1")
+        if not 0.0 <= self.momentum < 1.0:
+            raise ConfigError("momentum", self.momentum, "must be 0 or more and less than 1")
+        if self.clip is not None and not self.clip > 0.0:
+            raise ConfigError("clip", self.clip, "must be above 0, or null")
+        if self.warmup_rounds < 0:
+            raise ConfigError("warmup_rounds", self.warmup_rounds, "must be 0 or more rounds")
+        if self.min_elements < 1:
+            raise ConfigError("min_elements", self.min_elements, "must be 1 or more elements")
+
+
+class Bisparse:
+    """The largest 1 % of a party's gradient up, their sum down, the rest kept for later (DGC)."""
+
+    def __init__(self, config: BisparseConfig) -> None:
+        self.config = config
+
+    @hookimpl
+    def geomx_codec(self, link: Link) -> BySize | None:
+        """Sums of gradients over the WAN; weights and everything on a LAN stay dense."""
+        if link.kind != "wan" or link.carries == "weights":
+            return None
+        codec = self._pull(link) if link.direction == "pull" else self._push(link)
+        return BySize(self.config.min_elements, large=[codec])
+
+    @hookimpl
+    def geomx_update(self, cluster: Cluster) -> str | None:
+        """Sums come down, so the optimizer has to run at the parties."""
+        return "party" if self.config.pull else None
+
+    def _push(self, link: Link) -> Native:
+        config = self.config
+        options = {
+            "ratio": config.ratio,
+            # Moves of parameters are steps already: the workers' optimizers have their momentum.
+            "momentum": config.momentum if link.exchange == "gradients" else 0.0,
+            "masking": float(config.masking),
+            "clip": 0.0 if config.clip is None else config.clip / link.parties**0.5,
+            "warmup_rounds": float(config.warmup_rounds),
+            "exact": float(config.exact),
+        }
+        return Native("codec", "bisparse", options)
+
+    def _pull(self, link: Link) -> Native:
+        config = self.config
+        options = {
+            "ratio": config.ratio,
+            "warmup_rounds": float(config.warmup_rounds),
+            "times": 1.0 if config.reselect else float(link.parties),
+        }
+        return Native("codec", "bisparse_pull", options)
+
+
+@hookimpl
+def geomx_register(register: Register) -> None:
+    """Announce ``accel=[bisparse]``."""
+    register("accel", "bisparse", BisparseConfig, Bisparse)

@@ -1,0 +1,103 @@
+"""MultiGPS: several global servers, load balanced by bytes.
+
+GeoMX's ``DMLC_NUM_GLOBAL_SERVER``. Tensors of `shard_elements` or more are cut into one shard per
+global server; every shard goes to the server that has the fewest bytes so far. GeoMX hashes keys
+(9973 k mod n), which puts 99.75 % of its own example on one of two servers, and cuts only tensors of
+a million elements.
+
+A network with fewer global servers than `servers` gets the others beside its first, behind the same
+links. Codecs, slices and optimizers work per shard, so this composes with all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from geomx.cluster import Cluster
+from geomx.errors import ConfigError
+from geomx.hookspecs import hookimpl
+from geomx.plugin import Partitioner, Placement, Shard, cut_evenly
+from geomx.registry import Register
+from geomx.topology import with_global_servers
+from geomx.workload import TensorSpec
+
+
+@dataclass(frozen=True)
+class MultiGpsConfig:
+    """Options of MultiGPS."""
+
+    servers: int = 2
+    """Global servers, 1 or more; a network that has more keeps them."""
+    shard_elements: int = 16_384
+    """Tensors of at least this many elements are cut into one shard per global server."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.servers <= 256:
+            raise ConfigError("servers", self.servers, "must lie between 1 and 256")
+        if self.shard_elements < 1:
+            raise ConfigError("shard_elements", self.shard_elements, "must be 1 or more elements")
+
+
+@dataclass(frozen=True)
+class Spread(Partitioner):
+    """Cuts large tensors into one piece per global server."""
+
+    servers: int
+    shard_elements: int
+
+    def cut(self, tensor: TensorSpec, priority: int, shards: Sequence[Shard]) -> list[Shard]:
+        """See `Partitioner.cut`. What others have cut already may be cut further."""
+        return [
+            piece
+            for shard in shards
+            for piece in (
+                cut_evenly(shard, -(-shard.elements // self.servers))
+                if shard.elements >= self.shard_elements
+                else [shard]
+            )
+        ]
+
+
+class LeastLoaded(Placement):
+    """Every shard goes to the server with the fewest elements, in the order of keys and shards."""
+
+    def __init__(self, servers: int) -> None:
+        self._load = [0] * servers
+        self._chosen: dict[tuple[int, int], int] = {}
+
+    def server(self, key: int, shard: int, shards: Sequence[Shard]) -> int:
+        """See `Placement.server`. Asking again gives the same answer."""
+        if (key, shard) not in self._chosen:
+            lightest = min(range(len(self._load)), key=self._load.__getitem__)
+            self._load[lightest] += shards[shard].elements
+            self._chosen[key, shard] = lightest
+        return self._chosen[key, shard]
+
+
+class MultiGps:
+    """Several global servers; shards placed by bytes, large tensors cut."""
+
+    def __init__(self, config: MultiGpsConfig) -> None:
+        self.config = config
+
+    @hookimpl
+    def geomx_cluster(self, cluster: Cluster) -> Cluster:
+        """Add the global servers that the network lacks."""
+        return with_global_servers(cluster, self.config.servers)
+
+    @hookimpl
+    def geomx_partitioner(self, cluster: Cluster) -> Partitioner:
+        """Cut large tensors."""
+        return Spread(len(cluster.global_servers), self.config.shard_elements)
+
+    @hookimpl
+    def geomx_placement(self, cluster: Cluster, tensors: Sequence[TensorSpec]) -> Placement:
+        """Balance by bytes."""
+        return LeastLoaded(len(cluster.global_servers))
+
+
+@hookimpl
+def geomx_register(register: Register) -> None:
+    """Announce ``accel=[multigps]``."""
+    register("accel", "multigps", MultiGpsConfig, MultiGps)

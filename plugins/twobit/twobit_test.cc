@@ -1,0 +1,153 @@
+// The 2-bit codec: MXNet's own vector, what is kept, what follows the values, and its bytes in slices.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <set>
+
+#include "core/natives.h"
+#include "tests/seeds.h"
+
+namespace geomx {
+namespace {
+
+using check::Between;
+using check::Random;
+using Values = std::vector<float>;
+
+std::shared_ptr<const CodecFactory> TwoBit(double threshold) {
+  return NativeCodecs::Instance().Create("twobit", {{"threshold", threshold}});
+}
+
+Parts Encode(CodecChain& chain, const Values& values) {
+  Parts parts = Parts::Dense(values.size(), values.data(), nullptr);
+  chain.Encode(parts);
+  return parts;
+}
+
+// What the other end makes of it, slice by slice in a random order.
+Values Decode(const CodecChain& chain, const Parts& parts, Random& random) {
+  const Parts promised = chain.Layout(parts.elements);
+  CHECK_EQ(parts.SliceBytes(0, parts.rows), promised.SliceBytes(0, promised.rows));
+  std::vector<std::uint64_t> starts;
+  const std::uint64_t step = 8 * Between(random, 1, 1 + parts.rows / 8);
+  for (std::uint64_t first = 0; first < parts.rows; first += step) starts.push_back(first);
+  std::shuffle(starts.begin(), starts.end(), random);
+  Values out(parts.elements, 0.0f);
+  for (const std::uint64_t first : starts) {
+    const std::uint64_t count = std::min(step, parts.rows - first);
+    std::vector<std::byte> slice(1);  // payloads need not be aligned
+    for (const Part& part : parts.parts) {
+      if (!part.IsIn(first)) continue;
+      const std::byte* start = part.data + (part.whole ? 0 : part.BytesFor(first));
+      slice.insert(slice.end(), start, start + part.BytesFor(count));
+    }
+    const char* reason = chain.DecodeInto(Bytes(slice).subspan(1), parts.elements, first, count,
+                                          parts.rows, false, out.data());
+    CHECK_EQ(std::string(reason == nullptr ? "" : reason), "");
+  }
+  return out;
+}
+
+TEST(TwoBitIsMxnets) {
+  Random random(1);
+  CodecChain chain({TwoBit(0.5)}, ShardInfo{});
+  const Parts parts = Encode(chain, {0.6f, -0.7f, 0.2f, 0.5f, -0.5f, 0.0f});
+  CHECK_EQ(parts.SliceBytes(0, 6), 2u);  // MXNet's e3 80 00 00 without the padding
+  CHECK_EQ(std::to_integer<int>(parts.Find("codes")->data[0]), 0xe3);
+  CHECK_EQ(std::to_integer<int>(parts.Find("codes")->data[1]), 0x80);
+  CHECK((Decode(chain, parts, random) == Values{0.5f, -0.5f, 0, 0.5f, -0.5f, 0}));
+  // The residual is 0.1, -0.2, 0.2, 0, 0, 0: just enough with these, and not quite.
+  const Values next = Decode(chain, Encode(chain, {0.4f, -0.3f, 0.3f, 0.49f, -0.49f, 0}), random);
+  CHECK((next == Values{0.5f, -0.5f, 0.5f, 0, 0, 0}));
+}
+
+TEST(TwoBitLosesNothing) {
+  check::ForSeeds(20, [](std::uint64_t seed) {
+    Random random(seed);
+    const std::uint64_t elements = Between(random, 1, 5000);
+    const bool fixed = check::Chance(random, 0.5);
+    CodecChain chain({TwoBit(fixed ? 0.25 : 0)}, ShardInfo{});
+    std::vector<double> left(elements, 0.0);
+    for (int round = 0; round < 60; ++round) {
+      Values gradient(elements, 0.0f);
+      for (float& value : gradient) {
+        if (round < 30) value = check::Uniform(random, -0.1f, 0.1f);
+      }
+      for (std::size_t i = 0; i < elements; ++i) left[i] += gradient[i];
+      double mean = 0;
+      for (const double value : left) mean += std::fabs(value) / static_cast<double>(elements);
+      const Values sent = Decode(chain, Encode(chain, gradient), random);
+      for (std::size_t i = 0; i < elements; ++i) {
+        const double worth = fixed ? 0.25 : 2 * mean;
+        CHECK(sent[i] == 0 || std::fabs(std::fabs(sent[i]) - worth) < 1e-5);
+        CHECK(sent[i] == 0 || std::fabs(left[i]) < 1e-5 || (sent[i] > 0) == (left[i] > 0));
+        left[i] -= sent[i];
+      }
+    }
+    // A fixed threshold holds back less than itself; one that follows lets everything go in the end.
+    for (const double value : left) CHECK(std::fabs(value) < (fixed ? 0.25001 : 0.02));
+  });
+}
+
+TEST(TwoBitSizes) {
+  for (const std::uint64_t elements : {1u, 4u, 5u, 1000u, 131072u}) {
+    const Parts fixed = CodecChain({TwoBit(0.5)}, ShardInfo{}).Layout(elements);
+    const Parts follows = CodecChain({TwoBit(0)}, ShardInfo{}).Layout(elements);
+    CHECK_EQ(fixed.SliceBytes(0, elements), (elements + 3) / 4);
+    CHECK_EQ(follows.SliceBytes(0, elements), (elements + 3) / 4 + 4);
+    CHECK_EQ(follows.SliceBytes(8, 8), 2u + 4);  // the scale is in every slice
+  }
+}
+
+// Rows that another codec chose: what is held back belongs to the element, whatever row it comes in.
+TEST(TwoBitAfterASelection) {
+  const auto names = NativeCodecs::Instance().Names();
+  if (std::find(names.begin(), names.end(), "bisparse") == names.end()) return;
+  const auto sparse = NativeCodecs::Instance().Create(
+      "bisparse", {{"ratio", 0.05}, {"momentum", 0}, {"masking", 1},
+                   {"clip", 0},     {"exact", 1},    {"warmup_rounds", 0}});
+  check::ForSeeds(10, [&](std::uint64_t seed) {
+    Random random(seed);
+    const std::uint64_t elements = Between(random, 200, 3000);
+    CodecChain alone({sparse}, ShardInfo{});
+    CodecChain both({TwoBit(0), sparse}, ShardInfo{});  // in either order the selection is first
+    std::vector<double> owed(elements, 0.0);
+    for (int round = 0; round < 30; ++round) {
+      Values gradient(elements);
+      for (float& value : gradient) value = check::Uniform(random, -1, 1);
+      const Values chosen = Decode(alone, Encode(alone, gradient), random);
+      const Parts parts = Encode(both, gradient);
+      CHECK_EQ(parts.Find("codes")->bits, 2u);
+      const Values sent = Decode(both, parts, random);
+      std::set<float> levels;
+      for (std::size_t i = 0; i < elements; ++i) {
+        CHECK(sent[i] == 0 || chosen[i] != 0);
+        if (sent[i] != 0) levels.insert(std::fabs(sent[i]));
+        owed[i] += chosen[i];
+        owed[i] -= sent[i];
+      }
+      CHECK(levels.size() <= 1);
+    }
+    double total = 0;
+    for (const double value : owed) total += std::fabs(value) / static_cast<double>(elements);
+    CHECK(total < 5);  // it does not run away
+  });
+}
+
+TEST(TwoBitDecodesAnything) {
+  const CodecChain chain({TwoBit(0.5)}, ShardInfo{});
+  check::ForSeeds(50, [&](std::uint64_t seed) {
+    Random random(seed);
+    const std::uint64_t elements = Between(random, 1, 100);
+    std::vector<std::byte> bytes((elements + 3) / 4);
+    for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
+    Values out(elements, 0.0f);
+    CHECK(chain.DecodeInto(bytes, elements, 0, elements, elements, true, out.data()) == nullptr);
+    for (const float value : out) CHECK(value == 0 || std::fabs(value) == 0.5f);
+    bytes.pop_back();
+    CHECK(chain.DecodeInto(bytes, elements, 0, elements, elements, true, out.data()) != nullptr);
+  });
+}
+
+}  // namespace
+}  // namespace geomx
