@@ -112,6 +112,8 @@ class Recorder:
         self._links = Table(self.directory / "links.csv", LINKS)
         self._link_totals: dict[tuple[str, str, str], Row] = {}
         self._bytes = {"wan_push": 0, "wan_pull": 0, "lan": 0, "control": 0}
+        self._slices = {"late": 0, "missing": 0}
+        self._staleness = {"sum": 0, "max": 0, "updates": 0}
         self._timeline = Timeline(max_spans)
         self._graph: nx.Graph | None = None
         self._began = time.perf_counter()
@@ -204,6 +206,14 @@ class Recorder:
         """The final parameters of the global model, by name."""
         write_arrays(self.directory / "parameters.npz", arrays)
 
+    def global_server(self, counts: Mapping[str, int]) -> None:
+        """What a global server's node counted (`NodeStats` of the core); several add up."""
+        self._slices["late"] += counts["late_slices"]
+        self._slices["missing"] += counts["missing_slices"]
+        self._staleness["max"] = max(self._staleness["max"], counts["staleness_max"])
+        self._staleness["sum"] += counts["staleness_sum"]
+        self._staleness["updates"] += counts["rounds"]
+
     def network(self, graph: nx.Graph) -> None:
         """The network as used; also fixes the order in which nodes are listed."""
         self._graph = graph
@@ -274,6 +284,11 @@ class Recorder:
             },
             "samples_per_second": samples / seconds if seconds else None,
             "bytes": dict(self._bytes),
+            "best_effort_slices": dict(self._slices),
+            "staleness": {
+                "mean": self._staleness["sum"] / max(1, self._staleness["updates"]),
+                "max": self._staleness["max"],
+            },
             "accuracy": {
                 "final": accuracies[-1] if accuracies else None,
                 "best": max(accuracies, default=None),

@@ -246,17 +246,13 @@ class Simulation:
                 key=key,
                 round=round_number,
             )
-        servers = [node for node in nodes if node.role == "server"]
-        rounds = self._global_rounds(servers)
+        shard_rounds = 0
+        for node in self.experiment.cluster.global_servers:
+            counts = self.fabric.node_stats(node.id)
+            self.recorder.global_server(counts)
+            shard_rounds += counts["rounds"]
+        rounds = shard_rounds // sum(len(pieces) for pieces in self.shards)
         return self.recorder.finish(self._seconds, rounds, wall_seconds)
-
-    def _global_rounds(self, servers: list[NodeSpec]) -> int:
-        """Global synchronisations of the whole model."""
-        shard_rounds = sum(
-            self.fabric.node_stats(node.id)["rounds"]
-            for node in self.experiment.cluster.global_servers
-        )
-        return shard_rounds // sum(len(pieces) for pieces in self.shards)
 
 
 def simulate(experiment: Experiment, directory: Path) -> Results:

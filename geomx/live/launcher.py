@@ -169,6 +169,7 @@ class Collector:
         self._spans(node, facts["spans"])
         if node.role == "global_server":
             self._shard_rounds += facts["node"]["rounds"]
+            self._recorder.global_server(facts["node"])
 
     def _spans(self, node: NodeSpec, spans: Sequence[Sequence[Any]]) -> None:
         late_s = self._late_s.get(node.name, 0.0)

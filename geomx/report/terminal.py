@@ -51,6 +51,12 @@ def _rows(summary: Summary) -> Iterator[tuple[str, str, str]]:
     yield "WAN push", units.size(sent["wan_push"]), "towards the global servers"
     yield "WAN pull", units.size(sent["wan_pull"]), "back to the parties"
     yield "LAN", units.size(sent["lan"]), "inside the parties"
+    staleness, slices = summary.get("staleness"), summary.get("best_effort_slices")
+    if staleness and staleness["max"]:
+        most = f"updates by others, at most {staleness['max']}"
+        yield "staleness", f"{staleness['mean']:.2f}", most
+    if slices and slices["missing"]:
+        yield "slices missing", f"{slices['missing']:,}", f"{slices['late']:,} added a round late"
     accuracy, loss = summary["accuracy"], summary["loss"]
     if accuracy["final"] is not None:
         best = f"best {units.decimals(accuracy['best'])}"

@@ -2,9 +2,9 @@
 
 GeoMX's ``dist_async``. A party's workers still wait for each other, but the global server applies
 every party's push by itself, as it comes, and answers that party at once, so a slow party delays
-nobody. What is lost is freshness: a push was computed from weights that others have moved since. How
-many updates they made is measured (``staleness`` in summary.json); `staleness_bound` limits how far
-ahead of the slowest party anyone may be (stale synchronous parallel, Ho et al., NIPS 2013).
+nobody. What is lost is freshness: a push was computed from weights that others have moved since.
+How many updates they made is measured (``staleness`` in summary.json); `staleness_bound` limits how
+far ahead of the slowest party anyone may be (stale synchronous parallel, Ho et al., NIPS 2013).
 
 `optimizer=dcasgd` compensates the delay (Zheng et al., ICML 2017, arXiv 1609.08326): the global
 server keeps one backup of the weights per party, so the correction is for that party's true delay,

@@ -2,8 +2,8 @@
 
 GeoMX's ``DMLC_NUM_GLOBAL_SERVER``. Tensors of `shard_elements` or more are cut into one shard per
 global server; every shard goes to the server that has the fewest bytes so far. GeoMX hashes keys
-(9973 k mod n), which puts 99.75 % of its own example on one of two servers, and cuts only tensors of
-a million elements.
+(9973 k mod n), which puts 99.75 % of its own example on one of two servers, and cuts only tensors
+of a million elements.
 
 A network with fewer global servers than `servers` gets the others beside its first, behind the same
 links. Codecs, slices and optimizers work per shard, so this composes with all of them.

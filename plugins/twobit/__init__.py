@@ -36,7 +36,7 @@ class TwoBitConfig:
 
 
 class TwoBit:
-    """Two bits a value on the way to the global server: +s, -s or nothing, the rest kept (MXNet)."""
+    """Two bits a value on the way to the global server: +s, -s or nothing, the rest is kept."""
 
     def __init__(self, config: TwoBitConfig) -> None:
         self.config = config

@@ -194,6 +194,8 @@ nb::dict Stats(Loop& loop) {
   node["refused_slices"] = report.node.refused_slices;
   node["missing_slices"] = report.node.missing_slices;
   node["dropped_slices"] = report.node.dropped_slices;
+  node["staleness_sum"] = report.node.staleness_sum;
+  node["staleness_max"] = report.node.staleness_max;
   nb::dict stats;
   stats["links"] = links;
   stats["node"] = node;

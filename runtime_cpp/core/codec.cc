@@ -83,7 +83,8 @@ const char* CodecChain::DecodeInto(Bytes payload, std::uint64_t elements, std::u
   for (auto codec = codecs_.rbegin(); codec != codecs_.rend(); ++codec) (*codec)->Decode(parts);
 
   const Part* values = parts.Find("values");
-  if (values == nullptr || values->bits != 32 || values->data == nullptr) {
+  if (values == nullptr || values->bits != 32 ||
+      (values->data == nullptr && parts.rows > 0)) {
     return "codec did not decode to float32 values";
   }
   const auto value = [&](std::uint64_t row) {
