@@ -34,14 +34,15 @@ class MpqConfig:
     """Elements from which a shard is large (GeoMX's MXNET_KVSTORE_SIZE_LOWER_BOUND)."""
     ratio: float = 0.01
     """Share of a large shard's elements that is sent, above 0, up to 1."""
-    momentum: float = 0.9
-    """Momentum correction, 0 (off) to below 1; off wherever parameters are exchanged."""
+    momentum: float = 0.0
+    """Momentum correction, 0 (off) to below 1. DGC's and GeoMX's 0.9 is for an optimizer that has no
+    momentum of its own (Adam has). Off wherever parameters are exchanged."""
     masking: bool = True
     """Forget the momentum of what has been sent."""
     clip: float | None = None
     """Bound on the norm of a shard's gradient, shared as clip / sqrt(parties); null: none."""
-    warmup_rounds: int = 0
-    """Rounds over which the share falls from 25 % to ratio in equal factors."""
+    warmup_rounds: int = 20
+    """Rounds over which the share falls from 25 % to ratio in equal factors; 0: none."""
     exact: bool = False
     """Exactly the largest, also where the threshold from a sample turns out too high."""
     pull: bool = True

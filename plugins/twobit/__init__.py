@@ -4,7 +4,7 @@ MXNet's 2-bit compression with a residual, which GeoMX inherits (``{"type": "2bi
 nothing. MXNet's threshold t is a constant in the units of the gradient, and its default of 0.5 is
 far above most gradients, so that a model learns little or nothing for many rounds. Here the scale
 follows the values unless a threshold is given: each round sends the nearest of -s, 0 and s, with s
-twice the mean magnitude of what waits; s travels along, four bytes a slice. With
+the mean magnitude of what waits, weighted by magnitude; s travels along, four bytes a slice. With
 ``accel.twobit.threshold=0.5`` codes and residuals are MXNet's, bit by bit.
 
 Only what parties push over the WAN is coded, as in GeoMX; answers are dense. After a codec that has

@@ -3,9 +3,10 @@
 //   r <- r + g;  where |r| reaches t: send s with the sign of r, r <- r - what was sent
 //
 // With a fixed threshold t = s, as in MXNet's 2-bit compression. Without, s follows the values: the
-// nearest of -s, 0, s is sent, t = s / 2, with s twice the mean of |r|, the best for Laplace
-// distributed values. Rows that another codec has chosen for their size need no zero: there s is
-// their mean; residuals belong to elements, whatever row they travel in.
+// nearest of -s, 0, s is sent, t = s / 2, with s = sum r^2 / sum |r|. That is the best s for Laplace
+// distributed values, twice their mean magnitude, more where tails are heavier, and little more than
+// the mean of rows that another codec has chosen for their size. Residuals belong to elements,
+// whatever row they travel in.
 //
 // Codes are MXNet's: 11 is +s, 10 is -s, 00 is nothing, the first row in the two top bits.
 #include <algorithm>
@@ -20,6 +21,34 @@ namespace geomx {
 namespace {
 
 constexpr std::uint64_t kBlock = 1024;
+
+// Sums of magnitudes and of squares, in lanes that a compiler can keep side by side.
+struct Moments {
+  double magnitudes = 0, squares = 0;
+
+  void Add(const float* values, std::uint64_t count) {
+    constexpr std::uint64_t kLanes = 8;
+    float first[kLanes] = {}, second[kLanes] = {};
+    std::uint64_t i = 0;
+    for (; i + kLanes <= count; i += kLanes) {
+      for (std::uint64_t lane = 0; lane < kLanes; ++lane) {
+        first[lane] += std::fabs(values[i + lane]);
+        second[lane] += values[i + lane] * values[i + lane];
+      }
+    }
+    for (; i < count; ++i) {
+      first[0] += std::fabs(values[i]);
+      second[0] += values[i] * values[i];
+    }
+    for (const float sum : first) magnitudes += sum;
+    for (const float sum : second) squares += sum;
+  }
+
+  // 0 where all is zero; NaN where anything is.
+  float Scale() const {
+    return magnitudes == 0 ? 0.0f : static_cast<float>(squares / magnitudes);
+  }
+};
 
 class TwoBit final : public Codec {
  public:
@@ -42,26 +71,24 @@ class TwoBit final : public Codec {
     const auto* gradient = reinterpret_cast<const float*>(values->data);
     residual_.resize(parts.elements);
     const std::uint32_t* elements = Elements(parts);
-    const bool chosen = elements != nullptr;
     Layout(parts);
 
-    double sum = 0;
+    Moments moments;
     ForBlocks(parts.rows, [&](std::uint64_t first, std::uint64_t count) {
       float pending[kBlock];
       const float* added = gradient + first;
-      if (chosen) {
+      if (elements != nullptr) {
         for (std::uint64_t i = 0; i < count; ++i) {
           pending[i] = residual_[elements[first + i]] += added[i];
         }
-        sum += SumOfMagnitudes(pending, count);
+        moments.Add(pending, count);
       } else {
         float* residual = residual_.data() + first;
         for (std::uint64_t i = 0; i < count; ++i) residual[i] += added[i];
-        sum += SumOfMagnitudes(residual, count);
+        moments.Add(residual, count);
       }
     });
-    const double mean = parts.rows == 0 ? 0 : sum / static_cast<double>(parts.rows);
-    const float scale = fixed_ > 0 ? fixed_ : static_cast<float>(chosen ? mean : 2 * mean);
+    const float scale = fixed_ > 0 ? fixed_ : moments.Scale();
     Quantise(parts, elements, scale);
     if (Part* part = parts.Find("scale")) {
       std::byte* data = parts.Allocate(sizeof scale);
@@ -95,20 +122,6 @@ class TwoBit final : public Codec {
     for (std::uint64_t first = 0; first < rows; first += kBlock) {
       block(first, std::min(kBlock, rows - first));
     }
-  }
-
-  // In lanes that a compiler can keep side by side.
-  static double SumOfMagnitudes(const float* values, std::uint64_t count) {
-    constexpr std::uint64_t kLanes = 8;
-    float lanes[kLanes] = {};
-    std::uint64_t i = 0;
-    for (; i + kLanes <= count; i += kLanes) {
-      for (std::uint64_t lane = 0; lane < kLanes; ++lane) lanes[lane] += std::fabs(values[i + lane]);
-    }
-    for (; i < count; ++i) lanes[0] += std::fabs(values[i]);
-    double sum = 0;
-    for (const float lane : lanes) sum += lane;
-    return sum;
   }
 
   // Which element every row is, if an earlier codec has chosen rows.

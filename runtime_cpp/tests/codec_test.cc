@@ -190,6 +190,7 @@ TEST(SlicesThatDoNotFitAreRefused) {
 TEST(ASliceWithoutRowsIsASlice) {
   std::vector<float> out(4, 5.0f);
   CHECK(Chain<EveryThird>().DecodeInto({}, 4, 0, 0, 0, false, out.data()) == nullptr);
+  CHECK(CodecChain().DecodeInto({}, 4, 0, 0, 4, true, out.data()) == nullptr);
   CHECK((out == std::vector<float>(4, 5.0f)));
 }
 

@@ -1,0 +1,360 @@
+"""
+The compiled core of geomx: protocol, WAN model, live driver and native plugin parts.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+import numpy
+from numpy.typing import NDArray
+
+
+HEADER_BYTES: int = 80
+
+WIRE_VERSION: int = 1
+
+def build_info() -> dict[str, str]:
+    """What this module was built with."""
+
+class Codec:
+    """A codec of the core, by reference."""
+
+class Slicer:
+    """A slicer of the core, by reference."""
+
+class PartyPolicy:
+    """A party's sync policy, by reference."""
+
+def native_codec(name: str, options: Mapping[str, float]) -> Codec:
+    """The compiled codec `name`; ValueError if there is none."""
+
+def codec_by_size(bound: int, small: Sequence[Codec], large: Sequence[Codec]) -> Codec:
+    """
+    A choice between two chains: shards of at least `bound` elements take the second.
+    """
+
+def native_slicer(name: str, options: Mapping[str, float]) -> Slicer:
+    """The compiled slicer `name`; ValueError if there is none."""
+
+def native_policy(name: str, options: Mapping[str, float]) -> PartyPolicy:
+    """The compiled party policy `name`; ValueError if there is none."""
+
+def natives() -> dict[str, list[str]]:
+    """Names of the native parts that were compiled in, by kind."""
+
+class NodeConfig:
+    """How one node of the tree is set up; see core/node.h."""
+
+    def __init__(self, id: int, name: str, role: str) -> None: ...
+
+    def add_peer(self, id: int, name: str, role: str) -> None: ...
+
+    def add_link(self, peer: int, direction: str, codecs: Sequence[Codec], slicers: Sequence[Slicer], grace_s: float = 0.0) -> None: ...
+
+    def set_policy(self, policy: PartyPolicy) -> None: ...
+
+    def add_coordinator(self, number: int, name: str, options: Mapping[str, float]) -> None: ...
+
+    def set_rounds(self, together: bool, staleness_bound: int | None, update_at_party: bool) -> None: ...
+
+    @property
+    def parents(self) -> list[int]: ...
+
+    @parents.setter
+    def parents(self, arg: Sequence[int], /) -> None: ...
+
+    @property
+    def children(self) -> list[int]: ...
+
+    @children.setter
+    def children(self, arg: Sequence[int], /) -> None: ...
+
+    @property
+    def scheduler(self) -> int | None: ...
+
+    @scheduler.setter
+    def scheduler(self, arg: int | None, /) -> None: ...
+
+    @property
+    def quorum(self) -> int: ...
+
+    @quorum.setter
+    def quorum(self, arg: int, /) -> None: ...
+
+    @property
+    def frame_bytes(self) -> int: ...
+
+    @frame_bytes.setter
+    def frame_bytes(self, arg: int, /) -> None: ...
+
+    @property
+    def phantom(self) -> bool: ...
+
+    @phantom.setter
+    def phantom(self, arg: bool, /) -> None: ...
+
+    @property
+    def experiment(self) -> str: ...
+
+    @experiment.setter
+    def experiment(self, arg: str, /) -> None: ...
+
+    @property
+    def id(self) -> int: ...
+
+    @property
+    def name(self) -> str: ...
+
+    def set_heartbeat(self, interval_s: float, timeout_s: float) -> None: ...
+
+class Optimizer:
+    """
+    A native optimizer for one tensor: `text` is its name and one 'option value' per line.
+    """
+
+    def __init__(self, text: str, key: int) -> None: ...
+
+    def update(self, weight: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu')], gradient: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], merge_count: int = 1, source: int = 0) -> None:
+        """
+        Update `weight` in place; both are float32 vectors of one length. The gradient is the sum
+        over `merge_count` workers, pushed by node `source`.
+        """
+
+def optimizers() -> list[str]: ...
+
+def fluid_transfers(model: str, bytes_per_s: Sequence[float], delays_s: Sequence[float], paths: Sequence[Sequence[int]], reverses: Sequence[Sequence[int]], losses: Sequence[float], route: Sequence[int], bytes: Sequence[float], starts_s: Sequence[float]) -> list[float]:
+    """Finish times in seconds under a fluid model (maxmin, CM02, LV08)."""
+
+def tcp_transfers(congestion: str, window_bytes: float, efficiency: float, reverse_share: float, new_connections: bool, bytes_per_s: Sequence[float], delays_s: Sequence[float], paths: Sequence[Sequence[int]], reverses: Sequence[Sequence[int]], losses: Sequence[float], route: Sequence[int], bytes: Sequence[float], starts_s: Sequence[float]) -> list[float]:
+    """Finish times in seconds under the TCP model."""
+
+class FlowNetwork:
+    """Connections as fluid over shared edges; times in integer nanoseconds."""
+
+    def __init__(self) -> None: ...
+
+    def add_edge(self, bytes_per_s: float, delay_ns: int = 0) -> int: ...
+
+    def add_connection(self, path: Sequence[int], reverse: Sequence[int] = [], reverse_share: float = 0.0, weight: float = 1.0, priority_class: int = 0, efficiency: float = 0.9653333333333334, rtt_ns: int = 0, congestion: str = 'bbr', window_bytes: float = 2750000.0) -> int: ...
+
+    def start(self, connection: int, bytes: float, now_ns: int) -> None: ...
+
+    def set_capacity(self, edge: int, bytes_per_s: float, now_ns: int) -> None: ...
+
+    def next_event(self) -> object:
+        """When something happens next, in nanoseconds; None if nothing will."""
+
+    def advance(self, now_ns: int) -> list[int]:
+        """The connections whose message's last byte left at `now_ns`."""
+
+    def rate(self, connection: int) -> float:
+        """Payload bytes/s of a connection."""
+
+    def load(self, edge: int) -> float:
+        """Bytes/s that an edge carries."""
+
+    def capacity(self, edge: int) -> float: ...
+
+    def delay(self, connection: int) -> int:
+        """One-way delay in nanoseconds."""
+
+    def window(self, connection: int) -> float: ...
+
+    @property
+    def solves(self) -> int: ...
+
+class Costs:
+    """What an endpoint's work takes: seconds per message and per byte."""
+
+    def __init__(self) -> None: ...
+
+    def set(self, work: str, per_message_s: float, per_byte_s: float) -> None: ...
+
+class Fabric:
+    """All nodes of an experiment over the fluid WAN, in virtual time."""
+
+    def __init__(self, seed: int, max_spans: int = 0) -> None: ...
+
+    def add_edge(self, bytes_per_s: float, delay_ns: int) -> int: ...
+
+    def set_capacity(self, edge: int, bytes_per_s: float, now_ns: int) -> None: ...
+
+    def add_node(self, config: NodeConfig, costs: Costs) -> None: ...
+
+    def connect(self, source: int, target: int, path: Sequence[int], reverse: Sequence[int], congestion: str, window_limit: float, efficiency: float, loss: float, link_rate: float, rtt_ns: int, jitter_ns: int) -> None: ...
+
+    def advance(self, limit_ns: int) -> int: ...
+
+    def take_events(self) -> list:
+        """
+        (node, kind, key, round, text, reason, values) of everything applications must hear of.
+        """
+
+    def declare(self, node: int, key: int, elements: int, shards: Sequence[tuple[int, int, int, int]]) -> None: ...
+
+    def init(self, node: int, key: int, value: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, now_ns: int) -> None: ...
+
+    def push(self, node: int, key: int, value: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, loss: float, last: bool, now_ns: int) -> int: ...
+
+    def request(self, node: int, key: int, now_ns: int) -> None: ...
+
+    def command(self, node: int, text: str, now_ns: int) -> None: ...
+
+    def report(self, node: int, host: int, number: int, values: Sequence[float], now_ns: int) -> None: ...
+
+    def value(self, node: int, key: int) -> object:
+        """A copy of the last complete value of a tensor at a worker."""
+
+    def links(self) -> list:
+        """
+        (source, target, bytes, messages, control bytes, busy ns) per directed link.
+        """
+
+    def spans(self) -> list:
+        """(node, peer, category, key, round, start ns, end ns)"""
+
+    def node_stats(self, node: int) -> dict: ...
+
+    @property
+    def spans_dropped(self) -> int: ...
+
+    @property
+    def messages(self) -> int: ...
+
+    @property
+    def lost_messages(self) -> int: ...
+
+    @property
+    def solves(self) -> int: ...
+
+def python_codec(prototype: object) -> Codec:
+    """A codec whose methods are Python's; see geomx.plugin.Codec."""
+
+def python_slicer(prototype: object) -> Slicer:
+    """A slicer whose method is Python's; see geomx.plugin.Slicer."""
+
+class Shape:
+    """
+    How an emulated network treats one node's messages.
+
+    Edges are this node's own copies of those on its outgoing paths; what several senders share on the
+    way in is an ingress edge. A trace is a list of (seconds since the start, bytes/s).
+    """
+
+    def __init__(self, seed: int = 0) -> None: ...
+
+    def add_edge(self, bytes_per_s: float, delay_ns: int, trace: Sequence[tuple[float, float]] = []) -> int:
+        """An edge on the way out; its id."""
+
+    def add_path(self, target: int, path: Sequence[int], reverse: Sequence[int], congestion: str, window_limit: float, efficiency: float, loss: float, link_rate: float, rtt_ns: int, jitter_ns: int) -> None:
+        """How messages to `target` travel; as Fabric.connect."""
+
+    def add_ingress(self, bytes_per_s: float, trace: Sequence[tuple[float, float]] = []) -> int:
+        """A shared edge on the way in; its id."""
+
+    def add_arrival(self, source: int, edges: Sequence[int], efficiency: float = 0.9653333333333334) -> None:
+        """Messages from `source` pass these ingress edges."""
+
+class Loop:
+    """
+    One live node: its port, its connections and the thread that serves them.
+
+    Thread-safe. Once a node of the run is lost, every wait raises RuntimeError("node NAME was lost:
+    REASON"), and failure() says the same; TimeoutError means that time was up.
+    """
+
+    def __init__(self, host: str = '127.0.0.1', port: int = 0, token: str = '', congestion: str = 'bbr') -> None:
+        """
+        Binds TCP and UDP on one port (0: any); RuntimeError if that cannot be had.
+        """
+
+    @property
+    def address(self) -> str:
+        """host:port, as others reach this node."""
+
+    def join(self, scheduler: str, name: str, id: int, timeout_s: float) -> tuple[str, dict[str, str]]:
+        """
+        Join the run whose scheduler is at host:port: (experiment, addresses by name).
+        """
+
+    def run(self, config: NodeConfig, roster: Mapping[str, str], shape: Shape | None) -> None:
+        """
+        Become the node of `config` and connect to its peers, over emulated links if `shape`.
+        """
+
+    def wait_started(self, timeout_s: float) -> float:
+        """
+        Seconds of time.monotonic() at which everyone was connected: time 0 of the run.
+        """
+
+    def leave(self) -> None:
+        """Say goodbye; when all workers have, the run stops."""
+
+    def wait_stopped(self, timeout_s: float) -> bool:
+        """Whether the run stopped in time."""
+
+    def failure(self) -> tuple[str, str] | None:
+        """(name, reason) of the node that was lost, or None."""
+
+    def close(self) -> None:
+        """End the thread and all connections. May be called twice."""
+
+    def declare(self, key: int, elements: int, shards: Sequence[tuple[int, int, int, int]]) -> None:
+        """A tensor and its shards: (offset, elements, global server, priority)."""
+
+    def init(self, key: int, array: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)]) -> None:
+        """
+        Give a tensor its initial value (float32), for everyone; kept, not copied.
+        """
+
+    def push(self, key: int, array: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], loss: float = float('nan'), last: bool = False, not_before_s: float = 0.0) -> int:
+        """
+        Contribute to the next round, which is returned. The float32 array is kept, not copied.
+        """
+
+    def request(self, key: int) -> None:
+        """Ask for the current value; it completes the round it belongs to."""
+
+    def wait(self, key: int, round: int, timeout_s: float) -> float:
+        """Seconds since the start at which the value after `round` was complete."""
+
+    def value(self, key: int, out: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')]) -> None:
+        """Copy the last complete value into a float32 array."""
+
+    def barrier(self, timeout_s: float) -> None:
+        """Wait for all workers."""
+
+    def report(self, host: int, number: int, values: Sequence[float], not_before_s: float = 0.0) -> None:
+        """
+        Send numbers to the coordinator `number` on node `host`, behind all earlier pushes.
+        """
+
+    def wait_reply(self, number: int, timeout_s: float) -> list[float]:
+        """The oldest answer not yet taken."""
+
+    def command(self, text: str) -> None:
+        """An instruction to all global servers: its name, then lines."""
+
+    def global_value(self, key: int, shard: int) -> object:
+        """A global server's value of one shard, or None."""
+
+    def stats(self) -> dict:
+        """What was sent to whom, and what the node counted; also after close."""
+
+    def spans(self) -> list:
+        """(name, category, start_s, duration_s), bounded."""
+
+class MxnetEngine:
+    """
+    A loop's push and pull as operations of MXNet's engine. `push_async` is the address of MXEnginePushAsyncND. Arrays are given by handle, with the address of their float32 data.
+    """
+
+    def __init__(self, loop: Loop, push_async: int) -> None: ...
+
+    def push(self, key: int, data: int, elements: int, array: int, order: int, loss: float, last: bool, not_before_s: float, priority: int) -> None:
+        """
+        Contribute `array` once it has been written and nobody writes `order`; `array` is not overwritten before its bytes have left.
+        """
+
+    def pull(self, key: int, round: int, data: int, elements: int, array: int, priority: int) -> None:
+        """Fill `array` with the value of `round`, or a later one, when it comes."""
