@@ -73,11 +73,21 @@ void Store(Parts& parts, const float* values, const std::vector<std::uint32_t>& 
 }
 
 void Selector::Collect(std::uint64_t first, std::uint64_t count) {
+  constexpr std::uint64_t kGroup = 16;  // few of them hold anything; vector instructions tell which
   std::uint32_t found[kBlock];
   std::size_t hits = 0;
-  for (std::uint64_t i = 0; i < count; ++i) {
-    found[hits] = static_cast<std::uint32_t>(first + i);
-    hits += magnitudes_[i] >= threshold_;
+  std::fill(magnitudes_ + count, magnitudes_ + (count + kGroup - 1) / kGroup * kGroup, 0u);
+  const auto threshold = static_cast<std::int32_t>(threshold_);  // both have 31 bits
+  for (std::uint64_t group = 0; group < count; group += kGroup) {
+    std::int32_t any = 0;
+    for (std::uint64_t i = group; i < group + kGroup; ++i) {
+      any |= static_cast<std::int32_t>(magnitudes_[i]) >= threshold ? -1 : 0;
+    }
+    if (any == 0) continue;
+    for (std::uint64_t i = group; i < group + kGroup; ++i) {
+      found[hits] = static_cast<std::uint32_t>(first + i);
+      hits += magnitudes_[i] >= threshold_;
+    }
   }
   chosen_.insert(chosen_.end(), found, found + hits);
 }

@@ -1,5 +1,5 @@
-// DGT's choices: how many blocks are reliable, which, in what order, and on which channel the others
-// leave.
+// DGT's choices: how many blocks are reliable, which, in what order, and on which channel the
+// others leave.
 #include <algorithm>
 #include <cstring>
 #include <numeric>
@@ -86,8 +86,8 @@ TEST(DgtShareOfReliableBlocks) {
   CHECK((counts(10, 1.0, 3) == Counts{10}));
 }
 
-// Contribution 1 then 0 at alpha 0.3 is 0.7, then 0.21: a block that now contributes 0.3 x 0.7 + 0 is
-// just behind one of 0.22 and just ahead of one of 0.20.
+// Contribution 1 then 0 at alpha 0.3 is 0.7, then 0.21: a block that now contributes 0.3 x 0.7 + 0
+// is just behind one of 0.22 and just ahead of one of 0.20.
 TEST(DgtContributionIsAMovingAverage) {
   const auto slicer = Make(Defaults());
   CHECK((Order(Cut(*slicer, Blocks({1, 0, 0}))) == std::vector<std::uint32_t>{0, 1, 2}));
@@ -113,7 +113,8 @@ TEST(DgtOrderIsByContributionAndCoversTheShard) {
       CHECK_EQ(slices[i].priority, 7);
       for (std::uint32_t row = 0; row < slices[i].rows; ++row) ++covered[slices[i].first_row + row];
       if (i == 0) continue;
-      const std::uint32_t before = slices[i - 1].first_row / kRows, here = slices[i].first_row / kRows;
+      const std::uint32_t before = slices[i - 1].first_row / kRows;
+      const std::uint32_t here = slices[i].first_row / kRows;
       CHECK(magnitudes[before] >= magnitudes[here]);
       if (magnitudes[before] == magnitudes[here]) CHECK(before < here);
       CHECK(slices[i - 1].channel <= slices[i].channel);

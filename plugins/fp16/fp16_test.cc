@@ -33,7 +33,8 @@ std::vector<float> Widen(const std::vector<std::uint16_t>& halves, std::size_t s
   std::memcpy(bytes.data() + shift, halves.data(), 2 * halves.size());
   std::vector<float> values(halves.size(), -1.0f);
   const std::uint64_t n = halves.size();
-  CHECK(Chain().DecodeInto(Bytes(bytes).subspan(shift), n, 0, n, n, true, values.data()) == nullptr);
+  const Bytes payload = Bytes(bytes).subspan(shift);
+  CHECK(Chain().DecodeInto(payload, n, 0, n, n, true, values.data()) == nullptr);
   return values;
 }
 
@@ -87,8 +88,8 @@ TEST(Fp16RoundsToNearestEven) {
                                -HUGE_VALF, 0x1p-24f, 0x1p-25f, 0x1.000002p-25f, 0x1p-149f};
   for (std::uint32_t i = 0; i < 0x7c00; ++i) {
     const auto low = static_cast<float>(Worth(static_cast<std::uint16_t>(i)));
-    const auto high = i + 1 == 0x7c00 ? 65536.0f
-                                      : static_cast<float>(Worth(static_cast<std::uint16_t>(i + 1)));
+    const auto next = static_cast<std::uint16_t>(i + 1);
+    const auto high = next == 0x7c00 ? 65536.0f : static_cast<float>(Worth(next));
     const float middle = low + (high - low) / 2;
     for (const float x : {low, middle}) {
       for (const float y : {x, std::nextafter(x, HUGE_VALF), std::nextafter(x, -HUGE_VALF)}) {

@@ -92,6 +92,7 @@ const char* CodecChain::DecodeInto(Bytes payload, std::uint64_t elements, std::u
     std::memcpy(&number, values->data + row * sizeof number, sizeof number);
     return number;
   };
+  if (parts.rows == 0) return nullptr;
   if (const Part* indices = parts.Find("indices")) {
     for (std::uint64_t row = 0; row < parts.rows; ++row) {
       std::uint32_t index;

@@ -16,7 +16,9 @@ std::vector<Buffer> RandomContributions(check::Random& random, std::size_t membe
   std::vector<Buffer> values(members, Buffer(elements));
   for (Buffer& value : values) {
     // Magnitudes far apart make float32 addition depend on its order.
-    for (float& x : value) x = std::ldexp(check::Uniform(random, -1, 1), int(Between(random, 0, 30)));
+    for (float& x : value) {
+      x = std::ldexp(check::Uniform(random, -1, 1), static_cast<int>(Between(random, 0, 30)));
+    }
   }
   return values;
 }

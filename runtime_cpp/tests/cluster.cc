@@ -165,7 +165,9 @@ NodeConfig Cluster::Config(NodeId id) const {
   if (id == scheduler) {
     config.role = Role::kScheduler;
     config.experiment = "experiment";
-    for (const NodeId each : globals) config.peers.push_back({each, Name(each), Role::kGlobalServer});
+    for (const NodeId each : globals) {
+      config.peers.push_back({each, Name(each), Role::kGlobalServer});
+    }
     for (const NodeId each : servers) config.peers.push_back({each, Name(each), Role::kServer});
     for (const NodeId each : workers) config.peers.push_back({each, Name(each), Role::kWorker});
     return config;

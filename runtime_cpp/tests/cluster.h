@@ -1,5 +1,5 @@
-// Whole clusters on a Wire: scheduler, global servers, and per party a local server and workers, with
-// the verbs that tests need, and a slicer that belongs to no plugin.
+// Whole clusters on a Wire: scheduler, global servers, and per party a local server and workers,
+// with the verbs that tests need, and a slicer that belongs to no plugin.
 #pragma once
 
 #include "core/worker.h"
@@ -7,8 +7,8 @@
 
 namespace geomx::check {
 
-// Cuts a shard into blocks of `rows`: every `reliable_every`-th is reliable (0: none is), the others
-// travel on channels 1, 2, 3 in turn.
+// Cuts a shard into blocks of `rows`: every `reliable_every`-th is reliable (0: none is), the
+// others travel on channels 1, 2, 3 in turn.
 std::shared_ptr<const SlicerFactory> BlockSlices(std::uint32_t rows, std::uint32_t reliable_every);
 
 struct Plan {

@@ -91,8 +91,8 @@ std::vector<std::byte> SliceOf(const Parts& parts, std::uint64_t first, std::uin
   return bytes;
 }
 
-// The first law of codecs: Layout promises exactly what Encode makes, and any cut of the rows, in any
-// order, decodes to the same dense values.
+// The first law of codecs: Layout promises exactly what Encode makes, and any cut of the rows, in
+// any order, decodes to the same dense values.
 void CheckLaws(CodecChain chain, const std::vector<float>& values,
                const std::vector<float>& expected, Random& random) {
   const std::uint64_t elements = values.size();

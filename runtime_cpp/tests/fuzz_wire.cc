@@ -1,8 +1,8 @@
 // Bytes from a hostile peer: parsed as headers, and delivered as a stream of framed messages to a
 // running node of each role. Nothing may crash, and no small input may cost much memory or time.
 //
-// With clang this is a libFuzzer target (-DGEOMX_FUZZ=ON). With GEOMX_FUZZ_MAIN it is a program that
-// needs no fuzzer: `fuzz_wire_main SECONDS [SEED]` makes its own inputs, by mutating what correct
+// With clang this is a libFuzzer target (-DGEOMX_FUZZ=ON). With GEOMX_FUZZ_MAIN it is a program
+// that needs no fuzzer: `fuzz_wire_main SECONDS [SEED]` makes its own inputs, by mutating what correct
 // peers send, and stops at the first that a sanitizer or an uncaught exception objects to.
 #include <algorithm>
 #include <cstring>
@@ -162,7 +162,9 @@ namespace {
 
 // A message that is right, or nearly: fields are small numbers, so that messages meet each other.
 void AppendMessage(std::mt19937_64& random, std::vector<std::uint8_t>& input) {
-  const auto below = [&](std::uint64_t limit) { return static_cast<std::uint32_t>(random() % limit); };
+  const auto below = [&](std::uint64_t limit) {
+    return static_cast<std::uint32_t>(random() % limit);
+  };
   Header header;
   header.kind = static_cast<Kind>(below(3) == 0 ? below(kKinds) : kKinds - 1 - below(4));
   header.flags = static_cast<std::uint8_t>(below(4));
@@ -178,7 +180,8 @@ void AppendMessage(std::mt19937_64& random, std::vector<std::uint8_t>& input) {
   header.reliable = below(header.slices + 1);
   header.channel = static_cast<std::uint8_t>(IsTransfer(header.kind) ? below(3) : 0);
   header.first_row = header.slices == 1 ? 0 : below(header.total_rows);
-  header.rows = header.slices == 1 ? header.total_rows : below(header.total_rows - header.first_row + 1);
+  header.rows = header.slices == 1 ? header.total_rows
+                                   : below(header.total_rows - header.first_row + 1);
   header.server = below(16) == 0 ? below(4) : below(2);
   header.loss = static_cast<float>(below(5));
   std::vector<std::byte> payload;

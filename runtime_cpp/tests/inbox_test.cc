@@ -162,8 +162,8 @@ TEST(ValuesAreNeverMergedLate) {
   CHECK(inbox.Close() == Ramp(4, 10));
 }
 
-// Nothing is lost but what is counted: with ones everywhere, the sum over all rounds is the number of
-// rows that arrived in time or one round late.
+// Nothing is lost but what is counted: with ones everywhere, the sum over all rounds is the number
+// of rows that arrived in time or one round late.
 TEST(EveryRowIsCountedOnce) {
   check::ForSeeds(200, [](std::uint64_t seed) {
     Random random(seed);

@@ -12,7 +12,8 @@ using check::Plan;
 using check::Random;
 
 // What a fully synchronous round must come to, added in the order in which nodes add.
-std::vector<float> TreeSum(const Cluster& cluster, const std::map<NodeId, std::vector<float>>& given) {
+std::vector<float> TreeSum(const Cluster& cluster,
+                           const std::map<NodeId, std::vector<float>>& given) {
   std::vector<float> total;
   for (const auto& party : cluster.parties) {
     std::vector<float> sum = given.at(party.front());
@@ -147,7 +148,8 @@ TEST(TheFirstInitialValueStandsAndEarlyRequestsWait) {
 
 TEST(InstructionsAreObeyedOrRefusedByEvent) {
   Cluster cluster(1, {});
-  for (const std::string text : {"optimizer\nsgdd", "optimizer\nsgd\nspeed 9", "optimizer", "", "run"}) {
+  for (const std::string text :
+       {"optimizer\nsgdd", "optimizer\nsgd\nspeed 9", "optimizer", "", "run"}) {
     cluster.ClearEvents();
     cluster.Command(text);
     cluster.Drive();
@@ -177,7 +179,9 @@ TEST(SizesAloneTravelLikeBytes) {
       cluster.Command("optimizer\nsgd\nlearning_rate 0.5");
       cluster.Drive();
       for (int round = 0; round < 2; ++round) {
-        for (const NodeId worker : cluster.workers) cluster.Push(worker, 0, std::vector<float>(200));
+        for (const NodeId worker : cluster.workers) {
+          cluster.Push(worker, 0, std::vector<float>(200));
+        }
         cluster.Drive();
       }
       CheckNoErrors(cluster);
@@ -196,7 +200,8 @@ TEST(NoMessageIsLargerThanAFrame) {
   cluster.Init(0, std::vector<float>(1000));
   cluster.RequestAll(0);
   cluster.Drive();
-  const auto traffic = cluster.traffic().at({cluster.workers.front(), cluster.servers.front(), Kind::kInit});
+  const auto traffic =
+      cluster.traffic().at({cluster.workers.front(), cluster.servers.front(), Kind::kInit});
   CHECK_EQ(traffic.messages, 42u);  // 24 rows fit, as slices are cut at multiples of 8 rows
   CHECK_EQ(traffic.bytes, 42u * kHeaderBytes + 4000u);
 }
@@ -205,7 +210,8 @@ TEST(WorkersRefuseWhatMakesNoSense) {
   Cluster cluster(1, {});
   const auto complaint = [&](auto verb) -> std::string {
     try {
-      cluster.Do(cluster.workers.front(), [verb](Node& node, Time now) { verb(node.worker(), now); });
+      cluster.Do(cluster.workers.front(),
+                 [verb](Node& node, Time now) { verb(node.worker(), now); });
       return "";
     } catch (const std::invalid_argument& error) {
       return error.what();

@@ -1,4 +1,4 @@
-// The queue against its specification: a list from which the best message is picked by looking at all.
+// The queue against its specification: a list from which the best is picked by looking at all.
 #include "core/send_queue.h"
 
 #include <algorithm>

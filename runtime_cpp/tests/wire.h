@@ -1,7 +1,7 @@
 // An in-memory network between real Nodes, for tests: no sockets, no clock, one seed.
 //
-// Every message crosses as bytes (its header is serialised and parsed again), reliable ones in order
-// per link and otherwise in any order, best-effort ones in any order at all, with loss, duplicates
+// Every message crosses as bytes (its header is serialised and parsed again), reliable ones in
+// order per link and otherwise in any order, best-effort ones in any order at all, with loss, duplicates
 // and delays as asked for. Everything that is done to a node is recorded, so that Replay can do it
 // again to a fresh node and compare what comes out.
 #pragma once

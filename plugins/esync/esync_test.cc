@@ -1,0 +1,170 @@
+// ESync's state server by itself: whom it plans how many steps for, whom it stops waiting for, and
+// what becomes of one who comes late. A whole cluster under it is tested in Python.
+#include <cmath>
+#include <initializer_list>
+#include <map>
+#include <vector>
+
+#include "core/natives.h"
+#include "tests/check.h"
+#include "tests/seeds.h"
+
+namespace geomx {
+namespace {
+
+constexpr double kTimeoutS = 30;
+
+Options Defaults(double members) {
+  return {{"members", members}, {"least", 1}, {"most", 1000}, {"epsilon_s", 0.001},
+          {"timeout_s", kTimeoutS}};
+}
+
+std::shared_ptr<Coordinator> Make(const Options& options) {
+  return NativeCoordinators::Instance().Create("esync", options);
+}
+
+Time At(double seconds) { return static_cast<Time>(std::llround(seconds * kSecond)); }
+
+using Steps = std::map<NodeId, double>;
+
+Steps Read(const std::vector<Coordinator::Reply>& replies) {
+  Steps steps;
+  for (const auto& reply : replies) {
+    CHECK_EQ(reply.values.size(), 1u);
+    CHECK(steps.emplace(reply.to, reply.values.at(0)).second);  // nobody is told twice
+  }
+  return steps;
+}
+
+Steps Report(Coordinator& server, NodeId from, double steps, double step_s, double at_s) {
+  return Read(server.OnReport(from, std::vector<double>{steps, step_s}, At(at_s)));
+}
+
+// What a member does from one reply to its next report.
+struct Member {
+  double step_s = 0;
+  double transmission_s = 0;
+};
+
+// Runs one round from `began_s`: everybody makes the steps planned for it and reports on arrival.
+Steps Round(Coordinator& server, const std::map<NodeId, Member>& members, const Steps& planned,
+            double began_s, double* ended_s) {
+  std::multimap<double, NodeId> arrivals;
+  for (const auto& [id, member] : members) {
+    arrivals.emplace(began_s + planned.at(id) * member.step_s + member.transmission_s, id);
+  }
+  Steps steps;
+  for (const auto& [at_s, id] : arrivals) {
+    CHECK(steps.empty());  // nobody hears before the last one has spoken
+    steps = Report(server, id, planned.at(id), members.at(id).step_s, at_s);
+    *ended_s = at_s;
+  }
+  return steps;
+}
+
+TEST(EsyncFillsTheTimeUntilTheSlowestArrives) {
+  auto server = Make(Defaults(3));
+  const std::map<NodeId, Member> members = {{1, {3.0, 0.5}}, {2, {0.03, 0.1}}, {3, {1.0, 0.5}}};
+  double now_s = 0;
+  // Nothing is known of the first report's way, so the first plan counts computing alone.
+  Steps plan = Round(*server, members, {{1, 1}, {2, 1}, {3, 1}}, now_s, &now_s);
+  CHECK((plan == Steps{{1, 1}, {2, 99}, {3, 2}}));
+  // R = 3 + 0.5; floor((3.5 - 0.001 - 0.1) / 0.03) = 113, floor((3.5 - 0.001 - 0.5) / 1) = 2.
+  plan = Round(*server, members, plan, now_s, &now_s);
+  CHECK((plan == Steps{{1, 1}, {2, 113}, {3, 2}}));
+  CHECK((Round(*server, members, plan, now_s, &now_s) == plan));
+}
+
+// Whoever is slowest sets the pace through transmission as much as through computing.
+TEST(EsyncCountsTheWayToTheServer) {
+  auto server = Make(Defaults(2));
+  const std::map<NodeId, Member> members = {{1, {0.1, 2.0}}, {2, {0.1, 0.05}}};
+  double now_s = 0;
+  Steps plan = Round(*server, members, {{1, 1}, {2, 1}}, now_s, &now_s);
+  CHECK((plan == Steps{{1, 1}, {2, 1}}));
+  plan = Round(*server, members, plan, now_s, &now_s);
+  CHECK((plan == Steps{{1, 1}, {2, 20}}));
+}
+
+// The formula on random members: everybody arrives before the slowest, and one more step would not.
+TEST(EsyncPlansFitAndAreFull) {
+  check::ForSeeds(40, [](std::uint64_t seed) {
+    check::Random random(seed);
+    const double least = check::Between(random, 1, 3), most = 200;
+    const auto count = static_cast<NodeId>(check::Between(random, 1, 8));
+    Options options = Defaults(count);
+    options["least"] = least;
+    options["most"] = most;
+    auto server = Make(options);
+    std::map<NodeId, Member> members;
+    Steps plan;
+    for (NodeId id = 0; id < count; ++id) {
+      members[id] = {1e-3 * check::Between(random, 5, 2000), 1e-3 * check::Between(random, 0, 900)};
+      plan[id] = least;
+    }
+    double now_s = 0;
+    for (int round = 0; round < 4; ++round) {
+      plan = Round(*server, members, plan, now_s, &now_s);
+      CHECK_EQ(plan.size(), members.size());
+    }
+    double reach_s = 0;
+    for (const auto& [id, member] : members) {
+      reach_s = std::max(reach_s, least * member.step_s + member.transmission_s);
+    }
+    for (const auto& [id, member] : members) {
+      CHECK(plan.at(id) >= least && plan.at(id) <= most);
+      const double arrives_s = plan.at(id) * member.step_s + member.transmission_s;
+      if (plan.at(id) > least) CHECK(arrives_s <= reach_s - 0.001 + 1e-6);
+      if (plan.at(id) < most) CHECK(arrives_s + member.step_s > reach_s - 0.001 - 1e-6);
+    }
+  });
+}
+
+TEST(EsyncHearsOfAWorkerThatSlowsDown) {
+  auto server = Make(Defaults(2));
+  std::map<NodeId, Member> members = {{1, {1.0, 0}}, {2, {0.1, 0}}};
+  double now_s = 0;
+  Steps plan = Round(*server, members, {{1, 1}, {2, 1}}, now_s, &now_s);
+  CHECK((plan == Steps{{1, 1}, {2, 9}}));
+  members[2].step_s = 0.5;
+  plan = Round(*server, members, plan, now_s, &now_s);
+  CHECK((plan == Steps{{1, 1}, {2, 1}}));
+}
+
+TEST(EsyncGoesOnWithoutTheDead) {
+  auto server = Make(Defaults(3));
+  CHECK_EQ(server->NextTimeout(), kNever);
+  CHECK(Report(*server, 1, 1, 1.0, 5.0).empty());
+  CHECK_EQ(server->NextTimeout(), At(5.0 + kTimeoutS));
+  CHECK(Report(*server, 2, 1, 0.1, 6.0).empty());
+  CHECK_EQ(server->NextTimeout(), At(5.0 + kTimeoutS));  // counted from the first
+  CHECK((Read(server->OnTimeout(At(5.0 + kTimeoutS))) == Steps{{1, 1}, {2, 9}}));
+  CHECK_EQ(server->NextTimeout(), kNever);
+}
+
+// The others have had their plan, and wait for what the late one pushes: it must not wait for them.
+TEST(EsyncPlansForALateReporterAlone) {
+  auto server = Make(Defaults(3));
+  Report(*server, 1, 1, 1.0, 1.0);
+  Report(*server, 2, 1, 0.1, 1.0);
+  CHECK_EQ(Read(server->OnTimeout(At(1.0 + kTimeoutS))).size(), 2u);
+  CHECK((Report(*server, 3, 1, 0.25, 40.0) == Steps{{3, 3}}));
+  CHECK_EQ(server->NextTimeout(), kNever);
+  // From then on it is one of them again.
+  CHECK(Report(*server, 3, 3, 0.25, 40.75).empty());
+  CHECK(Report(*server, 2, 9, 0.1, 40.9).empty());
+  CHECK_EQ(Report(*server, 1, 1, 1.0, 41.0).size(), 3u);
+}
+
+TEST(EsyncIgnoresNonsense) {
+  auto server = Make(Defaults(1));
+  const double nan = std::nan("");
+  for (const std::vector<double>& report :
+       {std::vector<double>{}, {1}, {1, 2, 3}, {0, 1}, {1, -1}, {nan, 1}, {1, nan}}) {
+    CHECK(server->OnReport(1, report, 0).empty());
+  }
+  CHECK_EQ(server->NextTimeout(), kNever);
+}
+
+}  // namespace
+}  // namespace geomx
