@@ -118,7 +118,7 @@ def test_a_name_is_spoken_in_its_folder_only() -> None:
         if path.name.endswith("_test.cc"):
             continue
         own = {path.parts[1], DEFAULT_SYNC} if path.parts[0] == "plugins" else set()
-        own |= COMPOSITIONS.get(path.parts[1], set())
+        own |= COMPOSITIONS.get(path.parent.name, set())
         for number, line in enumerate((ROOT / path).read_text().splitlines(), 1):
             if path == Path("geomx/registry.py") and line.startswith("DEFAULT_SYNC = "):
                 continue
