@@ -56,7 +56,8 @@ def _rows(summary: Summary) -> Iterator[tuple[str, str, str]]:
         most = f"updates by others, at most {staleness['max']}"
         yield "staleness", f"{staleness['mean']:.2f}", most
     if slices and slices["missing"]:
-        yield "slices missing", f"{slices['missing']:,}", f"{slices['late']:,} added a round late"
+        came = f"missed their round; {slices['late']:,} came after it"
+        yield "late slices", f"{slices['missing']:,}", came
     accuracy, loss = summary["accuracy"], summary["loss"]
     if accuracy["final"] is not None:
         best = f"best {units.decimals(accuracy['best'])}"
