@@ -41,11 +41,12 @@ ITERATIONS = 20
 # One global round in 20 iterations, which the defaults make, would test little.
 OPTIONS: dict[str, dict[str, Any]] = {"hfa": {"k1": 2, "k2": 2}}
 
-# Of ten digits one is right by chance (0.10, give or take 0.02 on 360 of them). After 20 iterations
-# dense runs are right about 0.8 of them, those that round much or send little about 0.6.
+# Of ten digits one is right by chance (0.10, give or take 0.02 on 360 of them). Measured over three
+# seeds after 20 iterations: 0.6 to 0.9; 0.4 to 0.7 where little is sent, where blocks come a round
+# late, and where parties overtake each other.
 LEARNS = 0.5
-LEARNS_FROM_LITTLE = 0.3
-LITTLE = {"bisparse", "mpq", "twobit"}
+LEARNS_SLOWLY = 0.3
+SLOW = {"bisparse", "mpq", "twobit", "dgt", "mixedsync"}
 
 LOSSLESS = {"p3", "multigps"}
 # Each of these does to a value what it does whatever it is sent with.
@@ -100,8 +101,8 @@ def test_a_pair_learns_or_is_refused(
     except ConfigError as refusal:
         assert str(refusal) in MATRIX.read_text(encoding="utf-8")
         return
-    little = LITTLE & set(accel)
-    assert results.summary["accuracy"]["final"] >= (LEARNS_FROM_LITTLE if little else LEARNS)
+    least = LEARNS_SLOWLY if SLOW & {sync, *accel} else LEARNS
+    assert results.summary["accuracy"]["final"] >= least
 
     # What is promised without looking at values is what is sent.
     promised = trained(sync, accel, seed, numerics=False).summary

@@ -87,7 +87,7 @@ class Selector {
   template <class Peek>
   std::uint32_t Threshold(std::uint64_t rows, Round round, Peek peek) {
     const double share = static_cast<double>(rows) / static_cast<double>(elements_);
-    const double size = std::max(0.01 * static_cast<double>(elements_), 64 / share);
+    const double size = kSampleRank / share;
     if (size > static_cast<double>(elements_) / 4) return 1;
     sample_.resize(static_cast<std::size_t>(size));
     std::uint64_t state = salt_ ^ (std::uint64_t{round} << 20);
@@ -99,6 +99,8 @@ class Selector {
     }
     return RankedMagnitude(size * share);
   }
+
+  static constexpr double kSampleRank = 32;  // of the threshold in the sample; more is finer, slower
 
   void Collect(std::uint64_t first, std::uint64_t count);
   std::uint32_t RankedMagnitude(double rank);

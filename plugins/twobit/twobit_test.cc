@@ -74,11 +74,14 @@ TEST(TwoBitLosesNothing) {
         if (round < 30) value = check::Uniform(random, -0.1f, 0.1f);
       }
       for (std::size_t i = 0; i < elements; ++i) left[i] += gradient[i];
-      double mean = 0;
-      for (const double value : left) mean += std::fabs(value) / static_cast<double>(elements);
+      double magnitudes = 1e-30, squares = 0;
+      for (const double value : left) {
+        magnitudes += std::fabs(value);
+        squares += value * value;
+      }
       const Values sent = Decode(chain, Encode(chain, gradient), random);
       for (std::size_t i = 0; i < elements; ++i) {
-        const double worth = fixed ? 0.25 : 2 * mean;
+        const double worth = fixed ? 0.25 : squares / magnitudes;
         CHECK(sent[i] == 0 || std::fabs(std::fabs(sent[i]) - worth) < 1e-5);
         CHECK(sent[i] == 0 || std::fabs(left[i]) < 1e-5 || (sent[i] > 0) == (left[i] > 0));
         left[i] -= sent[i];
