@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -69,7 +69,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Build:
     """Simulate a choice on the digits CNN in two parties of one and two workers; once each."""
     workload = REGISTRY.workload("digits_cnn", {})
 
-    @lru_cache(maxsize=None)
+    @cache
     def run(sync: str, accel: tuple[str, ...], seed: int, numerics: bool = True) -> Results:
         selection = REGISTRY.select((sync, OPTIONS.get(sync, {})), [(name, {}) for name in accel])
         experiment = Experiment(

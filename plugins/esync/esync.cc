@@ -40,6 +40,7 @@ class StateServer final : public Coordinator {
     // The first report's clock started before this server's, so nothing is known of its way yet.
     member.transmission_s =
         member.released ? std::max(0.0, elapsed - values[0] * values[1]) : 0.0;
+    if (++member.rounds <= planned_) return {Release(from, member, now)};  // others went ahead
     member.reported = true;
     if (waiting_since_ == kNever) waiting_since_ = now;
     return std::count_if(known_.begin(), known_.end(),
@@ -60,6 +61,7 @@ class StateServer final : public Coordinator {
     double step_s = 0;
     double transmission_s = 0;
     bool reported = false;
+    std::int64_t rounds = 0;  // that it has reported
     std::optional<Time> released;  // when it was last told to go on
   };
 
@@ -67,26 +69,34 @@ class StateServer final : public Coordinator {
 
   std::vector<Reply> Plan(Time now) {
     waiting_since_ = kNever;
-    double reach = 0;
+    ++planned_;
+    reach_ = 0;
     for (const auto& [id, member] : known_) {
-      if (member.reported) reach = std::max(reach, least_ * member.step_s + member.transmission_s);
+      if (member.reported) {
+        reach_ = std::max(reach_, least_ * member.step_s + member.transmission_s);
+      }
     }
     std::vector<Reply> replies;
     for (auto& [id, member] : known_) {
       if (!member.reported) continue;
-      const double fit = (reach - epsilon_ - member.transmission_s) / member.step_s;
-      const double steps = std::clamp(std::floor(fit), least_, most_);
-      replies.push_back({id, {steps}});
       member.reported = false;
-      member.released = now;
+      replies.push_back(Release(id, member, now));
     }
     return replies;
+  }
+
+  Reply Release(NodeId id, Member& member, Time now) const {
+    member.released = now;
+    const double fit = (reach_ - epsilon_ - member.transmission_s) / member.step_s;
+    return {id, {std::clamp(std::floor(fit), least_, most_)}};
   }
 
   std::size_t members_;
   double least_, most_, epsilon_;
   Time timeout_;
   std::map<NodeId, Member> known_;
+  std::int64_t planned_ = 0;  // rounds
+  double reach_ = 0;          // of the last plan, seconds
   Time waiting_since_ = kNever;
 };
 

@@ -35,8 +35,8 @@ class MpqConfig:
     ratio: float = 0.01
     """Share of a large shard's elements that is sent, above 0, up to 1."""
     momentum: float = 0.0
-    """Momentum correction, 0 (off) to below 1. DGC's and GeoMX's 0.9 is for an optimizer that has no
-    momentum of its own (Adam has). Off wherever parameters are exchanged."""
+    """Momentum correction, 0 (off) to below 1. DGC's and GeoMX's 0.9 is for an optimizer without
+    momentum of its own (Adam has it). Off wherever parameters are exchanged."""
     masking: bool = True
     """Forget the momentum of what has been sent."""
     clip: float | None = None

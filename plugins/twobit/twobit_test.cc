@@ -68,7 +68,7 @@ TEST(TwoBitLosesNothing) {
     const bool fixed = check::Chance(random, 0.5);
     CodecChain chain({TwoBit(fixed ? 0.25 : 0)}, ShardInfo{});
     std::vector<double> left(elements, 0.0);
-    for (int round = 0; round < 60; ++round) {
+    for (int round = 0; round < 100; ++round) {
       Values gradient(elements, 0.0f);
       for (float& value : gradient) {
         if (round < 30) value = check::Uniform(random, -0.1f, 0.1f);

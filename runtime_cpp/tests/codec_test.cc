@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/bits.h"
 #include "tests/seeds.h"
 
 namespace geomx {
@@ -192,6 +193,68 @@ TEST(ASliceWithoutRowsIsASlice) {
   CHECK(Chain<EveryThird>().DecodeInto({}, 4, 0, 0, 0, false, out.data()) == nullptr);
   CHECK(CodecChain().DecodeInto({}, 4, 0, 0, 4, true, out.data()) == nullptr);
   CHECK((out == std::vector<float>(4, 5.0f)));
+}
+
+// A cast: values of half the width, and a part that every slice needs.
+class Halved final : public Codec {
+ public:
+  void Layout(Parts& parts) const override {
+    parts.Find("values")->bits /= 2;
+    parts.parts.push_back(
+        {.name = "width", .bits = 8, .whole = true, .in_every_slice = true, .items = 1});
+  }
+  void Encode(Parts& parts) override { Layout(parts); }
+  void Decode(Parts& parts) const override { (void)parts; }
+  Stage stage() const override { return Stage::kCast; }
+};
+
+TEST(CastsComeAfterSelectionsWhateverTheOrder) {
+  // EveryThird adds indices; had it come second, they would stand behind the width.
+  const Parts before = Chain<Halved, EveryThird>().Layout(30);
+  const Parts after = Chain<EveryThird, Halved>().Layout(30);
+  for (const Parts* parts : {&before, &after}) {
+    CHECK_EQ(parts->rows, 10u);
+    CHECK_EQ(parts->parts[1].name, "indices");
+    CHECK_EQ(parts->RowBits(), 48u);
+  }
+  CHECK_EQ(before.SliceBytes(0, 2), 13u);
+  CHECK_EQ(before.SliceBytes(8, 2), 13u);
+}
+
+TEST(BySizeComparesOnce) {
+  const BySizeFactory by_size(100, {std::make_shared<const Factory<Scaled>>()},
+                              {std::make_shared<const Factory<EveryThird>>()});
+  for (const std::uint32_t elements : {99u, 100u, 101u}) {
+    const auto codec = by_size.Make(ShardInfo{.elements = elements});
+    Parts parts = Parts::Dense(elements, nullptr, nullptr);
+    codec->Layout(parts);
+    CHECK_EQ(parts.Find("indices") != nullptr, elements >= 100);
+    CHECK_EQ(codec->Stateless(), elements < 100);
+    CHECK_EQ(codec->SurvivesHoles(), elements >= 100);
+    CHECK(codec->stage() == Codec::Stage::kSelect);
+  }
+  const auto nothing = BySizeFactory(100, {}, {}).Make(ShardInfo{.elements = 5});
+  CHECK(nothing->Stateless() && nothing->SurvivesHoles());
+}
+
+TEST(BitsLieLowestFirst) {
+  std::byte three[2];
+  const std::uint32_t small[] = {5, 1, 7};
+  PackBits(small, 3, 3, three);
+  CHECK_EQ(std::to_integer<int>(three[0]), 5 + (1 << 3) + (3 << 6));
+  CHECK_EQ(std::to_integer<int>(three[1]), 1);
+  check::ForSeeds(50, [](std::uint64_t seed) {
+    Random random(seed);
+    const auto bits = static_cast<std::uint32_t>(Between(random, 1, 32));
+    std::vector<std::uint32_t> numbers(Between(random, 0, 200)), back(numbers.size());
+    for (std::uint32_t& number : numbers) {
+      number = static_cast<std::uint32_t>(random() & ((std::uint64_t{1} << bits) - 1));
+    }
+    std::vector<std::byte> bytes((numbers.size() * bits + 7) / 8);
+    PackBits(numbers.data(), numbers.size(), bits, bytes.data());
+    UnpackBits(bytes.data(), numbers.size(), bits, back.data());
+    CHECK(back == numbers);
+  });
 }
 
 }  // namespace

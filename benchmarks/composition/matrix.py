@@ -1,0 +1,154 @@
+"""docs/composition.md: which plugins work together, measured, beside what GeoMX's do.
+
+Every sync plugin with every accelerator, every two accelerators under full synchrony, and all
+accelerators at once are simulated on the default network and the digits CNN:
+
+    python benchmarks/composition/matrix.py    # a few minutes, rewrites docs/composition.md
+
+GeoMX's own table was read from its sources, not measured; ``GEOMX`` below holds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import combinations
+from pathlib import Path
+
+from measuring import digits, measure
+from rich.progress import track
+
+from geomx.errors import ConfigError
+from geomx.registry import DEFAULT_SYNC, Registry
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "composition.md"
+ITERATIONS = 60
+
+# GeoMX's compatibility, by reading its sources; names as here. "no" hangs, crashes or computes
+# something wrong. Absent: GeoMX has not both, or they are one and the same there.
+GEOMX = {
+    ("fsa", "bisparse"): "yes, below a million elements",
+    ("fsa", "fp16"): "yes",
+    ("fsa", "dgt"): "with stale blocks",
+    ("fsa", "p3"): "small tensors are not cut",
+    ("fsa", "multigps"): "with a race over ranks",
+    ("mixedsync", "bisparse"): "no: a stub",
+    ("mixedsync", "fp16"): "partly",
+    ("mixedsync", "dgt"): "yes",
+    ("mixedsync", "p3"): "partly",
+    ("mixedsync", "multigps"): "partly",
+    ("hfa", "bisparse"): "below a million elements",
+    ("hfa", "fp16"): "yes",
+    ("hfa", "dgt"): "partly",
+    ("hfa", "p3"): "no",
+    ("bisparse", "fp16"): "as MPQ",
+    ("bisparse", "dgt"): "tiny tensors only",
+    ("bisparse", "p3"): "partly",
+    ("bisparse", "multigps"): "no, from a million elements",
+    ("fp16", "dgt"): "no: ranking and merging",
+    ("fp16", "p3"): "yes",
+    ("fp16", "multigps"): "yes",
+    ("dgt", "p3"): "yes",
+    ("dgt", "multigps"): "no: whole tensors only",
+}
+
+OPENING = f"""# What works with what
+
+Any list of accelerators runs under any sync algorithm, in both modes, or is refused before anything
+starts, with the reason. `tests/test_compose.py` runs every pair below; this page is written by
+`benchmarks/composition/matrix.py`.
+
+Each cell is one simulated run: final accuracy, and milliseconds per iteration. The digits CNN,
+{ITERATIONS} iterations, on the network `two_parties` (two data centres of two workers behind
+100 Mbit/s, 30 ms from everywhere), all options at their defaults.
+
+"""
+
+READING = """
+These are short runs at default options. Sparse and 2-bit codecs are slower to learn at first and
+catch up; milliseconds under hfa are means over local steps and steps that cross the WAN. Two sync
+algorithms cannot be combined: `sync=` takes one name. Two accelerators that both decide which
+server holds what would be refused by name; of those here only multigps does.
+
+"""
+
+THEIRS = """
+## GeoMX's own
+
+The same pairs in GeoMX, read from its sources (github.com/INET-RC/GeoMX; section 5 of this
+project's notes on it), not measured. Empty: GeoMX has not both of them (ESync was announced, and
+never part of it). It cannot combine MixedSync and HFA either, whose servers have no optimizer that
+could apply what parties send. Its documentation advises accelerators under full synchrony only.
+
+"""
+
+
+def main() -> None:
+    registry = Registry.discover()
+    syncs = [plugin.name for plugin in registry.plugins("sync")]
+    syncs.sort(key=lambda name: (name != DEFAULT_SYNC, name))
+    accelerators = [plugin.name for plugin in registry.plugins("accel")]
+    runs = [
+        *((sync, ()) for sync in syncs),
+        *((sync, (accel,)) for sync in syncs for accel in accelerators),
+        *((DEFAULT_SYNC, pair) for pair in combinations(accelerators, 2)),
+        *((sync, tuple(accelerators)) for sync in syncs),
+    ]
+    refusals: dict[str, int] = {}
+    cells = {run: cell(*run, refusals) for run in track(runs, "simulating")}
+
+    ours = {(sync, "alone"): cells[sync, ()] for sync in syncs}
+    ours |= {(sync, "all"): cells[sync, tuple(accelerators)] for sync in syncs}
+    for (sync, accel), text in cells.items():
+        if len(accel) == 1:
+            ours[sync, accel[0]] = text
+        elif len(accel) == 2:
+            ours[accel] = text
+    rows = [*syncs, *accelerators[:-1]]
+    parts = [
+        OPENING,
+        table(ours, rows, ["alone", *accelerators, "all"]),
+        READING,
+        "## What is refused\n\n" + refused(refusals),
+        THEIRS,
+        table({**GEOMX, **{(b, a): t for (a, b), t in GEOMX.items()}}, rows, accelerators, True),
+    ]
+    PAGE.write_text("".join(parts), encoding="utf-8")
+
+
+def cell(sync: str, accel: Sequence[str], refusals: dict[str, int]) -> str:
+    """Accuracy and time of one run, or the number of the reason for which it is refused."""
+    words = [f"sync={sync}", f"accel=[{','.join(accel)}]", f"iterations={ITERATIONS}"]
+    try:
+        run = measure([*words, f"evaluate_every={ITERATIONS}"])
+    except ConfigError as error:
+        number = refusals.setdefault(str(error), len(refusals) + 1)
+        return f"refused ({number})"
+    return f"{run.accuracy:.2f} · {digits(run.iteration_ms)}"
+
+
+def refused(refusals: Iterable[str]) -> str:
+    reasons = [f"{number}. {text}\n" for number, text in enumerate(refusals, 1)]
+    return "".join(reasons) or "Nothing in this table.\n"
+
+
+def table(
+    cells: dict[tuple[str, str], str],
+    rows: Sequence[str],
+    columns: Sequence[str],
+    mirrored: bool = False,
+) -> str:
+    """A table in Markdown; pairs of accelerators stand once, above the diagonal."""
+    lines = ["| | " + " | ".join(f"**{name}**" for name in columns) + " |"]
+    lines.append("|---" * (len(columns) + 1) + "|")
+    for row in rows:
+        shown = [
+            "" if mirrored and row in columns and columns.index(name) <= columns.index(row)
+            else cells.get((row, name), "")
+            for name in columns
+        ]  # fmt: skip
+        lines.append(f"| **{row}** | " + " | ".join(shown) + " |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    main()

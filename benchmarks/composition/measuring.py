@@ -1,0 +1,65 @@
+"""What the scripts here share: run the words of a command line, keep nothing but the figures."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+import geomx
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What one simulated run came to.
+
+    Attributes:
+        iteration_ms: Mean virtual time of an iteration.
+        fastest_ms: The same of the worker for which it is shortest.
+        samples_per_s: Samples trained on per virtual second, all workers together.
+        wan_mb: Over the WAN in the whole run, both ways.
+        busiest_mb: Of that, to and from the global server that has most of it.
+        accuracy: Final, of 1.
+    """
+
+    iteration_ms: float
+    fastest_ms: float
+    samples_per_s: float
+    wan_mb: float
+    busiest_mb: float
+    accuracy: float
+
+
+def measure(words: Sequence[str]) -> Figures:
+    """Simulate what `words` describe.
+
+    Raises:
+        ConfigError: They are refused.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        results = geomx.run([*words, f"hydra.run.dir={folder}/run"])
+        summary, links, rows = results.summary, results.links, results.iterations
+    took: dict[str, list[float]] = {}
+    for row in rows:
+        took.setdefault(row["worker"], []).append(row["end_s"] - row["start_s"])
+    at: dict[str, int] = {}
+    for row in links:
+        for end in (row["source"], row["target"]):
+            if row["kind"] == "wan" and "global_server" in end:
+                at[end] = at.get(end, 0) + row["bytes"]
+    return Figures(
+        1e3 * summary["seconds_per_iteration"]["mean"],
+        1e3 * min(map(fmean, took.values())),
+        summary["samples_per_second"],
+        (summary["bytes"]["wan_push"] + summary["bytes"]["wan_pull"]) / 1e6,
+        max(at.values()) / 1e6,
+        summary["accuracy"]["final"],
+    )
+
+
+def digits(value: float) -> str:
+    """A number above 0 with three significant digits, thousands grouped."""
+    rounded = float(f"{value:.3g}")
+    return f"{rounded:,.{max(0, 2 - math.floor(math.log10(rounded)))}f}"

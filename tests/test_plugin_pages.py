@@ -1,0 +1,53 @@
+"""Every plugin has a page, and the page says what the code says: names of options and defaults."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from geomx.registry import Plugin, Registry
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+PAGES = DOCS / "plugins"
+PLUGINS = [
+    plugin
+    for plugin in Registry.discover().plugins()
+    if plugin.kind != "workload" and plugin.config.__module__.startswith("geomx.plugins.")
+]
+OPTION = re.compile(r"^\| `(\w+)` \| (.*?) \| (.*?) \| (.+) \|$", re.MULTILINE)
+LINK = re.compile(r"\]\(([^)#:]+)\)")
+
+
+@pytest.mark.parametrize("plugin", PLUGINS, ids=lambda plugin: plugin.name)
+def test_a_page_has_the_options_and_their_defaults(plugin: Plugin) -> None:
+    text = (PAGES / f"{plugin.name}.md").read_text(encoding="utf-8")
+    assert text.startswith(f"# {plugin.name}\n")
+    written = [(name, yaml.safe_load(default)) for name, default, *_ in OPTION.findall(text)]
+    defaults = [(field.name, field.default) for field in dataclasses.fields(plugin.config)]
+    assert written == defaults
+
+
+@pytest.mark.parametrize("plugin", PLUGINS, ids=lambda plugin: plugin.name)
+def test_a_page_has_a_picture_one_command_and_its_figures(plugin: Plugin) -> None:
+    text = (PAGES / f"{plugin.name}.md").read_text(encoding="utf-8")
+    assert "\n```\n" in text
+    (command,) = re.findall(r"^python -m geomx .*$", text, re.MULTILINE)
+    assert re.search(rf"\+(sync={plugin.name}\b|accel=\[{plugin.name}\])", command)
+    measured = text.partition("<!-- measured -->\n")[2].partition("<!-- end -->")[0]
+    assert f"| with {plugin.name} |" in measured
+
+
+def test_the_index_leads_to_every_page() -> None:
+    text = (DOCS / "README.md").read_text(encoding="utf-8")
+    absent = [plugin.name for plugin in PLUGINS if f"(plugins/{plugin.name}.md)" not in text]
+    assert absent == []
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda page: page.stem)
+def test_links_lead_somewhere(page: Path) -> None:
+    targets = LINK.findall(page.read_text(encoding="utf-8"))
+    assert [target for target in targets if not (page.parent / target).exists()] == []
