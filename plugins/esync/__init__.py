@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from geomx.cluster import Cluster, NodeSpec
+from geomx.cluster import Cluster, NodeSpec, Party
 from geomx.errors import ConfigError
 from geomx.hookspecs import hookimpl
 from geomx.plugin import Native, Site, SyncPolicy, WorkerSync
@@ -98,12 +98,16 @@ class ESyncPolicy(SyncPolicy):
     exchange = "parameters"
 
     def push_scale(self, cluster: Cluster, worker: NodeSpec) -> float:
-        """One over all workers: the global sum is the mean."""
+        """One over all workers: what parties sum is their share of the mean."""
         return 1.0 / len(cluster.workers)
 
-    def global_optimizer(self, optimizer: Mapping[str, Any], workers: int) -> None:
-        """The mean replaces the model."""
-        return
+    def global_optimizer(self, optimizer: Mapping[str, Any], workers: int) -> dict[str, Any]:
+        """SGD at rate 1 on the parties' moves: the model becomes the mean."""
+        return {"name": "sgd", "learning_rate": 1.0}
+
+    def party_policy(self, cluster: Cluster, party: Party) -> Native:
+        """The native side, esync.cc: parties tell how far they moved."""
+        return Native("policy", "esync", {"workers": float(len(cluster.workers))})
 
     def local_optimizer(self, optimizer: Mapping[str, Any]) -> dict[str, Any]:
         """The workload's optimizer runs on every worker."""

@@ -17,6 +17,8 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "core/natives.h"
 
@@ -99,6 +101,40 @@ class StateServer final : public Coordinator {
   double reach_ = 0;          // of the last plan, seconds
   Time waiting_since_ = kNever;
 };
+
+// What a party tells the world: how far its workers, on average, moved away from the last common
+// model, weighted by their share of all workers. A move, not a model, so that codecs which keep only
+// the largest values keep the right ones.
+class Move final : public PartyPolicy {
+ public:
+  explicit Move(const Options& options) : workers_(static_cast<float>(Require(options, "workers"))) {}
+
+  bool NeedsInitial() const override { return true; }
+
+  void Initial(const ShardInfo& shard, std::span<const float> value) override {
+    models_[{shard.key, shard.index}].assign(value.begin(), value.end());
+  }
+
+  // `sum` holds the workers' parameters, each divided by the number of all workers.
+  Action Complete(const PartyRound& round, std::span<float> sum) override {
+    const std::vector<float>& model = models_[{round.shard.key, round.shard.index}];
+    const float share = static_cast<float>(round.merge_count) / workers_;
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] = model[i] * share - sum[i];
+    return Action::kEscalate;
+  }
+
+  void Answer(const ShardInfo& shard, std::span<float> value) override {
+    models_[{shard.key, shard.index}].assign(value.begin(), value.end());
+  }
+
+ private:
+  float workers_;
+  std::map<std::pair<Key, std::uint32_t>, std::vector<float>> models_;
+};
+
+const Registered<NativePolicies> registered_move("esync", [](const Options& options) {
+  return std::make_shared<Move>(options);
+});
 
 const Registered<NativeCoordinators> registered("esync", [](const Options& options) {
   return std::make_shared<StateServer>(options);
