@@ -72,7 +72,7 @@ class EngineExchange:
 
     def __init__(self, loop: _core.Loop) -> None:
         self._loop = loop
-        address = ctypes.cast(mx.base._LIB.MXEnginePushAsyncND, ctypes.c_void_p).value
+        address = ctypes.cast(mx.base._LIB.MXEnginePushAsyncND, ctypes.c_void_p).value or 0
         self._engine = _core.MxnetEngine(loop, address)
         self._slots: dict[int, _Slot] = {}
 

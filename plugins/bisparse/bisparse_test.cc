@@ -59,7 +59,8 @@ class Link {
     bytes_ = parts.SliceBytes(0, parts.rows);
     Values out(elements_, 0.0f);
     for (std::uint64_t first = 0; first < parts.rows;) {
-      const std::uint64_t count = std::min(8 * Between(random, 1, 1 + parts.rows / 8), parts.rows - first);
+      const std::uint64_t eights = Between(random, 1, 1 + parts.rows / 8);
+      const std::uint64_t count = std::min(8 * eights, parts.rows - first);
       std::vector<std::byte> slice = SliceOf(parts, first, count);
       slice.insert(slice.begin(), std::byte{0});  // payloads need not be aligned
       const char* reason = receiver_.DecodeInto(Bytes(slice).subspan(1), elements_, first, count,
@@ -127,7 +128,8 @@ TEST(BisparseLosesNothing) {
     const std::uint64_t elements = Between(random, 2, check::Chance(random, 0.3) ? 30000 : 3000);
     const double ratio = check::Uniform(random, 0.002f, 0.3f);
     Definition definition{check::Chance(random, 0.5) ? 0.9 : 0.0,
-                          check::Chance(random, 0.3) ? 2.0 : 0.0, check::Chance(random, 0.7), {}, {}};
+                          check::Chance(random, 0.3) ? 2.0 : 0.0,
+                          check::Chance(random, 0.7), {}, {}};
     Options options = PushOptions(ratio, definition.momentum);
     options["masking"] = definition.masking;
     options["clip"] = definition.clip;
@@ -173,7 +175,8 @@ TEST(BisparseFollowsTheRecursion) {
 
 TEST(BisparseSizesAreTheFormulas) {
   const Options options = PushOptions(0.01);
-  const auto layout = [&](const CodecChain::Factories& codecs, std::uint64_t elements, Round round) {
+  const auto layout = [](const CodecChain::Factories& codecs, std::uint64_t elements,
+                         Round round) {
     const Parts parts = CodecChain(codecs, ShardInfo{}).Layout(elements, round);
     return std::pair{parts.rows, parts.SliceBytes(0, parts.rows)};
   };
@@ -258,7 +261,8 @@ TEST(BisparseComposesWithHalfPrecision) {
     const std::uint64_t elements = Between(random, 100, 5000);
     const auto sparse = Native("bisparse", PushOptions(0.05));
     const auto half = Native("fp16", {});
-    Link alone({sparse}, elements), after({sparse, half}, elements), before({half, sparse}, elements);
+    Link alone({sparse}, elements), after({sparse, half}, elements);
+    Link before({half, sparse}, elements);
     for (int round = 0; round < 4; ++round) {
       const Values gradient = Gradient(random, elements);
       const Values full = alone.Send(gradient, random);
@@ -361,7 +365,8 @@ TEST(BisparseOverAWholeTree) {
     std::vector<double> pushed(kElements, 0.0), pulled(kElements, 0.0);
     for (int round = 0; round < 40; ++round) {
       for (const NodeId worker : cluster.workers) {
-        const Values values = round < 10 ? cluster.RandomIntegers(kElements) : Values(kElements, 0.0f);
+        Values values(kElements, 0.0f);
+        if (round < 10) values = cluster.RandomIntegers(kElements);
         for (std::uint32_t i = 0; i < kElements; ++i) pushed[i] += values[i];
         cluster.Push(worker, 0, values);
       }

@@ -51,7 +51,8 @@ void Store(Parts& parts, const float* values, const std::vector<std::uint32_t>& 
 // choice looks again, another takes some more entries, every time others.
 class Selector {
  public:
-  explicit Selector(const ShardInfo& shard) : salt_((std::uint64_t{shard.key} << 32) ^ shard.index) {}
+  explicit Selector(const ShardInfo& shard)
+      : salt_((std::uint64_t{shard.key} << 32) ^ shard.index) {}
 
   // Exactly `rows` indices below `elements`, ascending; valid until the next call.
   //   peek(i): the magnitude that entry i is going to have.
@@ -100,7 +101,7 @@ class Selector {
     return RankedMagnitude(size * share);
   }
 
-  static constexpr double kSampleRank = 32;  // of the threshold in the sample; more is finer, slower
+  static constexpr double kSampleRank = 32;  // of the threshold in the sample; more: finer, slower
 
   void Collect(std::uint64_t first, std::uint64_t count);
   std::uint32_t RankedMagnitude(double rank);

@@ -131,7 +131,8 @@ class Sequence final : public Codec {
     for (auto codec = codecs_.rbegin(); codec != codecs_.rend(); ++codec) (*codec)->Decode(parts);
   }
   bool Stateless() const override {
-    return std::all_of(codecs_.begin(), codecs_.end(), [](auto& codec) { return codec->Stateless(); });
+    return std::all_of(codecs_.begin(), codecs_.end(),
+                       [](auto& codec) { return codec->Stateless(); });
   }
   bool SurvivesHoles() const override {
     return std::all_of(codecs_.begin(), codecs_.end(),
