@@ -170,6 +170,19 @@ class Costs:
 
     def set(self, work: str, per_message_s: float, per_byte_s: float) -> None: ...
 
+class TrainingPlan:
+    """What all workers train."""
+
+    def __init__(self, layers: int, tensors: Sequence[tuple[int, int, Sequence[tuple[int, int, int, int]]]]) -> None:
+        """
+        The number of layers; (elements, layer, [(offset, elements, server, priority)]) by key.
+        """
+
+class Pace:
+    """How long a worker's forward and backward passes take, by layer."""
+
+    def __init__(self, forward_ns: Sequence[int], backward_ns: Sequence[int]) -> None: ...
+
 class Fabric:
     """All nodes of an experiment over the fluid WAN, in virtual time."""
 
@@ -185,22 +198,31 @@ class Fabric:
 
     def advance(self, limit_ns: int) -> int: ...
 
-    def take_events(self) -> list:
+    def take_notices(self) -> list:
         """
-        (node, kind, key, round, text, reason, values) of everything applications must hear of.
+        (node, kind, key, round, text, reason, values) of everything Python must hear of.
         """
 
-    def declare(self, node: int, key: int, elements: int, shards: Sequence[tuple[int, int, int, int]]) -> None: ...
-
-    def init(self, node: int, key: int, value: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, now_ns: int) -> None: ...
-
-    def push(self, node: int, key: int, value: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, loss: float, last: bool, now_ns: int) -> int: ...
-
-    def request(self, node: int, key: int, now_ns: int) -> None: ...
+    def report_values(self, report: bool) -> None:
+        """Whether every new value at a trainer makes a notice."""
 
     def command(self, node: int, text: str, now_ns: int) -> None: ...
 
-    def report(self, node: int, host: int, number: int, values: Sequence[float], now_ns: int) -> None: ...
+    def train(self, node: int, plan: TrainingPlan, pace: Pace) -> None:
+        """Let a worker train; its loop is the fabric's from now on."""
+
+    def start(self, node: int, master: bool, initial: Sequence[Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)]] | None, now_ns: int) -> None:
+        """
+        Declare and ask for all tensors; the master also gives them. Ends with "ready".
+        """
+
+    def forward(self, node: int, now_ns: int) -> None:
+        """Begin a forward pass. Ends with "forward"."""
+
+    def backward(self, node: int, push: str, values: Sequence[Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)]] | None, loss: float, last: bool, report: tuple[int, int, Sequence[float]] | None, now_ns: int) -> None:
+        """
+        Begin a backward pass that pushes "nothing", "gradients" as they come or "parameters" at its end. Ends with "ready", when the next step can begin.
+        """
 
     def value(self, node: int, key: int) -> object:
         """A copy of the last complete value of a tensor at a worker."""

@@ -12,11 +12,11 @@ from __future__ import annotations
 import gc
 import math
 import time
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import simpy
 
 from geomx import _core
@@ -39,6 +39,19 @@ FOREVER = 2**63 - 1
 MAX_SPANS = 100_000
 
 
+@dataclass(frozen=True)
+class Pace:
+    """What workers of one speed take for a step.
+
+    Attributes:
+        seconds: Of computing.
+        native: The same by layer, for the fabric.
+    """
+
+    seconds: float
+    native: _core.Pace
+
+
 class Simulation:
     """The world of one simulated experiment; hook 8 receives it before virtual time starts.
 
@@ -50,6 +63,8 @@ class Simulation:
             change them.
         events: Where observers subscribe.
         model: The real network, or None where sizes and times alone are simulated.
+        initial: Its initial weights by key; None likewise.
+        plan: What all workers train, for the fabric.
     """
 
     def __init__(self, experiment: Experiment, recorder: Recorder) -> None:
@@ -75,15 +90,20 @@ class Simulation:
                 for k in range(len(workload.tensors))
             ]
             if self.model is not None
-            else []
+            else None
         )
         self.shards = shards(experiment.cluster, experiment.selection, workload.tensors)
-        self.evaluated: dict[str, np.ndarray] = {}
+        placed = zip(workload.tensors, self.shards, strict=True)
+        self.plan = _core.TrainingPlan(
+            len(workload.layers),
+            [(tensor.elements, tensor.layer, pieces) for tensor, pieces in placed],
+        )
         self._seconds = 0.0
         self._advance: Any = lambda *args, **fields: None
         self._scale = lru_cache(maxsize=None)(
             lambda worker: self.policy.push_scale(experiment.cluster, worker)
         )
+        self.pace = lru_cache(maxsize=None)(self._pace)
         experiment.selection.sim(self)
         experiment.selection.events(self.events)
         self._build()
@@ -103,11 +123,19 @@ class Simulation:
                 live=False,
             )
             self.fabric.add_node(config, costs)
+        self.fabric.report_values(self.events.observed)
         edges = add_edges(self.fabric, cluster)
         self.pairs = connect(self.fabric, cluster, edges, experiment.tcp)
         self.workers = {
             spec.id: SimulatedWorker(self, spec, rank) for rank, spec in enumerate(cluster.workers)
         }
+
+    def _pace(self, speed: float) -> Pace:
+        layers = self.experiment.workload.layers
+        forward_ns = [round(layer.forward_s / speed * NS) for layer in layers]
+        backward_ns = [round(layer.backward_s / speed * NS) for layer in layers]
+        seconds = (sum(forward_ns) + sum(backward_ns)) / NS
+        return Pace(seconds, _core.Pace(forward_ns, backward_ns))
 
     # ---- running ----
 
@@ -155,13 +183,15 @@ class Simulation:
         wake.callbacks.append(self._deliver)
 
     def _deliver(self, _: simpy.Event) -> None:
-        for node, kind, key, round_number, text, reason, values in self.fabric.take_events():
+        for node, kind, key, round_number, text, reason, values in self.fabric.take_notices():
+            if kind == "refused":
+                raise GeomxError(f"{text}: {reason}")
             if kind == "value":
                 self.workers[node].on_value(key, round_number)
             elif kind == "reply":
                 self.workers[node].on_reply(values)
-            elif kind == "refused":
-                raise GeomxError(f"{text}: {reason}")
+            else:
+                self.workers[node].on_done()
         self._schedule_network(0)
 
     # ---- what workers report ----
@@ -169,12 +199,6 @@ class Simulation:
     def scale(self, worker: NodeSpec) -> float:
         """Factor on what `worker` pushes."""
         return self._scale(worker)
-
-    def span(self, node: NodeSpec, name: str, category: str, start_ns: int, end_ns: int) -> None:
-        """Put a stretch of `node`'s time on the timeline."""
-        if end_ns > start_ns:
-            duration_s = (end_ns - start_ns) / NS
-            self.recorder.span(node.name, node.party, name, category, start_ns / NS, duration_s)
 
     def iteration(
         self,
@@ -234,17 +258,16 @@ class Simulation:
             self.recorder.link(*names, kind, direction, data, messages, busy_ns / NS)
             if control:
                 self.recorder.link(*names, kind, "control", control, 0, 0.0)
-        for node, peer, category, key, round_number, start_ns, end_ns in self.fabric.spans():
-            name = f"to {nodes[peer].name}" if category == "send" else category
+        for node, peer, name, key, round_number, start_ns, end_ns in self.fabric.spans():
+            sent = name == "send"
             self.recorder.span(
                 nodes[node].name,
                 nodes[node].party,
-                name,
-                category,
+                f"to {nodes[peer].name}" if sent else name,
+                "compute" if name in ("forward", "backward") else name,
                 start_ns / NS,
                 (end_ns - start_ns) / NS,
-                key=key,
-                round=round_number,
+                **({"key": key, "round": round_number} if sent else {}),
             )
         shard_rounds = 0
         for node in self.experiment.cluster.global_servers:

@@ -6,6 +6,7 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
@@ -34,8 +35,10 @@ nb::object ToNumpy(std::span<const float> values) {
   return nb::cast(nb::ndarray<nb::numpy, float, nb::ndim<1>>(copy, {values.size()}, owner));
 }
 
-std::vector<ShardInfo> Shards(
-    const std::vector<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t, std::int32_t>>& list) {
+using ShardTuples =
+    std::vector<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t, std::int32_t>>;
+
+std::vector<ShardInfo> Shards(const ShardTuples& list) {
   std::vector<ShardInfo> shards;
   for (const auto& [offset, elements, server, priority] : list) {
     shards.push_back({.offset = offset, .elements = elements, .server = server, .priority = priority});
@@ -43,17 +46,15 @@ std::vector<ShardInfo> Shards(
   return shards;
 }
 
-const char* EventName(Event::Kind kind) {
+const char* KindName(Notice::Kind kind) {
   switch (kind) {
-    case Event::Kind::kValueReady: return "value";
-    case Event::Kind::kBarrier: return "barrier";
-    case Event::Kind::kStopped: return "stopped";
-    case Event::Kind::kDead: return "dead";
-    case Event::Kind::kRefused: return "refused";
-    case Event::Kind::kCommand: return "command";
-    case Event::Kind::kReply: return "reply";
-    default: return "other";
+    case Notice::Kind::kForward: return "forward";
+    case Notice::Kind::kReady: return "ready";
+    case Notice::Kind::kReply: return "reply";
+    case Notice::Kind::kValue: return "value";
+    case Notice::Kind::kRefused: return "refused";
   }
+  return "";
 }
 
 const char* CategoryName(Span::Category category) {
@@ -62,8 +63,26 @@ const char* CategoryName(Span::Category category) {
     case Span::Category::kAggregate: return "aggregate";
     case Span::Category::kUpdate: return "update";
     case Span::Category::kEncode: return "encode";
+    case Span::Category::kForward: return "forward";
+    case Span::Category::kBackward: return "backward";
+    case Span::Category::kWait: return "wait";
   }
   return "";
+}
+
+Trainer::Step::Push PushNamed(const std::string& name) {
+  if (name == "nothing") return Trainer::Step::Push::kNothing;
+  if (name == "gradients") return Trainer::Step::Push::kGradients;
+  if (name == "parameters") return Trainer::Step::Push::kParameters;
+  throw std::invalid_argument("a step pushes nothing, gradients or parameters");
+}
+
+Values CopyAll(const std::optional<std::vector<ConstFloatArray>>& arrays) {
+  Values values;
+  if (arrays) {
+    for (const ConstFloatArray& array : *arrays) values.push_back(Copy(array));
+  }
+  return values;
 }
 
 }  // namespace
@@ -87,6 +106,24 @@ void init_fabric(nb::module_& m) {
              *cost = {per_message, per_byte};
            },
            "work"_a, "per_message_s"_a, "per_byte_s"_a);
+
+  nb::class_<TrainingPlan>(m, "TrainingPlan", "What all workers train.")
+      .def("__init__",
+           [](TrainingPlan* self, std::size_t layers,
+              const std::vector<std::tuple<std::uint32_t, std::uint32_t, ShardTuples>>& tensors) {
+             std::vector<TrainingPlan::Tensor> list;
+             for (const auto& [elements, layer, shards] : tensors) {
+               list.push_back({elements, layer, Shards(shards)});
+             }
+             new (self) TrainingPlan(layers, std::move(list));
+           }, "layers"_a, "tensors"_a,
+           "The number of layers; (elements, layer, [(offset, elements, server, priority)]) by key.");
+
+  nb::class_<Pace>(m, "Pace", "How long a worker's forward and backward passes take, by layer.")
+      .def("__init__",
+           [](Pace* self, std::vector<Time> forward, std::vector<Time> backward) {
+             new (self) Pace{std::move(forward), std::move(backward)};
+           }, "forward_ns"_a, "backward_ns"_a);
 
   nb::class_<Fabric>(m, "Fabric", "All nodes of an experiment over the fluid WAN, in virtual time.")
       .def(nb::init<std::uint64_t, std::size_t>(), "seed"_a, "max_spans"_a = 0)
@@ -115,52 +152,50 @@ void init_fabric(nb::module_& m) {
         const Time reached = self.Advance(limit);
         return reached;
       }, "limit_ns"_a)
-      .def("take_events",
+      .def("take_notices",
            [](Fabric& self) {
              nb::list out;
-             for (const auto& [node, event] : self.TakeEvents()) {
-               out.append(nb::make_tuple(node, EventName(event.kind), event.key, event.round,
-                                         event.text, event.reason, event.values));
+             for (const Notice& notice : self.TakeNotices()) {
+               out.append(nb::make_tuple(notice.node, KindName(notice.kind), notice.key,
+                                         notice.round, notice.text, notice.reason,
+                                         notice.values));
              }
              return out;
            },
-           "(node, kind, key, round, text, reason, values) of everything applications must hear of.")
-      .def("declare",
-           [](Fabric& self, NodeId node, Key key, std::uint32_t elements,
-              const std::vector<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t,
-                                           std::int32_t>>& shards) {
-             self.node(node).worker().Declare(key, elements, Shards(shards));
-           }, "node"_a, "key"_a, "elements"_a, "shards"_a)
-      .def("init",
-           [](Fabric& self, NodeId node, Key key, std::optional<ConstFloatArray> value, Time now) {
-             auto owner = value ? Copy(*value) : nullptr;
-             self.node(node).worker().Init(key, owner ? owner->data() : nullptr, owner, now);
-             self.Touch(node, now);
-           }, "node"_a, "key"_a, "value"_a.none(), "now_ns"_a)
-      .def("push",
-           [](Fabric& self, NodeId node, Key key, std::optional<ConstFloatArray> value, float loss,
-              bool last, Time now) {
-             auto owner = value ? Copy(*value) : nullptr;
-             const float* data = owner ? owner->data() : nullptr;
-             const Round round = self.node(node).worker().Submit(
-                 key, {.value = data, .owner = owner, .loss = loss, .last = last}, now);
-             self.Touch(node, now);
-             return round;
-           }, "node"_a, "key"_a, "value"_a.none(), "loss"_a, "last"_a, "now_ns"_a)
-      .def("request", [](Fabric& self, NodeId node, Key key, Time now) {
-        self.node(node).worker().Request(key, now);
-        self.Touch(node, now);
-      }, "node"_a, "key"_a, "now_ns"_a)
+           "(node, kind, key, round, text, reason, values) of everything Python must hear of.")
+      .def("report_values", &Fabric::ReportValues, "report"_a,
+           "Whether every new value at a trainer makes a notice.")
       .def("command", [](Fabric& self, NodeId node, const std::string& text, Time now) {
         self.node(node).worker().Command(text, now);
         self.Touch(node, now);
       }, "node"_a, "text"_a, "now_ns"_a)
-      .def("report",
-           [](Fabric& self, NodeId node, NodeId host, std::uint32_t number,
-              const std::vector<double>& values, Time now) {
-             self.node(node).Report(host, number, values);
-             self.Touch(node, now);
-           }, "node"_a, "host"_a, "number"_a, "values"_a, "now_ns"_a)
+      .def("train", &Fabric::Train, "node"_a, "plan"_a, "pace"_a,
+           "Let a worker train; its loop is the fabric's from now on.")
+      .def("start",
+           [](Fabric& self, NodeId node, bool master,
+              const std::optional<std::vector<ConstFloatArray>>& initial, Time now) {
+             self.trainer(node).Start(master, CopyAll(initial), now);
+           }, "node"_a, "master"_a, "initial"_a.none(), "now_ns"_a,
+           "Declare and ask for all tensors; the master also gives them. Ends with \"ready\".")
+      .def("forward", [](Fabric& self, NodeId node, Time now) {
+        self.trainer(node).Forward(now);
+      }, "node"_a, "now_ns"_a, "Begin a forward pass. Ends with \"forward\".")
+      .def("backward",
+           [](Fabric& self, NodeId node, const std::string& push,
+              const std::optional<std::vector<ConstFloatArray>>& values, float loss, bool last,
+              std::optional<std::tuple<NodeId, std::uint32_t, std::vector<double>>> report,
+              Time now) {
+             Trainer::Step step{.push = PushNamed(push), .values = CopyAll(values), .loss = loss,
+                                .last = last};
+             if (report) {
+               auto& [host, coordinator, numbers] = *report;
+               step.report = {host, coordinator, std::move(numbers)};
+             }
+             self.trainer(node).Backward(std::move(step), now);
+           }, "node"_a, "push"_a, "values"_a.none(), "loss"_a, "last"_a, "report"_a.none(),
+           "now_ns"_a,
+           "Begin a backward pass that pushes \"nothing\", \"gradients\" as they come or "
+           "\"parameters\" at its end. Ends with \"ready\", when the next step can begin.")
       .def("value", [](Fabric& self, NodeId node, Key key) {
         return ToNumpy(self.node(node).worker().Value(key));
       }, "node"_a, "key"_a, "A copy of the last complete value of a tensor at a worker.")
@@ -176,7 +211,7 @@ void init_fabric(nb::module_& m) {
       .def("spans",
            [](const Fabric& self) {
              nb::list out;
-             for (const Span& span : self.spans()) {
+             for (const Span& span : self.spans().Kept()) {
                out.append(nb::make_tuple(span.node, span.peer, CategoryName(span.category), span.key,
                                          span.round, span.start, span.end));
              }
@@ -195,7 +230,7 @@ void init_fabric(nb::module_& m) {
              out["staleness_max"] = stats.staleness_max;
              return out;
            }, "node"_a)
-      .def_prop_ro("spans_dropped", &Fabric::spans_dropped)
+      .def_prop_ro("spans_dropped", [](const Fabric& self) { return self.spans().dropped(); })
       .def_prop_ro("messages", &Fabric::processed)
       .def_prop_ro("lost_messages", &Fabric::lost_messages)
       .def_prop_ro("solves", &Fabric::solves);

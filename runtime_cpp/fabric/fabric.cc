@@ -14,7 +14,7 @@ Time Nanoseconds(double seconds) { return std::llround(seconds * 1e9); }
 }  // namespace
 
 Fabric::Fabric(std::uint64_t seed, std::size_t max_spans)
-    : max_spans_(max_spans), random_(seed * 0x9e3779b97f4a7c15u + 0x632be59bd9b4e019u) {}
+    : spans_(max_spans), random_(seed * 0x9e3779b97f4a7c15u + 0x632be59bd9b4e019u) {}
 
 double Fabric::Draw() {  // splitmix64
   std::uint64_t x = (random_ += 0x9e3779b97f4a7c15u);
@@ -68,6 +68,12 @@ void Fabric::SetCapacity(net::EdgeId edge, double bytes_per_s, Time now) {
   network_.SetCapacity(edge, bytes_per_s, now);
 }
 
+void Fabric::Train(NodeId worker, std::shared_ptr<const TrainingPlan> plan,
+                   std::shared_ptr<const Pace> pace) {
+  endpoints_.at(worker).trainer =
+      std::make_unique<Trainer>(*this, worker, std::move(plan), std::move(pace));
+}
+
 void Fabric::Schedule(Time time, Action::Kind kind, NodeId node, NodeId from,
                       std::uint32_t parked) {
   actions_.push_back({time, sequence_++, kind, node, from, parked});
@@ -75,7 +81,7 @@ void Fabric::Schedule(Time time, Action::Kind kind, NodeId node, NodeId from,
 }
 
 Time Fabric::Advance(Time limit) {
-  while (events_.empty()) {
+  while (notices_.empty()) {
     const Time network = network_.NextEvent();
     const Time next = std::min(network, actions_.empty() ? kNever : actions_.front().time);
     if (next >= limit) return limit;
@@ -118,6 +124,7 @@ void Fabric::Run(const Action& action) {
       endpoint.node->HandleTimeout(action.time);
       Touch(action.node, action.time);
       return;
+    case Action::Kind::kWake: endpoint.trainer->Wake(action.time); return;
   }
 }
 
@@ -255,15 +262,32 @@ void Fabric::Release(NodeId id, Time now) {
   Endpoint& endpoint = endpoints_[id];
   Pump(id, now);
   while (auto event = endpoint.node->PollEvent()) {
-    if (event->kind == Event::Kind::kPeerError) {
-      throw std::logic_error(endpoint.node->config().name + ": " + event->reason);
-    }
-    if (event->kind != Event::Kind::kUpdated) events_.push_back({id, std::move(*event)});
+    Report(id, std::move(*event), now);
   }
   const Time deadline = endpoint.node->PollTimeout();
   if (deadline < endpoint.timer) {
     endpoint.timer = deadline;
     Schedule(std::max(deadline, now), Action::Kind::kTimer, id);
+  }
+}
+
+void Fabric::Report(NodeId id, Event event, Time now) {
+  Trainer* trainer = endpoints_[id].trainer.get();
+  switch (event.kind) {
+    case Event::Kind::kPeerError:
+      throw std::logic_error(endpoints_[id].node->config().name + ": " + event.reason);
+    case Event::Kind::kValueReady:
+      if (trainer != nullptr) trainer->OnValue(event.key, now);
+      if (!report_values_) return;
+      return Notify({.node = id, .kind = Notice::Kind::kValue, .key = event.key,
+                     .round = event.round});
+    case Event::Kind::kReply:
+      if (trainer != nullptr) trainer->OnReply(now);
+      return Notify({.node = id, .kind = Notice::Kind::kReply, .values = std::move(event.values)});
+    case Event::Kind::kRefused:
+      return Notify({.node = id, .kind = Notice::Kind::kRefused, .text = std::move(event.text),
+                     .reason = std::move(event.reason)});
+    default: return;  // nobody's business
   }
 }
 
@@ -273,14 +297,6 @@ void Fabric::Touch(NodeId id, Time now) {
 }
 
 // ---- looking ---------------------------------------------------------------------------------
-
-void Fabric::AddSpan(const Span& span) {
-  if (spans_.size() < max_spans_) {
-    spans_.push_back(span);
-  } else {
-    ++spans_dropped_;
-  }
-}
 
 std::vector<LinkStats> Fabric::Links() const {
   std::vector<LinkStats> stats;

@@ -19,6 +19,8 @@
 #include <vector>
 
 #include "core/node.h"
+#include "fabric/span.h"
+#include "fabric/trainer.h"
 #include "net/flows.h"
 
 namespace geomx {
@@ -57,13 +59,21 @@ struct LinkStats {
   Time busy = 0;  // with a message under way, reliable or not
 };
 
-struct Span {
-  enum class Category : std::uint8_t { kSend, kAggregate, kUpdate, kEncode };
-  NodeId node = 0, peer = 0;
-  Category category = Category::kSend;
+// What the simulated applications must hear of.
+struct Notice {
+  enum class Kind : std::uint8_t {
+    kForward,  // a trainer's forward pass is over
+    kReady,    // a trainer has the values that it waited for
+    kReply,    // a coordinator's answer: `values`
+    kValue,    // a tensor's new value is in: `key`, `round` (if asked for, see ReportValues)
+    kRefused,  // an instruction, `text`, was refused: `reason`
+  };
+  NodeId node = 0;
+  Kind kind = Kind::kForward;
   Key key = 0;
   Round round = 0;
-  Time start = 0, end = 0;
+  std::string text = {}, reason = {};
+  std::vector<double> values = {};
 };
 
 class Fabric {
@@ -80,24 +90,30 @@ class Fabric {
   // What `source` may send to `target`.
   void Connect(NodeId source, NodeId target, const LinkOptions& options);
   void SetCapacity(net::EdgeId edge, double bytes_per_s, Time now);
+  // `worker` trains: its loop runs in here (see trainer.h). REQUIRES: its role is kWorker.
+  void Train(NodeId worker, std::shared_ptr<const TrainingPlan> plan,
+             std::shared_ptr<const Pace> pace);
+  // Whether every new value at a trainer makes a notice.
+  void ReportValues(bool report) { report_values_ = report; }
 
   // ---- running ----
+  Trainer& trainer(NodeId worker) { return *endpoints_.at(worker).trainer; }
   Node& node(NodeId id) { return *endpoints_.at(id).node; }
   // To be called after using a node directly (its worker's verbs) at `now`.
   void Touch(NodeId id, Time now);
-  // Run events strictly before `limit`, stopping after the first instant that left application
-  // events. Returns the time reached: that instant's, or `limit` (kNever: nothing is left to do).
+  // Run events strictly before `limit`, stopping after the first instant that left notices. Returns
+  // the time reached: that instant's, or `limit` (kNever: nothing is left to do).
   Time Advance(Time limit);
-  struct NodeEvent {
-    NodeId node;
-    Event event;
-  };
-  std::vector<NodeEvent> TakeEvents() { return std::exchange(events_, {}); }
+  std::vector<Notice> TakeNotices() { return std::exchange(notices_, {}); }
+
+  // ---- for trainers ----
+  void WakeAt(NodeId worker, Time time) { Schedule(time, Action::Kind::kWake, worker); }
+  void Notify(Notice notice) { notices_.push_back(std::move(notice)); }
+  void AddSpan(const Span& span) { spans_.Add(span); }
 
   // ---- looking ----
   std::vector<LinkStats> Links() const;
-  const std::vector<Span>& spans() const { return spans_; }
-  std::uint64_t spans_dropped() const { return spans_dropped_; }
+  const SpanLog& spans() const { return spans_; }
   std::uint64_t processed() const { return processed_; }   // messages delivered
   std::uint64_t lost_messages() const { return lost_; }
   std::uint64_t solves() const { return network_.solves(); }
@@ -105,6 +121,7 @@ class Fabric {
  private:
   struct Endpoint {
     std::unique_ptr<Node> node;
+    std::unique_ptr<Trainer> trainer;  // of workers that train
     Costs costs;
     Time busy_until = 0;
     bool release_due = false;                        // a release event is scheduled
@@ -128,7 +145,7 @@ class Fabric {
   struct Action {
     Time time;
     std::uint64_t sequence;
-    enum class Kind : std::uint8_t { kDeliver, kRelease, kTimer } kind;
+    enum class Kind : std::uint8_t { kDeliver, kRelease, kTimer, kWake } kind;
     NodeId node;
     NodeId from;
     std::uint32_t message;  // index into parked_
@@ -146,10 +163,10 @@ class Fabric {
   void Serve(NodeId id, Time now);
   void Charge(NodeId id, Time now, double seconds);
   void Release(NodeId id, Time now);
+  void Report(NodeId id, Event event, Time now);
   void Pump(NodeId id, Time now);
   bool Send(std::uint32_t link, Lane lane, Time now);
   double WorkSeconds(const Endpoint& endpoint, const Work& work) const;
-  void AddSpan(const Span& span);
   double Draw();
 
   net::FlowNetwork network_;
@@ -160,11 +177,10 @@ class Fabric {
   std::vector<Message> parked_;  // messages on their way
   std::vector<std::uint32_t> free_;
   std::uint64_t sequence_ = 0;
-  std::vector<NodeEvent> events_;
+  std::vector<Notice> notices_;
+  bool report_values_ = false;
   std::vector<net::ConnectionId> completed_;
-  std::vector<Span> spans_;
-  std::size_t max_spans_;
-  std::uint64_t spans_dropped_ = 0;
+  SpanLog spans_;
   std::uint64_t random_;
   std::uint64_t processed_ = 0;
   std::uint64_t lost_ = 0;

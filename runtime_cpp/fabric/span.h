@@ -1,0 +1,56 @@
+// Stretches of simulated time for the timeline, kept in bounded memory.
+//
+// A run may have more spans than anybody can look at. The first half of the allowance goes to the
+// beginning of the run, the other half to its end; what lies between is counted, not kept.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "core/types.h"
+
+namespace geomx {
+
+struct Span {
+  enum class Category : std::uint8_t {
+    kSend, kAggregate, kUpdate, kEncode, kForward, kBackward, kWait,
+  };
+  NodeId node = 0, peer = 0;  // peer: of what is sent; otherwise the node itself
+  Category category = Category::kSend;
+  Key key = 0;
+  Round round = 0;
+  Time start = 0, end = 0;
+};
+
+class SpanLog {
+ public:
+  explicit SpanLog(std::size_t most) : early_(most - most / 2), late_(most / 2) {}
+
+  void Add(const Span& span) {
+    if (spans_.size() < early_ + late_) {
+      spans_.push_back(span);
+      return;
+    }
+    ++dropped_;
+    if (late_ == 0) return;
+    spans_[early_ + oldest_] = span;
+    oldest_ = (oldest_ + 1) % late_;
+  }
+
+  // In the order in which they were added.
+  std::vector<Span> Kept() const {
+    std::vector<Span> kept = spans_;
+    if (oldest_ > 0) std::rotate(kept.begin() + early_, kept.begin() + early_ + oldest_, kept.end());
+    return kept;
+  }
+  std::uint64_t dropped() const { return dropped_; }
+
+ private:
+  std::size_t early_, late_;
+  std::size_t oldest_ = 0;  // among the late ones, once all places are taken
+  std::vector<Span> spans_;
+  std::uint64_t dropped_ = 0;
+};
+
+}  // namespace geomx
