@@ -55,6 +55,11 @@ class NodeConfig:
 
     def add_coordinator(self, number: int, name: str, options: Mapping[str, float]) -> None: ...
 
+    def add_group(self, root: int, members: Sequence[int], host: int, number: int, push: bool, pull: bool) -> None:
+        """
+        An overlay of which this node is the root or a member; see core/overlay.h.
+        """
+
     def set_rounds(self, together: bool, staleness_bound: int | None, update_at_party: bool) -> None: ...
 
     @property
@@ -229,7 +234,8 @@ class Fabric:
 
     def links(self) -> list:
         """
-        (source, target, bytes, messages, control bytes, busy ns) per directed link.
+        (source, target, push, pull, control bytes, busy ns) per directed link; push and pull are
+        (bytes, messages).
         """
 
     def spans(self) -> list:

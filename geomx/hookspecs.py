@@ -22,7 +22,17 @@ import pluggy
 if TYPE_CHECKING:
     from geomx.cluster import Cluster, Link
     from geomx.experiment import Experiment
-    from geomx.plugin import BySize, Codec, Native, Partitioner, Placement, Slicer, SyncPolicy
+    from geomx.plugin import (
+        BySize,
+        Codec,
+        Group,
+        Native,
+        Overlay,
+        Partitioner,
+        Placement,
+        Slicer,
+        SyncPolicy,
+    )
     from geomx.registry import Register
     from geomx.workload import TensorSpec
 
@@ -104,6 +114,16 @@ def geomx_slicer(link: Link) -> Slicer | Native | None:
 
     Called once for every kind of directed link, and chained in order: each slicer gets the slices
     of the one before it. Return None for links that are not concerned.
+    """
+
+
+@hookspec
+def geomx_overlay(group: Group) -> Overlay | None:
+    """13. Let the members of a group talk with each other, not with their root alone.
+
+    Called of every party with its workers, and of every global server with the parties' local
+    servers where parties update together. Exclusive per group: two answers are refused, naming
+    both. Without any, all members push to the root and get values from it.
     """
 
 

@@ -148,6 +148,61 @@ class Site:
     native: Native
 
 
+@dataclass(frozen=True)
+class Group:
+    """A node and all who push to it, as an overlay sees them.
+
+    Attributes:
+        level: ``party``: a local server and its workers; ``global``: a global server and the local
+            servers of all parties.
+        root: The server.
+        members: Who push to it, in id order; at least two.
+        scheduler: The scheduler, with whom everyone talks.
+    """
+
+    level: str
+    root: NodeSpec
+    members: tuple[NodeSpec, ...]
+    scheduler: NodeSpec
+
+
+def groups_of(cluster: Cluster, together: bool) -> list[Group]:
+    """The groups that an overlay could serve: those of two members or more.
+
+    Args:
+        cluster: Who takes part.
+        together: The parties' rounds are common (see `SyncPolicy`); otherwise global servers answer
+            each party by itself, and their children are no group.
+    """
+    scheduler = cluster.scheduler
+    groups = [
+        Group("party", party.server, party.workers, scheduler) for party in cluster.parties
+    ]
+    if together:
+        servers = tuple(party.server for party in cluster.parties)
+        groups += [Group("global", root, servers, scheduler) for root in cluster.global_servers]
+    return [group for group in groups if len(group.members) > 1]
+
+
+@dataclass(frozen=True)
+class Overlay:
+    """Members of a group talk with each other, as a coordinator tells them.
+
+    Groups with equal overlays share one coordinator.
+
+    Attributes:
+        site: The coordinator, on a node that all members talk with anyway: the root or the
+            scheduler. It answers `OverlayReport` with `OverlayOrder` (runtime_cpp/core/overlay.h)
+            and gets the experiment's ``seed`` among its options.
+        push: Contributions are added on the way to the root.
+        pull: Values are handed on from member to member.
+    """
+
+    site: Site
+    push: bool = True
+    pull: bool = True
+
+
 class WorkerSync:
     """When one worker synchronises, and when it is done; may listen to a coordinator.
 

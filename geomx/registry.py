@@ -31,11 +31,22 @@ import pluggy
 from geomx import hookspecs
 from geomx.errors import ConfigError, GeomxError, PluginError
 from geomx.options import build_options, near, prefixed
+from geomx.plugin import groups_of
 
 if TYPE_CHECKING:
     from geomx.cluster import Cluster, Link
     from geomx.experiment import Experiment
-    from geomx.plugin import BySize, Codec, Native, Partitioner, Placement, Slicer, SyncPolicy
+    from geomx.plugin import (
+        BySize,
+        Codec,
+        Group,
+        Native,
+        Overlay,
+        Partitioner,
+        Placement,
+        Slicer,
+        SyncPolicy,
+    )
     from geomx.workload import TensorSpec, Workload
 
 ENTRY_POINTS = "geomx"
@@ -54,6 +65,7 @@ _ANSWERS = {
     "geomx_slicer": ("Slicer", "Native"),
     "geomx_cluster": ("Cluster",),
     "geomx_update": ("str",),
+    "geomx_overlay": ("Overlay",),
 }
 
 
@@ -328,6 +340,7 @@ class Selection:
         self.sync: Choice = chosen[0].choice
         self.accel: tuple[Choice, ...] = tuple(built.choice for built in chosen[1:])
         self._managers = [_admit(built.instance, built.label) for built in chosen]
+        self._overlays: tuple[Cluster, list[tuple[Group, Overlay]]] | None = None
 
     def validate(self, experiment: Experiment) -> None:
         """Let every plugin refuse the experiment (hook 2)."""
@@ -370,6 +383,20 @@ class Selection:
             if answer != "party":
                 raise PluginError(f"{built.label}: geomx_update must return 'party' or None")
         return bool(answers)
+
+    def overlays(self, cluster: Cluster) -> list[tuple[Group, Overlay]]:
+        """The groups whose members talk with each other, and how (hook 13)."""
+        if self._overlays is None or self._overlays[0] is not cluster:
+            groups = groups_of(cluster, self.sync_policy(cluster).together)
+            answers = [(group, self._overlay(group)) for group in groups]
+            found = [(group, overlay) for group, overlay in answers if overlay is not None]
+            self._overlays = cluster, found
+        return self._overlays[1]
+
+    def _overlay(self, group: Group) -> Overlay | None:
+        answers = self._ask("geomx_overlay", group=group)
+        answer: Overlay | None = self._only(answers, f"the overlay of {group.root.name}")
+        return answer
 
     def partitioners(self, cluster: Cluster) -> list[Partitioner]:
         """The chain of partitioners (hook 5)."""

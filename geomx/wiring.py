@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from geomx import _core
 from geomx.cluster import Cluster, Direction, NodeSpec
 from geomx.errors import ConfigError, PluginError
-from geomx.plugin import BySize, ByTurns, Native, Shard
+from geomx.plugin import BySize, ByTurns, Native, Shard, Site
 from geomx.workload import TensorSpec
 
 if TYPE_CHECKING:
@@ -86,6 +86,7 @@ def node_config(
     phantom: bool,
     runtime: RuntimeOptions,
     live: bool,
+    seed: int,
     experiment_json: str = "",
 ) -> _core.NodeConfig:
     """The core's configuration of one node: peers, links with their codecs and slicers, policy.
@@ -97,6 +98,7 @@ def node_config(
         phantom: Payloads are sizes only.
         runtime: Frame size and failure timeout.
         live: Heartbeats are sent and watched.
+        seed: Of the experiment, for coordinators that draw.
         experiment_json: What the scheduler tells every member on joining.
     """
     config = _core.NodeConfig(node.id, node.name, node.role)
@@ -104,7 +106,7 @@ def node_config(
     config.frame_bytes = runtime.frame_bytes
     if live:
         config.set_heartbeat(min(0.25, runtime.failure_timeout_s / 4), runtime.failure_timeout_s)
-    _add_coordinators(config, cluster, selection, node)
+    _add_coordinators(config, cluster, selection, node, seed)
     if node.role == "scheduler":
         config.experiment = experiment_json
         for other in cluster.nodes:
@@ -128,6 +130,7 @@ def node_config(
     for parent in above:
         _add_link(config, cluster, selection, node, parent, parent, "push")
         _add_link(config, cluster, selection, parent, node, parent, "pull")
+    _add_groups(config, cluster, selection, node)
     if node.role == "server":
         native = policy.party_policy(cluster, cluster.party_of(node))
         if native is not None:
@@ -135,12 +138,75 @@ def node_config(
     return config
 
 
+def siblings(cluster: Cluster, selection: Selection, node: NodeSpec) -> list[NodeSpec]:
+    """Whom `node` talks with because of overlays, beside its parents and children."""
+    found = {
+        member
+        for group, _ in selection.overlays(cluster)
+        if node in group.members
+        for member in group.members
+        if member != node
+    }
+    return sorted(found, key=lambda member: member.id)
+
+
+def peers(cluster: Cluster, selection: Selection, node: NodeSpec) -> list[NodeSpec]:
+    """Everyone `node` talks with."""
+    if node.role == "scheduler":
+        return [other for other in cluster.nodes if other.id != node.id]
+    return [
+        cluster.scheduler,
+        *children(cluster, node),
+        *parents(cluster, node),
+        *siblings(cluster, selection, node),
+    ]
+
+
+def _sites(cluster: Cluster, selection: Selection) -> list[Site]:
+    """All coordinators, by number: the sync policy's, then those of overlays, each once."""
+    sites = list(selection.sync_policy(cluster).coordinators(cluster))
+    for _, overlay in selection.overlays(cluster):
+        if overlay.site not in sites:
+            sites.append(overlay.site)
+    return sites
+
+
 def _add_coordinators(
+    config: _core.NodeConfig, cluster: Cluster, selection: Selection, node: NodeSpec, seed: int
+) -> None:
+    for number, site in enumerate(_sites(cluster, selection)):
+        if site.host.id == node.id:
+            options = {**site.native.options, "seed": float(seed)}
+            config.add_coordinator(number, site.native.name, options)
+
+
+def _add_groups(
     config: _core.NodeConfig, cluster: Cluster, selection: Selection, node: NodeSpec
 ) -> None:
-    for number, site in enumerate(selection.sync_policy(cluster).coordinators(cluster)):
-        if site.host.id == node.id:
-            config.add_coordinator(number, site.native.name, dict(site.native.options))
+    """The overlays that `node` belongs to; links among siblings are as those with the root."""
+    sites = _sites(cluster, selection)
+    known = set()
+    for group, overlay in selection.overlays(cluster):
+        if node != group.root and node not in group.members:
+            continue
+        members = [member.id for member in group.members]
+        config.add_group(
+            group.root.id,
+            members,
+            overlay.site.host.id,
+            sites.index(overlay.site),
+            overlay.push,
+            overlay.pull,
+        )
+        if node == group.root:
+            continue
+        for sibling in group.members:
+            if sibling == node or sibling in known:
+                continue
+            known.add(sibling)
+            config.add_peer(sibling.id, sibling.name, sibling.role)
+            _add_link(config, cluster, selection, node, group.root, sibling, "push")
+            _add_link(config, cluster, selection, group.root, node, sibling, "pull")
 
 
 def _add_link(
@@ -253,7 +319,9 @@ def edge_model(cluster: Cluster, edge: Edge) -> tuple[float, int]:
     )
 
 
-def shape(cluster: Cluster, node: NodeSpec, tcp: TcpOptions, seed: int) -> _core.Shape:
+def shape(
+    cluster: Cluster, selection: Selection, node: NodeSpec, tcp: TcpOptions, seed: int
+) -> _core.Shape:
     """What the emulated network does to the messages of `node` in a live run.
 
     Its outgoing paths are shaped here, by the simulator's model in real time. An edge that several
@@ -261,10 +329,7 @@ def shape(cluster: Cluster, node: NodeSpec, tcp: TcpOptions, seed: int) -> _core
     itself.
     """
     made = _core.Shape(seed * 100_003 + node.id)
-    if node.role == "scheduler":
-        peers = [other for other in cluster.nodes if other.id != node.id]
-    else:
-        peers = [cluster.scheduler, *children(cluster, node), *parents(cluster, node)]
+    others = peers(cluster, selection, node)
     ids: dict[Edge, int] = {}
 
     def edge_id(edge: Edge) -> int:
@@ -273,7 +338,7 @@ def shape(cluster: Cluster, node: NodeSpec, tcp: TcpOptions, seed: int) -> _core
         return ids[edge]
 
     arriving: dict[Edge, list[NodeSpec]] = {}
-    for peer in peers:
+    for peer in others:
         model = link_model(cluster, node, peer)
         made.add_path(
             peer.id,
@@ -292,7 +357,7 @@ def shape(cluster: Cluster, node: NodeSpec, tcp: TcpOptions, seed: int) -> _core
                 arriving.setdefault(edge, []).append(peer)
     shared = {edge: sources for edge, sources in arriving.items() if len(sources) > 1}
     ingress = {edge: made.add_ingress(edge_model(cluster, edge)[0]) for edge in shared}
-    for peer in peers:
+    for peer in others:
         mine = [ingress[edge] for edge, sources in shared.items() if peer in sources]
         if mine:
             made.add_arrival(peer.id, mine, PAYLOAD_SHARE)

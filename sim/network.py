@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from geomx import _core
-from geomx.cluster import Cluster, NodeSpec
+from geomx.cluster import Cluster
 from geomx.config import TcpOptions
-from geomx.wiring import PAYLOAD_SHARE, Edge, children, edge_model, link_model
+from geomx.registry import Selection
+from geomx.wiring import PAYLOAD_SHARE, Edge, edge_model, link_model, peers
 
 
 def add_edges(fabric: _core.Fabric, cluster: Cluster) -> dict[Edge, int]:
@@ -14,17 +15,15 @@ def add_edges(fabric: _core.Fabric, cluster: Cluster) -> dict[Edge, int]:
 
 
 def connect(
-    fabric: _core.Fabric, cluster: Cluster, edges: dict[Edge, int], tcp: TcpOptions
-) -> list[tuple[NodeSpec, NodeSpec]]:
-    """Connect every node with those it exchanges values with, both ways.
-
-    Returns:
-        (child, parent) pairs: pushes go from the first to the second, pulls back.
-    """
-    pairs = [(child, node) for node in cluster.nodes for child in children(cluster, node)]
-    others = [(node, cluster.scheduler) for node in cluster.nodes if node.role != "scheduler"]
-    for child, parent in (*pairs, *others):
-        for source, target in ((child, parent), (parent, child)):
+    fabric: _core.Fabric,
+    cluster: Cluster,
+    selection: Selection,
+    edges: dict[Edge, int],
+    tcp: TcpOptions,
+) -> None:
+    """Connect every node with those it talks with."""
+    for source in cluster.nodes:
+        for target in peers(cluster, selection, source):
             model = link_model(cluster, source, target)
             fabric.connect(
                 source.id,
@@ -39,4 +38,3 @@ def connect(
                 model.rtt_ns,
                 model.jitter_ns,
             )
-    return pairs

@@ -121,11 +121,12 @@ class Simulation:
                 phantom=self.model is None,
                 runtime=experiment.runtime,
                 live=False,
+                seed=experiment.seed,
             )
             self.fabric.add_node(config, costs)
         self.fabric.report_values(self.events.observed)
         edges = add_edges(self.fabric, cluster)
-        self.pairs = connect(self.fabric, cluster, edges, experiment.tcp)
+        connect(self.fabric, cluster, experiment.selection, edges, experiment.tcp)
         self.workers = {
             spec.id: SimulatedWorker(self, spec, rank) for rank, spec in enumerate(cluster.workers)
         }
@@ -247,17 +248,9 @@ class Simulation:
 
     def _finish(self, wall_seconds: float) -> Results:
         nodes = self.experiment.cluster.nodes
-        up = {(child.id, parent.id) for child, parent in self.pairs}
-        down = {(parent.id, child.id) for child, parent in self.pairs}
-        for source, target, data, messages, control, busy_ns in self.fabric.links():
-            direction = "pull" if (source, target) in down else "push"
-            kind = "lan" if nodes[source].party == nodes[target].party else "wan"
-            names = nodes[source].name, nodes[target].name
-            if (source, target) not in up | down and not control:
-                continue
-            self.recorder.link(*names, kind, direction, data, messages, busy_ns / NS)
-            if control:
-                self.recorder.link(*names, kind, "control", control, 0, 0.0)
+        for source, target, push, pull, control, busy_ns in self.fabric.links():
+            ends = nodes[source], nodes[target]
+            self.recorder.traffic(*ends, push, pull, control, busy_ns / NS)
         for node, peer, name, key, round_number, start_ns, end_ns in self.fabric.spans():
             sent = name == "send"
             self.recorder.span(

@@ -125,7 +125,7 @@ def test_sums_are_right_and_everything_is_counted(cluster: LoopCluster, seed: in
     assert cluster.loops[GLOBAL].global_value(2, 0) is None
     cluster.stop()
     (up,) = [link for link in cluster.workers[0].stats()["links"] if link["peer"] == NAMES[EAST]]
-    assert up["bytes"] == 3 * 4 * 100_003 + up["messages"] * _core.HEADER_BYTES
+    assert up["push"][0] == 3 * 4 * 100_003 + up["push"][1] * _core.HEADER_BYTES
     spans = cluster.loops[EAST].spans()
     assert {"send", "aggregate"} <= {category for _, category, _, _ in spans}
     assert all(start >= 0 and duration >= 0 for _, _, start, duration in spans)

@@ -21,7 +21,7 @@ from geomx.live.notes import path as file_of
 from geomx.live.spec import Spec
 from geomx.progress import Advance, progress
 from geomx.results import Recorder, Results
-from geomx.wiring import check_optimizer, parents, shards
+from geomx.wiring import check_optimizer, shards
 
 if TYPE_CHECKING:
     from geomx.experiment import Experiment
@@ -153,19 +153,10 @@ class Collector:
             advance(1, time_s=end_s, loss=note["loss"])
 
     def _end(self, node: NodeSpec, facts: dict[str, Any]) -> None:
-        cluster = self._experiment.cluster
-        above = [parent.name for parent in parents(cluster, node)]
         for link in facts["links"]:
-            peer = cluster.node(link["peer"])
-            direction = "push" if peer.name in above else "pull"
-            kind = "lan" if peer.party == node.party else "wan"
-            names = node.name, peer.name
-            if link["bytes"] or link["messages"]:
-                self._recorder.link(
-                    *names, kind, direction, link["bytes"], link["messages"], link["busy_s"]
-                )
-            if link["control_bytes"]:
-                self._recorder.link(*names, kind, "control", link["control_bytes"], 0, 0.0)
+            peer = self._experiment.cluster.node(link["peer"])
+            push, pull, control = link["push"], link["pull"], link["control_bytes"]
+            self._recorder.traffic(node, peer, push, pull, control, link["busy_s"])
         self._spans(node, facts["spans"])
         if node.role == "global_server":
             self._shard_rounds += facts["node"]["rounds"]

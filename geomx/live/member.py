@@ -104,9 +104,14 @@ class Member:
             phantom=False,
             runtime=spec.runtime,
             live=True,
+            seed=spec.seed,
             experiment_json=spec.to_json() if scheduling else "",
         )
-        shape = wiring.shape(cluster, self.node, spec.tcp, spec.seed) if spec.emulated else None
+        shape = (
+            wiring.shape(cluster, self.selection, self.node, spec.tcp, spec.seed)
+            if spec.emulated
+            else None
+        )
         self.loop.run(config, self._roster, shape)
 
     def wait_started(self) -> None:

@@ -9,6 +9,7 @@
 // factor masking, `masking`.
 #include <algorithm>
 #include <cmath>
+#include <span>
 #include <utility>
 
 #include "rows.h"
@@ -67,6 +68,13 @@ class Push final : public Codec {
     for (const std::uint32_t row : rows) sum_[row] = 0;
     if (momentum_ == 0 || !masking_) return;
     for (const std::uint32_t row : rows) velocity_[row] = 0;
+  }
+
+  // What others have sent already had its momentum and its clipping.
+  bool Absorb(std::span<const float> relayed) override {
+    sum_.resize(relayed.size());
+    for (std::size_t i = 0; i < relayed.size(); ++i) sum_[i] += relayed[i];
+    return true;
   }
 
   void Decode(Parts& parts) const override { Expand(parts); }

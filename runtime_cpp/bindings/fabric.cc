@@ -13,6 +13,7 @@
 
 #include <cstring>
 
+#include "bindings/handles.h"
 #include "core/worker.h"
 #include "fabric/fabric.h"
 
@@ -203,11 +204,14 @@ void init_fabric(nb::module_& m) {
            [](const Fabric& self) {
              nb::list out;
              for (const LinkStats& link : self.Links()) {
-               out.append(nb::make_tuple(link.source, link.target, link.bytes, link.messages,
+               const Traffic& push = link.data[static_cast<int>(Direction::kPush)];
+               const Traffic& pull = link.data[static_cast<int>(Direction::kPull)];
+               out.append(nb::make_tuple(link.source, link.target, Pair(push), Pair(pull),
                                          link.control_bytes, link.busy));
              }
              return out;
-           }, "(source, target, bytes, messages, control bytes, busy ns) per directed link.")
+           }, "(source, target, push, pull, control bytes, busy ns) per directed link; push and pull are\n"
+              "(bytes, messages).")
       .def("spans",
            [](const Fabric& self) {
              nb::list out;

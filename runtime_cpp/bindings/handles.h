@@ -1,9 +1,12 @@
-// What Python holds of things that the core shares: factories of codecs and slicers, policies.
+// What Python holds of things that the core shares: factories of codecs and slicers, policies, counts.
 #pragma once
+
+#include <nanobind/nanobind.h>
 
 #include <memory>
 
 #include "core/codec.h"
+#include "core/message.h"
 #include "core/policy.h"
 #include "core/slicer.h"
 
@@ -20,5 +23,10 @@ struct SlicerHandle {
 struct PolicyHandle {
   std::shared_ptr<PartyPolicy> policy;
 };
+
+// (bytes, messages) of one direction.
+inline nanobind::tuple Pair(const Traffic& traffic) {
+  return nanobind::make_tuple(traffic.bytes, traffic.messages);
+}
 
 }  // namespace geomx

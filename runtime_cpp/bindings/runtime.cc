@@ -17,6 +17,7 @@
 #include <mutex>
 #include <utility>
 
+#include "bindings/handles.h"
 #include "io/loop.h"
 
 namespace nb = nanobind;
@@ -182,8 +183,8 @@ nb::dict Stats(Loop& loop) {
   for (const auto& [peer, counts] : report.links) {
     nb::dict link;
     link["peer"] = peer;
-    link["bytes"] = counts.bytes;
-    link["messages"] = counts.messages;
+    link["push"] = Pair(counts.data[static_cast<int>(Direction::kPush)]);
+    link["pull"] = Pair(counts.data[static_cast<int>(Direction::kPull)]);
     link["control_bytes"] = counts.control_bytes;
     link["busy_s"] = Seconds(counts.busy);
     links.append(link);

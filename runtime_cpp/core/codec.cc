@@ -127,6 +127,9 @@ class Sequence final : public Codec {
   void Encode(Parts& parts) override {
     for (const auto& codec : codecs_) codec->Encode(parts);
   }
+  bool Absorb(std::span<const float> relayed) override {
+    return !codecs_.empty() && codecs_.front()->Absorb(relayed);
+  }
   void Decode(Parts& parts) const override {
     for (auto codec = codecs_.rbegin(); codec != codecs_.rend(); ++codec) (*codec)->Decode(parts);
   }

@@ -16,6 +16,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -97,6 +98,13 @@ class Codec {
   // Encode in place. May keep state (a residual), one codec object per shard and link.
   virtual void Encode(Parts& parts) = 0;
 
+  // Take in a dense vector that another node had encoded before: it leaves with the next Encode, as
+  // far as that has room, and is kept until then. False if adding it to what is encoded does as well.
+  virtual bool Absorb(std::span<const float> relayed) {
+    (void)relayed;
+    return false;
+  }
+
   // Undo Encode on the rows of one slice (`parts.first_row`, `parts.rows`).
   virtual void Decode(Parts& parts) const = 0;
 
@@ -127,6 +135,10 @@ class CodecChain {
 
   Parts Layout(std::uint64_t elements, Round round = 1) const;
   void Encode(Parts& parts);
+  // Only the first codec sees dense vectors.
+  bool Absorb(std::span<const float> relayed) {
+    return !codecs_.empty() && codecs_.front()->Absorb(relayed);
+  }
   bool Stateless() const;
   bool SurvivesHoles() const;
 

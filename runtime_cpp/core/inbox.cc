@@ -11,6 +11,10 @@ const char* Inbox::Begin(const Header& header, const CodecChain& chain) {
   if (header.reliable < header.slices && !chain.SurvivesHoles()) {
     return "best-effort slices of a codec that cannot lose any";
   }
+  if (has_late_ && header.round != header_.round + 1) {  // not the next round: too late for this one
+    value_ = {};
+    has_late_ = false;
+  }
   seen_before_ = std::move(seen_);
   round_before_ = header_.round;
   slices_before_ = header_.slices;

@@ -3,7 +3,7 @@
 // Rounds arrive one after another. A round is complete when all its reliable slices are in and
 // either the best-effort ones are too or the receiver gives up waiting for them (Close). Missing
 // slices count as zero. A slice that arrives after its round was closed is kept for the next round
-// and added there once; older ones are refused, and so is everything that arrives twice. Late adding
+// and added there once, or dropped if that round does not come this way; older ones are refused, and so is everything that arrives twice. Late adding
 // is for pushes, whose values are summed; it is off for values that replace.
 #pragma once
 

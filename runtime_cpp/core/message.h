@@ -90,6 +90,21 @@ inline bool IsData(const Header& header) {
   return IsTransfer(header.kind) && (header.flags & kPlain) == 0;
 }
 
+// Which way a transfer goes.
+inline Direction DirectionOf(const Header& header) {
+  return header.kind == Kind::kValue ? Direction::kPull : Direction::kPush;
+}
+
+// Training traffic on its way in one direction.
+struct Traffic {
+  std::uint64_t bytes = 0, messages = 0;
+
+  void Add(std::uint64_t more_bytes) {
+    bytes += more_bytes;
+    ++messages;
+  }
+};
+
 struct Message {
   Header header;
   Payload payload;

@@ -40,6 +40,7 @@ Node::Node(NodeConfig config) : config_(std::move(config)) {
     queues_.try_emplace(peer.id);
   }
   if (config_.frame_bytes == 0) throw std::invalid_argument("frame_bytes must be positive");
+  if (!config_.groups.empty()) overlay_.emplace(*this, config_.groups);
   logic_ = MakeLogic(*this, config_.role);
 }
 
@@ -147,60 +148,94 @@ std::vector<Slice> Node::Cut(Flow& flow, const ShardInfo& shard, Round round, co
   return frames;
 }
 
+// Fills `encoding`, unless what is in there serves this flow too.
+void Node::Encode(Flow& flow, const LinkPlan& link, const Header& header, const float* value,
+                  const std::shared_ptr<const void>& owner, Encoding& encoding) {
+  if (encoding.parts && flow.chain.Stateless() && encoding.link->codecs == link.codecs) return;
+  encoding.parts = std::make_shared<Parts>(Parts::Dense(header.shard_elements, value, owner));
+  encoding.parts->round = header.round;
+  encoding.link = &link;
+  if (link.codecs.empty()) return;
+  work_.encode.Add(std::uint64_t{header.shard_elements} * sizeof(float));
+  if (value == nullptr) {
+    *encoding.parts = flow.chain.Layout(header.shard_elements, header.round);
+  } else {
+    flow.chain.Encode(*encoding.parts);
+  }
+}
+
+std::vector<Message> Node::Slices(Flow& flow, Header header, bool phantom,
+                                  const std::shared_ptr<Parts>& encoded) const {
+  const bool plain = (header.flags & kPlain) != 0;
+  const std::vector<Slice> slices = Cut(flow, header.shard_info(), header.round, *encoded, plain);
+  header.total_rows = static_cast<std::uint32_t>(encoded->rows);
+  header.slices = static_cast<std::uint32_t>(slices.size());
+  header.reliable = static_cast<std::uint32_t>(std::count_if(
+      slices.begin(), slices.end(), [](const Slice& slice) { return slice.channel == 0; }));
+  std::vector<Message> messages(slices.size());
+  for (std::size_t i = 0; i < slices.size(); ++i) {
+    const Slice& slice = slices[i];
+    Message& message = messages[i];
+    message.header = header;
+    message.header.slice = static_cast<std::uint32_t>(i);
+    message.header.first_row = slice.first_row;
+    message.header.rows = slice.rows;
+    message.header.channel = slice.channel;
+    message.header.priority = plain ? header.priority : slice.priority;
+    if (phantom) {
+      message.payload = Payload::Phantom(encoded->SliceBytes(slice.first_row, slice.rows));
+      continue;
+    }
+    for (const Part& part : encoded->parts) {
+      if (!part.IsIn(slice.first_row)) continue;
+      const std::uint64_t start = part.whole ? 0 : part.BytesFor(slice.first_row);
+      message.payload.Append({part.data + start, part.BytesFor(slice.rows)});
+    }
+    message.payload.set_owner(encoded);
+  }
+  return messages;
+}
+
 void Node::SendValue(std::span<const NodeId> targets, Direction direction, Header header,
                      const float* value, std::shared_ptr<const void> owner, Time now) {
-  (void)now;
+  if (overlay_ && overlay_->Take(targets, direction, header, value, owner, now)) return;
   const ShardInfo shard = header.shard_info();
   const bool plain = (header.flags & kPlain) != 0;
-  std::shared_ptr<Parts> encoded;
-  const LinkPlan* encoded_for = nullptr;
+  Encoding encoding;
   for (const NodeId target : targets) {
     Flow& flow = this->flow({target, direction, plain, header.key, header.shard}, shard);
-    const LinkPlan& link = plain ? kDensePlan : plan(target, direction);
-    const bool reuse = encoded && flow.chain.Stateless() && encoded_for->codecs == link.codecs;
-    if (!reuse) {
-      encoded = std::make_shared<Parts>(Parts::Dense(shard.elements, value, owner));
-      encoded->round = header.round;
-      encoded_for = &link;
-      if (!link.codecs.empty()) {
-        work_.encode.Add(std::uint64_t{shard.elements} * sizeof(float));
-        if (value == nullptr) {
-          *encoded = flow.chain.Layout(shard.elements, header.round);
-        } else {
-          flow.chain.Encode(*encoded);
-        }
-      }
-    }
-    const std::vector<Slice> slices = Cut(flow, shard, header.round, *encoded, plain);
+    Encode(flow, plain ? kDensePlan : plan(target, direction), header, value, owner, encoding);
+    auto messages = Slices(flow, header, value == nullptr, encoding.parts);
     if (header.round > 1) {
       stats_.dropped_slices +=
           queues_.at(target).DropStale(header.key, header.shard, header.round - 1);
     }
-    header.total_rows = static_cast<std::uint32_t>(encoded->rows);
-    header.slices = static_cast<std::uint32_t>(slices.size());
-    header.reliable = static_cast<std::uint32_t>(std::count_if(
-        slices.begin(), slices.end(), [](const Slice& slice) { return slice.channel == 0; }));
-    for (std::size_t i = 0; i < slices.size(); ++i) {
-      const Slice& slice = slices[i];
-      Message message;
-      message.header = header;
-      message.header.slice = static_cast<std::uint32_t>(i);
-      message.header.first_row = slice.first_row;
-      message.header.rows = slice.rows;
-      message.header.channel = slice.channel;
-      message.header.priority = plain ? header.priority : slice.priority;
-      if (value == nullptr) {
-        message.payload = Payload::Phantom(encoded->SliceBytes(slice.first_row, slice.rows));
-      } else {
-        for (const Part& part : encoded->parts) {
-          if (!part.IsIn(slice.first_row)) continue;
-          const std::uint64_t start = part.whole ? 0 : part.BytesFor(slice.first_row);
-          message.payload.Append({part.data + start, part.BytesFor(slice.rows)});
-        }
-        message.payload.set_owner(encoded);
-      }
-      Queue(target, std::move(message));
+    for (Message& message : messages) Queue(target, std::move(message));
+  }
+}
+
+std::vector<Message> Node::Pack(NodeId peer, Direction direction, const Header& header,
+                                const float* value, std::shared_ptr<const void> owner) {
+  Flow& flow = this->flow({peer, direction, false, header.key, header.shard}, header.shard_info());
+  Encoding encoding;
+  Encode(flow, plan(peer, direction), header, value, owner, encoding);
+  return Slices(flow, header, value == nullptr, encoding.parts);
+}
+
+void Node::SendMerged(NodeId root, NodeId target, const Header& header, const float* value,
+                      std::shared_ptr<const void> owner, Buffer relayed) {
+  if (value != nullptr && !relayed.empty()) {
+    Flow& flow =
+        this->flow({root, Direction::kPush, false, header.key, header.shard}, header.shard_info());
+    if (!flow.chain.Absorb(relayed)) {
+      for (std::size_t i = 0; i < relayed.size(); ++i) relayed[i] += value[i];
+      auto sum = std::make_shared<const Buffer>(std::move(relayed));
+      value = sum->data();
+      owner = std::move(sum);
     }
+  }
+  for (Message& message : Pack(root, Direction::kPush, header, value, std::move(owner))) {
+    Queue(target, std::move(message));
   }
 }
 
@@ -283,7 +318,7 @@ void Node::HandleMessage(NodeId from, const Message& message, Time now) {
       std::vector<std::byte> scratch;
       auto values = UnpackNumbers(message.payload.Contiguous(scratch));
       if (!values) break;
-      Emit({.kind = Event::Kind::kReply, .peer = from, .key = header.key, .values = *values});
+      HandleReply(from, header.key, std::move(*values));
       return;
     }
     case Kind::kDead: {
@@ -308,9 +343,10 @@ bool Node::IsParent(NodeId id) const {
   return std::find(config_.parents.begin(), config_.parents.end(), id) != config_.parents.end();
 }
 
-// Values come from above, requests and pushes from below, instructions from either; only workers
-// wait at barriers.
+// Values come from above, requests and pushes from below, both from beside where an overlay is;
+// instructions from either end; only workers wait at barriers.
 bool Node::Expected(NodeId from, const Header& header) const {
+  if (overlay_ && overlay_->Expects(from, header)) return true;
   switch (header.kind) {
     case Kind::kValue: return IsParent(from);
     case Kind::kInit:
@@ -327,14 +363,19 @@ bool Node::Expected(NodeId from, const Header& header) const {
 void Node::HandleTransfer(NodeId from, const Message& message, Time now) {
   const Header& header = message.header;
   std::string error;
-  const Direction direction = header.kind == Kind::kValue ? Direction::kPull : Direction::kPush;
+  const Direction direction = DirectionOf(header);
   const bool plain = (header.flags & kPlain) != 0;
   const FlowId id{from, direction, plain, header.key, header.shard};
   Flow& flow = this->flow(id, header.shard_info());
   if (!plain && !plan(from, direction).codecs.empty()) {
     work_.decode.Add(std::uint64_t{header.rows} * sizeof(float));
   }
-  switch (flow.inbox.Accept(header, message.payload, flow.chain, error)) {
+  const Inbox::Outcome outcome = flow.inbox.Accept(header, message.payload, flow.chain, error);
+  if (overlay_ && outcome != Inbox::Outcome::kError && outcome != Inbox::Outcome::kRefused) {
+    flow.bytes += message.wire_bytes();
+    if (overlay_->Relays(header)) flow.messages.push_back(message);
+  }
+  switch (outcome) {
     case Inbox::Outcome::kError:
       Emit({.kind = Event::Kind::kPeerError, .peer = from, .reason = error});
       return;
@@ -362,18 +403,36 @@ void Node::CloseRound(const FlowId& id, Flow& flow, Time now) {
   flow.close_at = kNever;
   const Header header = flow.inbox.current();
   if (!std::isnan(header.loss)) ReportLoss(id.peer, header.loss);
-  logic_->OnValue(id.peer, header, flow.inbox.Close(), now);
+  Buffer value = flow.inbox.Close();
+  if (overlay_ && !id.plain) {
+    const std::uint64_t bytes = std::exchange(flow.bytes, 0);
+    std::vector<Message> messages = std::exchange(flow.messages, {});
+    if (header.kind == Kind::kPush && overlay_->Merge(id.peer, header, value, bytes, now)) {
+      return;
+    }
+    if (header.kind == Kind::kValue) {
+      overlay_->Hold(id.peer, header, std::move(messages), bytes, now);
+    }
+  }
+  logic_->OnValue(id.peer, header, std::move(value), now);
+  if (leaving_ && !logic_->Unanswered()) SayBye();
 }
 
 // ---- coordinators ----------------------------------------------------------------------------
 
-void Node::Report(NodeId host, std::uint32_t number, std::span<const double> values) {
+void Node::Report(NodeId host, std::uint32_t number, std::span<const double> values,
+                  std::int32_t priority) {
   Message message;
   message.header.kind = Kind::kReport;
   message.header.key = number;
-  message.header.priority = INT32_MIN;
+  message.header.priority = priority;
   message.payload = Payload::Copy(PackNumbers(values));
   Queue(host, std::move(message));
+}
+
+void Node::Consult(NodeId host, std::uint32_t number, std::span<const double> values, Time now) {
+  if (host != config_.id) return Report(host, number, values, INT32_MAX);
+  SendReplies(number, config_.coordinators.at(number)->OnReport(host, values, now));
 }
 
 void Node::HandleReport(NodeId from, const Message& message, Time now) {
@@ -389,6 +448,10 @@ void Node::HandleReport(NodeId from, const Message& message, Time now) {
 
 void Node::SendReplies(std::uint32_t number, std::span<const Coordinator::Reply> replies) {
   for (const Coordinator::Reply& reply : replies) {
+    if (reply.to == config_.id) {
+      HandleReply(reply.to, number, reply.values);
+      continue;
+    }
     Message message;
     message.header.kind = Kind::kReply;
     message.header.key = number;
@@ -396,6 +459,11 @@ void Node::SendReplies(std::uint32_t number, std::span<const Coordinator::Reply>
     message.payload = Payload::Copy(PackNumbers(reply.values));
     Queue(reply.to, std::move(message));
   }
+}
+
+void Node::HandleReply(NodeId from, std::uint32_t number, std::vector<double> values) {
+  if (overlay_ && overlay_->Obey(from, number, values)) return;
+  Emit({.kind = Event::Kind::kReply, .peer = from, .key = number, .values = std::move(values)});
 }
 
 // ---- losses ----------------------------------------------------------------------------------
@@ -434,6 +502,12 @@ void Node::Ready(Time now) {
 
 void Node::Leave(Time now) {
   (void)now;
+  leaving_ = true;
+  if (!logic_->Unanswered()) SayBye();
+}
+
+void Node::SayBye() {
+  leaving_ = false;
   if (config_.scheduler) SendControl(*config_.scheduler, Kind::kBye);
   for (const NodeId parent : config_.parents) SendControl(parent, Kind::kBye);
 }

@@ -29,6 +29,7 @@
 #include "core/inbox.h"
 #include "core/message.h"
 #include "core/optimizer.h"
+#include "core/overlay.h"
 #include "core/policy.h"
 #include "core/send_queue.h"
 #include "core/slicer.h"
@@ -73,6 +74,7 @@ struct NodeConfig {
   std::shared_ptr<PartyPolicy> policy;                     // local servers
   GlobalRounds rounds;                                     // global and local servers
   std::map<std::uint32_t, std::shared_ptr<Coordinator>> coordinators;  // that live here, by number
+  std::vector<OverlayGroup> groups;  // whose members talk with each other; their peers are in `peers`
   std::uint32_t frame_bytes = 256 * 1024;  // no message carries more payload than this
   std::uint32_t max_shard_elements = 1u << 30;  // larger shards are refused before memory is taken
   bool phantom = false;                    // sizes only
@@ -146,6 +148,8 @@ class RoleLogic {
   virtual void OnLinkDown(NodeId peer, const std::string& reason, Time now);
   virtual void OnTimeout(Time now) { (void)now; }
   virtual Time NextTimeout() const { return kNever; }
+  // Whether something that was sent is still to be answered: a member does not leave before.
+  virtual bool Unanswered() const { return false; }
 
  protected:
   explicit RoleLogic(Node& node) : node_(node) {}
@@ -184,9 +188,10 @@ class Node {
   // The worker's verbs. REQUIRES: role is kWorker.
   Worker& worker();
   // Send numbers to the coordinator `number` that lives on `host`. They leave behind everything that
-  // is queued for `host` already.
-  void Report(NodeId host, std::uint32_t number, std::span<const double> values);
-  // Leave in good order.
+  // is queued for `host` already, unless `priority` says otherwise.
+  void Report(NodeId host, std::uint32_t number, std::span<const double> values,
+              std::int32_t priority = INT32_MIN);
+  // Leave in good order, once everything that was pushed is answered.
   void Leave(Time now);
   // The current global value of a shard. Null if there is none, or this is no global server.
   const Buffer* GlobalValue(Key key, std::uint32_t shard) const;
@@ -199,6 +204,15 @@ class Node {
   // Send one shard's value to `targets`, encoded, sliced and queued. `value` is null if phantom.
   void SendValue(std::span<const NodeId> targets, Direction direction, Header header,
                  const float* value, std::shared_ptr<const void> owner, Time now);
+  // Send a push with what others gave this node on its way, to `target` instead of `root`. What the
+  // codecs remember is what they would have remembered on the way to `root`.
+  void SendMerged(NodeId root, NodeId target, const Header& header, const float* value,
+                  std::shared_ptr<const void> owner, Buffer relayed);
+  // The messages of a value, encoded and cut as for `peer`.
+  std::vector<Message> Pack(NodeId peer, Direction direction, const Header& header,
+                            const float* value, std::shared_ptr<const void> owner);
+  // The message leaves for `target` in this node's name.
+  void Queue(NodeId target, Message message);
   void SendControl(NodeId target, Kind kind, std::initializer_list<std::string_view> strings = {},
                    Round round = 0);
   // Ask `target` for the current value of the shard that `header` names.
@@ -212,6 +226,8 @@ class Node {
   void HandleStarted(Time now);
   void set_stopped() { stopped_ = true; }
   const Peer* FindPeer(NodeId id) const;
+  // Report at once, wherever the coordinator is: this node too.
+  void Consult(NodeId host, std::uint32_t number, std::span<const double> values, Time now);
 
  private:
   // One shard's traffic with one peer in one direction.
@@ -220,6 +236,13 @@ class Node {
     std::vector<std::unique_ptr<Slicer>> slicers;
     Inbox inbox;
     Time close_at = kNever;  // when to stop waiting for best-effort slices
+    std::uint64_t bytes = 0;         // of the round, as they crossed the wire
+    std::vector<Message> messages;   // of the round, if they will be handed on
+  };
+  // One encoding, for whom it will serve.
+  struct Encoding {
+    std::shared_ptr<Parts> parts;
+    const LinkPlan* link = nullptr;
   };
   struct FlowId {
     NodeId peer;
@@ -242,9 +265,14 @@ class Node {
   bool IsParent(NodeId id) const;
   std::vector<Slice> Cut(Flow& flow, const ShardInfo& shard, Round round, const Parts& encoded,
                          bool plain) const;
-  void Queue(NodeId target, Message message);
+  void Encode(Flow& flow, const LinkPlan& link, const Header& header, const float* value,
+              const std::shared_ptr<const void>& owner, Encoding& encoding);
+  std::vector<Message> Slices(Flow& flow, Header header, bool phantom,
+                              const std::shared_ptr<Parts>& encoded) const;
+  void SayBye();
   void HandleReport(NodeId from, const Message& message, Time now);
   void SendReplies(std::uint32_t number, std::span<const Coordinator::Reply> replies);
+  void HandleReply(NodeId from, std::uint32_t number, std::vector<double> values);
   void SendHeartbeats(Time now);
   void CheckHeartbeats(Time now);
   double LossRatio() const;
@@ -265,6 +293,8 @@ class Node {
   NodeStats stats_;
   bool started_ = false;
   bool stopped_ = false;
+  bool leaving_ = false;
+  std::optional<Overlay> overlay_;
   std::unique_ptr<RoleLogic> logic_;
 };
 

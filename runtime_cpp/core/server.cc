@@ -134,8 +134,7 @@ class Server final : public RoleLogic {
   // A round that waits for somebody who has left would wait for ever: report that as a loss.
   void CheckLeft(Key key, const Shard& shard) {
     if (shard.sum.merge_count() == 0) return;
-    for (const NodeId worker : left_) {
-      if (shard.sum.Has(worker)) continue;
+    for (const NodeId worker : left_) {  // with an answer to all that it pushed, so not to this
       node_.SendControl(*node_.config().scheduler, Kind::kDead,
                         {node_.FindPeer(worker)->name,
                          "it left while others wait for round " +

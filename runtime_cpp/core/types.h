@@ -20,6 +20,7 @@ using Round = std::uint32_t;   // 0 is the initial value; a key's first synchron
 enum class Role : std::uint8_t { kWorker, kServer, kGlobalServer, kScheduler };
 
 enum class Direction : std::uint8_t { kPush, kPull };
+inline constexpr int kDirections = 2;
 
 // A piece of a tensor that is synchronised on its own: it has its own rounds and its own place on
 // one global server. A tensor that nobody cuts is one shard.

@@ -164,6 +164,12 @@ void Worker::OnValue(NodeId peer, const Header& header, Buffer value, Time now) 
   if (!tensor.queue.empty()) SendNext(header.key, tensor, now);
 }
 
+bool Worker::Unanswered() const {
+  return std::any_of(tensors_.begin(), tensors_.end(), [](const auto& each) {
+    return each.second.complete < each.second.submitted;
+  });
+}
+
 void Worker::OnControl(NodeId peer, const Message& message, Time now) {
   (void)peer, (void)now;
   if (message.header.kind == Kind::kRelease) {

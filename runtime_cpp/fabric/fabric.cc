@@ -139,8 +139,7 @@ bool Fabric::Send(std::uint32_t index, Lane lane, Time now) {
   if (!message) return false;
   const std::size_t bytes = message->wire_bytes();
   if (IsData(message->header)) {
-    link.stats.bytes += bytes;
-    ++link.stats.messages;
+    link.stats.data[static_cast<int>(DirectionOf(message->header))].Add(bytes);
   } else {
     link.stats.control_bytes += bytes;
   }

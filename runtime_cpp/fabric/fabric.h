@@ -54,7 +54,7 @@ struct LinkOptions {
 
 struct LinkStats {
   NodeId source = 0, target = 0;
-  std::uint64_t bytes = 0, messages = 0;  // training traffic
+  Traffic data[kDirections];  // training traffic
   std::uint64_t control_bytes = 0;
   Time busy = 0;  // with a message under way, reliable or not
 };

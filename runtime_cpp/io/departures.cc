@@ -186,8 +186,7 @@ void Driver::PumpDatagrams(Session& session, Time now) {
 void Driver::Count(NodeId peer, const Message& message) {
   LinkCounts& counts = outlets_[peer].counts;
   if (IsData(message.header)) {
-    counts.bytes += message.wire_bytes();
-    ++counts.messages;
+    counts.data[static_cast<int>(DirectionOf(message.header))].Add(message.wire_bytes());
   } else {
     counts.control_bytes += message.wire_bytes();
   }

@@ -116,10 +116,18 @@ void Driver::Run(const NodeConfig& config, const std::map<NodeId, Address>& addr
     if (found != addresses.end()) outlet.address = found->second;
   }
   if (config.scheduler) sessions_.Identify(*config.scheduler);
-  for (const NodeId parent : config.parents) {
-    const auto& address = outlets_.at(parent).address;
-    if (!address) throw std::invalid_argument(name_ + ": the roster lacks a parent");
-    sessions_.Dial(parent, self_, *address, connect_deadline);
+  // Children dial parents; of two siblings, the later one dials.
+  std::set<NodeId> to_dial(config.parents.begin(), config.parents.end());
+  for (const OverlayGroup& group : config.groups) {
+    if (group.root == self_) continue;
+    for (const NodeId sibling : group.members) {
+      if (sibling < self_) to_dial.insert(sibling);
+    }
+  }
+  for (const NodeId peer : to_dial) {
+    const auto& address = outlets_.at(peer).address;
+    if (!address) throw std::invalid_argument(name_ + ": the roster lacks a peer");
+    sessions_.Dial(peer, self_, *address, connect_deadline);
   }
   sessions_.Recheck();
   CheckReady();

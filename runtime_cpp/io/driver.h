@@ -35,7 +35,7 @@ namespace geomx::io {
 
 // What a node sent to one peer.
 struct LinkCounts {
-  std::uint64_t bytes = 0, messages = 0;  // training traffic (IsData)
+  Traffic data[kDirections];  // training traffic (IsData)
   std::uint64_t control_bytes = 0;
   Time busy = 0;
 };

@@ -300,8 +300,9 @@ TEST(loop_cluster_sums_and_stops) {
   cluster.Stop();
   const Report report = cluster.worker(0).GetReport();
   const LinkCounts& up = report.links.at("server0");
-  CHECK_EQ(up.bytes, 5u * (5 * 4 + 200'000 * 4 + up.messages / 5 * kHeaderBytes));
-  CHECK(up.messages >= 5 * 5);
+  const Traffic& push = up.data[static_cast<int>(Direction::kPush)];
+  CHECK_EQ(push.bytes, 5u * (5 * 4 + 200'000 * 4 + push.messages / 5 * kHeaderBytes));
+  CHECK(push.messages >= 5 * 5);
   CHECK(up.busy > 0);
   CHECK_EQ(report.node.rounds, std::uint64_t{10});
   CHECK(!cluster.loops[Cluster::kServers]->Spans().empty());

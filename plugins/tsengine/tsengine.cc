@@ -1,0 +1,197 @@
+// TSEngine's scheduler (Zhou et al., IEEE TNSM 18(4), 2021): which two members of a group meet next, so
+// that contributions are added along a tree and values spread along another, each growing over the links
+// that were fast lately.
+//
+// Every shard's round is an item of its own, on its way up or down. In an item,
+//
+//   up    whoever holds a contribution may send it to another who holds one, or to the root; each
+//         sends once, so the transfers form a tree, in the order of arrival: late members attach late
+//   down  whoever has the value may send it to one who has not: senders double with every step
+//
+// A member takes part in at most one transfer of an item, and in at most `in_flight` each way over all
+// items, so that nobody's link is everybody's bottleneck. Values that the fewest have come first (then
+// the highest priority): every sender's link carries each value about once, whatever their number.
+//
+// A pair's throughput is a transfer's bytes over the time from the order to the receiver's report, on
+// this node's clock. A sample counts for `expiry_rounds` rounds. Among the pairs that may meet, the
+// fastest known one does with probability min(known / all, greed); otherwise one that is not known, or
+// any if all are.
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <random>
+#include <set>
+#include <tuple>
+#include <vector>
+
+#include "core/natives.h"
+#include "core/overlay.h"
+
+namespace geomx {
+namespace {
+
+class Matcher final : public Coordinator {
+ public:
+  explicit Matcher(const Options& options)
+      : in_flight_(static_cast<std::uint32_t>(Require(options, "in_flight"))),
+        greed_(Require(options, "greed")),
+        expiry_(static_cast<Round>(Require(options, "expiry_rounds"))),
+        random_(static_cast<std::uint64_t>(Require(options, "seed"))) {}
+
+  std::vector<Reply> OnReport(NodeId from, std::span<const double> values, Time now) override {
+    const auto report = OverlayReport::Unpack(values);
+    if (!report) return {};
+    const bool up = report->what == OverlayReport::What::kReady ||
+                    report->what == OverlayReport::What::kMerged;
+    const ItemId id{up ? Direction::kPush : Direction::kPull, report->root, report->key,
+                    report->shard};
+    if (report->from) Finish(id, *report->from, from, *report, now);
+    Item& item = items_[id];
+    if (report->round < item.round) return Match(now);
+    Leave(id, item);
+    if (report->round > item.round) Begin(item, *report, up);
+    if (report->what != OverlayReport::What::kOrigin) {
+      item.missing.erase(from);
+      item.idle.insert(from);
+      if (!up && report->from) item.idle.insert(*report->from);
+    }
+    Enter(id, item);
+    return Match(now);
+  }
+
+ private:
+  struct ItemId {
+    Direction direction;
+    NodeId root;
+    Key key;
+    std::uint32_t shard;
+    auto operator<=>(const ItemId&) const = default;
+  };
+  struct Item {
+    Round round = 0;
+    std::int32_t priority = 0;
+    std::set<NodeId> idle;     // hold the contribution or the value, and are in no transfer of it
+    std::set<NodeId> missing;  // down: have no value, and none is on its way to them
+  };
+  using Pair = std::pair<NodeId, NodeId>;  // (sender, receiver)
+  struct Sample {
+    double bytes_per_s = 0;
+    Round round = 0;
+  };
+  struct Load {
+    std::uint32_t sending = 0, receiving = 0;
+  };
+  struct Rank {
+    std::int64_t served;    // down: minus how many lack the value
+    std::int64_t priority;  // negated
+    ItemId id;
+    auto operator<=>(const Rank&) const = default;
+  };
+
+  static void Begin(Item& item, const OverlayReport& report, bool up) {
+    item = {.round = report.round, .priority = report.priority};
+    item.idle = {report.root};
+    if (!up) item.missing = {report.members.begin(), report.members.end()};
+  }
+
+  Rank RankOf(const ItemId& id, const Item& item) const {
+    return {-static_cast<std::int64_t>(item.missing.size()), -std::int64_t{item.priority}, id};
+  }
+
+  // Items in which two could meet are kept in order. Leave before a change, Enter after it.
+  void Leave(const ItemId& id, const Item& item) { open_.erase(RankOf(id, item)); }
+  void Enter(const ItemId& id, const Item& item) {
+    const bool open = id.direction == Direction::kPush
+                          ? item.idle.size() >= 2
+                          : !item.idle.empty() && !item.missing.empty();
+    if (open) open_.insert(RankOf(id, item));
+  }
+
+  void Finish(const ItemId& id, NodeId sender, NodeId receiver, const OverlayReport& report,
+              Time now) {
+    const auto transfer = began_.find({id, sender, receiver});
+    if (transfer == began_.end()) return;
+    const double seconds = static_cast<double>(std::max<Time>(1, now - transfer->second)) / kSecond;
+    samples_[{sender, receiver}] = {static_cast<double>(report.bytes) / seconds, report.round};
+    began_.erase(transfer);
+    --load_[sender].sending;
+    --load_[receiver].receiving;
+  }
+
+  std::vector<Reply> Match(Time now) {
+    std::vector<Reply> replies;
+    for (auto rank = open_.begin(); rank != open_.end();) {
+      const ItemId id = rank->id;
+      Item& item = items_.at(id);
+      const auto pair = Choose(id, item);
+      if (!pair) {
+        ++rank;
+        continue;
+      }
+      Leave(id, item);
+      const auto [sender, receiver] = *pair;
+      item.idle.erase(sender);
+      item.idle.erase(receiver);
+      item.missing.erase(receiver);
+      began_[{id, sender, receiver}] = now;
+      ++load_[sender].sending;
+      ++load_[receiver].receiving;
+      const OverlayOrder order{id.direction, id.root, id.key, id.shard, item.round, receiver};
+      replies.push_back({sender, order.Pack()});
+      Enter(id, item);
+      rank = open_.begin();
+    }
+    return replies;
+  }
+
+  std::optional<Pair> Choose(const ItemId& id, const Item& item) {
+    const bool up = id.direction == Direction::kPush;
+    std::vector<Pair> unknown;
+    std::vector<Pair> all;
+    std::optional<Pair> best;
+    std::tuple<double, std::int64_t> best_value;
+    for (const NodeId sender : item.idle) {
+      if ((up && sender == id.root) || load_[sender].sending >= in_flight_) continue;
+      for (const NodeId receiver : up ? item.idle : item.missing) {
+        const std::uint32_t receiving = load_[receiver].receiving;
+        if (receiver == sender || receiving >= in_flight_) continue;
+        const Pair pair{sender, receiver};
+        all.push_back(pair);
+        const auto sample = samples_.find(pair);
+        if (sample == samples_.end() || item.round > sample->second.round + expiry_) {
+          unknown.push_back(pair);
+          continue;
+        }
+        const std::tuple value{sample->second.bytes_per_s, -std::int64_t{receiving}};
+        if (best && value <= best_value) continue;
+        best = pair;
+        best_value = value;
+      }
+    }
+    if (all.empty()) return std::nullopt;
+    const double known = static_cast<double>(all.size() - unknown.size());
+    const double greed = std::min(known / static_cast<double>(all.size()), greed_);
+    if (best && Uniform() < greed) return best;
+    const std::vector<Pair>& from = unknown.empty() ? all : unknown;
+    return from[random_() % from.size()];
+  }
+
+  double Uniform() { return static_cast<double>(random_() >> 11) * 0x1.0p-53; }
+
+  std::uint32_t in_flight_;
+  double greed_;
+  Round expiry_;
+  std::mt19937_64 random_;
+  std::map<ItemId, Item> items_;
+  std::set<Rank> open_;
+  std::map<std::tuple<ItemId, NodeId, NodeId>, Time> began_;  // transfers under way
+  std::map<NodeId, Load> load_;
+  std::map<Pair, Sample> samples_;
+};
+
+const Registered<NativeCoordinators> registered("tsengine", [](const Options& options) {
+  return std::make_shared<Matcher>(options);
+});
+
+}  // namespace
+}  // namespace geomx

@@ -1,0 +1,229 @@
+#include "core/overlay.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "core/node.h"
+
+namespace geomx {
+namespace {
+
+// Numbers travel as float64; ids and counts are exact in it.
+template <class Integer>
+bool Read(double number, Integer& out) {
+  constexpr double kLeast = static_cast<double>(std::numeric_limits<Integer>::min());
+  constexpr double kMost = std::min(static_cast<double>(std::numeric_limits<Integer>::max()), 9e15);
+  if (!(number >= kLeast && number <= kMost) || number != std::floor(number)) return false;
+  out = static_cast<Integer>(number);
+  return true;
+}
+
+bool In(const OverlayGroup& group, NodeId id) {
+  return std::find(group.members.begin(), group.members.end(), id) != group.members.end();
+}
+
+}  // namespace
+
+std::vector<double> OverlayReport::Pack() const {
+  std::vector<double> numbers = {static_cast<double>(what),
+                                 static_cast<double>(root),
+                                 static_cast<double>(key),
+                                 static_cast<double>(shard),
+                                 static_cast<double>(round),
+                                 static_cast<double>(priority),
+                                 from ? static_cast<double>(*from) : -1.0,
+                                 static_cast<double>(bytes)};
+  numbers.insert(numbers.end(), members.begin(), members.end());
+  return numbers;
+}
+
+std::optional<OverlayReport> OverlayReport::Unpack(std::span<const double> numbers) {
+  OverlayReport report;
+  std::uint8_t what = 0;
+  if (numbers.size() < 8 || !Read(numbers[0], what) ||
+      what > static_cast<std::uint8_t>(What::kHas) || !Read(numbers[1], report.root) ||
+      !Read(numbers[2], report.key) || !Read(numbers[3], report.shard) ||
+      !Read(numbers[4], report.round) || !Read(numbers[5], report.priority) ||
+      !Read(numbers[7], report.bytes)) {
+    return std::nullopt;
+  }
+  report.what = static_cast<What>(what);
+  NodeId id = 0;
+  if (numbers[6] != -1.0) {
+    if (!Read(numbers[6], id)) return std::nullopt;
+    report.from = id;
+  }
+  for (const double number : numbers.subspan(8)) {
+    if (!Read(number, id)) return std::nullopt;
+    report.members.push_back(id);
+  }
+  return report;
+}
+
+std::vector<double> OverlayOrder::Pack() const {
+  return {static_cast<double>(direction), static_cast<double>(root),  static_cast<double>(key),
+          static_cast<double>(shard),     static_cast<double>(round), static_cast<double>(target)};
+}
+
+std::optional<OverlayOrder> OverlayOrder::Unpack(std::span<const double> numbers) {
+  OverlayOrder order;
+  std::uint8_t direction = 0;
+  if (numbers.size() != 6 || !Read(numbers[0], direction) || direction > 1 ||
+      !Read(numbers[1], order.root) || !Read(numbers[2], order.key) ||
+      !Read(numbers[3], order.shard) || !Read(numbers[4], order.round) ||
+      !Read(numbers[5], order.target)) {
+    return std::nullopt;
+  }
+  order.direction = static_cast<Direction>(direction);
+  return order;
+}
+
+// ---- groups ----------------------------------------------------------------------------------
+
+Overlay::Overlay(Node& node, std::span<const OverlayGroup> groups) : node_(node) {
+  for (const OverlayGroup& group : groups) groups_.emplace(group.root, group);
+}
+
+const OverlayGroup* Overlay::Above(const Header& header) const {
+  const NodeConfig& config = node_.config();
+  const std::size_t parent = config.role == Role::kWorker ? 0 : header.server;
+  if (parent >= config.parents.size()) return nullptr;
+  const auto found = groups_.find(config.parents[parent]);
+  return found == groups_.end() ? nullptr : &found->second;
+}
+
+const OverlayGroup* Overlay::OwnGroup() const {
+  const auto found = groups_.find(node_.config().id);
+  return found == groups_.end() ? nullptr : &found->second;
+}
+
+bool Overlay::Expects(NodeId from, const Header& header) const {
+  if (header.kind != Kind::kPush && header.kind != Kind::kValue) return false;
+  if ((header.flags & kPlain) != 0) return false;
+  const OverlayGroup* group = Above(header);
+  if (group == nullptr || !(header.kind == Kind::kPush ? group->push : group->pull)) return false;
+  return In(*group, from);
+}
+
+bool Overlay::Relays(const Header& header) const {
+  if (header.kind != Kind::kValue || (header.flags & kPlain) != 0) return false;
+  const OverlayGroup* group = Above(header);
+  return group != nullptr && group->pull;
+}
+
+void Overlay::Fail(NodeId peer, const char* reason) {
+  node_.Emit({.kind = Event::Kind::kPeerError, .peer = peer, .reason = reason});
+}
+
+void Overlay::Report(const OverlayGroup& group, OverlayReport::What what, const Header& header,
+                     std::optional<NodeId> from, std::uint64_t bytes, Time now) {
+  OverlayReport report{.what = what,
+                       .root = group.root,
+                       .key = header.key,
+                       .shard = header.shard,
+                       .round = header.round,
+                       .priority = header.priority,
+                       .from = from,
+                       .bytes = bytes};
+  if (what == OverlayReport::What::kOrigin) report.members = group.members;
+  node_.Consult(group.host, group.number, report.Pack(), now);
+}
+
+// ---- on the way up and down ------------------------------------------------------------------
+
+bool Overlay::Take(std::span<const NodeId> targets, Direction direction, const Header& header,
+                   const float* value, const std::shared_ptr<const void>& owner, Time now) {
+  if ((header.flags & kPlain) != 0 || header.kind == Kind::kInit) return false;
+  if (direction == Direction::kPush) {
+    const OverlayGroup* group = Above(header);
+    if (group == nullptr || !group->push) return false;
+    contributions_[{group->root, header.key, header.shard}] = {header, value, owner, {}};
+    Report(*group, OverlayReport::What::kReady, header, std::nullopt, 0, now);
+    return true;
+  }
+  const OverlayGroup* group = OwnGroup();
+  if (group == nullptr || !group->pull || targets.size() != group->members.size()) return false;
+  Holding& holding = holdings_[{group->root, header.key, header.shard}];
+  holding.round = header.round;
+  holding.messages = node_.Pack(group->members.front(), direction, header, value, owner);
+  Report(*group, OverlayReport::What::kOrigin, header, std::nullopt, 0, now);
+  return true;
+}
+
+bool Overlay::Merge(NodeId from, const Header& header, const Buffer& value, std::uint64_t bytes,
+                    Time now) {
+  if (const OverlayGroup* own = OwnGroup(); own != nullptr && own->push && In(*own, from)) {
+    Report(*own, OverlayReport::What::kMerged, header, from, bytes, now);
+    return false;
+  }
+  const OverlayGroup* group = Above(header);
+  if (group == nullptr || !group->push) return false;
+  const auto found = contributions_.find({group->root, header.key, header.shard});
+  if (found == contributions_.end() || found->second.header.round != header.round ||
+      found->second.header.shard_elements != header.shard_elements) {
+    Fail(from, "a contribution to nothing that waits here");
+    return true;
+  }
+  Contribution& mine = found->second;
+  node_.work().aggregate.Add(std::uint64_t{header.shard_elements} * sizeof(float));
+  mine.header.merge_count += header.merge_count;
+  mine.header.flags |= header.flags & kLast;
+  if (mine.relayed.empty()) {
+    mine.relayed = value;
+  } else {
+    for (std::size_t i = 0; i < mine.relayed.size(); ++i) mine.relayed[i] += value[i];
+  }
+  Report(*group, OverlayReport::What::kReady, mine.header, from, bytes, now);
+  return true;
+}
+
+void Overlay::Hold(NodeId from, const Header& header, std::vector<Message> messages,
+                   std::uint64_t bytes, Time now) {
+  const OverlayGroup* group = Above(header);
+  if (group == nullptr || !group->pull) return;
+  holdings_[{group->root, header.key, header.shard}] = {header.round, std::move(messages)};
+  Report(*group, OverlayReport::What::kHas, header, from, bytes, now);
+}
+
+// ---- what the coordinator says ---------------------------------------------------------------
+
+bool Overlay::Obey(NodeId from, std::uint32_t number, std::span<const double> numbers) {
+  const auto order = OverlayOrder::Unpack(numbers);
+  const auto found = order ? groups_.find(order->root) : groups_.end();
+  if (found == groups_.end() || found->second.host != from || found->second.number != number) {
+    return false;
+  }
+  const OverlayGroup& group = found->second;
+  if (order->target == node_.config().id ||
+      (!In(group, order->target) && order->target != group.root)) {
+    Fail(from, "an order to send to a stranger");
+  } else if (order->direction == Direction::kPush) {
+    SendContribution(group, *order);
+  } else {
+    SendHolding(group, *order);
+  }
+  return true;
+}
+
+void Overlay::SendContribution(const OverlayGroup& group, const OverlayOrder& order) {
+  const auto found = contributions_.find({group.root, order.key, order.shard});
+  if (found == contributions_.end() || found->second.header.round != order.round) {
+    return Fail(group.host, "an order to send what is not here");
+  }
+  Contribution mine = std::move(found->second);
+  contributions_.erase(found);
+  node_.SendMerged(group.root, order.target, mine.header, mine.value, std::move(mine.owner),
+                   std::move(mine.relayed));
+}
+
+void Overlay::SendHolding(const OverlayGroup& group, const OverlayOrder& order) {
+  const auto found = holdings_.find({group.root, order.key, order.shard});
+  if (found == holdings_.end() || found->second.round != order.round) {
+    return Fail(group.host, "an order to hand on what is not here");
+  }
+  for (const Message& message : found->second.messages) node_.Queue(order.target, message);
+}
+
+}  // namespace geomx

@@ -1,0 +1,135 @@
+// Who sends to whom inside a group, where it is not everyone to and from its root.
+//
+// A group is a root (a party's local server, or a global server) and its children. With an overlay,
+// contributions meet on the way up: a member that holds one says so, and is told either to send it to
+// another member or to the root, or to wait for one that will come to it and be added. On the way down
+// the root encodes a value once and members hand on what they received, as it came.
+//
+//   push   member -- ready --> coordinator -- send it to X --> member -- push --> X: ready again
+//   pull   holder -- has   --> coordinator -- send it to X --> holder -- value -> X: has it too
+//
+// Who is told what is the coordinator's business: a plugin's, on a node that all members talk with.
+// It learns of every transfer's end from the receiver, on its own clock. Shards and rounds know nothing
+// of each other here, so any number of keys is in flight. What is kept per shard is one contribution
+// until it is sent, and one encoded value until the next round's.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "core/inbox.h"
+#include "core/message.h"
+#include "core/types.h"
+
+namespace geomx {
+
+class Node;
+
+// A group that this node belongs to, as its root or as a member.
+struct OverlayGroup {
+  NodeId root = 0;
+  std::vector<NodeId> members;
+  NodeId host = 0;            // where the coordinator lives
+  std::uint32_t number = 0;   // which of the coordinators there
+  bool push = false;          // contributions are added on the way
+  bool pull = false;          // values are handed on
+};
+
+// What a group and its coordinator say to each other, as the numbers of a report and its reply.
+struct OverlayReport {
+  enum class What : std::uint8_t {
+    kReady,     // this member holds a contribution that stands for `merge_count`
+    kMerged,    // the root, and no member, took a contribution in
+    kOrigin,    // the root has a new value for all `members`
+    kHas,       // this member holds the value now
+  };
+  What what = What::kReady;
+  NodeId root = 0;
+  Key key = 0;
+  std::uint32_t shard = 0;
+  Round round = 0;
+  std::int32_t priority = 0;
+  std::optional<NodeId> from;      // whose transfer has just been received
+  std::uint64_t bytes = 0;         // of that transfer, as they crossed the wire
+  std::vector<NodeId> members;     // kOrigin
+
+  std::vector<double> Pack() const;
+  static std::optional<OverlayReport> Unpack(std::span<const double> numbers);
+};
+
+struct OverlayOrder {
+  Direction direction = Direction::kPush;
+  NodeId root = 0;
+  Key key = 0;
+  std::uint32_t shard = 0;
+  Round round = 0;
+  NodeId target = 0;
+
+  std::vector<double> Pack() const;
+  static std::optional<OverlayOrder> Unpack(std::span<const double> numbers);
+};
+
+// One node's part in its groups.
+class Overlay {
+ public:
+  Overlay(Node& node, std::span<const OverlayGroup> groups);
+
+  // Takes what the node's role wants to send, if an overlay serves that way. True if it did.
+  bool Take(std::span<const NodeId> targets, Direction direction, const Header& header,
+            const float* value, const std::shared_ptr<const void>& owner, Time now);
+
+  // Whether `from` may send this transfer although it is neither parent nor child.
+  bool Expects(NodeId from, const Header& header) const;
+  // Whether the messages of this transfer will be handed on.
+  bool Relays(const Header& header) const;
+
+  // A whole contribution came from `from`. True if it was for this member to add to its own; the role
+  // must see it otherwise.
+  bool Merge(NodeId from, const Header& header, const Buffer& value, std::uint64_t bytes,
+             Time now);
+  // A whole value came, in these messages; the role sees it too.
+  void Hold(NodeId from, const Header& header, std::vector<Message> messages, std::uint64_t bytes,
+            Time now);
+
+  // A reply that came from `from`. False if it is not an order of one of this node's overlays.
+  bool Obey(NodeId from, std::uint32_t number, std::span<const double> numbers);
+
+ private:
+  struct ItemId {
+    NodeId root;
+    Key key;
+    std::uint32_t shard;
+    auto operator<=>(const ItemId&) const = default;
+  };
+  // What this member has to contribute: its own value, and what others gave it on their way.
+  struct Contribution {
+    Header header;
+    const float* value = nullptr;  // null if phantom
+    std::shared_ptr<const void> owner;
+    Buffer relayed;
+  };
+  struct Holding {
+    Round round = 0;
+    std::vector<Message> messages;
+  };
+
+  // The group in which a transfer of this shard travels, seen from below (a member) or above (the
+  // root). Null if there is none.
+  const OverlayGroup* Above(const Header& header) const;
+  const OverlayGroup* OwnGroup() const;
+  void Report(const OverlayGroup& group, OverlayReport::What what, const Header& header,
+              std::optional<NodeId> from, std::uint64_t bytes, Time now);
+  void SendContribution(const OverlayGroup& group, const OverlayOrder& order);
+  void SendHolding(const OverlayGroup& group, const OverlayOrder& order);
+  void Fail(NodeId peer, const char* reason);
+
+  Node& node_;
+  std::map<NodeId, OverlayGroup> groups_;  // by root
+  std::map<ItemId, Contribution> contributions_;
+  std::map<ItemId, Holding> holdings_;
+};
+
+}  // namespace geomx
