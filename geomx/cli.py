@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import signal
 import sys
 import threading
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from geomx.experiment import Experiment
 
 DONE, FAILED, WRONG = 0, 1, 2
+WIDE = 110
 
 _INSTALL = "geomx is not installed with its compiled core; run `pip install -e .` in its folder"
 
@@ -32,9 +34,7 @@ def run(words: Sequence[str]) -> int:
         try:
             from geomx.compose import main
 
-            sweep_directory = main(words, _run_one)
-            if sweep_directory is not None:
-                print(sweep_directory, flush=True)
+            main(words, _run_one, _compare_sweep)
         except ModuleNotFoundError as error:
             if (error.name or "") in ("geomx._core", "geomx.sim", "geomx.conf"):
                 raise GeomxError(_INSTALL) from error
@@ -128,6 +128,9 @@ def _run_one(experiment: Experiment, directory: Path) -> None:
     """Run one experiment, show its results, and print where they are as the last line."""
     from geomx.experiment import execute
 
+    if experiment.study is not None:
+        _run_study(experiment, directory)
+        return
     results = execute(experiment, directory)
     _print(results.table())
     if experiment.mode == "both":
@@ -138,10 +141,44 @@ def _run_one(experiment: Experiment, directory: Path) -> None:
     print(directory, flush=True)
 
 
-def _print(what: Any) -> None:
+def _run_study(experiment: Experiment, directory: Path) -> None:
+    """Run the variants of a study, show how they compare, and print where, as the last line."""
+    from geomx.study import conduct
+
+    try:
+        comparison = conduct(experiment, directory)
+    except KeyboardInterrupt:
+        words = [word for word in experiment.words if not word.lstrip("+").startswith("hydra.run")]
+        again = shlex.join(["python", "-m", "geomx", *words, f"hydra.run.dir={directory}"])
+        _print(f"finished variants are kept; to go on: {again}")
+        raise
+    _print(comparison.table(), WIDE)
+    print(directory, flush=True)
+    failed = [row for row in comparison.rows if row.status == "failed"]
+    if failed:
+        raise GeomxError(f"{failed[0].name} failed: {failed[0].reason}")
+
+
+def _compare_sweep(directory: Path) -> None:
+    """Leave a report on a sweep beside its jobs, show its table, and print where, at the end."""
+    from geomx.study import gather
+
+    if not any(path.name.isdigit() for path in directory.glob("*")):
+        return  # no job has begun
+    comparison = gather(directory)
+    if comparison is not None:
+        _print(comparison.table(), WIDE)
+    print(directory, flush=True)
+
+
+def _print(what: Any, width: int | None = None) -> None:
+    """Print a line or a table; `width` is that of a table in a pipe or a file, which has none."""
     from rich.console import Console
 
-    Console(highlight=False, markup=False, soft_wrap=isinstance(what, str)).print(what)
+    console = Console(highlight=False, markup=False, soft_wrap=isinstance(what, str))
+    if width is not None and not console.is_terminal:
+        console.width = width
+    console.print(what)
 
 
 def _guarded(action: Callable[[], None]) -> int:

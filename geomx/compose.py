@@ -16,6 +16,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
+from contextvars import ContextVar
 from datetime import datetime
 from itertools import chain, count
 from pathlib import Path
@@ -23,9 +24,12 @@ from typing import Any, NoReturn, TextIO, cast
 
 from hydra._internal.utils import get_args_parser
 from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
+from hydra.experimental.callback import Callback
+from hydra.types import RunMode
 from omegaconf import OmegaConf
 from omegaconf.errors import GrammarParseError, OmegaConfBaseException
 from yaml import YAMLError
@@ -43,8 +47,15 @@ REPORTED = "reported"  # set on the failure of a sweep's job, which has had its 
 Job = Callable[[Experiment, Path], None]
 
 
-def compose(words: Sequence[str], registry: Registry | None = None) -> tuple[Experiment, Path]:
-    """The experiment that `words` describe, and a new directory for its run.
+def compose(
+    words: Sequence[str], registry: Registry | None = None, directory: Path | None = None
+) -> tuple[Experiment, Path]:
+    """The experiment that `words` describe, and a directory for its run.
+
+    Args:
+        words: Of the command line.
+        registry: The plugins that exist; None: those that are installed.
+        directory: Where the run is to leave its files; None: a new one, as Hydra says.
 
     Raises:
         ConfigError: They do not describe one.
@@ -54,24 +65,59 @@ def compose(words: Sequence[str], registry: Registry | None = None) -> tuple[Exp
     from hydra import initialize_config_module
 
     registry = registry or Registry.discover()
-    with _explained(words), initialize_config_module(CONF, job_name="geomx", version_base="1.3"):
+    opened = initialize_config_module
+    with _explained(words), _set_aside(), opened(CONF, job_name="geomx", version_base="1.3"):
         overrides = prepare(words, registry)
         config = hydra_compose("config", overrides=overrides, return_hydra_config=True)
         experiment = _experiment(config, config.hydra.runtime.choices, words, registry)
-        before = HydraConfig.instance().cfg
-        HydraConfig.instance().set_config(config)
-        try:
-            directory = Path(config.hydra.run.dir).absolute()
-        finally:
-            HydraConfig.instance().cfg = before
+        directory = directory or _run_directory(config)
         directory.mkdir(parents=True, exist_ok=True)
         (directory / ".hydra").mkdir(exist_ok=True)
         OmegaConf.save(OmegaConf.create(list(overrides)), directory / ".hydra/overrides.yaml")
         return experiment, directory
 
 
-def main(words: Sequence[str], job: Job) -> Path | None:
+@contextmanager
+def _set_aside() -> Iterator[None]:
+    """Let a job compose too: Hydra is opened once in a process, so the one at work is set aside."""
+    door = GlobalHydra.instance()
+    hydra, door.hydra = door.hydra, None
+    try:
+        yield
+    finally:
+        door.hydra = hydra
+
+
+def _run_directory(config: Any) -> Path:
+    before = HydraConfig.instance().cfg
+    HydraConfig.instance().set_config(config)
+    try:
+        return Path(config.hydra.run.dir).absolute()
+    finally:
+        HydraConfig.instance().cfg = before
+
+
+_sweep: ContextVar[Path | None] = ContextVar("sweep", default=None)
+
+
+class SweepWatch(Callback):
+    """Notes where a sweep leaves its files: Hydra tells its callbacks, before the first job."""
+
+    def on_multirun_start(self, config: Any, **kwargs: Any) -> None:
+        """See `Callback.on_multirun_start`."""
+        _sweep.set(Path(config.hydra.sweep.dir).absolute())
+
+
+def main(
+    words: Sequence[str], job: Job, swept: Callable[[Path], None] = lambda directory: None
+) -> Path | None:
     """Run `job` on the experiment that `words` describe, or on each of a sweep, under Hydra.
+
+    Args:
+        words: Of the command line, flags included.
+        job: What to do with an experiment and its directory.
+        swept: What to do with the directory of a sweep when it is over, whether or not all of its
+            jobs went well.
 
     Returns:
         The directory of the sweep, None where there was a single run.
@@ -85,17 +131,13 @@ def main(words: Sequence[str], job: Job) -> Path | None:
 
     registry = Registry.discover()
     flags, plain = _split(words)
-    sweep = bool({"-m", "--multirun"} & set(flags))
-
     started = False
-    sweep_directory: Path | None = None
 
     def task(config: Any) -> None:
-        nonlocal started, sweep_directory
+        nonlocal started
         started = True
         run = HydraConfig.get()
-        if sweep:
-            sweep_directory = Path(run.sweep.dir).absolute()
+        sweep = run.mode == RunMode.MULTIRUN
         typed = list(run.overrides.task) if sweep else plain
         try:
             with _explained(typed):
@@ -108,7 +150,7 @@ def main(words: Sequence[str], job: Job) -> Path | None:
                 vars(error)[REPORTED] = True
             raise
 
-    arguments = sys.argv
+    arguments, token = sys.argv, _sweep.set(None)
     with _explained(plain), _hydra_raises():
         sys.argv = ["geomx", *flags, *prepare(plain, registry)]
         try:
@@ -121,6 +163,10 @@ def main(words: Sequence[str], job: Job) -> Path | None:
             raise GeomxError(f"the run's directory cannot be made: {error}") from error
         finally:
             sys.argv = arguments
+            sweep_directory = _sweep.get()
+            _sweep.reset(token)
+            if sweep_directory is not None:
+                swept(sweep_directory)
     return sweep_directory
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from geomx.registry import Registry
 
 MODES = ("sim", "live", "both")
+STUDIED = ("sync", "accel")
 
 
 @dataclass
@@ -91,6 +92,37 @@ class Costs:
 
 
 @dataclass
+class StudyOptions:
+    """Several variants of one experiment, run and compared; none: a single run."""
+
+    # One variant for every plugin found of these kinds: sync, accel.
+    each: list[str] = field(default_factory=list)
+    # More variants, each as words of the command line: "sync=NAME accel=[NAME,NAME]".
+    variants: list[str] = field(default_factory=list)
+    # The variant that the others are held against; empty: the default sync without accelerators.
+    baseline: str = ""
+    # Accuracy in 0..1 for "time to accuracy"; null: 95 % of the best that the baseline reaches.
+    target_accuracy: float | None = None
+    # Variants that run at the same time; null: one per core, one by one where runs are live.
+    jobs: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what no study can work with."""
+        for kind in self.each:
+            if kind not in STUDIED:
+                raise ConfigError("each", kind, near(kind, STUDIED))
+        if self.target_accuracy is not None and not 0 < self.target_accuracy <= 1:
+            raise ConfigError("target_accuracy", self.target_accuracy, "must be above 0, at most 1")
+        if self.jobs is not None:
+            _at_least("jobs", self.jobs, 1)
+
+    @property
+    def wanted(self) -> bool:
+        """Whether there is anything to compare."""
+        return bool(self.each or self.variants)
+
+
+@dataclass
 class Root:
     """The whole configuration, as ``python -m geomx --help`` shows it."""
 
@@ -118,6 +150,8 @@ class Root:
     tcp: TcpOptions = field(default_factory=TcpOptions)
     # Endpoints in simulation.
     costs: Costs = field(default_factory=Costs)
+    # Compare variants of this experiment; null: run it as it is.
+    study: StudyOptions | None = field(default_factory=StudyOptions)
 
     def __post_init__(self) -> None:
         """Refuse values out of range."""
@@ -178,6 +212,7 @@ def build_experiment(
         costs=root.costs,
         words=list(words),
         workload_options=dict(root.workload or {}),
+        study=root.study if root.study and root.study.wanted else None,
     )
     experiment.validate()
     return experiment

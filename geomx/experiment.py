@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from geomx.cluster import Cluster
-from geomx.config import Costs, RuntimeOptions, TcpOptions
+from geomx.config import Costs, RuntimeOptions, StudyOptions, TcpOptions
 from geomx.errors import ConfigError
 from geomx.registry import Selection
 from geomx.workload import Workload
@@ -46,6 +46,7 @@ class Experiment:
         costs: Endpoint costs in simulation.
         words: The words of the command line that repeat it.
         workload_options: The workload's options as given; live processes build it from them.
+        study: What to compare instead of running this experiment itself; None: nothing.
     """
 
     mode: str
@@ -61,6 +62,7 @@ class Experiment:
     costs: Costs = field(default_factory=Costs)
     words: list[str] = field(default_factory=list)
     workload_options: dict[str, Any] = field(default_factory=dict)
+    study: StudyOptions | None = None
 
     def validate(self) -> None:
         """Ask every plugin whether it can take part, and refuse two that decide the same.
@@ -117,8 +119,12 @@ def execute(experiment: Experiment, directory: Path) -> Results:
     in ``directory/comparison.json``, and the results returned are those of the live run.
 
     Raises:
+        ConfigError: It is a study, which has many results (see `geomx.study`).
         GeomxError: The run failed in a way that has a sentence.
     """
+    if experiment.study is not None:
+        remedy = "many results; run it by geomx.study.run or the command line, or say study=null"
+        raise ConfigError("study", "", remedy)
     if experiment.mode != "both":
         module, function = RUNNERS[experiment.mode].split(":")
         return getattr(importlib.import_module(module), function)(experiment, directory)

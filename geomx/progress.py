@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Protocol
 
 from rich.console import Console
@@ -20,6 +21,18 @@ from rich.progress import (
 )
 
 from geomx.report import units
+
+_quiet = ContextVar("quiet", default=False)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Show no bar while the body of the `with` statement runs: it is a part of something larger."""
+    token = _quiet.set(True)
+    try:
+        yield
+    finally:
+        _quiet.reset(token)
 
 
 class Advance(Protocol):
@@ -43,7 +56,7 @@ def progress(total: int, description: str) -> Iterator[Advance]:
     Yields:
         The function to call after every iteration.
     """
-    if not sys.stderr.isatty():
+    if _quiet.get() or not sys.stderr.isatty():
         yield _silent
         return
     bar = Progress(

@@ -43,31 +43,38 @@ def render(results: Results, timeline: Timeline, graph: nx.Graph | None) -> str:
         _header(summary),
         _banner(summary),
         _headline(summary, results.iterations),
-        _section("Progress", *_curves(results)),
-        _section("Where an iteration goes", *_breakdown(results.iterations)),
-        _section("Timeline", gantt.timeline(timeline.spans, results.iterations, order),
+        section("Progress", *_curves(results)),
+        section("Where an iteration goes", *_breakdown(results.iterations)),
+        section("Timeline", gantt.timeline(timeline.spans, results.iterations, order),
                  _dropped(timeline)),
-        _section("The WAN", *([wan.legend(), picture] if picture else [])),
-        _section("Load per link", *_links(results.links, summary["seconds"])),
-        _section("Summary", _summary_table(summary)),
-        _footer(),
+        section("The WAN", *([wan.legend(), picture] if picture else [])),
+        section("Load per link", *_links(results.links, summary["seconds"])),
+        section("Summary", _summary_table(summary)),
+        footer(_BESIDE),
     ]  # fmt: skip
+    return document(title(summary), body)
+
+
+def document(title: str, body: Sequence[Markup]) -> str:
+    """A whole page, style and script inside."""
     head = (
         tag("meta", charset="utf-8"),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="color-scheme", content="light dark"),
-        tag("title", f"{title(summary)} · geomx"),
-        tag("style", _asset("page.css")),
+        tag("title", f"{title} · geomx"),
+        tag("style", asset("page.css")),
     )
-    page = (tag("head", *head), tag("body", tag("main", *body), tag("script", _asset("page.js"))))
+    page = (tag("head", *head), tag("body", tag("main", *body), tag("script", asset("page.js"))))
     return "<!doctype html>\n" + tag("html", *page, lang="en") + "\n"
 
 
-def _asset(name: str) -> Markup:
+def asset(name: str) -> Markup:
+    """A style sheet or script of the report."""
     return Markup(files(__package__).joinpath(name).read_text(encoding="utf-8"))
 
 
-def _section(heading: str, *content: str) -> Markup:
+def section(heading: str, *content: str) -> Markup:
+    """A heading and what is below it; nothing where all of that is empty."""
     shown = [part for part in content if part]
     return tag("section", tag("h2", heading), *shown) if shown else Markup("")
 
@@ -88,7 +95,6 @@ def _header(summary: Mapping[str, Any]) -> Markup:
     told = f"{workload.get('name', '?')}{of_what} on {network.get('name', '?')}"
     told += f": {', '.join(sizes)}" if sizes else ""
     told += f" · seed {summary.get('seed', units.DASH)}"
-    command = shlex.join(["python", "-m", "geomx", *map(str, summary.get("words", ()))])
     chips = [_plugin("sync", sync), *(_plugin("accel", item) for item in accel)]
     return tag(
         "header",
@@ -96,8 +102,15 @@ def _header(summary: Mapping[str, Any]) -> Markup:
         tag("h1", " + ".join(names)),
         tag("p", told, class_="lead"),
         tag("p", *chips, class_="chips"),
-        tag("div", tag("code", command), tag("button", "copy", type="button"), class_="command"),
+        command_line(summary.get("words", ())),
     )
+
+
+def command_line(words: Sequence[object]) -> Markup:
+    """The command that repeats a run, with a button to copy it."""
+    command = shlex.join(["python", "-m", "geomx", *map(str, words)])
+    button = tag("button", "copy", type="button")
+    return tag("div", tag("code", command), button, class_="command")
 
 
 def _plugin(kind: str, chosen: Mapping[str, Any]) -> Markup:
@@ -303,9 +316,12 @@ def _flat(name: str, value: object) -> list[tuple[str, str]]:
     return [(name, f"{value:.9g}" if isinstance(value, float) else str(value))]
 
 
-def _footer() -> Markup:
-    return tag(
-        "footer",
-        "Beside this page: summary.json, iterations.csv, evaluations.csv, links.csv, network.json, "
-        "parameters.npz, and trace.json for Perfetto or chrome://tracing.",
-    )
+_BESIDE = (
+    "summary.json, iterations.csv, evaluations.csv, links.csv, network.json, "
+    "parameters.npz, and trace.json for Perfetto or chrome://tracing."
+)
+
+
+def footer(beside: str) -> Markup:
+    """What else lies in the page's directory."""
+    return tag("footer", f"Beside this page: {beside}")

@@ -18,9 +18,14 @@ def title(summary: Summary) -> str:
     sync = summary.get("sync", {}).get("name", "?")
     accel = ", ".join(item.get("name", "?") for item in summary.get("accel", ()))
     what = f"{sync} + {accel}" if accel else str(sync)
+    return f"{what} · {condition(summary)}"
+
+
+def condition(summary: Summary) -> str:
+    """Under which conditions it ran: ``workload on network · mode``."""
     workload = summary.get("workload", {}).get("name", "?")
     network = summary.get("network", {}).get("name", "?")
-    return f"{what} · {workload} on {network} · {summary.get('mode', '?')}"
+    return f"{workload} on {network} · {summary.get('mode', '?')}"
 
 
 def summary_table(summary: Summary) -> Table:

@@ -1,0 +1,71 @@
+"""Bar charts: one line per run, one panel per figure, so that many runs are compared at a glance.
+
+The first line is the yardstick: it has a colour of its own, and a dashed line at its length runs
+down every panel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from geomx.report.markup import Markup, join, svg, tag
+
+LINE, BAR, HEAD = 24.0, 14.0, 30.0
+NAMES, PANEL, GAP, TEXT = 190.0, 210.0, 18.0, 68.0
+_LETTER = 6.6  # generous width of a letter in the names' size
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One figure of every run.
+
+    Attributes:
+        title: What the bars show.
+        values: One per run, 0 or more; None draws no bar.
+        texts: How each is written at the end of its bar.
+    """
+
+    title: str
+    values: Sequence[float | None]
+    texts: Sequence[str]
+
+
+def bars(title: str, names: Sequence[str], panels: Sequence[Panel]) -> Markup:
+    """Draw the panels side by side; each has its own scale, from 0 to its largest value."""
+    left = max([NAMES, *(_LETTER * len(name) for name in names)])
+    width = left + len(panels) * (PANEL + GAP)
+    height = HEAD + len(names) * LINE
+    parts: list[Markup] = []
+    for line, name in enumerate(names):
+        parts.append(tag("text", name, x=left - 12, y=_baseline(line), class_="end"))
+    for number, panel in enumerate(panels):
+        parts.append(_panel(panel, left + number * (PANEL + GAP)))
+    return svg(width, height, title, *parts, class_="compare")
+
+
+def _panel(panel: Panel, left: float) -> Markup:
+    longest = max((value for value in panel.values if value is not None), default=0.0) or 1.0
+    scale = (PANEL - TEXT) / longest
+    top, bottom = HEAD - 6, HEAD + len(panel.values) * LINE
+    parts = [tag("text", panel.title, x=left, y=14.0, class_="tick")]
+    parts.append(tag("line", x1=left, x2=left, y1=top, y2=bottom, class_="grid"))
+    texts = []
+    for line, (value, text) in enumerate(zip(panel.values, panel.texts, strict=True)):
+        length = 0.0 if value is None else scale * value
+        if value is not None:
+            place = {"x": left, "y": HEAD + line * LINE + (LINE - BAR) / 2}
+            size = {"width": length, "height": BAR}
+            style = "series-1" if line == 0 else "series-0"
+            parts.append(tag("rect", **place, **size, class_=f"fill {style}"))
+        style = "halo tick" if value is None else "halo"
+        texts.append(tag("text", text, x=left + length + 5, y=_baseline(line), class_=style))
+    first = panel.values[0] if panel.values else None
+    if first is not None:
+        at = left + scale * first
+        parts.append(tag("line", x1=at, x2=at, y1=top, y2=bottom, class_="yardstick"))
+    return join(*parts, *texts)
+
+
+def _baseline(line: int) -> float:
+    return HEAD + line * LINE + LINE / 2 + 4

@@ -1,0 +1,342 @@
+"""Several runs held against one of them: the files, the table and the page of a study or a sweep.
+
+Five figures say how a variant does: time per iteration, time until held-out accuracy first reaches
+the target, bytes over the WAN, samples per second and final accuracy. Each stands beside the same
+figure of the baseline, as a ratio: 0.5 is half of the baseline's. ``study.json`` is an interface
+like ``summary.json``; ``study.csv`` has the same rows for spreadsheets.
+"""
+
+from __future__ import annotations
+
+import csv
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+
+from geomx.report import units
+from geomx.report.bars import Panel, bars
+from geomx.report.files import write_json
+from geomx.report.markup import Markup, tag
+from geomx.report.page import command_line, document, footer, section
+from geomx.report.picture import standalone
+from geomx.report.terminal import condition
+
+if TYPE_CHECKING:
+    from geomx.results import Results
+
+SCHEMA = 1
+TARGET_SHARE = 0.95
+"""Without a target of its own, a comparison asks when this part of the baseline's best is had."""
+
+Figures = dict[str, float | None]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One of the figures: its field, what people call it, also in short, how they read it."""
+
+    field: str
+    label: str
+    short: str
+    show: Any
+
+    def ratio(self, figures: Mapping[str, float | None], base: Mapping[str, float | None]) -> Any:
+        """The figure over the baseline's; None where one is missing or the baseline's is 0."""
+        mine, theirs = figures.get(self.field), base.get(self.field)
+        return None if mine is None or not theirs else mine / theirs
+
+
+FIGURES = (
+    Figure("seconds_per_iteration", "time per iteration", "iteration", units.duration),
+    Figure("seconds_to_target", "time to target", "to target", units.duration),
+    Figure("wan_bytes", "over the WAN", "WAN", units.size),
+    Figure("samples_per_second", "samples per second", "samples/s", units.number),
+    Figure("accuracy", "final accuracy", "accuracy", units.share),
+)
+DRAWN = ("seconds_per_iteration", "seconds_to_target", "wan_bytes", "accuracy")
+"""Those of the chart and of the terminal's table, which have little room."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One variant and how it did.
+
+    Attributes:
+        name: For people.
+        words: What sets it apart on the command line.
+        directory: Its folder beside the report.
+        status: ``done``; ``refused``, ``failed`` or ``unfinished`` with a `reason`.
+        reason: One line.
+        results: The run, where it is done.
+    """
+
+    name: str
+    words: Sequence[str]
+    directory: str
+    status: str
+    reason: str = ""
+    results: Results | None = None
+
+    @classmethod
+    def of(cls, results: Results, name: str, words: Sequence[str], directory: str) -> Entry:
+        """The entry of a run that has results; an aborted one is unfinished."""
+        if "aborted" in results.summary:
+            reason = str(results.summary["aborted"])
+            return cls(name, words, directory, "unfinished", reason)
+        return cls(name, words, directory, "done", "", results)
+
+    def plain(self, sync: str) -> bool:
+        """Whether it is that sync algorithm without accelerators."""
+        summary: Mapping[str, Any] = self.results.summary if self.results else {}
+        return summary.get("sync", {}).get("name") == sync and not summary.get("accel")
+
+    def figures(self, target: float | None) -> Figures:
+        """The figures of a run by field; `target` is an accuracy, None for none."""
+        if self.results is None:
+            return {}
+        summary = self.results.summary
+        reached = (
+            row["time_s"]
+            for row in self.results.evaluations
+            if target is not None and row["accuracy"] >= target
+        )
+        return {
+            "seconds_per_iteration": summary["seconds_per_iteration"]["mean"],
+            "seconds_to_target": next(reached, None),
+            "wan_bytes": summary["bytes"]["wan_push"] + summary["bytes"]["wan_pull"],
+            "samples_per_second": summary["samples_per_second"],
+            "accuracy": summary["accuracy"]["final"],
+        }
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of ``study.json``; see `Entry` and `FIGURES`."""
+
+    name: str
+    words: list[str]
+    directory: str
+    status: str
+    reason: str
+    figures: Figures
+    against_baseline: Figures
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A study that is over, or as far as it came.
+
+    Attributes:
+        directory: Where its files are.
+        entries: The variants, the baseline first.
+        target: Accuracy in 0..1 that ``seconds_to_target`` is about; None where there is none.
+        words: Words of the command line that all variants share.
+        rows: Content of ``study.json``, under ``variants``.
+    """
+
+    directory: Path
+    entries: Sequence[Entry]
+    target: float | None
+    words: Sequence[str]
+    rows: Sequence[Row]
+
+    @classmethod
+    def write(
+        cls, directory: Path, entries: Sequence[Entry], target: float | None, words: Sequence[str]
+    ) -> Comparison:
+        """Compare `entries`, and leave the files in `directory`.
+
+        Args:
+            directory: Exists.
+            entries: At least one; the first is the baseline.
+            target: Accuracy in 0..1; None for `TARGET_SHARE` of the baseline's best.
+            words: Words of the command line that all share.
+        """
+        baseline = entries[0]
+        if target is None and baseline.results is not None:
+            best = baseline.results.summary["accuracy"]["best"]
+            target = None if best is None else TARGET_SHARE * best
+        base = baseline.figures(target)
+        rows = []
+        for entry in entries:
+            figures = entry.figures(target)
+            ratios = {figure.field: figure.ratio(figures, base) for figure in FIGURES}
+            rows.append(
+                Row(
+                    entry.name,
+                    list(entry.words),
+                    entry.directory,
+                    entry.status,
+                    entry.reason,
+                    figures,
+                    ratios if figures else {},
+                )
+            )
+        kept = [word for word in words if not word.lstrip("+").startswith("hydra.")]
+        made = cls(directory, entries, target, kept, rows)
+        made._write_files()
+        return made
+
+    def table(self) -> Table:
+        """The comparison for `rich.print`: every figure, and beside it the ratio."""
+        table = Table(
+            title=Text(self.title), title_justify="left", caption_justify="left",
+            box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0),
+        )  # fmt: skip
+        table.add_column("variant", overflow="fold")
+        shown = [figure for figure in self._shown() if figure.field in DRAWN]
+        for figure in shown:
+            table.add_column(self.label(figure, short=True), justify="right", no_wrap=True)
+            table.add_column("ratio", justify="right", style="dim", no_wrap=True)
+        for row in self.rows:
+            cells = [
+                Text(text)
+                for figure in shown
+                for text in (
+                    figure.show(row.figures.get(figure.field)),
+                    ratio(row.against_baseline.get(figure.field)),
+                )
+            ]
+            table.add_row(Text(row.name), *cells)
+        told = [f"{row.name}: {row.status}: {row.reason}" for row in self.rows if row.reason]
+        if told:
+            table.caption = Text("\n".join(told))
+        return table
+
+    @property
+    def title(self) -> str:
+        """What was compared with what, in one line."""
+        done = next((entry.results for entry in self.entries if entry.results), None)
+        where = f" · {condition(done.summary)}" if done else ""
+        return f"{len(self.entries)} variants against {self.entries[0].name}{where}"
+
+    def label(self, figure: Figure, short: bool = False) -> str:
+        """The figure's name, with the target where it has one."""
+        label = figure.short if short else figure.label
+        return label.replace("target", units.share(self.target))
+
+    def chart(self) -> Markup:
+        """The one picture: a panel of bars per figure, a line of it per variant that is done."""
+        done = [row for row in self.rows if row.status == "done"]
+        panels = []
+        for figure in self._shown():
+            if figure.field not in DRAWN:
+                continue
+            values = [row.figures[figure.field] for row in done]
+            texts = [figure.show(value) if value is not None else "not reached" for value in values]
+            panels.append(Panel(self.label(figure), values, texts))
+        return bars(self.title, [row.name for row in done], panels)
+
+    def caption(self) -> str:
+        """Under which conditions the picture holds, and how it is had again."""
+        done = next((entry.results for entry in self.entries if entry.results), None)
+        if done is None:
+            return ""
+        summary = done.summary
+        workload, network = summary["workload"], summary["network"]
+        said = [
+            f"{condition(summary)}: {workload['elements']:,} parameters",
+            f"{network['parties']} parties, {network['workers']} workers",
+            f"{summary['iterations']} iterations, seed {summary['seed']}",
+            f"geomx {summary['geomx']}",
+            shlex.join(["python", "-m", "geomx", *self.words]),
+        ]
+        return " · ".join(said)
+
+    def _shown(self) -> list[Figure]:
+        """The figures that at least one variant has."""
+        return [
+            figure
+            for figure in FIGURES
+            if any(row.figures.get(figure.field) is not None for row in self.rows)
+        ]
+
+    def _write_files(self) -> None:
+        content = {
+            "schema": SCHEMA,
+            "words": list(self.words),
+            "baseline": self.entries[0].name,
+            "target_accuracy": self.target,
+            "variants": [asdict(row) for row in self.rows],
+        }
+        write_json(self.directory / "study.json", content)
+        fields = [figure.field for figure in FIGURES]
+        with (self.directory / "study.csv").open("w", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            ratios = [f"{field}_ratio" for field in fields]
+            writer.writerow(["name", "directory", "status", "reason", *fields, *ratios, "words"])
+            for row in self.rows:
+                told = [row.name, row.directory, row.status, row.reason]
+                values = [row.figures.get(field) for field in fields]
+                values += [row.against_baseline.get(field) for field in fields]
+                writer.writerow([*told, *values, shlex.join(row.words)])
+        picture = standalone(self.chart(), self.caption())
+        (self.directory / "chart.svg").write_text(picture, encoding="utf-8")
+        (self.directory / "report.html").write_text(self._page(), encoding="utf-8")
+
+    def _page(self) -> str:
+        done = next((entry.results for entry in self.entries if entry.results), None)
+        lead = condition(done.summary) if done else "nothing was finished"
+        head = tag(
+            "header",
+            tag("p", "geomx · comparison", class_="eyebrow"),
+            tag("h1", f"{len(self.entries)} variants against {self.entries[0].name}"),
+            tag("p", lead, class_="lead"),
+            command_line(self.words),
+        )
+        told = "Shorter is better but for accuracy. The dashed line is the baseline."
+        body = [
+            head,
+            section("At a glance", self.chart(), tag("p", told, class_="note")),
+            section("In figures", self._html_table(), tag("p", RATIO_NOTE, class_="note")),
+            section("Without results", *self._unfinished()),
+            footer("study.json and study.csv, chart.svg, and one folder per variant."),
+        ]
+        return document(self.title, body)
+
+    def _html_table(self) -> Markup:
+        shown = self._shown()
+        head = [tag("th", "variant")]
+        for figure in shown:
+            head += [tag("th", self.label(figure), class_="num"), tag("th", "ratio", class_="num")]
+        body = []
+        for row in self.rows:
+            if row.status != "done":
+                continue
+            cells = []
+            for figure in shown:
+                cells.append(tag("td", figure.show(row.figures[figure.field]), class_="num"))
+                text = ratio(row.against_baseline[figure.field])
+                cells.append(tag("td", text, class_="num soft"))
+            link = tag("a", row.name, href=f"{row.directory}/report.html")
+            body.append(tag("tr", tag("th", link), *cells))
+        parts = (tag("thead", tag("tr", *head)), tag("tbody", *body))
+        return tag("table", *parts, class_="compared")
+
+    def _unfinished(self) -> list[Markup]:
+        rows = [
+            tag("tr", tag("th", row.name), tag("td", row.status), tag("td", row.reason))
+            for row in self.rows
+            if row.reason
+        ]
+        return [tag("table", tag("tbody", *rows), class_="plain")] if rows else []
+
+
+RATIO_NOTE = (
+    "Ratios are to the baseline: 0.50 is half of it. Time to an accuracy is the time of the first "
+    "evaluation that reaches it. A variant's name leads to its own report."
+)
+
+
+def ratio(value: float | None) -> str:
+    """A ratio with as many decimals as say something: ``0.028``, ``0.79``, ``12.4``."""
+    if value is None:
+        return units.DASH
+    digits = 1 if value >= 9.95 else 2 if value >= 0.0995 else 3
+    return f"{value:.{digits}f}"

@@ -1,0 +1,232 @@
+"""Studies: one experiment in several variants, run side by side and held against a baseline.
+
+A *variant* is a few words of the command line on top of the words of the study: another sync
+algorithm, other accelerators, another seed, anything. ``study.each=[sync,accel]`` makes one of
+every plugin that is installed, so that a stranger's turns up too; ``study.variants`` names others.
+Every variant is a run with a directory of its own. What is finished is not run again: the same
+words with the same ``hydra.run.dir`` go on where a study was interrupted.
+
+A sweep (``-m``) has chosen its variants by itself; `gather` compares what it left behind.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import signal
+import traceback
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from geomx.config import StudyOptions
+from geomx.errors import ConfigError
+from geomx.experiment import Experiment, execute, version
+from geomx.progress import progress, quiet
+from geomx.registry import DEFAULT_SYNC, Registry, one_line
+from geomx.report.comparison import Comparison, Entry
+from geomx.results import Results
+
+NOTE = "failure.txt"
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One run of a study.
+
+    Attributes:
+        words: The whole command line that repeats it.
+        own: Those of them that set it apart from the other variants.
+        directory: Where its files go.
+    """
+
+    words: tuple[str, ...]
+    own: tuple[str, ...]
+    directory: Path
+
+
+def run(words: Sequence[str]) -> Comparison:
+    """Run the study that `words` describe, as the command line would.
+
+    Raises:
+        ConfigError: The words do not describe a study, or its baseline is refused.
+    """
+    from geomx.compose import compose
+
+    experiment, directory = compose(words)
+    if experiment.study is None:
+        raise ConfigError("study", "", "is empty; set study.each or study.variants")
+    return conduct(experiment, directory)
+
+
+def conduct(experiment: Experiment, directory: Path) -> Comparison:
+    """Run every variant of `experiment` that is not finished yet, and compare them.
+
+    Leaves ``study.json``, ``study.csv``, ``chart.svg`` and ``report.html`` in `directory`, beside
+    one folder per variant. A variant that is refused or fails is a row with the reason.
+
+    Raises:
+        ConfigError: The baseline is refused, or a word is wrong.
+    """
+    from joblib import Parallel, cpu_count, delayed
+
+    options = experiment.study or StudyOptions()
+    variants = plan(experiment.words, options, directory)
+    # Only simulations may share the machine: live runs would slow each other down.
+    jobs = options.jobs or (cpu_count() if experiment.mode == "sim" else 1)
+    waiting = [variant for variant in variants if not finished(variant)]
+    jobs = max(1, min(jobs, len(waiting)))
+    if variants[0] in waiting:
+        _check(variants[0])
+    refusals: dict[Path, str] = {}
+    try:
+        with progress(len(variants), "variants") as advance:
+            advance(len(variants) - len(waiting))
+            work = Parallel(n_jobs=jobs, return_as="generator_unordered")
+            for place, reason in work(delayed(_run)(one, jobs > 1) for one in waiting):
+                if reason:
+                    refusals[place] = reason
+                advance(1)
+    finally:
+        comparison = _compare(directory, variants, refusals, options.target_accuracy, experiment)
+    return comparison
+
+
+def gather(directory: Path) -> Comparison | None:
+    """Compare the jobs of a sweep in `directory`; None where fewer than two have results.
+
+    The baseline is the first job with the default sync and no accelerator, else the first. A job
+    that left nothing has had its line on the terminal and is not in the comparison.
+    """
+    jobs = (path for path in directory.iterdir() if path.name.isdigit())
+    places = sorted(jobs, key=lambda path: int(path.name))
+    found = {place: results for place in places if (results := load(place)) is not None}
+    if len(found) < 2:
+        return None
+    words = [[str(word) for word in r.summary.get("words", ())] for r in found.values()]
+    common = set(words[0]).intersection(*words[1:])
+    entries = [
+        Entry.of(results, _name(own, results), own, place.name)
+        for (place, results), own in zip(
+            found.items(), ([w for w in one if w not in common] for one in words), strict=True
+        )
+    ]
+    entries.sort(key=lambda entry: not entry.plain(DEFAULT_SYNC))
+    return Comparison.write(directory, entries, None, sorted(common))
+
+
+def plan(words: Iterable[str], options: StudyOptions, directory: Path) -> list[Variant]:
+    """The variants, the baseline first, none of them twice.
+
+    Args:
+        words: Of the study itself.
+        options: What is asked for.
+        directory: Of the study.
+    """
+    base = [word for word in words if _key(word).split(".")[0] not in ("hydra", "study")]
+    chosen = [shlex.split(options.baseline) or [f"sync={DEFAULT_SYNC}", "accel=[]"]]
+    for kind in options.each:
+        names = (plugin.name for plugin in Registry.discover().plugins(kind))
+        chosen += [[f"{kind}={name}" if kind == "sync" else f"{kind}=[{name}]"] for name in names]
+    chosen += [shlex.split(text) for text in options.variants]
+    made: dict[tuple[str, ...], Variant] = {}
+    for own in chosen:
+        keys = {_key(word) for word in own}
+        kept = [word for word in base if _key(word) not in keys]
+        whole = (*kept, "study=null", *own)
+        # The same with the defaults spelled out is the same variant.
+        said = {_key(word) for word in whole}
+        full = [*whole, *(w for w in chosen[0] if _key(w) not in said)]
+        identity = tuple(sorted(word.lstrip("+") for word in full))
+        place = re.sub(r"\W+", "_", " ".join(own)).strip("_") or "plain"
+        taken = {variant.directory.name for variant in made.values()}
+        while place in taken:
+            place += "_"
+        made.setdefault(identity, Variant(whole, tuple(own), directory / place))
+    return list(made.values())
+
+
+def finished(variant: Variant) -> bool:
+    """Whether the variant has been run to its end, by this version and with the same words."""
+    results = load(variant.directory)
+    if results is None or "aborted" in results.summary:
+        return False
+    same = results.summary.get("words") == list(variant.words)
+    return same and results.summary.get("geomx") == version()
+
+
+def load(directory: Path) -> Results | None:
+    """The results in `directory`, of mode=both the live ones; None where there are none."""
+    for place in (directory, directory / "live"):
+        if (place / "summary.json").is_file():
+            return Results.load(place)
+    return None
+
+
+def _compare(
+    directory: Path,
+    variants: Sequence[Variant],
+    refusals: dict[Path, str],
+    target: float | None,
+    experiment: Experiment,
+) -> Comparison:
+    entries = []
+    for variant in variants:
+        results, place = load(variant.directory), variant.directory.name
+        name = _name(variant.own, results)
+        if variant.directory in refusals:
+            reason = refusals[variant.directory]
+            failed = (variant.directory / NOTE).exists()
+            entry = Entry(name, variant.own, place, "failed" if failed else "refused", reason)
+        elif results is None or "aborted" in results.summary:
+            entry = Entry(name, variant.own, place, "unfinished", "the study was interrupted")
+        else:
+            entry = Entry.of(results, name, variant.own, place)
+        entries.append(entry)
+    return Comparison.write(directory, entries, target, experiment.words)
+
+
+def _check(variant: Variant) -> None:
+    """Refuse what would make every variant fail alike, before anything runs."""
+    from geomx.compose import compose
+
+    compose(variant.words, directory=variant.directory)
+
+
+def _run(variant: Variant, among_others: bool) -> tuple[Path, str]:
+    """Run one variant; its directory, and why it could not be run (empty if it could)."""
+    from geomx.compose import compose
+
+    if among_others:
+        # Ctrl-C reaches the whole terminal; whoever started this process ends it.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    note = variant.directory / NOTE
+    note.unlink(missing_ok=True)
+    try:
+        experiment, directory = compose(variant.words, directory=variant.directory)
+        with quiet():
+            execute(experiment, directory)
+    except ConfigError as error:
+        return variant.directory, one_line(error)
+    except Exception as error:
+        note.parent.mkdir(parents=True, exist_ok=True)
+        note.write_text(traceback.format_exc(), encoding="utf-8")
+        return variant.directory, one_line(error)
+    return variant.directory, ""
+
+
+def _name(own: Sequence[str], results: Results | None) -> str:
+    """``sync + accel, accel``, and whatever else sets the variant apart."""
+    said = {_key(word): word.partition("=")[2] for word in own}
+    sync, accel = said.pop("sync", DEFAULT_SYNC), said.pop("accel", "[]")
+    names = accel.strip("[]").replace(" ", "").split(",") if accel.strip("[]") else []
+    if results is not None:
+        summary: dict[str, Any] = results.summary
+        sync, names = summary["sync"]["name"], [item["name"] for item in summary["accel"]]
+    shown = f"{sync} + {', '.join(names)}" if names else sync
+    return " ".join([shown, *(f"{key}={value}" for key, value in said.items())])
+
+
+def _key(word: str) -> str:
+    return word.partition("=")[0].lstrip("+~")

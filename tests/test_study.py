@@ -1,0 +1,264 @@
+"""Studies and sweeps: which variants there are, what is compared, run again, and left behind."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+import xml.dom.minidom
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from geomx import cli, study
+from geomx.config import StudyOptions
+from geomx.errors import ConfigError, GeomxError
+from geomx.registry import DEFAULT_SYNC, Registry
+from geomx.report.comparison import Comparison, Entry
+from geomx.results import Results
+from tests.conftest import present
+from tests.laws import registry_with
+
+QUICK = ["iterations=4", "numerics=false"]
+BASELINE = (f"sync={DEFAULT_SYNC}", "accel=[]")
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def asked(*variants: str) -> str:
+    return f"study.variants=[{','.join(repr(words) for words in variants)}]"
+
+
+def plan(*words: str, **options: Any) -> list[study.Variant]:
+    return study.plan(words, StudyOptions(**options), Path("here"))
+
+
+# ---- which variants ----
+
+
+def test_every_plugin_that_is_found_is_a_variant(monkeypatch: pytest.MonkeyPatch) -> None:
+    registry = registry_with(stranger=("accel", object()))
+    monkeypatch.setattr(Registry, "discover", classmethod(lambda cls: registry))
+    variants = plan("seed=3", each=["sync", "accel"])
+    own = [variant.own for variant in variants]
+    assert own[0] == BASELINE
+    assert ("accel=[stranger]",) in own
+    syncs = [plugin.name for plugin in registry.plugins("sync")]
+    accels = [plugin.name for plugin in registry.plugins("accel")]
+    # The default alone is the baseline, and no variant a second time.
+    assert len(own) == 1 + len(syncs) - 1 + len(accels)
+    assert all(v.words[:2] == ("seed=3", "study=null") for v in variants)
+    assert len({variant.directory for variant in variants}) == len(variants)
+
+
+def test_a_variants_words_stand_in_for_the_studys() -> None:
+    words = ("+sync=hfa", "sync.k1=4", "hydra.run.dir=x", "study.jobs=1", "+accel=[p3]")
+    first, second = plan(*words, variants=["sync=esync seed=2"])
+    assert first.words == ("sync.k1=4", "study=null", *BASELINE)
+    assert second.words == ("sync.k1=4", "+accel=[p3]", "study=null", "sync=esync", "seed=2")
+    assert second.own == ("sync=esync", "seed=2")
+
+
+def test_the_baseline_may_be_named() -> None:
+    first, second = plan(baseline="seed=1", variants=["seed=2", "seed=1"])
+    assert (first.own, second.own) == (("seed=1",), ("seed=2",))
+
+
+@pytest.mark.parametrize(
+    ("words", "key"),
+    [
+        (["study.each=[synk]"], "study.each=synk: did you mean sync?"),
+        (["study.each=[sync]", "study.jobs=0"], "study.jobs=0: must be 1 or more"),
+        (["study.each=[sync]", "study.target_accuracy=2"], "study.target_accuracy=2"),
+        (["study.each=[sync]", "iterations=0"], "iterations=0"),
+        ([asked("seed=1"), "study.baseline='seed=-1'"], "seed=-1"),
+    ],
+)
+def test_a_wrong_study_is_refused_in_one_line(
+    words: list[str], key: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(words) == cli.WRONG
+    err = capfd.readouterr().err
+    assert key in err
+    assert err.count("\n") == 1
+
+
+def test_a_study_has_no_single_result() -> None:
+    import geomx
+
+    with pytest.raises(ConfigError, match="study=null"):
+        geomx.run(["study.each=[sync]"])
+    with pytest.raises(ConfigError, match=r"study\.each or study\.variants"):
+        study.run(QUICK)
+
+
+# ---- running ----
+
+
+def test_a_study_leaves_one_report(capfd: pytest.CaptureFixture[str]) -> None:
+    """Two processes, a variant that is refused, and the path as the last line."""
+    variants = asked("network.delay_ms=60", "accel=[nobody]", "iterations=2 seed=1")
+    assert cli.run([*QUICK, variants, "study.jobs=2"]) == cli.DONE
+    out, err = capfd.readouterr()
+    assert err == ""
+    directory = Path(out.splitlines()[-1])
+    content = json.loads((directory / "study.json").read_text())
+    rows = content["variants"]
+    assert [row["status"] for row in rows] == ["done", "done", "refused", "done"]
+    assert "accel=nobody: no such accel; allowed: " in rows[2]["reason"]
+    assert [row["name"] for row in rows[:2]] == ["fsa", "fsa network.delay_ms=60"]
+    with (directory / "study.csv").open(newline="") as file:
+        lines = list(csv.DictReader(file))
+    base = rows[0]["figures"]
+    for row, line in zip(rows, lines, strict=True):
+        for field, value in row["figures"].items():
+            expected = value / base[field] if value is not None and base[field] else None
+            assert row["against_baseline"][field] == expected
+            assert line[field] == ("" if value is None else str(value))
+            assert line[f"{field}_ratio"] == ("" if expected is None else str(expected))
+        if row["status"] == "done":
+            took = Results.load(directory / row["directory"]).summary["seconds_per_iteration"]
+            assert took["mean"] == row["figures"]["seconds_per_iteration"]
+    assert rows[1]["against_baseline"]["seconds_per_iteration"] > 1.2
+    assert rows[1]["against_baseline"]["wan_bytes"] == 1
+    page = (directory / "report.html").read_text()
+    for said in ("fsa network.delay_ms=60", "no such accel", 'href="iterations_2_seed_1/'):
+        assert said in page
+    xml.dom.minidom.parse(str(directory / "chart.svg"))
+
+
+@pytest.fixture
+def executed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The experiments that are run, in this process."""
+    seen: list[Any] = []
+    execute = study.execute
+
+    def note(experiment: Any, directory: Path) -> Results:
+        seen.append(experiment)
+        if experiment.seed == 13:
+            raise GeomxError("out of luck")
+        return execute(experiment, directory)
+
+    monkeypatch.setattr(study, "execute", note)
+    return seen
+
+
+def test_what_is_finished_is_not_run_again(
+    executed: list[Any], capfd: pytest.CaptureFixture[str]
+) -> None:
+    words = [*QUICK, "hydra.run.dir=kept", "study.jobs=1"]
+    first = study.run([*words, asked("seed=1", "seed=2")])
+    assert len(executed) == 3
+    again = study.run([*words, asked("seed=1", "seed=3")])
+    assert [made.seed for made in executed[3:]] == [3]
+    assert again.rows[:2] == first.rows[:2]
+    # Other words are another run, and so is one that was cut short.
+    study.run([*words, "costs.send_message_s=0", asked("seed=1")])
+    assert [made.seed for made in executed[4:]] == [0, 1]
+    path = Path("kept/seed_1/summary.json")
+    path.write_text(json.dumps({**json.loads(path.read_text()), "aborted": "killed"}))
+    study.run([*words, "costs.send_message_s=0", asked("seed=1")])
+    assert [made.seed for made in executed[6:]] == [1]
+
+
+def test_a_variant_that_fails_keeps_the_others(
+    executed: list[Any], capfd: pytest.CaptureFixture[str]
+) -> None:
+    words = [*QUICK, asked("seed=13", "seed=2"), "study.jobs=1", "hydra.run.dir=kept"]
+    assert cli.run(words) == cli.FAILED
+    out, err = capfd.readouterr()
+    assert err == "fsa seed=13 failed: out of luck\n"
+    directory = Path(out.splitlines()[-1])
+    rows = json.loads((directory / "study.json").read_text())["variants"]
+    assert [row["status"] for row in rows] == ["done", "failed", "done"]
+    assert "Traceback" in (directory / "seed_13/failure.txt").read_text()
+    assert cli.run(words) == cli.FAILED  # it is tried again, and it alone
+    assert [made.seed for made in executed] == [0, 13, 2, 13]
+
+
+@pytest.mark.needs("hfa", "p3")
+def test_a_sweep_leaves_the_same_report(capfd: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["-m", *QUICK, "sync=hfa,fsa", "+accel=[p3],[]"]) == cli.DONE
+    directory = Path(capfd.readouterr().out.splitlines()[-1])
+    content = json.loads((directory / "study.json").read_text())
+    assert content["baseline"] == "fsa"
+    assert content["words"] == ["iterations=4", "numerics=False"]
+    names = [row["name"] for row in content["variants"]]
+    assert names == ["fsa", "hfa + p3", "hfa", "fsa + p3"]
+    assert [row["directory"] for row in content["variants"]] == ["3", "0", "1", "2"]
+
+
+def test_a_sweep_in_processes_ends_with_its_directory() -> None:
+    words = ["-m", "hydra/launcher=joblib", *QUICK, "seed=1,2,-1"]
+    command = [sys.executable, "-m", "geomx", *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    directory = Path(done.stdout.splitlines()[-1])
+    rows = json.loads((directory / "study.json").read_text())["variants"]
+    assert [row["name"] for row in rows] == ["fsa seed=1", "fsa seed=2"]
+    assert done.returncode == cli.WRONG
+    assert "seed=-1: must be 0 or more" in done.stderr
+
+
+# ---- what is compared ----
+
+
+def results(accuracies: list[float], seconds: float, wan_bytes: int) -> Results:
+    """A run that was evaluated once a second."""
+    summary = {
+        "sync": {"name": "<b>"}, "accel": [], "mode": "sim", "geomx": "0", "seed": 0,
+        "iterations": 1, "workload": {"name": "w", "elements": 1},
+        "network": {"name": "n", "parties": 1, "workers": 1},
+        "seconds_per_iteration": {"mean": seconds}, "samples_per_second": 1 / seconds,
+        "bytes": {"wan_push": wan_bytes, "wan_pull": wan_bytes},
+        "accuracy": {"final": accuracies[-1], "best": max(accuracies)},
+    }  # fmt: skip
+    rows = [{"time_s": float(at), "accuracy": value} for at, value in enumerate(accuracies, 1)]
+    return Results(Path(), summary, [], rows, [])
+
+
+@pytest.mark.parametrize(
+    ("target", "expected", "times"), [(None, 0.76, (3.0, 2.0)), (0.5, 0.5, (2.0, 1.0))]
+)
+def test_time_to_accuracy(
+    target: float | None, expected: float, times: tuple[float, float], tmp_path: Path
+) -> None:
+    """Without a target: 95 % of the baseline's best; the first evaluation at or above it counts."""
+    entries = [
+        Entry.of(results([0.4, 0.6, 0.8, 0.7], 2.0, 100), "slow <b>", ["seed=1"], "a"),
+        Entry.of(results([0.5, 0.76], 0.5, 5), "fast", ["seed=2"], "b"),
+        Entry.of(results([0.1, 0.2], 1.0, 0), "never", ["seed=3"], "c"),
+    ]
+    made = Comparison.write(tmp_path, entries, target, ["iterations=9"])
+    assert made.target == pytest.approx(expected)
+    slow, fast, never = made.rows
+    assert slow.figures["seconds_to_target"] == times[0]
+    assert fast.figures["seconds_to_target"] == times[1]
+    assert fast.against_baseline["seconds_to_target"] == times[1] / times[0]
+    assert never.figures["seconds_to_target"] is never.against_baseline["seconds_to_target"] is None
+    assert fast.against_baseline["seconds_per_iteration"] == 0.25
+    assert fast.against_baseline["wan_bytes"] == 0.05
+    assert fast.against_baseline["samples_per_second"] == 4
+    page, chart = ((tmp_path / name).read_text() for name in ("report.html", "chart.svg"))
+    for text in (page, chart):
+        assert "slow <b>" not in text
+        assert "slow &lt;b" in text
+        assert "not reached" in text
+
+
+def test_the_shipped_study_compares_what_is_installed() -> None:
+    """Composed, not run: its plugins, and those of its lists that are there."""
+    from geomx.compose import compose
+
+    made, directory = compose(["experiment=accelerators"])
+    assert made.study is not None
+    variants = study.plan(made.words, made.study, directory)
+    installed = {plugin.name for plugin in Registry.discover().plugins("accel")}
+    assert {f"accel=[{name}]" for name in installed} <= {w for v in variants for w in v.own}
+    if present("fp16", "dgt", "p3", "bisparse", "multigps", "hfa", "mixedsync"):
+        for variant in variants:
+            compose(variant.words, directory=variant.directory)
