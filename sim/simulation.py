@@ -103,7 +103,7 @@ class Simulation:
                 live=False,
             )
             self.fabric.add_node(config, costs)
-        edges = add_edges(self.fabric, cluster)
+        edges = add_edges(self.fabric, cluster, experiment.seed)
         self.pairs = connect(self.fabric, cluster, edges, experiment.tcp)
         self.workers = {
             spec.id: SimulatedWorker(self, spec, rank) for rank, spec in enumerate(cluster.workers)
