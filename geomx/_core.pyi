@@ -127,10 +127,43 @@ class Optimizer:
 
 def optimizers() -> list[str]: ...
 
-def fluid_transfers(model: str, bytes_per_s: Sequence[float], delays_s: Sequence[float], paths: Sequence[Sequence[int]], reverses: Sequence[Sequence[int]], losses: Sequence[float], route: Sequence[int], bytes: Sequence[float], starts_s: Sequence[float]) -> list[float]:
+class Course:
+    """
+    The bandwidth of an edge over time, from the start of the run on.
+
+    Made of a bandwidth in bytes/s, and then what changes it; each setter raises ValueError for what
+    makes no sense, or would leave the edge down for ever.
+    """
+
+    def __init__(self, bytes_per_s: float = float('inf')) -> None: ...
+
+    def set_trace(self, changes: Sequence[tuple[float, float]]) -> None:
+        """(seconds, bytes/s) from then on; the last one for ever."""
+
+    def set_redraw(self, every_s: float, low: float, high: float, stream: int) -> None:
+        """Evenly between two bandwidths, again and again."""
+
+    def add_outage(self, start_s: float, end_s: float, every_s: float = 0.0) -> None:
+        """Down for a while, periodically if every_s."""
+
+    def add_failures(self, mean_up_s: float, mean_down_s: float, stream: int) -> None:
+        """Up and down by turns, exponentially."""
+
+    def at(self, time_s: float) -> float:
+        """Bytes/s at a time."""
+
+    def next(self, time_s: float) -> float | None:
+        """
+        The first time after `time_s` at which it may change; None if it will not.
+        """
+
+    def finish(self, from_s: float, bytes: float) -> float:
+        """When that many bytes have passed; infinite if never."""
+
+def fluid_transfers(model: str, courses: Sequence[Course], delays_s: Sequence[float], paths: Sequence[Sequence[int]], reverses: Sequence[Sequence[int]], losses: Sequence[float], route: Sequence[int], bytes: Sequence[float], starts_s: Sequence[float]) -> list[float]:
     """Finish times in seconds under a fluid model (maxmin, CM02, LV08)."""
 
-def tcp_transfers(congestion: str, window_bytes: float, efficiency: float, reverse_share: float, new_connections: bool, bytes_per_s: Sequence[float], delays_s: Sequence[float], paths: Sequence[Sequence[int]], reverses: Sequence[Sequence[int]], losses: Sequence[float], route: Sequence[int], bytes: Sequence[float], starts_s: Sequence[float]) -> list[float]:
+def tcp_transfers(congestion: str, window_bytes: float, efficiency: float, reverse_share: float, new_connections: bool, courses: Sequence[Course], delays_s: Sequence[float], paths: Sequence[Sequence[int]], reverses: Sequence[Sequence[int]], losses: Sequence[float], route: Sequence[int], bytes: Sequence[float], starts_s: Sequence[float]) -> list[float]:
     """Finish times in seconds under the TCP model."""
 
 class FlowNetwork:
@@ -193,13 +226,11 @@ class Fabric:
 
     def __init__(self, seed: int, max_spans: int = 0) -> None: ...
 
-    def add_edge(self, bytes_per_s: float, delay_ns: int) -> int: ...
-
-    def set_capacity(self, edge: int, bytes_per_s: float, now_ns: int) -> None: ...
+    def add_edge(self, course: Course, delay_ns: int) -> int: ...
 
     def add_node(self, config: NodeConfig, costs: Costs) -> None: ...
 
-    def connect(self, source: int, target: int, path: Sequence[int], reverse: Sequence[int], congestion: str, window_limit: float, efficiency: float, loss: float, link_rate: float, rtt_ns: int, jitter_ns: int) -> None: ...
+    def connect(self, source: int, target: int, path: Sequence[int], reverse: Sequence[int], congestion: str, window_limit: float, efficiency: float, loss: float, rtt_ns: int, jitter_ns: int) -> None: ...
 
     def advance(self, limit_ns: int) -> int: ...
 
@@ -266,18 +297,18 @@ class Shape:
     How an emulated network treats one node's messages.
 
     Edges are this node's own copies of those on its outgoing paths; what several senders share on the
-    way in is an ingress edge. A trace is a list of (seconds since the start, bytes/s).
+    way in is an ingress edge. An edge's bandwidth is a Course, or a constant in bytes/s.
     """
 
     def __init__(self, seed: int = 0) -> None: ...
 
-    def add_edge(self, bytes_per_s: float, delay_ns: int, trace: Sequence[tuple[float, float]] = []) -> int:
+    def add_edge(self, course: Course, delay_ns: int) -> int:
         """An edge on the way out; its id."""
 
-    def add_path(self, target: int, path: Sequence[int], reverse: Sequence[int], congestion: str, window_limit: float, efficiency: float, loss: float, link_rate: float, rtt_ns: int, jitter_ns: int) -> None:
+    def add_path(self, target: int, path: Sequence[int], reverse: Sequence[int], congestion: str, window_limit: float, efficiency: float, loss: float, rtt_ns: int, jitter_ns: int) -> None:
         """How messages to `target` travel; as Fabric.connect."""
 
-    def add_ingress(self, bytes_per_s: float, trace: Sequence[tuple[float, float]] = []) -> int:
+    def add_ingress(self, course: Course) -> int:
         """A shared edge on the way in; its id."""
 
     def add_arrival(self, source: int, edges: Sequence[int], efficiency: float = 0.9653333333333334) -> None:

@@ -91,6 +91,25 @@ class Path:
     loss: float
 
 
+def shortest_by_delay(graph: nx.Graph, source: str) -> dict[str, list[str]]:
+    """Routes from `source` to every node that it reaches, shortest by delay, then by hops.
+
+    No route leaves a node with ``transit: false`` for another party, unless it starts in its party:
+    a site's access link is not a way for others, however short it is by delay.
+    """
+    hop_ms = 1e-9  # breaks ties between routes of equal delay by their number of hops
+    party_of = {node: data.get("party") for node, data in graph.nodes(data=True)}
+    ends = {node for node, data in graph.nodes(data=True) if data.get("transit") is False}
+    closed = {node for node in ends if party_of[node] != party_of[source]}
+
+    def weight(here: str, there: str, data: dict[str, float]) -> float | None:
+        if here in closed and party_of[here] != party_of[there]:
+            return None
+        return data.get("delay_ms", 0.0) + hop_ms
+
+    return nx.single_source_dijkstra_path(graph, source, weight=weight)
+
+
 @dataclass(frozen=True)
 class Cluster:
     """Nodes, parties and the graph. Node ids are positions in `nodes`.
@@ -155,9 +174,7 @@ class Cluster:
         """The directed hop between two nodes of the tree."""
         kind: LinkKind = "lan" if source.party == target.party else "wan"
         usual: Cargo = "contributions" if direction == "push" else "weights"
-        return Link(
-            kind, direction, source, target, carries or usual, parties=len(self.parties)
-        )
+        return Link(kind, direction, source, target, carries or usual, parties=len(self.parties))
 
     def path(self, source: NodeSpec, target: NodeSpec) -> Path:
         """The way from `source` to `target`, shortest by delay, ties by hop count."""
@@ -175,10 +192,7 @@ class Cluster:
     def _routes(self, source: str) -> dict[str, list[str]]:
         cache = self._route_cache
         if source not in cache:
-            hop_ms = 1e-9  # breaks ties between routes of equal delay by their number of hops
-            cache[source] = nx.single_source_dijkstra_path(
-                self.graph, source, weight=lambda u, v, data: data.get("delay_ms", 0.0) + hop_ms
-            )
+            cache[source] = shortest_by_delay(self.graph, source)
         return cache[source]
 
     @cached_property

@@ -295,7 +295,7 @@ def _store_network(path: Path) -> str:
     if path.suffix in (".yaml", ".yml", ".json"):
         content = load(path)
         if isinstance(content, dict) and not is_long_form(content):
-            node = {"name": path.stem, **content}
+            node = {"name": path.stem, "folder": str(path.parent), **content}
     store = ConfigStore.instance()
     taken = store.repo.get("network", {})
     stem = "file_" + re.sub(r"\W", "_", path.stem)

@@ -1,13 +1,9 @@
 """Network files: which data centres there are, and what joins them.
 
 Two forms (see docs): the short form, YAML for sites with one access link each, and the long form,
-any networkx graph (node-link JSON or YAML, GraphML, GML). The short form is expanded into the long
-one, so that there is a single set of rules (`geomx.topology`), and a run writes its network in the
-long form, so that a run's output is another run's input.
-
-The short form expands to, for a site ``s``: a router ``s`` that its hosts are joined to by LAN
-edges; a router ``s/wan``, the far end of its access link, joined to ``s`` by the uplink and the
-downlink; and between every two far ends an unlimited edge that carries delay and loss.
+any networkx graph (node-link JSON or YAML, GraphML, GML). The short form (`geomx.short_form`) is
+expanded into the long one, so that there is a single set of rules (`geomx.topology`), and a run
+writes its network in the long form, so that a run's output is another run's input.
 """
 
 from __future__ import annotations
@@ -21,29 +17,20 @@ import networkx as nx
 
 from geomx.cluster import Cluster
 from geomx.errors import ConfigError
+from geomx.figures import NetworkError, refuse, table
 from geomx.options import near
-from geomx.topology import (
-    NetworkError,
-    not_negative,
-    positive,
-    probability,
-    refuse,
-    to_cluster,
-)
+from geomx.short_form import TOP, expand
+from geomx.topology import to_cluster
 
 SUFFIXES = (".yaml", ".yml", ".json", ".graphml", ".gml")
-
-_TOP = ("name", "central", "parties", "delay_ms", "loss", "lan")
-_CENTRAL = ("name", "global_servers", "workers", "uplink_mbps", "downlink_mbps", "speed")
-_PARTY = ("workers", "uplink_mbps", "downlink_mbps", "speed")
-_LAN = ("mbps", "delay_ms")
 
 
 def read_network(source: Mapping[str, Any] | str | Path) -> Cluster:
     """Read a network.
 
     Args:
-        source: A file, or what a YAML or JSON file holds. ``{"file": PATH}`` is a file too.
+        source: A file, or what a YAML or JSON file holds, there with ``folder``, where relative
+            paths of traces start. ``{"file": PATH}`` is a file too.
 
     Raises:
         ConfigError: The file is missing or unreadable, or breaks a rule, which is named.
@@ -51,7 +38,8 @@ def read_network(source: Mapping[str, Any] | str | Path) -> Cluster:
     if isinstance(source, Mapping) and set(source) <= {"file", "name"} and "file" in source:
         source = str(source["file"])
     if isinstance(source, Mapping):
-        label, folder = str(source.get("name") or "network"), Path()
+        label, folder = str(source.get("name") or "network"), Path(source.get("folder") or ".")
+        source = {key: value for key, value in source.items() if key != "folder"}
     else:
         label, folder = str(source), Path(source).parent
     try:
@@ -166,8 +154,8 @@ def _garbage_named(read: Callable[[], nx.Graph], complaint: str) -> nx.Graph:
 
 def _from_mapping(content: Any) -> nx.Graph:
     if not isinstance(content, Mapping):
-        refuse(f"must hold a table of keys ({', '.join(_TOP)}) or a node-link graph")
-    return _node_link(content) if is_long_form(content) else _short_form(content)
+        refuse(f"must hold a table of keys ({', '.join(TOP)}) or a node-link graph")
+    return _node_link(content) if is_long_form(content) else expand(content)
 
 
 def _node_link(content: Mapping[str, Any]) -> nx.Graph:
@@ -175,7 +163,7 @@ def _node_link(content: Mapping[str, Any]) -> nx.Graph:
     if not isinstance(content["nodes"], list) or not isinstance(links, list):
         refuse("a node-link graph needs two lists, nodes and links")
     graph: nx.Graph = nx.MultiDiGraph() if content.get("directed", False) else nx.MultiGraph()
-    graph.graph.update(_attributes(_table(content.get("graph") or {}, "graph")))
+    graph.graph.update(_attributes(table(content.get("graph") or {}, "graph")))
     for index, node in enumerate(content["nodes"]):
         if not isinstance(node, Mapping) or "id" not in node:
             refuse(f"nodes[{index}] has no id")
@@ -193,149 +181,5 @@ def _node_link(content: Mapping[str, Any]) -> nx.Graph:
     return graph
 
 
-def _attributes(table: Mapping[str, Any], *but: str) -> dict[str, Any]:
-    return {str(key): value for key, value in table.items() if key not in but}
-
-
-def _short_form(content: Mapping[str, Any]) -> nx.DiGraph:
-    _keys(content, _TOP, "")
-    if content.get("central") is None:
-        refuse("there is no global server: central is missing")
-    parties = _table(content.get("parties") or {}, "parties")
-    if not parties:
-        refuse("there is no party: nobody trains")
-    central = _table(content["central"], "central")
-    _keys(central, _CENTRAL, "central.")
-    hub = str(central.get("name") or "hub")
-    lan = {"mbps": 10000.0, "delay_ms": 0.05} | dict(_table(content.get("lan") or {}, "lan"))
-    _keys(lan, _LAN, "lan.")
-    cable = {
-        "bandwidth_mbps": positive(lan["mbps"], "lan.mbps"),
-        "delay_ms": not_negative(lan["delay_ms"], "lan.delay_ms"),
-        "loss": 0.0,
-    }
-    graph = nx.DiGraph()
-    if content.get("name"):
-        graph.graph["name"] = str(content["name"])
-
-    _site(graph, hub, central, "central")
-    _host(graph, hub, "scheduler", "scheduler", cable)
-    servers = _count(central.get("global_servers", 1), "central.global_servers", 1)
-    for index in range(servers):
-        _host(graph, hub, f"global_server{index}", "global_server", cable)
-    if _count(central.get("workers", 0), "central.workers", 0):
-        _party(graph, hub, central, "central", cable)
-    sites = [hub]
-    for key, value in parties.items():
-        site, where = str(key), f"parties.{key}"
-        if "/" in site or not site:
-            refuse(f"party {site!r}: a name must not be empty or hold a slash")
-        if site in sites:
-            refuse(f"two sites are called {site}")
-        sites.append(site)
-        table = _table(value, where)
-        _keys(table, _PARTY, f"{where}.")
-        _site(graph, site, table, where)
-        _count(table.get("workers"), f"{where}.workers", 1)
-        _party(graph, site, table, where, cable)
-    _join(graph, sites, content)
-    return graph
-
-
-def _site(graph: nx.DiGraph, site: str, table: Mapping[str, Any], where: str) -> None:
-    """The site's router and its access link."""
-    far = f"{site}/wan"
-    graph.add_node(site, kind="router", party=site)
-    graph.add_node(far, kind="router", party=site)
-    for way, edge in (("uplink_mbps", (site, far)), ("downlink_mbps", (far, site))):
-        if table.get(way) is None:
-            refuse(f"{where}.{way} is missing")
-        bandwidth = positive(table[way], f"{where}.{way}")
-        graph.add_edge(*edge, bandwidth_mbps=bandwidth, delay_ms=0.0, loss=0.0)
-
-
-def _host(
-    graph: nx.DiGraph, site: str, name: str, kind: str, cable: dict[str, float], **data: float
-) -> None:
-    graph.add_node(f"{site}/{name}", kind=kind, party=site, **data)
-    graph.add_edge(f"{site}/{name}", site, **cable)
-    graph.add_edge(site, f"{site}/{name}", **cable)
-
-
-def _party(
-    graph: nx.DiGraph, site: str, table: Mapping[str, Any], where: str, cable: dict[str, float]
-) -> None:
-    """The local server and the workers of a site that trains."""
-    workers = int(table["workers"])
-    speed = table.get("speed")
-    if speed is None:
-        speed = 1.0
-    if not isinstance(speed, list | tuple):
-        speed = [speed] * workers
-    if len(speed) != workers:
-        refuse(f"{where}.speed lists {len(speed)} speeds for {workers} workers")
-    _host(graph, site, "server", "server", cable)
-    for index, value in enumerate(speed):
-        factor = positive(value, f"{where}.speed[{index}]")
-        _host(graph, site, f"worker{index}", "worker", cable, speed=factor)
-
-
-def _join(graph: nx.DiGraph, sites: list[str], content: Mapping[str, Any]) -> None:
-    """An unlimited edge with delay and loss between every two sites."""
-    if content.get("delay_ms") is None:
-        refuse("delay_ms is missing")
-    delay = _between(content["delay_ms"], sites, "delay_ms", not_negative, None)
-    loss = _between(content.get("loss") or 0.0, sites, "loss", probability, 0.0)
-    for pair, delay_ms in delay.items():
-        edge = (f"{pair[0]}/wan", f"{pair[1]}/wan")
-        graph.add_edge(*edge, unlimited=True, delay_ms=delay_ms, loss=loss[pair])
-
-
-def _between(
-    value: Any,
-    sites: list[str],
-    key: str,
-    check: Callable[[Any, str], float],
-    missing: float | None,
-) -> dict[tuple[str, str], float]:
-    """A figure for every ordered pair of sites, from one number or a table of tables."""
-    pairs = [(source, target) for source in sites for target in sites if source != target]
-    if not isinstance(value, Mapping):
-        figure = check(value, key)
-        return dict.fromkeys(pairs, figure)
-    given: dict[tuple[str, str], float] = {}
-    for source, row in value.items():
-        for target, figure in _table(row, f"{key}.{source}").items():
-            for site in (source, target):
-                if str(site) not in sites:
-                    refuse(f"{key}: there is no site {site}; {near(str(site), sites)}")
-            if source == target:
-                refuse(f"{key}.{source}.{target}: a site has no way to itself")
-            given[str(source), str(target)] = check(figure, f"{key}.{source}.{target}")
-    result = {}
-    for source, target in pairs:
-        known = given.get((source, target), given.get((target, source), missing))
-        if known is None:
-            refuse(f"{key} between {source} and {target} is missing")
-        result[source, target] = known
-    return result
-
-
-def _keys(table: Mapping[str, Any], known: tuple[str, ...], prefix: str) -> None:
-    for key in table:
-        if key not in known:
-            refuse(f"unknown key {prefix}{key}; {near(str(key), known)}")
-
-
-def _table(value: Any, where: str) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        refuse(f"{where} must be a table of keys, not {value!r}")
-    return value
-
-
-def _count(value: Any, where: str, least: int) -> int:
-    if value is None:
-        refuse(f"{where} is missing")
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        refuse(f"{where} is {value}; it must be a whole number, {least} or more")
-    return value
+def _attributes(given: Mapping[str, Any], *but: str) -> dict[str, Any]:
+    return {str(key): value for key, value in given.items() if key not in but}

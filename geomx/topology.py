@@ -12,66 +12,22 @@ import difflib
 import math
 from collections import Counter
 from pathlib import Path
-from typing import Any, NoReturn, get_args
+from typing import Any, get_args
 
 import networkx as nx
 
+from geomx.changes import EDGE_CHANGES, check_changes, spread
 from geomx.cluster import Cluster, NodeSpec, Party, Role
+from geomx.figures import not_negative, positive, probability, refuse
 from geomx.options import near
 
 ROLES: tuple[Role, ...] = get_args(Role)
 KINDS = (*ROLES, "router")
-NODE_ATTRIBUTES = ("kind", "party", "speed")
+NODE_ATTRIBUTES = ("kind", "party", "speed", "transit")
 # `unlimited` says that an edge without bandwidth_mbps is meant so; see `to_node_link`.
 EDGE_ATTRIBUTES = (
-    "bandwidth_mbps", "delay_ms", "loss", "jitter_ms", "queue_ms", "trace", "unlimited",
+    "bandwidth_mbps", "delay_ms", "loss", "jitter_ms", "queue_ms", "unlimited", *EDGE_CHANGES,
 )  # fmt: skip
-
-
-class NetworkError(ValueError):
-    """A network that breaks a rule, with the sentence that says which."""
-
-
-def refuse(sentence: str) -> NoReturn:
-    """Stop reading the network."""
-    raise NetworkError(sentence)
-
-
-def number(value: Any, what: str) -> float:
-    """`value` as a finite or infinite float; refused by the name `what` where it is no number."""
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        refuse(f"{what} is {value!r}; it must be a number")
-    try:
-        result = float(value)
-    except ValueError:
-        refuse(f"{what} is {value!r}; it must be a number")
-    if math.isnan(result):
-        refuse(f"{what} is not a number")
-    return result
-
-
-def positive(value: Any, what: str) -> float:
-    """A number above 0."""
-    result = number(value, what)
-    if result <= 0:
-        refuse(f"{what} is {value}; it must be more than 0")
-    return result
-
-
-def not_negative(value: Any, what: str) -> float:
-    """A finite number, 0 or more."""
-    result = number(value, what)
-    if not 0 <= result < math.inf:
-        refuse(f"{what} is {value}; it must be 0 or more")
-    return result
-
-
-def probability(value: Any, what: str) -> float:
-    """A number from 0 to just below 1."""
-    result = number(value, what)
-    if not 0 <= result < 1:
-        refuse(f"{what} is {value}; it must be at least 0 and below 1")
-    return result
 
 
 def to_cluster(graph: nx.Graph, name: str, folder: Path) -> Cluster:
@@ -89,6 +45,7 @@ def to_cluster(graph: nx.Graph, name: str, folder: Path) -> Cluster:
     directed.graph = {**directed.graph, "name": str(directed.graph.get("name") or name)}
     for node, data in directed.nodes(data=True):
         _check_node(node, data)
+    spread(directed)
     for source, target, data in directed.edges(data=True):
         _check_edge(f"edge {source} -> {target}", data, folder)
     _add_scheduler(directed)
@@ -138,6 +95,10 @@ def _check_node(node: str, data: dict[str, Any]) -> None:
     kind = data.setdefault("kind", "router")
     if kind not in KINDS:
         refuse(f"node {node} has kind {kind}; {near(kind, KINDS)}")
+    if "transit" in data:
+        if data["transit"] not in (True, False):
+            refuse(f"transit of node {node} is {data['transit']!r}; it must be true or false")
+        data["transit"] = bool(data["transit"])
     if kind == "router":
         return
     if data.get("party") in (None, ""):
@@ -149,6 +110,7 @@ def _check_node(node: str, data: dict[str, Any]) -> None:
 
 def _check_edge(edge: str, data: dict[str, Any], folder: Path) -> None:
     _check_names(edge, data, EDGE_ATTRIBUTES)
+    check_changes(edge, data, folder)
     if "bandwidth_mbps" in data:
         data["bandwidth_mbps"] = positive(data["bandwidth_mbps"], f"bandwidth_mbps of {edge}")
         if data["bandwidth_mbps"] == math.inf:
@@ -163,11 +125,6 @@ def _check_edge(edge: str, data: dict[str, Any], folder: Path) -> None:
     for name in ("jitter_ms", "queue_ms"):
         if name in data:
             data[name] = not_negative(data[name], f"{name} of {edge}")
-    if data.get("trace"):
-        trace = (folder / str(data["trace"])).resolve()
-        if not trace.is_file():
-            refuse(f"trace of {edge} is {data['trace']}, which does not exist")
-        data["trace"] = str(trace)
 
 
 def _check_names(what: str, data: dict[str, Any], known: tuple[str, ...]) -> None:

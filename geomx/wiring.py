@@ -6,13 +6,13 @@ slicer or a policy cannot be on a link in one mode and absent in the other.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from geomx import _core
+from geomx.changes import course, limited
 from geomx.cluster import Cluster, Direction, NodeSpec
 from geomx.errors import ConfigError, PluginError
 from geomx.plugin import BySize, ByTurns, Native, Shard, Site
@@ -26,7 +26,6 @@ Edge = tuple[str, str]
 PlacedShard = tuple[int, int, int, int]
 """(offset, elements, global server index, priority), as the core takes it."""
 
-BYTES_PER_MBIT = 125_000.0
 PAYLOAD_SHARE = 1448 / 1500
 """Payload bytes per byte on an edge: full TCP/IPv4 frames with timestamps."""
 
@@ -284,7 +283,6 @@ class LinkModel:
         there: Edges of the graph along the way.
         back: Edges of the way back.
         loss: Probability that a packet is lost.
-        payload_rate: Bytes per second of payload that the narrowest edge passes.
         rtt_ns: Round trip without queueing.
         jitter_ns: A delivery comes up to this much later.
     """
@@ -292,7 +290,6 @@ class LinkModel:
     there: tuple[Edge, ...]
     back: tuple[Edge, ...]
     loss: float
-    payload_rate: float
     rtt_ns: int
     jitter_ns: int
 
@@ -305,18 +302,16 @@ def link_model(cluster: Cluster, source: NodeSpec, target: NodeSpec) -> LinkMode
         there.edges,
         back.edges,
         there.loss,
-        there.bandwidth_bps / 8 * PAYLOAD_SHARE,
         round((there.delay_s + back.delay_s) * 1e9),
         round(jitter_ms * 1e6),
     )
 
 
-def edge_model(cluster: Cluster, edge: Edge) -> tuple[float, int]:
-    """(bytes per second, one-way delay in nanoseconds) of an edge of the graph."""
+def edge_model(cluster: Cluster, edge: Edge, seed: int) -> tuple[_core.Course, int]:
+    """(bandwidth over time, one-way delay in nanoseconds) of an edge of the graph."""
     data = cluster.graph.edges[edge]
-    return data.get("bandwidth_mbps", math.inf) * BYTES_PER_MBIT, round(
-        data.get("delay_ms", 0.0) * 1e6
-    )
+    bandwidth = course(data, f"{edge[0]} -> {edge[1]}", seed)
+    return bandwidth, round(data.get("delay_ms", 0.0) * 1e6)
 
 
 def shape(
@@ -334,7 +329,7 @@ def shape(
 
     def edge_id(edge: Edge) -> int:
         if edge not in ids:
-            ids[edge] = made.add_edge(*edge_model(cluster, edge))
+            ids[edge] = made.add_edge(*edge_model(cluster, edge, seed))
         return ids[edge]
 
     arriving: dict[Edge, list[NodeSpec]] = {}
@@ -348,15 +343,14 @@ def shape(
             float(tcp.window_bytes),
             PAYLOAD_SHARE,
             model.loss,
-            model.payload_rate,
             model.rtt_ns,
             model.jitter_ns,
         )
         for edge in cluster.path(peer, node).edges:
-            if edge_model(cluster, edge)[0] < math.inf:
+            if limited(cluster.graph.edges[edge]):
                 arriving.setdefault(edge, []).append(peer)
     shared = {edge: sources for edge, sources in arriving.items() if len(sources) > 1}
-    ingress = {edge: made.add_ingress(edge_model(cluster, edge)[0]) for edge in shared}
+    ingress = {edge: made.add_ingress(edge_model(cluster, edge, seed)[0]) for edge in shared}
     for peer in others:
         mine = [ingress[edge] for edge, sources in shared.items() if peer in sources]
         if mine:

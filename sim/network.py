@@ -9,9 +9,9 @@ from geomx.registry import Selection
 from geomx.wiring import PAYLOAD_SHARE, Edge, edge_model, link_model, peers
 
 
-def add_edges(fabric: _core.Fabric, cluster: Cluster) -> dict[Edge, int]:
-    """Give the fabric every edge of the graph; returns their ids."""
-    return {edge: fabric.add_edge(*edge_model(cluster, edge)) for edge in cluster.graph.edges}
+def add_edges(fabric: _core.Fabric, cluster: Cluster, seed: int) -> dict[Edge, int]:
+    """Give the fabric every edge of the graph, with its bandwidth over time; returns their ids."""
+    return {edge: fabric.add_edge(*edge_model(cluster, edge, seed)) for edge in cluster.graph.edges}
 
 
 def connect(
@@ -34,7 +34,6 @@ def connect(
                 float(tcp.window_bytes),
                 PAYLOAD_SHARE,
                 model.loss,
-                model.payload_rate,
                 model.rtt_ns,
                 model.jitter_ns,
             )

@@ -125,7 +125,7 @@ class Simulation:
             )
             self.fabric.add_node(config, costs)
         self.fabric.report_values(self.events.observed)
-        edges = add_edges(self.fabric, cluster)
+        edges = add_edges(self.fabric, cluster, experiment.seed)
         connect(self.fabric, cluster, experiment.selection, edges, experiment.tcp)
         self.workers = {
             spec.id: SimulatedWorker(self, spec, rank) for rank, spec in enumerate(cluster.workers)

@@ -12,17 +12,20 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import networkx as nx
 
+from geomx import _core
+from geomx.changes import EDGE_CHANGES, check_changes, course
 from geomx.errors import ConfigError
+from geomx.figures import NetworkError
 
 MODELS = ("tcp", "maxmin", "LV08", "CM02")
 CONGESTION = ("bbr", "cubic", "reno")
 WINDOW_BYTES = 2.75e6  # a stock Linux sender (4 MiB tcp_wmem) keeps this much under way
 PAYLOAD_SHARE = 1448 / 1500  # payload bytes per byte on an edge: full TCP/IPv4 frames
-BYTES_PER_MBIT = 125_000.0
 
 Node = Hashable
 Pair = tuple[Node, Node]
@@ -39,13 +42,15 @@ def transfer_times(
     efficiency: float = PAYLOAD_SHARE,
     reverse_share: float = 0.0,
     new_connections: bool = True,
+    seed: int = 0,
 ) -> list[float]:
     """When the last byte of each flow arrives.
 
     Args:
         graph: Edges carry ``bandwidth_mbps`` (absent: unlimited), ``delay_ms`` (one way; absent: 0)
-            and, for the TCP model, ``loss`` (share of the packets). An undirected edge counts both
-            ways, with its full bandwidth each.
+            and, for the TCP model, ``loss`` (share of the packets) and what changes the bandwidth
+            over time: ``trace``, ``redraw``, ``outages`` (`geomx.changes`). An undirected edge
+            counts both ways, with its full bandwidth each.
         flows: ``(source, target, bytes, start_s)`` per flow; bytes of payload.
         model: ``"tcp"``: handshake, window and payload share, with max-min sharing between the
             connections (runtime_cpp/net/ramp.h lists the formulas). ``"maxmin"``: sharing alone,
@@ -58,6 +63,7 @@ def transfer_times(
         reverse_share: Bytes of acknowledgements on the way back per byte sent.
         new_connections: True: each flow opens its own connection and pays a handshake. False: the
             flows of a pair follow each other on one connection that is open from the beginning.
+        seed: Of redraws and random outages.
 
     Returns:
         Finish times in seconds, in the order of `flows`; infinite where an edge of bandwidth 0 is
@@ -77,9 +83,12 @@ def transfer_times(
         raise ConfigError("efficiency", efficiency, "must be above 0 and at most 1")
     if not 0 <= reverse_share < math.inf:
         raise ConfigError("reverse_share", reverse_share, "must be 0 or more")
-    from geomx import _core
-
-    routes = _Routes(graph, paths or {})
+    routes = _Routes(graph, paths or {}, seed)
+    if model != "tcp":
+        for (source, target), bandwidth in zip(routes.edges, routes.courses, strict=True):
+            if bandwidth.next(0.0) is not None:
+                remedy = f"the bandwidth of {source} -> {target} changes; that is for tcp alone"
+                raise ConfigError("model", model, remedy)
     route_of_flow: list[int] = []
     sizes: list[float] = []
     starts: list[float] = []
@@ -104,22 +113,21 @@ def transfer_times(
 class _Routes:
     """The edges of a graph by number, and the routes that flows ask for, each found once."""
 
-    def __init__(self, graph: nx.Graph, paths: Mapping[Pair, Sequence[Node]]) -> None:
+    def __init__(self, graph: nx.Graph, paths: Mapping[Pair, Sequence[Node]], seed: int) -> None:
         if graph.is_multigraph():
             raise ConfigError("graph", type(graph).__name__, "must be a Graph or a DiGraph")
         self._graph = graph if graph.is_directed() else graph.to_directed(as_view=True)
         self._given = paths
         self._shortest: dict[Node, dict[Node, list[Node]]] = {}
         self._routes: dict[Pair, int] = {}
-        self._edges: dict[Pair, int] = {}
-        self._bytes_per_s: list[float] = []
+        self.edges: dict[Pair, int] = {}
+        self.courses: list[_core.Course] = []
         self._delays_s: list[float] = []
         self._losses: list[float] = []
         for source, target, attributes in self._graph.edges(data=True):
-            self._edges[source, target] = len(self._edges)
-            name = f"{source}->{target}"
-            mbps = _number(attributes, "bandwidth_mbps", math.inf, name)
-            self._bytes_per_s.append(mbps * BYTES_PER_MBIT)
+            self.edges[source, target] = len(self.edges)
+            name = f"{source} -> {target}"
+            self.courses.append(_course(attributes, name, seed))
             self._delays_s.append(_number(attributes, "delay_ms", 0.0, name) / 1000)
             self._losses.append(_number(attributes, "loss", 0.0, name))
 
@@ -137,12 +145,12 @@ class _Routes:
 
     def native(
         self,
-    ) -> tuple[list[float], list[float], list[list[int]], list[list[int]], list[float]]:
-        """Bytes/s and delay per edge; path, way back (empty if none) and loss per route."""
+    ) -> tuple[list[_core.Course], list[float], list[list[int]], list[list[int]], list[float]]:
+        """Bandwidth and delay per edge; path, way back (empty if none) and loss per route."""
         paths = [self._path(source, target) or [] for source, target in self._routes]
         reverses = [self._path(target, source) or [] for source, target in self._routes]
         losses = [1 - math.prod(1 - self._losses[edge] for edge in path) for path in paths]
-        return self._bytes_per_s, self._delays_s, paths, reverses, losses
+        return self.courses, self._delays_s, paths, reverses, losses
 
     def _path(self, source: Node, target: Node) -> list[int] | None:
         nodes = self._given.get((source, target))
@@ -158,9 +166,21 @@ class _Routes:
             raise ConfigError("paths", f"{source}->{target}", "must begin and end with its pair")
         hops = list(itertools.pairwise(nodes))
         for hop in hops:
-            if hop not in self._edges:
+            if hop not in self.edges:
                 raise ConfigError("paths", f"{source}->{target}", f"no edge {hop[0]}->{hop[1]}")
-        return [self._edges[hop] for hop in hops]
+        return [self.edges[hop] for hop in hops]
+
+
+def _course(attributes: Mapping[str, Any], edge: str, seed: int) -> _core.Course:
+    """An edge's bandwidth over time; without any attribute it is unlimited."""
+    data = {key: attributes[key] for key in EDGE_CHANGES if key in attributes}
+    if attributes.get("bandwidth_mbps") is not None:
+        data["bandwidth_mbps"] = _number(attributes, "bandwidth_mbps", math.inf, edge)
+    try:
+        check_changes(f"edge {edge}", data, Path())
+    except NetworkError as error:
+        raise ConfigError("graph", edge, str(error)) from error
+    return course(data, edge, seed)
 
 
 def _number(attributes: Mapping[str, Any], key: str, default: float, edge: str) -> float:

@@ -349,7 +349,7 @@ def test_refusals_are_one_sentence(arguments, sentence):
 def test_edge_attributes_are_checked():
     graph = nx.DiGraph()
     link(graph, "a", "b", -10)
-    with pytest.raises(ConfigError, match=r"bandwidth_mbps of a->b=-10: out of range"):
+    with pytest.raises(ConfigError, match=r"bandwidth_mbps of a -> b=-10: out of range"):
         transfer_times(graph, [("a", "b", 1, 0)])
 
 

@@ -227,7 +227,7 @@ def test_an_emulated_link_takes_its_time() -> None:
     shape = _core.Shape(1)
     edges = [shape.add_edge(12.5e6, 20_000_000) for _ in range(2)]
     rtt_ns = 40_000_000
-    shape.add_path(EAST, [edges[0]], [edges[1]], "bbr", 2.75e6, 0.965, 0.0, 12.5e6, rtt_ns, 0)
+    shape.add_path(EAST, [edges[0]], [edges[1]], "bbr", 2.75e6, 0.965, 0.0, rtt_ns, 0)
     cluster = LoopCluster({WORKERS[0]: shape})
     try:
         cluster.declare(0, 250_000)

@@ -179,6 +179,10 @@ def no_nodes(*kinds: str) -> Callable[[nx.DiGraph], None]:
         (edge("hub", "hub/wan", loss=1.0), "loss of edge hub -> hub/wan is 1.0"),
         (edge("hub", "hub/wan", jitter_ms="x"), "jitter_ms of edge hub -> hub/wan is 'x'"),
         (edge("hub", "hub/wan", delay=3), "unknown attribute delay; did you mean delay_ms?"),
+        (
+            node("hub", transit="sometimes"),
+            "transit of node hub is 'sometimes'; it must be true or",
+        ),
         (edge("hub", "hub/wan", trace="no.csv"), "trace of edge hub -> hub/wan is no.csv, which"),
         (node("beijing/worker0", kind="wroker"), "kind wroker; did you mean worker?"),
         (node("beijing/worker0", party=""), "worker beijing/worker0 has no party"),
@@ -295,8 +299,8 @@ def test_traces_are_found_beside_the_file(tmp_path: Path) -> None:
     path = tmp_path / "wan.json"
     path.write_text(json.dumps(to_node_link(graph)))
     cluster = read_network(path)
-    trace = cluster.graph.edges["beijing", "beijing/wan"]["trace"]
-    assert trace == str((tmp_path / "up.csv").resolve())
+    assert cluster.graph.edges["beijing", "beijing/wan"]["trace"] == [[0.0, 10.0]]
+    (tmp_path / "up.csv").unlink()  # what was read is whole without it
     same(read_network(to_node_link(cluster.graph)), cluster)
 
 
@@ -349,3 +353,24 @@ def test_garbage_is_refused_in_one_line(tmp_path: Path) -> None:
                 read_network(path)
             except ConfigError as error:
                 assert "\n" not in str(error), f"seed 0, attempt {attempt}"
+
+
+def test_nothing_passes_through_a_site_it_is_not_meant_for() -> None:
+    """Measured delays need not obey the triangle inequality; a relay would need a node there."""
+    delays = {"hub": {"beijing": 100, "chengdu": 10}, "beijing": {"chengdu": 10}}
+    cluster = read_network(short(delay_ms=delays))
+    server, hub = cluster.parties[0].server, cluster.global_servers[0]
+    for there, back in ((server, hub), (hub, server)):
+        assert cluster.path(there, back).delay_s == pytest.approx(100.1e-3)
+    graph = cluster.graph.copy()
+    for node in graph:
+        graph.nodes[node].pop("transit", None)
+    relayed = read_network(to_node_link(graph))
+    assert relayed.path(server, hub).delay_s == pytest.approx(20.1e-3)
+
+
+def test_sites_may_be_joined_by_links_of_their_own_bandwidth() -> None:
+    graph = read_network(short(mbps={"hub": {"beijing": 70}})).graph
+    assert graph.edges["beijing/wan", "hub/wan"]["bandwidth_mbps"] == 70
+    assert graph.edges["hub/wan", "beijing/wan"]["bandwidth_mbps"] == 70
+    assert graph.edges["hub/wan", "chengdu/wan"]["unlimited"] is True

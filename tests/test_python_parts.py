@@ -149,9 +149,10 @@ def test_a_python_codec_halves_what_it_encodes(tmp_path):
 
 def test_a_python_codec_equals_the_native_one(tmp_path):
     python = _run(tmp_path / "python", {"halves": {}}, iterations=4)
-    assert python.summary["bytes"] == _run(
-        tmp_path / "sizes", {"halves": {}}, iterations=4, numerics=False
-    ).summary["bytes"]
+    assert (
+        python.summary["bytes"]
+        == _run(tmp_path / "sizes", {"halves": {}}, iterations=4, numerics=False).summary["bytes"]
+    )
     plain = _run(tmp_path / "plain", {}, iterations=4)
     for name, value in plain.parameters().items():
         np.testing.assert_allclose(python.parameters()[name], value, atol=2e-2)

@@ -15,6 +15,7 @@ from typing import Any
 
 import networkx as nx
 
+from geomx.cluster import shortest_by_delay
 from geomx.report import units
 from geomx.report.files import Row
 from geomx.report.markup import Markup, svg, tag
@@ -118,9 +119,7 @@ class _Routes:
         if self._graph is None or source not in self._graph:
             return []
         if source not in self._known:
-            self._known[source] = nx.single_source_dijkstra_path(
-                self._graph, source, weight=lambda u, v, data: data.get("delay_ms", 0.0) + 1e-9
-            )
+            self._known[source] = shortest_by_delay(self._graph, source)
         route = self._known[source].get(target, [])
         return list(pairwise(route))
 

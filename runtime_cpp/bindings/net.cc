@@ -2,14 +2,19 @@
 // and FlowNetwork itself, which tests and notebooks drive by hand. Everything is copied at the door;
 // the interpreter lock is not held while the calculators run.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <cmath>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "net/course.h"
 #include "net/flows.h"
 #include "net/transfer.h"
 
@@ -22,12 +27,14 @@ namespace {
 using Paths = std::vector<std::vector<EdgeId>>;
 using Numbers = std::vector<double>;
 
-std::vector<TransferEdge> Edges(const Numbers& bytes_per_s, const Numbers& delays_s) {
-  if (bytes_per_s.size() != delays_s.size()) throw std::invalid_argument("one delay per edge");
-  std::vector<TransferEdge> edges(bytes_per_s.size());
-  for (std::size_t i = 0; i < edges.size(); ++i) edges[i] = {bytes_per_s[i], delays_s[i]};
+std::vector<TransferEdge> Edges(const std::vector<Course>& courses, const Numbers& delays_s) {
+  if (courses.size() != delays_s.size()) throw std::invalid_argument("one delay per edge");
+  std::vector<TransferEdge> edges(courses.size());
+  for (std::size_t i = 0; i < edges.size(); ++i) edges[i] = {courses[i], delays_s[i]};
   return edges;
 }
+
+Time Nanoseconds(double seconds) { return std::llround(seconds * kSecond); }
 
 std::vector<TransferRoute> Routes(Paths paths, Paths reverses, const Numbers& losses) {
   if (paths.size() != reverses.size() || paths.size() != losses.size()) {
@@ -58,34 +65,87 @@ std::vector<Transfer> Transfers(const std::vector<std::uint32_t>& route, const N
 void init_net(nb::module_& m) {
   using namespace geomx;
   using namespace geomx::net;
+
+  nb::class_<Course>(m, "Course", R"(The bandwidth of an edge over time, from the start of the run on.
+
+Made of a bandwidth in bytes/s, and then what changes it; each setter raises ValueError for what
+makes no sense, or would leave the edge down for ever.)")
+      .def(nb::init<double>(), "bytes_per_s"_a = kInfinity)
+      .def(
+          "set_trace",
+          [](Course& course, const std::vector<std::pair<double, double>>& changes) {
+            std::vector<std::pair<Time, double>> trace;
+            for (const auto& [time_s, rate] : changes) {
+              trace.emplace_back(Nanoseconds(time_s), rate);
+            }
+            course.SetTrace(std::move(trace));
+          },
+          "changes"_a, "(seconds, bytes/s) from then on; the last one for ever.")
+      .def(
+          "set_redraw",
+          [](Course& course, double every_s, double low, double high, std::uint64_t stream) {
+            course.SetRedraw(Nanoseconds(every_s), low, high, stream);
+          },
+          "every_s"_a, "low"_a, "high"_a, "stream"_a, "Evenly between two bandwidths, again and again.")
+      .def(
+          "add_outage",
+          [](Course& course, double start_s, double end_s, double every_s) {
+            course.AddOutage(Nanoseconds(start_s), Nanoseconds(end_s), Nanoseconds(every_s));
+          },
+          "start_s"_a, "end_s"_a, "every_s"_a = 0.0, "Down for a while, periodically if every_s.")
+      .def(
+          "add_failures",
+          [](Course& course, double mean_up_s, double mean_down_s, std::uint64_t stream) {
+            course.AddFailures(Nanoseconds(mean_up_s), Nanoseconds(mean_down_s), stream);
+          },
+          "mean_up_s"_a, "mean_down_s"_a, "stream"_a, "Up and down by turns, exponentially.")
+      .def("at", [](Course& course, double time_s) { return course.At(Nanoseconds(time_s)); },
+           "time_s"_a, "Bytes/s at a time.")
+      .def(
+          "next",
+          [](Course& course, double time_s) -> std::optional<double> {
+            const Time next = course.Next(Nanoseconds(time_s));
+            if (next == kNever) return std::nullopt;
+            return static_cast<double>(next) / kSecond;
+          },
+          "time_s"_a, "The first time after `time_s` at which it may change; None if it will not.")
+      .def(
+          "finish",
+          [](Course& course, double from_s, double bytes) {
+            const Time finish = course.Finish(Nanoseconds(from_s), bytes);
+            return finish == kNever ? kInfinity : static_cast<double>(finish) / kSecond;
+          },
+          "from_s"_a, "bytes"_a, "When that many bytes have passed; infinite if never.");
+  nb::implicitly_convertible<double, Course>();
+
   m.def(
       "fluid_transfers",
-      [](const std::string& model, const Numbers& bytes_per_s, const Numbers& delays_s, Paths paths,
-         Paths reverses, const Numbers& losses, const std::vector<std::uint32_t>& route,
-         const Numbers& bytes, const Numbers& starts_s) {
+      [](const std::string& model, const std::vector<Course>& courses, const Numbers& delays_s,
+         Paths paths, Paths reverses, const Numbers& losses,
+         const std::vector<std::uint32_t>& route, const Numbers& bytes, const Numbers& starts_s) {
         nb::gil_scoped_release unlocked;
-        return FluidTransfers(Edges(bytes_per_s, delays_s),
+        return FluidTransfers(Edges(courses, delays_s),
                               Routes(std::move(paths), std::move(reverses), losses),
                               Transfers(route, bytes, starts_s), FluidModel::Named(model));
       },
-      "model"_a, "bytes_per_s"_a, "delays_s"_a, "paths"_a, "reverses"_a, "losses"_a, "route"_a,
+      "model"_a, "courses"_a, "delays_s"_a, "paths"_a, "reverses"_a, "losses"_a, "route"_a,
       "bytes"_a, "starts_s"_a, "Finish times in seconds under a fluid model (maxmin, CM02, LV08).");
 
   m.def(
       "tcp_transfers",
       [](const std::string& congestion, double window_bytes, double efficiency,
-         double reverse_share, bool new_connections, const Numbers& bytes_per_s,
+         double reverse_share, bool new_connections, const std::vector<Course>& courses,
          const Numbers& delays_s, Paths paths, Paths reverses, const Numbers& losses,
          const std::vector<std::uint32_t>& route, const Numbers& bytes, const Numbers& starts_s) {
         nb::gil_scoped_release unlocked;
         TcpModel model{CongestionNamed(congestion), window_bytes, efficiency, reverse_share,
                        new_connections};
-        return TcpTransfers(Edges(bytes_per_s, delays_s),
+        return TcpTransfers(Edges(courses, delays_s),
                             Routes(std::move(paths), std::move(reverses), losses),
                             Transfers(route, bytes, starts_s), model);
       },
       "congestion"_a, "window_bytes"_a, "efficiency"_a, "reverse_share"_a, "new_connections"_a,
-      "bytes_per_s"_a, "delays_s"_a, "paths"_a, "reverses"_a, "losses"_a, "route"_a, "bytes"_a,
+      "courses"_a, "delays_s"_a, "paths"_a, "reverses"_a, "losses"_a, "route"_a, "bytes"_a,
       "starts_s"_a, "Finish times in seconds under the TCP model.");
 
   nb::class_<FlowNetwork>(m, "FlowNetwork",

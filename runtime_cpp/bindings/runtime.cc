@@ -220,50 +220,42 @@ nb::list Spans(const Loop& loop) {
   return spans;
 }
 
-Shape::Edge MakeEdge(double bytes_per_s, Time delay_ns,
-                     const std::vector<std::pair<double, double>>& trace) {
-  Shape::Edge edge{bytes_per_s, delay_ns, {}};
-  for (const auto& [time_s, rate] : trace) edge.trace.emplace_back(Nanoseconds(time_s), rate);
-  return edge;
-}
-
 }  // namespace
 }  // namespace geomx::io
 
 void init_runtime(nb::module_& m) {
   using namespace geomx;
   using namespace geomx::io;
-  using Trace = std::vector<std::pair<double, double>>;
 
   nb::class_<Shape>(m, "Shape", R"(How an emulated network treats one node's messages.
 
 Edges are this node's own copies of those on its outgoing paths; what several senders share on the
-way in is an ingress edge. A trace is a list of (seconds since the start, bytes/s).)")
+way in is an ingress edge. An edge's bandwidth is a Course, or a constant in bytes/s.)")
       .def("__init__", [](Shape* self, std::uint64_t seed) { new (self) Shape{.seed = seed}; },
            "seed"_a = 0)
       .def("add_edge",
-           [](Shape& self, double bytes_per_s, Time delay_ns, const Trace& trace) {
-             self.edges.push_back(MakeEdge(bytes_per_s, delay_ns, trace));
+           [](Shape& self, net::Course course, Time delay_ns) {
+             self.edges.push_back({std::move(course), delay_ns});
              return self.edges.size() - 1;
            },
-           "bytes_per_s"_a, "delay_ns"_a, "trace"_a = Trace{}, "An edge on the way out; its id.")
+           "course"_a, "delay_ns"_a, "An edge on the way out; its id.")
       .def("add_path",
            [](Shape& self, NodeId target, std::vector<net::EdgeId> path,
               std::vector<net::EdgeId> reverse, const std::string& congestion, double window_limit,
-              double efficiency, double loss, double link_rate, Time rtt, Time jitter) {
+              double efficiency, double loss, Time rtt, Time jitter) {
              self.paths[target] = {std::move(path), std::move(reverse),
                                    net::CongestionNamed(congestion), window_limit, efficiency,
-                                   loss, link_rate, rtt, jitter};
+                                   loss, rtt, jitter};
            },
            "target"_a, "path"_a, "reverse"_a, "congestion"_a, "window_limit"_a, "efficiency"_a,
-           "loss"_a, "link_rate"_a, "rtt_ns"_a, "jitter_ns"_a,
+           "loss"_a, "rtt_ns"_a, "jitter_ns"_a,
            "How messages to `target` travel; as Fabric.connect.")
       .def("add_ingress",
-           [](Shape& self, double bytes_per_s, const Trace& trace) {
-             self.ingress.push_back(MakeEdge(bytes_per_s, 0, trace));
+           [](Shape& self, net::Course course) {
+             self.ingress.push_back({std::move(course)});
              return self.ingress.size() - 1;
            },
-           "bytes_per_s"_a, "trace"_a = Trace{}, "A shared edge on the way in; its id.")
+           "course"_a, "A shared edge on the way in; its id.")
       .def("add_arrival",
            [](Shape& self, NodeId source, std::vector<std::uint32_t> edges, double efficiency) {
              self.arrivals[source] = {std::move(edges), efficiency};

@@ -23,6 +23,12 @@ double Fabric::Draw() {  // splitmix64
   return static_cast<double>((x ^ (x >> 31)) >> 11) * 0x1p-53;
 }
 
+net::EdgeId Fabric::AddEdge(net::Course course, Time delay) {
+  const net::EdgeId edge = network_.AddEdge(course.At(0), delay);
+  courses_.Add(edge, std::move(course));
+  return edge;
+}
+
 void Fabric::AddNode(NodeConfig config, const Costs& costs) {
   if (config.id != endpoints_.size()) throw std::invalid_argument("node ids must come in order");
   Endpoint endpoint;
@@ -46,10 +52,11 @@ void Fabric::Connect(NodeId source, NodeId target, const LinkOptions& options) {
     connection.efficiency = options.efficiency;
     connection.ramp.congestion = options.congestion;
     if (lane == Lane::kReliable) {
+      connection.efficiency *= 1.0 - options.loss;
       connection.ramp.window_limit = options.window_limit;
       connection.weight = net::SharingWeight(options.congestion, options.rtt);
       connection.ramp.rate_limit =
-          net::LossRateCap(options.congestion, options.rtt, options.loss, options.link_rate);
+          net::LossRateCap(options.congestion, options.rtt, options.loss);
     } else {  // datagrams: no window, only what the reliable channels leave
       connection.ramp.window_limit = net::kInfinity;
       connection.priority_class = 1;
@@ -64,8 +71,10 @@ void Fabric::Connect(NodeId source, NodeId target, const LinkOptions& options) {
   endpoints_.at(source).links.push_back(index);
 }
 
-void Fabric::SetCapacity(net::EdgeId edge, double bytes_per_s, Time now) {
-  network_.SetCapacity(edge, bytes_per_s, now);
+void Fabric::FollowCourses(Time now) {
+  courses_.Apply(now, [&](net::EdgeId edge, double bytes_per_s) {
+    network_.SetCapacity(edge, bytes_per_s, now);
+  });
 }
 
 void Fabric::Train(NodeId worker, std::shared_ptr<const TrainingPlan> plan,
@@ -83,9 +92,11 @@ void Fabric::Schedule(Time time, Action::Kind kind, NodeId node, NodeId from,
 Time Fabric::Advance(Time limit) {
   while (notices_.empty()) {
     const Time network = network_.NextEvent();
-    const Time next = std::min(network, actions_.empty() ? kNever : actions_.front().time);
+    const Time change = under_way_ > 0 ? courses_.Next() : kNever;
+    const Time next = std::min({network, change, actions_.empty() ? kNever : actions_.front().time});
     if (next >= limit) return limit;
     now_ = next;
+    FollowCourses(next);
     if (network == next) {
       completed_.clear();
       network_.Advance(next, &completed_);
@@ -150,6 +161,7 @@ bool Fabric::Send(std::uint32_t index, Lane lane, Time now) {
   link.started[which] = now;
   link.in_flight[which] = std::move(*message);
   network_.Start(link.lanes[which], static_cast<double>(bytes), now);
+  ++under_way_;
   return true;
 }
 
@@ -159,6 +171,7 @@ void Fabric::Left(net::ConnectionId connection, Time now) {
   const int which = static_cast<int>(lane);
   Message message = std::move(link.in_flight[which]);
   if (--link.active == 0) link.stats.busy += now - link.active_since;
+  --under_way_;
   AddSpan({.node = link.stats.source,
            .peer = link.stats.target,
            .category = Span::Category::kSend,
@@ -292,6 +305,7 @@ void Fabric::Report(NodeId id, Event event, Time now) {
 
 void Fabric::Touch(NodeId id, Time now) {
   now_ = std::max(now_, now);
+  FollowCourses(now_);
   Charge(id, now, 0.0);
 }
 

@@ -21,6 +21,7 @@
 #include "core/node.h"
 #include "fabric/span.h"
 #include "fabric/trainer.h"
+#include "net/course.h"
 #include "net/flows.h"
 
 namespace geomx {
@@ -46,9 +47,8 @@ struct LinkOptions {
   net::Congestion congestion = net::Congestion::kBbr;
   double window_limit = net::kWindowLimit;
   double efficiency = net::kPayloadShare;
-  double loss = 0;      // per packet, on best-effort channels; caps the rate of the reliable one
-  double link_rate = net::kInfinity;  // bytes/s of payload, the path's: what loss takes its share of
-  Time rtt = 0;                       // of the path, for the cap that loss puts on the reliable lane
+  double loss = 0;      // per packet: of a datagram, or what a reliable channel sends again
+  Time rtt = 0;         // of the path, for the cap that loss puts on the reliable lane
   Time jitter = 0;      // each delivery waits up to this much longer; order is kept when reliable
 };
 
@@ -84,12 +84,12 @@ class Fabric {
   Fabric& operator=(const Fabric&) = delete;
 
   // ---- building ----
-  net::EdgeId AddEdge(double bytes_per_s, Time delay) { return network_.AddEdge(bytes_per_s, delay); }
+  // Time 0 of the course is the start of the run.
+  net::EdgeId AddEdge(net::Course course, Time delay);
   // Node ids must come in order from 0.
   void AddNode(NodeConfig config, const Costs& costs);
   // What `source` may send to `target`.
   void Connect(NodeId source, NodeId target, const LinkOptions& options);
-  void SetCapacity(net::EdgeId edge, double bytes_per_s, Time now);
   // `worker` trains: its loop runs in here (see trainer.h). REQUIRES: its role is kWorker.
   void Train(NodeId worker, std::shared_ptr<const TrainingPlan> plan,
              std::shared_ptr<const Pace> pace);
@@ -167,9 +167,12 @@ class Fabric {
   void Pump(NodeId id, Time now);
   bool Send(std::uint32_t link, Lane lane, Time now);
   double WorkSeconds(const Endpoint& endpoint, const Work& work) const;
+  void FollowCourses(Time now);
   double Draw();
 
   net::FlowNetwork network_;
+  net::Courses courses_;
+  std::size_t under_way_ = 0;  // messages in the network; without one no course makes a difference
   std::vector<Endpoint> endpoints_;
   std::vector<Link> links_;
   std::vector<std::pair<std::uint32_t, Lane>> connection_owner_;

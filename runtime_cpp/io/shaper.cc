@@ -16,23 +16,15 @@ net::ConnectionOptions LaneOptions(const Shape::Path& path, Lane lane) {
   options.efficiency = path.efficiency;
   options.ramp.congestion = path.congestion;
   if (lane == Lane::kReliable) {
+    options.efficiency *= 1.0 - path.loss;
     options.ramp.window_limit = path.window_limit;
     options.weight = net::SharingWeight(path.congestion, path.rtt);
-    options.ramp.rate_limit =
-        net::LossRateCap(path.congestion, path.rtt, path.loss, path.link_rate);
+    options.ramp.rate_limit = net::LossRateCap(path.congestion, path.rtt, path.loss);
   } else {  // datagrams: no window, only what the connections leave
     options.ramp.window_limit = net::kInfinity;
     options.priority_class = 1;
   }
   return options;
-}
-
-// The rate of an edge at `elapsed` since the start of the run.
-double RateAt(const Shape::Edge& edge, Time elapsed) {
-  const auto after = std::upper_bound(
-      edge.trace.begin(), edge.trace.end(), elapsed,
-      [](Time time, const std::pair<Time, double>& change) { return time < change.first; });
-  return after == edge.trace.begin() ? edge.bytes_per_s : std::prev(after)->second;
 }
 
 }  // namespace
@@ -41,11 +33,8 @@ double RateAt(const Shape::Edge& edge, Time elapsed) {
 
 Shaper::Shaper(const Shape& shape) : random_(shape.seed) {
   for (const Shape::Edge& edge : shape.edges) {
-    const net::EdgeId id = network_.AddEdge(edge.bytes_per_s, edge.delay);
-    for (const auto& [at, bytes_per_s] : edge.trace) changes_.push_back({at, id, bytes_per_s});
+    courses_.Add(network_.AddEdge(net::Course(edge.course).At(0), edge.delay), edge.course);
   }
-  std::stable_sort(changes_.begin(), changes_.end(),
-                   [](const Change& a, const Change& b) { return a.at < b.at; });
   for (const auto& [peer, path] : shape.paths) {
     for (const Lane lane : {Lane::kReliable, Lane::kBestEffort}) {
       Link& link = links_[{peer, lane}];
@@ -75,16 +64,14 @@ Time Shaper::Busy(NodeId peer) const {
 }
 
 Time Shaper::NextEvent() {
-  Time next = network_.NextEvent();
-  if (origin_ && next_change_ < changes_.size()) {
-    next = std::min(next, *origin_ + changes_[next_change_].at);
-  }
-  return next;
+  const Time change = courses_.Next();
+  const Time next = network_.NextEvent();
+  return origin_ && change != kNever ? std::min(next, *origin_ + change) : next;
 }
 
 void Shaper::Advance(Time now, const OnSent& sent, const Next& next) {
   for (Time event = NextEvent(); event <= now; event = NextEvent()) {
-    // A trace may have begun before the network's last event; it then counts from there.
+    // The run may have begun before the network's last event.
     const Time at = std::max(event, network_.now());
     completed_.clear();
     network_.Advance(at, &completed_);
@@ -96,10 +83,10 @@ void Shaper::Advance(Time now, const OnSent& sent, const Next& next) {
         Start(id.first, id.second, std::move(*message), at);
       }
     }
-    for (; origin_ && next_change_ < changes_.size(); ++next_change_) {
-      const Change& change = changes_[next_change_];
-      if (*origin_ + change.at > at) break;
-      network_.SetCapacity(change.edge, change.bytes_per_s, at);
+    if (origin_) {
+      courses_.Apply(at - *origin_, [&](net::EdgeId edge, double bytes_per_s) {
+        network_.SetCapacity(edge, bytes_per_s, at);
+      });
     }
   }
 }
@@ -143,12 +130,12 @@ Time Ingress::Pass(NodeId peer, std::size_t bytes, Time arrives) {
   const auto found = arrivals_.find(peer);
   if (found == arrivals_.end()) return arrives;
   const double wire_bytes = static_cast<double>(bytes) / found->second.efficiency;
+  const Time origin = origin_.value_or(arrives);
   Time here = arrives;
   for (const std::uint32_t index : found->second.edges) {
-    const Edge& edge = edges_[index];
-    const double rate = RateAt(edge.shape, arrives > origin_ ? arrives - origin_ : 0);
-    const double takes = rate > 0.0 ? wire_bytes / rate * kSecond : 0.0;
-    here = std::max(here, edge.free_at + static_cast<Time>(takes));
+    Edge& edge = edges_[index];
+    const Time done = edge.shape.course.Finish(edge.free_at - origin, wire_bytes);
+    here = std::max(here, done == kNever ? done : origin + done);
   }
   for (const std::uint32_t index : found->second.edges) edges_[index].free_at = here;
   return here;

@@ -21,18 +21,16 @@
 
 #include "core/message.h"
 #include "core/send_queue.h"
+#include "net/course.h"
 #include "net/flows.h"
 
 namespace geomx::io {
 
 // What the emulated network does to the messages of one node.
 struct Shape {
-  using Trace = std::vector<std::pair<Time, double>>;  // (since the start of the run, bytes/s)
-
   struct Edge {
-    double bytes_per_s = net::kInfinity;
-    Time delay = 0;  // one way
-    Trace trace = {};
+    net::Course course;  // from the start of the run on
+    Time delay = 0;      // one way
   };
   // What this node may send to one peer, in both lanes.
   struct Path {
@@ -40,10 +38,9 @@ struct Shape {
     net::Congestion congestion = net::Congestion::kBbr;
     double window_limit = net::kWindowLimit;  // bytes
     double efficiency = net::kPayloadShare;
-    double loss = 0.0;  // per packet: of a datagram, or what bounds a connection's rate
-    double link_rate = net::kInfinity;  // bytes/s of the path, for that bound
-    Time rtt = 0;                       // of the path, for that bound and for sharing
-    Time jitter = 0;  // a message arrives up to this much later, drawn evenly
+    double loss = 0.0;  // per packet: of a datagram, or what a connection sends again
+    Time rtt = 0;       // of the path, for the cap that loss puts on a connection, and for sharing
+    Time jitter = 0;    // a message arrives up to this much later, drawn evenly
   };
   struct Arrival {
     std::vector<std::uint32_t> edges;  // into `ingress`
@@ -76,7 +73,7 @@ class Shaper {
   // Throws std::invalid_argument for a path over edges that do not exist.
   explicit Shaper(const Shape& shape);
 
-  // Traces count from here.
+  // Courses count from here; until then edges are as at their time 0.
   void SetOrigin(Time now);
 
   bool Shapes(NodeId peer, Lane lane) const { return links_.contains({peer, lane}); }
@@ -108,12 +105,6 @@ class Shaper {
     Time since = 0;
     Time total = 0;
   };
-  struct Change {
-    Time at = 0;
-    net::EdgeId edge = 0;
-    double bytes_per_s = 0.0;
-  };
-
   void Finish(const LinkId& id, Link& link, Time now, const OnSent& sent);
   double Draw() { return std::uniform_real_distribution<double>()(random_); }
 
@@ -122,8 +113,7 @@ class Shaper {
   std::map<NodeId, Activity> activity_;
   std::vector<LinkId> owners_;  // by connection
   std::vector<net::ConnectionId> completed_;
-  std::vector<Change> changes_;  // in order of time, since the origin
-  std::size_t next_change_ = 0;
+  net::Courses courses_;
   std::optional<Time> origin_;
   std::mt19937_64 random_;
 };
@@ -147,7 +137,7 @@ class Ingress {
 
   std::vector<Edge> edges_;
   std::map<NodeId, Shape::Arrival> arrivals_;
-  Time origin_ = kNever;
+  std::optional<Time> origin_;
 };
 
 }  // namespace geomx::io

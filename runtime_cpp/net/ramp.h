@@ -24,7 +24,8 @@
 //                     bbr: keeps its estimate                         BBR draft, "restart from idle"
 //   loss, reno        1.22 MSS / (RTT sqrt p)                         Mathis et al. 1997
 //   loss, cubic       1.054 (RTT / p)^0.75 segments, at least reno's  RFC 8312 5.1
-//   loss, bbr         goodput falls by the share that is resent       BBR tolerates loss below ~15 %
+//   loss, all         the share p of what is sent is sent again       follows; BBR tolerates loss
+//                                                                     below ~15 %
 //   sharing           equal (bbr); 1 / RTT (cubic, reno)              Lakshman and Madhow 1997
 //
 // Sans-IO: time is an argument, never a call.
@@ -69,15 +70,15 @@ inline double SharingWeight(Congestion congestion, Time rtt) {
 }
 
 // Payload bytes/s that random loss of a share `loss` of the packets leaves to one connection whose
-// share of the link would be unlimited. `link_rate` bounds the answer.
-inline double LossRateCap(Congestion congestion, Time rtt, double loss, double link_rate) {
-  if (loss <= 0.0) return link_rate;
-  if (congestion == Congestion::kBbr) return link_rate * (1.0 - std::min(loss, 1.0));
+// share of the link would be unlimited: no limit for a control that does not read loss as congestion.
+// What is sent again takes its share of the link besides, under any control.
+inline double LossRateCap(Congestion congestion, Time rtt, double loss) {
+  if (loss <= 0.0 || congestion == Congestion::kBbr) return std::numeric_limits<double>::infinity();
   const double rtt_s = static_cast<double>(std::max(rtt, kLocalRtt)) / kSecond;
   const double reno = 1.22 / std::sqrt(loss);
   const double cubic = 1.054 * std::pow(rtt_s / loss, 0.75);
   const double segments = congestion == Congestion::kReno ? reno : std::max(reno, cubic);
-  return std::min(link_rate, segments * kSegmentBytes / rtt_s);
+  return segments * kSegmentBytes / rtt_s;
 }
 
 struct RampOptions {

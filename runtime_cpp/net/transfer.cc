@@ -65,12 +65,6 @@ struct Line {
   std::size_t head = 0;
 };
 
-double LinkRate(const std::vector<TransferEdge>& edges, const std::vector<EdgeId>& path) {
-  double rate = kInfinity;
-  for (const EdgeId edge : path) rate = std::min(rate, edges.at(edge).bytes_per_s);
-  return rate;
-}
-
 double PathDelay(const std::vector<TransferEdge>& edges, const std::vector<EdgeId>& path) {
   double delay_s = 0.0;
   for (const EdgeId edge : path) delay_s += edges.at(edge).delay_s;
@@ -100,7 +94,12 @@ std::vector<double> FluidTransfers(const std::vector<TransferEdge>& edges,
                                    const FluidModel& model) {
   Check(routes, transfers);
   MaxMin solver;
-  for (const TransferEdge& edge : edges) solver.AddEdge(edge.bytes_per_s);
+  std::vector<double> bytes_per_s;
+  for (const TransferEdge& edge : edges) {
+    if (!edge.course.constant()) throw std::invalid_argument("a bandwidth changes");
+    bytes_per_s.push_back(Course(edge.course).At(0));
+    solver.AddEdge(bytes_per_s.back());
+  }
   std::vector<RouteState> states(routes.size());
   std::vector<double> latencies(routes.size(), 0.0);
   for (std::size_t i = 0; i < routes.size(); ++i) {
@@ -108,7 +107,7 @@ std::vector<double> FluidTransfers(const std::vector<TransferEdge>& edges,
     double inverse_weight = 0.0;
     for (const EdgeId edge : routes[i].path) {
       hops.push_back({edge, 1.0});
-      inverse_weight += model.weight_s / edges.at(edge).bytes_per_s;
+      inverse_weight += model.weight_s / bytes_per_s.at(edge);
     }
     for (const EdgeId edge : routes[i].reverse) hops.push_back({edge, model.cross_traffic});
     solver.AddStream(hops);
@@ -187,8 +186,9 @@ std::vector<double> TcpTransfers(const std::vector<TransferEdge>& edges,
                                  const std::vector<Transfer>& transfers, const TcpModel& model) {
   Check(routes, transfers);
   FlowNetwork network;
+  Courses courses;
   for (const TransferEdge& edge : edges) {
-    network.AddEdge(edge.bytes_per_s, Nanoseconds(edge.delay_s));
+    courses.Add(network.AddEdge(Course(edge.course).At(0), Nanoseconds(edge.delay_s)), edge.course);
   }
   const auto connect = [&](const TransferRoute& route) {
     const double forth = PathDelay(edges, route.path);
@@ -197,16 +197,12 @@ std::vector<double> TcpTransfers(const std::vector<TransferEdge>& edges,
     options.path = route.path;
     options.reverse = route.reverse;
     options.reverse_share = model.reverse_share;
-    options.efficiency = model.efficiency;
+    options.efficiency = model.efficiency * (1.0 - route.loss);
     options.ramp.congestion = model.congestion;
     options.ramp.window_limit = model.window_bytes;
     options.ramp.rtt = Nanoseconds(forth + back);
     options.weight = SharingWeight(model.congestion, options.ramp.rtt);
-    if (route.loss > 0.0) {
-      options.ramp.rate_limit =
-          LossRateCap(model.congestion, options.ramp.rtt, route.loss,
-                      LinkRate(edges, route.path) * model.efficiency);
-    }
+    options.ramp.rate_limit = LossRateCap(model.congestion, options.ramp.rtt, route.loss);
     return network.AddConnection(options);
   };
 
@@ -228,26 +224,33 @@ std::vector<double> TcpTransfers(const std::vector<TransferEdge>& edges,
   std::vector<Line> lines(model.new_connections ? transfers.size() : routes.size());
   std::vector<double> finish_s(transfers.size(), kInfinity);
   std::vector<ConnectionId> completed;
-  std::size_t next = 0;
+  std::size_t next = 0, under_way = 0;
+  const auto start = [&](ConnectionId connection, double bytes, Time now) {
+    network.Start(connection, bytes, now);
+    ++under_way;
+  };
   for (;;) {
     const Time begin = next < order.size() ? Nanoseconds(begins[order[next]]) : kNever;
-    const Time now = std::min(network.NextEvent(), begin);
+    const Time change = under_way > 0 ? courses.Next() : kNever;
+    const Time now = std::min({network.NextEvent(), begin, change});
     if (now == kNever) break;
+    courses.Apply(now, [&](EdgeId edge, double rate) { network.SetCapacity(edge, rate, now); });
     completed.clear();
     network.Advance(now, &completed);
     for (const ConnectionId connection : completed) {
       Line& line = lines[connection];
       finish_s[line.flows[line.head]] =
           static_cast<double>(now + network.Delay(connection)) / kSecond;
+      --under_way;
       if (++line.head == line.flows.size()) continue;
-      network.Start(connection, transfers[line.flows[line.head]].bytes, now);
+      start(connection, transfers[line.flows[line.head]].bytes, now);
     }
     for (; next < order.size() && Nanoseconds(begins[order[next]]) == now; ++next) {
       const std::uint32_t flow = order[next];
       Line& line = lines[connection_of[flow]];
       line.flows.push_back(flow);
       if (line.head + 1 == line.flows.size()) {
-        network.Start(connection_of[flow], transfers[flow].bytes, now);
+        start(connection_of[flow], transfers[flow].bytes, now);
       }
     }
   }

@@ -20,12 +20,13 @@
 #include <string_view>
 #include <vector>
 
+#include "net/course.h"
 #include "net/flows.h"
 
 namespace geomx::net {
 
 struct TransferEdge {
-  double bytes_per_s = kInfinity;
+  Course course;         // in bytes/s; SimGrid's models know constant ones only
   double delay_s = 0.0;  // one way
 };
 
@@ -64,7 +65,8 @@ struct TcpModel {
 };
 
 // Finish times in seconds, in the order of `transfers`; infinite for a flow that never ends (an edge
-// of capacity 0). Throws std::invalid_argument for sizes or starts that are negative.
+// of capacity 0). Throws std::invalid_argument for sizes or starts that are negative, and for a
+// bandwidth that changes where the model has none.
 std::vector<double> FluidTransfers(const std::vector<TransferEdge>& edges,
                                    const std::vector<TransferRoute>& routes,
                                    const std::vector<Transfer>& transfers, const FluidModel& model);

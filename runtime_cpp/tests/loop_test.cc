@@ -233,13 +233,13 @@ TEST(loop_reader_refuses_garbage) {
 
 TEST(loop_shaper_keeps_the_models_times) {
   Shape shape;
-  shape.edges = {{.bytes_per_s = 12.5e6, .delay = 20 * kMillisecond}};
+  shape.edges = {{.course = 12.5e6, .delay = 20 * kMillisecond}};
   Shape::Path path;
   path.path = {0};
   path.window_limit = net::kInfinity;
   path.efficiency = 1.0;
   shape.paths[7] = path;
-  shape.ingress = {{.bytes_per_s = 1e6}};
+  shape.ingress = {{.course = 1e6}};
   shape.arrivals[7] = {.edges = {0}, .efficiency = 1.0};
   Shaper shaper(shape);
   const auto message = [](std::size_t bytes) {
@@ -459,8 +459,8 @@ TEST(loop_shaped_link_takes_its_time) {
   std::map<NodeId, Shape> shapes;
   const auto slow = [&](NodeId from, NodeId to) {
     Shape& shape = shapes[from];
-    shape.edges = {{.bytes_per_s = 12.5e6, .delay = 20 * kMillisecond},
-                   {.bytes_per_s = 12.5e6, .delay = 20 * kMillisecond}};
+    shape.edges = {{.course = 12.5e6, .delay = 20 * kMillisecond},
+                   {.course = 12.5e6, .delay = 20 * kMillisecond}};
     Shape::Path path;
     path.path = {0};
     path.reverse = {1};
@@ -494,13 +494,12 @@ TEST(loop_best_effort_slices_are_datagrams) {
     cluster.configs[server].links[{Cluster::kGlobal, Direction::kPush}] = plan;
     cluster.configs[Cluster::kGlobal].links[{server, Direction::kPush}] = plan;
   }
-  // One party's link is emulated and loses every datagram, the other's is as it is.
+  // One party's link is emulated and loses almost every datagram, the other's is as it is.
   Shape shape;
-  shape.edges = {{.bytes_per_s = 12.5e6, .delay = kMillisecond}};
+  shape.edges = {{.course = 12.5e9, .delay = kMillisecond}};
   Shape::Path path;
   path.path = {0};
-  path.loss = 1.0;
-  path.link_rate = 12.5e6;
+  path.loss = 0.9999;
   path.congestion = net::Congestion::kReno;
   shape.paths[Cluster::kGlobal] = path;
   cluster.Start({{Cluster::kServers + 1, shape}});

@@ -1,0 +1,174 @@
+"""The short form of network files: sites with an access link each, and what lies between them.
+
+It is what a person wants to write. It expands to the long form, so that nothing behind it knows two
+forms. For a site ``s``: a router ``s`` that its hosts are joined to by LAN edges; a router
+``s/wan``, the far end of its access link, joined to ``s`` by the uplink and the downlink; and
+between every two far ends an edge that carries delay and loss, unlimited unless ``mbps`` says
+otherwise. Nothing passes through a site that it is not meant for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import networkx as nx
+
+from geomx.figures import known_keys, not_negative, positive, probability, refuse, table
+from geomx.options import near
+
+TOP = (
+    "name", "central", "parties", "delay_ms", "loss", "mbps", "lan", "redraw", "outages",
+)  # fmt: skip
+_LINK = (
+    "uplink_mbps", "downlink_mbps", "uplink_trace", "downlink_trace", "redraw",
+)  # fmt: skip
+_CENTRAL = ("name", "global_servers", "workers", "speed", "latitude", "longitude", *_LINK)
+_PARTY = ("workers", "speed", "latitude", "longitude", *_LINK)
+_LAN = ("mbps", "delay_ms")
+
+
+def expand(content: Mapping[str, Any]) -> nx.DiGraph:
+    """The long form of `content`.
+
+    Raises:
+        NetworkError: A key is missing, unknown or wrong.
+    """
+    known_keys(content, TOP, "")
+    if content.get("central") is None:
+        refuse("there is no global server: central is missing")
+    parties = table(content.get("parties") or {}, "parties")
+    if not parties:
+        refuse("there is no party: nobody trains")
+    central = table(content["central"], "central")
+    known_keys(central, _CENTRAL, "central")
+    hub = str(central.get("name") or "hub")
+    lan = {"mbps": 10000.0, "delay_ms": 0.05} | dict(table(content.get("lan") or {}, "lan"))
+    known_keys(lan, _LAN, "lan")
+    cable = {
+        "bandwidth_mbps": positive(lan["mbps"], "lan.mbps"),
+        "delay_ms": not_negative(lan["delay_ms"], "lan.delay_ms"),
+        "loss": 0.0,
+    }
+    graph = nx.DiGraph()
+    for key in ("name", "redraw", "outages"):
+        if content.get(key):
+            graph.graph[key] = content[key]
+
+    _site(graph, hub, central, "central")
+    _host(graph, hub, "scheduler", "scheduler", cable)
+    servers = _count(central.get("global_servers", 1), "central.global_servers", 1)
+    for index in range(servers):
+        _host(graph, hub, f"global_server{index}", "global_server", cable)
+    if _count(central.get("workers", 0), "central.workers", 0):
+        _party(graph, hub, central, "central", cable)
+    sites = [hub]
+    for key, value in parties.items():
+        site, where = str(key), f"parties.{key}"
+        if "/" in site or not site:
+            refuse(f"party {site!r}: a name must not be empty or hold a slash")
+        if site in sites:
+            refuse(f"two sites are called {site}")
+        sites.append(site)
+        party = table(value, where)
+        known_keys(party, _PARTY, where)
+        _site(graph, site, party, where)
+        _count(party.get("workers"), f"{where}.workers", 1)
+        _party(graph, site, party, where, cable)
+    _join(graph, sites, content)
+    return graph
+
+
+def _site(graph: nx.DiGraph, site: str, given: Mapping[str, Any], where: str) -> None:
+    """The site's router and its access link."""
+    far = f"{site}/wan"
+    place = {key: given[key] for key in ("latitude", "longitude") if given.get(key) is not None}
+    graph.add_node(site, kind="router", party=site, transit=False, **place)
+    graph.add_node(far, kind="router", party=site, transit=False)
+    for way, edge in (("uplink", (site, far)), ("downlink", (far, site))):
+        data: dict[str, Any] = {"delay_ms": 0.0, "loss": 0.0}
+        changes = {"trace": given.get(f"{way}_trace"), "redraw": given.get("redraw")}
+        data |= {name: value for name, value in changes.items() if value is not None}
+        key = f"{way}_mbps"
+        if given.get(key) is not None:
+            data["bandwidth_mbps"] = positive(given[key], f"{where}.{key}")
+        elif not changes.keys() & data.keys():
+            refuse(f"{where}.{key} is missing")
+        graph.add_edge(*edge, **data)
+
+
+def _host(
+    graph: nx.DiGraph, site: str, name: str, kind: str, cable: dict[str, float], **data: float
+) -> None:
+    graph.add_node(f"{site}/{name}", kind=kind, party=site, **data)
+    graph.add_edge(f"{site}/{name}", site, **cable)
+    graph.add_edge(site, f"{site}/{name}", **cable)
+
+
+def _party(
+    graph: nx.DiGraph, site: str, given: Mapping[str, Any], where: str, cable: dict[str, float]
+) -> None:
+    """The local server and the workers of a site that trains."""
+    workers = int(given["workers"])
+    speed = given.get("speed")
+    if speed is None:
+        speed = 1.0
+    if not isinstance(speed, list | tuple):
+        speed = [speed] * workers
+    if len(speed) != workers:
+        refuse(f"{where}.speed lists {len(speed)} speeds for {workers} workers")
+    _host(graph, site, "server", "server", cable)
+    for index, value in enumerate(speed):
+        factor = positive(value, f"{where}.speed[{index}]")
+        _host(graph, site, f"worker{index}", "worker", cable, speed=factor)
+
+
+def _join(graph: nx.DiGraph, sites: list[str], content: Mapping[str, Any]) -> None:
+    """An edge with delay, loss and perhaps a bandwidth between every two sites."""
+    if content.get("delay_ms") is None:
+        refuse("delay_ms is missing")
+    delay = _between(content["delay_ms"], sites, "delay_ms", not_negative, None)
+    loss = _between(content.get("loss") or 0.0, sites, "loss", probability, 0.0)
+    mbps = _between(content.get("mbps") or {}, sites, "mbps", positive, 0.0)
+    for pair, delay_ms in delay.items():
+        width = {"bandwidth_mbps": mbps[pair]} if mbps[pair] else {"unlimited": True}
+        edge = (f"{pair[0]}/wan", f"{pair[1]}/wan")
+        graph.add_edge(*edge, **width, delay_ms=delay_ms, loss=loss[pair])
+
+
+def _between(
+    value: Any,
+    sites: list[str],
+    key: str,
+    check: Callable[[Any, str], float],
+    missing: float | None,
+) -> dict[tuple[str, str], float]:
+    """A figure for every ordered pair of sites, from one number or a table of tables."""
+    pairs = [(source, target) for source in sites for target in sites if source != target]
+    if not isinstance(value, Mapping):
+        figure = check(value, key)
+        return dict.fromkeys(pairs, figure)
+    given: dict[tuple[str, str], float] = {}
+    for source, row in value.items():
+        for target, figure in table(row, f"{key}.{source}").items():
+            for site in (source, target):
+                if str(site) not in sites:
+                    refuse(f"{key}: there is no site {site}; {near(str(site), sites)}")
+            if source == target:
+                refuse(f"{key}.{source}.{target}: a site has no way to itself")
+            given[str(source), str(target)] = check(figure, f"{key}.{source}.{target}")
+    result = {}
+    for source, target in pairs:
+        known = given.get((source, target), given.get((target, source), missing))
+        if known is None:
+            refuse(f"{key} between {source} and {target} is missing")
+        result[source, target] = known
+    return result
+
+
+def _count(value: Any, where: str, least: int) -> int:
+    if value is None:
+        refuse(f"{where} is missing")
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        refuse(f"{where} is {value}; it must be a whole number, {least} or more")
+    return value

@@ -1,0 +1,152 @@
+// Laws of bandwidths over time: Next misses no change, Finish is the upper limit of the integral, and
+// what was asked before does not matter.
+#include "net/course.h"
+
+#include <cmath>
+#include <functional>
+
+#include "tests/check.h"
+#include "tests/seeds.h"
+
+namespace geomx::net {
+namespace {
+
+using check::Between;
+using check::Chance;
+using check::Random;
+
+Time Milliseconds(std::uint64_t count) { return static_cast<Time>(count) * kMillisecond; }
+
+Course Drawn(Random& random) {
+  Course course(static_cast<double>(Between(random, 1, 1000)) * 1e4);
+  if (Chance(random, 0.5)) {
+    std::vector<std::pair<Time, double>> trace;
+    Time at = Milliseconds(Between(random, 0, 300));
+    for (std::uint64_t left = Between(random, 1, 8); left > 0; --left) {
+      const bool down = left > 1 && Chance(random, 0.3);
+      trace.emplace_back(at, down ? 0.0 : static_cast<double>(Between(random, 1, 100)) * 1e5);
+      at += Milliseconds(Between(random, 1, 400));
+    }
+    course.SetTrace(trace);
+  } else if (Chance(random, 0.7)) {
+    course.SetRedraw(Milliseconds(Between(random, 1, 200)), 1e5, 9e6, random());
+  }
+  for (std::uint64_t left = Between(random, 0, 2); left > 0; --left) {
+    const Time start = Milliseconds(Between(random, 0, 900));
+    course.AddOutage(start, start + Milliseconds(Between(random, 1, 300)));
+  }
+  if (Chance(random, 0.3)) course.AddOutage(Milliseconds(50), Milliseconds(80), Milliseconds(120));
+  if (Chance(random, 0.3)) course.AddFailures(Milliseconds(100), Milliseconds(30), random());
+  return course;
+}
+
+TEST(course_changes_only_when_it_says) {
+  check::ForSeeds(60, [](std::uint64_t seed) {
+    Random random(seed);
+    Course course = Drawn(random), other = course;
+    Time at = 0;
+    while (at < 3 * kSecond) {
+      const Time next = course.Next(at);
+      CHECK(next > at);
+      const double rate = course.At(at);
+      const Time span = std::min(next, 3 * kSecond) - at;
+      for (int i = 0; i < 4; ++i) {
+        const Time inside = at + static_cast<Time>(Between(random, 0, static_cast<std::uint64_t>(span) - 1));
+        CHECK_EQ(course.At(inside), rate);
+        CHECK_EQ(course.Next(inside), next);
+      }
+      if (next == kNever) break;
+      at = next;
+    }
+    // Asked for the first time, and at the end first, it is the same.
+    for (int i = 0; i < 20; ++i) {
+      const Time time = Milliseconds(3000 - Between(random, 0, 3000));
+      CHECK_EQ(other.At(time), course.At(time));
+    }
+  });
+}
+
+TEST(course_finishes_when_the_integral_is_reached) {
+  check::ForSeeds(60, [](std::uint64_t seed) {
+    Random random(seed);
+    Course course = Drawn(random);
+    const Time from = Milliseconds(Between(random, 0, 1000));
+    const double bytes = static_cast<double>(Between(random, 1, 3'000'000));
+    const Time finish = course.Finish(from, bytes);
+    double passed = 0.0;
+    for (Time at = from; at < finish;) {
+      const Time end = std::min(course.Next(at), finish);
+      passed += course.At(at) * static_cast<double>(end - at) / kSecond;
+      at = end;
+    }
+    CHECK_NEAR(passed, bytes, 0.02);  // a nanosecond of the fastest
+  });
+}
+
+TEST(course_redraws_are_even_and_by_stream) {
+  Course one(1.0), same(1.0), other(1.0);
+  one.SetRedraw(kSecond, 20.0, 155.0, 7);
+  same.SetRedraw(kSecond, 20.0, 155.0, 7);
+  other.SetRedraw(kSecond, 20.0, 155.0, 8);
+  constexpr int kDraws = 20'000;
+  double sum = 0.0, squares = 0.0, product = 0.0;
+  for (int i = 0; i < kDraws; ++i) {
+    const double rate = one.At(i * kSecond);
+    CHECK(rate >= 20.0 && rate < 155.0);
+    CHECK_EQ(rate, same.At(i * kSecond + kSecond / 3));
+    const double centred = rate - 87.5;
+    sum += centred;
+    squares += centred * centred;
+    product += centred * (other.At(i * kSecond) - 87.5);
+  }
+  const double variance = 135.0 * 135.0 / 12.0;
+  CHECK_NEAR(sum / kDraws, 0.0, 4 * std::sqrt(variance / kDraws));
+  CHECK_NEAR(squares / kDraws / variance, 1.0, 0.03);
+  CHECK_NEAR(product / kDraws / variance, 0.0, 4 / std::sqrt(kDraws));
+}
+
+TEST(course_failures_last_as_long_as_they_should) {
+  Course course(1.0);
+  course.AddFailures(9 * kSecond, kSecond, 3);
+  constexpr int kTurns = 20'000;
+  Time at = 0, down = 0;
+  for (int i = 0; i < kTurns; ++i) {
+    const Time next = course.Next(at);
+    if (course.At(at) == 0.0) down += next - at;
+    at = next;
+  }
+  CHECK_NEAR(static_cast<double>(down) / static_cast<double>(at), 0.1, 0.005);
+  CHECK_NEAR(static_cast<double>(at) / kSecond / kTurns, 5.0, 0.2);
+}
+
+TEST(course_refuses_what_would_never_come_up) {
+  const std::vector<std::function<void(Course&)>> wrong = {
+      [](Course& course) { course.SetTrace({{0, 5.0}, {kSecond, 0.0}}); },
+      [](Course& course) { course.SetTrace({{kSecond, 5.0}, {kSecond, 6.0}}); },
+      [](Course& course) { course.SetTrace({{0, -1.0}}); },
+      [](Course& course) { course.SetRedraw(0, 1.0, 2.0, 0); },
+      [](Course& course) { course.SetRedraw(kSecond, 0.0, 2.0, 0); },
+      [](Course& course) { course.SetRedraw(kSecond, 3.0, 2.0, 0); },
+      [](Course& course) { course.AddOutage(kSecond, kSecond); },
+      [](Course& course) { course.AddOutage(0, kNever); },
+      [](Course& course) { course.AddOutage(0, kSecond, kSecond); },
+      [](Course& course) {
+        course.AddOutage(0, 1, 2);
+        course.AddOutage(1, 2, 2);
+      },
+      [](Course& course) { course.AddFailures(0, kSecond, 0); },
+  };
+  for (const auto& each : wrong) {
+    Course course(1.0);
+    bool refused = false;
+    try {
+      each(course);
+    } catch (const std::invalid_argument&) {
+      refused = true;
+    }
+    CHECK(refused);
+  }
+}
+
+}  // namespace
+}  // namespace geomx::net
