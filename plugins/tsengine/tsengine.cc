@@ -70,8 +70,8 @@ class Matcher final : public Coordinator {
   struct Item {
     Round round = 0;
     std::int32_t priority = 0;
-    std::set<NodeId> idle;     // hold the contribution or the value, and are in no transfer of it
-    std::set<NodeId> missing;  // down: have no value, and none is on its way to them
+    std::set<NodeId> idle = {};     // hold the contribution or the value, and are in no transfer of it
+    std::set<NodeId> missing = {};  // down: have no value, and none is on its way to them
   };
   using Pair = std::pair<NodeId, NodeId>;  // (sender, receiver)
   struct Sample {

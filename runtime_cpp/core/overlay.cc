@@ -159,7 +159,7 @@ bool Overlay::Merge(NodeId from, const Header& header, const Buffer& value, std:
     return false;
   }
   const OverlayGroup* group = Above(header);
-  if (group == nullptr || !group->push) return false;
+  if (group == nullptr || !group->push || !In(*group, from)) return false;
   const auto found = contributions_.find({group->root, header.key, header.shard});
   if (found == contributions_.end() || found->second.header.round != header.round ||
       found->second.header.shard_elements != header.shard_elements) {

@@ -52,9 +52,9 @@ struct OverlayReport {
   std::uint32_t shard = 0;
   Round round = 0;
   std::int32_t priority = 0;
-  std::optional<NodeId> from;      // whose transfer has just been received
+  std::optional<NodeId> from = {};  // whose transfer has just been received
   std::uint64_t bytes = 0;         // of that transfer, as they crossed the wire
-  std::vector<NodeId> members;     // kOrigin
+  std::vector<NodeId> members = {};  // kOrigin
 
   std::vector<double> Pack() const;
   static std::optional<OverlayReport> Unpack(std::span<const double> numbers);

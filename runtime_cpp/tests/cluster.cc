@@ -154,6 +154,36 @@ void Cluster::AddParent(NodeConfig& config, NodeId parent, Role role, const Link
   config.links[{parent, Direction::kPull}] = pull;
 }
 
+void Cluster::AddOverlays(NodeConfig& config) const {
+  if (!plan_.mind) return;
+  constexpr std::uint32_t kNumber = 3;
+  std::vector<OverlayGroup> groups;
+  for (std::size_t party = 0; party < servers.size(); ++party) {
+    groups.push_back({servers[party], parties[party], servers[party], kNumber, plan_.overlay_push,
+                      plan_.overlay_pull});
+  }
+  for (const NodeId global : globals) {
+    groups.push_back(
+        {global, servers, scheduler, kNumber, plan_.overlay_push, plan_.overlay_pull});
+  }
+  for (const OverlayGroup& group : groups) {
+    if (group.members.size() < 2) continue;
+    if (config.id == group.host) config.coordinators.try_emplace(kNumber, plan_.mind());
+    const bool member = Contains(group.members, config.id);
+    if (!member && config.id != group.root) continue;
+    config.groups.push_back(group);
+    for (const NodeId sibling : group.members) {
+      if (!member || sibling == config.id || config.links.contains({sibling, Direction::kPush})) {
+        continue;
+      }
+      config.peers.push_back({sibling, Name(sibling), config.role});
+      for (const Direction direction : {Direction::kPush, Direction::kPull}) {
+        config.links[{sibling, direction}] = config.links.at({group.root, direction});
+      }
+    }
+  }
+}
+
 NodeConfig Cluster::Config(NodeId id) const {
   NodeConfig config;
   config.id = id;
@@ -170,6 +200,7 @@ NodeConfig Cluster::Config(NodeId id) const {
     }
     for (const NodeId each : servers) config.peers.push_back({each, Name(each), Role::kServer});
     for (const NodeId each : workers) config.peers.push_back({each, Name(each), Role::kWorker});
+    AddOverlays(config);
     return config;
   }
   config.scheduler = scheduler;
@@ -198,6 +229,7 @@ NodeConfig Cluster::Config(NodeId id) const {
       AddParent(config, servers[party], Role::kServer, plan_.lan_push, plan_.lan_pull);
     }
   }
+  AddOverlays(config);
   return config;
 }
 

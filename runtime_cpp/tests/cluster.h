@@ -20,6 +20,10 @@ struct Plan {
   bool started = true;  // false: the test plays the handshake
   Time heartbeat_interval = 0;
   std::function<std::shared_ptr<PartyPolicy>(std::uint32_t party)> policy = nullptr;
+  // Overlays in every group of two or more: inside parties, on their servers; between them, on the
+  // scheduler. Each coordinator is a fresh one.
+  std::function<std::shared_ptr<Coordinator>()> mind = nullptr;
+  bool overlay_push = true, overlay_pull = true;
 };
 
 class Cluster : public Wire {
@@ -54,6 +58,7 @@ class Cluster : public Wire {
                 const LinkPlan& pull) const;
   void AddParent(NodeConfig& config, NodeId parent, Role role, const LinkPlan& push,
                  const LinkPlan& pull) const;
+  void AddOverlays(NodeConfig& config) const;
 
   const Plan plan_;
 };

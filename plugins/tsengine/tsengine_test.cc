@@ -1,0 +1,232 @@
+// TSEngine's scheduler by itself: trees of the least depth, exploration as often as the option says,
+// samples that expire, bounded load, and nothing said twice. Whole clusters are tested in Python.
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <deque>
+#include <map>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "core/natives.h"
+#include "core/overlay.h"
+#include "tests/check.h"
+#include "tests/seeds.h"
+
+namespace geomx {
+namespace {
+
+using What = OverlayReport::What;
+
+constexpr NodeId kRoot = 100;
+
+Options Defaults() {
+  return {{"greed", 0.9}, {"expiry_rounds", 5}, {"in_flight", 4}, {"seed", 1}};
+}
+
+std::shared_ptr<Coordinator> Make(const Options& options) {
+  return NativeCoordinators::Instance().Create("tsengine", options);
+}
+
+// A group whose transfers take as long as their pair's link says, one tick if it says nothing.
+class Group {
+ public:
+  Group(std::uint32_t members, const Options& options) : mind_(Make(options)) {
+    for (NodeId id = 1; id <= members; ++id) members_.push_back(id);
+  }
+
+  // Runs one round of each key up (`up`) or down; returns how long it took.
+  Time Run(std::uint32_t keys, Round round, bool up) {
+    const Time began = now_;
+    sums_.clear();
+    served_.clear();
+    for (Key key = 0; key < keys; ++key) {
+      if (!up) {
+        served_[key] = {kRoot};
+        Tell(kRoot, Report(What::kOrigin, key, round));
+        continue;
+      }
+      for (const NodeId member : members_) {
+        sums_[{member, key}] = 1;
+        Tell(member, Report(What::kReady, key, round));
+      }
+    }
+    while (!transfers_.empty()) {
+      const auto next = transfers_.begin();
+      now_ = next->first;
+      const Transfer transfer = next->second;
+      transfers_.erase(next);
+      --sending[transfer.from];
+      --receiving[transfer.to];
+      const Key key = transfer.order.key;
+      OverlayReport report = Report(transfer.to == kRoot ? What::kMerged : What::kReady, key, round);
+      if (up) {
+        sums_[{transfer.to, key}] += transfer.sum;
+      } else {
+        report.what = What::kHas;
+        CHECK(served_[key].insert(transfer.to).second);  // nobody is served twice
+      }
+      report.from = transfer.from;
+      report.bytes = 1000;
+      Tell(transfer.to, report);
+    }
+    for (Key key = 0; key < keys; ++key) {
+      if (up) {
+        CHECK_EQ((sums_[{kRoot, key}]), members_.size());
+      } else {
+        CHECK_EQ(served_[key].size(), members_.size() + 1);
+      }
+    }
+    return now_ - began;
+  }
+
+  std::map<std::pair<NodeId, NodeId>, Time> takes;
+  std::map<std::pair<NodeId, NodeId>, int> meetings;
+  std::map<NodeId, int> sending, receiving;
+  int most = 0;  // transfers of one node, one way, at a time
+
+ private:
+  struct Transfer {
+    NodeId from, to;
+    OverlayOrder order;
+    std::size_t sum;
+  };
+
+  OverlayReport Report(What what, Key key, Round round) const {
+    OverlayReport report{.what = what, .root = kRoot, .key = key, .round = round};
+    if (what == What::kOrigin) report.members = members_;
+    return report;
+  }
+
+  void Tell(NodeId from, const OverlayReport& report) {
+    for (const auto& reply : mind_->OnReport(from, report.Pack(), now_)) {
+      const auto order = OverlayOrder::Unpack(reply.values);
+      CHECK(order.has_value());
+      if (!order) continue;
+      const bool up = order->direction == Direction::kPush;
+      const NodeId to = order->target;
+      const std::size_t sum = up ? std::exchange(sums_[{reply.to, order->key}], 0) : 0;
+      // Only what is there can be sent, and only to who takes part.
+      CHECK(up ? sum > 0 && (to == kRoot || (sums_[{to, order->key}]) > 0)
+               : served_[order->key].contains(reply.to));
+      const auto found = takes.find({reply.to, to});
+      const Time time = found == takes.end() ? kSecond : found->second;
+      transfers_.emplace(now_ + time, Transfer{reply.to, to, *order, sum});
+      ++meetings[{reply.to, to}];
+      most = std::max({most, ++sending[reply.to], ++receiving[to]});
+    }
+  }
+
+  std::shared_ptr<Coordinator> mind_;
+  std::vector<NodeId> members_;
+  std::multimap<Time, Transfer> transfers_;
+  std::map<std::pair<NodeId, Key>, std::size_t> sums_;
+  std::map<Key, std::set<NodeId>> served_;
+  Time now_ = 0;
+};
+
+TEST(TsengineTreesOfEqualLinksHaveTheLeastDepth) {
+  for (std::uint32_t members = 2; members <= 40; ++members) {
+    Group group(members, Defaults());
+    const auto depth = static_cast<Time>(std::ceil(std::log2(members + 1.0))) * kSecond;
+    for (Round round = 1; round <= 4; ++round) {
+      CHECK_EQ(group.Run(1, round, false), depth);
+      CHECK_EQ(group.Run(1, round, true), depth);
+    }
+  }
+}
+
+TEST(TsengineManyKeysAtOnceAllArriveAndNobodyIsOverrun) {
+  check::ForSeeds(20, [](std::uint64_t seed) {
+    check::Random random(seed);
+    Options options = Defaults();
+    options["in_flight"] = static_cast<double>(check::Between(random, 1, 5));
+    options["seed"] = static_cast<double>(seed);
+    const auto members = static_cast<std::uint32_t>(check::Between(random, 2, 12));
+    Group group(members, options);
+    for (NodeId from = 1; from <= members; ++from) {
+      for (NodeId to = 1; to <= members; ++to) {
+        group.takes[{from, to}] = static_cast<Time>(check::Between(random, 1, 9)) * kMillisecond;
+      }
+    }
+    const auto keys = static_cast<std::uint32_t>(check::Between(random, 1, 30));
+    for (Round round = 1; round <= 3; ++round) {
+      group.Run(keys, round, true);
+      group.Run(keys, round, false);
+    }
+    CHECK(group.most <= static_cast<int>(options["in_flight"]));
+  });
+}
+
+// The root has the value and two members lack it; the first pairing of a round is a free choice.
+TEST(TsengineExploresAsOftenAsItSays) {
+  for (const double greed : {0.0, 0.5, 0.9, 1.0}) {
+    Options options = Defaults();
+    options["greed"] = greed;
+    options["expiry_rounds"] = 1e6;
+    auto mind = Make(options);
+    constexpr Round kRounds = 20'000;
+    int slow_first = 0;
+    Time now = 0;
+    for (Round round = 1; round <= kRounds; ++round) {
+      const auto tell = [&](NodeId from, What what, std::optional<NodeId> sender) {
+        OverlayReport report{.what = what, .root = kRoot, .round = round, .from = sender};
+        if (what == What::kOrigin) report.members = {1, 2};
+        if (sender) report.bytes = 1000;
+        return mind->OnReport(from, report.Pack(), now);
+      };
+      auto replies = tell(kRoot, What::kOrigin, std::nullopt);
+      CHECK_EQ(replies.size(), 1u);
+      const NodeId first = OverlayOrder::Unpack(replies.at(0).values)->target;
+      slow_first += round > 10 && first == 2;
+      // Two is a slow link away, from the root and from one.
+      now += first == 1 ? kMillisecond : kSecond;
+      replies = tell(first, What::kHas, kRoot);
+      CHECK_EQ(replies.size(), 1u);
+      now += first == 1 ? kSecond : kMillisecond;
+      CHECK(tell(3 - first, What::kHas, replies.at(0).to).empty());
+    }
+    // All are known, so an exploration takes either with the same chance.
+    const double expected = (1 - greed) / 2;
+    const double seen = static_cast<double>(slow_first) / kRounds;
+    CHECK(std::abs(seen - expected) <= 0.02);
+  }
+}
+
+TEST(TsengineForgetsOldSamplesAndFollowsLinks) {
+  Options options = Defaults();
+  options["greed"] = 1;
+  Group group(2, options);
+  const auto slow_is = [&](NodeId slow) {
+    for (const NodeId from : {kRoot, NodeId{1}, NodeId{2}}) {
+      for (const NodeId to : {NodeId{1}, NodeId{2}}) {
+        group.takes[{from, to}] = to == slow ? kSecond : kMillisecond;
+      }
+    }
+  };
+  slow_is(2);
+  Round round = 1;
+  for (; round <= 20; ++round) group.Run(1, round, false);
+  slow_is(1);
+  for (; round <= 40; ++round) group.Run(1, round, false);
+  // What was fast is seen to be slow at once, what was slow is tried again when its sample expired.
+  group.meetings.clear();
+  for (; round <= 140; ++round) group.Run(1, round, false);
+  CHECK((group.meetings[{kRoot, 2}]) > 70);
+}
+
+TEST(TsengineIgnoresNonsense) {
+  auto mind = Make(Defaults());
+  for (const std::vector<double>& report :
+       {std::vector<double>{}, {0, 1, 2}, {9, 1, 1, 1, 1, 1, -1, 0}, {0, -1, 1, 1, 1, 1, -1, 0},
+        {0, 1, 1, 1, std::nan(""), 1, -1, 0}}) {
+    CHECK(mind->OnReport(1, report, 0).empty());
+  }
+  // The end of a transfer that never began.
+  OverlayReport report{.what = What::kMerged, .root = kRoot, .round = 1, .from = 5};
+  CHECK(mind->OnReport(kRoot, report.Pack(), 0).empty());
+}
+
+}  // namespace
+}  // namespace geomx

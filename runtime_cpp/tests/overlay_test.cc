@@ -1,0 +1,309 @@
+// Overlays, whoever decides in them: every tree adds up to the star's sum, every member gets every
+// value, the bytes are the star's, and nobody who lies about it gets through. The coordinator here
+// pairs at random and belongs to no plugin.
+#include <algorithm>
+#include <map>
+#include <set>
+#include <vector>
+
+#include "core/overlay.h"
+#include "tests/check.h"
+#include "tests/cluster.h"
+
+namespace geomx {
+namespace {
+
+using check::Between;
+using check::Cluster;
+using check::Plan;
+using check::Random;
+using What = OverlayReport::What;
+
+class RandomPairs final : public Coordinator {
+ public:
+  std::vector<Reply> OnReport(NodeId from, std::span<const double> values, Time) override {
+    const auto report = OverlayReport::Unpack(values);
+    CHECK(report.has_value());
+    if (!report) return {};
+    const bool up = report->what == What::kReady || report->what == What::kMerged;
+    const auto id = std::tuple{up, report->root, report->key, report->shard};
+    Item& item = items_[id];
+    if (report->round > item.round) {
+      item = {.round = report->round, .holders = {report->root}, .missing = {}};
+      item.missing.insert(report->members.begin(), report->members.end());
+    }
+    if (up || report->what == What::kHas) item.holders.insert(from);
+    if (!up && report->from) item.holders.insert(*report->from);
+    std::vector<Reply> replies;
+    for (;;) {
+      std::vector<NodeId> senders(item.holders.begin(), item.holders.end()), receivers;
+      if (up) std::erase(senders, report->root);
+      if (senders.empty()) return replies;
+      const NodeId sender = senders[random_() % senders.size()];
+      const auto& choice = up ? item.holders : item.missing;
+      receivers.assign(choice.begin(), choice.end());
+      std::erase(receivers, sender);
+      if (receivers.empty()) return replies;
+      const NodeId receiver = receivers[random_() % receivers.size()];
+      item.holders.erase(sender);
+      item.holders.erase(receiver);
+      item.missing.erase(receiver);
+      const Direction direction = up ? Direction::kPush : Direction::kPull;
+      const OverlayOrder order{direction,     report->root, report->key,
+                               report->shard, item.round,   receiver};
+      replies.push_back({sender, order.Pack()});
+    }
+  }
+
+ private:
+  struct Item {
+    Round round = 0;
+    std::set<NodeId> holders, missing;
+  };
+  std::map<std::tuple<bool, NodeId, Key, std::uint32_t>, Item> items_;
+  Random random_{7};
+};
+
+Plan Trees(std::vector<std::uint32_t> parties) {
+  Plan plan;
+  plan.parties = std::move(parties);
+  plan.mind = [] { return std::make_shared<RandomPairs>(); };
+  return plan;
+}
+
+void CheckNoErrors(const Cluster& cluster) {
+  for (const auto kind : {Event::Kind::kPeerError, Event::Kind::kDead, Event::Kind::kRefused}) {
+    CHECK_EQ(cluster.Count(kind), 0u);
+  }
+}
+
+std::uint64_t Bytes(const Cluster& cluster, Kind kind) {
+  std::uint64_t bytes = 0;
+  for (const auto& [link, traffic] : cluster.traffic()) {
+    if (std::get<2>(link) == kind) bytes += traffic.bytes;
+  }
+  return bytes;
+}
+
+// Integers are added exactly, so every tree must give the star's numbers to the bit.
+TEST(AnyTreeGivesTheStarsSumsToEveryoneWithTheStarsBytes) {
+  check::ForSeeds(30, [](std::uint64_t seed) {
+    Random random(seed);
+    Plan tree = Trees({});
+    for (std::uint64_t i = Between(random, 1, 5); i > 0; --i) {
+      tree.parties.push_back(static_cast<std::uint32_t>(Between(random, 1, 5)));
+    }
+    tree.global_servers = static_cast<std::uint32_t>(Between(random, 1, 2));
+    tree.frame_bytes = Between(random, 0, 1) == 0 ? 64 : 1 << 20;
+    tree.overlay_push = Between(random, 0, 3) > 0;
+    tree.overlay_pull = !tree.overlay_push || Between(random, 0, 3) > 0;
+    Plan star = tree;
+    star.mind = nullptr;
+    Cluster one(seed, tree), other(seed, star);
+    std::vector<std::vector<ShardInfo>> cuts;
+    for (Key key = 0; key < 3; ++key) cuts.push_back(one.RandomShards(40, 3));
+    const std::vector<float> start = one.RandomIntegers(40);
+    std::map<std::pair<NodeId, int>, std::vector<float>> given;
+    for (const NodeId worker : one.workers) {
+      for (int i = 0; i < 12; ++i) given[{worker, i}] = one.RandomIntegers(40);
+    }
+    for (Cluster* cluster : {&one, &other}) {
+      for (Key key = 0; key < 3; ++key) {
+        cluster->Declare(key, 40, cuts[key]);
+        cluster->Init(key, start);
+        cluster->RequestAll(key);
+      }
+      cluster->Command("optimizer\nsgd\nlearning_rate 0.5");
+      cluster->Drive();
+      for (int round = 0; round < 4; ++round) {  // without waiting for each other's values
+        for (const NodeId worker : cluster->workers) {
+          for (Key key = 0; key < 3; ++key) {
+            cluster->Push(worker, key, given[{worker, round * 3 + static_cast<int>(key)}]);
+          }
+        }
+        if (Between(random, 0, 1) == 0) cluster->Drive();
+      }
+      for (const NodeId worker : cluster->workers) {
+        cluster->Do(worker, [](Node& node, Time now) { node.Leave(now); });
+      }
+      cluster->Drive();
+      CheckNoErrors(*cluster);
+      CHECK(cluster->Count(Event::Kind::kStopped) > 0u);
+    }
+    for (const NodeId worker : one.workers) {
+      for (Key key = 0; key < 3; ++key) {
+        CHECK(one.Value(worker, key) == other.Value(worker, key));
+      }
+    }
+    for (const Kind kind : {Kind::kPush, Kind::kValue}) {
+      CHECK_EQ(Bytes(one, kind), Bytes(other, kind));
+    }
+    one.ReplayAll();
+  });
+}
+
+TEST(SizesAloneTravelTheTreesOfBytes) {
+  std::map<std::tuple<NodeId, NodeId, Kind>, check::Wire::Traffic> traffic[2];
+  for (const bool phantom : {false, true}) {
+    Plan plan = Trees({3, 4, 2});
+    plan.phantom = phantom;
+    Cluster cluster(5, plan);
+    cluster.Declare(0, 200, cluster.RandomShards(200, 3));
+    cluster.Init(0, cluster.RandomValues(200));
+    cluster.RequestAll(0);
+    cluster.Drive();
+    for (int round = 0; round < 3; ++round) {
+      for (const NodeId worker : cluster.workers) {
+        cluster.Push(worker, 0, std::vector<float>(200, 1.0f));
+      }
+      cluster.Drive();
+    }
+    CheckNoErrors(cluster);
+    traffic[phantom] = cluster.traffic();
+  }
+  CHECK(traffic[0] == traffic[1]);
+}
+
+// A tree loses no slice that the star would not lose, and counts a late one once.
+TEST(TreesBearLostSlices) {
+  check::ForSeeds(10, [](std::uint64_t seed) {
+    Plan plan = Trees({3, 4, 2});
+    plan.wan_push.slicers = plan.wan_pull.slicers = {check::BlockSlices(8, 3)};
+    plan.wan_push.grace = plan.wan_pull.grace = kMillisecond;
+    Cluster cluster(seed, plan);
+    cluster.faults = {.loss = 0.3, .duplicate = 0.1, .delay = 0.3};
+    cluster.Declare(0, 200, {{.elements = 200}});
+    cluster.Init(0, std::vector<float>(200, 0.0f));
+    cluster.RequestAll(0);
+    cluster.Drive(kSecond);
+    constexpr int kRounds = 6;
+    for (int round = 0; round < kRounds; ++round) {
+      for (const NodeId worker : cluster.workers) {
+        cluster.Push(worker, 0, std::vector<float>(200, 1.0f));
+      }
+      cluster.Drive(kSecond);
+      for (const NodeId worker : cluster.workers) {
+        for (const float value : cluster.Value(worker, 0)) {
+          CHECK(value >= 0 && value <= 2 * 9);  // at most this round and, late, the one before
+        }
+      }
+    }
+    CheckNoErrors(cluster);
+    CHECK_EQ(cluster.Count(Event::Kind::kValueReady), (kRounds + 1) * cluster.workers.size());
+  });
+}
+
+// Who leaves while a round waits for it is a loss also where contributions come within others'.
+TEST(LeavingARoundThatWaitsIsALossInTreesToo) {
+  Cluster cluster(1, Trees({3}));
+  cluster.Declare(0, 4, {{.elements = 4}});
+  cluster.Init(0, {1, 2, 3, 4});
+  cluster.RequestAll(0);
+  cluster.Drive();
+  for (std::size_t i = 0; i < 2; ++i) cluster.Push(cluster.workers[i], 0, {1, 1, 1, 1});
+  cluster.Do(cluster.workers[2], [](Node& node, Time now) { node.Leave(now); });
+  cluster.Drive();
+  const auto dead = cluster.Events(cluster.workers[0], Event::Kind::kDead);
+  CHECK_EQ(dead.size(), 1u);
+  if (!dead.empty()) CHECK_EQ(dead.front().text, Cluster::Name(cluster.workers[2]));
+}
+
+Message Transfer(Kind kind, NodeId from, Round round, std::uint32_t elements) {
+  const auto values = std::make_shared<std::vector<float>>(elements, 1.0f);
+  Message message;
+  message.header = {.kind = kind,
+                    .source = from,
+                    .round = round,
+                    .merge_count = 1,
+                    .shard_elements = elements,
+                    .total_rows = elements,
+                    .rows = elements,
+                    .slices = 1,
+                    .reliable = 1,
+                    .payload_bytes = elements * 4};
+  message.payload = Payload::View(std::as_bytes(std::span(*values)), values);
+  return message;
+}
+
+TEST(SiblingsAreRefusedWhatNoOrderExplains) {
+  const auto errors_after = [](const Plan& plan, auto&& act) {
+    Cluster cluster(1, plan);
+    cluster.Declare(0, 4, {{.elements = 4}});
+    cluster.Init(0, {1, 2, 3, 4});
+    cluster.RequestAll(0);
+    cluster.Drive();
+    CHECK_EQ(cluster.Count(Event::Kind::kPeerError), 0u);
+    act(cluster, cluster.workers[0], cluster.workers[1]);
+    return cluster.Count(Event::Kind::kPeerError);
+  };
+  // A contribution where nothing waits, and where another round does.
+  CHECK_EQ(errors_after(Trees({3}), [](Cluster& cluster, NodeId one, NodeId other) {
+             cluster.Deliver(one, other, Transfer(Kind::kPush, one, 1, 4));
+           }), 1u);
+  // A value of a size that the tensor does not have.
+  CHECK_EQ(errors_after(Trees({3}), [](Cluster& cluster, NodeId one, NodeId other) {
+             cluster.Deliver(one, other, Transfer(Kind::kValue, one, 1, 5));
+           }), 1u);
+  // Overlays that go one way only.
+  Plan plan = Trees({3});
+  plan.overlay_push = false;
+  CHECK_EQ(errors_after(plan, [](Cluster& cluster, NodeId one, NodeId other) {
+             cluster.Deliver(one, other, Transfer(Kind::kPush, one, 1, 4));
+           }), 1u);
+  // Orders to send what is not there, or to a stranger; orders from another than the coordinator
+  // are answers to the application.
+  const auto order = [](NodeId from, NodeId root, NodeId target, std::uint32_t number) {
+    Message message;
+    message.header.kind = Kind::kReply;
+    message.header.source = from;
+    message.header.key = number;
+    message.payload =
+        Payload::Copy(PackNumbers(OverlayOrder{Direction::kPull, root, 0, 0, 9, target}.Pack()));
+    message.header.payload_bytes = static_cast<std::uint32_t>(message.payload.size());
+    return message;
+  };
+  CHECK_EQ(errors_after(Trees({3}), [&](Cluster& cluster, NodeId one, NodeId other) {
+             const NodeId server = cluster.servers[0];
+             cluster.Deliver(server, one, order(server, server, other, 3));
+             cluster.Deliver(server, one, order(server, server, one, 3));
+             cluster.Deliver(server, one, order(server, server, cluster.globals[0], 3));
+           }), 3u);
+  CHECK_EQ(errors_after(Trees({3}), [&](Cluster& cluster, NodeId one, NodeId other) {
+             cluster.Deliver(other, one, order(other, cluster.servers[0], other, 3));
+             cluster.Deliver(cluster.servers[0], one, order(cluster.servers[0], 99, other, 3));
+             CHECK_EQ(cluster.Events(one, Event::Kind::kReply).size(), 2u);
+           }), 0u);
+}
+
+TEST(ReportsAndOrdersComeBackAsTheyWere) {
+  check::ForSeeds(20, [](std::uint64_t seed) {
+    Random random(seed);
+    const auto id = [&] { return static_cast<NodeId>(Between(random, 0, UINT32_MAX)); };
+    OverlayReport report{.what = static_cast<What>(Between(random, 0, 3)),
+                         .root = id(),
+                         .key = id(),
+                         .shard = id(),
+                         .round = id(),
+                         .priority = static_cast<std::int32_t>(id()),
+                         .bytes = Between(random, 0, 1ull << 52)};
+    if (Between(random, 0, 1) == 0) report.from = id();
+    for (std::uint64_t i = Between(random, 0, 5); i > 0; --i) report.members.push_back(id());
+    std::vector<double> numbers = report.Pack();
+    const auto back = OverlayReport::Unpack(numbers);
+    CHECK(back.has_value() && back->Pack() == numbers && back->from == report.from);
+    numbers[Between(random, 0, numbers.size() - 1)] = Between(random, 0, 1) == 0 ? 0.5 : -2.0;
+    const auto broken = OverlayReport::Unpack(numbers);
+    CHECK(!broken || broken->Pack() == numbers);  // -2 is a priority
+    numbers.resize(7);
+    CHECK(!OverlayReport::Unpack(numbers));
+
+    const OverlayOrder order{Direction::kPull, id(), id(), id(), id(), id()};
+    numbers = order.Pack();
+    CHECK(OverlayOrder::Unpack(numbers).has_value());
+    numbers[Between(random, 0, 5)] = std::nan("");
+    CHECK(!OverlayOrder::Unpack(numbers));
+  });
+}
+
+}  // namespace
+}  // namespace geomx
