@@ -99,6 +99,7 @@ class Simulation:
             [(tensor.elements, tensor.layer, pieces) for tensor, pieces in placed],
         )
         self._seconds = 0.0
+        self._latest: tuple[SimulatedWorker, int] | None = None
         self._advance: Any = lambda *args, **fields: None
         self._scale = lru_cache(maxsize=None)(
             lambda worker: self.policy.push_scale(experiment.cluster, worker)
@@ -225,7 +226,8 @@ class Simulation:
             known,
             self.experiment.workload.batch_size,
         )
-        self._seconds = max(self._seconds, end_s)
+        if end_s >= self._seconds:
+            self._seconds, self._latest = end_s, (worker, step)
         self._advance(1, time_s=end_s, loss=known)
         if self.events.observed:
             self.events.publish([Event(end_s, spec.name, "iteration", -1, step)])
@@ -233,20 +235,34 @@ class Simulation:
     def evaluate(self, worker: SimulatedWorker, step: int, end_s: float, final: bool) -> None:
         """Evaluate the first worker's parameters after `step`, where an evaluation is due."""
         due = final or (step + 1) % self.experiment.evaluate_every == 0
-        if self.model is None or worker.rank != 0 or not due:
+        if self.model is not None and worker.rank == 0 and due:
+            self._judge(self.model, worker, step, end_s, final)
+
+    def _judge_latest(self) -> None:
+        """Where parties do not wait for each other, the first worker may be done long before the
+        model is: whoever came last has it."""
+        if self.model is None or self.policy.together or self._latest is None:
             return
+        worker, step = self._latest
+        if worker.rank != 0:
+            self._judge(self.model, worker, step, self._seconds, final=True)
+
+    def _judge(
+        self, model: Model, worker: SimulatedWorker, step: int, end_s: float, final: bool
+    ) -> None:
         tensors = self.experiment.workload.tensors
         values = [
             value.reshape(tensor.shape)
             for value, tensor in zip(worker.parameters, tensors, strict=True)
         ]
-        accuracy, loss = self.model.evaluate(values)
+        accuracy, loss = model.evaluate(values)
         self.recorder.evaluation(end_s, step, accuracy, loss)
         if final:
             names = (tensor.name for tensor in tensors)
             self.recorder.parameters(dict(zip(names, values, strict=True)))
 
     def _finish(self, wall_seconds: float) -> Results:
+        self._judge_latest()
         nodes = self.experiment.cluster.nodes
         for source, target, push, pull, control, busy_ns in self.fabric.links():
             ends = nodes[source], nodes[target]

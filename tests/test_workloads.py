@@ -25,6 +25,7 @@ from geomx.workload import Model, Workload
 from geomx.workloads.cnn import DigitsConfig, IdxConfig, digits_cnn, fashion_mnist, mnist
 from geomx.workloads.images import batch_indices, load_digits, own_slice
 from geomx.workloads.resnet50 import ResNet50Config, resnet50
+from geomx.workloads.synthetic import SyntheticConfig, synthetic
 
 CNN_SIZES = [400, 16, 12800, 32, 131072, 256, 32768, 128, 1280, 10]
 
@@ -51,7 +52,7 @@ def values(model: Model, arrays: Any) -> list[NDArray[np.float32]]:
 # --- shapes and times
 
 
-def test_all_four_are_announced_like_any_plugin() -> None:
+def test_all_are_announced_like_any_plugin() -> None:
     announced: dict[str, tuple[type, Callable[[Any], Any]]] = {}
 
     def register(kind: str, name: str, config: type, factory: Callable[[Any], Any]) -> None:
@@ -59,7 +60,7 @@ def test_all_four_are_announced_like_any_plugin() -> None:
         announced[name] = (config, factory)
 
     workloads.geomx_register(register)
-    assert list(announced) == ["digits_cnn", "mnist", "fashion_mnist", "resnet50"]
+    assert list(announced) == ["digits_cnn", "mnist", "fashion_mnist", "resnet50", "synthetic"]
     for name in ("digits_cnn", "resnet50"):
         config, factory = announced[name]
         assert factory(config()).name == name
@@ -89,11 +90,24 @@ def test_resnet50_has_its_161_tensors_and_its_published_cost() -> None:
     assert sum(stage.multiply_adds for stage in stages()) == pytest.approx(3.86e9, rel=0.01)
 
 
+def test_a_synthetic_network_is_its_layers_sizes() -> None:
+    workload = synthetic(SyntheticConfig([3, 5, 2], forward_ms=6, backward_ms=12))
+    assert [(tensor.elements, tensor.layer) for tensor in workload.tensors] == [
+        (3, 0), (5, 1), (2, 2),
+    ]  # fmt: skip
+    assert {(layer.forward_s, layer.backward_s) for layer in workload.layers} == {(0.002, 0.004)}
+    assert not workload.has_numerics
+    for sizes in ([], [3, 0]):
+        with pytest.raises(ConfigError, match=r"workload\.elements"):
+            synthetic(SyntheticConfig(sizes))
+
+
 @pytest.mark.parametrize(
     "workload",
     [
         digits_cnn(DigitsConfig(forward_ms=7, backward_ms=13)),
         resnet50(ResNet50Config(forward_ms=7, backward_ms=13)),
+        synthetic(SyntheticConfig([1, 7, 1_000_000], forward_ms=7, backward_ms=13)),
     ],
     ids=lambda workload: workload.name,
 )
@@ -121,7 +135,12 @@ def test_layers_share_the_step_time_and_use_every_tensor(workload: Workload) -> 
     ],
 )
 def test_impossible_options_are_refused_by_name(option: str, value: Any) -> None:
-    for config, factory in ((DigitsConfig(), digits_cnn), (ResNet50Config(), resnet50)):
+    made = (
+        (DigitsConfig(), digits_cnn),
+        (ResNet50Config(), resnet50),
+        (SyntheticConfig(), synthetic),
+    )
+    for config, factory in made:
         with pytest.raises(ConfigError) as caught:
             factory(replace(config, **{option: value}))  # type: ignore[arg-type]
         assert caught.value.key == f"workload.{option}"

@@ -96,6 +96,9 @@ class Collector:
         self._recorder = recorder
         nodes = experiment.cluster.nodes  # the scheduler comes first
         self._readers = [(node, Reader(stem(directory, node.name))) for node in nodes]
+        self._first = experiment.cluster.workers[0]
+        # Others than the first evaluate too where parties end on their own; the latest counts.
+        self._latest: tuple[NodeSpec, float, Note] | None = None
         self._started_s: float | None = None
         self._late_s: dict[str, float] = {}
         self._seconds = 0.0
@@ -112,8 +115,10 @@ class Collector:
     def finish(self, wall_seconds: float) -> Results:
         """Close the records of a run that came to its end."""
         experiment = self._experiment
-        first = experiment.cluster.workers[0]
-        parameters = file_of(stem(self._directory, first.name), ".npz")
+        if self._latest is not None and self._latest[0] != self._first:
+            self._evaluation(*self._latest[1:])
+        last = self._first if self._latest is None else self._latest[0]
+        parameters = file_of(stem(self._directory, last.name), ".npz")
         if parameters.exists():
             with np.load(parameters) as archive:
                 self._recorder.parameters(dict(archive))
@@ -129,9 +134,15 @@ class Collector:
             self._iteration(node, note, advance)
         elif "evaluation" in note:
             time_s = note["time_s"] + self._late_s[node.name]
-            self._recorder.evaluation(time_s, note["evaluation"], note["accuracy"], note["loss"])
+            if node == self._first:
+                self._evaluation(time_s, note)
+            if self._latest is None or time_s >= self._latest[1]:
+                self._latest = node, time_s, note
         elif self._started_s is not None and "links" in note["end"]:
             self._end(node, note["end"])
+
+    def _evaluation(self, time_s: float, note: Note) -> None:
+        self._recorder.evaluation(time_s, note["evaluation"], note["accuracy"], note["loss"])
 
     def _iteration(self, node: NodeSpec, note: Note, advance: Advance | None) -> None:
         late_s = self._late_s[node.name]

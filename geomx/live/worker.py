@@ -181,7 +181,7 @@ class LiveWorker:
         """Evaluate what was kept on the way, off the clock.
 
         Returns:
-            The final parameters by name; empty unless this is the first worker, and has any.
+            The final parameters by name; empty unless they are evaluated here.
         """
         parameters: dict[str, NDArray[np.float32]] = {}
         if self._model is None:
@@ -288,10 +288,15 @@ class LiveWorker:
             self._sync.reply(self._member.loop.wait_reply(number, FOREVER_S))
 
     def _due(self, step: int, last: bool) -> bool:
-        """Whether the model after `step` is to be evaluated, here."""
-        spec = self._member.spec
-        due = last or (step + 1) % spec.evaluate_every == 0
-        return due and self._rank == 0 and self._model is not None
+        """Whether the model after `step` is to be evaluated, here.
+
+        That is the first worker's task. But where parties do not wait for each other it may be done
+        long before the model is, so that everybody has a look at the end, and the last one counts.
+        """
+        if self._model is None:
+            return False
+        due = last or (step + 1) % self._member.spec.evaluate_every == 0
+        return due and (self._rank == 0 or (last and not self._member.policy.together))
 
     def _publish(self, kind: str, key: int, number: int, time_s: float) -> None:
         if self._events.observed:

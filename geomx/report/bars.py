@@ -1,7 +1,7 @@
 """Bar charts: one line per run, one panel per figure, so that many runs are compared at a glance.
 
-The first line is the yardstick: it has a colour of its own, and a dashed line at its length runs
-down every panel.
+A panel may have a yardstick, a dashed line at the length that the others are held against; a run
+that is the yardstick itself has a colour of its own.
 """
 
 from __future__ import annotations
@@ -24,15 +24,26 @@ class Panel:
         title: What the bars show.
         values: One per run, 0 or more; None draws no bar.
         texts: How each is written at the end of its bar.
+        yardstick: What the others are held against; None for nothing.
     """
 
     title: str
     values: Sequence[float | None]
     texts: Sequence[str]
+    yardstick: float | None = None
 
 
-def bars(title: str, names: Sequence[str], panels: Sequence[Panel]) -> Markup:
-    """Draw the panels side by side; each has its own scale, from 0 to its largest value."""
+def bars(
+    title: str, names: Sequence[str], panels: Sequence[Panel], special: int | None = None
+) -> Markup:
+    """Draw the panels side by side; each has its own scale, from 0 to its largest value.
+
+    Args:
+        title: What the drawing says, in words.
+        names: Of the lines.
+        panels: At least one.
+        special: The line that is the yardstick itself; None where no run is.
+    """
     left = max([NAMES, *(_LETTER * len(name) for name in names)])
     width = left + len(panels) * (PANEL + GAP)
     height = HEAD + len(names) * LINE
@@ -40,12 +51,13 @@ def bars(title: str, names: Sequence[str], panels: Sequence[Panel]) -> Markup:
     for line, name in enumerate(names):
         parts.append(tag("text", name, x=left - 12, y=_baseline(line), class_="end"))
     for number, panel in enumerate(panels):
-        parts.append(_panel(panel, left + number * (PANEL + GAP)))
+        parts.append(_panel(panel, left + number * (PANEL + GAP), special))
     return svg(width, height, title, *parts, class_="compare")
 
 
-def _panel(panel: Panel, left: float) -> Markup:
-    longest = max((value for value in panel.values if value is not None), default=0.0) or 1.0
+def _panel(panel: Panel, left: float, special: int | None) -> Markup:
+    known = [value for value in (*panel.values, panel.yardstick) if value is not None]
+    longest = max(known, default=0.0) or 1.0
     scale = (PANEL - TEXT) / longest
     top, bottom = HEAD - 6, HEAD + len(panel.values) * LINE
     parts = [tag("text", panel.title, x=left, y=14.0, class_="tick")]
@@ -56,13 +68,12 @@ def _panel(panel: Panel, left: float) -> Markup:
         if value is not None:
             place = {"x": left, "y": HEAD + line * LINE + (LINE - BAR) / 2}
             size = {"width": length, "height": BAR}
-            style = "series-1" if line == 0 else "series-0"
+            style = "series-1" if line == special else "series-0"
             parts.append(tag("rect", **place, **size, class_=f"fill {style}"))
         style = "halo tick" if value is None else "halo"
         texts.append(tag("text", text, x=left + length + 5, y=_baseline(line), class_=style))
-    first = panel.values[0] if panel.values else None
-    if first is not None:
-        at = left + scale * first
+    if panel.yardstick is not None:
+        at = left + scale * panel.yardstick
         parts.append(tag("line", x1=at, x2=at, y1=top, y2=bottom, class_="yardstick"))
     return join(*parts, *texts)
 

@@ -230,8 +230,10 @@ class Comparison:
                 continue
             values = [row.figures[figure.field] for row in done]
             texts = [figure.show(value) if value is not None else "not reached" for value in values]
-            panels.append(Panel(self.label(figure), values, texts))
-        return bars(self.title, [row.name for row in done], panels)
+            base = self.rows[0].figures.get(figure.field)
+            panels.append(Panel(self.label(figure), values, texts, base))
+        special = 0 if done and done[0] is self.rows[0] else None
+        return bars(self.title, [row.name for row in done], panels, special)
 
     def caption(self) -> str:
         """Under which conditions the picture holds, and how it is had again."""

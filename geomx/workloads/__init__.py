@@ -13,12 +13,14 @@ from typing import Any
 from geomx.hookspecs import hookimpl
 from geomx.workloads.cnn import DigitsConfig, IdxConfig, digits_cnn, fashion_mnist, mnist
 from geomx.workloads.resnet50 import ResNet50Config, resnet50
+from geomx.workloads.synthetic import SyntheticConfig, synthetic
 
 
 @hookimpl
 def geomx_register(register: Callable[[str, str, type, Callable[[Any], Any]], None]) -> None:
-    """Announce the four built-in workloads."""
+    """Announce the five built-in workloads."""
     register("workload", "digits_cnn", DigitsConfig, digits_cnn)
     register("workload", "mnist", IdxConfig, mnist)
     register("workload", "fashion_mnist", IdxConfig, fashion_mnist)
     register("workload", "resnet50", ResNet50Config, resnet50)
+    register("workload", "synthetic", SyntheticConfig, synthetic)
