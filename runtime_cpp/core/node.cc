@@ -67,15 +67,18 @@ const LinkPlan& Node::plan(NodeId peer, Direction direction) const {
 }
 
 Node::Flow& Node::flow(const FlowId& id, const ShardInfo& shard) {
-  const auto found = flows_.find(id);
-  if (found != flows_.end()) return found->second;
-  Flow& flow = flows_[id];
-  if (!id.plain) {
+  const auto [flow, fresh] = flows_.TryEmplace(id);
+  if (fresh && !id.plain) {
     const LinkPlan& link = plan(id.peer, id.direction);
-    flow.chain = CodecChain(link.codecs, shard);
-    for (const auto& factory : link.slicers) flow.slicers.push_back(factory->Make(shard));
+    flow->chain = CodecChain(link.codecs, shard);
+    for (const auto& factory : link.slicers) flow->slicers.push_back(factory->Make(shard));
   }
-  return flow;
+  return *flow;
+}
+
+Node::Flow& Node::outgoing(const FlowId& id, const ShardInfo& shard) {
+  const LinkPlan& link = id.plain ? kDensePlan : plan(id.peer, id.direction);
+  return link.codecs.empty() && link.slicers.empty() ? plainly_ : flow(id, shard);
 }
 
 void Node::Queue(NodeId target, Message message) {
@@ -155,7 +158,7 @@ void Node::SendValue(std::span<const NodeId> targets, Direction direction, Heade
   std::shared_ptr<Parts> encoded;
   const LinkPlan* encoded_for = nullptr;
   for (const NodeId target : targets) {
-    Flow& flow = this->flow({target, direction, plain, header.key, header.shard}, shard);
+    Flow& flow = outgoing({target, direction, plain, header.key, header.shard}, shard);
     const LinkPlan& link = plain ? kDensePlan : plan(target, direction);
     const bool reuse = encoded && flow.chain.Stateless() && encoded_for->codecs == link.codecs;
     if (!reuse) {
@@ -467,10 +470,8 @@ void Node::HandleTimeout(Time now) {
   while (!closing_.empty() && closing_.begin()->first.first <= now) {
     const auto [when, id] = *closing_.begin();
     closing_.erase(closing_.begin());
-    const auto found = flows_.find(id);
-    if (found != flows_.end() && found->second.close_at == when.first) {
-      CloseRound(id, found->second, now);
-    }
+    Flow* flow = flows_.Find(id);
+    if (flow != nullptr && flow->close_at == when.first) CloseRound(id, *flow, now);
   }
   if (!stopped_ && next_heartbeat_ <= now) {
     next_heartbeat_ = now + config_.heartbeat_interval;
