@@ -177,6 +177,7 @@ class Node {
   // Peers for whom messages were queued since the last call, in order of first message.
   std::vector<NodeId> TakeDirty();
   std::optional<Event> PollEvent();
+  bool Quiet() const { return dirty_.empty() && events_.empty(); }  // none of these two
   Time PollTimeout() const;  // kNever if none
   Work TakeWork();
 

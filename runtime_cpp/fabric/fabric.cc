@@ -179,7 +179,7 @@ void Fabric::Left(net::ConnectionId connection, Time now) {
   }
   if (lost) {
     ++lost_;
-    free_.push_back(place);
+    Forget(place);
   } else {
     Time arrival = now + link.delay;
     if (link.jitter > 0) {
@@ -216,6 +216,11 @@ void Fabric::Deliver(NodeId id, std::uint32_t message, Time now) {
   Serve(id, now);
 }
 
+void Fabric::Forget(std::uint32_t place) {
+  messages_[place].payload = {};  // whoever owns it may go
+  free_.push_back(place);
+}
+
 void Fabric::Serve(NodeId id, Time now) {
   Endpoint& endpoint = endpoints_[id];
   while (!endpoint.waiting.empty() && endpoint.busy_until <= now && !endpoint.release_due) {
@@ -224,8 +229,7 @@ void Fabric::Serve(NodeId id, Time now) {
     Message& message = messages_[place];
     endpoint.node->HandleMessage(message.header.source, message, now);
     const std::size_t bytes = message.wire_bytes();
-    message.payload = {};  // whoever owns it may go
-    free_.push_back(place);
+    Forget(place);
     Charge(id, now, endpoint.costs.receive.For({1, bytes}));
   }
   if (!endpoint.waiting.empty() && !endpoint.release_due) {  // busy with sending
@@ -253,7 +257,9 @@ void Fabric::Charge(NodeId id, Time now, double seconds) {
              .start = start,
              .end = endpoint.busy_until});
   }
-  if (!endpoint.release_due) {
+  // What was only taken in is over by itself; a delivery meanwhile waits by `busy_until`.
+  const bool silent = endpoint.node->Quiet() && endpoint.node->PollTimeout() >= endpoint.timer;
+  if (!endpoint.release_due && !silent) {
     endpoint.release_due = true;
     Schedule(endpoint.busy_until, Action::Kind::kRelease, id);
   }

@@ -159,6 +159,7 @@ class Fabric {
   void Run(const Action& action);
   void Left(net::ConnectionId connection, Time now);
   void Deliver(NodeId id, std::uint32_t message, Time now);
+  void Forget(std::uint32_t message);
   void Serve(NodeId id, Time now);
   void Charge(NodeId id, Time now, double seconds);
   void Release(NodeId id, Time now);
