@@ -178,8 +178,7 @@ class Cluster:
 
     def path(self, source: NodeSpec, target: NodeSpec) -> Path:
         """The way from `source` to `target`, shortest by delay, ties by hop count."""
-        route = self._routes(source.name)[target.name]
-        edges = tuple(pairwise(route))
+        edges = tuple(pairwise(self._route(source.name, target.name)))
         bandwidth = math.inf
         delay_ms, kept = 0.0, 1.0
         for edge in edges:
@@ -188,6 +187,13 @@ class Cluster:
             delay_ms += data.get("delay_ms", 0.0)
             kept *= 1.0 - data.get("loss", 0.0)
         return Path(edges, bandwidth, delay_ms / 1e3, 1.0 - kept)
+
+    def _route(self, source: str, target: str) -> list[str]:
+        if source == target or self.graph.out_degree(source) != 1:
+            return self._routes(source)[target]
+        # Most hosts have one way out, to their router; all of a router's share its routes.
+        router = next(iter(self.graph.successors(source)))
+        return [source, *self._routes(router)[target]]
 
     def _routes(self, source: str) -> dict[str, list[str]]:
         cache = self._route_cache

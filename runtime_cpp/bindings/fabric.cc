@@ -114,7 +114,8 @@ void init_fabric(nb::module_& m) {
               const std::vector<std::tuple<std::uint32_t, std::uint32_t, ShardTuples>>& tensors) {
              std::vector<TrainingPlan::Tensor> list;
              for (const auto& [elements, layer, shards] : tensors) {
-               list.push_back({elements, layer, Shards(shards)});
+               const auto key = static_cast<Key>(list.size());
+               list.push_back({elements, layer, Worker::Cut(key, elements, Shards(shards))});
              }
              new (self) TrainingPlan(layers, std::move(list));
            }, "layers"_a, "tensors"_a,

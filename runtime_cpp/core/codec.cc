@@ -58,9 +58,14 @@ bool CodecChain::SurvivesHoles() const {
 const char* CodecChain::CheckSlice(std::uint64_t elements, std::uint64_t first_row,
                                    std::uint64_t rows, std::uint64_t total_rows,
                                    std::uint64_t payload_bytes, Round round) const {
-  const Parts layout = Layout(elements, round);
-  if (total_rows > layout.rows) return "more rows than the codec makes";
-  if (payload_bytes != layout.SliceBytes(first_row, rows)) return "slice of the wrong size";
+  std::uint64_t most_rows = elements, bytes = rows * sizeof(float);
+  if (!Dense()) {
+    const Parts layout = Layout(elements, round);
+    most_rows = layout.rows;
+    bytes = layout.SliceBytes(first_row, rows);
+  }
+  if (total_rows > most_rows) return "more rows than the codec makes";
+  if (payload_bytes != bytes) return "slice of the wrong size";
   return nullptr;
 }
 

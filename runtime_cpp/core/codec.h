@@ -141,6 +141,7 @@ class CodecChain {
   }
   bool Stateless() const;
   bool SurvivesHoles() const;
+  bool Dense() const { return codecs_.empty(); }  // nothing is encoded
 
   // Decode one slice's payload and add it to (or, with `overwrite`, store it in) the dense shard
   // `out`, which has `elements` entries. Returns a reason if the bytes are not such a slice.

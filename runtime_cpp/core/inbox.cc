@@ -5,8 +5,14 @@
 namespace geomx {
 
 const char* Inbox::Begin(const Header& header, const CodecChain& chain) {
-  const Parts layout = chain.Layout(header.shard_elements, header.round);
-  if (header.total_rows > layout.rows) return "more rows than the codec makes";
+  std::uint64_t most_rows = header.shard_elements;
+  bool in_place = true;  // rows lie where they belong
+  if (!chain.Dense()) {
+    const Parts layout = chain.Layout(header.shard_elements, header.round);
+    most_rows = layout.rows;
+    in_place = layout.Find("indices") == nullptr;
+  }
+  if (header.total_rows > most_rows) return "more rows than the codec makes";
   if (header.slices > std::uint64_t{header.total_rows} + 1) return "more slices than rows";
   if (header.reliable < header.slices && !chain.SurvivesHoles()) {
     return "best-effort slices of a codec that cannot lose any";
@@ -19,11 +25,10 @@ const char* Inbox::Begin(const Header& header, const CodecChain& chain) {
   round_before_ = header_.round;
   slices_before_ = header_.slices;
   header_ = header;
-  open_ = true;
+  begun_ = open_ = true;
   received_ = reliable_received_ = 0;
-  seen_.assign(header.slices, false);
-  overwrite_ = !has_late_ && header.reliable == header.slices &&
-               layout.Find("indices") == nullptr;
+  seen_ = SliceSet(header.slices);
+  overwrite_ = !has_late_ && header.reliable == header.slices && in_place;
   return nullptr;
 }
 
@@ -35,7 +40,8 @@ const char* Inbox::Store(const Header& header, const Payload& payload, const Cod
                             header.total_rows, payload.size(), header.round);
   }
   if (target.size() != header.shard_elements) target.assign(header.shard_elements, 0.0f);
-  return chain.DecodeInto(payload.Contiguous(scratch_), header.shard_elements, header.first_row,
+  std::vector<std::byte> scratch;
+  return chain.DecodeInto(payload.Contiguous(scratch), header.shard_elements, header.first_row,
                           header.rows, header.total_rows, overwrite, target.data(), header.round);
 }
 
@@ -45,7 +51,7 @@ Inbox::Outcome Inbox::Accept(const Header& header, const Payload& payload,
     error = reason;
     return Outcome::kError;
   };
-  const bool first = header_.round == 0 && !open_ && seen_.empty();
+  const bool first = !begun_;
   if (!first && header.shard_elements != header_.shard_elements) {
     return fail("the shard changed its size");
   }
@@ -57,13 +63,13 @@ Inbox::Outcome Inbox::Accept(const Header& header, const Payload& payload,
   if (header.round < header_.round) {
     // One round late while this round is still open: it still counts, here.
     if (!push || !open_ || header.round != round_before_ || header.slices != slices_before_ ||
-        header.channel == 0 || seen_before_[header.slice]) {
+        header.channel == 0 || seen_before_.Has(header.slice)) {
       ++stats_.refused;
       return Outcome::kRefused;
     }
     overwrite_ = false;  // what follows must not wipe this out
     if (const char* reason = Store(header, payload, chain, value_, false)) return fail(reason);
-    seen_before_[header.slice] = true;
+    seen_before_.Add(header.slice);
     ++stats_.late;
     return Outcome::kLate;
   }
@@ -71,7 +77,7 @@ Inbox::Outcome Inbox::Accept(const Header& header, const Payload& payload,
       header.reliable != header_.reliable) {
     return fail("slices of one round disagree");
   }
-  if (seen_[header.slice]) {
+  if (seen_.Has(header.slice)) {
     ++stats_.refused;
     return Outcome::kRefused;
   }
@@ -81,13 +87,13 @@ Inbox::Outcome Inbox::Accept(const Header& header, const Payload& payload,
       return Outcome::kRefused;
     }
     if (const char* reason = Store(header, payload, chain, value_, false)) return fail(reason);
-    seen_[header.slice] = true;
+    seen_.Add(header.slice);
     has_late_ = true;
     ++stats_.late;
     return Outcome::kLate;
   }
   if (const char* reason = Store(header, payload, chain, value_, overwrite_)) return fail(reason);
-  seen_[header.slice] = true;
+  seen_.Add(header.slice);
   ++received_;
   if (header.channel == 0) ++reliable_received_;
   if (received_ == header_.slices) return Outcome::kComplete;

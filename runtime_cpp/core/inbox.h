@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,24 @@
 namespace geomx {
 
 using Buffer = std::vector<float>;
+
+// Which of a round's slices, or of a tensor's shards, have come. Most are few: up to 64 take no memory.
+class SliceSet {
+ public:
+  explicit SliceSet(std::uint32_t slices = 0) {
+    if (slices > 64) many_ = std::make_unique<std::uint64_t[]>((slices + 63) / 64);
+  }
+  bool Has(std::uint32_t slice) const { return (Word(slice) >> (slice % 64) & 1) != 0; }
+  void Add(std::uint32_t slice) {
+    (many_ ? many_[slice / 64] : few_) |= std::uint64_t{1} << (slice % 64);
+  }
+
+ private:
+  std::uint64_t Word(std::uint32_t slice) const { return many_ ? many_[slice / 64] : few_; }
+
+  std::uint64_t few_ = 0;
+  std::unique_ptr<std::uint64_t[]> many_;
+};
 
 class Inbox {
  public:
@@ -30,9 +49,9 @@ class Inbox {
   };
 
   struct Stats {
-    std::uint64_t late = 0;
-    std::uint64_t refused = 0;
-    std::uint64_t missing = 0;  // slices that were not there when their round closed
+    std::uint32_t late = 0;
+    std::uint32_t refused = 0;
+    std::uint32_t missing = 0;  // slices that were not there when their round closed
   };
 
   Outcome Accept(const Header& header, const Payload& payload, const CodecChain& chain,
@@ -53,18 +72,18 @@ class Inbox {
                     Buffer& target, bool overwrite);
 
   Header header_;
+  bool begun_ = false;       // a first slice has come
   bool open_ = false;
   bool overwrite_ = false;   // every row arrives exactly once: no need for zeros
   bool phantom_ = false;
+  bool has_late_ = false;
   std::uint32_t received_ = 0;
   std::uint32_t reliable_received_ = 0;
-  std::vector<bool> seen_;        // of the current round, also after it was closed
-  std::vector<bool> seen_before_; // of the round before, while the current one is open
+  SliceSet seen_;         // of the current round, also after it was closed
+  SliceSet seen_before_;  // of the round before, while the current one is open
   Round round_before_ = 0;
   std::uint32_t slices_before_ = 0;
   Buffer value_;   // of the current round; after Close, late slices for the next one
-  bool has_late_ = false;
-  std::vector<std::byte> scratch_;
   Stats stats_;
 };
 

@@ -68,15 +68,18 @@ const LinkPlan& Node::plan(NodeId peer, Direction direction) const {
 }
 
 Node::Flow& Node::flow(const FlowId& id, const ShardInfo& shard) {
-  const auto found = flows_.find(id);
-  if (found != flows_.end()) return found->second;
-  Flow& flow = flows_[id];
-  if (!id.plain) {
+  const auto [flow, fresh] = flows_.TryEmplace(id);
+  if (fresh && !id.plain) {
     const LinkPlan& link = plan(id.peer, id.direction);
-    flow.chain = CodecChain(link.codecs, shard);
-    for (const auto& factory : link.slicers) flow.slicers.push_back(factory->Make(shard));
+    flow->chain = CodecChain(link.codecs, shard);
+    for (const auto& factory : link.slicers) flow->slicers.push_back(factory->Make(shard));
   }
-  return flow;
+  return *flow;
+}
+
+Node::Flow& Node::outgoing(const FlowId& id, const ShardInfo& shard) {
+  const LinkPlan& link = id.plain ? kDensePlan : plan(id.peer, id.direction);
+  return link.codecs.empty() && link.slicers.empty() ? plainly_ : flow(id, shard);
 }
 
 void Node::Queue(NodeId target, Message message) {
@@ -203,7 +206,7 @@ void Node::SendValue(std::span<const NodeId> targets, Direction direction, Heade
   const bool plain = (header.flags & kPlain) != 0;
   Encoding encoding;
   for (const NodeId target : targets) {
-    Flow& flow = this->flow({target, direction, plain, header.key, header.shard}, shard);
+    Flow& flow = outgoing({target, direction, plain, header.key, header.shard}, shard);
     Encode(flow, plain ? kDensePlan : plan(target, direction), header, value, owner, encoding);
     auto messages = Slices(flow, header, value == nullptr, encoding.parts);
     if (header.round > 1) {
@@ -216,7 +219,7 @@ void Node::SendValue(std::span<const NodeId> targets, Direction direction, Heade
 
 std::vector<Message> Node::Pack(NodeId peer, Direction direction, const Header& header,
                                 const float* value, std::shared_ptr<const void> owner) {
-  Flow& flow = this->flow({peer, direction, false, header.key, header.shard}, header.shard_info());
+  Flow& flow = outgoing({peer, direction, false, header.key, header.shard}, header.shard_info());
   Encoding encoding;
   Encode(flow, plan(peer, direction), header, value, owner, encoding);
   return Slices(flow, header, value == nullptr, encoding.parts);
@@ -226,7 +229,7 @@ void Node::SendMerged(NodeId root, NodeId target, const Header& header, const fl
                       std::shared_ptr<const void> owner, Buffer relayed) {
   if (value != nullptr && !relayed.empty()) {
     Flow& flow =
-        this->flow({root, Direction::kPush, false, header.key, header.shard}, header.shard_info());
+        outgoing({root, Direction::kPush, false, header.key, header.shard}, header.shard_info());
     if (!flow.chain.Absorb(relayed)) {
       for (std::size_t i = 0; i < relayed.size(); ++i) relayed[i] += value[i];
       auto sum = std::make_shared<const Buffer>(std::move(relayed));
@@ -541,10 +544,8 @@ void Node::HandleTimeout(Time now) {
   while (!closing_.empty() && closing_.begin()->first.first <= now) {
     const auto [when, id] = *closing_.begin();
     closing_.erase(closing_.begin());
-    const auto found = flows_.find(id);
-    if (found != flows_.end() && found->second.close_at == when.first) {
-      CloseRound(id, found->second, now);
-    }
+    Flow* flow = flows_.Find(id);
+    if (flow != nullptr && flow->close_at == when.first) CloseRound(id, *flow, now);
   }
   if (!stopped_ && next_heartbeat_ <= now) {
     next_heartbeat_ = now + config_.heartbeat_interval;

@@ -20,12 +20,12 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "core/aggregator.h"
 #include "core/codec.h"
 #include "core/coordinator.h"
+#include "core/flat_map.h"
 #include "core/inbox.h"
 #include "core/message.h"
 #include "core/optimizer.h"
@@ -181,6 +181,7 @@ class Node {
   // Peers for whom messages were queued since the last call, in order of first message.
   std::vector<NodeId> TakeDirty();
   std::optional<Event> PollEvent();
+  bool Quiet() const { return dirty_.empty() && events_.empty(); }  // none of these two
   Time PollTimeout() const;  // kNever if none
   Work TakeWork();
 
@@ -257,6 +258,7 @@ class Node {
   };
 
   Flow& flow(const FlowId& id, const ShardInfo& shard);
+  Flow& outgoing(const FlowId& id, const ShardInfo& shard);
   const LinkPlan& plan(NodeId peer, Direction direction) const;
   void HandleTransfer(NodeId from, const Message& message, Time now);
   void CloseRound(const FlowId& id, Flow& flow, Time now);
@@ -279,7 +281,8 @@ class Node {
 
   NodeConfig config_;
   std::map<NodeId, Peer> peers_;
-  std::unordered_map<FlowId, Flow, FlowIdHash> flows_;
+  FlatMap<FlowId, Flow, FlowIdHash> flows_;
+  Flow plainly_;  // all outgoing traffic that nothing encodes or slices: it has no state
   std::map<NodeId, SendQueue> queues_;
   std::vector<NodeId> dirty_;
   std::deque<Event> events_;

@@ -1,48 +1,52 @@
 #include "core/send_queue.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace geomx {
 
-struct SendQueue::LeavesLater {
-  bool operator()(const Entry& a, const Entry& b) const {
-    const Header& left = a.message.header;
-    const Header& right = b.message.header;
-    if (left.channel != right.channel) return left.channel > right.channel;
-    if (left.priority != right.priority) return left.priority < right.priority;
-    return a.sequence > b.sequence;
-  }
-};
-
 void SendQueue::Push(Message message) {
   queued_bytes_ += message.wire_bytes();
-  auto& queue = heap(message.header.channel == 0 ? Lane::kReliable : Lane::kBestEffort);
-  queue.push_back({std::move(message), sequence_++});
-  std::push_heap(queue.begin(), queue.end(), LeavesLater{});
+  const Header& header = message.header;
+  const auto urgency = static_cast<std::uint32_t>(std::int64_t{INT32_MAX} - header.priority);
+  auto& queue = heap(header.channel == 0 ? Lane::kReliable : Lane::kBestEffort);
+  Entry entry{std::uint64_t{header.channel} << 32 | urgency, sequence_++,
+              static_cast<std::uint32_t>(messages_.size())};
+  if (free_.empty()) {
+    messages_.push_back(std::move(message));
+  } else {
+    entry.place = free_.back();
+    free_.pop_back();
+    messages_[entry.place] = std::move(message);
+  }
+  queue.push_back(entry);
+  std::push_heap(queue.begin(), queue.end());
+}
+
+Message SendQueue::Take(std::uint32_t place) {
+  Message message = std::move(messages_[place]);
+  queued_bytes_ -= message.wire_bytes();
+  free_.push_back(place);
+  return message;
 }
 
 std::optional<Message> SendQueue::Pop(Lane lane) {
   auto& queue = heap(lane);
   if (queue.empty()) return std::nullopt;
-  std::pop_heap(queue.begin(), queue.end(), LeavesLater{});
-  Message message = std::move(queue.back().message);
+  std::pop_heap(queue.begin(), queue.end());
+  const std::uint32_t place = queue.back().place;
   queue.pop_back();
-  queued_bytes_ -= message.wire_bytes();
-  return message;
+  return Take(place);
 }
 
 std::size_t SendQueue::DropStale(Key key, std::uint32_t shard, Round round) {
-  const auto kept = std::remove_if(best_effort_.begin(), best_effort_.end(), [&](Entry& entry) {
-    const Header& header = entry.message.header;
+  const std::size_t dropped = std::erase_if(best_effort_, [&](const Entry& entry) {
+    const Header& header = messages_[entry.place].header;
     if (header.key != key || header.shard != shard || header.round >= round) return false;
-    queued_bytes_ -= entry.message.wire_bytes();
+    Take(entry.place);
     return true;
   });
-  const auto dropped = static_cast<std::size_t>(best_effort_.end() - kept);
-  if (dropped > 0) {
-    best_effort_.erase(kept, best_effort_.end());
-    std::make_heap(best_effort_.begin(), best_effort_.end(), LeavesLater{});
-  }
+  if (dropped > 0) std::make_heap(best_effort_.begin(), best_effort_.end());
   return dropped;
 }
 

@@ -31,10 +31,16 @@ class SendQueue {
 
  private:
   struct Entry {
-    Message message;
+    std::uint64_t rank;  // of channel and priority; the least leaves first
     std::uint64_t sequence;
+    std::uint32_t place;  // in `messages_`
+
+    bool operator<(const Entry& other) const {  // leaves later
+      return rank != other.rank ? rank > other.rank : sequence > other.sequence;
+    }
   };
-  struct LeavesLater;
+
+  Message Take(std::uint32_t place);
 
   std::vector<Entry>& heap(Lane lane) { return lane == Lane::kReliable ? reliable_ : best_effort_; }
   const std::vector<Entry>& heap(Lane lane) const {
@@ -42,6 +48,8 @@ class SendQueue {
   }
 
   std::vector<Entry> reliable_, best_effort_;  // heaps
+  std::vector<Message> messages_;
+  std::vector<std::uint32_t> free_;  // places in `messages_`
   std::uint64_t sequence_ = 0;
   std::size_t queued_bytes_ = 0;
 };

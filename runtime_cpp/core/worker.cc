@@ -5,7 +5,7 @@
 
 namespace geomx {
 
-void Worker::Declare(Key key, std::uint32_t elements, std::vector<ShardInfo> shards) {
+Worker::SharedShards Worker::Cut(Key key, std::uint32_t elements, std::vector<ShardInfo> shards) {
   std::uint64_t covered = 0;
   for (std::size_t i = 0; i < shards.size(); ++i) {
     ShardInfo& shard = shards[i];
@@ -19,6 +19,10 @@ void Worker::Declare(Key key, std::uint32_t elements, std::vector<ShardInfo> sha
   if (covered != elements || elements == 0) {
     throw std::invalid_argument("shards of key " + std::to_string(key) + " do not cover it");
   }
+  return std::make_shared<const std::vector<ShardInfo>>(std::move(shards));
+}
+
+void Worker::Declare(Key key, std::uint32_t elements, SharedShards shards) {
   auto [found, fresh] = tensors_.try_emplace(key);
   Tensor& tensor = found->second;
   if (!fresh) {
@@ -44,7 +48,7 @@ Worker::Tensor& Worker::tensor(Key key) {
 void Worker::Init(Key key, const float* value, std::shared_ptr<const void> owner, Time now) {
   Tensor& tensor = this->tensor(key);
   const NodeId server = node_.config().parents.front();
-  for (const ShardInfo& shard : tensor.shards) {
+  for (const ShardInfo& shard : *tensor.shards) {
     Header header;
     header.kind = Kind::kInit;
     header.flags = kPlain;
@@ -62,8 +66,8 @@ void Worker::Init(Key key, const float* value, std::shared_ptr<const void> owner
 
 void Worker::Await(Tensor& tensor) {
   tensor.waiting = true;
-  tensor.missing = tensor.shards.size();
-  tensor.arrived.assign(tensor.shards.size(), false);
+  tensor.missing = static_cast<std::uint32_t>(tensor.shards->size());
+  tensor.arrived = SliceSet(tensor.missing);
 }
 
 Round Worker::Submit(Key key, Push push, Time now) {
@@ -80,7 +84,7 @@ void Worker::SendNext(Key key, Tensor& tensor, Time now) {
   Await(tensor);
   ++tensor.sent;
   const NodeId server = node_.config().parents.front();
-  for (const ShardInfo& shard : tensor.shards) {
+  for (const ShardInfo& shard : *tensor.shards) {
     Header header;
     header.kind = Kind::kPush;
     header.flags = push.last ? kLast : 0;
@@ -108,7 +112,7 @@ void Worker::Request(Key key, Time now) {
   }
   Await(tensor);
   const NodeId server = node_.config().parents.front();
-  for (const ShardInfo& shard : tensor.shards) {
+  for (const ShardInfo& shard : *tensor.shards) {
     Header header;
     header.kind = Kind::kPullRequest;
     header.key = key;
@@ -144,12 +148,12 @@ void Worker::OnValue(NodeId peer, const Header& header, Buffer value, Time now) 
   const auto found = tensors_.find(header.key);
   if (header.kind != Kind::kValue || found == tensors_.end()) return fail("an unasked value");
   Tensor& tensor = found->second;
-  if (header.shard >= tensor.shards.size() || !tensor.waiting) return fail("an unasked value");
-  const ShardInfo& shard = tensor.shards[header.shard];
+  if (header.shard >= tensor.shards->size() || !tensor.waiting) return fail("an unasked value");
+  const ShardInfo& shard = (*tensor.shards)[header.shard];
   if (shard.elements != header.shard_elements) return fail("a value of the wrong size");
-  if (tensor.arrived[header.shard]) return;
-  tensor.arrived[header.shard] = true;
-  if (!value.empty() && tensor.shards.size() == 1) {
+  if (tensor.arrived.Has(header.shard)) return;
+  tensor.arrived.Add(header.shard);
+  if (!value.empty() && tensor.shards->size() == 1) {
     tensor.value = std::move(value);
   } else if (!value.empty()) {
     tensor.value.resize(tensor.elements);

@@ -5,9 +5,10 @@
 // a push; a worker that has not pushed asks for the current value.
 #pragma once
 
-#include <deque>
+#include <list>
 #include <memory>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "core/node.h"
@@ -25,9 +26,19 @@ class Worker final : public RoleLogic {
     bool last = false;
   };
 
-  // A tensor and how it is cut. The shards cover it in order. Declaring the same again is allowed;
-  // throws std::invalid_argument if it differs.
-  void Declare(Key key, std::uint32_t elements, std::vector<ShardInfo> shards);
+  // How a tensor is cut; many workers of a simulation share one.
+  using SharedShards = std::shared_ptr<const std::vector<ShardInfo>>;
+
+  // Shards with their key and numbers. Throws std::invalid_argument unless they cover the tensor in
+  // order.
+  static SharedShards Cut(Key key, std::uint32_t elements, std::vector<ShardInfo> shards);
+
+  // A tensor and how it is cut: `shards` are of `Cut`. Declaring the same again is allowed; throws
+  // std::invalid_argument if it differs.
+  void Declare(Key key, std::uint32_t elements, SharedShards shards);
+  void Declare(Key key, std::uint32_t elements, std::vector<ShardInfo> shards) {
+    Declare(key, elements, Cut(key, elements, std::move(shards)));
+  }
 
   // Give the tensor its initial value, for everyone (the master does this, once).
   void Init(Key key, const float* value, std::shared_ptr<const void> owner, Time now);
@@ -56,23 +67,23 @@ class Worker final : public RoleLogic {
  private:
   struct Tensor {
     std::uint32_t elements = 0;
-    std::vector<ShardInfo> shards;
-    std::vector<float> value;
-    std::vector<bool> arrived;      // shards of the value that is coming in
-    std::size_t missing = 0;
-    bool waiting = false;           // a push or a request is unanswered
-    bool has_value = false;
+    std::uint32_t missing = 0;
+    SliceSet arrived;               // shards of the value that is coming in
     Round submitted = 0;            // rounds that the application asked for
     Round sent = 0;
     Round complete = 0;
-    std::deque<Push> queue;
+    bool waiting = false;           // a push or a request is unanswered
+    bool has_value = false;
+    SharedShards shards;
+    std::list<Push> queue;          // takes nothing while it is empty
+    std::vector<float> value;
   };
 
   Tensor& tensor(Key key);
   void SendNext(Key key, Tensor& tensor, Time now);
   void Await(Tensor& tensor);
 
-  std::map<Key, Tensor> tensors_;
+  std::unordered_map<Key, Tensor> tensors_;
   Round barriers_ = 0;
 };
 

@@ -68,7 +68,9 @@ void Fabric::Connect(NodeId source, NodeId target, const LinkOptions& options) {
   }
   link.delay = network_.Delay(link.lanes[0]);
   links_.push_back(std::move(link));
-  endpoints_.at(source).links.push_back(index);
+  auto& outgoing = endpoints_.at(source).links;
+  outgoing.insert(std::upper_bound(outgoing.begin(), outgoing.end(), std::pair{target, index}),
+                  {target, index});
 }
 
 void Fabric::FollowCourses(Time now) {
@@ -83,10 +85,9 @@ void Fabric::Train(NodeId worker, std::shared_ptr<const TrainingPlan> plan,
       std::make_unique<Trainer>(*this, worker, std::move(plan), std::move(pace));
 }
 
-void Fabric::Schedule(Time time, Action::Kind kind, NodeId node, NodeId from,
-                      std::uint32_t parked) {
-  actions_.push_back({time, sequence_++, kind, node, from, parked});
-  std::push_heap(actions_.begin(), actions_.end(), Later{});
+void Fabric::Schedule(Time time, Action::Kind kind, NodeId node, std::uint32_t message) {
+  actions_.push_back({time, sequence_++, kind, node, message});
+  std::push_heap(actions_.begin(), actions_.end());
 }
 
 Time Fabric::Advance(Time limit) {
@@ -103,7 +104,7 @@ Time Fabric::Advance(Time limit) {
       for (const net::ConnectionId connection : completed_) Left(connection, next);
     }
     while (!actions_.empty() && actions_.front().time == next) {
-      std::pop_heap(actions_.begin(), actions_.end(), Later{});
+      std::pop_heap(actions_.begin(), actions_.end());
       const Action action = actions_.back();
       actions_.pop_back();
       Run(action);
@@ -115,12 +116,7 @@ Time Fabric::Advance(Time limit) {
 void Fabric::Run(const Action& action) {
   Endpoint& endpoint = endpoints_[action.node];
   switch (action.kind) {
-    case Action::Kind::kDeliver: {
-      Message message = std::move(parked_[action.message]);
-      free_.push_back(action.message);
-      Deliver(action.node, action.from, std::move(message), action.time);
-      return;
-    }
+    case Action::Kind::kDeliver: Deliver(action.node, action.message, action.time); return;
     case Action::Kind::kRelease:
       if (endpoint.busy_until > action.time) {  // more work was added meanwhile
         Schedule(endpoint.busy_until, Action::Kind::kRelease, action.node);
@@ -159,7 +155,15 @@ bool Fabric::Send(std::uint32_t index, Lane lane, Time now) {
   }
   if (link.active++ == 0) link.active_since = now;
   link.started[which] = now;
-  link.in_flight[which] = std::move(*message);
+  std::uint32_t& place = link.in_flight[which];
+  if (free_.empty()) {
+    place = static_cast<std::uint32_t>(messages_.size());
+    messages_.push_back(std::move(*message));
+  } else {
+    place = free_.back();
+    free_.pop_back();
+    messages_[place] = std::move(*message);
+  }
   network_.Start(link.lanes[which], static_cast<double>(bytes), now);
   ++under_way_;
   return true;
@@ -169,7 +173,8 @@ void Fabric::Left(net::ConnectionId connection, Time now) {
   const auto [index, lane] = connection_owner_[connection];
   Link& link = links_[index];
   const int which = static_cast<int>(lane);
-  Message message = std::move(link.in_flight[which]);
+  const std::uint32_t place = link.in_flight[which];
+  const Message& message = messages_[place];
   if (--link.active == 0) link.stats.busy += now - link.active_since;
   --under_way_;
   AddSpan({.node = link.stats.source,
@@ -186,22 +191,14 @@ void Fabric::Left(net::ConnectionId connection, Time now) {
   }
   if (lost) {
     ++lost_;
+    Forget(place);
   } else {
     Time arrival = now + link.delay;
     if (link.jitter > 0) {
       arrival += static_cast<Time>(Draw() * static_cast<double>(link.jitter));
       if (lane == Lane::kReliable) arrival = link.last_delivery = std::max(arrival, link.last_delivery);
     }
-    std::uint32_t slot;
-    if (free_.empty()) {
-      slot = static_cast<std::uint32_t>(parked_.size());
-      parked_.emplace_back();
-    } else {
-      slot = free_.back();
-      free_.pop_back();
-    }
-    parked_[slot] = std::move(message);
-    Schedule(arrival, Action::Kind::kDeliver, link.stats.target, link.stats.source, slot);
+    Schedule(arrival, Action::Kind::kDeliver, link.stats.target, place);
   }
   Send(index, lane, now);
 }
@@ -209,11 +206,11 @@ void Fabric::Left(net::ConnectionId connection, Time now) {
 void Fabric::Pump(NodeId id, Time now) {
   Endpoint& endpoint = endpoints_[id];
   for (const NodeId peer : endpoint.node->TakeDirty()) {
-    for (const std::uint32_t index : endpoint.links) {
-      if (links_[index].stats.target != peer) continue;
-      Send(index, Lane::kReliable, now);
-      Send(index, Lane::kBestEffort, now);
-    }
+    const auto link = std::lower_bound(endpoint.links.begin(), endpoint.links.end(),
+                                       std::pair{peer, std::uint32_t{0}});
+    if (link == endpoint.links.end() || link->first != peer) continue;
+    Send(link->second, Lane::kReliable, now);
+    Send(link->second, Lane::kBestEffort, now);
   }
 }
 
@@ -225,19 +222,27 @@ double Fabric::WorkSeconds(const Endpoint& endpoint, const Work& work) const {
          costs.aggregate.For(work.aggregate) + costs.update.For(work.update);
 }
 
-void Fabric::Deliver(NodeId id, NodeId from, Message message, Time now) {
+void Fabric::Deliver(NodeId id, std::uint32_t message, Time now) {
   ++processed_;
-  endpoints_[id].waiting.emplace_back(from, std::move(message));
+  endpoints_[id].waiting.push_back(message);
   Serve(id, now);
+}
+
+void Fabric::Forget(std::uint32_t place) {
+  messages_[place].payload = {};  // whoever owns it may go
+  free_.push_back(place);
 }
 
 void Fabric::Serve(NodeId id, Time now) {
   Endpoint& endpoint = endpoints_[id];
   while (!endpoint.waiting.empty() && endpoint.busy_until <= now && !endpoint.release_due) {
-    auto [from, message] = std::move(endpoint.waiting.front());
+    const std::uint32_t place = endpoint.waiting.front();
     endpoint.waiting.pop_front();
-    endpoint.node->HandleMessage(from, message, now);
-    Charge(id, now, endpoint.costs.receive.For({1, message.wire_bytes()}));
+    Message& message = messages_[place];
+    endpoint.node->HandleMessage(message.header.source, message, now);
+    const std::size_t bytes = message.wire_bytes();
+    Forget(place);
+    Charge(id, now, endpoint.costs.receive.For({1, bytes}));
   }
   if (!endpoint.waiting.empty() && !endpoint.release_due) {  // busy with sending
     endpoint.release_due = true;
@@ -264,7 +269,9 @@ void Fabric::Charge(NodeId id, Time now, double seconds) {
              .start = start,
              .end = endpoint.busy_until});
   }
-  if (!endpoint.release_due) {
+  // What was only taken in is over by itself; a delivery meanwhile waits by `busy_until`.
+  const bool silent = endpoint.node->Quiet() && endpoint.node->PollTimeout() >= endpoint.timer;
+  if (!endpoint.release_due && !silent) {
     endpoint.release_due = true;
     Schedule(endpoint.busy_until, Action::Kind::kRelease, id);
   }

@@ -124,16 +124,16 @@ class Fabric {
     std::unique_ptr<Trainer> trainer;  // of workers that train
     Costs costs;
     Time busy_until = 0;
-    bool release_due = false;                        // a release event is scheduled
-    std::deque<std::pair<NodeId, Message>> waiting;  // delivered, not yet handled
-    std::vector<std::uint32_t> links;                // outgoing, by index
-    Time timer = kNever;                             // the node's deadline that is scheduled
+    bool release_due = false;              // a release event is scheduled
+    std::deque<std::uint32_t> waiting;     // delivered, not yet handled: places in `messages_`
+    std::vector<std::pair<NodeId, std::uint32_t>> links;  // outgoing: (target, index), ascending
+    Time timer = kNever;                   // the node's deadline that is scheduled
   };
   // One direction between two nodes. Each lane is a connection of the network model.
   struct Link {
     LinkStats stats;
     net::ConnectionId lanes[2];
-    Message in_flight[2];
+    std::uint32_t in_flight[2] = {0, 0};  // places in `messages_`
     Time started[2] = {0, 0};
     int active = 0;
     Time active_since = 0;
@@ -143,23 +143,23 @@ class Fabric {
     Time delay = 0;
   };
   struct Action {
+    enum class Kind : std::uint8_t { kDeliver, kRelease, kTimer, kWake };
     Time time;
-    std::uint64_t sequence;
-    enum class Kind : std::uint8_t { kDeliver, kRelease, kTimer, kWake } kind;
+    std::uint64_t sequence : 56;
+    Kind kind : 8;
     NodeId node;
-    NodeId from;
-    std::uint32_t message;  // index into parked_
-  };
-  struct Later {
-    bool operator()(const Action& a, const Action& b) const {
-      return a.time != b.time ? a.time > b.time : a.sequence > b.sequence;
+    std::uint32_t message;  // of kDeliver: its place in `messages_`
+
+    bool operator<(const Action& other) const {  // happens later
+      return time != other.time ? time > other.time : sequence > other.sequence;
     }
   };
 
-  void Schedule(Time time, Action::Kind kind, NodeId node, NodeId from = 0, std::uint32_t parked = 0);
+  void Schedule(Time time, Action::Kind kind, NodeId node, std::uint32_t message = 0);
   void Run(const Action& action);
   void Left(net::ConnectionId connection, Time now);
-  void Deliver(NodeId id, NodeId from, Message message, Time now);
+  void Deliver(NodeId id, std::uint32_t message, Time now);
+  void Forget(std::uint32_t message);
   void Serve(NodeId id, Time now);
   void Charge(NodeId id, Time now, double seconds);
   void Release(NodeId id, Time now);
@@ -177,8 +177,8 @@ class Fabric {
   std::vector<Link> links_;
   std::vector<std::pair<std::uint32_t, Lane>> connection_owner_;
   std::vector<Action> actions_;  // heap
-  std::vector<Message> parked_;  // messages on their way
-  std::vector<std::uint32_t> free_;
+  std::deque<Message> messages_;     // on their way, from the sender's queue until handled
+  std::vector<std::uint32_t> free_;  // places in `messages_`
   std::uint64_t sequence_ = 0;
   std::vector<Notice> notices_;
   bool report_values_ = false;

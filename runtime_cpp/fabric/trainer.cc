@@ -4,7 +4,6 @@
 #include <string>
 #include <utility>
 
-#include "core/worker.h"
 #include "fabric/fabric.h"
 
 namespace geomx {

@@ -19,8 +19,7 @@
 #include <span>
 #include <vector>
 
-#include "core/inbox.h"
-#include "core/types.h"
+#include "core/worker.h"
 #include "fabric/span.h"
 
 namespace geomx {
@@ -32,7 +31,7 @@ struct TrainingPlan {
   struct Tensor {
     std::uint32_t elements = 0;
     std::uint32_t layer = 0;
-    std::vector<ShardInfo> shards;
+    Worker::SharedShards shards;
   };
   // Throws std::invalid_argument for a tensor of a layer that does not exist.
   TrainingPlan(std::size_t layers, std::vector<Tensor> tensors);

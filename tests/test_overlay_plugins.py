@@ -1,0 +1,130 @@
+"""Laws of overlays in whole runs: the star's sums and bytes, in fewer transfer times."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from geomx.errors import ConfigError
+from geomx.network import read_network
+from geomx.registry import Registry
+from tests.laws import PARTIES, Build, Run, close
+
+TREE = [("tsengine", {})]
+
+
+def data(run: Run) -> dict[str, int]:
+    """Bytes of training traffic; reports to the scheduler are control."""
+    return {name: count for name, count in run.bytes.items() if name != "control"}
+
+
+@pytest.mark.needs("tsengine")
+@pytest.mark.parametrize("workers", PARTIES)
+@pytest.mark.parametrize("sync", ["fsa", "hfa"])
+def test_trees_add_up_to_the_stars_model_and_bytes(
+    network: Build, tiny: Any, simulate: Build, workers: tuple[int, ...], sync: str
+) -> None:
+    if sync not in {plugin.name for plugin in Registry.discover().plugins("sync")}:
+        pytest.skip(f"not installed: {sync}")
+    star = simulate(network(*workers), tiny, (sync, {}))
+    tree = simulate(network(*workers), tiny, (sync, {}), TREE)
+    assert close(star.parameters, tree.parameters, 1e-5)
+    assert data(star) == data(tree)
+
+
+@pytest.mark.needs("tsengine", "multigps", "p3")
+def test_trees_serve_several_roots_and_shards(network: Build, tiny: Any, simulate: Build) -> None:
+    others = [("multigps", {"shard_elements": 100}), ("p3", {"slice_elements": 50})]
+    star = simulate(network(2, 3, 1), tiny, ("fsa", {}), others)
+    tree = simulate(network(2, 3, 1), tiny, ("fsa", {}), [*TREE, *others])
+    assert close(star.parameters, tree.parameters, 1e-5)
+    assert data(star) == data(tree)
+
+
+@pytest.mark.needs("tsengine")
+@pytest.mark.parametrize("way", ["push", "pull"])
+@pytest.mark.parametrize("receivers", [3, 7, 8])
+def test_a_tree_of_equal_links_takes_logarithmically_many_transfer_times(
+    sized: Build, simulate: Build, way: str, receivers: int
+) -> None:
+    elements, mbps = 3_000_000, 100
+    content = {
+        "central": {"name": "hub", "uplink_mbps": mbps, "downlink_mbps": mbps},
+        "parties": {
+            f"party{index}": {"workers": 1, "uplink_mbps": mbps, "downlink_mbps": mbps}
+            for index in range(receivers)
+        },
+        "delay_ms": 0.1,
+    }
+    options = {"push": way == "push", "pull": way == "pull"}
+    run = simulate(content, sized(elements), ("fsa", {}), [("tsengine", options)], iterations=1)
+    transfer_s = elements * 32 / (mbps * 1e6) / (1448 / 1500)
+    steps = math.ceil(math.log2(receivers + 1))
+    # The other way is the star's: as many transfer times as there are receivers.
+    expected_s = (steps + receivers) * transfer_s
+    assert run.results.summary["seconds"] == pytest.approx(expected_s, rel=0.05)
+
+
+@pytest.mark.needs("tsengine")
+def test_trees_on_redrawn_links_beat_the_star(sized: Build, simulate: Build) -> None:
+    redraw = {"every_s": 180, "low_mbps": 20, "high_mbps": 155}
+    content = {
+        "central": {"name": "hub", "redraw": redraw},
+        "parties": {f"party{index}": {"workers": 1, "redraw": redraw} for index in range(9)},
+        "delay_ms": 5,
+    }
+    workload = sized(*[1_000_000] * 24)
+    gains = []
+    for seed in range(4):
+        star, tree = (
+            simulate(content, workload, ("fsa", {}), accel, iterations=12, seed=seed)
+            for accel in ([], TREE)
+        )
+        assert star.bytes["wan_push"] == tree.bytes["wan_push"]
+        gains.append(star.results.summary["seconds"] / tree.results.summary["seconds"])
+    assert sum(gains) / len(gains) >= 2.5, gains
+
+
+@pytest.mark.needs("tsengine")
+def test_servers_carry_less_and_members_the_rest(
+    network: Build, sized: Build, simulate: Build
+) -> None:
+    def of_root(run: Run, end: str) -> int:
+        rows = [row for row in run.results.links if row["kind"] == "wan"]
+        return sum(row["bytes"] for row in rows if row[end] == "hub/global_server0")
+
+    # A hub no faster than the parties: fast hubs are rightly used more.
+    content = network(*[1] * 7)
+    content["central"] |= {"uplink_mbps": 100, "downlink_mbps": 100}
+    workload = sized(*[100_000] * 6)
+    star = simulate(content, workload, ("fsa", {}), iterations=4)
+    tree = simulate(content, workload, ("fsa", {}), TREE, iterations=4)
+    for end in ("source", "target"):
+        assert of_root(tree, end) < 0.6 * of_root(star, end)
+
+
+@pytest.mark.needs("tsengine")
+@pytest.mark.parametrize(
+    "options, key",
+    [
+        ({"greed": 1.5}, "greed"),
+        ({"expiry_rounds": 0}, "expiry_rounds"),
+        ({"in_flight": 0}, "in_flight"),
+        ({"inter": False, "intra": False}, "inter"),
+    ],
+)
+def test_options_out_of_range_are_refused_by_name(options: dict[str, Any], key: str) -> None:
+    with pytest.raises(ConfigError, match=key):
+        Registry.discover().select(("fsa", {}), [("tsengine", options)])
+
+
+@pytest.mark.needs("tsengine", "mixedsync")
+def test_parties_that_do_not_wait_are_no_group(network: Build) -> None:
+    cluster = read_network(network(2, 2))
+    levels = {}
+    for sync in ("fsa", "mixedsync"):
+        selection = Registry.discover().select((sync, {}), TREE)
+        levels[sync] = [group.level for group, _ in selection.overlays(cluster)]
+    assert levels == {"fsa": ["party", "party", "global"], "mixedsync": ["party", "party"]}
