@@ -1,4 +1,4 @@
-"""The command line: ``geomx plugins``, ``info``, ``launch``, ``run`` (or ``python -m geomx``).
+"""The command line: ``geomx plugins``, ``networks``, ``info``, ``launch``, ``run``.
 
 Exit status: 0 done; 2 the request was wrong, with one line that says how to right it; 1 anything
 else, with one line where geomx knows what happened and a traceback where it does not.
@@ -82,6 +82,21 @@ def plugins(options: argparse.Namespace) -> None:
         _print(f"{broken.origin} could not be loaded: {broken.error}")
 
 
+def networks(options: argparse.Namespace) -> None:
+    """Every network that comes with geomx: name, parties and workers, one line, source."""
+    from rich.table import Table
+
+    from geomx.named import named_networks
+
+    table = Table("name", "parties", "workers", "what it is", "source", box=None, pad_edge=False)
+    for network in named_networks():
+        cluster = network.cluster()
+        parties, workers = len(cluster.parties), len(cluster.workers)
+        table.add_row(network.name, str(parties), str(workers), network.summary, network.source)
+    _print(table)
+    _print("Any file in their place: network=FILE (YAML, node-link JSON, GraphML, GML).")
+
+
 def info(options: argparse.Namespace) -> None:
     """The version of geomx, and what it found on this machine."""
     import importlib
@@ -113,7 +128,11 @@ def launch(words: Sequence[str]) -> None:
     launch(words)
 
 
-COMMANDS: dict[str, Callable[[argparse.Namespace], None]] = {"plugins": plugins, "info": info}
+COMMANDS: dict[str, Callable[[argparse.Namespace], None]] = {
+    "plugins": plugins,
+    "networks": networks,
+    "info": info,
+}
 
 
 class _Parser(argparse.ArgumentParser):

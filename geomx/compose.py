@@ -38,8 +38,10 @@ from geomx.complaints import explain
 from geomx.config import Root, build_experiment
 from geomx.errors import ConfigError, GeomxError
 from geomx.experiment import Experiment
-from geomx.network import SUFFIXES, is_long_form, load
+from geomx.hosts import LAN
+from geomx.network import FILE_OPTIONS, SUFFIXES, is_long_form, load
 from geomx.registry import Registry, one_line
+from geomx.short_form import TOP
 
 CONF = "geomx.conf"
 GROUPS = ("sync", "accel", "workload", "network", "experiment")
@@ -291,11 +293,12 @@ def _is_file(value: str) -> bool:
 
 
 def _store_network(path: Path) -> str:
-    node: dict[Any, Any] = {"file": str(path)}
+    node: dict[Any, Any] = {"file": str(path), **FILE_OPTIONS}
     if path.suffix in (".yaml", ".yml", ".json"):
         content = load(path)
         if isinstance(content, dict) and not is_long_form(content):
-            node = {"name": path.stem, "folder": str(path.parent), **content}
+            absent = {**dict.fromkeys(TOP), "lan": dict.fromkeys(LAN)}
+            node = {**absent, "name": path.stem, "folder": str(path.parent), **content}
     store = ConfigStore.instance()
     taken = store.repo.get("network", {})
     stem = "file_" + re.sub(r"\W", "_", path.stem)

@@ -6,6 +6,7 @@ what it is about, what it says, what it must be.
 
 from __future__ import annotations
 
+import difflib
 import math
 from collections.abc import Mapping
 from typing import Any, NoReturn
@@ -59,6 +60,15 @@ def probability(value: Any, what: str) -> float:
     return result
 
 
+def count(value: Any, what: str, least: int) -> int:
+    """A whole number, `least` or more."""
+    if value is None:
+        refuse(f"{what} is missing")
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        refuse(f"{what} is {value}; it must be a whole number, {least} or more")
+    return value
+
+
 def table(value: Any, where: str) -> Mapping[str, Any]:
     """A table of keys."""
     if not isinstance(value, Mapping):
@@ -72,6 +82,18 @@ def known_keys(given: Mapping[str, Any], known: tuple[str, ...], where: str) -> 
         if key not in known:
             name = f"{where}.{key}" if where else key
             refuse(f"unknown key {name}; {near(str(key), known)}")
+
+
+def spelt(what: str, data: Mapping[str, Any], known: tuple[str, ...]) -> None:
+    """Refuse an attribute that looks like a misspelt one; others are the file's own business."""
+    stems = {name.split("_")[0]: name for name in known}
+    for name in data:
+        if name in known:
+            continue
+        close = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
+        meant = close[0] if close else stems.get(name.split("_")[0].lower())
+        if meant is not None:
+            refuse(f"{what} has an unknown attribute {name}; did you mean {meant}?")
 
 
 def required(given: Mapping[str, Any], key: str, where: str) -> Any:

@@ -4,25 +4,40 @@ Two forms (see docs): the short form, YAML for sites with one access link each, 
 any networkx graph (node-link JSON or YAML, GraphML, GML). The short form (`geomx.short_form`) is
 expanded into the long one, so that there is a single set of rules (`geomx.topology`), and a run
 writes its network in the long form, so that a run's output is another run's input.
+
+A graph of routers alone, such as a file of the Internet Topology Zoo, is made whole first: what it
+lacks is filled in (`geomx.fill`), and hosts are put on it (`geomx.attach`).
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import networkx as nx
 
+from geomx.attach import ATTACH, attach, is_bare
 from geomx.cluster import Cluster
 from geomx.errors import ConfigError
-from geomx.figures import NetworkError, refuse, table
+from geomx.figures import NetworkError, known_keys, refuse, table
+from geomx.fill import FILL, complete
+from geomx.hosts import LAN
 from geomx.options import near
 from geomx.short_form import TOP, expand
-from geomx.topology import to_cluster
+from geomx.topology import EDGE_ATTRIBUTES, to_cluster
 
 SUFFIXES = (".yaml", ".yml", ".json", ".graphml", ".gml")
+
+FILE_OPTIONS: dict[str, Any] = {
+    "attach": {**dict.fromkeys(ATTACH), "lan": dict.fromkeys(LAN)},
+    "fill": dict.fromkeys(FILL),
+    "redraw": None,
+    "outages": None,
+}
+"""What may be said beside ``file``, or beside ``nodes`` in a long form: None where it is not."""
 
 
 def read_network(source: Mapping[str, Any] | str | Path) -> Cluster:
@@ -30,23 +45,53 @@ def read_network(source: Mapping[str, Any] | str | Path) -> Cluster:
 
     Args:
         source: A file, or what a YAML or JSON file holds, there with ``folder``, where relative
-            paths of traces start. ``{"file": PATH}`` is a file too.
+            paths of traces start. ``{"file": PATH}`` is a file too, with `FILE_OPTIONS` beside it.
 
     Raises:
         ConfigError: The file is missing or unreadable, or breaks a rule, which is named.
     """
-    if isinstance(source, Mapping) and set(source) <= {"file", "name"} and "file" in source:
-        source = str(source["file"])
+    options: Mapping[str, Any] = {}
+    if isinstance(source, Mapping) and source.get("file"):
+        options, source = source, str(source["file"])
     if isinstance(source, Mapping):
         label, folder = str(source.get("name") or "network"), Path(source.get("folder") or ".")
         source = {key: value for key, value in source.items() if key != "folder"}
     else:
         label, folder = str(source), Path(source).parent
     try:
+        known_keys(options, ("file", "name", *FILE_OPTIONS), "")
         graph = _from_file(source) if isinstance(source, str | Path) else _from_mapping(source)
-        return to_cluster(graph, Path(label).stem, folder)
+        return to_cluster(_whole(graph, options), Path(label).stem, folder)
     except NetworkError as error:
         raise ConfigError("network", label, str(error)) from error
+
+
+def _whole(graph: nx.Graph, options: Mapping[str, Any]) -> nx.Graph:
+    """`graph` with hosts on it, if it had none, and with the options said beside its file."""
+    for key, default in FILE_OPTIONS.items():
+        inside, outside = graph.graph.get(key), options.get(key)
+        if isinstance(inside, Mapping) and isinstance(outside, Mapping):
+            outside = {**inside, **_said(outside)}
+        said = _said(outside if outside is not None else inside)
+        if isinstance(default, Mapping) and said:
+            table(said, key)
+        graph.graph[key] = said
+    filled, attached = graph.graph.pop("fill"), graph.graph.pop("attach")
+    if is_bare(graph):
+        graph = complete(graph, filled or {}, EDGE_ATTRIBUTES)
+        attach(graph, attached or {})
+    elif filled or attached:
+        key = "attach" if attached else "fill"
+        refuse(f"{key} is for graphs of routers alone; this one says itself who trains where")
+    return graph
+
+
+def _said(value: Any) -> Any:
+    """An option without what is None in it."""
+    if not isinstance(value, Mapping):
+        return value
+    said = {key: _said(inner) for key, inner in value.items()}
+    return {key: inner for key, inner in said.items() if inner is not None and inner != {}}
 
 
 def load(path: Path) -> Any:
@@ -135,12 +180,16 @@ def _from_file(source: str | Path) -> nx.Graph:
 
 
 def _read_gml(path: Path) -> nx.Graph:
+    """Files of the Topology Zoo have parallel edges without saying so, and labels come twice."""
+    text = path.read_text(encoding="utf-8")
+    if not re.search(r"^\s*multigraph\s+1\s*$", text, re.MULTILINE):
+        text = re.sub(r"\bgraph\s*\[", "graph [\n  multigraph 1\n", text, count=1)
     try:
-        return nx.read_gml(path)
+        return nx.parse_gml(text)
     except nx.NetworkXError as error:
         if "label" not in str(error):
             raise
-        return nx.read_gml(path, label="id")
+        return nx.parse_gml(text, label="id")
 
 
 def _garbage_named(read: Callable[[], nx.Graph], complaint: str) -> nx.Graph:
@@ -164,6 +213,9 @@ def _node_link(content: Mapping[str, Any]) -> nx.Graph:
         refuse("a node-link graph needs two lists, nodes and links")
     graph: nx.Graph = nx.MultiDiGraph() if content.get("directed", False) else nx.MultiGraph()
     graph.graph.update(_attributes(table(content.get("graph") or {}, "graph")))
+    for key in ("name", *FILE_OPTIONS):
+        if content.get(key):
+            graph.graph[key] = content[key]
     for index, node in enumerate(content["nodes"]):
         if not isinstance(node, Mapping) or "id" not in node:
             refuse(f"nodes[{index}] has no id")

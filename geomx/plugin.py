@@ -175,9 +175,7 @@ def groups_of(cluster: Cluster, together: bool) -> list[Group]:
             each party by itself, and their children are no group.
     """
     scheduler = cluster.scheduler
-    groups = [
-        Group("party", party.server, party.workers, scheduler) for party in cluster.parties
-    ]
+    groups = [Group("party", party.server, party.workers, scheduler) for party in cluster.parties]
     if together:
         servers = tuple(party.server for party in cluster.parties)
         groups += [Group("global", root, servers, scheduler) for root in cluster.global_servers]

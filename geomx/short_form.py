@@ -14,7 +14,8 @@ from typing import Any
 
 import networkx as nx
 
-from geomx.figures import known_keys, not_negative, positive, probability, refuse, table
+from geomx.figures import count, known_keys, not_negative, positive, probability, refuse, table
+from geomx.hosts import add_central, add_party, lan_edge
 from geomx.options import near
 
 TOP = (
@@ -25,7 +26,6 @@ _LINK = (
 )  # fmt: skip
 _CENTRAL = ("name", "global_servers", "workers", "speed", "latitude", "longitude", *_LINK)
 _PARTY = ("workers", "speed", "latitude", "longitude", *_LINK)
-_LAN = ("mbps", "delay_ms")
 
 
 def expand(content: Mapping[str, Any]) -> nx.DiGraph:
@@ -43,25 +43,16 @@ def expand(content: Mapping[str, Any]) -> nx.DiGraph:
     central = table(content["central"], "central")
     known_keys(central, _CENTRAL, "central")
     hub = str(central.get("name") or "hub")
-    lan = {"mbps": 10000.0, "delay_ms": 0.05} | dict(table(content.get("lan") or {}, "lan"))
-    known_keys(lan, _LAN, "lan")
-    cable = {
-        "bandwidth_mbps": positive(lan["mbps"], "lan.mbps"),
-        "delay_ms": not_negative(lan["delay_ms"], "lan.delay_ms"),
-        "loss": 0.0,
-    }
+    cable = lan_edge(content.get("lan"), "lan")
     graph = nx.DiGraph()
     for key in ("name", "redraw", "outages"):
         if content.get(key):
             graph.graph[key] = content[key]
 
     _site(graph, hub, central, "central")
-    _host(graph, hub, "scheduler", "scheduler", cable)
-    servers = _count(central.get("global_servers", 1), "central.global_servers", 1)
-    for index in range(servers):
-        _host(graph, hub, f"global_server{index}", "global_server", cable)
-    if _count(central.get("workers", 0), "central.workers", 0):
-        _party(graph, hub, central, "central", cable)
+    add_central(graph, hub, central, "central", cable)
+    if count(central.get("workers", 0), "central.workers", 0):
+        add_party(graph, hub, central, "central", cable)
     sites = [hub]
     for key, value in parties.items():
         site, where = str(key), f"parties.{key}"
@@ -73,8 +64,7 @@ def expand(content: Mapping[str, Any]) -> nx.DiGraph:
         party = table(value, where)
         known_keys(party, _PARTY, where)
         _site(graph, site, party, where)
-        _count(party.get("workers"), f"{where}.workers", 1)
-        _party(graph, site, party, where, cable)
+        add_party(graph, site, party, where, cable)
     _join(graph, sites, content)
     return graph
 
@@ -95,32 +85,6 @@ def _site(graph: nx.DiGraph, site: str, given: Mapping[str, Any], where: str) ->
         elif not changes.keys() & data.keys():
             refuse(f"{where}.{key} is missing")
         graph.add_edge(*edge, **data)
-
-
-def _host(
-    graph: nx.DiGraph, site: str, name: str, kind: str, cable: dict[str, float], **data: float
-) -> None:
-    graph.add_node(f"{site}/{name}", kind=kind, party=site, **data)
-    graph.add_edge(f"{site}/{name}", site, **cable)
-    graph.add_edge(site, f"{site}/{name}", **cable)
-
-
-def _party(
-    graph: nx.DiGraph, site: str, given: Mapping[str, Any], where: str, cable: dict[str, float]
-) -> None:
-    """The local server and the workers of a site that trains."""
-    workers = int(given["workers"])
-    speed = given.get("speed")
-    if speed is None:
-        speed = 1.0
-    if not isinstance(speed, list | tuple):
-        speed = [speed] * workers
-    if len(speed) != workers:
-        refuse(f"{where}.speed lists {len(speed)} speeds for {workers} workers")
-    _host(graph, site, "server", "server", cable)
-    for index, value in enumerate(speed):
-        factor = positive(value, f"{where}.speed[{index}]")
-        _host(graph, site, f"worker{index}", "worker", cable, speed=factor)
 
 
 def _join(graph: nx.DiGraph, sites: list[str], content: Mapping[str, Any]) -> None:
@@ -164,11 +128,3 @@ def _between(
             refuse(f"{key} between {source} and {target} is missing")
         result[source, target] = known
     return result
-
-
-def _count(value: Any, where: str, least: int) -> int:
-    if value is None:
-        refuse(f"{where} is missing")
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        refuse(f"{where} is {value}; it must be a whole number, {least} or more")
-    return value

@@ -8,7 +8,6 @@ A rule that is broken is one sentence, which names the node, the edge or the pai
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections import Counter
 from pathlib import Path
@@ -18,7 +17,7 @@ import networkx as nx
 
 from geomx.changes import EDGE_CHANGES, check_changes, spread
 from geomx.cluster import Cluster, NodeSpec, Party, Role
-from geomx.figures import not_negative, positive, probability, refuse
+from geomx.figures import not_negative, positive, probability, refuse, spelt
 from geomx.options import near
 
 ROLES: tuple[Role, ...] = get_args(Role)
@@ -91,7 +90,7 @@ def _directed(graph: nx.Graph) -> nx.DiGraph:
 
 
 def _check_node(node: str, data: dict[str, Any]) -> None:
-    _check_names(f"node {node}", data, NODE_ATTRIBUTES)
+    spelt(f"node {node}", data, NODE_ATTRIBUTES)
     kind = data.setdefault("kind", "router")
     if kind not in KINDS:
         refuse(f"node {node} has kind {kind}; {near(kind, KINDS)}")
@@ -109,7 +108,7 @@ def _check_node(node: str, data: dict[str, Any]) -> None:
 
 
 def _check_edge(edge: str, data: dict[str, Any], folder: Path) -> None:
-    _check_names(edge, data, EDGE_ATTRIBUTES)
+    spelt(edge, data, EDGE_ATTRIBUTES)
     check_changes(edge, data, folder)
     if "bandwidth_mbps" in data:
         data["bandwidth_mbps"] = positive(data["bandwidth_mbps"], f"bandwidth_mbps of {edge}")
@@ -125,18 +124,6 @@ def _check_edge(edge: str, data: dict[str, Any], folder: Path) -> None:
     for name in ("jitter_ms", "queue_ms"):
         if name in data:
             data[name] = not_negative(data[name], f"{name} of {edge}")
-
-
-def _check_names(what: str, data: dict[str, Any], known: tuple[str, ...]) -> None:
-    """Refuse an attribute that looks like a misspelt one; others are the file's own business."""
-    stems = {name.split("_")[0]: name for name in known}
-    for name in data:
-        if name in known:
-            continue
-        close = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
-        meant = close[0] if close else stems.get(name.split("_")[0].lower())
-        if meant is not None:
-            refuse(f"{what} has an unknown attribute {name}; did you mean {meant}?")
 
 
 def _of_kind(graph: nx.DiGraph, kind: str, party: str | None = None) -> list[str]:

@@ -186,7 +186,7 @@ def test_a_wrong_request_from_a_shell() -> None:
 def test_help_lists_the_choices() -> None:
     done = geomx("--help")
     assert (done.returncode, done.stderr) == (0, "")
-    assert "network: five_regions, two_parties" in done.stdout
+    assert "five_regions, geomx_demo" in done.stdout
     for kind in KINDS:
         names = [plugin.name for plugin in Registry.discover().plugins(kind)]
         assert f"{kind}: {', '.join(names)}\n" in done.stdout

@@ -17,6 +17,7 @@ import pytest
 
 from geomx.compose import compose
 from geomx.errors import GeomxError, NodeLost
+from geomx.experiment import execute
 from geomx.live.launcher import run_experiment
 from geomx.live.notes import Notes, Reader
 from geomx.live.spec import Spec
@@ -100,6 +101,23 @@ def run(folder: Path, *words: str) -> Results:
     """A live run with its files in `folder`."""
     experiment, _ = compose(["mode=live", *words])
     return run_experiment(experiment, folder)
+
+
+def test_a_planned_outage_is_waited_for_in_both_modes(tmp_path: Path) -> None:
+    """A site that is away for longer than a node may be silent is late, not lost."""
+    network = tmp_path / "away.yaml"
+    network.write_text(SMALL_NETWORK + "outages: [{site: west, start_s: 0.02, end_s: 4}]\n")
+    words = [f"network={network}", "iterations=3", "runtime.failure_timeout_s=2"]
+    live = run(tmp_path / "live", *words)
+    experiment, _ = compose(words)
+    simulated = execute(experiment, tmp_path / "sim")
+    for results in (simulated, live):
+        assert 4 < results.summary["seconds"] < 6
+        assert all(row["loss"] > 0 for row in results.iterations)
+    for kind in ("wan_push", "wan_pull", "lan"):
+        assert simulated.summary["bytes"][kind] == live.summary["bytes"][kind]
+    for one, other in zip(simulated.parameters().values(), live.parameters().values(), strict=True):
+        assert np.array_equal(one, other)
 
 
 def test_the_default_experiment_runs_live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,7 @@ SCHEDULER, GLOBAL, EAST = 0, 1, 2
 WORKERS = range(4, 8)
 
 
-def node_config(node: int) -> _core.NodeConfig:
+def node_config(node: int, silence_s: float = 5.0) -> _core.NodeConfig:
     config = _core.NodeConfig(node, NAMES[node], ROLES[node])
     children = sorted(child for child, parent in PARENT.items() if parent == node)
     peers = set(children)
@@ -48,17 +48,20 @@ def node_config(node: int) -> _core.NodeConfig:
         config.add_peer(peer, NAMES[peer], ROLES[peer])
     config.children = children
     config.quorum = {1: 4, 2: 2, 3: 2}.get(node, 0)
-    config.set_heartbeat(0.1, 5.0)
+    config.set_heartbeat(0.1, silence_s)
     return config
 
 
 class LoopCluster:
     """Two parties of two workers; every node is a loop of this process."""
 
-    def __init__(self, shapes: dict[int, _core.Shape] | None = None) -> None:
+    def __init__(
+        self, shapes: dict[int, _core.Shape] | None = None, silence_s: float = 5.0
+    ) -> None:
         self.shapes = shapes or {}
+        self.silence_s = silence_s
         self.loops = [_core.Loop("127.0.0.1", 0, TOKEN) for _ in NAMES]
-        self.loops[SCHEDULER].run(node_config(SCHEDULER), {}, self.shapes.get(SCHEDULER))
+        self.loops[SCHEDULER].run(self.config(SCHEDULER), {}, self.shapes.get(SCHEDULER))
         with ThreadPoolExecutor(len(NAMES)) as pool:
             list(pool.map(self._start, range(1, len(NAMES))))
         self.loops[SCHEDULER].wait_started(PATIENCE_S)
@@ -69,8 +72,11 @@ class LoopCluster:
         experiment, roster = loop.join(scheduler, NAMES[node], node, PATIENCE_S)
         assert experiment == "the experiment"
         assert roster[NAMES[node]] == loop.address
-        loop.run(node_config(node), roster, self.shapes.get(node))
+        loop.run(self.config(node), roster, self.shapes.get(node))
         assert loop.wait_started(PATIENCE_S) <= time.monotonic()
+
+    def config(self, node: int) -> _core.NodeConfig:
+        return node_config(node, self.silence_s)
 
     @property
     def workers(self) -> list[_core.Loop]:
@@ -239,6 +245,27 @@ def test_an_emulated_link_takes_its_time() -> None:
             link for link in cluster.workers[0].stats()["links"] if link["peer"] == NAMES[EAST]
         ]
         assert link["busy_s"] >= 1e6 / (12.5e6 * 0.965)
+    finally:
+        cluster.close()
+
+
+def test_an_emulated_link_follows_its_course() -> None:
+    """10 MB over 100 Mbit/s that are away for longer than anyone may be silent."""
+    silence_s, outage_s, size = 1.5, 2.5, 10_000_000
+    course = _core.Course(12.5e6)
+    course.add_outage(0.6, 0.6 + outage_s)
+    shape = _core.Shape(1)
+    edges = [shape.add_edge(course, 1_000_000) for _ in range(2)]
+    shape.add_path(EAST, [edges[0]], [edges[1]], "bbr", 2.75e6, 0.965, 0.0, 2_000_000, 0)
+    cluster = LoopCluster({WORKERS[0]: shape}, silence_s)
+    try:
+        cluster.declare(0, size // 4)
+        cluster.push_all(0, [np.ones(size // 4, np.float32)] * 4)
+        cluster.stop()
+        (link,) = [
+            link for link in cluster.workers[0].stats()["links"] if link["peer"] == NAMES[EAST]
+        ]
+        assert link["busy_s"] == pytest.approx(outage_s + size / (12.5e6 * 0.965), rel=5e-3)
     finally:
         cluster.close()
 

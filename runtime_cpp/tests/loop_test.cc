@@ -275,6 +275,54 @@ TEST(loop_shaper_keeps_the_models_times) {
   CHECK_NEAR(static_cast<double>(shaper.Busy(7)), 30.0 * kMillisecond, 10.0);
 }
 
+TEST(loop_shaper_follows_a_course_from_the_start_of_the_run) {
+  // 1 MB/s, nothing from 2 s to 5 s, then 2 MB/s; the run starts at 7 s of the clock.
+  net::Course course(1e6);
+  course.SetTrace({{2 * kSecond, 0.0}, {5 * kSecond, 2e6}});
+  Shape shape;
+  shape.edges = {{.course = course, .delay = 10 * kMillisecond}};
+  Shape::Path path;
+  path.path = {0};
+  path.window_limit = net::kInfinity;
+  path.efficiency = 1.0;
+  shape.paths[7] = path;
+  shape.ingress = {{.course = course}};
+  shape.arrivals[7] = {.edges = {0}, .efficiency = 1.0};
+  Message megabyte;
+  megabyte.payload = Payload::Phantom(1'000'000 - kHeaderBytes);
+  const Time origin = 7 * kSecond;
+  Shaper shaper(shape);
+  std::vector<Time> left;
+  int more = 3;
+  const auto collect = [&](Shaper::Sent sent) { left.push_back(sent.left - origin); };
+  const auto next = [&](NodeId, Lane) {
+    return more-- > 0 ? std::optional(megabyte) : std::nullopt;
+  };
+  shaper.Advance(origin + kSecond / 2, collect, next);
+  shaper.SetOrigin(origin);
+  shaper.Start(7, Lane::kReliable, megabyte, origin + kSecond / 2);
+  for (Time now = origin; now < origin + 10 * kSecond; now += 700 * kMillisecond) {
+    if (now > origin + kSecond / 2) shaper.Advance(now, collect, next);
+  }
+  const std::vector<double> expected = {1.5, 5.25, 5.75, 6.25};
+  CHECK_EQ(left.size(), expected.size());
+  for (std::size_t i = 0; i < left.size(); ++i) {
+    CHECK_NEAR(static_cast<double>(left[i]) / kSecond, expected[i], 1e-7);
+  }
+  // On the way in the same: what comes while the edge is busy, or down, waits for its turn.
+  Ingress ingress(shape);
+  ingress.SetOrigin(origin);
+  const auto pass = [&](double arrives_s) {
+    const Time arrives = origin + static_cast<Time>(arrives_s * kSecond);
+    return static_cast<double>(ingress.Pass(7, 1'000'000, arrives) - origin) / kSecond;
+  };
+  CHECK_NEAR(pass(1.0), 1.0, 1e-7);
+  CHECK_NEAR(pass(1.0), 2.0, 1e-7);
+  CHECK_NEAR(pass(1.2), 5.5, 1e-7);
+  CHECK_NEAR(pass(1.3), 6.0, 1e-7);
+  CHECK_NEAR(pass(9.0), 9.0, 1e-7);
+}
+
 TEST(loop_cluster_sums_and_stops) {
   Cluster cluster;
   cluster.Start();

@@ -1,0 +1,275 @@
+"""Maps of networks: what is filled in by which rule, what is refused, who is put where."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import pytest
+
+from geomx import cli
+from geomx.cluster import Cluster
+from geomx.compose import compose
+from geomx.errors import ConfigError
+from geomx.fill import DETOUR, FIBRE_KM_PER_MS, great_circle_km
+from geomx.named import named_networks
+from geomx.network import read_network, to_node_link
+
+GIGABIT = {"mbps": 1000}
+
+ZOO_GML = """
+Creator "somebody"
+Version 1
+graph [
+  Network "Valleys"
+  DateYear "2011"
+  node [ id 0 label "Upton" Country "Here" Longitude 10.0 Latitude 50.0 Internal 1 ]
+  node [ id 1 label "Lowton" Country "Here" Longitude 11.0 Latitude 50.0 Internal 1 ]
+  node [ id 2 label "None" hyperedge 1 ]
+  node [ id 3 label "None" Longitude 10.0 Latitude 51.0 ]
+  node [ id 4 label "A/B" Longitude 12.0 Latitude 51.0 ]
+  node [ id 5 label "Alone" Longitude 0.0 Latitude 0.0 ]
+  edge [ source 0 target 1 LinkSpeed "10" LinkSpeedUnits "G" LinkSpeedRaw 10000000000.0 ]
+  edge [ source 0 target 1 LinkLabel "second" LinkSpeedRaw 155000000.0 ]
+  edge [ source 0 target 2 LinkType "Fibre" ]
+  edge [ source 1 target 2 ]
+  edge [ source 2 target 3 ]
+  edge [ source 3 target 3 ]
+  edge [ source 3 target 4 ]
+]
+"""
+
+
+def zoo(tmp_path: Path) -> Path:
+    path = tmp_path / "Valleys.gml"
+    path.write_text(ZOO_GML)
+    return path
+
+
+def ring(count: int, **attributes: Any) -> nx.Graph:
+    """Routers in a circle, ten degrees apart on the equator."""
+    graph = nx.cycle_graph(count)
+    for node in graph:
+        graph.nodes[node].update(latitude=0.0, longitude=10.0 * node)
+    nx.set_edge_attributes(graph, {edge: dict(attributes) for edge in graph.edges})
+    return graph
+
+
+def read(graph: nx.Graph, **options: Any) -> Cluster:
+    return read_network({**nx.node_link_data(graph, edges="links"), **options})
+
+
+def test_great_circles() -> None:
+    quarter = math.pi / 2 * 6371
+    assert great_circle_km((0, 0), (0, 90)) == pytest.approx(quarter)
+    assert great_circle_km((90, 0), (0, 123)) == pytest.approx(quarter)
+    assert great_circle_km((10, 20), (-10, -160)) == pytest.approx(2 * quarter)
+    paris, new_york = (48.857, 2.352), (40.713, -74.006)
+    assert great_circle_km(paris, new_york) == pytest.approx(5837, rel=2e-3)
+
+
+def test_a_file_of_the_topology_zoo(tmp_path: Path) -> None:
+    everyone = {"parties": "all", "workers": 1, "central": "Upton"}
+    source = {"file": str(zoo(tmp_path)), "fill": GIGABIT, "attach": everyone}
+    cluster = read_network(source)
+    graph = cluster.graph
+    assert [party.name for party in cluster.parties] == [
+        "Upton", "Lowton", "None 2", "None 3", "A-B",
+    ]  # fmt: skip
+    assert "Alone" not in graph
+    assert cluster.name == "Valleys"
+    # Parallel links carry their sum; what the map does not say is filled.
+    assert graph.edges["Upton", "Lowton"]["bandwidth_mbps"] == pytest.approx(10_155)
+    assert graph.edges["Lowton", "None 2"]["bandwidth_mbps"] == 1000
+    # The node without a place stands amid Upton, Lowton and its namesake.
+    amid = [graph.nodes["None 2"][key] for key in ("latitude", "longitude")]
+    assert amid == pytest.approx([50.34, 10.33], abs=0.02)
+    km = great_circle_km((51, 10), (51, 12))
+    assert graph.edges["None 3", "A-B"]["delay_ms"] == pytest.approx(km * DETOUR / FIBRE_KM_PER_MS)
+    assert graph.edges["A-B", "None 3"] == graph.edges["None 3", "A-B"]
+    # What a run writes down is read back as it is.
+    again = read_network(json.loads(json.dumps(to_node_link(graph))))
+    assert dict(again.graph.adj) == dict(graph.adj)
+    assert again.nodes == cluster.nodes
+
+
+def test_the_same_map_in_graphml(tmp_path: Path) -> None:
+    plain = nx.parse_gml(ZOO_GML.replace("graph [", "graph [ multigraph 1"), label="id")
+    for _, data in plain.nodes(data=True):
+        assert "label" in data
+    path = tmp_path / "Valleys.graphml"
+    nx.write_graphml(plain, path)
+    options = {"fill": GIGABIT, "attach": {"parties": "all", "workers": 1, "central": "Upton"}}
+    one = read_network({"file": str(path), **options})
+    other = read_network({"file": str(zoo(tmp_path)), **options})
+    assert one.nodes == other.nodes
+    assert dict(one.graph.adj) == dict(other.graph.adj)
+
+
+def test_lengths_of_the_file_go_before_the_great_circle() -> None:
+    graph = ring(4, bandwidth_mbps=10)
+    graph.edges[0, 1]["dist"] = 300.0
+    graph.edges[1, 2]["delay_ms"] = 4.0
+    delays = {
+        edge: data["delay_ms"]
+        for edge, data in read(graph, fill={"detour": 1.0}).graph.edges.items()
+        if "/" not in "".join(edge)
+    }
+    assert delays["0", "1"] == pytest.approx(300 * 1.468 / 299.792458)
+    assert delays["1", "2"] == 4.0
+    km = great_circle_km((0, 20), (0, 30))
+    assert delays["2", "3"] == delays["3", "2"] == pytest.approx(km / FIBRE_KM_PER_MS)
+
+
+def test_without_a_word_four_far_places_train_around_the_middle() -> None:
+    graph = nx.path_graph(9)
+    nx.set_edge_attributes(graph, 10.0, "bandwidth_mbps")
+    nx.set_edge_attributes(graph, 1.0, "delay_ms")
+    cluster = read(graph)
+    assert [node.party for node in cluster.global_servers] == ["4"]
+    assert [party.name for party in cluster.parties] == ["0", "2", "6", "8"]
+    assert all(len(party.workers) == 2 for party in cluster.parties)
+    assert [party.name for party in read(graph, attach={"parties": 2}).parties] == ["0", "8"]
+    small = read(nx.path_graph(3), fill={"mbps": 5, "delay_ms": 2})
+    assert [party.name for party in small.parties] == ["0", "2"]
+
+
+def test_hosts_as_asked_for() -> None:
+    cluster = read(
+        ring(5, bandwidth_mbps=10),
+        attach={
+            "central": 3,
+            "global_servers": 2,
+            "parties": [3, 0],
+            "workers": 2,
+            "speed": [1, 0.5],
+            "lan": {"mbps": 77},
+        },
+    )
+    assert [node.name for node in cluster.nodes] == [
+        "3/scheduler", "3/global_server0", "3/global_server1",
+        "3/server", "3/worker0", "3/worker1", "0/server", "0/worker0", "0/worker1",
+    ]  # fmt: skip
+    assert [worker.speed for worker in cluster.workers] == [1.0, 0.5, 1.0, 0.5]
+    assert cluster.graph.edges["0/worker0", "0"] == {
+        "bandwidth_mbps": 77.0, "delay_ms": 0.05, "loss": 0.0,
+    }  # fmt: skip
+    assert cluster.link(cluster.workers[0], cluster.global_servers[0], "push").kind == "lan"
+    assert cluster.link(cluster.workers[2], cluster.global_servers[0], "push").kind == "wan"
+
+
+def test_rules_of_change_hold_on_maps() -> None:
+    rule = {"every_s": 60, "low_mbps": 1, "high_mbps": 2}
+    outage = {"site": "0", "start_s": 5, "end_s": 6}
+    graph = read(ring(5, bandwidth_mbps=10), redraw=rule, outages=[outage]).graph
+    drawn = [edge for edge, data in graph.edges.items() if "redraw" in data]
+    assert len(drawn) == 10
+    cut = {edge for edge, data in graph.edges.items() if "outages" in data}
+    assert cut == {("0", "1"), ("1", "0"), ("0", "4"), ("4", "0")}
+
+
+@pytest.mark.parametrize(
+    ("graph", "options", "sentence"),
+    [
+        (ring(4), {}, "link 0 - 1 has no bandwidth_mbps; give those that have none one: network.f"),
+        (nx.path_graph(3), {"fill": GIGABIT}, "link 0 - 1 has neither delay_ms nor a length"),
+        (ring(4, bandwith_mbps=3), {"fill": GIGABIT}, "unknown attribute bandwith_mbps; did you"),
+        (ring(4, bandwidth_mbps=0), {}, "bandwidth_mbps of edge 0 -> 1 is 0; it must be more"),
+        (ring(4, bandwidth_mbps=5), {"attach": {"central": "x"}}, "attach.central: there is no no"),
+        (ring(4, bandwidth_mbps=5), {"attach": {"parties": ["1", 1]}}, "must be different nodes"),
+        (
+            ring(4, bandwidth_mbps=5),
+            {"attach": {"parties": "some"}},
+            "attach.parties is 'some'; it",
+        ),
+        (ring(4, bandwidth_mbps=5), {"attach": {"parties": 0}}, "attach.parties is 0; it must be"),
+        (
+            ring(4, bandwidth_mbps=5),
+            {"attach": {"worker": 2}},
+            "unknown key attach.worker; did you",
+        ),
+        (ring(4), {"fill": {"mbps": -1}}, "fill.mbps is -1"),
+        (ring(4), {"fill": {"speed": 1}}, "unknown key fill.speed"),
+        (ring(4), {"fill": 3}, "fill must be a table of keys"),
+        (nx.empty_graph(3), {"fill": GIGABIT}, "the graph has no link between two nodes"),
+    ],
+)
+def test_refusals(graph: nx.Graph, options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read(graph, **options)
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_who_trains_where_is_said_once(two_parties: Cluster) -> None:
+    content = to_node_link(two_parties.graph)
+    for key, options in (("attach", {"workers": 3}), ("fill", GIGABIT)):
+        with pytest.raises(ConfigError, match=f"{key} is for graphs of routers alone"):
+            read_network({**content, key: options})
+
+
+def test_options_follow_on_the_command_line(tmp_path: Path) -> None:
+    path = zoo(tmp_path)
+    words = [f"network={path}", "network.fill.mbps=500", "network.attach.parties=[A-B,Lowton]"]
+    words += ["network.attach.workers=3", "network.attach.lan.mbps=200"]
+    redraw = "network.redraw={every_s: 60, low_mbps: 20, high_mbps: 155}"
+    experiment, _ = compose([*words, redraw])
+    assert [party.name for party in experiment.cluster.parties] == ["A-B", "Lowton"]
+    assert len(experiment.cluster.workers) == 6
+    graph = experiment.cluster.graph
+    assert graph.edges["A-B", "None 3"]["redraw"]["high_mbps"] == 155
+    assert graph.edges["A-B/server", "A-B"]["bandwidth_mbps"] == 200
+    with pytest.raises(ConfigError, match="attach"):
+        compose([f"network={path}", "network.atach.workers=3"])
+
+
+# ---- what comes with geomx ----
+
+
+@pytest.mark.parametrize("network", list(named_networks()), ids=lambda network: network.name)
+def test_named_networks_are_whole_and_say_where_they_come_from(network: Any) -> None:
+    cluster = network.cluster()
+    assert cluster.name == network.name
+    assert len(network.summary.split()) > 6
+    assert network.summary.endswith(".")
+    assert network.source
+    centre = cluster.global_servers[0]
+    for party in cluster.parties:
+        for path in (cluster.path(party.server, centre), cluster.path(centre, party.server)):
+            assert 20e6 <= path.bandwidth_bps <= 100e9
+            assert path.delay_s < 0.2
+
+
+def test_measured_networks_keep_what_was_measured() -> None:
+    """The way between two sites is the published one, though another may be shorter on paper."""
+    content = next(network for network in named_networks() if network.name == "azure_world").content
+    cluster = read_network(content)
+    for party in cluster.parties:
+        path = cluster.path(party.server, cluster.global_servers[0])
+        measured_ms = content["delay_ms"]["west_europe"][party.name]
+        assert path.delay_s * 1e3 == pytest.approx(measured_ms + 0.1)
+    servers = {party.name: party.server for party in cluster.parties}
+    path = cluster.path(servers["south_africa"], servers["australia_east"])
+    assert path.delay_s * 1e3 == pytest.approx(174.1)
+
+
+def test_the_setting_of_netstorm() -> None:
+    networks = {network.name: network.cluster() for network in named_networks()}
+    still, drawn = networks["netstorm_static"], networks["netstorm_dynamic"]
+    assert len(still.workers) == len(still.parties) == 9
+    links = {edge for edge in drawn.graph.edges if "/" not in "".join(edge)}
+    assert len(links) == 26
+    assert {edge for edge, data in drawn.graph.edges.items() if "redraw" in data} == links
+    assert not any("redraw" in data for data in still.graph.edges.values())
+    hops = still.path(still.parties[8].server, still.global_servers[0]).edges
+    assert len(hops) == 2 + 4  # h9, h6, h4, h3 and h1, and a LAN at each end
+
+
+def test_networks_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["networks"]) == 0
+    printed = capsys.readouterr().out
+    for network in named_networks():
+        assert network.name in printed
