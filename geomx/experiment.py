@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import importlib.metadata
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -115,8 +114,9 @@ def version() -> str:
 def execute(experiment: Experiment, directory: Path) -> Results:
     """Run an experiment in its mode, leaving its files in `directory`.
 
-    With ``mode="both"`` the files are in ``directory/sim`` and ``directory/live``, the comparison
-    in ``directory/comparison.json``, and the results returned are those of the live run.
+    With ``mode="both"`` the files are in ``directory/sim`` and ``directory/live``; beside them,
+    ``comparison.json``, a page that shows one over the other and a trace of both. The results
+    returned are those of the live run.
 
     Raises:
         ConfigError: It is a study, which has many results (see `geomx.study`).
@@ -128,14 +128,13 @@ def execute(experiment: Experiment, directory: Path) -> Results:
     if experiment.mode != "both":
         module, function = RUNNERS[experiment.mode].split(":")
         return getattr(importlib.import_module(module), function)(experiment, directory)
-    from geomx.results import compare
+    from geomx.results import leave_comparison
 
     sim, live = (
         execute(dataclasses.replace(experiment, mode=mode), directory / mode)
         for mode in ("sim", "live")
     )
-    text = json.dumps(compare(sim, live), indent=2)
-    (directory / "comparison.json").write_text(text + "\n", encoding="utf-8")
+    leave_comparison(sim, live, directory)
     return live
 
 

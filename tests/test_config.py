@@ -275,11 +275,12 @@ def test_mode_both_runs_both_and_compares(monkeypatch: pytest.MonkeyPatch, tmp_p
     monkeypatch.setitem(sys.modules, "made_up", types.SimpleNamespace(run=runner))  # type: ignore[arg-type]
     for mode in ("sim", "live"):
         monkeypatch.setitem(experiment_module.RUNNERS, mode, "made_up:run")
-    monkeypatch.setattr(geomx.results, "compare", lambda sim, live: {"pair": [sim, live]})
+    compared = []
+    monkeypatch.setattr(geomx.results, "leave_comparison", lambda *pair: compared.append(pair))
     made = experiment("mode=both")
     assert experiment_module.execute(made, tmp_path) == "live"
     assert ran == [("sim", tmp_path / "sim"), ("live", tmp_path / "live")]
-    assert '"sim"' in (tmp_path / "comparison.json").read_text()
+    assert compared == [("sim", "live", tmp_path)]
 
 
 def test_run_refuses_flags() -> None:

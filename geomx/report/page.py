@@ -166,7 +166,7 @@ def _waiting(rows: Sequence[Row]) -> float | None:
 def _curves(results: Results) -> list[Markup]:
     rows, evaluations = results.iterations, results.evaluations
     trained = [row for row in rows if row["loss"] is not None]
-    loss = [_by_iteration("training, mean of workers", "series-0", trained, "end_s", _loss)]
+    loss = [by_iteration("training, mean of workers", "series-0", trained, "end_s", training_loss)]
     accuracy = []
     if evaluations:
         times = [row["time_s"] for row in evaluations]
@@ -174,7 +174,9 @@ def _curves(results: Results) -> list[Markup]:
         right = list(zip(times, (row["accuracy"] for row in evaluations), strict=True))
         loss.append(Series("held-out", "series-1", held_out, dots=True))
         accuracy.append(Series("held-out", "series-1", right, dots=True))
-    took = _by_iteration("mean, band: fastest to slowest", "series-2", rows, "iteration", _took)
+    took = by_iteration(
+        "mean, band: fastest to slowest", "series-2", rows, "iteration", iteration_s
+    )
     figures = [
         line_chart("Loss over time", loss, x_label="seconds", x_text=units.duration,
                    y_text=units.decimals),
@@ -188,15 +190,17 @@ def _curves(results: Results) -> list[Markup]:
     return [tag("div", *shown, class_="charts")] if shown else []
 
 
-def _loss(row: Row) -> float:
+def training_loss(row: Row) -> float:
+    """Of one iteration of one worker."""
     return float(row["loss"])
 
 
-def _took(row: Row) -> float:
+def iteration_s(row: Row) -> float:
+    """How long one iteration of one worker took."""
     return float(row["end_s"] - row["start_s"])
 
 
-def _by_iteration(
+def by_iteration(
     name: str, style: str, rows: Sequence[Row], x: str, value: Callable[[Row], float]
 ) -> Series:
     """Mean over workers per iteration, with the range as a band; at the mean of column `x`."""

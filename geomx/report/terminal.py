@@ -85,6 +85,13 @@ def comparison_table(comparison: Mapping[str, Any]) -> Table:
     table.add_column("figure", style="dim", no_wrap=True)
     for column in ("sim", "live", "error"):
         table.add_column(column, justify="right", no_wrap=True)
+    for row in comparison_rows(comparison):
+        table.add_row(*row)
+    return table
+
+
+def comparison_rows(comparison: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str]]:
+    """Its lines: the figure, the simulated value, the live one, the relative error."""
     for group, entries in comparison.items():
         if group == "parameters":
             continue
@@ -94,11 +101,10 @@ def comparison_table(comparison: Mapping[str, Any]) -> Table:
             if group == "bytes":
                 label = _NAMES.get(name, name)
             error = units.signed_share(entry["relative_error"])
-            table.add_row(label, show(entry["sim"]), show(entry["live"]), error)
+            yield label, show(entry["sim"]), show(entry["live"]), error
     difference = comparison["parameters"]["max_relative_difference"]
     shown = units.DASH if difference is None else f"{difference:.1e}" if difference else "equal"
-    table.add_row("parameters, largest relative difference", "", "", shown)
-    return table
+    yield "parameters, largest relative difference", "", "", shown
 
 
 def _printer(group: str) -> Any:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -92,15 +92,8 @@ class Timeline:
             order: Names of nodes in the order to show them; others follow as first seen.
             title: Named in the metadata, so that traces of several runs can be told apart.
         """
-        with path.open("w", encoding="utf-8") as file:
-            file.write('{"displayTimeUnit": "ms",\n"otherData": ')
-            file.write(json.dumps({"title": title, "dropped_spans": self.dropped}))
-            file.write(',\n"traceEvents": [')
-            separator = "\n"
-            for event in self._events(order):
-                file.write(separator + json.dumps(event, ensure_ascii=False, allow_nan=False))
-                separator = ",\n"
-            file.write("\n]}\n")
+        about = {"title": title, "dropped_spans": self.dropped}
+        _write(path, about, self._events(order))
 
     def _events(self, order: Sequence[str]) -> Iterator[dict[str, Any]]:
         spans = self.spans
@@ -139,6 +132,46 @@ class Timeline:
                 ts = _microseconds(time_s)
                 args = {"Mbit/s": plain(float(value))}
                 yield {"ph": "C", "name": name, "pid": pid, "ts": ts, "args": args}
+
+
+def merge(traces: Mapping[str, Path], path: Path) -> None:
+    """Write several runs' traces into one file, on one clock that begins with each of them.
+
+    Every process keeps its events and gets a number of its own and the run's name before its own:
+    ``sim · beijing`` stands above ``live · beijing``.
+
+    Args:
+        traces: Files that `Timeline.write` wrote, by what to call the run.
+        path: Where.
+    """
+    contents = {name: json.loads(one.read_text(encoding="utf-8")) for name, one in traces.items()}
+    about = {name: content["otherData"] for name, content in contents.items()}
+
+    def events() -> Iterator[dict[str, Any]]:
+        for number, (name, content) in enumerate(contents.items()):
+            for event in content["traceEvents"]:
+                pid = event["pid"]
+                event["pid"] = pid * len(contents) + number
+                if event["ph"] == "M" and event["name"] == "process_name":
+                    event["args"]["name"] = f"{name} · {event['args']['name']}"
+                elif event["ph"] == "M" and event["name"] == "process_sort_index":
+                    event["args"]["sort_index"] = event["pid"]
+                yield event
+
+    _write(path, about, events())
+
+
+def _write(path: Path, about: Mapping[str, Any], events: Iterator[dict[str, Any]]) -> None:
+    """One event a line, so that a trace can be read, cut and compared as text."""
+    with path.open("w", encoding="utf-8") as file:
+        file.write('{"displayTimeUnit": "ms",\n"otherData": ')
+        file.write(json.dumps(about, ensure_ascii=False))
+        file.write(',\n"traceEvents": [')
+        separator = "\n"
+        for event in events:
+            file.write(separator + json.dumps(event, ensure_ascii=False, allow_nan=False))
+            separator = ",\n"
+        file.write("\n]}\n")
 
 
 class _Lanes:

@@ -1,0 +1,113 @@
+"""The page of mode=both: what was predicted over what was measured, in one picture each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from geomx.report import units
+from geomx.report.charts import Series, line_chart
+from geomx.report.files import Row
+from geomx.report.markup import Markup, tag
+from geomx.report.page import (
+    by_iteration,
+    command_line,
+    document,
+    footer,
+    iteration_s,
+    section,
+    training_loss,
+)
+from geomx.report.terminal import comparison_rows, condition, title
+
+if TYPE_CHECKING:
+    from geomx.results import Results
+
+STYLES = {"simulated": "series-0", "live": "series-1"}
+
+
+def render(sim: Results, live: Results, comparison: Mapping[str, Any]) -> str:
+    """The whole page.
+
+    Args:
+        sim: What was predicted.
+        live: What was measured.
+        comparison: Content of ``comparison.json``.
+    """
+    what, _, _ = title(live.summary).partition(" · ")
+    where, _, _ = condition(live.summary).rpartition(" · ")
+    header = tag(
+        "header",
+        tag("p", f"geomx {live.summary.get('geomx', '')} · simulated and live", class_="eyebrow"),
+        tag("h1", what),
+        tag("p", where, class_="lead"),
+        command_line(live.summary.get("words", ())),
+    )
+    runs = {"simulated": sim, "live": live}
+    links = [
+        tag("a", f"{name} run", href=f"{run.directory.name}/report.html")
+        for name, run in runs.items()
+    ]
+    body = [
+        header,
+        section("One over the other", tag("div", *_charts(runs), class_="charts")),
+        section("Prediction and measurement", _table(comparison)),
+        tag("p", "Each has a report of its own: ", links[0], ", ", links[1], ".", class_="note"),
+        footer("comparison.json, the folders of both runs, and trace.json with both timelines."),
+    ]
+    return document(f"{what}, simulated and live", body)
+
+
+def _charts(runs: Mapping[str, Results]) -> list[Markup]:
+    def per_iteration(
+        x: str, value: Callable[[Row], float], known: Callable[[Row], bool] = lambda row: True
+    ) -> list[Series]:
+        return [
+            by_iteration(name, STYLES[name], list(filter(known, run.iterations)), x, value)
+            for name, run in runs.items()
+        ]
+
+    def held_out(field: str) -> list[Series]:
+        return [
+            Series(
+                name,
+                STYLES[name],
+                [(row["time_s"], row[field]) for row in run.evaluations],
+                dots=True,
+            )
+            for name, run in runs.items()
+        ]
+
+    loss = per_iteration("end_s", training_loss, lambda row: row["loss"] is not None)
+    seconds: dict[str, Any] = {"x_label": "seconds", "x_text": units.duration}
+    figures = [
+        line_chart("Training loss over time", loss, **seconds, y_text=units.decimals),
+        line_chart("Held-out loss over time", held_out("loss"), **seconds, y_text=units.decimals),
+        line_chart(
+            "Accuracy over time",
+            held_out("accuracy"),
+            **seconds,
+            y_text=units.share,
+            y_range=(None, 1.0),
+        ),
+        line_chart(
+            "Time per iteration, in seconds",
+            per_iteration("iteration", iteration_s),
+            x_label="iteration",
+            x_text=lambda x: f"iteration {x:.0f}",
+            y_text=units.duration,
+            y_range=(0.0, None),
+        ),
+    ]
+    return [figure for figure in figures if figure]
+
+
+def _table(comparison: Mapping[str, Any]) -> Markup:
+    head = [
+        tag("th", text, class_="num" if text else None) for text in ("", "sim", "live", "error")
+    ]
+    rows = [
+        tag("tr", tag("th", name), *(tag("td", text, class_="num") for text in values))
+        for name, *values in comparison_rows(comparison)
+    ]
+    return tag("table", tag("thead", tag("tr", *head)), tag("tbody", *rows))
