@@ -91,6 +91,21 @@ class Costs:
 
 
 @dataclass
+class SimOptions:
+    """How the simulator works, and how much it keeps (mode=sim)."""
+
+    # Where sizes and times alone are simulated and the run repeats itself exactly: count what
+    # repeats instead of simulating it. Results are the same.
+    skip: bool = True
+    # Most spans that are kept for the timeline; half of them of the run's beginning.
+    max_spans: int = 100000
+
+    def __post_init__(self) -> None:
+        """Refuse negative numbers."""
+        _at_least("max_spans", self.max_spans, 0)
+
+
+@dataclass
 class Root:
     """The whole configuration, as ``python -m geomx --help`` shows it."""
 
@@ -118,6 +133,8 @@ class Root:
     tcp: TcpOptions = field(default_factory=TcpOptions)
     # Endpoints in simulation.
     costs: Costs = field(default_factory=Costs)
+    # The simulator itself.
+    sim: SimOptions = field(default_factory=SimOptions)
 
     def __post_init__(self) -> None:
         """Refuse values out of range."""
@@ -176,6 +193,7 @@ def build_experiment(
         runtime=root.runtime,
         tcp=root.tcp,
         costs=root.costs,
+        sim=root.sim,
         words=list(words),
         workload_options=dict(root.workload or {}),
     )
