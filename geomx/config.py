@@ -123,6 +123,21 @@ class StudyOptions:
 
 
 @dataclass
+class SimOptions:
+    """How the simulator works, and how much it keeps (mode=sim)."""
+
+    # Where sizes and times alone are simulated and the run repeats itself exactly: count what
+    # repeats instead of simulating it. Results are the same.
+    skip: bool = True
+    # Most spans that are kept for the timeline; half of them of the run's beginning.
+    max_spans: int = 100000
+
+    def __post_init__(self) -> None:
+        """Refuse negative numbers."""
+        _at_least("max_spans", self.max_spans, 0)
+
+
+@dataclass
 class Root:
     """The whole configuration, as ``python -m geomx --help`` shows it."""
 
@@ -152,6 +167,8 @@ class Root:
     costs: Costs = field(default_factory=Costs)
     # Compare variants of this experiment; null: run it as it is.
     study: StudyOptions | None = field(default_factory=StudyOptions)
+    # The simulator itself.
+    sim: SimOptions = field(default_factory=SimOptions)
 
     def __post_init__(self) -> None:
         """Refuse values out of range."""
@@ -210,6 +227,7 @@ def build_experiment(
         runtime=root.runtime,
         tcp=root.tcp,
         costs=root.costs,
+        sim=root.sim,
         words=list(words),
         workload_options=dict(root.workload or {}),
         study=root.study if root.study and root.study.wanted else None,

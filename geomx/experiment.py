@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from geomx.cluster import Cluster
-from geomx.config import Costs, RuntimeOptions, StudyOptions, TcpOptions
+from geomx.config import Costs, RuntimeOptions, SimOptions, StudyOptions, TcpOptions
 from geomx.errors import ConfigError
 from geomx.registry import Selection
 from geomx.workload import Workload
@@ -43,6 +43,7 @@ class Experiment:
         runtime: Options of the live runtime.
         tcp: Options of WAN connections.
         costs: Endpoint costs in simulation.
+        sim: Options of the simulator itself.
         words: The words of the command line that repeat it.
         workload_options: The workload's options as given; live processes build it from them.
         study: What to compare instead of running this experiment itself; None: nothing.
@@ -59,6 +60,7 @@ class Experiment:
     runtime: RuntimeOptions = field(default_factory=RuntimeOptions)
     tcp: TcpOptions = field(default_factory=TcpOptions)
     costs: Costs = field(default_factory=Costs)
+    sim: SimOptions = field(default_factory=SimOptions)
     words: list[str] = field(default_factory=list)
     workload_options: dict[str, Any] = field(default_factory=dict)
     study: StudyOptions | None = None

@@ -115,6 +115,7 @@ class Recorder:
         self._bytes = {"wan_push": 0, "wan_pull": 0, "lan": 0, "control": 0}
         self._slices = {"late": 0, "missing": 0}
         self._staleness = {"sum": 0, "max": 0, "updates": 0}
+        self._skipped = 0
         self._timeline = Timeline(max_spans)
         self._graph: nx.Graph | None = None
         self._began = time.perf_counter()
@@ -243,6 +244,10 @@ class Recorder:
         self._staleness["sum"] += counts["staleness_sum"]
         self._staleness["updates"] += counts["rounds"]
 
+    def skipped(self, iterations: int) -> None:
+        """So many iterations of every worker were counted as repetitions, not simulated."""
+        self._skipped += iterations
+
     def network(self, graph: nx.Graph) -> None:
         """The network as used; also fixes the order in which nodes are listed."""
         self._graph = graph
@@ -323,6 +328,7 @@ class Recorder:
                 "best": max(accuracies, default=None),
             },
             "loss": {"final": evaluations[-1]["loss"] if evaluations else _last_loss(rows)},
+            "skipped_iterations": self._skipped,
             "wall_seconds": wall_seconds,
         }
 

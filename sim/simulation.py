@@ -28,6 +28,7 @@ from geomx.plugin import as_vector
 from geomx.progress import progress
 from geomx.results import Recorder, Results
 from geomx.sim.network import add_edges, connect
+from geomx.sim.repetition import IterationRow, Repetition
 from geomx.sim.worker import NS, SimulatedWorker
 from geomx.wiring import check_optimizer, node_config, shards
 from geomx.workload import Model
@@ -36,7 +37,6 @@ AFTER_EVERYTHING = 2
 """SimPy priority of the network: it runs when everything else of an instant has happened."""
 
 FOREVER = 2**63 - 1
-MAX_SPANS = 100_000
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,8 @@ class Simulation:
         model: The real network, or None where sizes and times alone are simulated.
         initial: Its initial weights by key; None likewise.
         plan: What all workers train, for the fabric.
+        skipped_ns: Time that was counted, not simulated (see `geomx.sim.repetition`); the run's
+            clock is SimPy's and this.
     """
 
     def __init__(self, experiment: Experiment, recorder: Recorder) -> None:
@@ -74,7 +76,7 @@ class Simulation:
         self.events = Events()
         self.policy = experiment.selection.sync_policy(experiment.cluster)
         self.coordinators = self.policy.coordinators(experiment.cluster)
-        self.fabric = _core.Fabric(experiment.seed, MAX_SPANS)
+        self.fabric = _core.Fabric(experiment.seed, experiment.sim.max_spans)
         self.costs = {
             work: (
                 getattr(experiment.costs, f"{work}_message_s"),
@@ -98,8 +100,9 @@ class Simulation:
             len(workload.layers),
             [(tensor.elements, tensor.layer, pieces) for tensor, pieces in placed],
         )
-        self._seconds = 0.0
         self._latest: tuple[SimulatedWorker, int] | None = None
+        self.skipped_ns = 0
+        self._end_ns = 0
         self._advance: Any = lambda *args, **fields: None
         self._scale = lru_cache(maxsize=None)(
             lambda worker: self.policy.push_scale(experiment.cluster, worker)
@@ -148,6 +151,7 @@ class Simulation:
             GeomxError: Nothing can happen any more and the workers are not done.
         """
         started = time.monotonic()
+        self.repetition = Repetition(self)
         total = self.experiment.iterations * len(self.workers)
         processes = [self.env.process(worker.run()) for worker in self.workers.values()]
         self._schedule_network(0)
@@ -185,7 +189,9 @@ class Simulation:
         wake.callbacks.append(self._deliver)
 
     def _deliver(self, _: simpy.Event) -> None:
-        for node, kind, key, round_number, text, reason, values in self.fabric.take_notices():
+        notices = self.fabric.take_notices()
+        self.repetition.look(notices)
+        for node, kind, key, round_number, text, reason, values in notices:
             if kind == "refused":
                 raise GeomxError(f"{text}: {reason}")
             if kind == "value":
@@ -202,35 +208,35 @@ class Simulation:
         """Factor on what `worker` pushes."""
         return self._scale(worker)
 
-    def iteration(
-        self,
-        worker: SimulatedWorker,
-        step: int,
-        start_s: float,
-        compute_s: float,
-        end_s: float,
-        loss: float,
-    ) -> None:
+    def iteration(self, row: IterationRow, loss: float = math.nan) -> None:
         """One local step of one worker is over."""
+        self.repetition.add(row)
+        later_ns = self.skipped_ns
+        self.write(
+            row._replace(start_ns=row.start_ns + later_ns, end_ns=row.end_ns + later_ns), loss
+        )
+
+    def write(self, row: IterationRow, loss: float = math.nan) -> None:
+        """Write a step down; times are the run's."""
+        worker, step, start_ns, end_ns = row
         known = None if math.isnan(loss) else loss
-        spec = worker.spec
-        wait_s = max(0.0, end_s - start_s - compute_s)
+        end_s = end_ns / NS
         self.recorder.iteration(
-            spec.name,
-            spec.party,
+            worker.spec.name,
+            worker.spec.party,
             step,
-            start_s,
-            compute_s,
-            wait_s,
+            start_ns / NS,
+            worker.compute_s,
+            max(0.0, (end_ns - start_ns) / NS - worker.compute_s),
             end_s,
             known,
             self.experiment.workload.batch_size,
         )
-        if end_s >= self._seconds:
-            self._seconds, self._latest = end_s, (worker, step)
+        if end_ns >= self._end_ns:
+            self._end_ns, self._latest = end_ns, (worker, step)
         self._advance(1, time_s=end_s, loss=known)
         if self.events.observed:
-            self.events.publish([Event(end_s, spec.name, "iteration", -1, step)])
+            self.events.publish([Event(end_s, worker.spec.name, "iteration", -1, step)])
 
     def evaluate(self, worker: SimulatedWorker, step: int, end_s: float, final: bool) -> None:
         """Evaluate the first worker's parameters after `step`, where an evaluation is due."""
@@ -245,7 +251,7 @@ class Simulation:
             return
         worker, step = self._latest
         if worker.rank != 0:
-            self._judge(self.model, worker, step, self._seconds, final=True)
+            self._judge(self.model, worker, step, self._end_ns / NS, final=True)
 
     def _judge(
         self, model: Model, worker: SimulatedWorker, step: int, end_s: float, final: bool
@@ -284,7 +290,7 @@ class Simulation:
             self.recorder.global_server(counts)
             shard_rounds += counts["rounds"]
         rounds = shard_rounds // sum(len(pieces) for pieces in self.shards)
-        return self.recorder.finish(self._seconds, rounds, wall_seconds)
+        return self.recorder.finish(self._end_ns / NS, rounds, wall_seconds)
 
 
 def simulate(experiment: Experiment, directory: Path) -> Results:
@@ -297,7 +303,7 @@ def simulate(experiment: Experiment, directory: Path) -> Results:
     ):
         check_optimizer(optimizer, "workload.optimizer")
     header = {**experiment.header(), "mode": "sim"}
-    recorder = Recorder(directory, header)
+    recorder = Recorder(directory, header, experiment.sim.max_spans)
     recorder.network(experiment.cluster.graph)
     try:
         return Simulation(experiment, recorder).run()

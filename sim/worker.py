@@ -21,6 +21,7 @@ from geomx import _core
 from geomx.cluster import NodeSpec
 from geomx.events import Event
 from geomx.plugin import as_vector, optimizer_text
+from geomx.sim.repetition import IterationRow
 
 if TYPE_CHECKING:
     from geomx.sim.simulation import Simulation
@@ -42,6 +43,7 @@ class SimulatedWorker:
         self.simulation = simulation
         self.spec = spec
         self.rank = rank
+        self.step = -1  # the current one
         self.compute_s = simulation.pace(spec.speed).seconds
         self.order: simpy.Event | None = None
         self.parameters: list[Vector] = []
@@ -85,21 +87,20 @@ class SimulatedWorker:
         yield self._carried_out()
         synchronised = True
         ended: float | None = None
-        step = -1
         last = False
         while not last:
-            step += 1
-            last = self.sync.finished(step)
+            self.step += 1
+            last = self.sync.finished(self.step)
             start = env.now
             fabric.forward(self.spec.id, start)
             yield self._carried_out()
             if synchronised:
                 self._take_values()
             if ended is not None:
-                simulation.evaluate(self, step - 1, ended, final=False)
-            loss, gradients = self._compute(step)
+                simulation.evaluate(self, self.step - 1, ended, final=False)
+            loss, gradients = self._compute(self.step)
             self._update(gradients)
-            synchronised = last or self.sync.after_step(step)
+            synchronised = last or self.sync.after_step(self.step)
             fabric.backward(
                 self.spec.id,
                 policy.exchange if synchronised else "nothing",
@@ -111,10 +112,10 @@ class SimulatedWorker:
             )
             yield self._carried_out()
             ended = env.now / NS
-            simulation.iteration(self, step, start / NS, self.compute_s, ended, loss)
+            simulation.iteration(IterationRow(self, self.step, start, env.now), loss)
         self._take_values()
         if ended is not None:
-            simulation.evaluate(self, step, ended, final=True)
+            simulation.evaluate(self, self.step, ended, final=True)
 
     def _carried_out(self) -> simpy.Event:
         self.order = self.simulation.env.event()

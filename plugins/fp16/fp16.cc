@@ -131,6 +131,7 @@ class Fp16 final : public Codec {
   }
 
   bool Stateless() const override { return true; }
+  bool FixedSize() const override { return true; }
   Stage stage() const override { return Stage::kCast; }
 };
 

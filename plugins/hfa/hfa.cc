@@ -37,6 +37,10 @@ class Hfa final : public PartyPolicy {
     return Action::kEscalate;
   }
 
+  void Describe(Digest& digest, Round round) const override {
+    digest.Add(std::uint64_t{round % k2_});
+  }
+
   void Answer(const ShardInfo& shard, std::span<float> value) override {
     milestones_[{shard.key, shard.index}].assign(value.begin(), value.end());
   }

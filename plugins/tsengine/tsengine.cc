@@ -19,7 +19,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
-#include <random>
 #include <set>
 #include <tuple>
 #include <vector>
@@ -173,15 +172,23 @@ class Matcher final : public Coordinator {
     const double greed = std::min(known / static_cast<double>(all.size()), greed_);
     if (best && Uniform() < greed) return best;
     const std::vector<Pair>& from = unknown.empty() ? all : unknown;
-    return from[random_() % from.size()];
+    return from[Draw() % from.size()];
   }
 
-  double Uniform() { return static_cast<double>(random_() >> 11) * 0x1.0p-53; }
+  // SplitMix64 (Steele, Lea, Flood 2014): the same numbers on every platform.
+  std::uint64_t Draw() {
+    std::uint64_t mixed = random_ += 0x9e3779b97f4a7c15u;
+    mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9u;
+    mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111ebu;
+    return mixed ^ (mixed >> 31);
+  }
+
+  double Uniform() { return static_cast<double>(Draw() >> 11) * 0x1.0p-53; }
 
   std::uint32_t in_flight_;
   double greed_;
   Round expiry_;
-  std::mt19937_64 random_;
+  std::uint64_t random_;
   std::map<ItemId, Item> items_;
   std::set<Rank> open_;
   std::map<std::tuple<ItemId, NodeId, NodeId>, Time> began_;  // transfers under way

@@ -132,6 +132,7 @@ class TwoBit final : public Codec {
     codes->data = wide;
   }
 
+  bool FixedSize() const override { return true; }
   Stage stage() const override { return Stage::kQuantise; }
 
  private:

@@ -196,6 +196,11 @@ void init_fabric(nb::module_& m) {
            "now_ns"_a,
            "Begin a backward pass that pushes \"nothing\", \"gradients\" as they come or "
            "\"parameters\" at its end. Ends with \"ready\", when the next step can begin.")
+      .def("recurs", &Fabric::Recurs, "now_ns"_a,
+           "Whether the state is that of the mark; None if there is none, or nobody can tell.")
+      .def("mark", &Fabric::Mark, "now_ns"_a, "Mark the state that `recurs` saw last.")
+      .def("repeat", &Fabric::Repeat, "times"_a, "now_ns"_a,
+           "Count everything since the mark another `times` times.")
       .def("value", [](Fabric& self, NodeId node, Key key) {
         return ToNumpy(self.node(node).worker().Value(key));
       }, "node"_a, "key"_a, "A copy of the last complete value of a tensor at a worker.")

@@ -32,6 +32,12 @@ class Aggregator {
   bool complete() const { return merge_count_ >= quorum_; }
   std::uint32_t merge_count() const { return merge_count_; }
 
+  // Who has contributed. The order of their arrival is no matter.
+  void Describe(Digest& digest) const {
+    for (const NodeId source : order_) digest.Add(std::uint64_t{Has(source)});
+    digest.Add(std::uint64_t{merge_count_});
+  }
+
   // The sum (empty if phantom); ready for the next round afterwards. REQUIRES: complete().
   Buffer Take();
 

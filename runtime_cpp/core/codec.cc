@@ -55,6 +55,10 @@ bool CodecChain::SurvivesHoles() const {
   return true;
 }
 
+bool CodecChain::FixedSize() const {
+  return std::all_of(codecs_.begin(), codecs_.end(), [](auto& codec) { return codec->FixedSize(); });
+}
+
 const char* CodecChain::CheckSlice(std::uint64_t elements, std::uint64_t first_row,
                                    std::uint64_t rows, std::uint64_t total_rows,
                                    std::uint64_t payload_bytes, Round round) const {
@@ -145,6 +149,10 @@ class Sequence final : public Codec {
   bool SurvivesHoles() const override {
     return std::all_of(codecs_.begin(), codecs_.end(),
                        [](auto& codec) { return codec->SurvivesHoles(); });
+  }
+  bool FixedSize() const override {
+    return std::all_of(codecs_.begin(), codecs_.end(),
+                       [](auto& codec) { return codec->FixedSize(); });
   }
   // That of its first codec; what does nothing may stand anywhere.
   Stage stage() const override {

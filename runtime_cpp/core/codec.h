@@ -115,6 +115,9 @@ class Codec {
   // False if a missing slice would make the others unreadable.
   virtual bool SurvivesHoles() const { return true; }
 
+  // Whether `Layout` depends on the number of elements alone.
+  virtual bool FixedSize() const { return false; }
+
   enum class Stage { kSelect, kQuantise, kCast };
   virtual Stage stage() const { return Stage::kSelect; }
 };
@@ -142,6 +145,7 @@ class CodecChain {
   bool Stateless() const;
   bool SurvivesHoles() const;
   bool Dense() const { return codecs_.empty(); }  // nothing is encoded
+  bool FixedSize() const;
 
   // Decode one slice's payload and add it to (or, with `overwrite`, store it in) the dense shard
   // `out`, which has `elements` entries. Returns a reason if the bytes are not such a slice.

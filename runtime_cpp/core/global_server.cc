@@ -49,6 +49,15 @@ class GlobalServer final : public RoleLogic {
     }
   }
 
+  void Describe(Digest& digest) const override {
+    for (const auto& [id, shard] : shards_) {
+      shard.sum.Describe(digest);
+      digest.Count(Digest::Level::kGlobal, shard.round);
+      for (const NodeId server : shard.waiting) digest.Add(std::uint64_t{server});
+    }
+    if (!rules_.together) digest.Unknown();
+  }
+
   const Buffer* Value(Key key, std::uint32_t shard) const {
     const auto found = shards_.find({key, shard});
     return found == shards_.end() ? nullptr : found->second.weights.value().get();

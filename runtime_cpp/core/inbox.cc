@@ -100,6 +100,24 @@ Inbox::Outcome Inbox::Accept(const Header& header, const Payload& payload,
   return reliable_received_ >= header_.reliable ? Outcome::kReliable : Outcome::kPartial;
 }
 
+void Inbox::Describe(Digest& digest, Digest::Level level) const {
+  digest.Add(std::uint64_t{begun_} << 3 | std::uint64_t{open_} << 2 | std::uint64_t{overwrite_} << 1 |
+             std::uint64_t{has_late_});
+  digest.Count(level, header_.round);
+  digest.Count(level, round_before_);
+  digest.Add(std::uint64_t{header_.slices} << 32 | slices_before_);
+  digest.Add(std::uint64_t{header_.total_rows} << 32 | header_.reliable);
+  digest.Add(std::uint64_t{header_.merge_count} << 32 | header_.flags);
+  digest.Add(std::uint64_t{received_} << 32 | reliable_received_);
+  for (std::uint32_t slice = 0; slice < header_.slices; ++slice) {
+    digest.Add(std::uint64_t{seen_.Has(slice)});
+  }
+  for (std::uint32_t slice = 0; slice < slices_before_; ++slice) {
+    digest.Add(std::uint64_t{seen_before_.Has(slice)});
+  }
+  if (!phantom_ && begun_) digest.Unknown();
+}
+
 Buffer Inbox::Close() {
   stats_.missing += header_.slices - received_;
   open_ = false;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/codec.h"
+#include "core/digest.h"
 #include "core/message.h"
 
 namespace geomx {
@@ -65,6 +66,7 @@ class Inbox {
   const Header& current() const { return header_; }
   bool open() const { return open_; }
   const Stats& stats() const { return stats_; }
+  void Describe(Digest& digest, Digest::Level level) const;
 
  private:
   const char* Begin(const Header& header, const CodecChain& chain);

@@ -274,6 +274,29 @@ NodeStats Node::stats() const {
   return stats;
 }
 
+void Node::Describe(Digest& digest) const {
+  const auto level = [this](NodeId peer) {
+    if (config_.role == Role::kGlobalServer) return Digest::Level::kGlobal;
+    const bool up = config_.role == Role::kServer && IsParent(peer);
+    return up ? Digest::Level::kGlobal : Digest::Level::kParty;
+  };
+  for (const auto& [id, flow] : flows_) {
+    if (id.plain && !flow.inbox.open()) continue;  // initial values, long gone
+    if (!flow.chain.FixedSize()) digest.Unknown();
+    for (const auto& slicer : flow.slicers) {
+      if (!slicer->Constant()) digest.Unknown();
+    }
+    flow.inbox.Describe(digest, level(id.peer));
+    digest.Moment(flow.close_at);
+  }
+  for (const auto& [peer, queue] : queues_) queue.Describe(digest, level(peer));
+  for (const NodeId peer : dirty_) digest.Add(std::uint64_t{peer});
+  if (!events_.empty() || !closing_.empty() || !config_.coordinators.empty() || first_loss_) {
+    digest.Unknown();
+  }
+  logic_->Describe(digest);
+}
+
 // ---- receiving -------------------------------------------------------------------------------
 
 void Node::HandleMessage(NodeId from, const Message& message, Time now) {

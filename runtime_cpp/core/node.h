@@ -146,6 +146,7 @@ class RoleLogic {
   virtual void OnValue(NodeId peer, const Header& header, Buffer value, Time now) = 0;
   virtual void OnControl(NodeId peer, const Message& message, Time now) = 0;
   virtual void OnLinkDown(NodeId peer, const std::string& reason, Time now);
+  virtual void Describe(Digest& digest) const = 0;  // see Node::Describe
   virtual void OnTimeout(Time now) { (void)now; }
   virtual Time NextTimeout() const { return kNever; }
   // Whether something that was sent is still to be answered: a member does not leave before.
@@ -196,6 +197,9 @@ class Node {
   void Leave(Time now);
   // The current global value of a shard. Null if there is none, or this is no global server.
   const Buffer* GlobalValue(Key key, std::uint32_t shard) const;
+
+  // What this node will do depends on, besides what it is told.
+  void Describe(Digest& digest) const;
 
   const NodeConfig& config() const { return config_; }
   NodeStats stats() const;

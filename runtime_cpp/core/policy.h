@@ -8,6 +8,7 @@
 #include <memory>
 #include <span>
 
+#include "core/digest.h"
 #include "core/types.h"
 
 namespace geomx {
@@ -39,6 +40,12 @@ class PartyPolicy {
   virtual Action Complete(const PartyRound& round, std::span<float> sum) {
     (void)round, (void)sum;
     return Action::kEscalate;
+  }
+
+  // What the policy's next decisions about a shard, whose last round was `round`, depend on.
+  virtual void Describe(Digest& digest, Round round) const {
+    (void)round;
+    digest.Unknown();
   }
 
   // `value` is the global server's answer; change it into what the workers get.

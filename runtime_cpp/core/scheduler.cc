@@ -52,6 +52,9 @@ class Scheduler final : public RoleLogic {
     if (lost != nullptr && !left_.contains(peer)) DeclareDead(*lost, reason);
   }
 
+  // It has no part in training; what else it does is not told.
+  void Describe(Digest&) const override {}
+
  private:
   void ToAll(Kind kind, std::initializer_list<std::string_view> strings = {}) {
     for (const Peer& peer : node_.config().peers) {

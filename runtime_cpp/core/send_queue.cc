@@ -39,6 +39,15 @@ std::optional<Message> SendQueue::Pop(Lane lane) {
   return Take(place);
 }
 
+void SendQueue::Describe(Digest& digest, Digest::Level level) const {
+  for (const auto* queue : {&reliable_, &best_effort_}) {
+    std::vector<Entry> leaving = *queue;
+    std::sort(leaving.rbegin(), leaving.rend());
+    digest.Add(std::uint64_t{leaving.size()});
+    for (const Entry& entry : leaving) digest.Add(messages_[entry.place], level);
+  }
+}
+
 std::size_t SendQueue::DropStale(Key key, std::uint32_t shard, Round round) {
   const std::size_t dropped = std::erase_if(best_effort_, [&](const Entry& entry) {
     const Header& header = messages_[entry.place].header;

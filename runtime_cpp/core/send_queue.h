@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "core/digest.h"
 #include "core/message.h"
 
 namespace geomx {
@@ -24,6 +25,8 @@ class SendQueue {
 
   bool Empty(Lane lane) const { return heap(lane).empty(); }
   std::size_t queued_bytes() const { return queued_bytes_; }
+
+  void Describe(Digest& digest, Digest::Level level) const;
 
   // Forget best-effort slices of a shard older than `round`: their receiver would refuse them.
   // Returns how many.

@@ -52,6 +52,19 @@ class Server final : public RoleLogic {
     }
   }
 
+  void Describe(Digest& digest) const override {
+    for (const auto& [id, shard] : shards_) {
+      shard.sum.Describe(digest);
+      digest.Count(Digest::Level::kParty, shard.round);
+      digest.Count(Digest::Level::kGlobal, shard.global_round);
+      digest.Add(std::uint64_t{shard.last} << 2 | std::uint64_t{shard.escalated} << 1 |
+                 std::uint64_t{shard.has_value});
+      for (const NodeId worker : shard.waiting) digest.Add(std::uint64_t{worker});
+      if (node_.config().policy) policy_->Describe(digest, shard.round);
+    }
+    if (!left_.empty()) digest.Unknown();
+  }
+
  private:
   struct Shard {
     explicit Shard(const NodeConfig& config) : sum(config.children, config.quorum) {}

@@ -35,6 +35,8 @@ class Slicer {
   virtual ~Slicer() = default;
   // Replace `slices`, in the order in which they should leave.
   virtual void Cut(const SliceContext& context, std::vector<Slice>& slices) = 0;
+  // Whether it cuts every round alike, whatever its number.
+  virtual bool Constant() const { return false; }
 };
 
 class SlicerFactory {

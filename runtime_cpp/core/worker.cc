@@ -174,6 +174,20 @@ bool Worker::Unanswered() const {
   });
 }
 
+void Worker::Describe(Digest& digest) const {
+  for (const auto& [key, tensor] : tensors_) {
+    digest.Add(std::uint64_t{tensor.missing} << 2 | std::uint64_t{tensor.waiting} << 1 |
+               std::uint64_t{tensor.has_value});
+    for (const ShardInfo& shard : *tensor.shards) {
+      digest.Add(std::uint64_t{tensor.arrived.Has(shard.index)});
+    }
+    digest.Count(Digest::Level::kParty, tensor.sent);
+    digest.Count(Digest::Level::kParty, tensor.submitted);
+    digest.Count(Digest::Level::kParty, tensor.complete);
+    if (!tensor.queue.empty()) digest.Unknown();
+  }
+}
+
 void Worker::OnControl(NodeId peer, const Message& message, Time now) {
   (void)peer, (void)now;
   if (message.header.kind == Kind::kRelease) {

@@ -63,6 +63,7 @@ class Worker final : public RoleLogic {
   void OnValue(NodeId peer, const Header& header, Buffer value, Time now) override;
   void OnControl(NodeId peer, const Message& message, Time now) override;
   bool Unanswered() const override;
+  void Describe(Digest& digest) const override;
 
  private:
   struct Tensor {

@@ -181,7 +181,7 @@ void Fabric::Left(net::ConnectionId connection, Time now) {
            .peer = link.stats.target,
            .category = Span::Category::kSend,
            .key = message.header.key,
-           .round = message.header.round,
+           .round = message.header.round + skipped_rounds_[static_cast<int>(LevelOf(message))],
            .start = link.started[which],
            .end = now});
   bool lost = false;

@@ -106,6 +106,16 @@ class Fabric {
   Time Advance(Time limit);
   std::vector<Notice> TakeNotices() { return std::exchange(notices_, {}); }
 
+  // ---- repetition (repeat.cc) ----
+  // Whether the state is now that of the mark; nothing if there is none or it cannot be told. To be
+  // asked when all notices have been taken.
+  std::optional<bool> Recurs(Time now);
+  // Marks the state that Recurs was asked about last, which was at `now`.
+  void Mark(Time now);
+  // Counts everything since the mark another `times` times, as though it had happened. The clock and
+  // the nodes' rounds stay as they are: nothing depends on where they begin. REQUIRES: Recurs(now).
+  void Repeat(std::uint64_t times, Time now);
+
   // ---- for trainers ----
   void WakeAt(NodeId worker, Time time) { Schedule(time, Action::Kind::kWake, worker); }
   void Notify(Notice notice) { notices_.push_back(std::move(notice)); }
@@ -187,6 +197,20 @@ class Fabric {
   std::uint64_t random_;
   std::uint64_t processed_ = 0;
   std::uint64_t lost_ = 0;
+
+  // ---- repetition ----
+  struct Totals {
+    Time time = 0;
+    std::uint64_t processed = 0, spans = 0;
+    std::vector<LinkStats> links;
+    std::vector<NodeStats> nodes;
+  };
+  Digest Describe(Time now);
+  Digest::Level LevelOf(const Message& message) const;
+  Totals CountAll(Time now);
+  std::optional<Digest> state_, marked_state_;  // as of Recurs, as of Mark
+  Totals marked_;
+  Round skipped_rounds_[2] = {0, 0};  // by level
   Time now_ = 0;
 };
 

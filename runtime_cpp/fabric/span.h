@@ -27,7 +27,9 @@ class SpanLog {
  public:
   explicit SpanLog(std::size_t most) : early_(most - most / 2), late_(most / 2) {}
 
-  void Add(const Span& span) {
+  void Add(Span span) {
+    span.start += later_;
+    span.end += later_;
     if (spans_.size() < early_ + late_) {
       spans_.push_back(span);
       return;
@@ -37,6 +39,13 @@ class SpanLog {
     spans_[early_ + oldest_] = span;
     oldest_ = (oldest_ + 1) % late_;
   }
+
+  // What follows happens this much later than it says, after `dropped` spans that are not added.
+  void Skip(Time time, std::uint64_t dropped) {
+    later_ += time;
+    dropped_ += dropped;
+  }
+  std::uint64_t seen() const { return spans_.size() + dropped_; }
 
   // In the order in which they were added.
   std::vector<Span> Kept() const {
@@ -51,6 +60,7 @@ class SpanLog {
   std::size_t oldest_ = 0;  // among the late ones, once all places are taken
   std::vector<Span> spans_;
   std::uint64_t dropped_ = 0;
+  Time later_ = 0;
 };
 
 }  // namespace geomx

@@ -167,6 +167,15 @@ void Trainer::EndWait(Time) {
   fabric_.Notify({.node = id_, .kind = Notice::Kind::kReady});
 }
 
+void Trainer::Describe(Digest& digest) const {
+  digest.Add(std::uint64_t{static_cast<std::uint8_t>(phase_)} << 32 | layer_);
+  digest.Add(std::uint64_t{static_cast<std::uint8_t>(doing_)} << 32 | missing_);
+  for (const bool missing : missing_keys_) digest.Add(std::uint64_t{missing});
+  digest.Add(static_cast<std::uint64_t>(pending_));
+  digest.Add(std::uint64_t{static_cast<std::uint8_t>(step_.push)} << 1 | std::uint64_t{step_.last});
+  if (!step_.values.empty() || step_.report) digest.Unknown();
+}
+
 // ---- how -------------------------------------------------------------------------------------
 
 void Trainer::PushLayer(Time now) {

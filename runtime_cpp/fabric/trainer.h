@@ -75,6 +75,8 @@ class Trainer {
   };
   void Backward(Step step, Time now);
 
+  void Describe(Digest& digest) const;
+
   // ---- from the fabric ----
   void OnValue(Key key, Time now);
   void OnReply(Time now);

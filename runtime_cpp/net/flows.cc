@@ -94,6 +94,21 @@ Time FlowNetwork::NextEvent() {
   return events_.empty() ? kNever : events_.top().at;
 }
 
+void FlowNetwork::Describe(Digest& digest) {
+  Settle();
+  for (const Connection& connection : connections_) {
+    digest.Add(std::uint64_t{static_cast<std::uint8_t>(connection.state)});
+    connection.ramp.Describe(digest);
+    if (connection.state == State::kIdle) continue;
+    digest.Add(connection.rate);
+    digest.Add(connection.left);
+    digest.Moment(connection.anchor);
+    digest.Moment(connection.done_at);
+    digest.Moment(connection.ramp_at);
+  }
+  solver_.Describe(digest);
+}
+
 void FlowNetwork::Advance(Time now, std::vector<ConnectionId>* completed) {
   MoveTo(now);
   while (!events_.empty() && events_.top().at <= now_) {

@@ -72,6 +72,9 @@ class FlowNetwork {
   // byte has left, in the order of their ids.
   void Advance(Time now, std::vector<ConnectionId>* completed);
 
+  // What happens next depends on. Ends the current instant, as NextEvent does.
+  void Describe(Digest& digest);
+
   Time now() const { return now_; }
   bool Busy(ConnectionId connection) const { return connections_[connection].state == State::kBusy; }
   Time Delay(ConnectionId connection) const { return connections_[connection].delay; }  // one way

@@ -79,6 +79,20 @@ double MaxMin::Load(EdgeId edge) const {
   return load;
 }
 
+void MaxMin::Describe(Digest& digest) const {
+  for (const Edge& edge : edges_) {
+    digest.Add(edge.capacity);
+    digest.Add(std::uint64_t{edge.members.size()});
+    for (const Member& member : edge.members) digest.Add(std::uint64_t{member.stream});
+  }
+  for (const Stream& stream : streams_) {
+    if (!stream.active) continue;
+    for (const double x : {stream.weight, stream.cap, stream.rate, stream.level}) digest.Add(x);
+    digest.Add(static_cast<std::uint64_t>(stream.bottleneck));
+  }
+  if (dirty()) digest.Unknown();
+}
+
 void MaxMin::Activate(StreamId id) {
   Stream& stream = streams_[id];
   stream.active = true;

@@ -24,6 +24,8 @@
 #include <span>
 #include <vector>
 
+#include "core/digest.h"
+
 namespace geomx::net {
 
 using EdgeId = std::uint32_t;
@@ -51,6 +53,9 @@ class MaxMin {
   // Makes the rates right after any number of changes. Returns the streams whose rate is different
   // now, in the order of their ids; valid until the next call.
   const std::vector<StreamId>& Solve();
+
+  // What the rates to come depend on: sums are made in the order of an edge's members.
+  void Describe(Digest& digest) const;
 
   bool dirty() const {
     return !dirty_edges_.empty() || !dirty_streams_.empty() || !noted_.empty();

@@ -38,6 +38,7 @@
 #include <stdexcept>
 #include <string_view>
 
+#include "core/digest.h"
 #include "core/types.h"
 
 namespace geomx::net {
@@ -170,6 +171,18 @@ class TcpRamp {
     // This round ends first. Look whether the next one, with its own window, could stall.
     const double sent = round_sent_ + rate * Seconds(round_end - last_);
     return rate * Seconds(options_.rtt) <= Grown(sent) ? kNever : round_end;
+  }
+
+  // What the answers to come depend on. A paced window at its limit stays there, whatever is sent.
+  void Describe(Digest& digest) const {
+    digest.Add(std::uint64_t{used_});
+    if (!limited_ || !used_) return;
+    digest.Add(window_);
+    if (Smooth() && options_.congestion == Congestion::kBbr) return;
+    digest.Add(round_sent_);
+    digest.Add(std::uint64_t{fresh_});
+    digest.Moment(round_start_);
+    digest.Moment(last_);
   }
 
   double window() const { return window_; }

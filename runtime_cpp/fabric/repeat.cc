@@ -1,0 +1,98 @@
+// Is the simulation in a state in which it was before? Then it need not be simulated again: what
+// happened in between is counted as often as it would happen.
+#include <algorithm>
+
+#include "fabric/fabric.h"
+
+namespace geomx {
+
+Digest Fabric::Describe(Time now) {
+  Digest digest(now);
+  const auto add = [&](std::uint32_t place) {
+    digest.Add(messages_[place], LevelOf(messages_[place]));
+  };
+  network_.Describe(digest);
+  for (const Endpoint& endpoint : endpoints_) {
+    endpoint.node->Describe(digest);
+    if (endpoint.trainer) endpoint.trainer->Describe(digest);
+    digest.Moment(std::max(endpoint.busy_until, now));
+    digest.Moment(endpoint.timer);
+    digest.Add(std::uint64_t{endpoint.release_due});
+    digest.Add(std::uint64_t{endpoint.waiting.size()});
+    for (const std::uint32_t place : endpoint.waiting) add(place);
+  }
+  for (const Link& link : links_) {
+    digest.Add(static_cast<std::uint64_t>(link.active));
+    for (const int lane : {0, 1}) {
+      if (network_.Busy(link.lanes[lane])) add(link.in_flight[lane]);
+    }
+  }
+  std::vector<Action> coming = actions_;
+  std::sort(coming.rbegin(), coming.rend());
+  for (const Action& action : coming) {
+    digest.Moment(action.time);
+    digest.Add(std::uint64_t{static_cast<std::uint8_t>(action.kind)} << 32 | action.node);
+    if (action.kind == Action::Kind::kDeliver) add(action.message);
+  }
+  digest.Add(random_);  // moves on with every loss or delay that was drawn
+  if (!notices_.empty() || courses_.Next() != kNever) digest.Unknown();
+  return digest;
+}
+
+// Party and global rounds: whoever serves workers tells them apart by who sends.
+Digest::Level Fabric::LevelOf(const Message& message) const {
+  const Role from = endpoints_[message.header.source].node->config().role;
+  const bool value = message.header.kind == Kind::kValue;
+  const bool global = from == (value ? Role::kGlobalServer : Role::kServer);
+  return global ? Digest::Level::kGlobal : Digest::Level::kParty;
+}
+
+std::optional<bool> Fabric::Recurs(Time now) {
+  state_ = Describe(now);
+  if (!state_->known() || !marked_state_) return std::nullopt;
+  return state_->lanes() == marked_state_->lanes();
+}
+
+Fabric::Totals Fabric::CountAll(Time now) {
+  Totals totals{.time = now, .processed = processed_, .spans = spans_.seen()};
+  totals.links = Links();
+  for (std::size_t i = 0; i < links_.size(); ++i) {
+    if (links_[i].active > 0) totals.links[i].busy += now - links_[i].active_since;
+  }
+  for (const Endpoint& endpoint : endpoints_) totals.nodes.push_back(endpoint.node->counts());
+  return totals;
+}
+
+void Fabric::Mark(Time now) {
+  marked_state_ = state_ && state_->known() ? state_ : std::nullopt;
+  marked_ = CountAll(now);
+}
+
+void Fabric::Repeat(std::uint64_t times, Time now) {
+  const Totals totals = CountAll(now);
+  processed_ += times * (totals.processed - marked_.processed);
+  for (std::size_t i = 0; i < links_.size(); ++i) {
+    LinkStats& link = links_[i].stats;
+    const LinkStats &after = totals.links[i], &before = marked_.links[i];
+    for (int way = 0; way < kDirections; ++way) {
+      link.data[way].bytes += times * (after.data[way].bytes - before.data[way].bytes);
+      link.data[way].messages += times * (after.data[way].messages - before.data[way].messages);
+    }
+    link.control_bytes += times * (after.control_bytes - before.control_bytes);
+    link.busy += static_cast<Time>(times) * (after.busy - before.busy);
+  }
+  for (std::size_t i = 0; i < endpoints_.size(); ++i) {
+    NodeStats& node = endpoints_[i].node->counts();
+    const NodeStats &after = totals.nodes[i], &before = marked_.nodes[i];
+    node.rounds += times * (after.rounds - before.rounds);
+    node.dropped_slices += times * (after.dropped_slices - before.dropped_slices);
+    node.staleness_sum += times * (after.staleness_sum - before.staleness_sum);
+  }
+  for (const auto level : {Digest::Level::kParty, Digest::Level::kGlobal}) {
+    skipped_rounds_[static_cast<int>(level)] +=
+        static_cast<Round>(times) * (state_->base(level) - marked_state_->base(level));
+  }
+  spans_.Skip(static_cast<Time>(times) * (now - marked_.time), times * (totals.spans - marked_.spans));
+}
+
+}  // namespace geomx

@@ -1,0 +1,127 @@
+"""A deterministic run of sizes alone soon repeats itself; what repeats need not be simulated.
+
+Whenever the first worker ends an iteration that took as long as one before, the whole state (nodes,
+queues, network, everything that is scheduled) is fingerprinted, with moments counted from now and
+rounds from each other. Two equal fingerprints enclose a period, and the simulation would go through
+it again and again: its rows, bytes and messages are written down as often as it would, and the last
+steps, which differ because workers say that they are the last, are simulated again. The results are
+those of the whole run, to the nanosecond.
+
+It is done only where that is exact: without numerics, observers and plugins' own SimPy processes,
+with workers that synchronise by a fixed schedule, and with parts (codecs, slicers, policies) that
+say how their next decisions depend on the past. Draws of losses and jitter never repeat.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+from geomx.plugin import Stepwise
+
+if TYPE_CHECKING:
+    from geomx.sim.simulation import Simulation
+    from geomx.sim.worker import SimulatedWorker
+
+ATTEMPTS = 64
+"""Fingerprints that are taken before a run counts as one that does not repeat itself."""
+
+
+class IterationRow(NamedTuple):
+    """One local step of one worker; times in nanoseconds of SimPy's clock."""
+
+    worker: SimulatedWorker
+    step: int
+    start_ns: int
+    end_ns: int
+
+
+class Repetition:
+    """Watches a simulation for a repeated state, and skips ahead once.
+
+    Args:
+        simulation: Before it runs.
+    """
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
+        workers = list(simulation.workers.values())
+        self._first = workers[0]
+        self._looking = (
+            simulation.experiment.sim.skip
+            and simulation.model is None
+            and not simulation.events.observed
+            and all(type(worker.sync) is Stepwise for worker in workers)
+        )
+        self._ended_ns = 0
+        self._durations: set[int] = set()
+        self._attempts = 0
+        self._marked: tuple[object, int, int] | None = None  # what Python adds, step, time
+        self._rows: list[IterationRow] = []
+
+    def add(self, row: IterationRow) -> None:
+        """Remember a step that is over, as part of what may be repeated."""
+        if self._marked is not None:
+            self._rows.append(row)
+
+    def look(self, notices: list[tuple[int, str, int, int, str, str, list[float]]]) -> None:
+        """Look at the state of this instant, before anybody has heard of `notices`."""
+        first = self._first
+        ready = any(node == first.spec.id and kind == "ready" for node, kind, *_ in notices)
+        if not self._looking or not ready or first.step < 0:
+            return
+        now = self._simulation.env.now
+        duration, self._ended_ns = now - self._ended_ns, now
+        if duration not in self._durations:
+            self._durations.add(duration)
+            return
+        if not math.isinf(self._simulation.env.peek()):
+            return  # somebody else has plans
+        steps = tuple(worker.step - first.step for worker in self._simulation.workers.values())
+        beside = (steps, [(node, kind, key) for node, kind, key, *_ in notices])
+        self._attempts += 1
+        recurs = self._simulation.fabric.recurs(now)
+        if recurs and self._marked is not None and self._marked[0] == beside:
+            self._skip(first.step - self._marked[1], now - self._marked[2])
+            self._looking, self._marked = False, None
+        elif self._attempts > ATTEMPTS:
+            self._looking, self._marked = False, None
+        elif self._attempts & (self._attempts - 1) == 0:  # Brent: marks ever farther apart
+            self._simulation.fabric.mark(now)
+            self._marked = beside, first.step, now
+            self._rows.clear()
+
+    def _skip(self, steps: int, period_ns: int) -> None:
+        simulation = self._simulation
+        times = self._times(steps)
+        if times == 0:
+            return
+        simulation.fabric.repeat(times, simulation.env.now)
+        for repeat in range(1, times + 1):
+            for worker, step, start_ns, end_ns in self._rows:
+                later_ns = repeat * period_ns
+                simulation.write(
+                    IterationRow(
+                        worker, step + repeat * steps, start_ns + later_ns, end_ns + later_ns
+                    )
+                )
+        for worker in simulation.workers.values():
+            worker.step += times * steps
+        simulation.skipped_ns += times * period_ns
+        simulation.recorder.skipped(times * steps)
+
+    def _times(self, period: int) -> int:
+        """How often a period of so many steps fits in before some worker's last step begins.
+
+        The steps that are skipped must synchronise when those of the period did.
+        """
+        simulation = self._simulation
+        current = [worker.step for worker in simulation.workers.values()]
+        total = simulation.experiment.iterations
+        repeated = range(min(current) - period + 1, total - 1)
+        plan = {step: simulation.policy.after_step(step, total) for step in repeated}
+        end = next(
+            (step for step in repeated if plan.get(step - period, plan[step]) != plan[step]),
+            total - 1,
+        )
+        return max(0, (end - 1 - max(current)) // period)
