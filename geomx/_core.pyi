@@ -127,6 +127,30 @@ class Optimizer:
 
 def optimizers() -> list[str]: ...
 
+class CodecChain:
+    """The codecs of one link for one shard, with their state."""
+
+    def __init__(self, codecs: Sequence[Codec], elements: int) -> None: ...
+
+    def layout(self, round: int = 1) -> tuple:
+        """
+        (rows, bytes) that encoding a value of that round makes, without doing it.
+        """
+
+    def encode(self, values: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], round: int = 1, rows: int = 0) -> list:
+        """
+        Encode; a list of (first row, rows, payload), in slices of `rows` rows (0: one slice;
+        else a multiple of 8). ValueError if the value has another length.
+        """
+
+    def decode(self, payload: bytes, first_row: int, rows: int, total_rows: int, round: int = 1) -> object:
+        """
+        The dense vector of one slice, zero elsewhere. ValueError if it is no such slice.
+        """
+
+    @property
+    def survives_holes(self) -> bool: ...
+
 class Course:
     """
     The bandwidth of an edge over time, from the start of the run on.

@@ -130,13 +130,14 @@ def execute(experiment: Experiment, directory: Path) -> Results:
     if experiment.mode != "both":
         module, function = RUNNERS[experiment.mode].split(":")
         return getattr(importlib.import_module(module), function)(experiment, directory)
-    from geomx.results import leave_comparison
+    from geomx.report import both
+    from geomx.results import compare
 
     sim, live = (
         execute(dataclasses.replace(experiment, mode=mode), directory / mode)
         for mode in ("sim", "live")
     )
-    leave_comparison(sim, live, directory)
+    both.leave(sim, live, compare(sim, live), directory)
     return live
 
 

@@ -309,9 +309,12 @@ def optimizer_text(optimizer: Mapping[str, Any]) -> str:
 
 
 def cut_evenly(shard: Shard, elements: int) -> list[Shard]:
-    """`shard` in pieces of at most `elements`, as equal as possible."""
+    """`shard` in pieces of at most `elements`, as equal as possible: they begin at rounded shares.
+
+    GeoMX cuts in the same places.
+    """
     pieces = -(-shard.elements // elements)
-    bounds = [shard.elements * i // pieces for i in range(pieces + 1)]
+    bounds = [(2 * shard.elements * i + pieces) // (2 * pieces) for i in range(pieces + 1)]
     return [
         replace(shard, offset=shard.offset + start, elements=end - start)
         for start, end in pairwise(bounds)

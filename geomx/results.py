@@ -21,7 +21,7 @@ import rich.table
 
 from geomx.cluster import NodeSpec
 from geomx.errors import GeomxError
-from geomx.report import both, page, terminal, trace
+from geomx.report import page, terminal
 from geomx.report.files import (
     Row,
     Table,
@@ -355,19 +355,6 @@ def compare(sim: Results, live: Results) -> dict[str, Any]:
     }
     comparison["parameters"] = _parameter_difference(sim.parameters(), live.parameters())
     return comparison
-
-
-def leave_comparison(sim: Results, live: Results, directory: Path) -> None:
-    """Leave ``comparison.json``, ``report.html`` and a ``trace.json`` of both in `directory`.
-
-    The two runs are in folders of it.
-    """
-    comparison = compare(sim, live)
-    write_json(directory / "comparison.json", comparison)
-    page_of_both = both.render(sim, live, comparison)
-    (directory / "report.html").write_text(page_of_both, encoding="utf-8")
-    traces = {"sim": sim.directory / "trace.json", "live": live.directory / "trace.json"}
-    trace.merge(traces, directory / "trace.json")
 
 
 def _error(sim: float | None, live: float | None) -> dict[str, float | None]:

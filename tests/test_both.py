@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from geomx.results import Results, leave_comparison
+from geomx.report import both
+from geomx.results import Results, compare
 from tests.report_fixture import run
 from tests.test_report import Checker
 
@@ -17,7 +18,7 @@ from tests.test_report import Checker
 def pair(tmp_path: Path) -> tuple[Results, Results]:
     sim = run(tmp_path / "sim", seed=0)
     live = run(tmp_path / "live", seed=1)
-    leave_comparison(sim, live, tmp_path)
+    both.leave(sim, live, compare(sim, live), tmp_path)
     return sim, live
 
 
@@ -76,7 +77,7 @@ def _bare(event: dict[str, Any], mode: str) -> dict[str, Any]:
 
 def test_a_run_without_numbers_has_what_there_is(tmp_path: Path) -> None:
     runs = [run(tmp_path / mode, numerics=False) for mode in ("sim", "live")]
-    leave_comparison(*runs, tmp_path)
+    both.leave(*runs, compare(*runs), tmp_path)
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "Time per iteration" in page
     assert "loss over time" not in page

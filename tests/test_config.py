@@ -24,6 +24,7 @@ from geomx.errors import ConfigError, PluginError
 from geomx.experiment import Experiment
 from geomx.network import to_node_link
 from geomx.registry import Registry
+from geomx.report import both
 
 
 @dataclass(frozen=True)
@@ -276,11 +277,12 @@ def test_mode_both_runs_both_and_compares(monkeypatch: pytest.MonkeyPatch, tmp_p
     for mode in ("sim", "live"):
         monkeypatch.setitem(experiment_module.RUNNERS, mode, "made_up:run")
     compared = []
-    monkeypatch.setattr(geomx.results, "leave_comparison", lambda *pair: compared.append(pair))
+    monkeypatch.setattr(geomx.results, "compare", lambda *pair: {})
+    monkeypatch.setattr(both, "leave", lambda *given: compared.append(given))
     made = experiment("mode=both")
     assert experiment_module.execute(made, tmp_path) == "live"
     assert ran == [("sim", tmp_path / "sim"), ("live", tmp_path / "live")]
-    assert compared == [("sim", "live", tmp_path)]
+    assert compared == [("sim", "live", {}, tmp_path)]
 
 
 def test_run_refuses_flags() -> None:

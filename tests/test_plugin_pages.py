@@ -32,8 +32,12 @@ def test_a_page_has_the_options_and_their_defaults(plugin: Plugin) -> None:
 
 
 @pytest.mark.parametrize("plugin", PLUGINS, ids=lambda plugin: plugin.name)
-def test_a_page_has_a_picture_one_command_and_its_figures(plugin: Plugin) -> None:
+def test_a_page_has_all_its_parts(plugin: Plugin) -> None:
     text = (PAGES / f"{plugin.name}.md").read_text(encoding="utf-8")
+    sentences = re.findall(r"\.(?=\s|$)", text.split("\n\n")[1])
+    assert len(sentences) == 3
+    assert "| option | default | unit | what |" in text
+    assert re.search(r"^(Papers?: |No paper of its own)", text, re.MULTILINE)
     assert "\n```\n" in text
     (command,) = re.findall(r"^python -m geomx .*$", text, re.MULTILINE)
     assert re.search(rf"\+(sync={plugin.name}\b|accel=\[{plugin.name}\])", command)

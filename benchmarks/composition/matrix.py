@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from itertools import combinations
 from pathlib import Path
 
+from joblib import Parallel, delayed
 from measuring import digits, measure
 from rich.progress import track
 
@@ -31,24 +32,32 @@ GEOMX = {
     ("fsa", "dgt"): "with stale blocks",
     ("fsa", "p3"): "small tensors are not cut",
     ("fsa", "multigps"): "with a race over ranks",
+    ("fsa", "tsengine"): "one key at a time",
     ("mixedsync", "bisparse"): "no: a stub",
     ("mixedsync", "fp16"): "partly",
     ("mixedsync", "dgt"): "yes",
     ("mixedsync", "p3"): "partly",
     ("mixedsync", "multigps"): "partly",
+    ("mixedsync", "tsengine"): "inside parties only",
     ("hfa", "bisparse"): "below a million elements",
     ("hfa", "fp16"): "yes",
     ("hfa", "dgt"): "partly",
     ("hfa", "p3"): "no",
+    ("hfa", "tsengine"): "partly; inside parties with K2 = 1 only",
     ("bisparse", "fp16"): "as MPQ",
     ("bisparse", "dgt"): "tiny tensors only",
     ("bisparse", "p3"): "partly",
     ("bisparse", "multigps"): "no, from a million elements",
+    ("bisparse", "tsengine"): "no: large keys",
     ("fp16", "dgt"): "no: ranking and merging",
     ("fp16", "p3"): "yes",
     ("fp16", "multigps"): "yes",
+    ("fp16", "tsengine"): "yes",
     ("dgt", "p3"): "yes",
     ("dgt", "multigps"): "no: whole tensors only",
+    ("dgt", "tsengine"): "inside parties only",
+    ("p3", "tsengine"): "no: slices go around it",
+    ("multigps", "tsengine"): "inside parties only",
 }
 
 OPENING = f"""# What works with what
@@ -56,6 +65,9 @@ OPENING = f"""# What works with what
 Any list of accelerators runs under any sync algorithm, in both modes, or is refused before anything
 starts, with the reason. `tests/test_compose.py` runs every pair below; this page is written by
 `benchmarks/composition/matrix.py`.
+
+`experiment=accelerators` compares them on one network in more detail. Workers in the central party,
+which GeoMX allows with some plugins, take part in all of this (`tests/test_central.py`).
 
 Each cell is one simulated run: final accuracy, and milliseconds per iteration. The digits CNN,
 {ITERATIONS} iterations, on the network `two_parties` (two data centres of two workers behind
@@ -93,8 +105,12 @@ def main() -> None:
         *((DEFAULT_SYNC, pair) for pair in combinations(accelerators, 2)),
         *((sync, tuple(accelerators)) for sync in syncs),
     ]
+    # One process per core; results come in the order of the runs.
+    work = Parallel(n_jobs=-1, return_as="generator")(delayed(outcome)(*run) for run in runs)
     refusals: dict[str, int] = {}
-    cells = {run: cell(*run, refusals) for run in track(runs, "simulating")}
+    cells = {}
+    for run, (done, reason) in zip(runs, track(work, "simulating", total=len(runs)), strict=True):
+        cells[run] = done or f"refused ({refusals.setdefault(reason, len(refusals) + 1)})"
 
     ours = {(sync, "alone"): cells[sync, ()] for sync in syncs}
     ours |= {(sync, "all"): cells[sync, tuple(accelerators)] for sync in syncs}
@@ -115,15 +131,14 @@ def main() -> None:
     PAGE.write_text("".join(parts), encoding="utf-8")
 
 
-def cell(sync: str, accel: Sequence[str], refusals: dict[str, int]) -> str:
-    """Accuracy and time of one run, or the number of the reason for which it is refused."""
+def outcome(sync: str, accel: Sequence[str]) -> tuple[str, str]:
+    """Accuracy and time of one run, or, second, the reason for which it is refused."""
     words = [f"sync={sync}", f"accel=[{','.join(accel)}]", f"iterations={ITERATIONS}"]
     try:
         run = measure([*words, f"evaluate_every={ITERATIONS}"])
     except ConfigError as error:
-        number = refusals.setdefault(str(error), len(refusals) + 1)
-        return f"refused ({number})"
-    return f"{run.accuracy:.2f} · {digits(run.iteration_ms)}"
+        return "", str(error)
+    return f"{run.accuracy:.2f} · {digits(run.iteration_ms)}", ""
 
 
 def refused(refusals: Iterable[str]) -> str:

@@ -1,13 +1,14 @@
-"""The page of mode=both: what was predicted over what was measured, in one picture each."""
+"""What mode=both leaves beside its two runs: what was predicted over what was measured."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from geomx.report import units
 from geomx.report.charts import Series, line_chart
-from geomx.report.files import Row
+from geomx.report.files import Row, write_json
 from geomx.report.markup import Markup, tag
 from geomx.report.page import (
     by_iteration,
@@ -19,11 +20,23 @@ from geomx.report.page import (
     training_loss,
 )
 from geomx.report.terminal import comparison_rows, condition, title
+from geomx.report.trace import merge
 
 if TYPE_CHECKING:
     from geomx.results import Results
 
 STYLES = {"simulated": "series-0", "live": "series-1"}
+
+
+def leave(sim: Results, live: Results, comparison: Mapping[str, Any], directory: Path) -> None:
+    """Leave ``comparison.json``, ``report.html`` and a ``trace.json`` of both in `directory`.
+
+    The two runs are in folders of it; see `render` for the arguments.
+    """
+    write_json(directory / "comparison.json", comparison)
+    (directory / "report.html").write_text(render(sim, live, comparison), encoding="utf-8")
+    traces = {"sim": sim.directory / "trace.json", "live": live.directory / "trace.json"}
+    merge(traces, directory / "trace.json")
 
 
 def render(sim: Results, live: Results, comparison: Mapping[str, Any]) -> str:

@@ -86,6 +86,18 @@ TEST(DgtShareOfReliableBlocks) {
   CHECK((counts(10, 1.0, 3) == Counts{10}));
 }
 
+// GeoMX's example network in blocks of 4096 bytes.
+TEST(DgtBlocksOfTheExampleNetwork) {
+  Options options = Defaults();
+  options["block_bytes"] = 4096;
+  const std::pair<std::size_t, std::size_t> blocks[] = {
+      {400, 1}, {16, 1}, {12800, 13}, {32, 1}, {131072, 128}, {256, 1}, {32768, 32}, {128, 1},
+      {1280, 2}, {10, 1}};
+  for (const auto& [elements, count] : blocks) {
+    CHECK_EQ(Cut(*Make(options), std::vector<float>(elements, 1.0f)).size(), count);
+  }
+}
+
 // Contribution 1 then 0 at alpha 0.3 is 0.7, then 0.21: a block that now contributes 0.3 x 0.7 + 0
 // is just behind one of 0.22 and just ahead of one of 0.20.
 TEST(DgtContributionIsAMovingAverage) {

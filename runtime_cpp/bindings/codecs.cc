@@ -1,0 +1,92 @@
+// Codecs by themselves: what a link's chain makes of a value, without nodes around it. Tests hold every
+// installed codec, whoever wrote it, to the same laws with this.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "bindings/handles.h"
+#include "core/codec.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace geomx {
+namespace {
+
+using Vector = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+class PyCodecChain {
+ public:
+  PyCodecChain(const PyCodecChain&) = delete;
+  PyCodecChain(const std::vector<CodecHandle>& codecs, std::uint32_t elements)
+      : elements_(elements) {
+    CodecChain::Factories factories;
+    for (const CodecHandle& codec : codecs) factories.push_back(codec.factory);
+    chain_ = CodecChain(factories, ShardInfo{.elements = elements});
+  }
+
+  nb::tuple Layout(Round round) const {
+    const Parts parts = chain_.Layout(elements_, round);
+    return nb::make_tuple(parts.rows, parts.SliceBytes(0, parts.rows));
+  }
+
+  nb::list Encode(Vector values, Round round, std::uint64_t rows) {
+    if (values.size() != elements_) throw nb::value_error("not a value of this shard");
+    Parts parts = Parts::Dense(elements_, values.data(), nullptr);
+    parts.round = round;
+    chain_.Encode(parts);
+    const std::uint64_t step = rows == 0 ? std::max<std::uint64_t>(1, parts.rows) : rows;
+    nb::list slices;
+    for (std::uint64_t first = 0; first < parts.rows || first == 0; first += step) {
+      const std::uint64_t count = std::min(step, parts.rows - first);
+      std::string payload;
+      for (const Part& part : parts.parts) {
+        if (!part.IsIn(first)) continue;
+        const std::byte* start = part.data + (part.whole ? 0 : part.BytesFor(first));
+        payload.append(reinterpret_cast<const char*>(start), part.BytesFor(count));
+      }
+      slices.append(nb::make_tuple(first, count, nb::bytes(payload.data(), payload.size())));
+    }
+    return slices;
+  }
+
+  nb::object Decode(nb::bytes payload, std::uint64_t first_row, std::uint64_t rows,
+                    std::uint64_t total_rows, Round round) const {
+    std::unique_ptr<float[]> out(new float[elements_]());
+    const Bytes bytes(reinterpret_cast<const std::byte*>(payload.c_str()), payload.size());
+    const char* reason =
+        chain_.DecodeInto(bytes, elements_, first_row, rows, total_rows, true, out.get(), round);
+    if (reason != nullptr) throw nb::value_error(reason);
+    nb::capsule owner(out.get(), [](void* data) noexcept { delete[] static_cast<float*>(data); });
+    return nb::cast(nb::ndarray<nb::numpy, float, nb::ndim<1>>(out.release(), {elements_}, owner));
+  }
+
+  bool survives_holes() const { return chain_.SurvivesHoles(); }
+
+ private:
+  std::size_t elements_;
+  CodecChain chain_;
+};
+
+}  // namespace
+}  // namespace geomx
+
+void init_codecs(nb::module_& m) {
+  using geomx::PyCodecChain;
+  nb::class_<PyCodecChain>(m, "CodecChain", "The codecs of one link for one shard, with their state.")
+      .def(nb::init<const std::vector<geomx::CodecHandle>&, std::uint32_t>(), "codecs"_a,
+           "elements"_a)
+      .def("layout", &PyCodecChain::Layout, "round"_a = 1,
+           "(rows, bytes) that encoding a value of that round makes, without doing it.")
+      .def("encode", &PyCodecChain::Encode, "values"_a, "round"_a = 1, "rows"_a = 0,
+           "Encode; a list of (first row, rows, payload), in slices of `rows` rows (0: one slice;\n"
+           "else a multiple of 8). ValueError if the value has another length.")
+      .def("decode", &PyCodecChain::Decode, "payload"_a, "first_row"_a, "rows"_a, "total_rows"_a,
+           "round"_a = 1,
+           "The dense vector of one slice, zero elsewhere. ValueError if it is no such slice.")
+      .def_prop_ro("survives_holes", &PyCodecChain::survives_holes);
+}
