@@ -158,10 +158,10 @@ class Simulation:
         try:
             with progress(total, "simulating") as self._advance:
                 self.env.run(simpy.AllOf(self.env, processes))
+            return self._finish(time.monotonic() - started)
         finally:
             if collecting:
                 gc.enable()
-        return self._finish(time.monotonic() - started)
 
     def _schedule_network(self, delay_ns: int) -> None:
         event = self.env.event()

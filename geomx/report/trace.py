@@ -98,11 +98,12 @@ class Timeline:
             file.write(',\n"traceEvents": [')
             separator = "\n"
             for event in self._events(order):
-                file.write(separator + json.dumps(event, ensure_ascii=False, allow_nan=False))
+                file.write(separator)
+                file.write(event)
                 separator = ",\n"
             file.write("\n]}\n")
 
-    def _events(self, order: Sequence[str]) -> Iterator[dict[str, Any]]:
+    def _events(self, order: Sequence[str]) -> Iterator[str]:
         spans = self.spans
         party_of = {span.node: span.party for span in spans}
         position = {name: index for index, name in enumerate(order)}
@@ -120,17 +121,16 @@ class Timeline:
                 suffix = (f" · {group}" if group else "") + (f" {lane + 1}" if lane else "")
                 yield _metadata("thread_name", pid, tid, name=node + suffix)
                 yield _metadata("thread_sort_index", pid, tid, sort_index=tid)
+        heads: dict[tuple[str, str, str, str, int], str] = {}  # what many spans begin with
         for span, (group, lane) in zip(spans, lanes.places, strict=True):
-            yield {
-                "ph": "X",
-                "name": span.name,
-                "cat": span.category,
-                "pid": pids[span.party],
-                "tid": tids[span.node, group, lane],
-                "ts": _microseconds(span.start_s),
-                "dur": _microseconds(span.duration_s),
-                "args": plain(span.args),
-            }
+            kind = (span.name, span.category, span.node, group, lane)
+            head = heads.get(kind)
+            if head is None:
+                ids = {"pid": pids[span.party], "tid": tids[span.node, group, lane]}
+                event = {"ph": "X", "name": span.name, "cat": span.category, **ids}
+                head = heads[kind] = _json(event)[:-1]
+            start, duration = _microseconds(span.start_s), _microseconds(span.duration_s)
+            yield f'{head}, "ts": {start!r}, "dur": {duration!r}, "args": {_arguments(span.args)}}}'
         if self._counters:
             pid = len(pids) + 1
             yield _metadata("process_name", pid, 0, name=_WAN_PROCESS)
@@ -138,7 +138,7 @@ class Timeline:
             for name, time_s, value in sorted(self._counters, key=lambda item: item.time_s):
                 ts = _microseconds(time_s)
                 args = {"Mbit/s": plain(float(value))}
-                yield {"ph": "C", "name": name, "pid": pid, "ts": ts, "args": args}
+                yield _json({"ph": "C", "name": name, "pid": pid, "ts": ts, "args": args})
 
 
 class _Lanes:
@@ -179,5 +179,16 @@ def _microseconds(seconds: float) -> float:
     return round(seconds * 1e6, 3)
 
 
-def _metadata(kind: str, pid: int, tid: int, **args: object) -> dict[str, Any]:
-    return {"ph": "M", "name": kind, "pid": pid, "tid": tid, "args": args}
+def _json(event: dict[str, Any]) -> str:
+    return json.dumps(event, ensure_ascii=False, allow_nan=False)
+
+
+def _arguments(args: dict[str, Any]) -> str:
+    """What `json.dumps` says; most arguments are a few whole numbers, and spans are many."""
+    if all(type(value) is int for value in args.values()):
+        return "{" + ", ".join(f'"{name}": {value}' for name, value in args.items()) + "}"
+    return _json(plain(args))
+
+
+def _metadata(kind: str, pid: int, tid: int, **args: object) -> str:
+    return _json({"ph": "M", "name": kind, "pid": pid, "tid": tid, "args": args})
