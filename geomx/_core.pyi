@@ -224,6 +224,17 @@ class Fabric:
         Begin a backward pass that pushes "nothing", "gradients" as they come or "parameters" at its end. Ends with "ready", when the next step can begin.
         """
 
+    def recurs(self, now_ns: int) -> bool | None:
+        """
+        Whether the state is that of the mark; None if there is none, or nobody can tell.
+        """
+
+    def mark(self, now_ns: int) -> None:
+        """Mark the state that `recurs` saw last."""
+
+    def repeat(self, times: int, now_ns: int) -> None:
+        """Count everything since the mark another `times` times."""
+
     def value(self, node: int, key: int) -> object:
         """A copy of the last complete value of a tensor at a worker."""
 
@@ -242,6 +253,9 @@ class Fabric:
 
     @property
     def messages(self) -> int: ...
+
+    @property
+    def events(self) -> int: ...
 
     @property
     def lost_messages(self) -> int: ...

@@ -1,4 +1,4 @@
-"""Counting what repeats gives what simulating it gives, and is done only where nobody could tell."""
+"""Counting what repeats gives what simulating gives, and is done only where that is sure."""
 
 from __future__ import annotations
 
