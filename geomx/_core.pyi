@@ -316,6 +316,9 @@ class Fabric:
     def messages(self) -> int: ...
 
     @property
+    def events(self) -> int: ...
+
+    @property
     def lost_messages(self) -> int: ...
 
     @property

@@ -9,7 +9,7 @@ moment all nodes had joined. Apart from `wall_seconds`, nothing written depends 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from json import loads
 from pathlib import Path
@@ -19,7 +19,6 @@ import networkx as nx
 import numpy as np
 import rich.table
 
-from geomx.cluster import NodeSpec
 from geomx.errors import GeomxError
 from geomx.report import page, terminal
 from geomx.report.files import (
@@ -147,34 +146,6 @@ class Recorder:
         """The global model on held-out data, as of `time_s`; accuracy in 0..1."""
         values = (_seconds(time_s), int(iteration), _figure(accuracy), _figure(loss))
         self._evaluations.add(dict(zip(EVALUATIONS, values, strict=True)))
-
-    def traffic(
-        self,
-        source: NodeSpec,
-        target: NodeSpec,
-        push: Sequence[int],
-        pull: Sequence[int],
-        control_bytes: int,
-        busy_s: float,
-    ) -> None:
-        """What crossed a directed link; nothing is written of a link that carried nothing.
-
-        Args:
-            source: Sending node.
-            target: Receiving node.
-            push: (bytes, messages) of training traffic towards the global servers.
-            pull: The same, from them.
-            control_bytes: Joins, initial values, reports.
-            busy_s: Seconds during which the link carried anything.
-        """
-        kind = "lan" if source.party == target.party else "wan"
-        ends = source.name, target.name
-        for direction, (data, messages) in (("push", push), ("pull", pull)):
-            if messages:
-                self.link(*ends, kind, direction, data, messages, busy_s)
-                busy_s = 0.0
-        if control_bytes:
-            self.link(*ends, kind, "control", control_bytes, 0, 0.0)
 
     def link(
         self,

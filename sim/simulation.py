@@ -26,6 +26,7 @@ from geomx.events import Event, Events
 from geomx.experiment import Experiment
 from geomx.plugin import as_vector
 from geomx.progress import progress
+from geomx.report.traffic import record_traffic
 from geomx.results import Recorder, Results
 from geomx.sim.network import add_edges, connect
 from geomx.sim.repetition import IterationRow, Repetition
@@ -160,10 +161,10 @@ class Simulation:
         try:
             with progress(total, "simulating") as self._advance:
                 self.env.run(simpy.AllOf(self.env, processes))
+            return self._finish(time.monotonic() - started)
         finally:
             if collecting:
                 gc.enable()
-        return self._finish(time.monotonic() - started)
 
     def _schedule_network(self, delay_ns: int) -> None:
         event = self.env.event()
@@ -272,7 +273,7 @@ class Simulation:
         nodes = self.experiment.cluster.nodes
         for source, target, push, pull, control, busy_ns in self.fabric.links():
             ends = nodes[source], nodes[target]
-            self.recorder.traffic(*ends, push, pull, control, busy_ns / NS)
+            record_traffic(self.recorder, *ends, push, pull, control, busy_ns / NS)
         for node, peer, name, key, round_number, start_ns, end_ns in self.fabric.spans():
             sent = name == "send"
             self.recorder.span(

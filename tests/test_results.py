@@ -16,7 +16,7 @@ import rich.console
 
 import geomx.errors
 from geomx import progress
-from geomx.report.files import cell, parse, plain
+from geomx.report.files import Table, plain, read_table
 from geomx.report.trace import Span, Timeline
 from geomx.results import UNFINISHED, Recorder, Results, compare, comparison_table
 from tests.report_fixture import graph, header, record, run
@@ -185,11 +185,15 @@ def test_parameters_are_read_back_by_numpy(tmp_path: Path) -> None:
             np.testing.assert_array_equal(archive[name], array)
 
 
-def test_cells_survive_the_way_through_a_file() -> None:
+def test_cells_survive_the_way_through_a_file(tmp_path: Path) -> None:
     random = np.random.default_rng(7)
-    for value in (None, 0.0, 1e-9, 1e300, *random.normal(size=50)):
-        assert parse("loss", cell(value)) == value, "seed 7"
-    assert parse("iteration", cell(3)) == 3
+    values = (None, 0.0, 1e-9, 1e300, *random.normal(size=50))
+    table = Table(tmp_path / "table.csv", ("iteration", "loss"))
+    for number, value in enumerate(values):
+        table.add({"iteration": number, "loss": value})
+    table.close(table.rows[::-1])
+    rows = [(row["iteration"], row["loss"]) for row in read_table(table.path)]
+    assert rows[::-1] == list(enumerate(values)), "seed 7"
     assert plain({"a": np.float32(1.5), "b": (np.int64(2), float("inf"))}) == {
         "a": 1.5,
         "b": [2, None],

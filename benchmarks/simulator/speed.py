@@ -1,13 +1,18 @@
 """How fast is the simulator, and how much memory does it take? One row per size of cluster.
 
 The sizes are those that other simulators were measured on (N parties of M workers, T tensors of
-400 kB, FSA, slow start on, sizes only), then ResNet-50 over ten parties of ten workers with P3, and
-a hundred thousand independent flows. Every row runs in a process of its own, so that peak memory is
-its own. Rounds are counted per second, and per second of CPU time, which others on the machine
-disturb less. Results go to ``benchmarks/results``, as JSON and as a table:
+400 kB, FSA, slow start on, sizes only), then ResNet-50 over many parties, ten thousand rounds of
+which all but a few are counted as repetitions, and a hundred thousand independent flows. Every row
+runs in a process of its own, so that peak memory is its own. Rounds are counted per second, and per
+second of CPU time, which others on the machine disturb less; rows that a whole run is the measure
+of have its seconds. Results go to ``benchmarks/results``, as JSON and as a table:
 
     python benchmarks/simulator/speed.py                 # every row, a few minutes
     python benchmarks/simulator/speed.py --only 12x8x64  # one row, nothing is written
+    python benchmarks/simulator/speed.py --against PYTHON    # beside another installation
+
+With ``--against``, the interpreter of another installation of geomx (an older commit's environment)
+measures every row too, right after this one, and a column says how much faster this one is.
 """
 
 from __future__ import annotations
@@ -25,6 +30,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
@@ -32,12 +38,15 @@ HERE = Path(__file__).resolve().parent
 RESULTS = HERE.parent / "results"
 TENSOR_ELEMENTS = 100_000
 RESNET = "resnet50 10x10 p3"
+CROWD = "resnet50 100x10"
+REPEATED = "3x4x64 10,000 rounds"
 FLOWS = 100_000
 SITES = 12
 TIMEOUT_S = 300
+SPEEDS = ("rounds_per_cpu_s", "flows_per_cpu_s")  # what "times faster" is about
 COLUMNS = (
-    "row", "rounds/s", "per CPU s", "goal", "messages/s", "build s", "run s", "write s", "peak MB",
-    "elsewhere",
+    "row", "rounds/s", "per CPU s", "goal", "messages/s", "events/s", "build s", "run s", "write s",
+    "whole s", "CPU s", "peak MB", "times faster", "elsewhere",
 )  # fmt: skip
 
 
@@ -48,25 +57,27 @@ class Row:
     Attributes:
         name: ``NxMxT``, or what else is measured.
         rounds: How many are simulated; the first is not timed.
-        goal: Rounds per second; seconds for flows.
+        goal: Rounds per second, or with an ``s`` the seconds of the whole; megabytes, if limited.
         others: What other simulators need, where it is known.
     """
 
     name: str
     rounds: int
-    goal: float | None = None
+    goal: str = ""
     others: str = ""
 
 
 ROWS = (
-    Row("3x4x64", 101, 150, "SimGrid 4.1: 64-72"),
-    Row("12x8x64", 21, 20, "SimGrid 4.1: 3, LogGOPSim: 0.8"),
-    Row("32x32x64", 4, 4, "SimGrid 4.1: 0.03"),
-    Row("64x16x128", 3, 1.5, "SimGrid 4.1: 0.006"),
+    Row("3x4x64", 201, "150", "SimGrid 4.1: 64-72"),
+    Row("12x8x64", 41, "20", "SimGrid 4.1: 3, LogGOPSim: 0.8"),
+    Row("32x32x64", 5, "4", "SimGrid 4.1: 0.03"),
+    Row("64x16x128", 4, "1.5, 500 MB", "SimGrid 4.1: 0.006"),
     Row(RESNET, 20),
+    Row(CROWD, 10, "60 s, 2048 MB"),
+    Row(REPEATED, 10_000, "5 s"),
     Row("flows tcp", 1),
-    Row("flows LV08", 1, 5, "SimGrid 4.1: 73 s"),
-    Row("flows maxmin", 1, 2, "SimGrid 4.1: 4.5 s"),
+    Row("flows LV08", 1, "5 s", "SimGrid 4.1: 73 s"),
+    Row("flows maxmin", 1, "2 s", "SimGrid 4.1: 4.5 s"),
 )
 
 
@@ -74,6 +85,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     names = [row.name for row in ROWS]
     parser.add_argument("--only", choices=names, action="append", help="measure this row alone")
+    parser.add_argument("--against", metavar="PYTHON", help="of another installation of geomx")
     parser.add_argument("--timeout", type=float, default=TIMEOUT_S, help="seconds per row")
     parser.add_argument("--row", choices=names, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -87,7 +99,11 @@ def main() -> None:
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         for row in rows:
             task = progress.add_task(row.name, total=None)
-            measured.append(in_its_own_process(row, arguments.timeout))
+            figures = in_its_own_process(row, arguments.timeout, sys.executable)
+            if arguments.against and row.name != REPEATED:  # older ones simulate all of it
+                before = in_its_own_process(row, arguments.timeout, arguments.against)
+                figures["before"] = {name: before.get(name) for name in (*SPEEDS, "peak_mb")}
+            measured.append(figures)
             progress.remove_task(task)
     report = {"machine": machine(), "rows": measured}
     print(table(report))
@@ -97,9 +113,9 @@ def main() -> None:
         (RESULTS / "simulator_speed.md").write_text(table(report))
 
 
-def in_its_own_process(row: Row, timeout_s: float) -> dict[str, Any]:
+def in_its_own_process(row: Row, timeout_s: float, python: str) -> dict[str, Any]:
     """Measure a row in a new interpreter; a row that takes too long says so."""
-    command = [sys.executable, __file__, "--row", row.name]
+    command = [python, __file__, "--row", row.name]
     try:
         done = subprocess.run(command, check=True, capture_output=True, timeout=timeout_s)
     except subprocess.TimeoutExpired:
@@ -138,8 +154,10 @@ def training(row: Row) -> dict[str, Any]:
             over[values[2]] = time.perf_counter(), time.process_time()
 
     over: dict[int, tuple[float, float]] = {}
-    began = time.perf_counter()
-    experiment = resnet(row.rounds) if row.name == RESNET else square(row)
+    began, began_cpu = time.perf_counter(), time.process_time()
+    experiment = resnet(row) if row.name.startswith("resnet50") else square(row)
+    if hasattr(experiment, "sim"):
+        experiment.sim.skip = row.name == REPEATED
     with tempfile.TemporaryDirectory() as directory:
         recorder = Stopwatch(Path(directory), {**experiment.header(), "mode": "sim"})
         recorder.network(experiment.cluster.graph)
@@ -147,16 +165,20 @@ def training(row: Row) -> dict[str, Any]:
         built = time.perf_counter()
         results = simulation.run()
         ended = time.perf_counter()
+    skipped = results.summary.get("skipped_iterations", 0)
     (last, last_cpu), (first, first_cpu) = over[row.rounds - 1], over[0]
     running = last - built
     return {
         "rounds_per_s": (row.rounds - 1) / (last - first),
         "rounds_per_cpu_s": (row.rounds - 1) / (last_cpu - first_cpu),
         "messages": simulation.fabric.messages,
-        "messages_per_s": simulation.fabric.messages / running,
+        "messages_per_s": None if skipped else simulation.fabric.messages / running,
+        "events_per_s": None if skipped else getattr(simulation.fabric, "events", 0) / running,
         "build_s": built - began,
         "run_s": running,
         "write_s": ended - last,
+        "whole_s": ended - began,
+        "whole_cpu_s": time.process_time() - began_cpu,
         "virtual_s": results.summary["seconds"],
     }
 
@@ -169,7 +191,7 @@ def square(row: Row) -> Any:
     from geomx.registry import Registry
     from geomx.workload import Layer, TensorSpec, Workload
 
-    parties, workers, tensors = map(int, row.name.split("x"))
+    parties, workers, tensors = map(int, row.name.split()[0].split("x"))
     party = {"workers": workers, "uplink_mbps": 200, "downlink_mbps": 200}
     network = {
         "name": row.name,
@@ -199,14 +221,23 @@ def square(row: Row) -> Any:
     )
 
 
-def resnet(iterations: int) -> Any:
-    """The command line's ``workload=resnet50 network=ten_by_ten.yaml '+accel=[p3]'``."""
+def resnet(row: Row) -> Any:
+    """The command line's ``workload=resnet50 network=ten_by_ten.yaml '+accel=[p3]'``, or a hundred
+    such parties without P3."""
     from geomx.compose import compose
 
-    network = HERE / "ten_by_ten.yaml"
     with tempfile.TemporaryDirectory() as directory:
-        words = ["workload=resnet50", f"network={network}", "+accel=[p3]"]
-        return compose([*words, f"iterations={iterations}", f"hydra.run.dir={directory}"])[0]
+        network = HERE / "ten_by_ten.yaml"
+        words = ["workload=resnet50", f"iterations={row.rounds}", f"hydra.run.dir={directory}"]
+        if row.name == RESNET:
+            return compose([*words, f"network={network}", "+accel=[p3]"])[0]
+        crowd = yaml.safe_load(network.read_text())
+        crowd["parties"] = {
+            f"{name}{copy}": party for copy in range(10) for name, party in crowd["parties"].items()
+        }
+        network = Path(directory) / "crowd.yaml"
+        network.write_text(yaml.safe_dump(crowd))
+        return compose([*words, f"network={network}"])[0]
 
 
 # ---- independent flows ----
@@ -234,10 +265,15 @@ def flows(model: str) -> dict[str, Any]:
         (f"host{a}", f"host{b}", 1e6, float(start))
         for a, b, start in zip(source, target, starts, strict=True)
     ]
-    began = time.perf_counter()
+    began, began_cpu = time.perf_counter(), time.process_time()
     finished = transfer_times(graph, wanted, model=model)
-    run_s = time.perf_counter() - began
-    return {"run_s": run_s, "flows_per_s": FLOWS / run_s, "virtual_s": max(finished)}
+    whole_s, whole_cpu_s = time.perf_counter() - began, time.process_time() - began_cpu
+    return {
+        "whole_s": whole_s,
+        "whole_cpu_s": whole_cpu_s,
+        "flows_per_cpu_s": FLOWS / whole_cpu_s,
+        "virtual_s": max(finished),
+    }
 
 
 # ---- what is written ----
@@ -281,21 +317,36 @@ def table(report: dict[str, Any]) -> str:
         "`python benchmarks/simulator/speed.py`.",
         "",
         "NxMxT: N parties of M workers, T tensors of 400 kB, FSA, sizes only, a tensor in one "
-        "message; `flows`: 100,000 independent flows over 12 sites. Memory includes the "
-        "interpreter and everything imported.",
+        "message; `flows`: 100,000 independent flows over 12 sites. Events are messages that left, "
+        "arrived or were handled, and computing that ended. Memory includes the interpreter and "
+        "everything imported; where a second figure stands in brackets, it and `times faster` are "
+        "of an older installation, measured right after.",
         "",
         f"| {' | '.join(COLUMNS)} |",
         "|" + "---|" * len(COLUMNS),
     ]
     for row in report["rows"]:
         if "skipped" in row:
-            cells = ["", "", _figure(row["goal"]), "", "", "", "", "", row["skipped"]]
+            cells = ["", "", row["goal"], *[""] * (len(COLUMNS) - 5), row["skipped"]]
         else:
-            names = ("messages_per_s", "build_s", "run_s", "write_s", "peak_mb")
-            goal = _figure(row["goal"]) + (" s" if "flows_per_s" in row and row["goal"] else "")
+            names = (
+                "messages_per_s",
+                "events_per_s",
+                "build_s",
+                "run_s",
+                "write_s",
+                "whole_s",
+                "whole_cpu_s",
+            )
             figures = [_figure(row.get(name)) for name in names]
             rounds = [_figure(row.get(name)) for name in ("rounds_per_s", "rounds_per_cpu_s")]
-            cells = [*rounds, goal, *figures, row["others"]]
+            before = row.get("before", {})
+            memory = _figure(row["peak_mb"])
+            if before.get("peak_mb"):
+                memory += f" ({_figure(before['peak_mb'])})"
+            ratios = [row[n] / before[n] for n in SPEEDS if row.get(n) and before.get(n)]
+            faster = _figure(ratios[0]) if ratios else ""
+            cells = [*rounds, row["goal"], *figures, memory, faster, row["others"]]
         lines.append(f"| {row['name']} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 

@@ -20,6 +20,7 @@ from geomx.live.notes import Note, Reader, stem
 from geomx.live.notes import path as file_of
 from geomx.live.spec import Spec
 from geomx.progress import Advance, progress
+from geomx.report.traffic import record_traffic
 from geomx.results import Recorder, Results
 from geomx.wiring import check_optimizer, shards
 
@@ -167,7 +168,7 @@ class Collector:
         for link in facts["links"]:
             peer = self._experiment.cluster.node(link["peer"])
             push, pull, control = link["push"], link["pull"], link["control_bytes"]
-            self._recorder.traffic(node, peer, push, pull, control, link["busy_s"])
+            record_traffic(self._recorder, node, peer, push, pull, control, link["busy_s"])
         self._spans(node, facts["spans"])
         if node.role == "global_server":
             self._shard_rounds += facts["node"]["rounds"]

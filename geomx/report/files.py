@@ -25,15 +25,8 @@ _TEXTS = frozenset({"worker", "party", "source", "target", "kind"})
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest date a zip archive can hold
 
 
-def cell(value: object) -> str:
-    """One field of a CSV file: nothing for None, the shortest exact text for a float."""
-    if value is None:
-        return ""
-    return repr(float(value)) if isinstance(value, float) else str(value)
-
-
 def parse(column: str, text: str) -> Any:
-    """The inverse of `cell` for a named column of one of our tables."""
+    """What a field of a CSV file held: nothing was None, other texts are exact."""
     if column in _TEXTS:
         return text
     if text == "":
@@ -60,7 +53,7 @@ class Table:
     def add(self, row: Row) -> None:
         """Append one row, its keys in column order, to memory and to the file."""
         self.rows.append(row)
-        self._writer.writerow([cell(value) for value in row.values()])
+        self._writer.writerow(row.values())
 
     def close(self, rows: Iterable[Row] | None = None) -> None:
         """End the table; with `rows`, replace its content by them in one atomic step."""
@@ -72,7 +65,7 @@ class Table:
         with draft.open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(self.columns)
-            writer.writerows([cell(value) for value in row.values()] for row in self.rows)
+            writer.writerows(row.values() for row in self.rows)
         os.replace(draft, self.path)
 
 

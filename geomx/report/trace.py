@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -95,7 +95,7 @@ class Timeline:
         about = {"title": title, "dropped_spans": self.dropped}
         _write(path, about, self._events(order))
 
-    def _events(self, order: Sequence[str]) -> Iterator[dict[str, Any]]:
+    def _events(self, order: Sequence[str]) -> Iterator[str]:
         spans = self.spans
         party_of = {span.node: span.party for span in spans}
         position = {name: index for index, name in enumerate(order)}
@@ -113,17 +113,16 @@ class Timeline:
                 suffix = (f" · {group}" if group else "") + (f" {lane + 1}" if lane else "")
                 yield _metadata("thread_name", pid, tid, name=node + suffix)
                 yield _metadata("thread_sort_index", pid, tid, sort_index=tid)
+        heads: dict[tuple[str, str, str, str, int], str] = {}  # what many spans begin with
         for span, (group, lane) in zip(spans, lanes.places, strict=True):
-            yield {
-                "ph": "X",
-                "name": span.name,
-                "cat": span.category,
-                "pid": pids[span.party],
-                "tid": tids[span.node, group, lane],
-                "ts": _microseconds(span.start_s),
-                "dur": _microseconds(span.duration_s),
-                "args": plain(span.args),
-            }
+            kind = (span.name, span.category, span.node, group, lane)
+            head = heads.get(kind)
+            if head is None:
+                ids = {"pid": pids[span.party], "tid": tids[span.node, group, lane]}
+                event = {"ph": "X", "name": span.name, "cat": span.category, **ids}
+                head = heads[kind] = _json(event)[:-1]
+            start, duration = _microseconds(span.start_s), _microseconds(span.duration_s)
+            yield f'{head}, "ts": {start!r}, "dur": {duration!r}, "args": {_arguments(span.args)}}}'
         if self._counters:
             pid = len(pids) + 1
             yield _metadata("process_name", pid, 0, name=_WAN_PROCESS)
@@ -131,7 +130,7 @@ class Timeline:
             for name, time_s, value in sorted(self._counters, key=lambda item: item.time_s):
                 ts = _microseconds(time_s)
                 args = {"Mbit/s": plain(float(value))}
-                yield {"ph": "C", "name": name, "pid": pid, "ts": ts, "args": args}
+                yield _json({"ph": "C", "name": name, "pid": pid, "ts": ts, "args": args})
 
 
 def merge(traces: Mapping[str, Path], path: Path) -> None:
@@ -158,10 +157,10 @@ def merge(traces: Mapping[str, Path], path: Path) -> None:
                     event["args"]["sort_index"] = event["pid"]
                 yield event
 
-    _write(path, about, events())
+    _write(path, about, map(_json, events()))
 
 
-def _write(path: Path, about: Mapping[str, Any], events: Iterator[dict[str, Any]]) -> None:
+def _write(path: Path, about: Mapping[str, Any], events: Iterable[str]) -> None:
     """One event a line, so that a trace can be read, cut and compared as text."""
     with path.open("w", encoding="utf-8") as file:
         file.write('{"displayTimeUnit": "ms",\n"otherData": ')
@@ -169,7 +168,8 @@ def _write(path: Path, about: Mapping[str, Any], events: Iterator[dict[str, Any]
         file.write(',\n"traceEvents": [')
         separator = "\n"
         for event in events:
-            file.write(separator + json.dumps(event, ensure_ascii=False, allow_nan=False))
+            file.write(separator)
+            file.write(event)
             separator = ",\n"
         file.write("\n]}\n")
 
@@ -212,5 +212,16 @@ def _microseconds(seconds: float) -> float:
     return round(seconds * 1e6, 3)
 
 
-def _metadata(kind: str, pid: int, tid: int, **args: object) -> dict[str, Any]:
-    return {"ph": "M", "name": kind, "pid": pid, "tid": tid, "args": args}
+def _json(event: dict[str, Any]) -> str:
+    return json.dumps(event, ensure_ascii=False, allow_nan=False)
+
+
+def _arguments(args: dict[str, Any]) -> str:
+    """What `json.dumps` says; most arguments are a few whole numbers, and spans are many."""
+    if all(type(value) is int for value in args.values()):
+        return "{" + ", ".join(f'"{name}": {value}' for name, value in args.items()) + "}"
+    return _json(plain(args))
+
+
+def _metadata(kind: str, pid: int, tid: int, **args: object) -> str:
+    return _json({"ph": "M", "name": kind, "pid": pid, "tid": tid, "args": args})

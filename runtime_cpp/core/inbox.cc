@@ -101,8 +101,8 @@ Inbox::Outcome Inbox::Accept(const Header& header, const Payload& payload,
 }
 
 void Inbox::Describe(Digest& digest, Digest::Level level) const {
-  digest.Add(std::uint64_t{begun_} << 3 | std::uint64_t{open_} << 2 | std::uint64_t{overwrite_} << 1 |
-             std::uint64_t{has_late_});
+  if (!begun_) return;  // nor will it, if this node is the sender
+  digest.Add(std::uint64_t{open_} << 2 | std::uint64_t{overwrite_} << 1 | std::uint64_t{has_late_});
   digest.Count(level, header_.round);
   digest.Count(level, round_before_);
   digest.Add(std::uint64_t{header_.slices} << 32 | slices_before_);
@@ -115,7 +115,7 @@ void Inbox::Describe(Digest& digest, Digest::Level level) const {
   for (std::uint32_t slice = 0; slice < slices_before_; ++slice) {
     digest.Add(std::uint64_t{seen_before_.Has(slice)});
   }
-  if (!phantom_ && begun_) digest.Unknown();
+  if (!phantom_) digest.Unknown();
 }
 
 Buffer Inbox::Close() {

@@ -291,9 +291,15 @@ void Node::Describe(Digest& digest) const {
   }
   for (const auto& [peer, queue] : queues_) queue.Describe(digest, level(peer));
   for (const NodeId peer : dirty_) digest.Add(std::uint64_t{peer});
-  if (!events_.empty() || !closing_.empty() || !config_.coordinators.empty() || first_loss_) {
-    digest.Unknown();
+  for (const Event& event : events_) {
+    digest.Add(std::uint64_t{static_cast<std::uint8_t>(event.kind)} << 32 | event.key);
+    digest.Add(std::uint64_t{event.shard});
+    digest.Count(level(config_.id), event.round);
+    if (event.kind != Event::Kind::kValueReady && event.kind != Event::Kind::kUpdated) {
+      digest.Unknown();
+    }
   }
+  if (!closing_.empty() || !config_.coordinators.empty() || first_loss_) digest.Unknown();
   logic_->Describe(digest);
 }
 

@@ -101,12 +101,14 @@ Time Fabric::Advance(Time limit) {
     if (network == next) {
       completed_.clear();
       network_.Advance(next, &completed_);
+      happened_ += completed_.size();
       for (const net::ConnectionId connection : completed_) Left(connection, next);
     }
     while (!actions_.empty() && actions_.front().time == next) {
       std::pop_heap(actions_.begin(), actions_.end());
       const Action action = actions_.back();
       actions_.pop_back();
+      ++happened_;
       Run(action);
     }
   }

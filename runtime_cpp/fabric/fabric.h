@@ -125,6 +125,7 @@ class Fabric {
   std::vector<LinkStats> Links() const;
   const SpanLog& spans() const { return spans_; }
   std::uint64_t processed() const { return processed_; }   // messages delivered
+  std::uint64_t happened() const { return happened_; }     // events simulated
   std::uint64_t lost_messages() const { return lost_; }
   std::uint64_t solves() const { return network_.solves(); }
 
@@ -196,6 +197,7 @@ class Fabric {
   SpanLog spans_;
   std::uint64_t random_;
   std::uint64_t processed_ = 0;
+  std::uint64_t happened_ = 0;
   std::uint64_t lost_ = 0;
 
   // ---- repetition ----

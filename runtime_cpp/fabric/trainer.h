@@ -14,6 +14,7 @@
 // Between the two no Python runs, whatever the number of layers and tensors.
 #pragma once
 
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -69,7 +70,7 @@ class Trainer {
     };
     Push push = Push::kNothing;
     Values values;
-    float loss = 0;
+    float loss = std::numeric_limits<float>::quiet_NaN();  // unknown
     bool last = false;
     std::optional<Report> report;  // sent after the pushes; its reply is waited for
   };
