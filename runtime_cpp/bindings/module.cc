@@ -4,6 +4,7 @@
 namespace nb = nanobind;
 
 void init_core(nb::module_& m);
+void init_kernels(nb::module_& m);
 void init_net(nb::module_& m);
 void init_fabric(nb::module_& m);
 void init_python_parts(nb::module_& m);
@@ -13,6 +14,7 @@ __attribute__((weak)) void init_mxnet_engine(nb::module_& m);
 NB_MODULE(_core, m) {
   m.doc() = "The compiled core of geomx: protocol, WAN model, live driver and native plugin parts.";
   init_core(m);
+  init_kernels(m);
   init_net(m);
   init_fabric(m);
   init_python_parts(m);
