@@ -8,6 +8,7 @@
 
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
 #define GEOMX_X86 1
+#include <cpuid.h>
 #include <immintrin.h>
 #else
 #define GEOMX_X86 0
@@ -22,7 +23,7 @@
 
 #define GEOMX_LEVEL 0
 namespace geomx::kernels::portable {
-#include "kernels/loops_of_level.h"
+#include "kernels/levels/table.h"
 }
 #undef GEOMX_LEVEL
 
@@ -36,7 +37,7 @@ namespace geomx::kernels::portable {
 #pragma GCC target("avx2,f16c,bmi,bmi2,popcnt")
 #endif
 namespace geomx::kernels::avx2 {
-#include "kernels/loops_of_level.h"
+#include "kernels/levels/table.h"
 }
 #if defined(__clang__)
 #pragma clang attribute pop
@@ -55,7 +56,7 @@ namespace geomx::kernels::avx2 {
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,f16c,bmi,bmi2,popcnt")
 #endif
 namespace geomx::kernels::avx512 {
-#include "kernels/loops_of_level.h"
+#include "kernels/levels/table.h"
 }
 #if defined(__clang__)
 #pragma clang attribute pop
@@ -102,9 +103,10 @@ const std::vector<Level>& Levels() {
     std::vector<Level> found = {Level::kPortable};
 #if GEOMX_X86
     __builtin_cpu_init();
-    const bool common = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c") &&
-                        __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") &&
-                        __builtin_cpu_supports("popcnt");
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    const bool half = __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+    const bool common = half && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") &&
+                        __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("popcnt");
     if (common) found.push_back(Level::kAvx2);
     if (common && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {

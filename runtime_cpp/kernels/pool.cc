@@ -44,6 +44,7 @@ class Pool {
 
   void Resize(unsigned threads) {
     const std::lock_guard busy(busy_);
+    if (std::max(threads, 1u) == helpers_.size() + 1) return;
     Stop();
     try {
       while (helpers_.size() + 1 < threads) {
