@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <random>
 #include <string>
@@ -116,10 +117,14 @@ void Print(const std::string& kind, const std::string& name, const std::string& 
   std::fflush(stdout);
 }
 
-Values Draw(std::uint64_t elements, std::uint32_t seed) {
+// Nearly normal, as gradients nearly are. Drawn once per size.
+const Values& Draw(std::uint64_t elements, std::uint32_t seed) {
+  static std::map<std::uint32_t, Values> drawn;
+  Values& values = drawn[seed];
+  if (values.size() == elements) return values;
   std::minstd_rand random(seed + 1);
-  Values values(elements);
-  for (float& value : values) {  // nearly normal, as gradients nearly are
+  values.resize(elements);
+  for (float& value : values) {
     float sum = -6;
     for (int i = 0; i < 12; ++i) sum += static_cast<float>(random()) * (1.0f / 2147483648.0f);
     value = 0.01f * sum;
@@ -184,20 +189,16 @@ std::vector<Slice> Cut(const Parts& parts) {
 
 void TimeCodec(const Subject& subject, std::uint64_t elements) {
   const bool down = subject.name == "bisparse down";
-  std::vector<Values> gradients;
-  for (std::uint32_t i = 0; i < (elements > 100000 ? 2u : 6u); ++i) {
-    gradients.push_back(Draw(elements, i));
-    if (!down) continue;
-    for (std::uint64_t at = 0; at < elements; ++at) {
-      if ((at * 2654435761u >> 4) % 53 != 0) gradients.back()[at] = 0;  // a sum of sparse parts
-    }
+  Values gradients[] = {Draw(elements, 0), Draw(elements, 1)};
+  for (std::uint64_t at = 0; down && at < elements; ++at) {  // a sum of sparse parts
+    if ((at * 2654435761u >> 4) % 53 != 0) gradients[0][at] = gradients[1][at] = 0;
   }
   CodecChain chain(subject.codecs, ShardInfo{.elements = static_cast<std::uint32_t>(elements)});
   Parts parts;
   std::size_t turn = 0;
   Round round = 0;
   const auto prepare = [&] {
-    parts = Parts::Dense(elements, gradients[turn++ % gradients.size()].data(), nullptr);
+    parts = Parts::Dense(elements, gradients[turn++ % 2].data(), nullptr);
     parts.round = ++round;
   };
   const Times encode = Least(prepare, [&] { chain.Encode(parts); });
@@ -217,7 +218,7 @@ void TimeCodec(const Subject& subject, std::uint64_t elements) {
 }
 
 void TimeContribution(std::uint64_t elements) {
-  const Values gradient = Draw(elements, 1);
+  const Values& gradient = Draw(elements, 1);
   const Parts parts = Parts::Dense(elements, gradient.data(), nullptr);
   const ShardInfo shard{.elements = static_cast<std::uint32_t>(elements)};
   const auto slicer = NativeSlicers::Instance()
@@ -236,7 +237,7 @@ void TimeContribution(std::uint64_t elements) {
 // ---- sums ----
 
 void TimeSum(std::size_t members, bool in_order, std::uint64_t elements) {
-  const Values term = Draw(elements, 1);
+  const Values& term = Draw(elements, 1);
   std::vector<NodeId> order(members);
   for (std::size_t i = 0; i < members; ++i) order[i] = static_cast<NodeId>(i);
   Aggregator sum(order, static_cast<std::uint32_t>(members));
@@ -262,7 +263,7 @@ void TimeOptimizer(const std::string& name, const std::string& text, double move
                    std::uint64_t elements) {
   const auto optimizer = Optimizer::Make(OptimizerSpec::Parse(text), 0);
   Values weight = Draw(elements, 1);
-  const Values gradient = Draw(elements, 2);
+  const Values& gradient = Draw(elements, 2);
   Print("optimizer", name, "update", elements, moved,
         Least([] {}, [&] { optimizer->Update(weight, gradient); }));
 }
