@@ -14,7 +14,9 @@ HEADER_BYTES: int = 80
 WIRE_VERSION: int = 1
 
 def build_info() -> dict[str, str]:
-    """What this module was built with."""
+    """
+    What this module was built with, and the vector instructions that it uses here.
+    """
 
 class Codec:
     """A codec of the core, by reference."""
@@ -150,6 +152,26 @@ class CodecChain:
 
     @property
     def survives_holes(self) -> bool: ...
+
+def set_threads(threads: int) -> None:
+    """
+    How many threads of this process may work on one large array, the caller's included.
+    RuntimeError if the system has no more.
+    """
+
+def threads() -> int:
+    """What `set_threads` was told last; 1 at first."""
+
+def vector_levels() -> list[str]:
+    """
+    Sets of vector instructions that this build has and this machine can run, ascending.
+    """
+
+def vector_level() -> str:
+    """The one in use; at first the last of `vector_levels()`."""
+
+def use_vector_level(name: str) -> None:
+    """For tests and measurements, while nothing is running."""
 
 class Course:
     """

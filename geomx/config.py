@@ -36,9 +36,14 @@ class RuntimeOptions:
     pace: bool = True
     # TCP and UDP port of the scheduler; 0 lets the system choose a free one.
     port: int = 0
+    # Threads of each process that work on one large tensor; null: this machine's cores, shared
+    # among the processes of the run that are on it. Results do not depend on it.
+    threads: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse what no run can work with."""
+        if self.threads is not None:
+            _at_least("threads", self.threads, 1)
         _at_least("failure_timeout_s", self.failure_timeout_s, 0.1)
         _at_least("frame_bytes", self.frame_bytes, 1024)
         if not 0 <= self.port <= 65535:

@@ -119,12 +119,13 @@ OUTSIDE = re.compile(
 )
 SANS_IO = ("runtime_cpp/core/", "runtime_cpp/net/", "runtime_cpp/fabric/", "plugins/")
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
-MAY_INCLUDE = {  # plugins' units may include core alone
-    "core": ("core",),
+MAY_INCLUDE = {  # plugins' units what core may
+    "kernels": ("kernels",),
+    "core": ("core", "kernels"),
     "net": ("net", "core"),
     "fabric": ("fabric", "net", "core"),
     "io": ("io", "net", "core"),
-    "bindings": ("bindings", "fabric", "io", "net", "core"),
+    "bindings": ("bindings", "fabric", "io", "net", "core", "kernels"),
 }
 
 

@@ -6,6 +6,7 @@ several in a process (`geomx.live.local`), it goes through the same steps in the
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -96,6 +97,7 @@ class Member:
         """Build this node from the plugins and connect it to its peers."""
         spec, cluster = self.spec, self.spec.cluster
         self.selection.live(self)
+        _core.set_threads(spec.runtime.threads or self._share_of_cores())
         scheduling = self.node.role == "scheduler"
         config = wiring.node_config(
             cluster,
@@ -113,6 +115,14 @@ class Member:
             else None
         )
         self.loop.run(config, self._roster, shape)
+
+    def _share_of_cores(self) -> int:
+        """This machine's cores over the members on it; the scheduler computes nothing."""
+        if self.node.role == "scheduler":
+            return 1
+        hosts = [address.rsplit(":", 1)[0] for address in self._roster.values()]
+        here = self._roster[self.node.name].rsplit(":", 1)[0]
+        return max(1, len(os.sched_getaffinity(0)) // hosts.count(here))
 
     def wait_started(self) -> None:
         """Wait until everybody is connected: time 0 of the run.

@@ -4,8 +4,6 @@
 //
 // Every party must get the same rows, or their replicas would drift apart: the residual belongs to
 // the sum, not to a receiver, and one encoding serves them all.
-#include <algorithm>
-
 #include "rows.h"
 
 namespace geomx::bisparse {
@@ -28,40 +26,35 @@ class Pull final : public Codec {
       SendAll(parts, sum);
       return;
     }
-    const auto& rows = residual_.empty() ? Choose<false>(parts, sum) : Choose<true>(parts, sum);
-    Store(parts, residual_.empty() ? sum : residual_.data(), rows);
+    const kernels::Entries& rows = Choose(parts, sum);
+    Store(parts, rows);
     if (selector_.complete()) {
       residual_ = {};
       return;
     }
     if (residual_.empty()) residual_.assign(sum, sum + parts.elements);
-    for (const std::uint32_t row : rows) residual_[row] = 0;
+    for (const std::uint32_t row : rows.indices) residual_[row] = 0;
   }
 
   void Decode(Parts& parts) const override { Expand(parts); }
   bool Stateless() const override { return true; }
 
  private:
-  template <bool kResidual>
-  const std::vector<std::uint32_t>& Choose(const Parts& parts, const float* sum) {
-    const auto peek = [&](std::uint64_t i) {
-      return Magnitude(kResidual ? residual_[i] + sum[i] : sum[i]);
+  const kernels::Entries& Choose(const Parts& parts, const float* sum) {
+    float* residual = residual_.empty() ? nullptr : residual_.data();
+    const auto peek = [=](std::uint64_t i) {
+      return residual != nullptr ? residual[i] + sum[i] : sum[i];
     };
-    const auto pass = [&](std::uint64_t first, std::uint64_t count,
-                          std::uint32_t* __restrict magnitudes) {
-      const float* __restrict term = sum + first;
-      if constexpr (kResidual) {
-        float* __restrict residual = residual_.data() + first;
-        for (std::uint64_t i = 0; i < count; ++i) {
-          residual[i] += term[i];
-          magnitudes[i] = Magnitude(residual[i]);
-        }
+    const auto pass = [&](std::uint32_t threshold, kernels::FindScratch& scratch,
+                          kernels::Entries& found) {
+      if (residual != nullptr) {
+        kernels::Accumulate({}, sum, nullptr, residual, parts.elements, threshold, scratch, found);
       } else {
-        for (std::uint64_t i = 0; i < count; ++i) magnitudes[i] = Magnitude(term[i]);
+        kernels::Find(sum, parts.elements, threshold, scratch, found);
       }
     };
-    const float* values = kResidual ? residual_.data() : sum;
-    return selector_.Select(values, parts.elements, parts.rows, parts.round, true, peek, pass);
+    return selector_.Select(residual != nullptr ? residual : sum, parts.elements, parts.rows,
+                            parts.round, true, peek, pass);
   }
 
   void SendAll(Parts& parts, const float* sum) {
@@ -75,7 +68,7 @@ class Pull final : public Codec {
 
   Density density_;
   Selector selector_;
-  std::vector<float> residual_;  // empty while everything has been sent
+  kernels::Array<float> residual_;  // empty while everything has been sent
 };
 
 const Registered<NativeCodecs> registered("bisparse_pull", MakeCodecFactory<Pull>);

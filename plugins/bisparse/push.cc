@@ -12,30 +12,11 @@
 #include <span>
 #include <utility>
 
+#include "kernels/sums.h"
 #include "rows.h"
 
 namespace geomx::bisparse {
 namespace {
-
-// Sum of squares, in lanes that a compiler can keep side by side.
-double SquareNorm(const float* values, std::uint64_t count) {
-  constexpr std::uint64_t kLanes = 8;
-  double lanes[kLanes] = {};
-  std::uint64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    for (std::uint64_t lane = 0; lane < kLanes; ++lane) {
-      const double value = values[i + lane];
-      lanes[lane] += value * value;
-    }
-  }
-  for (; i < count; ++i) lanes[0] += double{values[i]} * values[i];
-  double sum = 0;
-  for (const double lane : lanes) sum += lane;
-  return sum;
-}
-
-// Velocities that nothing feeds any more would end as subnormal numbers, which are slow.
-constexpr std::uint32_t kLeastNormal = 0x00800000u;
 
 class Push final : public Codec {
  public:
@@ -62,18 +43,18 @@ class Push final : public Codec {
       SendAll(parts, gradient, scale);
       return;
     }
-    const auto& rows = momentum_ != 0 ? Choose<true>(parts, gradient, scale)
-                                      : Choose<false>(parts, gradient, scale);
-    Store(parts, sum_.data(), rows);
-    for (const std::uint32_t row : rows) sum_[row] = 0;
+    const kernels::Entries& rows = Choose(parts, gradient, scale);
+    Store(parts, rows);
+    for (const std::uint32_t row : rows.indices) sum_[row] = 0;
     if (momentum_ == 0 || !masking_) return;
-    for (const std::uint32_t row : rows) velocity_[row] = 0;
+    for (const std::uint32_t row : rows.indices) velocity_[row] = 0;
   }
 
   // What others have sent already had its momentum and its clipping.
   bool Absorb(std::span<const float> relayed) override {
     sum_.resize(relayed.size());
-    for (std::size_t i = 0; i < relayed.size(); ++i) sum_[i] += relayed[i];
+    const float* const terms[] = {relayed.data()};
+    kernels::Add(sum_.data(), terms, 1, relayed.size());
     return true;
   }
 
@@ -82,40 +63,23 @@ class Push final : public Codec {
  private:
   float ClipScale(const float* gradient, std::uint64_t elements) const {
     if (!(clip_ > 0)) return 1;
-    const double norm = std::sqrt(SquareNorm(gradient, elements));
+    const double norm = std::sqrt(kernels::SumOfSquares(gradient, elements));
     return norm > clip_ ? static_cast<float>(clip_ / norm) : 1.0f;
   }
 
-  template <bool kMomentum>
-  void Accumulate(const float* __restrict gradient, float scale, std::uint64_t first,
-                  std::uint64_t count, std::uint32_t* __restrict magnitudes) {
-    float* __restrict sum = sum_.data() + first;
-    float* __restrict velocity = velocity_.data() + (kMomentum ? first : 0);
-    const float momentum = momentum_;
-    gradient += first;
-    for (std::uint64_t i = 0; i < count; ++i) {
-      float step = scale * gradient[i];
-      if constexpr (kMomentum) {
-        step += momentum * velocity[i];
-        step = Magnitude(step) < kLeastNormal ? 0.0f : step;
-        velocity[i] = step;
-      }
-      sum[i] += step;
-      magnitudes[i] = Magnitude(sum[i]);
-    }
-  }
-
-  template <bool kMomentum>
-  const std::vector<std::uint32_t>& Choose(const Parts& parts, const float* gradient, float scale) {
-    const auto peek = [&](std::uint64_t i) {
-      const float step = scale * gradient[i] + (kMomentum ? momentum_ * velocity_[i] : 0.0f);
-      return Magnitude(sum_[i] + step);
+  const kernels::Entries& Choose(const Parts& parts, const float* gradient, float scale) {
+    const kernels::Accumulation step{.scale = scale, .momentum = momentum_};
+    float* sum = sum_.data();
+    float* velocity = momentum_ != 0 ? velocity_.data() : nullptr;
+    const auto peek = [=](std::uint64_t i) {
+      return sum[i] + (velocity != nullptr ? step.Step(gradient[i], velocity[i])
+                                           : step.Step(gradient[i]));
     };
-    const auto pass = [&](std::uint64_t first, std::uint64_t count, std::uint32_t* magnitudes) {
-      Accumulate<kMomentum>(gradient, scale, first, count, magnitudes);
+    const auto pass = [&](std::uint32_t threshold, kernels::FindScratch& scratch,
+                          kernels::Entries& found) {
+      kernels::Accumulate(step, gradient, velocity, sum, parts.elements, threshold, scratch, found);
     };
-    return selector_.Select(sum_.data(), parts.elements, parts.rows, parts.round, exact_, peek,
-                            pass);
+    return selector_.Select(sum, parts.elements, parts.rows, parts.round, exact_, peek, pass);
   }
 
   // So many rows are wanted that their indices are not worth it.
@@ -137,7 +101,7 @@ class Push final : public Codec {
   double clip_;
   bool exact_;
   Selector selector_;
-  std::vector<float> velocity_, sum_;  // u and v; only where values are sent from
+  kernels::Array<float> velocity_, sum_;  // u and v; only where values are sent from
 };
 
 const Registered<NativeCodecs> registered("bisparse", MakeCodecFactory<Push>);

@@ -1,12 +1,11 @@
 #include "rows.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
-#include <functional>
-#include <limits>
 
-#include "core/bits.h"
+#include "kernels/bits.h"
 
 namespace geomx::bisparse {
 namespace {
@@ -61,92 +60,42 @@ void Expand(Parts& parts) {
   indices->bits = 32;
 }
 
-void Store(Parts& parts, const float* values, const std::vector<std::uint32_t>& indices) {
+void Store(Parts& parts, const kernels::Entries& rows) {
   std::byte* kept = parts.Allocate(parts.rows * sizeof(float));
-  auto* out = reinterpret_cast<float*>(kept);
-  for (std::size_t row = 0; row < indices.size(); ++row) out[row] = values[indices[row]];
+  std::memcpy(kept, rows.values.data(), parts.rows * sizeof(float));
   Part* where = parts.Find("indices");
   std::byte* packed = parts.Allocate(where->BytesFor(parts.rows));
-  PackBits(indices.data(), parts.rows, where->bits, packed);
+  PackBits(rows.indices.data(), parts.rows, where->bits, packed);
   where->data = packed;
   parts.Find("values")->data = kept;
 }
 
-void Selector::Collect(std::uint64_t first, std::uint64_t count) {
-  // Few entries pass: a byte for each, by vector instructions, then eight of them at a glance.
-  alignas(8) std::uint8_t passes[kBlock];
-  std::uint32_t found[kBlock];
-  std::size_t hits = 0;
-  const auto threshold = static_cast<std::int32_t>(threshold_);  // both sides have 31 bits
-  for (std::uint64_t i = 0; i < count; ++i) {
-    passes[i] = static_cast<std::int32_t>(magnitudes_[i]) >= threshold;
-  }
-  std::fill(passes + count, passes + (count + 7) / 8 * 8, std::uint8_t{0});
-  for (std::uint64_t at = 0; at < count; at += 8) {
-    std::uint64_t eight;
-    std::memcpy(&eight, passes + at, sizeof eight);
-    for (; eight != 0; eight &= eight - 1) {
-      found[hits++] = static_cast<std::uint32_t>(
-          first + at + static_cast<std::uint64_t>(std::countr_zero(eight)) / 8);
-    }
-  }
-  chosen_.insert(chosen_.end(), found, found + hits);
+std::uint32_t Selector::Threshold(double rank) {
+  const auto at = static_cast<std::size_t>(rank + 2 * std::sqrt(rank));
+  if (at >= sample_.size()) return 1;
+  return std::max(1u, kernels::MagnitudeOfRank(sample_.data(), sample_.size(), at, numbers_));
 }
 
-std::uint32_t Selector::RankedMagnitude(double rank) {
-  const double cautious = rank + 2 * std::sqrt(rank);
-  const auto at = std::min(static_cast<std::size_t>(cautious), sample_.size() - 1);
-  std::nth_element(sample_.begin(), sample_.begin() + static_cast<std::ptrdiff_t>(at),
-                   sample_.end(), std::greater<>());
-  return std::max(1u, sample_[at]);
-}
-
-void Selector::LookAgain(const float* values) {
-  threshold_ = 1;
-  chosen_.clear();
-  for (std::uint64_t first = 0; first < elements_; first += kBlock) {
-    const std::uint64_t count = std::min<std::uint64_t>(kBlock, elements_ - first);
-    for (std::uint64_t i = 0; i < count; ++i) magnitudes_[i] = Magnitude(values[first + i]);
-    Collect(first, count);
-  }
-}
-
-void Selector::KeepLargest(const float* values, std::uint64_t rows) {
-  sample_.resize(chosen_.size());
-  for (std::size_t i = 0; i < chosen_.size(); ++i) sample_[i] = Magnitude(values[chosen_[i]]);
-  const auto last = sample_.begin() + static_cast<std::ptrdiff_t>(rows - 1);
-  std::nth_element(sample_.begin(), last, sample_.end(), std::greater<>());
-  const std::uint32_t least = *last;
-  const auto above = std::count_if(sample_.begin(), last,
-                                   [least](std::uint32_t magnitude) { return magnitude > least; });
-  std::uint64_t equal = rows - static_cast<std::uint64_t>(above);  // of those, the first
-  std::size_t kept = 0;
-  for (const std::uint32_t index : chosen_) {
-    const std::uint32_t magnitude = Magnitude(values[index]);
-    if (magnitude < least || (magnitude == least && equal == 0)) continue;
-    if (magnitude == least) --equal;
-    chosen_[kept++] = index;
-  }
-  chosen_.resize(kept);
-}
-
-void Selector::FillUp(std::uint64_t rows) {
-  const std::size_t before = chosen_.size();
-  chosen_.reserve(rows);
-  next_fill_ %= elements_;
+void Selector::FillUp(const float* values, std::uint64_t elements, std::uint64_t rows) {
+  std::vector<std::uint32_t>& indices = chosen_.indices;
+  const std::size_t before = indices.size();
+  indices.reserve(rows);
+  next_fill_ %= elements;
   std::size_t ahead = static_cast<std::size_t>(
-      std::lower_bound(chosen_.begin(), chosen_.end(), next_fill_) - chosen_.begin());
-  while (chosen_.size() < rows) {
-    if (ahead < before && chosen_[ahead] == next_fill_) {
+      std::lower_bound(indices.begin(), indices.end(), next_fill_) - indices.begin());
+  while (indices.size() < rows) {
+    if (ahead < before && indices[ahead] == next_fill_) {
       ++ahead;
     } else {
-      chosen_.push_back(static_cast<std::uint32_t>(next_fill_));
+      indices.push_back(static_cast<std::uint32_t>(next_fill_));
     }
-    if (++next_fill_ == elements_) next_fill_ = ahead = 0;
+    if (++next_fill_ == elements) next_fill_ = ahead = 0;
   }
-  std::sort(chosen_.begin() + static_cast<std::ptrdiff_t>(before), chosen_.end());
-  std::inplace_merge(chosen_.begin(), chosen_.begin() + static_cast<std::ptrdiff_t>(before),
-                     chosen_.end());
+  const auto added = indices.begin() + static_cast<std::ptrdiff_t>(before);
+  std::sort(added, indices.end());
+  std::inplace_merge(indices.begin(), added, indices.end());
+  chosen_.values.resize(rows);
+  for (std::uint64_t row = 0; row < rows; ++row) chosen_.values[row] = values[indices[row]];
 }
 
 }  // namespace geomx::bisparse

@@ -12,10 +12,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstring>
 #include <numeric>
 
 #include "core/natives.h"
+#include "kernels/half.h"
+#include "kernels/sums.h"
 
 namespace geomx {
 namespace {
@@ -29,24 +30,17 @@ double PhantomContribution(const ShardInfo& shard, Round round, std::uint64_t bl
   return static_cast<double>((x ^ (x >> 31)) >> 11) * 0x1p-53;
 }
 
-// IEEE binary16 magnitude, for contributions of values that are already narrow.
-float HalfMagnitude(std::uint16_t half) {
-  const int exponent = (half >> 10) & 0x1f;
-  const float mantissa = static_cast<float>(half & 0x3ff);
-  if (exponent == 0) return std::ldexp(mantissa, -24);
-  return std::ldexp(mantissa + 1024.0f, exponent - 25);
-}
-
+// Over blocks that are values in single or half precision; 0 for others, whose order then decides.
 double MeanMagnitude(const Part& values, std::uint64_t first, std::uint64_t count) {
   double sum = 0;
   if (values.bits == 32) {
-    const auto* x = reinterpret_cast<const float*>(values.data) + first;
-    for (std::uint64_t i = 0; i < count; ++i) sum += std::fabs(x[i]);
+    sum = kernels::SumOfMagnitudes(reinterpret_cast<const float*>(values.data) + first, count);
   } else if (values.bits == 16) {
-    for (std::uint64_t i = 0; i < count; ++i) {
-      std::uint16_t half;
-      std::memcpy(&half, values.data + 2 * (first + i), sizeof half);
-      sum += HalfMagnitude(half);
+    float wide[kernels::kRun];
+    for (std::uint64_t at = 0; at < count; at += kernels::kRun) {
+      const std::uint64_t few = std::min(kernels::kRun, count - at);
+      kernels::Widen(values.data + 2 * (first + at), wide, few);
+      sum += kernels::SumOfMagnitudes(wide, few);
     }
   }
   return count == 0 ? 0 : sum / static_cast<double>(count);

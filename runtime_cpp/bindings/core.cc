@@ -12,6 +12,7 @@
 #include "core/natives.h"
 #include "core/node.h"
 #include "core/optimizer.h"
+#include "kernels/level.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -82,8 +83,9 @@ void init_core(nb::module_& m) {
 #else
         {"build", "debug"},
 #endif
+        {"vectors", kernels::Name(kernels::Current())},
         {"wire version", std::to_string(kWireVersion)}};
-  }, "What this module was built with.");
+  }, "What this module was built with, and the vector instructions that it uses here.");
 
   nb::class_<CodecHandle>(m, "Codec", "A codec of the core, by reference.");
   nb::class_<SlicerHandle>(m, "Slicer", "A slicer of the core, by reference.");

@@ -5,6 +5,7 @@ namespace nb = nanobind;
 
 void init_core(nb::module_& m);
 void init_codecs(nb::module_& m);
+void init_kernels(nb::module_& m);
 void init_net(nb::module_& m);
 void init_fabric(nb::module_& m);
 void init_python_parts(nb::module_& m);
@@ -15,6 +16,7 @@ NB_MODULE(_core, m) {
   m.doc() = "The compiled core of geomx: protocol, WAN model, live driver and native plugin parts.";
   init_core(m);
   init_codecs(m);
+  init_kernels(m);
   init_net(m);
   init_fabric(m);
   init_python_parts(m);

@@ -1,19 +1,22 @@
 #include "core/aggregator.h"
 
-#include <algorithm>
+#include <utility>
+
+#include "kernels/sums.h"
 
 namespace geomx {
 
-void Aggregator::Fold(Buffer value) {
-  if (!started_) {
-    sum_ = std::move(value);
+void Aggregator::Fold(std::span<Buffer> values) {
+  if (!started_ && !values.empty()) {
+    sum_ = std::move(values.front());
     started_ = true;
-    return;
+    values = values.subspan(1);
   }
-  float* sum = sum_.data();
-  const float* term = value.data();
-  const std::size_t n = std::min(sum_.size(), value.size());
-  for (std::size_t i = 0; i < n; ++i) sum[i] += term[i];
+  std::vector<const float*> terms;
+  for (const Buffer& value : values) {
+    if (value.size() == sum_.size()) terms.push_back(value.data());
+  }
+  kernels::Add(sum_.data(), terms.data(), terms.size(), sum_.size());
 }
 
 bool Aggregator::Add(NodeId source, std::uint32_t merge_count, Buffer value) {
@@ -21,24 +24,27 @@ bool Aggregator::Add(NodeId source, std::uint32_t merge_count, Buffer value) {
   added_.push_back(source);
   merge_count_ += merge_count;
   waiting_.emplace(source, std::move(value));
-  while (next_ < order_.size()) {
-    auto found = waiting_.find(order_[next_]);
+  std::vector<Buffer> next;
+  for (; next_ < order_.size(); ++next_) {
+    const auto found = waiting_.find(order_[next_]);
     if (found == waiting_.end()) break;
-    Fold(std::move(found->second));
+    next.push_back(std::move(found->second));
     waiting_.erase(found);
-    ++next_;
   }
+  Fold(next);
   return true;
 }
 
 Buffer Aggregator::Take() {
-  for (auto& [source, value] : waiting_) Fold(std::move(value));
+  std::vector<Buffer> rest;
+  for (auto& [source, value] : waiting_) rest.push_back(std::move(value));
+  Fold(rest);
   waiting_.clear();
   added_.clear();
   next_ = 0;
   merge_count_ = 0;
   started_ = false;
-  return std::move(sum_);
+  return std::exchange(sum_, {});
 }
 
 }  // namespace geomx

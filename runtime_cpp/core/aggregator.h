@@ -3,6 +3,7 @@
 // Every contribution says for how many workers it stands (its merge count), so any reduction tree
 // completes correctly. Contributions are added in the order of their sources' ids whatever order
 // they arrive in: the sum of a round is the same number in simulation and live, to the last bit.
+// Whatever can be added is added at once, every array being read once.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +22,8 @@ class Aggregator {
   Aggregator(std::span<const NodeId> order, std::uint32_t quorum)
       : order_(order.begin(), order.end()), quorum_(quorum) {}
 
-  // Returns false if `source` has already contributed to this round.
+  // Returns false if `source` has already contributed to this round. All values of a round have one
+  // size.
   bool Add(NodeId source, std::uint32_t merge_count, Buffer value);
 
   bool Has(NodeId source) const {
@@ -42,7 +44,7 @@ class Aggregator {
   Buffer Take();
 
  private:
-  void Fold(Buffer value);
+  void Fold(std::span<Buffer> values);
 
   std::vector<NodeId> order_;
   std::uint32_t quorum_;

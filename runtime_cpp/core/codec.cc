@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
-#include <stdexcept>
+#include <iterator>
+
+#include "kernels/sparse.h"
+#include "kernels/sums.h"
 
 namespace geomx {
 
@@ -59,28 +62,31 @@ bool CodecChain::FixedSize() const {
   return std::all_of(codecs_.begin(), codecs_.end(), [](auto& codec) { return codec->FixedSize(); });
 }
 
+const char* CodecChain::CheckSlice(const Parts& layout, std::uint64_t first_row,
+                                   std::uint64_t rows, std::uint64_t total_rows,
+                                   std::uint64_t payload_bytes) const {
+  if (total_rows > layout.rows) return "more rows than the codec makes";
+  if (payload_bytes != layout.SliceBytes(first_row, rows)) return "slice of the wrong size";
+  return nullptr;
+}
+
 const char* CodecChain::CheckSlice(std::uint64_t elements, std::uint64_t first_row,
                                    std::uint64_t rows, std::uint64_t total_rows,
                                    std::uint64_t payload_bytes, Round round) const {
-  std::uint64_t most_rows = elements, bytes = rows * sizeof(float);
   if (!Dense()) {
-    const Parts layout = Layout(elements, round);
-    most_rows = layout.rows;
-    bytes = layout.SliceBytes(first_row, rows);
+    return CheckSlice(Layout(elements, round), first_row, rows, total_rows, payload_bytes);
   }
-  if (total_rows > most_rows) return "more rows than the codec makes";
-  if (payload_bytes != bytes) return "slice of the wrong size";
-  return nullptr;
+  if (total_rows > elements) return "more rows than the codec makes";
+  return payload_bytes == rows * sizeof(float) ? nullptr : "slice of the wrong size";
 }
 
 const char* CodecChain::DecodeInto(Bytes payload, std::uint64_t elements, std::uint64_t first_row,
                                    std::uint64_t rows, std::uint64_t total_rows, bool overwrite,
                                    float* out, Round round) const {
-  if (const char* reason =
-          CheckSlice(elements, first_row, rows, total_rows, payload.size(), round)) {
+  Parts parts = Layout(elements, round);
+  if (const char* reason = CheckSlice(parts, first_row, rows, total_rows, payload.size())) {
     return reason;
   }
-  Parts parts = Layout(elements, round);
   parts.first_row = first_row;
   parts.rows = rows;
   const std::byte* at = payload.data();
@@ -89,34 +95,32 @@ const char* CodecChain::DecodeInto(Bytes payload, std::uint64_t elements, std::u
     part.data = at;
     at += part.BytesFor(rows);
   }
-  for (auto codec = codecs_.rbegin(); codec != codecs_.rend(); ++codec) (*codec)->Decode(parts);
+  const auto in_range = [&] { return parts.first_row + parts.rows <= elements; };
+  for (auto codec = codecs_.rbegin(); codec != codecs_.rend(); ++codec) {
+    const bool last = std::next(codec) == codecs_.rend();
+    if (last && in_range() && (*codec)->DecodeStraight(parts, overwrite, out + first_row)) {
+      return nullptr;
+    }
+    (*codec)->Decode(parts);
+  }
 
   const Part* values = parts.Find("values");
   if (values == nullptr || values->bits != 32 ||
       (values->data == nullptr && parts.rows > 0)) {
     return "codec did not decode to float32 values";
   }
-  const auto value = [&](std::uint64_t row) {
-    float number;  // the payload need not be aligned
-    std::memcpy(&number, values->data + row * sizeof number, sizeof number);
-    return number;
-  };
   if (parts.rows == 0) return nullptr;
   if (const Part* indices = parts.Find("indices")) {
-    for (std::uint64_t row = 0; row < parts.rows; ++row) {
-      std::uint32_t index;
-      std::memcpy(&index, indices->data + row * sizeof index, sizeof index);
-      if (index >= elements) return "index out of range";
-      out[index] += value(row);
-    }
-    return nullptr;
+    const bool added =
+        kernels::ScatterAdd(values->data, indices->data, parts.rows, elements, out);
+    return added ? nullptr : "index out of range";
   }
-  if (parts.first_row + parts.rows > elements) return "rows out of range";
+  if (!in_range()) return "rows out of range";
   float* target = out + parts.first_row;
   if (overwrite) {
     std::memcpy(target, values->data, parts.rows * sizeof(float));
   } else {
-    for (std::uint64_t row = 0; row < parts.rows; ++row) target[row] += value(row);
+    kernels::AddBytes(values->data, target, parts.rows);
   }
   return nullptr;
 }
@@ -141,6 +145,9 @@ class Sequence final : public Codec {
   }
   void Decode(Parts& parts) const override {
     for (auto codec = codecs_.rbegin(); codec != codecs_.rend(); ++codec) (*codec)->Decode(parts);
+  }
+  bool DecodeStraight(const Parts& parts, bool overwrite, float* out) const override {
+    return codecs_.size() == 1 && codecs_.front()->DecodeStraight(parts, overwrite, out);
   }
   bool Stateless() const override {
     return std::all_of(codecs_.begin(), codecs_.end(),

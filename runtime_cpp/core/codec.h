@@ -22,6 +22,7 @@
 
 #include "core/payload.h"
 #include "core/types.h"
+#include "kernels/memory.h"
 
 namespace geomx {
 
@@ -74,7 +75,7 @@ struct Parts {
 
   // New memory of `bytes` that lives as long as these parts and whatever points into them.
   std::byte* Allocate(std::size_t bytes) {
-    std::shared_ptr<std::byte[]> memory(new std::byte[bytes]);
+    std::shared_ptr<std::byte[]> memory = kernels::ShareMemory(bytes);
     std::byte* data = memory.get();
     owners.push_back(std::move(memory));
     return data;
@@ -107,6 +108,13 @@ class Codec {
 
   // Undo Encode on the rows of one slice (`parts.first_row`, `parts.rows`).
   virtual void Decode(Parts& parts) const = 0;
+
+  // The same where nothing else is left to be undone, straight into the rows' places in the dense
+  // shard: rows go to out[0] and on, stored or added. False if this codec cannot; then Decode does.
+  virtual bool DecodeStraight(const Parts& parts, bool overwrite, float* out) const {
+    (void)parts, (void)overwrite, (void)out;
+    return false;
+  }
 
   // One encoding serves every receiver of the same value: there is no state, or it belongs to the
   // value and not to the receiver.
@@ -159,6 +167,9 @@ class CodecChain {
                          Round round = 1) const;
 
  private:
+  const char* CheckSlice(const Parts& layout, std::uint64_t first_row, std::uint64_t rows,
+                         std::uint64_t total_rows, std::uint64_t payload_bytes) const;
+
   std::vector<std::unique_ptr<Codec>> codecs_;
 };
 

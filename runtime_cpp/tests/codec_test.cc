@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "core/bits.h"
+#include "kernels/bits.h"
 #include "tests/seeds.h"
 
 namespace geomx {

@@ -1,23 +1,21 @@
 // What the optimizers have in common, and how each is made. Only optimizer.cc and the optimizers'
 // own sources include this.
 //
-// The hot loops are plain loops over local pointers, without a branch per element, so that the
-// compiler vectorises them; a bound that was not asked for is infinite.
+// What they keep and which numbers they use is here; the arithmetic is in kernels/steps.h.
 #pragma once
 
-#include <algorithm>
 #include <limits>
 #include <memory>
 #include <span>
 
 #include "core/optimizer.h"
 #include "core/optimizers/schedule.h"
+#include "kernels/memory.h"
+#include "kernels/steps.h"
 
 namespace geomx {
 
 inline constexpr float kUnbounded = std::numeric_limits<float>::infinity();
-
-inline float Within(float bound, float value) { return std::min(std::max(value, -bound), bound); }
 
 // A bound on magnitudes, as options give it: negative means none.
 inline float Bound(double option) { return option < 0 ? kUnbounded : static_cast<float>(option); }
@@ -30,7 +28,21 @@ struct Step {
   float clip;           // bound on the gradient's elements
   std::uint64_t count;  // updates of this tensor, this one included
   NodeId source;        // who pushed the gradient
+
+  kernels::Descent Descent(double correction = 1) const {
+    return {.rate = static_cast<float>(rate * correction),
+            .wd = wd,
+            .rescale = rescale,
+            .clip = clip};
+  }
 };
+
+// What an optimizer keeps per element.
+using State = kernels::Array<float>;
+
+inline float Number(const OptimizerSpec& spec, const char* option) {
+  return static_cast<float>(spec.options.at(option));
+}
 
 // An optimizer that treats every element alike. Counts updates and keeps the learning rate.
 class ElementWise : public Optimizer {

@@ -11,21 +11,24 @@ namespace geomx {
 // REQUIRES: every number fits; `out` holds (count * bits + 7) / 8 bytes.
 inline void PackBits(const std::uint32_t* numbers, std::uint64_t count, std::uint32_t bits,
                      std::byte* out) {
-  std::uint64_t pending = 0;  // not yet written; fewer than 32 bits between two numbers
+  std::uint64_t pending = 0;  // not yet passed; fewer than 8 bits between two numbers
   std::uint32_t filled = 0;
-  for (std::uint64_t i = 0; i < count; ++i) {
+  std::byte* const end = out + (count * bits + 7) / 8;
+  std::uint64_t i = 0;
+  for (; i < count && end - out >= 8; ++i) {  // whole words, most of which the next overwrites
     pending |= std::uint64_t{numbers[i]} << filled;
     filled += bits;
-    if (filled >= 32) {
-      const auto word = static_cast<std::uint32_t>(pending);
-      std::memcpy(out, &word, sizeof word);
-      out += sizeof word;
-      pending >>= 32;
-      filled -= 32;
-    }
+    std::memcpy(out, &pending, sizeof pending);
+    out += filled / 8;
+    pending >>= filled / 8 * 8;
+    filled %= 8;
   }
-  const auto word = static_cast<std::uint32_t>(pending);
-  std::memcpy(out, &word, (filled + 7) / 8);
+  for (; i < count; ++i) {
+    pending |= std::uint64_t{numbers[i]} << filled;
+    filled += bits;
+    for (; filled >= 8; filled -= 8, pending >>= 8) *out++ = static_cast<std::byte>(pending);
+  }
+  if (filled > 0) *out = static_cast<std::byte>(pending);
 }
 
 // REQUIRES: `in` holds (count * bits + 7) / 8 bytes; it need not be aligned.

@@ -1,0 +1,383 @@
+// The array kernels: every vector level and any number of threads give the bits of the portable level
+// on one thread, whatever the numbers, sizes and addresses; and those are what the definitions say.
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cstring>
+#include <functional>
+#include <span>
+#include <stdexcept>
+#include <thread>
+
+#include "kernels/half.h"
+#include "kernels/level.h"
+#include "kernels/memory.h"
+#include "kernels/pool.h"
+#include "kernels/sparse.h"
+#include "kernels/steps.h"
+#include "kernels/sums.h"
+#include "kernels/ternary.h"
+#include "tests/seeds.h"
+
+namespace geomx::kernels {
+namespace {
+
+using check::Between;
+using check::Chance;
+using check::Random;
+using Values = std::vector<float>;
+
+// Anything that float32 can hold, now and then; else numbers of very different sizes.
+float AnyNumber(Random& random) {
+  if (Chance(random, 0.05)) {
+    const float odd[] = {0.0f, -0.0f, HUGE_VALF, -HUGE_VALF, std::nanf(""), 0x1p-149f, -0x1p-127f,
+                         65504.0f, 65520.0f, 0x1p-24f, 0x1p-25f, 3.4e38f};
+    return odd[Between(random, 0, std::size(odd) - 1)];
+  }
+  return std::ldexp(check::Uniform(random, -1, 1), static_cast<int>(Between(random, 0, 40)) - 30);
+}
+
+Values Draw(Random& random, std::uint64_t n, bool any) {
+  Values values(n);
+  for (float& value : values) value = any ? AnyNumber(random) : check::Uniform(random, -1, 1);
+  return values;
+}
+
+// All bits, but one NaN is as good as another: which of two an addition passes on is not laid down.
+void Collect(std::vector<std::uint32_t>& bits, std::span<const float> values) {
+  for (const float value : values) {
+    bits.push_back(std::isnan(value) ? 0x7fc00000u : std::bit_cast<std::uint32_t>(value));
+  }
+}
+
+void Collect(std::vector<std::uint32_t>& bits, double value) {
+  const auto whole = std::bit_cast<std::uint64_t>(std::isnan(value) ? std::nan("") : value);
+  bits.push_back(static_cast<std::uint32_t>(whole));
+  bits.push_back(static_cast<std::uint32_t>(whole >> 32));
+}
+
+template <class Whole>
+void CollectWhole(std::vector<std::uint32_t>& bits, const std::vector<Whole>& values) {
+  for (const Whole value : values) bits.push_back(static_cast<std::uint32_t>(value));
+}
+
+// Everything that the kernels make of numbers that the seed draws.
+std::vector<std::uint32_t> Everything(std::uint64_t seed, std::uint64_t n, bool any) {
+  Random random(seed);
+  std::vector<std::uint32_t> bits;
+  // Views begin anywhere in memory: `shift` floats, or bytes, after an aligned address.
+  const std::uint64_t shift = Between(random, 0, 15);
+  const auto draw = [&] { return Draw(random, n + shift, any); };
+  const auto view = [&](Values& values) { return values.data() + shift; };
+  Values a = draw(), b = draw(), c = draw(), d = draw(), e = draw();
+  std::vector<std::byte> bytes(4 * n + shift);
+  for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
+
+  std::vector<std::uint16_t> halves(n + shift);
+  Narrow(view(a), halves.data() + shift, n);
+  for (std::uint16_t& half : halves) half = (half & 0x7fffu) > 0x7c00u ? 0x7e00u : half;
+  CollectWhole(bits, halves);
+  Widen(bytes.data() + shift, view(b), n);
+  Collect(bits, b);
+  WidenAdd(bytes.data() + shift, view(b), n);
+  Collect(bits, b);
+
+  for (std::size_t count = 0; count <= 6; ++count) {
+    const float* const terms[] = {view(b), view(c), view(d), view(b), view(e), view(c)};
+    Values sum = a;
+    Add(view(sum), terms, count, n);
+    Collect(bits, sum);
+  }
+  Values sum = a;
+  if (!any) std::memcpy(bytes.data() + shift, view(c), 4 * n);
+  AddBytes(bytes.data() + shift, view(sum), n);
+  Collect(bits, sum);
+  Collect(bits, SumOfSquares(view(a), n));
+  Collect(bits, SumOfMagnitudes(view(a), n));
+  for (const float* more : {static_cast<const float*>(view(c)), static_cast<const float*>(nullptr)}) {
+    const Norms norms = NormsOf(view(a), more, n);
+    Collect(bits, norms.magnitudes);
+    Collect(bits, norms.squares);
+  }
+
+  FindScratch scratch;
+  Entries found;
+  for (const std::uint32_t threshold : {1u, 0x3f000000u, 0x7f800001u}) {
+    Values total = c, velocity = d;
+    Accumulate({.scale = 0.7f, .momentum = 0.9f}, view(a), view(velocity), view(total), n,
+               threshold, scratch, found);
+    Collect(bits, total);
+    Collect(bits, velocity);
+    CollectWhole(bits, found.indices);
+    Collect(bits, found.values);
+    Accumulate({}, view(a), nullptr, view(total), n, threshold, scratch, found);
+    Collect(bits, total);
+    CollectWhole(bits, found.indices);
+    Find(view(a), n, threshold, scratch, found);
+    CollectWhole(bits, found.indices);
+    Collect(bits, found.values);
+  }
+
+  std::vector<std::byte> codes((n + 3) / 4);
+  for (const float* added : {static_cast<const float*>(view(c)), static_cast<const float*>(nullptr)}) {
+    Values residual = a;
+    Quantise({.scale = 0.25f, .threshold = 0.125f}, added, view(residual), codes.data(), n);
+    Collect(bits, residual);
+    CollectWhole(bits, codes);
+  }
+  Values worth = a;
+  WorthAdd(0.3f, bytes.data(), view(worth), n);
+  Collect(bits, worth);
+  Worth(0.3f, bytes.data(), view(worth), n);
+  Collect(bits, worth);
+
+  const Descent step{.rate = 0.01f, .wd = 0.02f, .rescale = 0.5f, .clip = 3.0f};
+  const Moments moments{.beta1 = 0.9f, .beta2 = 0.99f, .epsilon = 1e-8f};
+  const RmsProp rms{.gamma = 0.9f, .momentum = 0.8f, .epsilon = 1e-8f, .largest = 2.0f};
+  const Compensation compensation{.lamda = 0.4f, .momentum = 0.9f, .decay = 0.9f, .epsilon = 1e-7f};
+  const std::function<void(float*, float*, float*, float*)> steps[] = {
+      [&](float* w, float*, float*, float*) { Sgd(step, w, view(b), n); },
+      [&](float* w, float* x, float*, float*) { Momentum(step, 0.9f, w, view(b), x, n); },
+      [&](float* w, float* x, float*, float*) { Nesterov(step, 0.9f, w, view(b), x, n); },
+      [&](float* w, float* x, float* y, float*) { Adam(step, moments, w, view(b), x, y, n); },
+      [&](float* w, float* x, float* y, float*) { AdamW(step, moments, 1.5f, w, view(b), x, y, n); },
+      [&](float* w, float* x, float*, float*) { RmsPropPlain(step, rms, w, view(b), x, n); },
+      [&](float* w, float* x, float* y, float* z) {
+        RmsPropCentered(step, rms, w, view(b), x, y, z, n);
+      },
+      [&](float* w, float* x, float*, float*) { AdaGrad(step, 1e-7f, w, view(b), x, n); },
+      [&](float* w, float* x, float* y, float* z) {
+        DcAsgd(step, compensation, w, view(b), x, y, z, n);
+      },
+      [&](float* w, float* x, float*, float*) {
+        DcAsgd(step, compensation, w, view(b), x, nullptr, nullptr, n);
+      },
+  };
+  for (const auto& update : steps) {
+    Values w = a, x = c, y = d, z = e;
+    update(view(w), view(x), view(y), view(z));
+    for (const Values& values : {w, x, y, z}) Collect(bits, values);
+  }
+  return bits;
+}
+
+class AtLevel {
+ public:
+  explicit AtLevel(Level level) { Use(level); }
+  ~AtLevel() { Use(Levels().back()); }
+};
+
+TEST(KernelsAreTheSameAtEveryLevel) {
+  CHECK_EQ(std::string(Name(Levels().front())), "portable");
+  CHECK(Current() == Levels().back());
+  check::ForSeeds(30, [](std::uint64_t seed) {
+    Random random(seed);
+    const std::uint64_t sizes[] = {0, 1, 7, 16, 63, 64, 65, Between(random, 2, 600), 2047,
+                                   Between(random, 4000, 9000)};
+    const std::uint64_t n = sizes[seed % std::size(sizes)];
+    for (const bool any : {false, true}) {
+      std::vector<std::uint32_t> portable;
+      {
+        const AtLevel level(Level::kPortable);
+        portable = Everything(seed, n, any);
+      }
+      for (const Level level : Levels()) {
+        const AtLevel at(level);
+        CHECK(Everything(seed, n, any) == portable);
+      }
+    }
+  });
+}
+
+TEST(KernelsAreTheSameOnAnyNumberOfThreads) {
+  const std::uint64_t n = 5 * kBlock + 4321;
+  const auto alone = Everything(1, n, true);
+  for (const unsigned threads : {2u, 3u}) {
+    SetThreads(threads);
+    CHECK_EQ(Threads(), threads);
+    CHECK(Everything(1, n, true) == alone);
+  }
+  SetThreads(0);
+  CHECK_EQ(Threads(), 1u);
+}
+
+TEST(KernelsFollowTheirDefinitions) {
+  check::ForSeeds(20, [](std::uint64_t seed) {
+    Random random(seed);
+    const std::uint64_t n = Between(random, 0, 5000);
+    const Values a = Draw(random, n, false), b = Draw(random, n, false);
+    double magnitudes = 0, squares = 0, of_sums = 0;
+    for (std::uint64_t i = 0; i < n; ++i) {
+      magnitudes += std::fabs(a[i]);
+      squares += double{a[i]} * a[i];
+      of_sums += std::pow(double{a[i]} + b[i], 2);
+    }
+    CHECK_NEAR(SumOfMagnitudes(a.data(), n), magnitudes, 1e-4 + 1e-6 * magnitudes);
+    CHECK_NEAR(SumOfSquares(a.data(), n), squares, 1e-9 * (1 + squares));
+    CHECK_NEAR(NormsOf(a.data(), b.data(), n).squares, of_sums, 1e-4 + 1e-6 * of_sums);
+
+    Values residual = a;
+    std::vector<std::byte> codes((n + 3) / 4);
+    Quantise({.scale = 0.5f, .threshold = 0.25f}, b.data(), residual.data(), codes.data(), n);
+    Values worth(n);
+    Worth(0.5f, codes.data(), worth.data(), n);
+    for (std::uint64_t i = 0; i < n; ++i) {
+      const float pending = a[i] + b[i];
+      CHECK_EQ(worth[i], std::fabs(pending) < 0.25f ? 0.0f : std::copysign(0.5f, pending));
+      CHECK_EQ(residual[i], pending - worth[i]);
+    }
+  });
+}
+
+TEST(KernelsFindWhatIsLarge) {
+  check::ForSeeds(40, [](std::uint64_t seed) {
+    Random random(seed);
+    const std::uint64_t n = Between(random, 1, Chance(random, 0.3) ? 20000 : 300);
+    Values values = Draw(random, n, Chance(random, 0.5));
+    if (Chance(random, 0.3)) {  // many of one size
+      for (float& value : values) value = value < 0.2f ? -0.5f : 0.25f;
+    }
+    std::vector<std::uint32_t> sorted(n), scratch;
+    for (std::uint64_t i = 0; i < n; ++i) sorted[i] = Magnitude(values[i]);
+    std::sort(sorted.begin(), sorted.end(), std::greater<>());
+    const std::uint64_t rank = Between(random, 0, n - 1);
+    CHECK_EQ(MagnitudeOfRank(values.data(), n, rank, scratch), sorted[rank]);
+
+    FindScratch find_scratch;
+    Entries found;
+    const std::uint32_t threshold = std::max(1u, sorted[rank]);
+    Find(values.data(), n, threshold, find_scratch, found);
+    std::vector<std::uint32_t> expected;
+    for (std::uint32_t i = 0; i < n; ++i) {
+      if (Magnitude(values[i]) >= threshold) expected.push_back(i);
+    }
+    CHECK(found.indices == expected);
+    if (found.size() == 0) return;
+
+    const std::uint64_t count = Between(random, 1, found.size());
+    std::uint64_t equal = count;
+    for (const float value : found.values) equal -= Magnitude(value) > sorted[count - 1];
+    expected.clear();
+    for (const std::uint32_t index : found.indices) {
+      if (Magnitude(values[index]) < sorted[count - 1]) continue;
+      const bool equals = Magnitude(values[index]) == sorted[count - 1];
+      if (!equals || equal > 0) expected.push_back(index);
+      equal -= equals && equal > 0;
+    }
+    KeepLargest(found, count, scratch);
+    CHECK_EQ(found.size(), count);
+    CHECK(found.indices == expected);
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      CHECK_EQ(Magnitude(found.values[i]), Magnitude(values[found.indices[i]]));
+    }
+  });
+}
+
+TEST(KernelsScatterAllOrNothing) {
+  const std::uint32_t indices[] = {3, 0, 3, 4};
+  const float values[] = {1, 2, 4, 8};
+  const auto* where = reinterpret_cast<const std::byte*>(indices);
+  const auto* what = reinterpret_cast<const std::byte*>(values);
+  for (const Level level : Levels()) {
+    const AtLevel at(level);
+    Values out(5, 0.5f);
+    CHECK(!ScatterAdd(what, where, 4, 4, out.data()));
+    CHECK(out == Values(5, 0.5f));
+    CHECK(ScatterAdd(what, where, 4, 5, out.data()));
+    CHECK((out == Values{2.5f, 0.5f, 0.5f, 5.5f, 8.5f}));
+    CHECK(ScatterAdd(what, where, 0, 0, out.data()));
+  }
+}
+
+// ---- threads ----
+
+TEST(PoolCoversEveryElementOnce) {
+  for (const unsigned threads : {1u, 3u}) {
+    SetThreads(threads);
+    // More elements than 32 bits count; nobody touches them.
+    for (const std::uint64_t n : {std::uint64_t{0}, std::uint64_t{1}, kBlock, 9 * kBlock + 1,
+                                  (std::uint64_t{1} << 33) + 5}) {
+      std::atomic<std::uint64_t> elements{0}, places{0};
+      ForBlocks(n, [&](std::uint64_t first, std::uint64_t count) {
+        CHECK_EQ(first % kBlock, 0u);
+        elements += count;
+        places += first / kBlock;
+      });
+      const std::uint64_t blocks = Blocks(n);
+      CHECK_EQ(elements.load(), n);
+      CHECK_EQ(places.load(), blocks * (blocks - (blocks > 0)) / 2);
+    }
+  }
+  SetThreads(1);
+}
+
+TEST(PoolPassesOnWhatIsThrown) {
+  for (const unsigned threads : {1u, 2u}) {
+    SetThreads(threads);
+    std::atomic<int> calls{0};
+    bool thrown = false;
+    try {
+      ForBlocks(8 * kBlock, [&](std::uint64_t, std::uint64_t) {
+        ++calls;
+        throw std::runtime_error("no");
+      });
+    } catch (const std::runtime_error&) {
+      thrown = true;
+    }
+    CHECK(thrown);
+    CHECK(calls.load() >= 1 && calls.load() <= static_cast<int>(threads));
+    ForBlocks(8 * kBlock, [&](std::uint64_t, std::uint64_t) { ++calls; });  // and goes on
+  }
+  SetThreads(1);
+}
+
+TEST(PoolServesSeveralCallersAtOnce) {
+  SetThreads(2);
+  const std::uint64_t n = 6 * kBlock;
+  std::vector<std::thread> callers;
+  std::atomic<int> wrong{0};
+  for (int caller = 1; caller <= 3; ++caller) {
+    callers.emplace_back([&, caller] {
+      Values sum(n, 0.0f);
+      const Values term(n, static_cast<float>(caller));
+      const float* const terms[] = {term.data(), term.data()};
+      for (int round = 0; round < 20; ++round) Add(sum.data(), terms, 2, n);
+      wrong += sum != Values(n, static_cast<float>(40 * caller));
+    });
+  }
+  SetThreads(3);  // while they are at it
+  for (std::thread& caller : callers) caller.join();
+  SetThreads(1);
+  CHECK_EQ(wrong.load(), 0);
+}
+
+// ---- memory ----
+
+TEST(LargeMemoryIsUsedAgain) {
+  for (const std::size_t bytes : {std::size_t{0}, std::size_t{1}, std::size_t{100}, std::size_t{70000},
+                                  std::size_t{100000}, std::size_t{9} << 20}) {
+    void* memory = TakeMemory(bytes);
+    CHECK_EQ(reinterpret_cast<std::uintptr_t>(memory) % 64, 0u);
+    std::memset(memory, 1, bytes);
+    const std::size_t before = KeptMemory();
+    GiveMemory(memory, bytes);
+    if (bytes < 70000) {
+      CHECK_EQ(KeptMemory(), before);
+      continue;
+    }
+    CHECK(KeptMemory() >= before + bytes && KeptMemory() <= before + bytes + bytes / 4);
+    void* again = TakeMemory(bytes - bytes / 100);  // nearly as much
+    CHECK(again == memory);
+    CHECK_EQ(KeptMemory(), before);
+    GiveMemory(again, bytes - bytes / 100);
+  }
+  GiveMemory(nullptr, 100);
+  Array<float> zeros(50000);
+  zeros.assign(50000, 1.0f);
+  zeros = {};
+  zeros.resize(50000);  // memory that was used before is cleared all the same
+  CHECK(std::all_of(zeros.begin(), zeros.end(), [](float value) { return value == 0; }));
+}
+
+}  // namespace
+}  // namespace geomx::kernels
