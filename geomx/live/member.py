@@ -97,8 +97,9 @@ class Member:
         """Build this node from the plugins and connect it to its peers."""
         spec, cluster = self.spec, self.spec.cluster
         self.selection.live(self)
-        _core.set_threads(spec.runtime.threads or self._share_of_cores())
         scheduling = self.node.role == "scheduler"
+        if not scheduling:  # it computes nothing
+            _core.set_threads(spec.runtime.threads or self._share_of_cores())
         config = wiring.node_config(
             cluster,
             self.selection,
@@ -117,9 +118,7 @@ class Member:
         self.loop.run(config, self._roster, shape)
 
     def _share_of_cores(self) -> int:
-        """This machine's cores over the members on it; the scheduler computes nothing."""
-        if self.node.role == "scheduler":
-            return 1
+        """This machine's cores over the members on it."""
         hosts = [address.rsplit(":", 1)[0] for address in self._roster.values()]
         here = self._roster[self.node.name].rsplit(":", 1)[0]
         return max(1, len(os.sched_getaffinity(0)) // hosts.count(here))
