@@ -323,6 +323,68 @@ TEST(loop_shaper_follows_a_course_from_the_start_of_the_run) {
   CHECK_NEAR(pass(9.0), 9.0, 1e-7);
 }
 
+TEST(loop_shaper_queues_hold_datagrams_only_so_long) {
+  // 1 MB/s. A connection keeps the edge busy for a second; the datagram behind it takes 0.1 s alone.
+  const auto run = [](Time queue, bool beside) {
+    Shape shape;
+    shape.edges = {{.course = 1e6}};
+    shape.paths[7] = {.path = {0}, .window_limit = net::kInfinity, .efficiency = 1.0, .queue = queue};
+    Shaper shaper(shape);
+    const auto message = [](std::size_t bytes) {
+      Message made;
+      made.payload = Payload::Phantom(bytes - kHeaderBytes);
+      return made;
+    };
+    std::vector<Shaper::Sent> datagrams;
+    const auto collect = [&](Shaper::Sent sent) {
+      if (sent.lane == Lane::kBestEffort) datagrams.push_back(std::move(sent));
+    };
+    if (beside) shaper.Start(7, Lane::kReliable, message(1'000'000), 0);
+    shaper.Start(7, Lane::kBestEffort, message(100'000), 0);
+    shaper.Advance(3 * kSecond, collect, [](NodeId, Lane) { return std::nullopt; });
+    CHECK_EQ(datagrams.size(), std::size_t{1});
+    CHECK_NEAR(static_cast<double>(datagrams[0].left) / kSecond, beside ? 1.1 : 0.1, 1e-6);
+    return datagrams[0].lost;
+  };
+  CHECK(!run(kNever, true));
+  CHECK(!run(0, false));
+  CHECK(!run(kSecond, true));
+  CHECK(run(kSecond - kMillisecond, true));
+  CHECK(run(0, true));
+}
+
+TEST(loop_shaper_jitter_is_even_and_keeps_order) {
+  constexpr int kMessages = 4000;
+  constexpr Time kDelay = 5 * kMillisecond, kJitter = 8 * kMillisecond;
+  for (const Lane lane : {Lane::kReliable, Lane::kBestEffort}) {
+    Shape shape;
+    shape.seed = 11;
+    shape.edges = {{.course = 1e6, .delay = kDelay}};
+    shape.paths[7] = {
+        .path = {0}, .window_limit = net::kInfinity, .efficiency = 1.0, .jitter = kJitter};
+    Shaper shaper(shape);
+    Message message;
+    message.payload = Payload::Phantom(100'000 - kHeaderBytes);  // 0.1 s apart: no reordering
+    int more = kMessages - 1;
+    double sum = 0.0, last = 0.0;
+    int seen = 0;
+    shaper.Start(7, lane, message, 0);
+    shaper.Advance(
+        kMessages * kSecond,
+        [&](Shaper::Sent sent) {
+          const auto late = static_cast<double>(sent.arrives - sent.left - kDelay);
+          CHECK(late >= 0.0 && late <= static_cast<double>(kJitter));
+          CHECK(static_cast<double>(sent.arrives) >= last);
+          last = static_cast<double>(sent.arrives);
+          sum += late;
+          ++seen;
+        },
+        [&](NodeId, Lane) { return more-- > 0 ? std::optional(message) : std::nullopt; });
+    CHECK_EQ(seen, kMessages);
+    CHECK_NEAR(sum / kMessages / static_cast<double>(kJitter), 0.5, 0.02);
+  }
+}
+
 TEST(loop_cluster_sums_and_stops) {
   Cluster cluster;
   cluster.Start();
