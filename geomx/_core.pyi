@@ -206,10 +206,21 @@ class Course:
     def finish(self, from_s: float, bytes: float) -> float:
         """When that many bytes have passed; infinite if never."""
 
+class LinkModel:
+    """
+    One direction between two nodes, for Fabric and Shape.
+
+    Edges of the way there and back by id; the congestion control, the number of TCP streams and the
+    window of each; payload bytes per byte; loss per packet; round trip, jitter and queue in
+    nanoseconds (no queue: no datagram is dropped for being late).
+    """
+
+    def __init__(self, path: Sequence[int], reverse: Sequence[int], congestion: str = 'bbr', streams: int = 1, window_limit: float = 2750000.0, efficiency: float = 0.9653333333333334, loss: float = 0.0, rtt_ns: int = 0, jitter_ns: int = 0, queue_ns: int | None = None) -> None: ...
+
 def fluid_transfers(model: str, courses: Sequence[Course], delays_s: Sequence[float], paths: Sequence[Sequence[int]], reverses: Sequence[Sequence[int]], losses: Sequence[float], route: Sequence[int], bytes: Sequence[float], starts_s: Sequence[float]) -> list[float]:
     """Finish times in seconds under a fluid model (maxmin, CM02, LV08)."""
 
-def tcp_transfers(congestion: str, window_bytes: float, efficiency: float, reverse_share: float, new_connections: bool, courses: Sequence[Course], delays_s: Sequence[float], paths: Sequence[Sequence[int]], reverses: Sequence[Sequence[int]], losses: Sequence[float], route: Sequence[int], bytes: Sequence[float], starts_s: Sequence[float]) -> list[float]:
+def tcp_transfers(congestion: str, streams: int, window_bytes: float, efficiency: float, reverse_share: float, new_connections: bool, courses: Sequence[Course], delays_s: Sequence[float], paths: Sequence[Sequence[int]], reverses: Sequence[Sequence[int]], losses: Sequence[float], route: Sequence[int], bytes: Sequence[float], starts_s: Sequence[float]) -> list[float]:
     """Finish times in seconds under the TCP model."""
 
 class FlowNetwork:
@@ -276,7 +287,8 @@ class Fabric:
 
     def add_node(self, config: NodeConfig, costs: Costs) -> None: ...
 
-    def connect(self, source: int, target: int, path: Sequence[int], reverse: Sequence[int], congestion: str, window_limit: float, efficiency: float, loss: float, rtt_ns: int, jitter_ns: int) -> None: ...
+    def connect(self, source: int, target: int, link: LinkModel) -> None:
+        """What `source` may send to `target`."""
 
     def advance(self, limit_ns: int) -> int: ...
 
@@ -365,7 +377,7 @@ class Shape:
     def add_edge(self, course: Course, delay_ns: int) -> int:
         """An edge on the way out; its id."""
 
-    def add_path(self, target: int, path: Sequence[int], reverse: Sequence[int], congestion: str, window_limit: float, efficiency: float, loss: float, rtt_ns: int, jitter_ns: int) -> None:
+    def add_path(self, target: int, link: LinkModel) -> None:
         """How messages to `target` travel; as Fabric.connect."""
 
     def add_ingress(self, course: Course) -> int:

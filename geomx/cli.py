@@ -12,9 +12,10 @@ import shlex
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from geomx.errors import ConfigError, GeomxError
 
@@ -203,6 +204,7 @@ def _print(what: Any, width: int | None = None) -> None:
 def _guarded(action: Callable[[], None]) -> int:
     """Do it, and turn what goes wrong into an exit status and one line."""
     _end_on_signals()
+    warnings.showwarning = _warn
     try:
         action()
     except ConfigError as error:
@@ -224,6 +226,18 @@ def _end_on_signals() -> None:
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.default_int_handler)
+
+
+def _warn(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """A warning is one line on standard error; where in the code it arose helps nobody here."""
+    print(f"warning: {' '.join(str(message).split())}", file=sys.stderr, flush=True)
 
 
 def _complain(message: object, status: int) -> int:

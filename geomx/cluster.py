@@ -95,7 +95,9 @@ def shortest_by_delay(graph: nx.Graph, source: str) -> dict[str, list[str]]:
     """Routes from `source` to every node that it reaches, shortest by delay, then by hops.
 
     No route leaves a node with ``transit: false`` for another party, unless it starts in its party:
-    a site's access link is not a way for others, however short it is by delay.
+    a site's access link is not a way for others, however short it is by delay. Where the graph has
+    ``paths``, lists of nodes, a route that leads from the first to the last of one takes it between
+    them.
     """
     hop_ms = 1e-9  # breaks ties between routes of equal delay by their number of hops
     party_of = {node: data.get("party") for node, data in graph.nodes(data=True)}
@@ -107,7 +109,13 @@ def shortest_by_delay(graph: nx.Graph, source: str) -> dict[str, list[str]]:
             return None
         return data.get("delay_ms", 0.0) + hop_ms
 
-    return nx.single_source_dijkstra_path(graph, source, weight=weight)
+    routes: dict[str, list[str]] = nx.single_source_dijkstra_path(graph, source, weight=weight)
+    for way in graph.graph.get("paths", ()):
+        for target, route in routes.items():
+            if way[0] in route and way[-1] in route[route.index(way[0]) :]:
+                first, last = route.index(way[0]), route.index(way[-1])
+                routes[target] = [*route[:first], *way, *route[last + 1 :]]
+    return routes
 
 
 @dataclass(frozen=True)

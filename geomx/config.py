@@ -56,6 +56,8 @@ class TcpOptions:
 
     # Congestion control: bbr (shares equally), cubic or reno (share by 1 / round-trip time).
     congestion: str = "bbr"
+    # Connections that carry what one node sends another, in parallel: so many windows and shares.
+    streams: int = 1
     # Most bytes that one connection has under way; its rate is at most this over the round trip.
     window_bytes: int = 2750000
 
@@ -64,6 +66,7 @@ class TcpOptions:
         known = ("bbr", "cubic", "reno")
         if self.congestion not in known:
             raise ConfigError("congestion", self.congestion, near(self.congestion, known))
+        _at_least("streams", self.streams, 1)
         _at_least("window_bytes", self.window_bytes, 1448)
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from geomx.cluster import Cluster
 from geomx.config import Costs, RuntimeOptions, SimOptions, StudyOptions, TcpOptions
+from geomx.doubts import LOSS_BASED, doubt_uneven_round_trips
 from geomx.errors import ConfigError
 from geomx.registry import Selection
 from geomx.workload import Workload
@@ -71,10 +72,17 @@ class Experiment:
         Raises:
             ConfigError: One cannot, or two do.
             PluginError: A plugin broke a rule.
+
+        Warns:
+            ModelDoubt: The prediction will not be exact.
         """
         self.selection.validate(self)
         self.selection.sync_policy(self.cluster)
         self.selection.placement(self.cluster, self.workload.tensors)
+        if self.tcp.congestion in LOSS_BASED:
+            from geomx.wiring import wan_ways
+
+            doubt_uneven_round_trips(self.tcp.congestion, wan_ways(self.cluster, self.selection))
 
     def header(self) -> dict[str, Any]:
         """The part of ``summary.json`` that is known before the run."""

@@ -36,6 +36,7 @@ FILE_OPTIONS: dict[str, Any] = {
     "fill": dict.fromkeys(FILL),
     "redraw": None,
     "outages": None,
+    "paths": None,
 }
 """What may be said beside ``file``, or beside ``nodes`` in a long form: None where it is not."""
 

@@ -19,7 +19,8 @@ from geomx.hosts import add_central, add_party, lan_edge
 from geomx.options import near
 
 TOP = (
-    "name", "central", "parties", "delay_ms", "loss", "mbps", "lan", "redraw", "outages",
+    "name", "central", "parties", "delay_ms", "loss", "jitter_ms", "queue_ms", "mbps", "lan",
+    "redraw", "outages",
 )  # fmt: skip
 _LINK = (
     "uplink_mbps", "downlink_mbps", "uplink_trace", "downlink_trace", "redraw",
@@ -93,11 +94,19 @@ def _join(graph: nx.DiGraph, sites: list[str], content: Mapping[str, Any]) -> No
         refuse("delay_ms is missing")
     delay = _between(content["delay_ms"], sites, "delay_ms", not_negative, None)
     loss = _between(content.get("loss") or 0.0, sites, "loss", probability, 0.0)
+    jitter = _between(content.get("jitter_ms") or 0.0, sites, "jitter_ms", not_negative, 0.0)
     mbps = _between(content.get("mbps") or {}, sites, "mbps", positive, 0.0)
     for pair, delay_ms in delay.items():
         width = {"bandwidth_mbps": mbps[pair]} if mbps[pair] else {"unlimited": True}
         edge = (f"{pair[0]}/wan", f"{pair[1]}/wan")
         graph.add_edge(*edge, **width, delay_ms=delay_ms, loss=loss[pair])
+        if jitter[pair]:
+            graph.edges[edge]["jitter_ms"] = jitter[pair]
+    if content.get("queue_ms") is not None:
+        queue_ms = not_negative(content["queue_ms"], "queue_ms")
+        for site in sites:
+            for edge in ((site, f"{site}/wan"), (f"{site}/wan", site)):
+                graph.edges[edge]["queue_ms"] = queue_ms
 
 
 def _between(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_args
 
@@ -47,6 +48,7 @@ def to_cluster(graph: nx.Graph, name: str, folder: Path) -> Cluster:
     spread(directed)
     for source, target, data in directed.edges(data=True):
         _check_edge(f"edge {source} -> {target}", data, folder)
+    _check_paths(directed)
     _add_scheduler(directed)
     for party in _parties(directed):
         _add_server(directed, party)
@@ -124,6 +126,27 @@ def _check_edge(edge: str, data: dict[str, Any], folder: Path) -> None:
     for name in ("jitter_ms", "queue_ms"):
         if name in data:
             data[name] = not_negative(data[name], f"{name} of {edge}")
+
+
+def _check_paths(graph: nx.DiGraph) -> None:
+    """Ways given in place of the shortest; each holds backwards too, unless that is given."""
+    given = graph.graph.pop("paths", None) or []
+    if not isinstance(given, list) or not all(isinstance(way, list) for way in given):
+        refuse("paths must be a list of lists of nodes")
+    ways = [[str(node) for node in way] for way in given]
+    ends = [(way[0], way[-1]) for way in ways if way]
+    for way in ways:
+        if len(set(way)) < max(len(way), 2) or ends.count((way[0], way[-1])) > 1:
+            refuse(
+                f"paths: {' - '.join(way)} must lead from one node to another, and be alone in it"
+            )
+        for edge in pairwise(way):
+            if not graph.has_edge(*edge):
+                refuse(f"paths: there is no edge {edge[0]} -> {edge[1]}")
+    backwards = [way[::-1] for way in ways if (way[-1], way[0]) not in ends]
+    ways += [way for way in backwards if all(graph.has_edge(*edge) for edge in pairwise(way))]
+    if ways:
+        graph.graph["paths"] = ways
 
 
 def _of_kind(graph: nx.DiGraph, kind: str, party: str | None = None) -> list[str]:

@@ -6,8 +6,8 @@ slicer or a policy cannot be on a link in one mode and absent in the other.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -275,36 +275,47 @@ def _check_cover(tensor: TensorSpec, pieces: Sequence[Shard]) -> None:
         raise PluginError(f"the shards of tensor {tensor.name} cover {end} of {tensor.elements}")
 
 
-@dataclass(frozen=True)
-class LinkModel:
-    """What the fluid WAN model must know of one directed hop.
+def link_model(
+    cluster: Cluster,
+    source: NodeSpec,
+    target: NodeSpec,
+    tcp: TcpOptions,
+    edge_id: Callable[[Edge], int],
+) -> _core.LinkModel:
+    """The hop from `source` to `target`, the same for the simulator and the live shaper.
 
-    Attributes:
-        there: Edges of the graph along the way.
-        back: Edges of the way back.
-        loss: Probability that a packet is lost.
-        rtt_ns: Round trip without queueing.
-        jitter_ns: A delivery comes up to this much later.
+    Args:
+        cluster: The graph.
+        source: Who sends.
+        target: Who receives.
+        tcp: How connections behave.
+        edge_id: The number of an edge where this is used.
     """
-
-    there: tuple[Edge, ...]
-    back: tuple[Edge, ...]
-    loss: float
-    rtt_ns: int
-    jitter_ns: int
-
-
-def link_model(cluster: Cluster, source: NodeSpec, target: NodeSpec) -> LinkModel:
-    """The hop from `source` to `target`, the same for the simulator and the live shaper."""
     there, back = cluster.path(source, target), cluster.path(target, source)
-    jitter_ms = sum(cluster.graph.edges[edge].get("jitter_ms", 0.0) for edge in there.edges)
-    return LinkModel(
-        there.edges,
-        back.edges,
+    on_the_way = [cluster.graph.edges[edge] for edge in there.edges]
+    queues_ms = [data["queue_ms"] for data in on_the_way if "queue_ms" in data]
+    return _core.LinkModel(
+        [edge_id(edge) for edge in there.edges],
+        [edge_id(edge) for edge in back.edges],
+        tcp.congestion,
+        tcp.streams,
+        float(tcp.window_bytes),
+        PAYLOAD_SHARE,
         there.loss,
         round((there.delay_s + back.delay_s) * 1e9),
-        round(jitter_ms * 1e6),
+        round(sum(data.get("jitter_ms", 0.0) for data in on_the_way) * 1e6),
+        round(sum(queues_ms) * 1e6) if queues_ms else None,
     )
+
+
+def wan_ways(cluster: Cluster, selection: Selection) -> Iterator[tuple[list[Edge], float]]:
+    """Per directed link over the WAN: the edges that may limit it, and its round trip (seconds)."""
+    for source in cluster.nodes:
+        for target in peers(cluster, selection, source):
+            if source.party != target.party and "scheduler" not in (source.role, target.role):
+                there, back = cluster.path(source, target), cluster.path(target, source)
+                edges = [edge for edge in there.edges if limited(cluster.graph.edges[edge])]
+                yield edges, there.delay_s + back.delay_s
 
 
 def edge_model(cluster: Cluster, edge: Edge, seed: int) -> tuple[_core.Course, int]:
@@ -334,18 +345,7 @@ def shape(
 
     arriving: dict[Edge, list[NodeSpec]] = {}
     for peer in others:
-        model = link_model(cluster, node, peer)
-        made.add_path(
-            peer.id,
-            [edge_id(edge) for edge in model.there],
-            [edge_id(edge) for edge in model.back],
-            tcp.congestion,
-            float(tcp.window_bytes),
-            PAYLOAD_SHARE,
-            model.loss,
-            model.rtt_ns,
-            model.jitter_ns,
-        )
+        made.add_path(peer.id, link_model(cluster, node, peer, tcp, edge_id))
         for edge in cluster.path(peer, node).edges:
             if limited(cluster.graph.edges[edge]):
                 arriving.setdefault(edge, []).append(peer)

@@ -6,7 +6,7 @@ from geomx import _core
 from geomx.cluster import Cluster
 from geomx.config import TcpOptions
 from geomx.registry import Selection
-from geomx.wiring import PAYLOAD_SHARE, Edge, edge_model, link_model, peers
+from geomx.wiring import Edge, edge_model, link_model, peers
 
 
 def add_edges(fabric: _core.Fabric, cluster: Cluster, seed: int) -> dict[Edge, int]:
@@ -24,16 +24,6 @@ def connect(
     """Connect every node with those it talks with."""
     for source in cluster.nodes:
         for target in peers(cluster, selection, source):
-            model = link_model(cluster, source, target)
             fabric.connect(
-                source.id,
-                target.id,
-                [edges[edge] for edge in model.there],
-                [edges[edge] for edge in model.back],
-                tcp.congestion,
-                float(tcp.window_bytes),
-                PAYLOAD_SHARE,
-                model.loss,
-                model.rtt_ns,
-                model.jitter_ns,
+                source.id, target.id, link_model(cluster, source, target, tcp, edges.__getitem__)
             )

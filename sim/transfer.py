@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ import networkx as nx
 
 from geomx import _core
 from geomx.changes import EDGE_CHANGES, check_changes, course
+from geomx.doubts import doubt_uneven_round_trips
 from geomx.errors import ConfigError
 from geomx.figures import NetworkError
 
@@ -38,6 +39,7 @@ def transfer_times(
     model: str = "tcp",
     paths: Mapping[Pair, Sequence[Node]] | None = None,
     congestion: str = "bbr",
+    streams: int = 1,
     window_bytes: float = WINDOW_BYTES,
     efficiency: float = PAYLOAD_SHARE,
     reverse_share: float = 0.0,
@@ -58,6 +60,7 @@ def transfer_times(
         paths: Node lists for ordered pairs where the shortest path by delay is not meant.
         congestion: ``"bbr"``, ``"cubic"`` or ``"reno"``; decides sharing weights, idle behaviour
             and the effect of loss. TCP only, like all that follow.
+        streams: Parallel connections that carry each flow.
         window_bytes: The most one connection keeps under way; infinite for no window.
         efficiency: Payload bytes per byte on an edge, above 0 and at most 1.
         reverse_share: Bytes of acknowledgements on the way back per byte sent.
@@ -77,6 +80,8 @@ def transfer_times(
         raise ConfigError("model", model, f"one of {', '.join(MODELS)}")
     if congestion not in CONGESTION:
         raise ConfigError("congestion", congestion, f"one of {', '.join(CONGESTION)}")
+    if not streams >= 1:
+        raise ConfigError("streams", streams, "must be 1 or more")
     if not window_bytes > 0:
         raise ConfigError("window_bytes", window_bytes, "must be more than 0")
     if not 0 < efficiency <= 1:
@@ -100,12 +105,14 @@ def transfer_times(
         route_of_flow.append(routes.index(source, target))
         sizes.append(float(size))
         starts.append(float(start_s))
+    if model == "tcp":
+        doubt_uneven_round_trips(congestion, routes.ways())
     plan = (*routes.native(), route_of_flow, sizes, starts)
     if model != "tcp":
         return list(_core.fluid_transfers(model, *plan))
     return list(
         _core.tcp_transfers(
-            congestion, window_bytes, efficiency, reverse_share, new_connections, *plan
+            congestion, streams, window_bytes, efficiency, reverse_share, new_connections, *plan
         )
     )
 
@@ -151,6 +158,15 @@ class _Routes:
         reverses = [self._path(target, source) or [] for source, target in self._routes]
         losses = [1 - math.prod(1 - self._losses[edge] for edge in path) for path in paths]
         return self.courses, self._delays_s, paths, reverses, losses
+
+    def ways(self) -> Iterator[tuple[list[Pair], float]]:
+        """The limited edges and the round trip in seconds of every route."""
+        names = list(self.edges)
+        for source, target in self._routes:
+            there = self._path(source, target) or []
+            back = self._path(target, source) or there
+            limited = [names[edge] for edge in there if self.courses[edge].at(0.0) < math.inf]
+            yield limited, sum(self._delays_s[edge] for edge in (*there, *back))
 
     def _path(self, source: Node, target: Node) -> list[int] | None:
         nodes = self._given.get((source, target))

@@ -349,3 +349,23 @@ def test_a_partition_leaves_the_others_alone(network: Build, tiny: Any, simulate
     }
     assert ends["party0"] < 2
     assert ends["party1"] > 20
+
+
+@pytest.mark.needs("dgt")
+def test_queues_drop_datagrams_that_wait_out_an_outage(
+    network: Build, sized: Build, simulate: Build
+) -> None:
+    """The reliable slices wait, and rounds end without the others."""
+    workload = sized(100_000, 100_000)
+    content = network(1, 1, mbps=20) | {
+        "outages": [
+            {"site": "party1", "start_s": 0.3 * n, "end_s": 0.3 * n + 0.2} for n in range(9)
+        ]
+    }
+    lost, ends = {}, {}
+    for queue_ms in (None, 40):
+        run = simulate(content | {"queue_ms": queue_ms}, workload, accel=["dgt"], iterations=12)
+        lost[queue_ms] = run.simulation.fabric.lost_messages
+        ends[queue_ms] = len(run.results.iterations)
+    assert lost[None] == 0 < lost[40]
+    assert ends == {None: 24, 40: 24}

@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import types
+import warnings
 from dataclasses import dataclass, fields
 from importlib.resources import files
 from pathlib import Path
@@ -20,6 +21,7 @@ import geomx.results
 from geomx import experiment as experiment_module
 from geomx.compose import compose, main, prepare
 from geomx.config import Costs, Root, RuntimeOptions, TcpOptions
+from geomx.doubts import ModelDoubt
 from geomx.errors import ConfigError, PluginError
 from geomx.experiment import Experiment
 from geomx.network import to_node_link
@@ -309,3 +311,12 @@ def test_a_plugin_that_gives_no_policy_is_blamed() -> None:
     registry.ask(module)
     with pytest.raises(PluginError, match="sync silent: it gives no sync policy"):
         compose(["sync=silent"], registry)
+
+
+def test_an_uneven_network_under_loss_based_control_is_doubted() -> None:
+    with pytest.warns(ModelDoubt, match="share .* under cubic"):
+        experiment("network=five_regions", "tcp.congestion=cubic")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        experiment("network=five_regions")
+        experiment("tcp.congestion=cubic")

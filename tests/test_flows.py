@@ -13,6 +13,7 @@ import itertools
 import json
 import math
 import random
+import warnings
 from pathlib import Path
 
 import networkx as nx
@@ -21,6 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from geomx._core import FlowNetwork
+from geomx.doubts import ModelDoubt
 from geomx.errors import ConfigError
 from geomx.sim.transfer import PAYLOAD_SHARE, transfer_times
 
@@ -172,6 +174,62 @@ def test_loss_slows_reno_as_mathis_says():
     assert end == pytest.approx(1e8 / rate, rel=0.01)
 
 
+def test_what_is_sent_again_takes_its_share_of_the_link():
+    """Under any control and however many share the link; a link that only lately got fast, too."""
+    graph = nx.DiGraph()
+    graph.add_edge("a", "b", bandwidth_mbps=8, loss=0.1)
+    graph.add_edge("b", "a", bandwidth_mbps=8)
+    times = transfer_times(graph, [("a", "b", 9e5, 0)] * 3, efficiency=1.0)
+    assert times == pytest.approx([3 * 9e5 / (1e6 * 0.9)] * 3, rel=CLOSED_FORM)
+    graph.edges["a", "b"]["trace"] = [[0, 8], [1, 80]]
+    (time,) = transfer_times(graph, [("a", "b", 9.9e6, 0)], efficiency=1.0, window_bytes=math.inf)
+    assert time == pytest.approx(2.0, rel=CLOSED_FORM)
+
+
+@pytest.mark.parametrize("streams", [1, 3, 8])
+def test_parallel_streams_are_so_many_connections(streams):
+    size, window = 4e7, 2.5e5
+    graph = dumbbell(1000, 50)
+    (end,) = transfer_times(
+        graph, [("a", "b", size, 0)], window_bytes=window, streams=streams, new_connections=False
+    )
+    limited_s = size / (streams * window / 0.1)
+    rounds = math.log2(window / INITIAL_WINDOW)
+    assert limited_s < end - 0.05 < limited_s + (rounds + 1) * 0.1
+    # The same bytes over that many flows of one stream each.
+    flows = [("a", "b", size / streams, 0)] * streams
+    others = transfer_times(graph, flows, window_bytes=window)
+    assert others == pytest.approx([end + 0.1] * streams, rel=CLOSED_FORM)
+    # Loss caps each of them by itself.
+    graph.edges["a", "b"]["loss"] = 1e-4
+    one, many = (
+        transfer_times(graph, [("a", "b", 1e9, 0)], congestion="reno", streams=n)[0]
+        for n in (1, streams)
+    )
+    assert one / many == pytest.approx(streams, rel=0.02)
+
+
+def test_doubts_are_told_where_they_are_due():
+    graph = nx.DiGraph()
+    for site, delay_ms in (("near", 10), ("far", 30), ("middle", 19)):
+        link(graph, site, "x", 100, delay_ms)
+        link(graph, "x", site, 100, delay_ms)
+    link(graph, "x", "hub", 100)
+    link(graph, "hub", "x", 100)
+
+    def told(*sources: str, congestion: str = "reno") -> int:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            transfer_times(graph, [(s, "hub", 1e6, 0) for s in sources], congestion=congestion)
+        return len(caught)
+
+    assert told("near", "far") == 1
+    assert told("near", "far", congestion="bbr") == 0
+    assert told("near", "middle") == told("middle", "far") == told("far") == 0
+    graph.edges["x", "hub"].clear()  # no limit: nothing is shared
+    assert told("near", "far") == 0
+
+
 def test_round_trip_weights_decide_between_cubic_flows():
     graph = nx.DiGraph()
     for name, delay_ms in (("near", 10), ("far", 30)):
@@ -180,7 +238,8 @@ def test_round_trip_weights_decide_between_cubic_flows():
     link(graph, "x", "hub", 80)
     link(graph, "hub", "x", 80)
     flows = [("near", "hub", 3e7, 0.0), ("far", "hub", 3e7, 0.0)]
-    near, far = transfer_times(graph, flows, congestion="cubic", efficiency=1.0)
+    with pytest.warns(ModelDoubt, match="round trips from 20 to 60 ms share x -> hub under cubic"):
+        near, far = transfer_times(graph, flows, congestion="cubic", efficiency=1.0)
     assert near == pytest.approx(3e7 / 7.5e6, rel=0.03)
     assert far == pytest.approx(6.0, rel=0.05)
 

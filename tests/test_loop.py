@@ -232,8 +232,8 @@ def test_an_emulated_link_takes_its_time() -> None:
     """1 MB from a worker to its server over 100 Mbit/s with 20 ms of delay."""
     shape = _core.Shape(1)
     edges = [shape.add_edge(12.5e6, 20_000_000) for _ in range(2)]
-    rtt_ns = 40_000_000
-    shape.add_path(EAST, [edges[0]], [edges[1]], "bbr", 2.75e6, 0.965, 0.0, rtt_ns, 0)
+    link = _core.LinkModel([edges[0]], [edges[1]], efficiency=0.965, rtt_ns=40_000_000)
+    shape.add_path(EAST, link)
     cluster = LoopCluster({WORKERS[0]: shape})
     try:
         cluster.declare(0, 250_000)
@@ -256,7 +256,8 @@ def test_an_emulated_link_follows_its_course() -> None:
     course.add_outage(0.6, 0.6 + outage_s)
     shape = _core.Shape(1)
     edges = [shape.add_edge(course, 1_000_000) for _ in range(2)]
-    shape.add_path(EAST, [edges[0]], [edges[1]], "bbr", 2.75e6, 0.965, 0.0, 2_000_000, 0)
+    link = _core.LinkModel([edges[0]], [edges[1]], efficiency=0.965, rtt_ns=2_000_000)
+    shape.add_path(EAST, link)
     cluster = LoopCluster({WORKERS[0]: shape}, silence_s)
     try:
         cluster.declare(0, size // 4)

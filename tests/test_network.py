@@ -374,3 +374,51 @@ def test_sites_may_be_joined_by_links_of_their_own_bandwidth() -> None:
     assert graph.edges["beijing/wan", "hub/wan"]["bandwidth_mbps"] == 70
     assert graph.edges["hub/wan", "beijing/wan"]["bandwidth_mbps"] == 70
     assert graph.edges["hub/wan", "chengdu/wan"]["unlimited"] is True
+
+
+def test_jitter_lies_between_sites_and_queues_at_access_links() -> None:
+    graph = read_network(short(jitter_ms={"hub": {"beijing": 3}}, queue_ms=50)).graph
+    assert {edge for edge, data in graph.edges.items() if data.get("jitter_ms")} == {
+        ("hub/wan", "beijing/wan"), ("beijing/wan", "hub/wan"),
+    }  # fmt: skip
+    queues = {edge for edge, data in graph.edges.items() if data.get("queue_ms") == 50}
+    sites = ("hub", "beijing", "chengdu")
+    assert queues == {way for s in sites for way in ((s, f"{s}/wan"), (f"{s}/wan", s))}
+
+
+def test_given_ways_go_before_the_shortest() -> None:
+    graph = nx.Graph()
+    graph.add_node("hub/g", kind="global_server", party="hub")
+    graph.add_node("a/w", kind="worker", party="a")
+    for edge in (
+        ("hub/g", "h"),
+        ("h", "x"),
+        ("h", "y"),
+        ("y", "z"),
+        ("x", "r"),
+        ("z", "r"),
+        ("r", "a/w"),
+    ):
+        graph.add_edge(*edge, bandwidth_mbps=10, delay_ms=1)
+
+    def way(cluster: Cluster, back: bool = False) -> str:
+        ends = cluster.workers[0], cluster.global_servers[0]
+        edges = cluster.path(*(ends[::-1] if back else ends)).edges
+        return " ".join(edge[1] for edge in edges[:-1])
+
+    content = to_node_link(graph.to_directed())
+    assert way(read_network(content)) == "r x h"
+    detour = read_network({**content, "paths": [["r", "z", "y", "h"]]})
+    assert way(detour) == "r z y h"
+    assert way(detour, back=True) == "h y z r"
+    assert way(read_network(to_node_link(detour.graph))) == "r z y h"
+    one_way = read_network({**content, "paths": [["r", "z", "y", "h"], ["h", "x", "r"]]})
+    assert way(one_way, back=True) == "h x r"
+    for paths, sentence in (
+        ([["r", "h"]], "there is no edge r -> h"),
+        ([["r"]], "must lead from one node to another"),
+        ([["r", "x", "h"], ["r", "z", "y", "h"]], "be alone in it"),
+        ("r x h", "must be a list of lists"),
+    ):
+        with pytest.raises(ConfigError, match=sentence):
+            read_network({**content, "paths": paths})

@@ -131,23 +131,8 @@ void init_fabric(nb::module_& m) {
       .def(nb::init<std::uint64_t, std::size_t>(), "seed"_a, "max_spans"_a = 0)
       .def("add_edge", &Fabric::AddEdge, "course"_a, "delay_ns"_a)
       .def("add_node", &Fabric::AddNode, "config"_a, "costs"_a)
-      .def("connect",
-           [](Fabric& self, NodeId source, NodeId target, std::vector<net::EdgeId> path,
-              std::vector<net::EdgeId> reverse, const std::string& congestion, double window_limit,
-              double efficiency, double loss, Time rtt, Time jitter) {
-             LinkOptions options;
-             options.path = std::move(path);
-             options.reverse = std::move(reverse);
-             options.congestion = net::CongestionNamed(congestion);
-             options.window_limit = window_limit;
-             options.efficiency = efficiency;
-             options.loss = loss;
-             options.rtt = rtt;
-             options.jitter = jitter;
-             self.Connect(source, target, options);
-           },
-           "source"_a, "target"_a, "path"_a, "reverse"_a, "congestion"_a, "window_limit"_a,
-           "efficiency"_a, "loss"_a, "rtt_ns"_a, "jitter_ns"_a)
+      .def("connect", &Fabric::Connect, "source"_a, "target"_a, "link"_a,
+           "What `source` may send to `target`.")
       .def("advance", [](Fabric& self, Time limit) {
         const Time reached = self.Advance(limit);
         return reached;

@@ -16,6 +16,7 @@
 
 #include "net/course.h"
 #include "net/flows.h"
+#include "net/link.h"
 #include "net/transfer.h"
 
 namespace nb = nanobind;
@@ -118,6 +119,32 @@ makes no sense, or would leave the edge down for ever.)")
           "from_s"_a, "bytes"_a, "When that many bytes have passed; infinite if never.");
   nb::implicitly_convertible<double, Course>();
 
+  nb::class_<LinkOptions>(m, "LinkModel", R"(One direction between two nodes, for Fabric and Shape.
+
+Edges of the way there and back by id; the congestion control, the number of TCP streams and the
+window of each; payload bytes per byte; loss per packet; round trip, jitter and queue in
+nanoseconds (no queue: no datagram is dropped for being late).)")
+      .def(
+          "__init__",
+          [](LinkOptions* self, std::vector<EdgeId> path, std::vector<EdgeId> reverse,
+             const std::string& congestion, int streams, double window_limit, double efficiency,
+             double loss, Time rtt, Time jitter, std::optional<Time> queue) {
+            if (streams < 1) throw std::invalid_argument("a link needs a stream");
+            new (self) LinkOptions{.path = std::move(path),
+                                   .reverse = std::move(reverse),
+                                   .congestion = CongestionNamed(congestion),
+                                   .streams = streams,
+                                   .window_limit = window_limit,
+                                   .efficiency = efficiency,
+                                   .loss = loss,
+                                   .rtt = rtt,
+                                   .jitter = jitter,
+                                   .queue = queue.value_or(kNever)};
+          },
+          "path"_a, "reverse"_a, "congestion"_a = "bbr", "streams"_a = 1,
+          "window_limit"_a = kWindowLimit, "efficiency"_a = kPayloadShare, "loss"_a = 0.0,
+          "rtt_ns"_a = 0, "jitter_ns"_a = 0, "queue_ns"_a.none() = nb::none());
+
   m.def(
       "fluid_transfers",
       [](const std::string& model, const std::vector<Course>& courses, const Numbers& delays_s,
@@ -133,18 +160,18 @@ makes no sense, or would leave the edge down for ever.)")
 
   m.def(
       "tcp_transfers",
-      [](const std::string& congestion, double window_bytes, double efficiency,
+      [](const std::string& congestion, int streams, double window_bytes, double efficiency,
          double reverse_share, bool new_connections, const std::vector<Course>& courses,
          const Numbers& delays_s, Paths paths, Paths reverses, const Numbers& losses,
          const std::vector<std::uint32_t>& route, const Numbers& bytes, const Numbers& starts_s) {
         nb::gil_scoped_release unlocked;
-        TcpModel model{CongestionNamed(congestion), window_bytes, efficiency, reverse_share,
-                       new_connections};
+        TcpModel model{CongestionNamed(congestion), streams, window_bytes,
+                       efficiency, reverse_share, new_connections};
         return TcpTransfers(Edges(courses, delays_s),
                             Routes(std::move(paths), std::move(reverses), losses),
                             Transfers(route, bytes, starts_s), model);
       },
-      "congestion"_a, "window_bytes"_a, "efficiency"_a, "reverse_share"_a, "new_connections"_a,
+      "congestion"_a, "streams"_a, "window_bytes"_a, "efficiency"_a, "reverse_share"_a, "new_connections"_a,
       "courses"_a, "delays_s"_a, "paths"_a, "reverses"_a, "losses"_a, "route"_a, "bytes"_a,
       "starts_s"_a, "Finish times in seconds under the TCP model.");
 

@@ -240,16 +240,10 @@ way in is an ingress edge. An edge's bandwidth is a Course, or a constant in byt
            },
            "course"_a, "delay_ns"_a, "An edge on the way out; its id.")
       .def("add_path",
-           [](Shape& self, NodeId target, std::vector<net::EdgeId> path,
-              std::vector<net::EdgeId> reverse, const std::string& congestion, double window_limit,
-              double efficiency, double loss, Time rtt, Time jitter) {
-             self.paths[target] = {std::move(path), std::move(reverse),
-                                   net::CongestionNamed(congestion), window_limit, efficiency,
-                                   loss, rtt, jitter};
+           [](Shape& self, NodeId target, const net::LinkOptions& link) {
+             self.paths[target] = link;
            },
-           "target"_a, "path"_a, "reverse"_a, "congestion"_a, "window_limit"_a, "efficiency"_a,
-           "loss"_a, "rtt_ns"_a, "jitter_ns"_a,
-           "How messages to `target` travel; as Fabric.connect.")
+           "target"_a, "link"_a, "How messages to `target` travel; as Fabric.connect.")
       .def("add_ingress",
            [](Shape& self, net::Course course) {
              self.ingress.push_back({std::move(course)});

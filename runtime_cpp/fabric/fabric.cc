@@ -7,8 +7,6 @@
 namespace geomx {
 namespace {
 
-constexpr double kPacketBytes = 1448;  // best-effort loss is drawn per packet
-
 Time Nanoseconds(double seconds) { return std::llround(seconds * 1e9); }
 
 }  // namespace
@@ -38,30 +36,14 @@ void Fabric::AddNode(NodeConfig config, const Costs& costs) {
   endpoints_.push_back(std::move(endpoint));
 }
 
-void Fabric::Connect(NodeId source, NodeId target, const LinkOptions& options) {
+void Fabric::Connect(NodeId source, NodeId target, const net::LinkOptions& options) {
   const auto index = static_cast<std::uint32_t>(links_.size());
   Link link;
   link.stats.source = source;
   link.stats.target = target;
-  link.loss = options.loss;
-  link.jitter = options.jitter;
+  link.options = options;
   for (const Lane lane : {Lane::kReliable, Lane::kBestEffort}) {
-    net::ConnectionOptions connection;
-    connection.path = options.path;
-    connection.reverse = options.reverse;
-    connection.efficiency = options.efficiency;
-    connection.ramp.congestion = options.congestion;
-    if (lane == Lane::kReliable) {
-      connection.efficiency *= 1.0 - options.loss;
-      connection.ramp.window_limit = options.window_limit;
-      connection.weight = net::SharingWeight(options.congestion, options.rtt);
-      connection.ramp.rate_limit =
-          net::LossRateCap(options.congestion, options.rtt, options.loss);
-    } else {  // datagrams: no window, only what the reliable channels leave
-      connection.ramp.window_limit = net::kInfinity;
-      connection.priority_class = 1;
-    }
-    const net::ConnectionId id = network_.AddConnection(connection);
+    const net::ConnectionId id = network_.AddConnection(net::LaneOptions(options, lane));
     link.lanes[static_cast<int>(lane)] = id;
     if (connection_owner_.size() <= id) connection_owner_.resize(id + 1);
     connection_owner_[id] = {index, lane};
@@ -187,17 +169,18 @@ void Fabric::Left(net::ConnectionId connection, Time now) {
            .start = link.started[which],
            .end = now});
   bool lost = false;
-  if (lane == Lane::kBestEffort && link.loss > 0) {
-    const double packets = std::ceil(static_cast<double>(message.wire_bytes()) / kPacketBytes);
-    lost = Draw() >= std::pow(1 - link.loss, packets);
+  if (lane == Lane::kBestEffort) {
+    const auto bytes = static_cast<double>(message.wire_bytes());
+    lost = net::Overflowed(network_, link.options, bytes, now - link.started[which]) ||
+           (link.options.loss > 0 && Draw() >= net::Kept(link.options, bytes));
   }
   if (lost) {
     ++lost_;
     Forget(place);
   } else {
     Time arrival = now + link.delay;
-    if (link.jitter > 0) {
-      arrival += static_cast<Time>(Draw() * static_cast<double>(link.jitter));
+    if (link.options.jitter > 0) {
+      arrival += static_cast<Time>(Draw() * static_cast<double>(link.options.jitter));
       if (lane == Lane::kReliable) arrival = link.last_delivery = std::max(arrival, link.last_delivery);
     }
     Schedule(arrival, Action::Kind::kDeliver, link.stats.target, place);

@@ -23,6 +23,7 @@
 #include "fabric/trainer.h"
 #include "net/course.h"
 #include "net/flows.h"
+#include "net/link.h"
 
 namespace geomx {
 
@@ -40,16 +41,6 @@ struct Cost {
 // Bytes of receive and send are those on the wire, of the others dense float32.
 struct Costs {
   Cost receive, send, encode, decode, aggregate, update;
-};
-
-struct LinkOptions {
-  std::vector<net::EdgeId> path, reverse;
-  net::Congestion congestion = net::Congestion::kBbr;
-  double window_limit = net::kWindowLimit;
-  double efficiency = net::kPayloadShare;
-  double loss = 0;      // per packet: of a datagram, or what a reliable channel sends again
-  Time rtt = 0;         // of the path, for the cap that loss puts on the reliable lane
-  Time jitter = 0;      // each delivery waits up to this much longer; order is kept when reliable
 };
 
 struct LinkStats {
@@ -89,7 +80,7 @@ class Fabric {
   // Node ids must come in order from 0.
   void AddNode(NodeConfig config, const Costs& costs);
   // What `source` may send to `target`.
-  void Connect(NodeId source, NodeId target, const LinkOptions& options);
+  void Connect(NodeId source, NodeId target, const net::LinkOptions& options);
   // `worker` trains: its loop runs in here (see trainer.h). REQUIRES: its role is kWorker.
   void Train(NodeId worker, std::shared_ptr<const TrainingPlan> plan,
              std::shared_ptr<const Pace> pace);
@@ -148,8 +139,7 @@ class Fabric {
     Time started[2] = {0, 0};
     int active = 0;
     Time active_since = 0;
-    double loss = 0;
-    Time jitter = 0;
+    net::LinkOptions options;
     Time last_delivery = 0;
     Time delay = 0;
   };

@@ -24,7 +24,9 @@ Digest Fabric::Describe(Time now) {
   for (const Link& link : links_) {
     digest.Add(static_cast<std::uint64_t>(link.active));
     for (const int lane : {0, 1}) {
-      if (network_.Busy(link.lanes[lane])) add(link.in_flight[lane]);
+      if (!network_.Busy(link.lanes[lane])) continue;
+      add(link.in_flight[lane]);
+      if (link.options.queue != kNever) digest.Moment(link.started[lane]);  // may be too late
     }
   }
   std::vector<Action> coming = actions_;

@@ -5,29 +5,6 @@
 #include <stdexcept>
 
 namespace geomx::io {
-namespace {
-
-constexpr double kPacketBytes = 1448;  // loss is drawn per packet
-
-net::ConnectionOptions LaneOptions(const Shape::Path& path, Lane lane) {
-  net::ConnectionOptions options;
-  options.path = path.path;
-  options.reverse = path.reverse;
-  options.efficiency = path.efficiency;
-  options.ramp.congestion = path.congestion;
-  if (lane == Lane::kReliable) {
-    options.efficiency *= 1.0 - path.loss;
-    options.ramp.window_limit = path.window_limit;
-    options.weight = net::SharingWeight(path.congestion, path.rtt);
-    options.ramp.rate_limit = net::LossRateCap(path.congestion, path.rtt, path.loss);
-  } else {  // datagrams: no window, only what the connections leave
-    options.ramp.window_limit = net::kInfinity;
-    options.priority_class = 1;
-  }
-  return options;
-}
-
-}  // namespace
 
 // ---- the way out -----------------------------------------------------------------------------
 
@@ -38,9 +15,8 @@ Shaper::Shaper(const Shape& shape) : random_(shape.seed) {
   for (const auto& [peer, path] : shape.paths) {
     for (const Lane lane : {Lane::kReliable, Lane::kBestEffort}) {
       Link& link = links_[{peer, lane}];
-      link.connection = network_.AddConnection(LaneOptions(path, lane));
-      link.loss = lane == Lane::kBestEffort ? path.loss : 0.0;
-      link.jitter = path.jitter;
+      link.connection = network_.AddConnection(net::LaneOptions(path, lane));
+      link.options = path;
       if (owners_.size() <= link.connection) owners_.resize(link.connection + 1);
       owners_[link.connection] = {peer, lane};
     }
@@ -101,12 +77,13 @@ void Shaper::Finish(const LinkId& id, Link& link, Time now, const OnSent& sent) 
   link.message.reset();
   Activity& activity = activity_[id.first];
   if (--activity.links == 0) activity.total += now - activity.since;
-  if (link.loss > 0.0) {
-    const double packets = std::ceil(static_cast<double>(out.message.wire_bytes()) / kPacketBytes);
-    out.lost = Draw() >= std::pow(1.0 - link.loss, packets);
+  if (id.second == Lane::kBestEffort) {
+    const auto bytes = static_cast<double>(out.message.wire_bytes());
+    out.lost = net::Overflowed(network_, link.options, bytes, now - link.started) ||
+               (link.options.loss > 0.0 && Draw() >= net::Kept(link.options, bytes));
   }
-  if (link.jitter > 0 && !out.lost) {
-    out.arrives += static_cast<Time>(Draw() * static_cast<double>(link.jitter));
+  if (link.options.jitter > 0 && !out.lost) {
+    out.arrives += static_cast<Time>(Draw() * static_cast<double>(link.options.jitter));
     if (id.second == Lane::kReliable) {  // a byte stream keeps its order
       out.arrives = link.last_arrival = std::max(out.arrives, link.last_arrival);
     }

@@ -23,6 +23,7 @@
 #include "core/send_queue.h"
 #include "net/course.h"
 #include "net/flows.h"
+#include "net/link.h"
 
 namespace geomx::io {
 
@@ -32,16 +33,7 @@ struct Shape {
     net::Course course;  // from the start of the run on
     Time delay = 0;      // one way
   };
-  // What this node may send to one peer, in both lanes.
-  struct Path {
-    std::vector<net::EdgeId> path, reverse;
-    net::Congestion congestion = net::Congestion::kBbr;
-    double window_limit = net::kWindowLimit;  // bytes
-    double efficiency = net::kPayloadShare;
-    double loss = 0.0;  // per packet: of a datagram, or what a connection sends again
-    Time rtt = 0;       // of the path, for the cap that loss puts on a connection, and for sharing
-    Time jitter = 0;    // a message arrives up to this much later, drawn evenly
-  };
+  using Path = net::LinkOptions;  // what this node may send to one peer, in both lanes
   struct Arrival {
     std::vector<std::uint32_t> edges;  // into `ingress`
     double efficiency = net::kPayloadShare;
@@ -93,8 +85,7 @@ class Shaper {
  private:
   struct Link {
     net::ConnectionId connection = 0;
-    double loss = 0.0;
-    Time jitter = 0;
+    net::LinkOptions options;
     std::optional<Message> message;
     Time started = 0;
     Time last_arrival = 0;

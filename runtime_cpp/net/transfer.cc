@@ -6,6 +6,8 @@
 #include <queue>
 #include <stdexcept>
 
+#include "net/link.h"
+
 namespace geomx::net {
 
 namespace {
@@ -193,16 +195,17 @@ std::vector<double> TcpTransfers(const std::vector<TransferEdge>& edges,
   const auto connect = [&](const TransferRoute& route) {
     const double forth = PathDelay(edges, route.path);
     const double back = route.reverse.empty() ? forth : PathDelay(edges, route.reverse);
-    ConnectionOptions options;
-    options.path = route.path;
-    options.reverse = route.reverse;
-    options.reverse_share = model.reverse_share;
-    options.efficiency = model.efficiency * (1.0 - route.loss);
-    options.ramp.congestion = model.congestion;
-    options.ramp.window_limit = model.window_bytes;
+    ConnectionOptions options = LaneOptions({.path = route.path,
+                                             .reverse = route.reverse,
+                                             .congestion = model.congestion,
+                                             .streams = model.streams,
+                                             .window_limit = model.window_bytes,
+                                             .efficiency = model.efficiency,
+                                             .loss = route.loss,
+                                             .rtt = Nanoseconds(forth + back)},
+                                            Lane::kReliable);
     options.ramp.rtt = Nanoseconds(forth + back);
-    options.weight = SharingWeight(model.congestion, options.ramp.rtt);
-    options.ramp.rate_limit = LossRateCap(model.congestion, options.ramp.rtt, route.loss);
+    options.reverse_share = model.reverse_share;
     return network.AddConnection(options);
   };
 

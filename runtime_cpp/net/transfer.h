@@ -56,7 +56,8 @@ struct FluidModel {
 
 struct TcpModel {
   Congestion congestion = Congestion::kBbr;
-  double window_bytes = kWindowLimit;
+  int streams = 1;                     // parallel ones that carry each flow
+  double window_bytes = kWindowLimit;  // of each stream
   double efficiency = kPayloadShare;
   double reverse_share = 0.0;
   // true: every flow opens a connection of its own and pays a handshake. false: the flows of a route

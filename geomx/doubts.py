@@ -1,0 +1,50 @@
+"""Where the network model is known to be inexact: a prediction that is not to be trusted says so.
+
+Loss-based congestion control shares a link by the round-trip times of those who share it, roughly
+as their inverses (Lakshman and Madhow 1997), and no flow model gets far beyond that "roughly":
+measured against real TCP, shares of connections whose round trips differ more than twofold are 30
+to 80 % off. A control that does not read loss as congestion, BBR, is predictable there.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Hashable, Iterable
+
+TWOFOLD = 2.0
+LOSS_BASED = ("cubic", "reno")
+
+
+class ModelDoubt(UserWarning):
+    """The model answers, but is known to be off in a case like this."""
+
+
+def doubt_uneven_round_trips(
+    congestion: str, ways: Iterable[tuple[Iterable[Hashable], float]]
+) -> None:
+    """Warn where connections of very different round trips share an edge under loss-based control.
+
+    Args:
+        congestion: The congestion control.
+        ways: The edges that limit it, and the round-trip time in seconds, per connection.
+    """
+    if congestion not in LOSS_BASED:
+        return
+    spans: dict[Hashable, tuple[float, float]] = {}
+    for edges, rtt_s in ways:
+        for edge in edges:
+            low, high = spans.get(edge, (math.inf, 0.0))
+            spans[edge] = (min(low, rtt_s), max(high, rtt_s))
+    uneven = {edge: span for edge, span in spans.items() if span[1] > TWOFOLD * span[0] > 0}
+    if not uneven:
+        return
+    edge = max(uneven, key=lambda edge: uneven[edge][1] / uneven[edge][0])
+    low, high = uneven[edge]
+    where = " -> ".join(map(str, edge)) if isinstance(edge, tuple) else str(edge)
+    warnings.warn(
+        f"connections with round trips from {low * 1e3:.3g} to {high * 1e3:.3g} ms share {where} "
+        f"under {congestion}: any model of how they do is 30 to 80 % off; bbr is predictable",
+        ModelDoubt,
+        stacklevel=3,
+    )
