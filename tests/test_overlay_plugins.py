@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+from json import loads
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from geomx import run
 from geomx.errors import ConfigError
 from geomx.network import read_network
 from geomx.registry import Registry
-from tests.laws import PARTIES, Build, Run, close
+from tests.laws import PARTIES, Build, Run, close, short_form
 
 TREE = [("tsengine", {})]
 
@@ -104,6 +108,21 @@ def test_servers_carry_less_and_members_the_rest(
     tree = simulate(content, workload, ("fsa", {}), TREE, iterations=4)
     for end in ("source", "target"):
         assert of_root(tree, end) < 0.6 * of_root(star, end)
+
+
+@pytest.mark.needs("tsengine", "p3")
+def test_live_trees_end_where_simulated_ones_do(tmp_path: Path) -> None:
+    network = tmp_path / "network.yaml"
+    content = short_form(2, 3, 1, mbps=1000, delay_ms=2)
+    network.write_text(yaml.safe_dump(content), encoding="utf-8")
+    words = [f"network={network}", "+accel=[tsengine,p3]", "iterations=4", "mode=both"]
+    results = run([*words, f"hydra.run.dir={tmp_path / 'run'}"])
+    comparison = loads((tmp_path / "run" / "comparison.json").read_text(encoding="utf-8"))
+    # The order of addition follows the clock.
+    assert comparison["parameters"]["max_relative_difference"] <= 1e-4
+    assert results.summary["accuracy"]["final"] > 0.2
+    for kind in ("wan_push", "lan"):
+        assert comparison["bytes"][kind]["relative_error"] == 0
 
 
 @pytest.mark.needs("tsengine")
