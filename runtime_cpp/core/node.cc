@@ -475,13 +475,21 @@ void Node::HandleReport(NodeId from, const Message& message, Time now) {
     Emit({.kind = Event::Kind::kPeerError, .peer = from, .reason = "a report nobody asked for"});
     return;
   }
-  SendReplies(found->first, found->second->OnReport(from, *values, now));
+  if (!SendReplies(found->first, found->second->OnReport(from, *values, now))) {
+    Emit({.kind = Event::Kind::kPeerError, .peer = from, .reason = "a report about strangers"});
+  }
 }
 
-void Node::SendReplies(std::uint32_t number, std::span<const Coordinator::Reply> replies) {
+// False if somebody whom this node does not know should have had one.
+bool Node::SendReplies(std::uint32_t number, std::span<const Coordinator::Reply> replies) {
+  bool all = true;
   for (const Coordinator::Reply& reply : replies) {
     if (reply.to == config_.id) {
       HandleReply(reply.to, number, reply.values);
+      continue;
+    }
+    if (FindPeer(reply.to) == nullptr) {
+      all = false;
       continue;
     }
     Message message;
@@ -491,6 +499,7 @@ void Node::SendReplies(std::uint32_t number, std::span<const Coordinator::Reply>
     message.payload = Payload::Copy(PackNumbers(reply.values));
     Queue(reply.to, std::move(message));
   }
+  return all;
 }
 
 void Node::HandleReply(NodeId from, std::uint32_t number, std::vector<double> values) {

@@ -277,7 +277,7 @@ class Node {
                               const std::shared_ptr<Parts>& encoded) const;
   void SayBye();
   void HandleReport(NodeId from, const Message& message, Time now);
-  void SendReplies(std::uint32_t number, std::span<const Coordinator::Reply> replies);
+  bool SendReplies(std::uint32_t number, std::span<const Coordinator::Reply> replies);
   void HandleReply(NodeId from, std::uint32_t number, std::vector<double> values);
   void SendHeartbeats(Time now);
   void CheckHeartbeats(Time now);

@@ -24,7 +24,7 @@ class Echo final : public Coordinator {
 
 // Ids: 0 scheduler, 1 and 2 global servers, 3 local server, 4 and 5 its workers, 6 another party's
 // local server. The bytes come from a neighbour of the node under test.
-// `variant`: how rounds are completed, in its lowest bits.
+// `variant`: how rounds are completed, in its lowest bits; from 16 up, with overlays.
 NodeConfig Config(Role role, unsigned variant) {
   NodeConfig config;
   config.role = role;
@@ -78,6 +78,16 @@ NodeConfig Config(Role role, unsigned variant) {
       peer(3, Role::kServer);
       break;
   }
+  if (variant < 16) return config;
+  // Coordinators that tell everyone to do what it has just reported.
+  if (role == Role::kServer || role == Role::kWorker) {
+    config.groups.push_back({3, {4, 5}, 3, 0, true, true});
+  }
+  if (role == Role::kWorker) peer(5, Role::kWorker);
+  if (role == Role::kServer || role == Role::kGlobalServer) {
+    config.groups.push_back({1, {3, 6}, 0, 0, true, true});
+  }
+  if (role == Role::kServer) peer(6, Role::kServer);
   return config;
 }
 
@@ -190,7 +200,10 @@ void AppendMessage(std::mt19937_64& random, std::vector<std::uint8_t>& input) {
   } else if (below(2) == 0) {
     payload = PackStrings({"optimizer\nsgd\nmomentum 0.9"});
   } else if (below(2) == 0) {
-    payload.resize(16);
+    const OverlayOrder order{static_cast<Direction>(below(2)), 1 + 2 * below(2), header.key,
+                             below(2), header.round, 3 + below(4)};
+    payload = PackNumbers(order.Pack());
+    if (below(4) == 0) payload.resize(16);
   } else {
     payload = PackStrings({"node4", "lost"});
   }

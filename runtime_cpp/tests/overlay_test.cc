@@ -275,6 +275,23 @@ TEST(SiblingsAreRefusedWhatNoOrderExplains) {
            }), 0u);
 }
 
+// A coordinator that was told of somebody nobody knows has answers for nobody.
+TEST(ReportsAboutStrangersAreRefused) {
+  Plan plan = Trees({3});
+  Cluster cluster(1, plan);
+  const NodeId server = cluster.servers[0], worker = cluster.workers[0];
+  const OverlayReport report{
+      .what = What::kOrigin, .root = server, .round = 1, .from = NodeId{77}, .members = {worker}};
+  Message message;
+  message.header.kind = Kind::kReport;
+  message.header.source = worker;
+  message.header.key = 3;
+  message.payload = Payload::Copy(PackNumbers(report.Pack()));
+  message.header.payload_bytes = static_cast<std::uint32_t>(message.payload.size());
+  for (int i = 0; i < 20; ++i) cluster.Deliver(worker, server, message);
+  CHECK(cluster.Count(Event::Kind::kPeerError) > 0u);
+}
+
 TEST(ReportsAndOrdersComeBackAsTheyWere) {
   check::ForSeeds(20, [](std::uint64_t seed) {
     Random random(seed);
