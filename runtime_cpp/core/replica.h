@@ -10,6 +10,7 @@
 
 #include "core/inbox.h"
 #include "core/optimizer.h"
+#include "kernels/sums.h"
 
 namespace geomx {
 
@@ -43,7 +44,8 @@ class Replica {
     // An answer may still be leaving from the old value's memory.
     if (value_.use_count() > 1) value_ = std::make_shared<Buffer>(*value_);
     if (!spec) {
-      for (std::size_t i = 0; i < gradient.size(); ++i) (*value_)[i] += gradient[i];
+      const float* const terms[] = {gradient.data()};
+      kernels::Add(value_->data(), terms, 1, gradient.size());
       return;
     }
     if (!optimizer_) optimizer_ = Optimizer::Make(*spec, key);
