@@ -86,6 +86,7 @@ def main() -> None:
     names = [row.name for row in ROWS]
     parser.add_argument("--only", choices=names, action="append", help="measure this row alone")
     parser.add_argument("--against", metavar="PYTHON", help="of another installation of geomx")
+    parser.add_argument("--repeat", type=int, default=1, help="how often; the best counts")
     parser.add_argument("--timeout", type=float, default=TIMEOUT_S, help="seconds per row")
     parser.add_argument("--row", choices=names, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -99,18 +100,28 @@ def main() -> None:
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         for row in rows:
             task = progress.add_task(row.name, total=None)
-            figures = in_its_own_process(row, arguments.timeout, sys.executable)
-            if arguments.against and row.name != REPEATED:  # older ones simulate all of it
-                before = in_its_own_process(row, arguments.timeout, arguments.against)
+            ours, theirs = [], []
+            for _ in range(arguments.repeat):
+                ours.append(in_its_own_process(row, arguments.timeout, sys.executable))
+                if arguments.against and row.name != REPEATED:  # older ones simulate all of it
+                    theirs.append(in_its_own_process(row, arguments.timeout, arguments.against))
+            figures = max(ours, key=speed)
+            if theirs:
+                before = max(theirs, key=speed)
                 figures["before"] = {name: before.get(name) for name in (*SPEEDS, "peak_mb")}
             measured.append(figures)
             progress.remove_task(task)
-    report = {"machine": machine(), "rows": measured}
+    report = {"machine": machine(), "repeats": arguments.repeat, "rows": measured}
     print(table(report))
     if not arguments.only:
         RESULTS.mkdir(exist_ok=True)
         (RESULTS / "simulator_speed.json").write_text(json.dumps(report, indent=2) + "\n")
         (RESULTS / "simulator_speed.md").write_text(table(report))
+
+
+def speed(figures: dict[str, Any]) -> float:
+    """What rows are compared by."""
+    return next((figures[name] for name in SPEEDS if figures.get(name)), 0.0)
 
 
 def in_its_own_process(row: Row, timeout_s: float, python: str) -> dict[str, Any]:
@@ -296,6 +307,7 @@ def machine() -> dict[str, Any]:
         "system": platform.system(),
         "python": platform.python_version(),
         "geomx": geomx.__version__,
+        "load": round(os.getloadavg()[2], 1),
     }
 
 
@@ -313,7 +325,8 @@ def table(report: dict[str, Any]) -> str:
         "# Speed of the simulator",
         "",
         f"{about['cpu']}, {about['cores']} cores, {about['memory_gb']} GB; {about['system']}, "
-        f"Python {about['python']}, geomx {about['geomx']}. Written by "
+        f"Python {about['python']}, geomx {about['geomx']}. The best of {report['repeats']}; load "
+        f"average {about['load']:g} at the end, from which rounds per second suffer. Written by "
         "`python benchmarks/simulator/speed.py`.",
         "",
         "NxMxT: N parties of M workers, T tensors of 400 kB, FSA, sizes only, a tensor in one "
@@ -344,8 +357,7 @@ def table(report: dict[str, Any]) -> str:
             memory = _figure(row["peak_mb"])
             if before.get("peak_mb"):
                 memory += f" ({_figure(before['peak_mb'])})"
-            ratios = [row[n] / before[n] for n in SPEEDS if row.get(n) and before.get(n)]
-            faster = _figure(ratios[0]) if ratios else ""
+            faster = _figure(speed(row) / speed(before)) if before and speed(before) else ""
             cells = [*rounds, row["goal"], *figures, memory, faster, row["others"]]
         lines.append(f"| {row['name']} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"

@@ -299,7 +299,8 @@ void Node::Describe(Digest& digest) const {
       digest.Unknown();
     }
   }
-  if (!closing_.empty() || !config_.coordinators.empty() || first_loss_) digest.Unknown();
+  const bool minds = overlay_ || !config_.coordinators.empty();  // nobody knows what they keep
+  if (minds || leaving_ || !closing_.empty() || first_loss_) digest.Unknown();
   logic_->Describe(digest);
 }
 
