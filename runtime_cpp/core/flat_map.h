@@ -1,10 +1,9 @@
 // A hash map for a node's traffic: it only grows, entries stay where they are, and finding one looks
-// at two places in memory. Simulations hold half a million entries, so what a look-up touches and
-// what an entry takes is what they cost.
+// at two places in memory. Simulations hold half a million entries of a thousand nodes, so what they
+// cost is what a look-up touches; a node's entries lie together.
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <utility>
 #include <vector>
 
@@ -18,30 +17,47 @@ class FlatMap {
   // Null if there is none.
   Value* Find(const Key& key) {
     const Slot* slot = slots_.empty() ? nullptr : &Seek(key, Hash{}(key));
-    return slot == nullptr || slot->place == kFree ? nullptr : &entries_[slot->place].second;
+    return slot == nullptr || slot->place == kFree ? nullptr : &At(slot->place).second;
   }
 
   // The value of `key`, made without arguments if there is none; and whether it was made.
   std::pair<Value*, bool> TryEmplace(const Key& key) {
-    if (2 * (entries_.size() + 1) > slots_.size()) Grow();
+    if (2 * (size_ + 1) > slots_.size()) Grow();
     const std::uint64_t hash = Hash{}(key);
     Slot& slot = Seek(key, hash);
     const bool fresh = slot.place == kFree;
     if (fresh) {
-      slot = {static_cast<std::uint32_t>(hash >> 32), static_cast<std::uint32_t>(entries_.size())};
-      entries_.emplace_back(std::piecewise_construct, std::forward_as_tuple(key),
-                            std::forward_as_tuple());
+      slot = {static_cast<std::uint32_t>(hash >> 32), size_};
+      if (size_++ % kBlock == 0) blocks_.emplace_back().reserve(kBlock);
+      blocks_.back().emplace_back(std::piecewise_construct, std::forward_as_tuple(key),
+                                  std::forward_as_tuple());
     }
-    return {&entries_[slot.place].second, fresh};
+    return {&At(slot.place).second, fresh};
   }
 
+  class Iterator {
+   public:
+    Iterator(const FlatMap& map, std::uint32_t place) : map_(map), place_(place) {}
+    const Entry& operator*() const { return map_.At(place_); }
+    Iterator& operator++() {
+      ++place_;
+      return *this;
+    }
+    bool operator!=(const Iterator& other) const { return place_ != other.place_; }
+
+   private:
+    const FlatMap& map_;
+    std::uint32_t place_;
+  };
+
   // In the order in which they were made.
-  auto begin() const { return entries_.begin(); }
-  auto end() const { return entries_.end(); }
-  std::size_t size() const { return entries_.size(); }
+  Iterator begin() const { return {*this, 0}; }
+  Iterator end() const { return {*this, size_}; }
+  std::size_t size() const { return size_; }
 
  private:
   static constexpr std::uint32_t kFree = UINT32_MAX;
+  static constexpr std::uint32_t kBlock = 32;
   struct Slot {
     std::uint32_t tag = 0;  // of the hash, so that hardly ever a wrong entry is looked at
     std::uint32_t place = kFree;
@@ -53,19 +69,23 @@ class FlatMap {
     for (std::size_t at = hash & mask;; at = (at + 1) & mask) {
       Slot& slot = slots_[at];
       if (slot.place == kFree) return slot;
-      if (slot.tag == tag && entries_[slot.place].first == key) return slot;
+      if (slot.tag == tag && At(slot.place).first == key) return slot;
     }
   }
+
+  const Entry& At(std::uint32_t place) const { return blocks_[place / kBlock][place % kBlock]; }
+  Entry& At(std::uint32_t place) { return blocks_[place / kBlock][place % kBlock]; }
 
   void Grow() {
     slots_.assign(slots_.empty() ? 16 : 2 * slots_.size(), {});
-    for (std::uint32_t place = 0; place < entries_.size(); ++place) {
-      const std::uint64_t hash = Hash{}(entries_[place].first);
-      Seek(entries_[place].first, hash) = {static_cast<std::uint32_t>(hash >> 32), place};
+    for (std::uint32_t place = 0; place < size_; ++place) {
+      const std::uint64_t hash = Hash{}(At(place).first);
+      Seek(At(place).first, hash) = {static_cast<std::uint32_t>(hash >> 32), place};
     }
   }
 
-  std::deque<Entry> entries_;
+  std::vector<std::vector<Entry>> blocks_;  // of kBlock, none of which ever moves
+  std::uint32_t size_ = 0;
   std::vector<Slot> slots_;  // a power of two of them, at most half taken
 };
 
