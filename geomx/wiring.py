@@ -105,12 +105,15 @@ def node_config(
     config.frame_bytes = runtime.frame_bytes
     if live:
         config.set_heartbeat(min(0.25, runtime.failure_timeout_s / 4), runtime.failure_timeout_s)
-    _add_coordinators(config, cluster, selection, node, seed)
+    sites = _sites(cluster, selection)
+    for number, site in enumerate(sites):
+        if site.host.id == node.id:
+            options = {**site.native.options, "seed": float(seed)}
+            config.add_coordinator(number, site.native.name, options)
+    for other in peers(cluster, selection, node):
+        config.add_peer(other.id, other.name, other.role)
     if node.role == "scheduler":
         config.experiment = experiment_json
-        for other in cluster.nodes:
-            if other.id != node.id:
-                config.add_peer(other.id, other.name, other.role)
         return config
 
     policy = selection.sync_policy(cluster)
@@ -121,15 +124,13 @@ def node_config(
     config.children = [child.id for child in below]
     config.parents = [parent.id for parent in above]
     config.quorum = len(below) if node.role == "server" else len(cluster.workers)
-    for other in (cluster.scheduler, *below, *above):
-        config.add_peer(other.id, other.name, other.role)
     for child in below:
         _add_link(config, cluster, selection, child, node, child, "push")
         _add_link(config, cluster, selection, node, child, child, "pull")
     for parent in above:
         _add_link(config, cluster, selection, node, parent, parent, "push")
         _add_link(config, cluster, selection, parent, node, parent, "pull")
-    _add_groups(config, cluster, selection, node)
+    _add_groups(config, cluster, selection, node, sites)
     if node.role == "server":
         native = policy.party_policy(cluster, cluster.party_of(node))
         if native is not None:
@@ -170,20 +171,14 @@ def _sites(cluster: Cluster, selection: Selection) -> list[Site]:
     return sites
 
 
-def _add_coordinators(
-    config: _core.NodeConfig, cluster: Cluster, selection: Selection, node: NodeSpec, seed: int
-) -> None:
-    for number, site in enumerate(_sites(cluster, selection)):
-        if site.host.id == node.id:
-            options = {**site.native.options, "seed": float(seed)}
-            config.add_coordinator(number, site.native.name, options)
-
-
 def _add_groups(
-    config: _core.NodeConfig, cluster: Cluster, selection: Selection, node: NodeSpec
+    config: _core.NodeConfig,
+    cluster: Cluster,
+    selection: Selection,
+    node: NodeSpec,
+    sites: Sequence[Site],
 ) -> None:
     """The overlays that `node` belongs to; links among siblings are as those with the root."""
-    sites = _sites(cluster, selection)
     known = set()
     for group, overlay in selection.overlays(cluster):
         if node != group.root and node not in group.members:
@@ -203,7 +198,6 @@ def _add_groups(
             if sibling == node or sibling in known:
                 continue
             known.add(sibling)
-            config.add_peer(sibling.id, sibling.name, sibling.role)
             _add_link(config, cluster, selection, node, group.root, sibling, "push")
             _add_link(config, cluster, selection, group.root, node, sibling, "pull")
 

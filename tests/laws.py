@@ -141,6 +141,29 @@ def close(one: Sequence[np.ndarray], other: Sequence[np.ndarray], tolerance: flo
     return all(np.allclose(a, b, rtol=tolerance, atol=tolerance) for a, b in pairs)
 
 
+def on_all_batches(tiny: Any, seed: int, workers: int) -> list[np.ndarray]:
+    """What one worker learns from the batches of all `workers` together, with plain SGD."""
+    model, rate = tiny.model(seed), np.float32(tiny.optimizer["learning_rate"])
+    for step in range(tiny.iterations):
+        batches = [model.batch(step, worker, workers) for worker in range(workers)]
+        model.differentiate(np.concatenate(batches))
+        for key, gradient in enumerate(model.gradients):
+            model.parameters[key] -= rate * gradient
+    return model.parameters
+
+
+def counting(tiny: Any, seed: int, monkeypatch: Any) -> Any:
+    """`tiny` with gradients of 1 everywhere and a rate of 1: its parameters count what arrives."""
+
+    def ones(model: Any, chosen: np.ndarray) -> float:
+        for gradient in model.gradients:
+            gradient[...] = 1
+        return 1.0
+
+    monkeypatch.setattr(type(tiny.model(seed)), "differentiate", ones)
+    return type(tiny)(**{**vars(tiny), "optimizer": {"name": "sgd", "learning_rate": 1.0}})
+
+
 def by_hand(
     tiny: Any, seed: int, counts: Sequence[int], iterations: int, k1: int = 1, k2: int = 1
 ) -> list[np.ndarray]:

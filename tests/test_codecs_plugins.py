@@ -14,7 +14,7 @@ import pytest
 import geomx
 from geomx.errors import ConfigError
 from geomx.workload import Workload
-from tests.laws import FRAME_BYTES, Build, close, same
+from tests.laws import FRAME_BYTES, Build, close, counting, same
 
 HEADER = 80
 SIZES = (400, 999, 1000, 12_800, 131_072, 1_000_003)
@@ -147,14 +147,7 @@ def test_bisparse_loses_nothing_and_starves_nobody(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """With gradients of 1 everywhere the parameters count the steps that have arrived."""
-
-    def ones(model: Any, chosen: np.ndarray) -> float:
-        for gradient in model.gradients:
-            gradient[...] = 1
-        return 1.0
-
-    monkeypatch.setattr(type(tiny.model(seed)), "differentiate", ones)
-    workload = type(tiny)(**{**vars(tiny), "optimizer": {"name": "sgd", "learning_rate": 1.0}})
+    workload = counting(tiny, seed, monkeypatch)
     steps = 60
     accel = [bisparse(ratio=0.1, min_elements=1, reselect=reselect)]
     run = simulate(network(1, 1), workload, accel=accel, iterations=steps)

@@ -9,7 +9,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import geomx
@@ -18,7 +17,16 @@ from geomx.cluster import Cluster
 from geomx.plugin import Partitioner, SyncPolicy, cut_evenly
 from geomx.registry import Registry
 from geomx.workload import Workload
-from tests.laws import PARTIES, Build, Watch, by_hand, close, expected_bytes, registry_with
+from tests.laws import (
+    PARTIES,
+    Build,
+    Watch,
+    by_hand,
+    close,
+    expected_bytes,
+    on_all_batches,
+    registry_with,
+)
 
 EFFICIENCY = 1448 / 1500
 
@@ -70,15 +78,9 @@ def test_accelerators_are_written_down_in_order(
 def test_fsa_is_one_worker_on_the_batches_of_all(
     counts: tuple[int, ...], network: Build, tiny: Any, simulate: Build, seed: int
 ) -> None:
-    model = tiny.model(seed)
-    total, rate = sum(counts), np.float32(tiny.optimizer["learning_rate"])
-    for step in range(tiny.iterations):
-        batches = [model.batch(step, worker, total) for worker in range(total)]
-        model.differentiate(np.concatenate(batches))
-        for key, gradient in enumerate(model.gradients):
-            model.parameters[key] -= rate * gradient
+    alone = on_all_batches(tiny, seed, sum(counts))
     run = simulate(network(*counts), tiny)
-    assert close(run.parameters, model.parameters, 1e-6)
+    assert close(run.parameters, alone, 1e-6)
     assert close(run.parameters, by_hand(tiny, seed, counts, tiny.iterations), 1e-6)
     assert run.results.summary["rounds"] == tiny.iterations
 

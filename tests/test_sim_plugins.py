@@ -10,7 +10,17 @@ import pytest
 
 import geomx
 from geomx.workload import Workload
-from tests.laws import PARTIES, Build, Watch, by_hand, close, expected_bytes, registry_with, same
+from tests.laws import (
+    PARTIES,
+    Build,
+    Watch,
+    by_hand,
+    close,
+    counting,
+    expected_bytes,
+    registry_with,
+    same,
+)
 
 # ---- HFA ----
 
@@ -153,14 +163,7 @@ def test_dgt_merges_late_blocks_once(
     network: Build, tiny: Any, simulate: Build, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With gradients of 1 everywhere the parameters count how often each block was added."""
-
-    def ones(model: Any, chosen: np.ndarray) -> float:
-        for gradient in model.gradients:
-            gradient[...] = 1
-        return 1.0
-
-    monkeypatch.setattr(type(tiny.model(seed)), "differentiate", ones)
-    workload = type(tiny)(**{**vars(tiny), "optimizer": {"name": "sgd", "learning_rate": 1.0}})
+    workload = counting(tiny, seed, monkeypatch)
     dgt = ("dgt", {"block_bytes": 64, "k": 0.3})
     run = simulate(network(1, 1, mbps=1), workload, accel=[dgt], iterations=20)
     counts = run.stats("global_server")

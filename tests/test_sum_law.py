@@ -15,7 +15,7 @@ import pytest
 from geomx.network import read_network
 from geomx.plugin import ByTurns, Shard, cut_evenly
 from geomx.registry import Registry
-from tests.laws import Build, close
+from tests.laws import Build, close, on_all_batches
 
 INSTALLED = {plugin.name for plugin in Registry.discover().plugins("accel")}
 LOSSLESS: dict[str, dict[str, Any]] = {
@@ -40,18 +40,12 @@ def test_one_worker_on_all_batches(
     simulate: Build,
     seed: int,
 ) -> None:
-    model = tiny.model(seed)
-    total, rate = sum(counts), np.float32(tiny.optimizer["learning_rate"])
-    for step in range(tiny.iterations):
-        batches = [model.batch(step, worker, total) for worker in range(total)]
-        model.differentiate(np.concatenate(batches))
-        for key, gradient in enumerate(model.gradients):
-            model.parameters[key] -= rate * gradient
+    alone = on_all_batches(tiny, seed, sum(counts))
     accel = [(name, LOSSLESS[name]) for name in names]
     selection = Registry.discover().select(None, accel)
     cluster = selection.cluster(read_network(network(*counts)))
     run = simulate(cluster, tiny, accel=accel)
-    assert close(run.parameters, model.parameters, 1e-5)
+    assert close(run.parameters, alone, 1e-5)
 
 
 @pytest.mark.parametrize(
