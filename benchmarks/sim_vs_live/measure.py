@@ -1,0 +1,95 @@
+"""One combination: predicted, the prediction written down with its hash, then run live.
+
+Every run is a process of its own, the command line that a user would type. What is finished is
+kept, so that an interrupted study goes on where it was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from geomx.errors import GeomxError
+from geomx.results import Results
+
+TIMEOUT_S = 600
+PREDICTION = "prediction.json"
+
+
+def measure(words: Sequence[str], directory: Path, repeats: int) -> tuple[Results, list[Results]]:
+    """The simulated run of `words` and `repeats` live ones, run unless they are there.
+
+    Raises:
+        GeomxError: A run failed.
+    """
+    sim = _run(["mode=sim", *words], directory / "sim")
+    note = directory / PREDICTION
+    digest = hashlib.sha256((sim.directory / "summary.json").read_bytes()).hexdigest()
+    if not note.exists() or json.loads(note.read_text("utf-8"))["sha256"] != digest:
+        predicted = sim.summary["seconds_per_iteration"]["mean"]
+        content = {"seconds_per_iteration": predicted, "sha256": digest}
+        note.write_text(json.dumps(content) + "\n", encoding="utf-8")
+    live = [
+        _run(["mode=live", *words], directory / f"live{index}", after=note)
+        for index in range(repeats)
+    ]
+    return sim, live
+
+
+def _run(words: Sequence[str], directory: Path, after: Path | None = None) -> Results:
+    """Run `words` unless `directory` has their results, and these are younger than `after`."""
+    summary = directory / "summary.json"
+    if summary.exists() and not (after and summary.stat().st_mtime < after.stat().st_mtime):
+        results = Results.load(directory)
+        if results.summary["words"] == list(words) and "aborted" not in results.summary:
+            return results
+    command = [sys.executable, "-m", "geomx", *words, f"hydra.run.dir={directory}"]
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise GeomxError(f"took longer than {TIMEOUT_S} s") from error
+    if done.returncode:
+        lines = (done.stderr or done.stdout).strip().splitlines() or [f"status {done.returncode}"]
+        raise GeomxError(lines[-1])
+    return Results.load(directory)
+
+
+def phases(results: Results) -> dict[str, float]:
+    """Where an iteration's time went, in seconds.
+
+    ``compute`` and ``wait`` are means over all workers and iterations; ``push`` and ``pull`` are
+    the seconds per iteration for which the busiest WAN link was sending, towards global servers and
+    away from them.
+    """
+    rows = results.iterations
+    steps = results.summary["iterations"]
+    spent: dict[str, float] = {
+        name: sum(row[f"{name}_s"] for row in rows) / len(rows) for name in ("compute", "wait")
+    }
+    busy: dict[str, list[float]] = {"push": [0.0], "pull": [0.0]}
+    for row in results.links:
+        if row["kind"] == "wan":
+            way = "pull" if "global_server" in row["source"] else "push"
+            busy[way].append(row["busy_s"] / steps)
+    return spent | {way: max(values) for way, values in busy.items()}
+
+
+def traffic(results: Results) -> dict[str, Any]:
+    """Bytes and messages per link, those of the run's own control apart."""
+    return {
+        f"{row['source']} -> {row['target']}": (row["bytes"], row["messages"])
+        for row in results.links
+    }

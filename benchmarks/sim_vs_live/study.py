@@ -1,0 +1,123 @@
+"""The command: draw, measure what is not measured yet, judge, and leave the tables."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from geomx.errors import GeomxError
+from geomx.experiment import version
+from geomx.progress import progress
+from geomx.results import Results
+from sim_vs_live.draw import Combination, draw, write_network
+from sim_vs_live.judge import judge, markdown, row_of, tables
+from sim_vs_live.measure import measure, phases, traffic
+
+RESULTS = Path(__file__).resolve().parents[1] / "results"
+PUBLISHED = "fidelity"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the study that the command line asks for."""
+    options = _parser().parse_args(arguments)
+    console = Console(width=None if Console().is_terminal else 140)
+    emulate = _value(options.words, "emulate") or "shaper"
+    place = options.directory / f"seed{options.seed}_{emulate}"
+    drawing = console.status("drawing combinations")
+    with drawing:
+        drawn = draw(options.seed, options.combinations, options.seconds, options.words)
+    rows, failures = [], []
+    with progress(len(drawn), "combinations") as advance:
+        for one in drawn:
+            try:
+                rows.append(_measured(one, place, options))
+            except GeomxError as error:
+                failures.append({"words": list(one.own), "place": one.place.number,
+                                 "reason": str(error)})  # fmt: skip
+                console.print(f"[red]combination {one.number}[/]: {error}", highlight=False)
+            advance(1)
+    if not rows:
+        raise SystemExit("no combination could be measured")
+    figures = judge(rows)
+    study = {
+        "seed": options.seed,
+        "emulate": emulate,
+        "words": options.words,
+        "repeats": options.repeats,
+        "geomx": version(),
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()} "
+        f"{platform.release()}",
+        "figures": figures,
+        "failures": failures,
+        "rows": rows,
+    }
+    (place / "fidelity.json").write_text(json.dumps(study, indent=1) + "\n", encoding="utf-8")
+    for table in tables(rows, figures, emulate):
+        console.print(table)
+    if failures:
+        console.print(f"{len(failures)} combinations failed")
+    if options.publish:
+        _publish(study)
+    console.print(f"{place}/fidelity.json", highlight=False)
+
+
+def _measured(one: Combination, place: Path, options: argparse.Namespace) -> dict[str, Any]:
+    directory = place / f"{one.number:03d}"
+    network = place / f"place{one.place.number:02d}.yaml"
+    if not network.exists():
+        write_network(one.place, network)
+    words = [*one.words(network), *options.words]
+    sim, live = measure(words, directory, options.repeats)
+    return row_of(one.own, one.place.number, _taken(sim), [_taken(run) for run in live])
+
+
+def _taken(results: Results) -> dict[str, Any]:
+    """What is judged of one run."""
+    return {
+        "seconds": results.summary["seconds_per_iteration"]["mean"],
+        "loss": results.summary["loss"]["final"],
+        "phases": phases(results),
+        "traffic": traffic(results),
+    }
+
+
+def _publish(study: dict[str, Any]) -> None:
+    """Keep the study among the committed results, in place of an earlier one of the same kind."""
+    path = RESULTS / f"{PUBLISHED}.json"
+    studies = json.loads(path.read_text("utf-8")) if path.exists() else []
+    kind = ("seed", "emulate")
+    studies = [old for old in studies if any(old[key] != study[key] for key in kind)] + [study]
+    studies.sort(key=lambda one: (one["emulate"], one["seed"]))
+    path.write_text(json.dumps(studies, indent=1) + "\n", encoding="utf-8")
+    text = "# Simulation against live runs\n\nWritten by `benchmarks/fidelity --publish`.\n"
+    for one in studies:
+        heading = f"emulate={one['emulate']}, seed {one['seed']} ({one['machine']})"
+        text += "\n" + markdown(one["rows"], one["figures"], heading)
+    (RESULTS / f"{PUBLISHED}.md").write_text(text, encoding="utf-8")
+
+
+def _value(words: Sequence[str], key: str) -> str:
+    return next((word.partition("=")[2] for word in words if word.startswith(f"{key}=")), "")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description="Compare drawn simulations with live runs.")
+    parser.add_argument("--combinations", type=int, default=60)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--repeats", type=int, default=3, help="live runs of each combination")
+    parser.add_argument("--seconds", type=float, default=4.0, help="about so long a run takes")
+    parser.add_argument(
+        "--directory", type=Path, default=Path("outputs/fidelity"), help="where runs are kept"
+    )
+    parser.add_argument(
+        "--publish", action="store_true", help="keep the figures in benchmarks/results"
+    )
+    parser.add_argument("words", nargs="*", help="more words for every run, as for geomx")
+    return parser
