@@ -368,11 +368,12 @@ class Shape:
     """
     How an emulated network treats one node's messages.
 
-    Edges are this node's own copies of those on its outgoing paths; what several senders share on the
-    way in is an ingress edge. An edge's bandwidth is a Course, or a constant in bytes/s.
+    Edges are this node's own copies of those on its outgoing paths. An edge that others send over too
+    has a meter, and a clock in the file `clocks`, at an index that all of them agree on. An edge's
+    bandwidth is a Course, or a constant in bytes/s.
     """
 
-    def __init__(self, seed: int = 0) -> None: ...
+    def __init__(self, seed: int = 0, clocks: str = '') -> None: ...
 
     def add_edge(self, course: Course, delay_ns: int) -> int:
         """An edge on the way out; its id."""
@@ -380,11 +381,14 @@ class Shape:
     def add_path(self, target: int, link: LinkModel) -> None:
         """How messages to `target` travel; as Fabric.connect."""
 
-    def add_ingress(self, course: Course) -> int:
-        """A shared edge on the way in; its id."""
+    def add_meter(self, course: Course, clock: int) -> int:
+        """An edge that others send over too; its id."""
 
-    def add_arrival(self, source: int, edges: Sequence[int], efficiency: float = 0.9653333333333334) -> None:
-        """Messages from `source` pass these ingress edges."""
+    def add_departure(self, target: int, meters: Sequence[int], efficiency: float = 0.9653333333333334) -> None:
+        """Messages to `target` pass these meters before they have left."""
+
+    def add_arrival(self, source: int, meters: Sequence[int], efficiency: float = 0.9653333333333334) -> None:
+        """Messages from `source` pass these meters before they are here."""
 
 class Loop:
     """

@@ -312,6 +312,21 @@ def wan_ways(cluster: Cluster, selection: Selection) -> Iterator[tuple[list[Edge
                 yield edges, there.delay_s + back.delay_s
 
 
+def _senders(cluster: Cluster, selection: Selection) -> dict[Edge, list[NodeSpec]]:
+    """Whose messages cross each edge that may limit them."""
+    found: dict[Edge, list[NodeSpec]] = {}
+    for source in cluster.nodes:
+        edges = {
+            edge
+            for target in peers(cluster, selection, source)
+            for edge in cluster.path(source, target).edges
+            if limited(cluster.graph.edges[edge])
+        }
+        for edge in edges:
+            found.setdefault(edge, []).append(source)
+    return found
+
+
 def edge_model(cluster: Cluster, edge: Edge, seed: int) -> tuple[_core.Course, int]:
     """(bandwidth over time, one-way delay in nanoseconds) of an edge of the graph."""
     data = cluster.graph.edges[edge]
@@ -320,15 +335,29 @@ def edge_model(cluster: Cluster, edge: Edge, seed: int) -> tuple[_core.Course, i
 
 
 def shape(
-    cluster: Cluster, selection: Selection, node: NodeSpec, tcp: TcpOptions, seed: int
+    cluster: Cluster,
+    selection: Selection,
+    node: NodeSpec,
+    tcp: TcpOptions,
+    seed: int,
+    clocks: str = "",
 ) -> _core.Shape:
     """What the emulated network does to the messages of `node` in a live run.
 
-    Its outgoing paths are shaped here, by the simulator's model in real time. An edge that several
-    peers share on their way to this node is metered on arrival, because each of them sees only
-    itself.
+    Its outgoing paths are shaped here, by the simulator's model in real time. That knows the
+    messages of this node alone, so an edge that others send over too is metered, by one clock for
+    all who do: before messages leave where all senders are at one site, as at its access link, else
+    before they arrive.
+
+    Args:
+        cluster: Who takes part, and the network.
+        selection: The plugins in force.
+        node: Whose messages.
+        tcp: Options of connections.
+        seed: Of loss, jitter and redraws.
+        clocks: File of 8 zeros for every edge of the network, which all nodes of the run share.
     """
-    made = _core.Shape(seed * 100_003 + node.id)
+    made = _core.Shape(seed * 100_003 + node.id, clocks)
     others = peers(cluster, selection, node)
     ids: dict[Edge, int] = {}
 
@@ -337,18 +366,27 @@ def shape(
             ids[edge] = made.add_edge(*edge_model(cluster, edge, seed))
         return ids[edge]
 
-    arriving: dict[Edge, list[NodeSpec]] = {}
+    senders = _senders(cluster, selection)
+    numbers = {edge: number for number, edge in enumerate(cluster.graph.edges)}
+    meters: dict[Edge, int] = {}
+
+    def metered(source: NodeSpec, target: NodeSpec, at_one_site: bool) -> list[int]:
+        found = []
+        for edge in cluster.path(source, target).edges:
+            parties = [sender.party for sender in senders.get(edge, ())]
+            if len(parties) > 1 and (len(set(parties)) == 1) == at_one_site:
+                if edge not in meters:
+                    model = edge_model(cluster, edge, seed)[0]
+                    meters[edge] = made.add_meter(model, numbers[edge])
+                found.append(meters[edge])
+        return found
+
     for peer in others:
         made.add_path(peer.id, link_model(cluster, node, peer, tcp, edge_id))
-        for edge in cluster.path(peer, node).edges:
-            if limited(cluster.graph.edges[edge]):
-                arriving.setdefault(edge, []).append(peer)
-    shared = {edge: sources for edge, sources in arriving.items() if len(sources) > 1}
-    ingress = {edge: made.add_ingress(edge_model(cluster, edge, seed)[0]) for edge in shared}
-    for peer in others:
-        mine = [ingress[edge] for edge, sources in shared.items() if peer in sources]
-        if mine:
-            made.add_arrival(peer.id, mine, PAYLOAD_SHARE)
+        if passed := metered(node, peer, at_one_site=True):
+            made.add_departure(peer.id, passed, PAYLOAD_SHARE)
+        if passed := metered(peer, node, at_one_site=False):
+            made.add_arrival(peer.id, passed, PAYLOAD_SHARE)
     return made
 
 

@@ -9,6 +9,7 @@ killed.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import secrets
 import select
@@ -47,7 +48,8 @@ class Job:
     """
 
     def __init__(self, spec: Spec, directory: Path, command: Sequence[str] = ()) -> None:
-        self.spec = spec
+        self._clocks = directory / "nodes" / "clocks"
+        self.spec = dataclasses.replace(spec, clocks=str(self._clocks.resolve()))
         self.directory = directory
         self.command = list(command)
         self._token = secrets.token_hex(16)
@@ -107,12 +109,14 @@ class Job:
             for process in self._running.values():
                 _signal(process, signal.SIGKILL)
             self._wait(KILLED_S)
+            self._clocks.unlink(missing_ok=True)
 
     # ---- starting ----
 
     def _start_scheduler(self) -> None:
         node = self.spec.cluster.scheduler
         experiment = self.directory / "nodes" / "experiment.json"
+        self._clocks.write_bytes(bytes(8 * self.spec.cluster.graph.number_of_edges()))
         experiment.write_text(self.spec.to_json(), encoding="utf-8")
         process = self._spawn(
             node, self._node_command(node, "--experiment", str(experiment)), "pipe"

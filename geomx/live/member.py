@@ -114,7 +114,7 @@ class Member:
             remedy = "there is one connection per pair of nodes; only emulated networks have more"
             raise ConfigError("tcp.streams", spec.tcp.streams, remedy)
         shape = (
-            wiring.shape(cluster, self.selection, self.node, spec.tcp, spec.seed)
+            wiring.shape(cluster, self.selection, self.node, spec.tcp, spec.seed, spec.clocks)
             if spec.emulated
             else None
         )

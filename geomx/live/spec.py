@@ -42,6 +42,7 @@ class Spec:
         numerics: Whether real gradients are computed.
         emulated: Whether links are shaped to the network's bandwidth and delay; what a run on one
             machine wants.
+        clocks: File with the clocks of links that several nodes send over; see `wiring.shape`.
         runtime: Options of the live runtime.
         tcp: Options of WAN connections.
     """
@@ -55,6 +56,7 @@ class Spec:
     evaluate_every: int = 1
     numerics: bool = False
     emulated: bool = True
+    clocks: str = ""
     runtime: RuntimeOptions = dataclasses.field(default_factory=RuntimeOptions)
     tcp: TcpOptions = dataclasses.field(default_factory=TcpOptions)
 

@@ -229,10 +229,14 @@ void init_runtime(nb::module_& m) {
 
   nb::class_<Shape>(m, "Shape", R"(How an emulated network treats one node's messages.
 
-Edges are this node's own copies of those on its outgoing paths; what several senders share on the
-way in is an ingress edge. An edge's bandwidth is a Course, or a constant in bytes/s.)")
-      .def("__init__", [](Shape* self, std::uint64_t seed) { new (self) Shape{.seed = seed}; },
-           "seed"_a = 0)
+Edges are this node's own copies of those on its outgoing paths. An edge that others send over too
+has a meter, and a clock in the file `clocks`, at an index that all of them agree on. An edge's
+bandwidth is a Course, or a constant in bytes/s.)")
+      .def("__init__",
+           [](Shape* self, std::uint64_t seed, std::string clocks) {
+             new (self) Shape{.seed = seed, .clocks = std::move(clocks)};
+           },
+           "seed"_a = 0, "clocks"_a = "")
       .def("add_edge",
            [](Shape& self, net::Course course, Time delay_ns) {
              self.edges.push_back({std::move(course), delay_ns});
@@ -244,18 +248,24 @@ way in is an ingress edge. An edge's bandwidth is a Course, or a constant in byt
              self.paths[target] = link;
            },
            "target"_a, "link"_a, "How messages to `target` travel; as Fabric.connect.")
-      .def("add_ingress",
-           [](Shape& self, net::Course course) {
-             self.ingress.push_back({std::move(course)});
-             return self.ingress.size() - 1;
+      .def("add_meter",
+           [](Shape& self, net::Course course, std::uint32_t clock) {
+             self.meters.push_back({std::move(course), clock});
+             return self.meters.size() - 1;
            },
-           "course"_a, "A shared edge on the way in; its id.")
+           "course"_a, "clock"_a, "An edge that others send over too; its id.")
+      .def("add_departure",
+           [](Shape& self, NodeId target, std::vector<std::uint32_t> meters, double efficiency) {
+             self.departures[target] = {std::move(meters), efficiency};
+           },
+           "target"_a, "meters"_a, "efficiency"_a = net::kPayloadShare,
+           "Messages to `target` pass these meters before they have left.")
       .def("add_arrival",
-           [](Shape& self, NodeId source, std::vector<std::uint32_t> edges, double efficiency) {
-             self.arrivals[source] = {std::move(edges), efficiency};
+           [](Shape& self, NodeId source, std::vector<std::uint32_t> meters, double efficiency) {
+             self.arrivals[source] = {std::move(meters), efficiency};
            },
-           "source"_a, "edges"_a, "efficiency"_a = net::kPayloadShare,
-           "Messages from `source` pass these ingress edges.");
+           "source"_a, "meters"_a, "efficiency"_a = net::kPayloadShare,
+           "Messages from `source` pass these meters before they are here.");
 
   nb::class_<Loop>(m, "Loop", R"(One live node: its port, its connections and the thread that serves them.
 

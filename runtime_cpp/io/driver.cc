@@ -105,7 +105,7 @@ void Driver::Run(const NodeConfig& config, const std::map<NodeId, Address>& addr
   if (node_) throw std::logic_error(name_ + " runs already");
   if (shape) {
     shaper_ = std::make_unique<Shaper>(*shape);
-    ingress_ = std::make_unique<Ingress>(*shape);
+    meters_ = ArrivalMeters(*shape);
   }
   node_ = std::make_unique<Node>(config);
   self_ = config.id;
@@ -193,7 +193,7 @@ void Driver::Act(Event& event) {
     case Event::Kind::kStarted:
       started_ = Now();
       if (shaper_) shaper_->SetOrigin(*started_);
-      if (ingress_) ingress_->SetOrigin(*started_);
+      if (meters_) meters_->SetOrigin(*started_);
       board_.SetStarted(*started_);
       return;
     case Event::Kind::kValueReady: {

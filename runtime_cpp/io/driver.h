@@ -92,7 +92,8 @@ class Driver final : private Sessions::Handler {
     std::uint64_t order = 0;
     NodeId from = 0;
     std::uint64_t session = 0;
-    bool passed_ingress = false;
+    Time took = 0;  // to cross, as far as the sender knew
+    bool metered = false;
     Message message;
   };
   struct Later {
@@ -151,7 +152,7 @@ class Driver final : private Sessions::Handler {
 
   std::unique_ptr<Node> node_;
   std::unique_ptr<Shaper> shaper_;
-  std::unique_ptr<Ingress> ingress_;
+  std::unique_ptr<Meters> meters_;  // of what arrives
   bool ready_ = false;
   std::optional<Time> started_;
   bool closing_ = false;
