@@ -88,9 +88,7 @@ class Space:
         self.slots = min(options.together, len(self.accels))
         self._known: dict[Any, Candidate] = {}
         self._canonical = lru_cache(maxsize=None)(self._find_canonical)
-        settable = {
-            key for kind in ("sync", "accel") for key in self._fields(registry.plugins(kind))
-        }
+        settable = self._fields([*registry.plugins("sync"), *registry.plugins("accel")])
         for key, word in self._fixed.items():
             if key not in settable:
                 raise ConfigError(key, word.partition("=")[2], near(key, settable))
@@ -171,12 +169,10 @@ def _wiring(base: Experiment, selection: Selection) -> str:
     The core orders codecs by what they do, so their order here is none.
     """
     cluster = selection.cluster(base.cluster)
+    root = cluster.global_servers[0]
     links = []
     for party in cluster.parties:
-        for low, high in (
-            (party.workers[0], party.server),
-            (party.server, cluster.global_servers[0]),
-        ):
+        for low, high in ((party.workers[0], party.server), (party.server, root)):
             links.append(hop(cluster, selection, low, high, "push"))
             links.append(hop(cluster, selection, high, low, "pull"))
     told = [

@@ -22,8 +22,8 @@ import numpy as np
 from geomx.errors import ConfigError
 
 DRAWS = 20_000
-# Of a normal distribution, half lies within the first and 95 % within the second of these times sigma.
 HALF, MOST = 0.6745, 1.96
+"""Within so many sigma of its mean lie half, and 95 %, of a normal distribution."""
 
 
 @dataclass(frozen=True)

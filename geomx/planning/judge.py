@@ -33,13 +33,13 @@ from geomx.study import Variant, carry_out, finished, key_of, load
 KEPT = 5
 """So many of the best are exact: trained, whatever their bounds, and run with several seeds."""
 EAGER = 0.5
-"""No candidate is assumed to reach the target in less than this part of the baseline's iterations."""
+"""Nobody is assumed to reach the target in less than this part of the baseline's iterations."""
 SLACK = 0.9
 """Training changes the time of an iteration by no more than this factor (codecs that adapt)."""
 ROOM = 1.05
 """A candidate is trained for this much longer than the baseline takes to the target."""
 STRETCH = 4
-"""Most iterations, as a multiple of the experiment's, that a fast candidate may use that time for."""
+"""Most iterations that a fast candidate may do in that time, as a multiple of the experiment's."""
 CHUNK = 8
 """Candidates that are trained before bounds are looked at again, on any number of cores."""
 EVALUATIONS = 40
@@ -68,14 +68,10 @@ class Outcome:
     def of(cls, results: Results, target: float | None) -> Outcome:
         """Read a run that is over."""
         summary = results.summary
-        reached: dict[str, Any] = next(
-            (
-                row
-                for row in results.evaluations
-                if target is not None and row["accuracy"] >= target
-            ),
-            {},
+        good = (
+            row for row in results.evaluations if target is not None and row["accuracy"] >= target
         )
+        reached: dict[str, Any] = next(good, {})
         crossed = summary["bytes"]["wan_push"] + summary["bytes"]["wan_pull"]
         return cls(
             summary["seconds_per_iteration"]["mean"],

@@ -148,6 +148,7 @@ class Plan:
             )
         if not content["numerics"]:
             said.append("accuracy is unknown without real gradients; * may lose some")
+            said += self._safe(first)
         if content["live_first"] is not None:
             said.append(f"live, {content['live_first']} was the fastest of those that were run")
         elif certainty["first"] < SURE and len(ranked) > 1:
@@ -155,6 +156,14 @@ class Plan:
             said.append(f"to settle it live: {again}")
         said.append(content["command"])
         return said
+
+    def _safe(self, first: Row) -> list[str]:
+        """The best of those that lose nothing, where that is not the first choice."""
+        safe = next((row for row in self.ranked if row["lossless"]), first)
+        if safe is first:
+            return []
+        took = units.duration(safe["seconds"]["mean"])
+        return [f"first of those that lose none: {safe['name']}, {took}", safe["command"]]
 
     def _seeds(self, row: Row) -> str:
         low, high, count = row["seconds"]["min"], row["seconds"]["max"], row["seconds"]["seeds"]
@@ -247,14 +256,13 @@ class Plan:
             for row in self.content["candidates"]
             if row["status"] != "ranked"
         ]
+        beyond = [tag("table", tag("tbody", *out), class_="plain")] if out else []
         parts = [
             head,
             section("What to run", *(tag("p", sentence) for sentence in self.verdict())),
             section("At a glance", chart, tag("p", STAR, class_="note")),
             section("The ranking", ranking),
-            section(
-                "Out of it", *([tag("table", tag("tbody", *out), class_="plain")] if out else ())
-            ),
+            section("Out of it", *beyond),
             footer("plan.json, chart.svg, and candidates/ with a folder per run."),
         ]
         return document(f"plan · {self.condition}", parts)
@@ -299,9 +307,8 @@ def _reason(judge: Judge, standing: Standing) -> tuple[str, str]:
         return "untrained", "could not be among the best"
     if judge.by == TO_ACCURACY:
         reached = sum(o.seconds is not None for o in standing.outcomes.values())
-        said = (
-            f"reached {units.share(judge.target)} with {reached} of {len(standing.outcomes)} seeds"
-        )
+        seeds = f"{reached} of {len(standing.outcomes)} seeds"
+        said = f"reached {units.share(judge.target)} with {seeds}"
         return "too slow", f"{said}, in the time in which {BASELINE.name} does"
     lost = judge.shortfall(standing) + judge.max_loss
     return "loses accuracy", f"{units.share(lost)} less than {BASELINE.name}"

@@ -65,13 +65,15 @@ def search(space: Space, judge: Judge, options: PlanOptions, seed: int) -> None:
                 study.tell(trial, loss)
 
 
-def _singles(space: Space) -> Iterator[dict[str, str]]:
-    """Every sync algorithm alone, and every accelerator alone under the first of them."""
+def _singles(space: Space) -> Iterator[dict[str, Any]]:
+    """Every sync algorithm alone, every accelerator alone under one of them; options at defaults."""
     first = BASELINE.sync if BASELINE.sync in space.syncs else space.syncs[0]
-    empty = {_slot(number): NOBODY for number in range(space.slots)}
-    yield from ({**empty, "sync": sync} for sync in space.syncs)
-    if space.slots:
-        yield from ({**empty, "sync": first, _slot(0): name} for name in space.accels)
+    alone = [(sync, NOBODY) for sync in space.syncs]
+    alone += [(first, name) for name in space.accels if space.slots]
+    for sync, accel in alone:
+        chosen = {_slot(number): accel if number == 0 else NOBODY for number in range(space.slots)}
+        axes = space.axes(sync, [accel] if accel else [])
+        yield {"sync": sync, **chosen, **{key: values[0] for key, values in axes.items()}}
 
 
 def _suggest(space: Space, trial: Any) -> Candidate:
