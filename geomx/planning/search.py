@@ -66,7 +66,7 @@ def search(space: Space, judge: Judge, options: PlanOptions, seed: int) -> None:
 
 
 def _singles(space: Space) -> Iterator[dict[str, Any]]:
-    """Every sync algorithm alone, every accelerator alone under one of them; options at defaults."""
+    """Every sync algorithm alone, and every accelerator under one of them; options at defaults."""
     first = BASELINE.sync if BASELINE.sync in space.syncs else space.syncs[0]
     alone = [(sync, NOBODY) for sync in space.syncs]
     alone += [(first, name) for name in space.accels if space.slots]
