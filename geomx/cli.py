@@ -137,10 +137,14 @@ def plan(words: Sequence[str]) -> None:
     """Rank combinations of plugins in simulation, and name the command that runs the first live."""
     from geomx import planning
 
+    places: list[Path] = []
     try:
-        made = planning.make(words)
+        made = planning.make(words, places.append)
     except KeyboardInterrupt:
-        _print("finished runs are kept; give the same words and hydra.run.dir to go on")
+        kept = [word for word in words if not word.lstrip("+").startswith("hydra.run")]
+        if places:
+            again = shlex.join(["geomx", "plan", *kept, f"hydra.run.dir={places[0]}"])
+            _print(f"finished runs are kept; to go on: {again}")
         raise
     _print(made.table(), WIDE)
     for sentence in made.verdict():

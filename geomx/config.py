@@ -157,7 +157,7 @@ class PlanOptions:
     live: int = 0
     # Simulations that run at the same time; null: one per core.
     jobs: int | None = None
-    # Results of benchmarks/fidelity, for the simulator's error; null: those of this checkout.
+    # What benchmarks/fidelity wrote, for the simulator's error; null: results in this checkout.
     fidelity: str | None = None
 
     def __post_init__(self) -> None:

@@ -183,7 +183,7 @@ def test_losing_nothing_is_a_promise_of_every_plugin(registry: Registry) -> None
         (["plan.candidate=9"], "plan.candidate=9: unknown option; did you mean candidates?"),
         (["plan.sync=[fsb]"], "plan.sync=fsb: did you mean fsa?"),
         (["accel.nobody.k=1"], "accel.nobody.k=1"),
-        (["plan.fidelity=nowhere.json"], "plan.fidelity=nowhere.json: must be JSON"),
+        (["plan.fidelity=nowhere.json"], "plan.fidelity=nowhere.json: must be what"),
         (["iterations=0"], "iterations=0"),
     ],
 )
@@ -322,10 +322,17 @@ def test_certainty_follows_the_margin() -> None:
 
 def test_the_simulators_error_is_read_where_it_was_measured(tmp_path: Path) -> None:
     path = tmp_path / "measured.json"
-    path.write_text('{"seconds_per_iteration": {"median": 0.02, "p95": 0.2, "tau": 0.9}}')
-    measured = fidelity(str(path))
-    assert (measured.median, measured.p95) == (0.02, 0.2)
-    assert measured.sigma == pytest.approx(0.2 / 1.96)
+    rows = [{"error": sign * size} for sign in (-1, 1) for size in (0.02, 0.04, 0.06)]
+    studies = [{"emulate": "shaper", "rows": rows}, {"emulate": "netns", "rows": [{"error": 0.3}]}]
+    for content in (studies, studies[0]):
+        path.write_text(json.dumps(content))
+        measured = fidelity(str(path))
+        assert measured.median == pytest.approx(0.04)
+        assert measured.p95 == pytest.approx(0.06)
+        assert measured.sigma == pytest.approx(0.04 / 0.6745)
+    path.write_text(json.dumps(studies))
+    assert fidelity(str(path), "netns").median == pytest.approx(0.3)
+    assert fidelity(str(path), "else").p95 > 0.06
     assert "assumed" in ASSUMED.source
 
 

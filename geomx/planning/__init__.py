@@ -10,8 +10,9 @@ choice live. Candidates are in `geomx.planning.candidates`, how they are judged 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
+from pathlib import Path
 
 import yaml
 
@@ -34,12 +35,13 @@ REFUSED = {
 }
 
 
-def make(words: Sequence[str]) -> Plan:
+def make(words: Sequence[str], begun: Callable[[Path], None] = lambda directory: None) -> Plan:
     """Plan for what `words` describe, and leave the files of the plan in its run directory.
 
     Args:
         words: As for ``python -m geomx``, and ``plan.OPTION=VALUE``; see `PlanOptions`. With the
             ``hydra.run.dir`` of an earlier plan, what it has finished is not run again.
+        begun: Told where the files will be, before anything is run.
 
     Raises:
         ConfigError: A word is wrong, or Optuna is needed and absent.
@@ -49,13 +51,15 @@ def make(words: Sequence[str]) -> Plan:
 
     kept, fixed, options = _sorted_out(words)
     base, directory = compose([*kept, f"sync={DEFAULT_SYNC}", "accel=[]"])
+    begun(directory)
     kept = [word for word in kept if key_of(word).split(".")[0] not in ("hydra", "study")]
     if base.study is not None:
         kept.append("study=null")
     if options.by == TO_ACCURACY and not base.numerics:
         remedy = "needs real gradients; without them only seconds_per_iteration is known"
         raise ConfigError("plan.by", options.by, remedy)
-    error = fidelity(options.fidelity)
+    said = {key_of(word): word.partition("=")[2] for word in kept}
+    error = fidelity(options.fidelity, said.get("emulate", "shaper"))
     space = Space(base, options, Registry.discover(), fixed)
     judge = Judge(base, kept, space, options, directory)
     judge.begin()

@@ -54,25 +54,33 @@ ASSUMED = Fidelity(
 )
 
 
-def fidelity(path: str | None) -> Fidelity:
+def fidelity(path: str | None, emulate: str = "shaper") -> Fidelity:
     """The simulator's error as measured, or `ASSUMED`.
 
     Args:
-        path: A JSON file whose ``seconds_per_iteration`` has ``median`` and ``p95`` of the relative
-            error's magnitude; None for the one of this checkout, where there is one.
+        path: What ``benchmarks/fidelity`` has written: a study, or a list of them, each with
+            ``emulate`` and ``rows``, whose ``error`` is relative. None for what this checkout has.
+        emulate: How live runs have their network; studies of that kind count, all where there are
+            none.
 
     Raises:
-        ConfigError: The file that was asked for is absent, or does not say it.
+        ConfigError: The file is absent, or does not say it.
     """
     place = Path(path) if path else Path(__file__).parents[2] / "benchmarks/results/fidelity.json"
     if path is None and not place.is_file():
         return ASSUMED
     try:
-        figures = json.loads(place.read_text(encoding="utf-8"))["seconds_per_iteration"]
-        return Fidelity(float(figures["median"]), float(figures["p95"]), f"measured: {place.name}")
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        remedy = "must be JSON with seconds_per_iteration: {median: ..., p95: ...}"
+        found = json.loads(place.read_text(encoding="utf-8"))
+        studies = found if isinstance(found, list) else [found]
+        alike = [one for one in studies if one["emulate"] == emulate] or studies
+        errors = np.abs([float(row["error"]) for one in alike for row in one["rows"]])
+        middle, most = np.percentile(errors, [50, 95])
+    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+        remedy = "must be what benchmarks/fidelity writes: emulate, and rows with an error each"
         raise ConfigError("plan.fidelity", str(place), remedy) from error
+    kinds = " and ".join(sorted({one["emulate"] for one in alike}))
+    source = f"measured: {place.name}, {len(errors)} combinations, emulate={kinds}"
+    return Fidelity(float(middle), float(most), source)
 
 
 @dataclass(frozen=True)

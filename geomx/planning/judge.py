@@ -28,7 +28,7 @@ from geomx.planning.candidates import BASELINE, Candidate, Space
 from geomx.progress import progress
 from geomx.report.comparison import TARGET_SHARE
 from geomx.results import Results
-from geomx.study import Variant, carry_out, finished, key_of, load
+from geomx.study import Variant, carry_out, finished, key_of
 
 KEPT = 5
 """So many of the best are exact: trained, whatever their bounds, and run with several seeds."""
@@ -93,6 +93,7 @@ class Standing:
         sized: Its run without gradients.
         outcomes: Its runs of the dearest kind so far, by seed.
         live: Its live run.
+        live_reason: Why there is none; empty where it was not asked for.
     """
 
     candidate: Candidate
@@ -101,6 +102,7 @@ class Standing:
     sized: Outcome | None = None
     outcomes: dict[int, Outcome] = field(default_factory=dict)
     live: Outcome | None = None
+    live_reason: str = ""
 
 
 class Judge:
@@ -169,14 +171,22 @@ class Judge:
             self._train(waiting[:CHUNK], self._base.seed)
 
     def repeat(self) -> None:
-        """Run the best, and the baseline, with more seeds; one more where nothing is drawn."""
-        best = [s.candidate for s in self.ranking()[:KEPT]]
-        chosen = [self.standings[one] for one in dict.fromkeys([*best, BASELINE])]
-        first = self._base.seed
-        for seed in range(first + 1, first + self._options.seeds):
-            self._train(chosen, seed)
-            if all(len(set(s.outcomes.values())) == 1 for s in chosen):
+        """Run the best, and the baseline, with more seeds; one more where nothing is drawn.
+
+        Until those that are the best then have been run so, and nobody else could be.
+        """
+        first, count = self._base.seed, self._options.seeds
+        while True:
+            best = [standing.candidate for standing in self.ranking()[:KEPT]]
+            chosen = [self.standings[one] for one in dict.fromkeys([*best, BASELINE])]
+            chosen = [one for one in chosen if not one.reason and len(one.outcomes) < count]
+            if not chosen:
                 return
+            for seed in range(first + 1, first + count):
+                self._train(chosen, seed)
+                if all(len(set(one.outcomes.values())) == 1 for one in chosen):
+                    return
+            self.weigh([])
 
     def run_live(self) -> None:
         """Run the best live, one by one: live runs side by side would slow each other down."""
@@ -184,10 +194,11 @@ class Judge:
         variants = [
             self._variant(s.candidate, "live", self._base.seed, self.iterations(s)) for s in best
         ]
-        self._carry_out(variants, 1, "live runs")
+        failed = self._carry_out(variants, 1, "live runs")
         for standing, variant in zip(best, variants, strict=True):
-            if finished(variant) and (results := load(variant.directory)) is not None:
-                standing.live = Outcome.of(results, self.target)
+            standing.live_reason = failed.get(variant.directory, "")
+            if not standing.live_reason:
+                standing.live = Outcome.of(Results.load(variant.directory), self.target)
 
     # ---- what is known ----
 

@@ -149,6 +149,11 @@ class Plan:
         if not content["numerics"]:
             said.append("accuracy is unknown without real gradients; * may lose some")
             said += self._safe(first)
+        said += [
+            f"live, {row['name']} could not be run: {row['live_reason']}"
+            for row in ranked
+            if row["live_reason"]
+        ]
         if content["live_first"] is not None:
             said.append(f"live, {content['live_first']} was the fastest of those that were run")
         elif certainty["first"] < SURE and len(ranked) > 1:
@@ -296,6 +301,7 @@ def _row(judge: Judge, standing: Standing) -> Row:
         "accuracy": _mean(accuracies),
         "wan_bytes_per_iteration": _mean([o.wan_bytes for o in outcomes]),
         "live": None if standing.live is None else _outcome(judge, standing.live),
+        "live_reason": standing.live_reason,
         "command": _command(judge.command(standing)),
     }  # fmt: skip
 
