@@ -149,6 +149,8 @@ def plan(words: Sequence[str]) -> None:
     _print(made.table(), WIDE)
     for sentence in made.verdict():
         _print(sentence)
+    if made.content["command"]:
+        _print(made.content["command"])
     print(made.directory, flush=True)
 
 

@@ -26,7 +26,7 @@ from geomx.report import units
 from geomx.report.bars import Panel, bars
 from geomx.report.files import write_json
 from geomx.report.markup import Markup, tag
-from geomx.report.page import document, footer, section
+from geomx.report.page import command_line, document, footer, section
 from geomx.report.picture import standalone
 
 SCHEMA = 1
@@ -123,7 +123,7 @@ class Plan:
         )
 
     def verdict(self) -> list[str]:
-        """What to do, how sure that is, and the command, in sentences."""
+        """What to run, how sure that is and on what grounds, in sentences."""
         content, ranked = self.content, self.ranked
         if not ranked:
             return [f"no candidate can be ranked by {self.aim}; see the reasons in report.html"]
@@ -140,7 +140,7 @@ class Plan:
             f"{units.share(error['p95'])} in 19 of 20 cases ({error['source']})"
         )
         said.append(f"seeds: {self._seeds(first)}")
-        if content["by"] == TO_ACCURACY:
+        if content["by"] == TO_ACCURACY and content["trained"] < content["simulated"]:
             said.append(
                 "candidates were left untrained where even at "
                 f"{units.share(EAGER, 0)} of {BASELINE.name}'s iterations they could not be among "
@@ -159,7 +159,6 @@ class Plan:
         elif certainty["first"] < SURE and len(ranked) > 1:
             again = shlex.join(["geomx", "plan", *self._resumed(), "plan.live=3"])
             said.append(f"to settle it live: {again}")
-        said.append(content["command"])
         return said
 
     def _safe(self, first: Row) -> list[str]:
@@ -247,10 +246,14 @@ class Plan:
             tag("h1", self.ranked[0]["name"] if self.ranked else "Nothing can be ranked"),
             tag("p", self.condition, class_="lead"),
         )
-        columns = self._columns()
-        heads = [tag("th", name, class_="num") for name, _ in columns]
+        _, (_, name), *columns = self._columns()
+        heads = [tag("th", "combination"), *(tag("th", h, class_="num") for h, _ in columns)]
         body = [
-            tag("tr", *(tag("td", show(rank, row), class_="num") for _, show in columns))
+            tag(
+                "tr",
+                tag("th", f"{rank}. {name(rank, row)}"),
+                *(tag("td", show(rank, row), class_="num") for _, show in columns),
+            )
             for rank, row in enumerate(self.ranked, 1)
         ]
         ranking = tag(
@@ -261,12 +264,14 @@ class Plan:
             for row in self.content["candidates"]
             if row["status"] != "ranked"
         ]
+        words = shlex.split(self.content["command"])[3:] if self.ranked else []
+        command = command_line(words) if words else Markup("")
         beyond = [tag("table", tag("tbody", *out), class_="plain")] if out else []
         parts = [
             head,
-            section("What to run", *(tag("p", sentence) for sentence in self.verdict())),
-            section("At a glance", chart, tag("p", STAR, class_="note")),
-            section("The ranking", ranking),
+            section("What to run", command, *(tag("p", sentence) for sentence in self.verdict())),
+            section("At a glance", chart),
+            section("The ranking", ranking, tag("p", STAR, class_="note")),
             section("Out of it", *beyond),
             footer("plan.json, chart.svg, and candidates/ with a folder per run."),
         ]
