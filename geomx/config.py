@@ -169,6 +169,8 @@ class PlanOptions:
         _at_least("max_loss", self.max_loss, 0)
         for name, least in (("candidates", 2), ("together", 0), ("seeds", 1), ("live", 0)):
             _at_least(name, getattr(self, name), least)
+        if self.sync == []:
+            raise ConfigError("sync", "[]", "must name one at least; null means all")
         if self.jobs is not None:
             _at_least("jobs", self.jobs, 1)
 
