@@ -47,6 +47,7 @@ CONF = "geomx.conf"
 GROUPS = ("sync", "accel", "workload", "network", "experiment")
 SWEEP = {"-m", "--multirun"}
 REPORTED = "reported"  # set on the failure of a sweep's job, which has had its line already
+STARTED = "started"  # set on a job's failure, maybe in another process: the job had begun
 Job = Callable[[Experiment, Path], None]
 
 
@@ -134,11 +135,8 @@ def main(
 
     registry = Registry.discover()
     flags, plain = _split(words)
-    started = False
 
     def task(config: Any) -> None:
-        nonlocal started
-        started = True
         run = HydraConfig.get()
         sweep = run.mode == RunMode.MULTIRUN
         typed = list(run.overrides.task) if sweep else plain
@@ -152,6 +150,9 @@ def main(
                 print(f"{' '.join(typed)}: {one_line(error)}", file=sys.stderr, flush=True)
                 vars(error)[REPORTED] = True
             raise
+        except OSError as error:
+            vars(error)[STARTED] = True
+            raise
 
     arguments, token = sys.argv, _sweep.set(None)
     with _explained(plain), _hydra_raises():
@@ -162,7 +163,7 @@ def main(
                 task
             )()
         except OSError as error:
-            if started or isinstance(error, HydraException):
+            if STARTED in vars(error) or isinstance(error, HydraException):
                 raise
             raise GeomxError(f"the run's directory cannot be made: {error}") from error
         finally:
