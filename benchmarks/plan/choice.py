@@ -169,22 +169,41 @@ def table(one: dict[str, Any]) -> str:
 
 
 def write(found: Sequence[dict[str, Any]], arguments: argparse.Namespace) -> None:
-    """Leave ``plan.md`` and ``plan.json`` among the results."""
-    load = os.getloadavg()[0]
-    held = sum(one["rank_live"] <= 2 for one in found)
-    about = (
-        f"# What plans choose, against live runs\n\n"
-        f"{os.cpu_count()} cores, {platform.system()}, geomx {version()}; load average "
-        f"{load:.1f} at the end. Written by `python benchmarks/plan/choice.py --networks "
-        f"{len(found)} --seed {arguments.seed}`.\n\n"
-        f"Ranked by {arguments.by.replace('_', ' ')}, {' '.join(WORDS)}; every candidate was run "
-        f"live once, those too that the plan had left out. The first choice is among the best two "
-        f"of all on {held} of {len(found)} networks.\n\n"
+    """Leave the study in ``plan.json``, in place of an earlier one of the same seed, and all of
+    them in ``plan.md``."""
+    study = {
+        "seed": arguments.seed,
+        "by": arguments.by,
+        "machine": f"{os.cpu_count()} cores, {platform.system()}, geomx {version()}",
+        "load": round(os.getloadavg()[2], 1),
+        "networks": found,
+    }
+    path = RESULTS / "plan.json"
+    studies = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    studies = [one for one in studies if one["seed"] != arguments.seed] + [study]
+    studies.sort(key=lambda one: one["seed"])
+    path.write_text(json.dumps(studies, indent=1) + "\n", encoding="utf-8")
+    (RESULTS / "plan.md").write_text("\n".join(map(markdown, [None, *studies])), encoding="utf-8")
+
+
+def markdown(study: dict[str, Any] | None) -> str:
+    """One study as text; None: what stands above all of them."""
+    if study is None:
+        return (
+            "# What plans choose, against live runs\n\n"
+            "Written by `benchmarks/plan/choice.py`. Plans choose among "
+            f"sync algorithms with one accelerator or none, {' '.join(WORDS)}. Every candidate was "
+            "then run live once, those too that the plan had left out. The simulator's error is "
+            "not all there is between the columns: live runs share the machine with whatever else "
+            "runs on it, as the load average says.\n"
+        )
+    held = sum(one["rank_live"] <= 2 for one in study["networks"])
+    heading = (
+        f"## Seed {study['seed']}: among the best two on {held} of {len(study['networks'])}\n\n"
+        f"By {study['by'].replace('_', ' ')}; {study['machine']}; load average "
+        f"{study['load']} at the end.\n\n"
     )
-    text = about + "\n".join(table(one) for one in found)
-    (RESULTS / "plan.md").write_text(text, encoding="utf-8")
-    content = {"seed": arguments.seed, "by": arguments.by, "load": load, "networks": found}
-    (RESULTS / "plan.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    return heading + "\n".join(map(table, study["networks"]))
 
 
 if __name__ == "__main__":
