@@ -1,4 +1,4 @@
-"""The command line: ``geomx plugins``, ``networks``, ``info``, ``launch``, ``run``.
+"""The command line: ``geomx plugins``, ``networks``, ``info``, ``plan``, ``launch``, ``run``.
 
 Exit status: 0 done; 2 the request was wrong, with one line that says how to right it; 1 anything
 else, with one line where geomx knows what happened and a traceback where it does not.
@@ -51,12 +51,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return run(words[1:])
     if words[:1] == ["launch"] and "--help" not in words:
         return _guarded(lambda: launch(words[1:]))
+    if words[:1] == ["plan"] and "--help" not in words:
+        return _guarded(lambda: plan(words[1:]))
     parser = _Parser(prog="geomx", description="Train one model in several data centres.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, command in COMMANDS.items():
         text = (command.__doc__ or "").split("\n", 1)[0]
         commands.add_parser(name, help=text, description=text).set_defaults(command=command)
     commands.add_parser("run", help="The same as python -m geomx.", add_help=False)
+    text = "Which plugins for a network and a workload: geomx plan [WORDS] [plan.OPTION=VALUE]."
+    commands.add_parser("plan", help=text, description=text)
     text = "Run a training script as every worker: geomx launch [WORDS] -- COMMAND."
     commands.add_parser("launch", help=text, description=text)
 
@@ -127,6 +131,27 @@ def launch(words: Sequence[str]) -> None:
     from geomx.live.launcher import launch
 
     launch(words)
+
+
+def plan(words: Sequence[str]) -> None:
+    """Rank combinations of plugins in simulation, and name the command that runs the first live."""
+    from geomx import planning
+
+    places: list[Path] = []
+    try:
+        made = planning.make(words, places.append)
+    except KeyboardInterrupt:
+        kept = [word for word in words if not word.lstrip("+").startswith("hydra.run")]
+        if places:
+            again = shlex.join(["geomx", "plan", *kept, f"hydra.run.dir={places[0]}"])
+            _print(f"finished runs are kept; to go on: {again}")
+        raise
+    _print(made.table(), WIDE)
+    for sentence in made.verdict():
+        _print(sentence)
+    if made.content["command"]:
+        _print(made.content["command"])
+    print(made.directory, flush=True)
 
 
 COMMANDS: dict[str, Callable[[argparse.Namespace], None]] = {

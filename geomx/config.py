@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 MODES = ("sim", "live", "both")
 STUDIED = ("sync", "accel")
+AIMS = TO_ACCURACY, PER_ITERATION = "time_to_accuracy", "seconds_per_iteration"
 
 
 @dataclass
@@ -128,6 +129,50 @@ class StudyOptions:
     def wanted(self) -> bool:
         """Whether there is anything to compare."""
         return bool(self.each or self.variants)
+
+
+@dataclass
+class PlanOptions:
+    """What ``geomx plan`` looks for, and where."""
+
+    # time_to_accuracy or seconds_per_iteration; null: the former where there are real gradients.
+    by: str | None = None
+    # Accuracy in 0..1 to reach; null: 95 % of the best that the baseline reaches.
+    target: float | None = None
+    # With seconds_per_iteration: most accuracy, 0..1, that may be lost against the baseline.
+    max_loss: float = 0.01
+    # Most combinations that are simulated; where there are more, an optimiser chooses among them.
+    candidates: int = 64
+    # Sync algorithms among which to choose; null: all that are installed.
+    sync: list[str] | None = None
+    # Accelerators among which to choose; null: all that are installed.
+    accel: list[str] | None = None
+    # Most accelerators at once.
+    together: int = 2
+    # Also try the values of options that plugins offer for a search; false: defaults only.
+    options: bool = True
+    # Runs of the best, with different seeds.
+    seeds: int = 3
+    # Run so many of the best live at the end, one by one.
+    live: int = 0
+    # Simulations that run at the same time; null: one per core.
+    jobs: int | None = None
+    # What benchmarks/fidelity wrote, for the simulator's error; null: results in this checkout.
+    fidelity: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what no plan can work with."""
+        if self.by is not None and self.by not in AIMS:
+            raise ConfigError("by", self.by, near(self.by, AIMS))
+        if self.target is not None and not 0 < self.target <= 1:
+            raise ConfigError("target", self.target, "must be above 0, at most 1")
+        _at_least("max_loss", self.max_loss, 0)
+        for name, least in (("candidates", 2), ("together", 0), ("seeds", 1), ("live", 0)):
+            _at_least(name, getattr(self, name), least)
+        if self.sync == []:
+            raise ConfigError("sync", "[]", "must name one at least; null means all")
+        if self.jobs is not None:
+            _at_least("jobs", self.jobs, 1)
 
 
 @dataclass

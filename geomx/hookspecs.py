@@ -54,8 +54,11 @@ def geomx_register(register: Register) -> None:
             or ``"workload"``; `config` a dataclass whose fields are the options of the plugin;
             ``factory(config_instance)`` returns an object whose hook methods are asked below, or,
             for a workload, a `geomx.workload.Workload`. The first line of the factory's docstring
-            is what ``geomx plugins`` shows. ``register.package(name)`` finds the sub-packages of a
-            package and loads each of them in isolation.
+            is what ``geomx plugins`` shows; its attribute ``lossless = True`` promises that
+            training with the plugin gives the same numbers, up to the order of additions. A field
+            of `config` with ``metadata={"search": (...)}`` offers values to ``geomx plan``.
+            ``register.package(name)`` finds the sub-packages of a package and loads each of them
+            in isolation.
     """
 
 

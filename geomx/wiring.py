@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from geomx import _core
 from geomx.changes import course, limited
-from geomx.cluster import Cluster, Direction, NodeSpec
+from geomx.cluster import Cluster, Direction, Link, NodeSpec
 from geomx.errors import ConfigError, PluginError
 from geomx.plugin import BySize, ByTurns, Native, Shard, Site
 from geomx.workload import TensorSpec
@@ -211,16 +211,27 @@ def _add_link(
     peer: NodeSpec,
     direction: Direction,
 ) -> None:
-    sums = direction == "pull" and selection.update_at_party(cluster) and source.role != "server"
-    link = replace(
-        cluster.link(source, target, direction, "sum" if sums else None),
-        exchange=selection.sync_policy(cluster).exchange,
-    )
+    link = hop(cluster, selection, source, target, direction)
     codecs = [_part(codec, "codec") for codec in selection.codecs(link)]
     slicers = selection.slicers(link)
     grace_s = max((getattr(slicer, "grace_s", 0.0) for slicer in slicers), default=0.0)
     config.add_link(
         peer.id, direction, codecs, [_part(slicer, "slicer") for slicer in slicers], grace_s
+    )
+
+
+def hop(
+    cluster: Cluster,
+    selection: Selection,
+    source: NodeSpec,
+    target: NodeSpec,
+    direction: Direction,
+) -> Link:
+    """The directed hop from `source` to `target`, as plugins are asked about it."""
+    sums = direction == "pull" and selection.update_at_party(cluster) and source.role != "server"
+    return replace(
+        cluster.link(source, target, direction, "sum" if sums else None),
+        exchange=selection.sync_policy(cluster).exchange,
     )
 
 
