@@ -80,7 +80,7 @@ class Experiment:
         self.selection.sync_policy(self.cluster)
         self.selection.placement(self.cluster, self.workload.tensors)
         if self.tcp.congestion in LOSS_BASED:
-            from geomx.wiring import wan_ways
+            from geomx.links import wan_ways
 
             doubt_uneven_round_trips(self.tcp.congestion, wan_ways(self.cluster, self.selection))
 

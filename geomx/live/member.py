@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from geomx import _core, wiring
+from geomx import _core, links, wiring
 from geomx.cluster import NodeSpec
 from geomx.errors import ConfigError, GeomxError, NodeLost
 from geomx.live.spec import Spec
@@ -114,7 +114,7 @@ class Member:
             remedy = "there is one connection per pair of nodes; only emulated networks have more"
             raise ConfigError("tcp.streams", spec.tcp.streams, remedy)
         shape = (
-            wiring.shape(cluster, self.selection, self.node, spec.tcp, spec.seed, spec.clocks)
+            links.shape(cluster, self.selection, self.node, spec.tcp, spec.seed, spec.clocks)
             if spec.emulated
             else None
         )

@@ -42,7 +42,7 @@ class Spec:
         numerics: Whether real gradients are computed.
         emulated: Whether links are shaped to the network's bandwidth and delay; what a run on one
             machine wants.
-        clocks: File with the clocks of links that several nodes send over; see `wiring.shape`.
+        clocks: File with the clocks of links that several nodes send over; see `links.shape`.
         runtime: Options of the live runtime.
         tcp: Options of WAN connections.
     """
