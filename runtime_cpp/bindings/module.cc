@@ -8,6 +8,7 @@ void init_codecs(nb::module_& m);
 void init_kernels(nb::module_& m);
 void init_net(nb::module_& m);
 void init_fabric(nb::module_& m);
+void init_emulation(nb::module_& m);
 void init_python_parts(nb::module_& m);
 __attribute__((weak)) void init_runtime(nb::module_& m);
 __attribute__((weak)) void init_mxnet_engine(nb::module_& m);
@@ -19,6 +20,7 @@ NB_MODULE(_core, m) {
   init_kernels(m);
   init_net(m);
   init_fabric(m);
+  init_emulation(m);
   init_python_parts(m);
   if (init_runtime) init_runtime(m);
   if (init_mxnet_engine) init_mxnet_engine(m);
