@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from geomx.registry import Registry
 
 MODES = ("sim", "live", "both")
+EMULATIONS = ("shaper", "netns", "none")
 STUDIED = ("sync", "accel")
 AIMS = TO_ACCURACY, PER_ITERATION = "time_to_accuracy", "seconds_per_iteration"
 
@@ -196,6 +197,9 @@ class Root:
 
     # sim: virtual time; live: real processes on this machine; both: both, and compared.
     mode: str = "sim"
+    # What makes the network's links in a live run. shaper: each process, by the simulator's model;
+    # netns: packets of the kernel's own TCP between network namespaces (needs root); none: nothing.
+    emulate: str = "shaper"
     # Seeds everything that draws.
     seed: int = 0
     # Local steps per worker; null: as the workload says.
@@ -227,6 +231,8 @@ class Root:
         """Refuse values out of range."""
         if self.mode not in MODES:
             raise ConfigError("mode", self.mode, near(self.mode, MODES))
+        if self.emulate not in EMULATIONS:
+            raise ConfigError("emulate", self.emulate, near(self.emulate, EMULATIONS))
         _at_least("seed", self.seed, 0)
         for name in ("iterations", "evaluate_every"):
             if getattr(self, name) is not None:
@@ -279,6 +285,7 @@ def build_experiment(
         selection=selection,
         runtime=root.runtime,
         tcp=root.tcp,
+        emulate=root.emulate,
         costs=root.costs,
         sim=root.sim,
         words=list(words),

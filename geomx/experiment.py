@@ -43,6 +43,7 @@ class Experiment:
         evaluate_every: Local steps between evaluations.
         runtime: Options of the live runtime.
         tcp: Options of WAN connections.
+        emulate: What makes the network's links in a live run: ``shaper``, ``netns`` or ``none``.
         costs: Endpoint costs in simulation.
         sim: Options of the simulator itself.
         words: The words of the command line that repeat it.
@@ -60,6 +61,7 @@ class Experiment:
     evaluate_every: int = 10
     runtime: RuntimeOptions = field(default_factory=RuntimeOptions)
     tcp: TcpOptions = field(default_factory=TcpOptions)
+    emulate: str = "shaper"
     costs: Costs = field(default_factory=Costs)
     sim: SimOptions = field(default_factory=SimOptions)
     words: list[str] = field(default_factory=list)
@@ -70,7 +72,7 @@ class Experiment:
         """Ask every plugin whether it can take part, and refuse two that decide the same.
 
         Raises:
-            ConfigError: One cannot, or two do.
+            ConfigError: One cannot, or two do; or the live run cannot be made here.
             PluginError: A plugin broke a rule.
 
         Warns:
@@ -79,6 +81,9 @@ class Experiment:
         self.selection.validate(self)
         self.selection.sync_policy(self.cluster)
         self.selection.placement(self.cluster, self.workload.tensors)
+        if self.mode != "sim":
+            # Found by name, like the runners.
+            importlib.import_module("geomx.live.places").check(self)
         if self.tcp.congestion in LOSS_BASED:
             from geomx.links import wan_ways
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -40,8 +41,8 @@ class Spec:
         iterations: Local steps per worker.
         evaluate_every: Local steps between evaluations on held-out data.
         numerics: Whether real gradients are computed.
-        emulated: Whether links are shaped to the network's bandwidth and delay; what a run on one
-            machine wants.
+        emulated: Whether the nodes themselves shape their links to the network's bandwidth and
+            delay.
         clocks: File with the clocks of links that several nodes send over; see `links.shape`.
         runtime: Options of the live runtime.
         tcp: Options of WAN connections.
@@ -64,6 +65,12 @@ class Spec:
     def of(cls, experiment: Experiment, script: bool = False) -> Spec:
         """What nodes need of `experiment`; a training script brings its own workload."""
         workload = (experiment.workload.name, dict(experiment.workload_options))
+        runtime = experiment.runtime
+        if experiment.emulate == "netns" and runtime.threads is None:
+            # Their addresses would say that every node has a machine of its own.
+            cores = len(os.sched_getaffinity(0))
+            share = max(1, cores // len(experiment.cluster.nodes))
+            runtime = dataclasses.replace(runtime, threads=share)
         return cls(
             cluster=experiment.cluster,
             sync=experiment.selection.sync,
@@ -73,7 +80,8 @@ class Spec:
             iterations=experiment.iterations,
             evaluate_every=experiment.evaluate_every,
             numerics=experiment.numerics,
-            runtime=experiment.runtime,
+            emulated=experiment.emulate == "shaper",
+            runtime=runtime,
             tcp=experiment.tcp,
         )
 

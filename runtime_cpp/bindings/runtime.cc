@@ -72,10 +72,9 @@ void LookAtSignals() {
   if (PyErr_CheckSignals() != 0) throw nb::python_error();
 }
 
-std::shared_ptr<Loop> MakeLoop(const std::string& host, int port, const std::string& token,
-                               const std::string& congestion) {
+std::shared_ptr<Loop> MakeLoop(const std::string& host, int port, const std::string& token) {
   nb::gil_scoped_release unlocked;
-  std::shared_ptr<Loop> loop(new Loop(host, port, token, congestion), [](Loop* old) {
+  std::shared_ptr<Loop> loop(new Loop(host, port, token), [](Loop* old) {
     if (PyGILState_Check() == 0) {
       delete old;
       return;
@@ -272,14 +271,15 @@ bandwidth is a Course, or a constant in bytes/s.)")
 Thread-safe. Once a node of the run is lost, every wait raises RuntimeError("node NAME was lost:
 REASON"), and failure() says the same; TimeoutError means that time was up.)")
       .def(nb::new_(&MakeLoop), "host"_a = "127.0.0.1", "port"_a = 0, "token"_a = "",
-           "congestion"_a = "bbr",
            "Binds TCP and UDP on one port (0: any); RuntimeError if that cannot be had.")
       .def_prop_ro("address", &Loop::address, "host:port, as others reach this node.")
       .def("join", &Join, "scheduler"_a, "name"_a, "id"_a, "timeout_s"_a,
            "Join the run whose scheduler is at host:port: (experiment, addresses by name).")
       .def("run", &Loop::Run, "config"_a, "roster"_a, "shape"_a.none(),
+           "congestion"_a = "bbr",
            nb::call_guard<nb::gil_scoped_release>(),
-           "Become the node of `config` and connect to its peers, over emulated links if `shape`.")
+           "Become the node of `config` and connect to its peers, over emulated links if `shape`; over "
+           "others with this congestion control, where the kernel has it.")
       .def("wait_started", &WaitStarted, "timeout_s"_a,
            "Seconds of time.monotonic() at which everyone was connected: time 0 of the run.")
       .def("leave", &Loop::Leave, nb::call_guard<nb::gil_scoped_release>(),

@@ -6,6 +6,9 @@
 // be on a wire.
 #pragma once
 
+#include <sys/epoll.h>
+
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -17,7 +20,7 @@
 
 #include "emulation/namespaces.h"
 #include "emulation/underlay.h"
-#include "io/poller.h"
+#include "io/socket.h"
 
 namespace geomx::emulation {
 
@@ -57,6 +60,7 @@ class Router {
   static constexpr std::size_t kSlab = 1024;  // packets allocated together
 
   void Loop();
+  void Watch(int fd, std::uint64_t id);
   void Take(std::size_t site);
   void Deliver(const Underlay::Packet& packet);
   std::byte* Slot(PacketId id) { return slabs_[id / kSlab].get() + id % kSlab * kSlot; }
@@ -69,8 +73,8 @@ class Router {
   std::vector<std::size_t> site_at_end_;                    // by route
   std::vector<std::unique_ptr<std::byte[]>> slabs_;
   std::vector<PacketId> free_;
-  io::Poller poller_;
-  io::Fd wake_;
+  io::Fd epoll_, wake_;
+  std::array<epoll_event, 64> events_;
   std::atomic<Time> origin_{kNever};
   std::atomic<bool> stopping_{false};
   Counts counts_;

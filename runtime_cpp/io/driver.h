@@ -54,7 +54,7 @@ using ReadyCallback = std::function<void(std::span<const float>)>;
 
 class Driver final : private Sessions::Handler {
  public:
-  Driver(Port port, const std::string& token, const std::string& congestion, Board& board);
+  Driver(Port port, const std::string& token, Board& board);
   ~Driver() override = default;
 
   // False once the thread has ended.
@@ -63,7 +63,8 @@ class Driver final : private Sessions::Handler {
 
   void Join(const Address& scheduler, NodeId self, const std::string& name, Time deadline);
   void Run(const NodeConfig& config, const std::map<NodeId, Address>& addresses,
-           const std::optional<Shape>& shape, Time connect_deadline);
+           const std::optional<Shape>& shape, const std::string& congestion,
+           Time connect_deadline);
   // Throws std::logic_error before Run.
   Node& node();
   void Request(Key key);
