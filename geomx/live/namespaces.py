@@ -72,6 +72,8 @@ def settings(spec: Spec) -> dict[str, str]:
     """What holds for the kernel's TCP in every namespace, by file below /proc/sys/net."""
     buffer = round(spec.tcp.window_bytes / WINDOW_SHARE)
     return {
+        # Connections ask for their own; those that begin as bbr would be paced under any other.
+        "ipv4/tcp_congestion_control": "reno",
         "ipv4/tcp_wmem": f"4096 {min(16384, buffer)} {buffer}",
         "ipv4/tcp_rmem": f"4096 131072 {max(131072, 8 * buffer)}",
     }

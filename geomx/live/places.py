@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from geomx import _core
+from geomx._core import enter_namespace, why_no_namespaces
 from geomx.cluster import Cluster, NodeSpec
 from geomx.errors import ConfigError, GeomxError
 from geomx.live.notes import Reader
@@ -45,14 +45,19 @@ def check(experiment: Experiment) -> None:
         raise ConfigError("tcp.streams", streams, remedy)
     if experiment.emulate != "netns":
         return
-    why = _core.why_no_namespaces()
+    why = why_no_namespaces()
     if why:
         remedy = "needs root and a Linux kernel with network namespaces and TUN devices"
         raise ConfigError("emulate", "netns", f"{remedy} ({why}); emulate=shaper needs neither")
-    _check_congestion(experiment.tcp.congestion)
+    check_congestion(experiment.tcp.congestion)
 
 
-def _check_congestion(name: str) -> None:
+def check_congestion(name: str) -> None:
+    """Refuse a congestion control that this kernel does not have.
+
+    Raises:
+        ConfigError: Names those that it has.
+    """
     with socket.socket() as tried:
         try:
             tried.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
@@ -161,12 +166,15 @@ class Namespaces(Loopback):
     @contextlib.contextmanager
     def inside(self, node: NodeSpec) -> Iterator[None]:
         """See `Loopback.inside`. Concerns the calling thread alone, and what it starts."""
-        with open("/proc/thread-self/ns/net", "rb") as here, open(self._paths[node.id], "rb") as there:
-            _core.enter_namespace(there.fileno())
+        with (
+            open("/proc/thread-self/ns/net", "rb") as here,
+            open(self._paths[node.id], "rb") as there,
+        ):
+            enter_namespace(there.fileno())
             try:
                 yield
             finally:
-                _core.enter_namespace(here.fileno())
+                enter_namespace(here.fileno())
 
     def watch(self) -> None:
         """See `Loopback.watch`. Tells the links when the run began: their courses count from it."""

@@ -55,14 +55,14 @@ class Underlay {
   // that a run can begin.
   void SetOrigin(Time now) { origin_ = now; }
 
-  // A packet enters its route. REQUIRES: Advance(now) was called.
-  void Enter(const Packet& packet, Time now) { Cross({now, 0, packet, 0}); }
+  // A packet enters its route.
+  void Enter(const Packet& packet, Time now) { moves_.push({now, order_++, packet, 0}); }
 
   // When the next packet moves.
   Time NextEvent() const { return moves_.empty() ? kNever : moves_.top().at; }
 
-  // Goes to `now`. What came out by then is handed to `arrived(packet)`, in order; what is lost, from
-  // here on or since the last call, to `gone(id)`.
+  // Goes to `now`. What came out by then is handed to `arrived(packet)`, in order, what was lost to
+  // `gone(id)`.
   template <class Arrived, class Gone>
   void Advance(Time now, Arrived&& arrived, Gone&& gone) {
     while (NextEvent() <= now) {
