@@ -232,7 +232,7 @@ def test_packets_take_the_ways_of_the_graph() -> None:
     assert (server, cluster.node("west/server")) not in ways.between  # have nothing to say
 
 
-def test_queues_hold_a_round_trip_or_what_the_file_says() -> None:
+def test_queues_hold_two_round_trips_or_what_the_file_says() -> None:
     graph = nx.DiGraph()
     for name, kind, party in (
         ("g", "global_server", "hub"), ("s", "scheduler", "hub"),
@@ -245,7 +245,7 @@ def test_queues_hold_a_round_trip_or_what_the_file_says() -> None:
     graph.add_edge("r", "q", bandwidth_mbps=80, delay_ms=50)
     graph.add_edge("q", "r", bandwidth_mbps=8, delay_ms=70, queue_ms=500)
     queues = Ways(spec_of(nx.node_link_data(graph, edges="links"))).queues
-    assert queues["r", "q"] == pytest.approx(10e6 * 0.120)
+    assert queues["r", "q"] == pytest.approx(10e6 * 2 * 0.120)
     assert queues["q", "r"] == pytest.approx(1e6 * 0.500)
 
 

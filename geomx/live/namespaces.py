@@ -36,6 +36,9 @@ LOOPBACK_MBPS = 2500.0
 LOOPBACK_DELAY_MS = 0.5
 """LANs at least as fast, and no slower to answer, are left to the kernel."""
 
+QUEUE_ROUND_TRIPS = 2
+"""bbr keeps up to one in a queue, and begins with up to two; measured, see docs/networks.md."""
+
 SHORTEST_QUEUE_S = 0.02
 SMALLEST_QUEUE = 10 * 1500
 WINDOW_SHARE = 2_750_000 / 4_194_304
@@ -85,7 +88,7 @@ class Ways:
     Attributes:
         between: The edges from one node to another, for all who talk over the emulated network.
         queues: Bytes that may wait, by edge: what the edge takes ``queue_ms`` to send; where that
-            is not given, the longest round trip over it, and not less than 20 ms.
+            is not given, twice the longest round trip over it, and not less than 20 ms.
     """
 
     def __init__(self, spec: Spec) -> None:
@@ -115,7 +118,9 @@ def _queue_bytes(data: dict[str, Any], rtt_s: float) -> int:
     bandwidth = data.get("bandwidth_mbps", float("inf")) * BYTES_PER_MBIT
     if bandwidth == float("inf"):
         bandwidth = LOOPBACK_MBPS * BYTES_PER_MBIT  # it has one only while the edge is down
-    queue_s = data["queue_ms"] / 1e3 if "queue_ms" in data else max(rtt_s, SHORTEST_QUEUE_S)
+    queue_s = max(QUEUE_ROUND_TRIPS * rtt_s, SHORTEST_QUEUE_S)
+    if "queue_ms" in data:
+        queue_s = data["queue_ms"] / 1e3
     return max(SMALLEST_QUEUE, round(bandwidth * queue_s))
 
 
