@@ -148,7 +148,7 @@ def test_a_round_trip_takes_the_delay_of_both_ways(pair: Callable[..., Pair]) ->
         accepted.sendall(accepted.recv(1))
         client.recv(1)
         took.append(time.perf_counter() - began)
-    assert 0.040 <= min(took) < 0.050
+    assert 0.040 <= min(took) < 0.060
 
 
 @needs_namespaces
@@ -156,19 +156,14 @@ def test_datagrams_are_lost_as_often_as_the_link_says(pair: Callable[..., Pair])
     link = pair(loss=0.2)
     ends = [link.inside(i, lambda: socket.socket(type=socket.SOCK_DGRAM)) for i in (0, 1)]
     ends[1].bind(("10.0.0.2", 0))
+    ends[1].settimeout(0.2)
     arrived = 0
-
-    def receive(wait_s: float) -> None:
-        nonlocal arrived
-        ends[1].settimeout(wait_s)
-        with contextlib.suppress(TimeoutError, BlockingIOError):
+    for _ in range(10):  # what a socket holds, at most
+        for _ in range(100):
+            ends[0].sendto(b"x", ends[1].getsockname())
+        with contextlib.suppress(TimeoutError):
             while True:
                 arrived += len(ends[1].recv(16))
-
-    for _ in range(1000):
-        ends[0].sendto(b"x", ends[1].getsockname())
-        receive(0.0)
-    receive(0.5)
     link.router.stop()
     counts = link.router.counts()
     assert arrived == counts["delivered"]

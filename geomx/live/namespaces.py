@@ -42,7 +42,7 @@ QUEUE_ROUND_TRIPS = 2
 SHORTEST_QUEUE_S = 0.02
 SMALLEST_QUEUE = 10 * 1500
 WINDOW_SHARE = 2_750_000 / 4_194_304
-"""Bytes under way of one connection over the send buffer it may have; see docs/model.md."""
+"""Bytes under way of one connection over the send buffer it may have; see docs/networks.md."""
 
 
 def address(node: NodeSpec) -> str:
