@@ -1,7 +1,7 @@
 """Where the processes of a run on one machine live, and what lies between them.
 
 ``emulate=shaper`` and ``emulate=none`` put them all on the machine's loopback: emulated links are
-then the nodes' own business (`geomx.wiring.shape`), or there are none. ``emulate=netns`` gives each
+then the nodes' own business (`geomx.links.shape`), or there are none. ``emulate=netns`` gives each
 site a network namespace, and starts the process that carries packets between them
 (`geomx.live.namespaces`).
 """
