@@ -181,8 +181,11 @@ def _run_one(experiment: Experiment, directory: Path) -> None:
     if experiment.mode == "both":
         from geomx.report.terminal import comparison_table
 
-        text = (directory / "comparison.json").read_text(encoding="utf-8")
-        _print(comparison_table(json.loads(text)))
+        comparison, sim = (
+            json.loads((directory / name).read_text(encoding="utf-8"))
+            for name in ("comparison.json", "sim/summary.json")
+        )
+        _print(comparison_table(comparison, sim))
     print(directory, flush=True)
 
 

@@ -36,6 +36,8 @@ class Spec:
         sync: Name and options of the sync plugin.
         accel: The same of the accelerators, in order.
         workload: The same of the workload; None where a training script is run instead.
+        times_s: Seconds forward and backward of each of the workload's layers, which may have been
+            measured elsewhere than its options say.
         seed: Seeds everything that draws.
         iterations: Local steps per worker.
         evaluate_every: Local steps between evaluations on held-out data.
@@ -51,6 +53,7 @@ class Spec:
     sync: Choice
     accel: tuple[Choice, ...] = ()
     workload: Choice | None = None
+    times_s: tuple[tuple[float, float], ...] = ()
     seed: int = 0
     iterations: int = 0
     evaluate_every: int = 1
@@ -64,11 +67,13 @@ class Spec:
     def of(cls, experiment: Experiment, script: bool = False) -> Spec:
         """What nodes need of `experiment`; a training script brings its own workload."""
         workload = (experiment.workload.name, dict(experiment.workload_options))
+        layers = experiment.workload.layers
         return cls(
             cluster=experiment.cluster,
             sync=experiment.selection.sync,
             accel=experiment.selection.accel,
             workload=None if script else workload,
+            times_s=tuple((layer.forward_s, layer.backward_s) for layer in layers),
             seed=experiment.seed,
             iterations=experiment.iterations,
             evaluate_every=experiment.evaluate_every,
@@ -101,6 +106,7 @@ class Spec:
             fields["cluster"] = read_network(fields["cluster"])
             fields["sync"] = _choice(fields["sync"])
             fields["accel"] = tuple(_choice(choice) for choice in fields["accel"])
+            fields["times_s"] = tuple((float(f), float(b)) for f, b in fields["times_s"])
             if fields["workload"] is not None:
                 fields["workload"] = _choice(fields["workload"])
             fields["runtime"] = build_options(RuntimeOptions, fields["runtime"], "runtime")
