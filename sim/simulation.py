@@ -114,6 +114,7 @@ class Simulation:
         costs = _core.Costs()
         for work, (per_message_s, per_byte_s) in self.costs.items():
             costs.set(work, per_message_s, per_byte_s)
+        self.fabric.share_cores(experiment.costs.cores or 0)
         for node in cluster.nodes:
             config = node_config(
                 cluster,
