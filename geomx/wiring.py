@@ -197,6 +197,11 @@ def _add_groups(
             _add_link(config, cluster, selection, group.root, node, sibling, "pull")
 
 
+def codec_chain(selection: Selection, link: Link) -> list[_core.Codec]:
+    """What a selection encodes with on a link, in order."""
+    return [_part(codec, "codec") for codec in selection.codecs(link)]
+
+
 def _add_link(
     config: _core.NodeConfig,
     cluster: Cluster,
