@@ -51,13 +51,13 @@ def run(experiment: Experiment) -> dict[str, Any]:
         update, update_spread = fit(endpoints.measure_update(experiment.workload.optimizer, 9))
         by_accelerator, codec_spread = codecs.measure(experiment, CODEC_REPEATS, advance)
         times = layers.measure(experiment, LAYERS_S, advance)
-    figures = update | codecs.general(by_accelerator)
+    added = {"aggregate_message_s": 0.0, "aggregate_byte_s": links["aggregate_byte_s"]}
+    figures = update | codecs.general(by_accelerator) | added
     spread |= update_spread | codec_spread
     for per, name in (("message", endpoints.MESSAGE), ("byte", endpoints.BYTE)):
         for work in ("send", "receive"):
             figures[f"{work}_{per}_s"] = links[name]
             spread[f"{work}_{per}_s"] = spread[name]
-        figures[f"aggregate_{per}_s"] = links[f"aggregate_{per}_s"]
     for name in (endpoints.MESSAGE, endpoints.BYTE, endpoints.VERB):
         del spread[name]
     machine, cores = this_machine()

@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 
 from geomx import _core
-from geomx.calibrate.endpoints import timings
+from geomx.calibrate.endpoints import tensors_of, timings
 from geomx.calibrate.fit import Sample, fit
 from geomx.errors import GeomxError
 from geomx.experiment import Experiment
@@ -35,7 +35,7 @@ def measure(
 
     Args:
         experiment: For its network and the options of the accelerators that it chose.
-        repeats: How often each size is encoded and decoded, after once that does not count.
+        repeats: How often each size is encoded and decoded, after a pass that does not count.
         advance: Called after each accelerator.
     """
     registry = Registry.discover()
@@ -68,12 +68,17 @@ def _time(handles: list[_core.Codec], repeats: int) -> tuple[dict[str, float], d
     encoding, decoding = [], []
     for elements in ELEMENTS:
         values = generator.standard_normal(elements).astype(np.float32)
-        sender, receiver = (_core.CodecChain(handles, elements) for _ in range(2))
-        took = timings(partial(sender.encode, values, SETTLED), repeats)
-        encoding.append(Sample(_counts("encode", elements), took))
-        ((first, rows, payload),) = sender.encode(values, SETTLED)
-        decode = partial(receiver.decode, payload, first, rows, rows, SETTLED)
-        decoding.append(Sample(_counts("decode", elements), timings(decode, repeats)))
+        senders, receivers = (
+            [_core.CodecChain(handles, elements) for _ in range(tensors_of(elements))]
+            for _ in range(2)
+        )
+        encode_all = [partial(sender.encode, values, SETTLED) for sender in senders]
+        encoding.append(Sample(_counts("encode", elements), timings(encode_all, repeats)))
+        ((first, rows, payload),) = senders[0].encode(values, SETTLED)
+        decode_all = [
+            partial(receiver.decode, payload, first, rows, rows, SETTLED) for receiver in receivers
+        ]
+        decoding.append(Sample(_counts("decode", elements), timings(decode_all, repeats)))
     (encode, spread), (decode_costs, decode_spread) = fit(encoding), fit(decoding)
     return encode | decode_costs, spread | decode_spread
 

@@ -7,17 +7,19 @@ says what work took, whoever else uses the machine meanwhile. How many messages 
 sent, received and added is known, so that the costs of each follow (`geomx.calibrate.fit`).
 
 In this protocol a node sends as much as it receives, so sending and receiving are told apart by
-nobody: each gets half of what a message takes. The optimizer and the codecs of accelerators are
+nobody: each gets half of what a message takes. What adding takes per message is part of that, for
+the same reason. The optimizer and the codecs of accelerators are
 timed by themselves.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -35,6 +37,11 @@ from geomx.registry import DEFAULT_SYNC
 
 ELEMENTS = (16, 1024, 16384, 65536, 262144, 1048576)
 """Sizes of tensors, in float32 values."""
+
+COLD_BYTES = 48_000_000
+"""Tensors of one size together: as in a model's round, each is cold when its turn comes again."""
+
+MOST_TENSORS = 24
 
 MESSAGE, BYTE = "message", "byte"
 """Of a message that is sent or received; both get the same."""
@@ -56,7 +63,7 @@ def measure(repeats: int, advance: Advance) -> list[Sample]:
     """What synchronising tensors of several sizes takes.
 
     Args:
-        repeats: Rounds of each size, after two that do not count.
+        repeats: Measurements of each size, after two rounds that do not count.
         advance: Called after each size.
     """
     samples: list[Sample] = []
@@ -72,23 +79,32 @@ def measure_update(optimizer: Mapping[str, object], repeats: int) -> list[Sample
 
     Args:
         optimizer: Name and numbers, as `geomx.workload.Workload.optimizer`.
-        repeats: Steps of each size, after one that does not count.
+        repeats: Steps of each size, after a pass over all tensors that does not count.
     """
     samples = []
     for elements in ELEMENTS:
-        made = _core.Optimizer(optimizer_text(dict(optimizer)), 0)
-        weight, gradient = (np.full(elements, 0.5, np.float32) for _ in range(2))
-        took = timings(partial(made.update, weight, gradient), repeats)
+        steps = []
+        for key in range(tensors_of(elements)):
+            made = _core.Optimizer(optimizer_text(dict(optimizer)), key)
+            weight, gradient = (np.full(elements, 0.5, np.float32) for _ in range(2))
+            steps.append(partial(made.update, weight, gradient))
+        took = timings(steps, repeats)
         counts = {"update_message_s": 1.0, "update_byte_s": 4.0 * elements}
         samples.append(Sample(counts, took))
     return samples
 
 
-def timings(action: Callable[[], object], repeats: int) -> list[float]:
-    """This thread's processor time for `action`, by repeat; a first one does not count."""
-    action()
+def tensors_of(elements: int) -> int:
+    """How many tensors of a size take turns."""
+    return min(MOST_TENSORS, max(1, COLD_BYTES // (4 * elements)))
+
+
+def timings(actions: Sequence[Callable[[], object]], repeats: int) -> list[float]:
+    """This thread's processor time for `actions` in turn, once all were done without counting."""
+    for action in actions:
+        action()
     took = []
-    for _ in range(repeats):
+    for _, action in zip(range(repeats), itertools.cycle(actions), strict=False):
         before = time.thread_time()
         action()
         took.append(max(time.thread_time() - before, 1e-9))
@@ -100,7 +116,7 @@ class _Cluster:
 
     def __init__(self, spec: Spec) -> None:
         self._threads: dict[str, int] = {}  # by role; the first worker's
-        self._key = 0
+        self._keys = 0
         token = secrets.token_hex(16)
         scheduler = Member.open_scheduler(spec, token)
         scheduler.wire()
@@ -128,25 +144,30 @@ class _Cluster:
         self._workers = [member.loop for member in members if member.node.role == "worker"]
 
     def measure(self, elements: int, repeats: int) -> list[Sample]:
-        """Synchronise a tensor again and again, and say what each role's thread took."""
+        """Synchronise tensors one after the other, and say what each role's thread took."""
         value = np.ones(elements, np.float32)
-        key, self._key = self._key, self._key + 1
+        keys = range(self._keys, self._keys + tensors_of(elements))
+        self._keys = keys.stop
         for worker in self._workers:
-            worker.declare(key, elements, [(0, elements, 0, -key)])
-        self._workers[0].init(key, value)
-        for worker in self._workers:
-            worker.request(key)
-        for worker in self._workers:
-            worker.wait(key, 0, TIMEOUT_S)
+            for key in keys:
+                worker.declare(key, elements, [(0, elements, 0, -key)])
+        for key in keys:
+            self._workers[0].init(key, value)
+            for worker in self._workers:
+                worker.request(key)
+            for worker in self._workers:
+                worker.wait(key, 0, TIMEOUT_S)
         took: dict[str, list[float]] = {role: [] for role in self._threads}
-        for round_number in range(1, repeats + UNCOUNTED + 1):
+        uncounted = UNCOUNTED * len(keys)
+        for turn in range(uncounted + repeats):
+            round_number, key = 1 + turn // len(keys), keys[turn % len(keys)]
             before = self._clock()
             for worker in self._workers:
                 worker.push(key, value)
             for worker in self._workers:
                 worker.wait(key, round_number, TIMEOUT_S)
-            time.sleep(SETTLE_S)
-            if round_number > UNCOUNTED:
+            if turn >= uncounted:
+                time.sleep(SETTLE_S)
                 for role, now in self._clock().items():
                     took[role].append(now - before[role])
         return [Sample(_counts(role, 4 * elements), seconds) for role, seconds in took.items()]
@@ -168,8 +189,7 @@ def _counts(role: str, size: int) -> dict[str, float]:
     return {
         MESSAGE: 2.0 * ways * messages,
         BYTE: 2.0 * ways * (size + messages * HEADER_BYTES),
-        "aggregate_message_s": added,
-        "aggregate_byte_s": added * size,
+        "aggregate_byte_s": float(added * size),
         VERB: float(role == "worker"),
     }
 
