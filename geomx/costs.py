@@ -102,23 +102,23 @@ class Costs:
     """What endpoints spend, in seconds per message and per byte; calibration measures them."""
 
     # Handing a message to the network.
-    send_message_s: float = 2e-5
-    send_byte_s: float = 2e-10
+    send_message_s: float = 6.4e-6
+    send_byte_s: float = 1.9e-10
     # Taking a message from the network.
-    receive_message_s: float = 2e-5
-    receive_byte_s: float = 2e-10
+    receive_message_s: float = 6.4e-6
+    receive_byte_s: float = 1.9e-10
     # Encoding with a codec; bytes before encoding. For accelerators that `codecs` does not list.
-    encode_message_s: float = 5e-6
-    encode_byte_s: float = 5e-10
+    encode_message_s: float = 1e-6
+    encode_byte_s: float = 1.1e-10
     # Decoding; bytes after decoding. Likewise.
-    decode_message_s: float = 5e-6
-    decode_byte_s: float = 5e-10
-    # Adding a received tensor to a sum.
-    aggregate_message_s: float = 5e-6
-    aggregate_byte_s: float = 2.5e-10
+    decode_message_s: float = 8e-7
+    decode_byte_s: float = 3.6e-11
+    # Adding a received tensor to a sum, as far as it can be told from receiving it.
+    aggregate_message_s: float = 0.0
+    aggregate_byte_s: float = 0.0
     # The optimizer's step on a global server.
-    update_message_s: float = 5e-6
-    update_byte_s: float = 5e-10
+    update_message_s: float = 1e-6
+    update_byte_s: float = 9.2e-11
     # Cores that all simulated nodes share; 0: each node has its own; null: this machine's in the
     # prediction of mode=both, where live nodes share them, and otherwise each node has its own.
     cores: int | None = None
