@@ -207,7 +207,9 @@ def prepare(words: Sequence[str], registry: Registry) -> list[str]:
         group, equals, value = word.partition("=")
         group = group.lstrip("+")
         if group == "costs" and equals:
-            overrides.append(f"+costs={','.join(map(_store_costs, value.split(',')))}")
+            files = map(Path, value.split(","))
+            chosen = [_store_file("costs", path, read_costs(path)) for path in files]
+            overrides.append(f"+costs={','.join(chosen)}")
             continue
         if group not in GROUPS or not equals:
             overrides.append(word)
@@ -327,13 +329,6 @@ def _store_network(path: Path) -> str:
             absent = {**dict.fromkeys(TOP), "lan": dict.fromkeys(LAN)}
             node = {**absent, "name": path.stem, "folder": str(path.parent), **content}
     return _store_file("network", path, node)
-
-
-def _store_costs(value: str) -> str:
-    """The choice that stands for a file in ``costs=FILE``."""
-    if value in ("", "null"):
-        raise ConfigError("costs", value, "must be a file that `geomx calibrate` wrote")
-    return _store_file("costs", Path(value), read_costs(Path(value)))
 
 
 def _store_file(group: str, path: Path, node: Mapping[Any, Any]) -> str:

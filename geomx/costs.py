@@ -192,6 +192,8 @@ def read_costs(path: Path) -> dict[str, Any]:
     """
     from geomx.network import load
 
+    if not path.is_file():
+        raise ConfigError("costs", path, "must be a file that `geomx calibrate` wrote")
     try:
         content = load(path)
     except ConfigError as error:

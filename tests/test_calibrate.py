@@ -128,7 +128,7 @@ def test_mistakes_are_named(
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"costs=.*nowhere.yaml: there is no such file"):
+    with pytest.raises(ConfigError, match=r"costs=.*nowhere.yaml: must be a file"):
         compose([f"costs={tmp_path / 'nowhere.yaml'}"], directory=tmp_path)
 
 

@@ -18,7 +18,7 @@ from geomx.calibrate.fit import Sample, fit
 from geomx.errors import GeomxError
 from geomx.experiment import Experiment
 from geomx.registry import Choice, Registry
-from geomx.wiring import codec_chain
+from geomx.wiring import part
 
 ELEMENTS = (64, 4096, 65536, 524288)
 """Sizes of tensors, in float32 values."""
@@ -58,7 +58,7 @@ def _handles(registry: Registry, accel: Choice, experiment: Experiment) -> list[
     cluster = experiment.cluster
     link = cluster.link(cluster.parties[0].server, cluster.global_servers[0], "push")
     try:
-        return codec_chain(registry.select(None, [accel]), link)
+        return [part(codec, "codec") for codec in registry.select(None, [accel]).codecs(link)]
     except GeomxError:
         return []
 
