@@ -30,8 +30,8 @@ from typing import Any, BinaryIO
 from geomx.cluster import Cluster
 from geomx.config import TcpOptions
 from geomx.errors import ConfigError, GeomxError
+from geomx.links import PAYLOAD_SHARE
 from geomx.progress import progress
-from geomx.wiring import PAYLOAD_SHARE
 
 ECHOES = 20
 FIRST_BYTES, MOST_BYTES = 1 << 18, 1 << 28
