@@ -49,7 +49,7 @@ class Measured:
     spread: dict[str, float] = field(default_factory=dict)
 
 
-SHIPPED = Measured("Intel(R) Xeon(R) Processor @ 2.10GHz", 2, "2026-11-21T08:00:00Z", "0.1.0")
+SHIPPED = Measured("Intel(R) Xeon(R) Processor @ 2.10GHz", 2, "2026-11-21T09:17:54Z", "0.1.0")
 """Where the defaults of `Costs` come from."""
 
 
@@ -102,23 +102,23 @@ class Costs:
     """What endpoints spend, in seconds per message and per byte; calibration measures them."""
 
     # Handing a message to the network.
-    send_message_s: float = 6.4e-6
-    send_byte_s: float = 1.9e-10
+    send_message_s: float = 7.472e-06
+    send_byte_s: float = 2.088e-10
     # Taking a message from the network.
-    receive_message_s: float = 6.4e-6
-    receive_byte_s: float = 1.9e-10
+    receive_message_s: float = 7.472e-06
+    receive_byte_s: float = 2.088e-10
     # Encoding with a codec; bytes before encoding. For accelerators that `codecs` does not list.
-    encode_message_s: float = 1e-6
-    encode_byte_s: float = 1.1e-10
+    encode_message_s: float = 9.206e-07
+    encode_byte_s: float = 1.203e-10
     # Decoding; bytes after decoding. Likewise.
-    decode_message_s: float = 8e-7
-    decode_byte_s: float = 3.6e-11
+    decode_message_s: float = 8.514e-07
+    decode_byte_s: float = 3.666e-11
     # Adding a received tensor to a sum, as far as it can be told from receiving it.
     aggregate_message_s: float = 0.0
-    aggregate_byte_s: float = 0.0
+    aggregate_byte_s: float = 3.209e-11
     # The optimizer's step on a global server.
-    update_message_s: float = 1e-6
-    update_byte_s: float = 9.2e-11
+    update_message_s: float = 1.057e-06
+    update_byte_s: float = 1.155e-10
     # Cores that all simulated nodes share; 0: each node has its own; null: this machine's in the
     # prediction of mode=both, where live nodes share them, and otherwise each node has its own.
     cores: int | None = None
