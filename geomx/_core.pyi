@@ -287,6 +287,9 @@ class Fabric:
 
     def add_node(self, config: NodeConfig, costs: Costs) -> None: ...
 
+    def share_cores(self, count: int) -> None:
+        """All nodes run on one machine with so many cores; 0: each has its own."""
+
     def connect(self, source: int, target: int, link: LinkModel) -> None:
         """What `source` may send to `target`."""
 

@@ -3,9 +3,9 @@
 Behind this module nobody sees Hydra or OmegaConf. It does four things. It offers every plugin that
 the registry found as a choice of its group, so that ``--help`` lists strangers' plugins beside the
 built-in ones. It takes the words that Hydra alone would not: ``+sync=x`` and ``sync=x`` mean the
-same, and ``network=FILE`` names a file. It composes (`compose`), or hands the job to Hydra with its
-run directories, sweeps and flags (`main`). And it turns Hydra's complaints into a `ConfigError`
-that names the key, the value and what is allowed.
+same, and ``network=FILE`` and ``costs=FILE`` name files. It composes (`compose`), or hands the job
+to Hydra with its run directories, sweeps and flags (`main`). And it turns Hydra's complaints into a
+`ConfigError` that names the key, the value and what is allowed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import dataclasses
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
 from contextvars import ContextVar
 from datetime import datetime
@@ -36,6 +36,7 @@ from yaml import YAMLError
 
 from geomx.complaints import explain
 from geomx.config import MODES, Root, build_experiment
+from geomx.costs import read_costs
 from geomx.errors import ConfigError, GeomxError
 from geomx.experiment import Experiment
 from geomx.hosts import LAN
@@ -205,6 +206,11 @@ def prepare(words: Sequence[str], registry: Registry) -> list[str]:
     for word in words:
         group, equals, value = word.partition("=")
         group = group.lstrip("+")
+        if group == "costs" and equals:
+            files = map(Path, value.split(","))
+            chosen = [_store_file("costs", path, read_costs(path)) for path in files]
+            overrides.append(f"+costs={','.join(chosen)}")
+            continue
         if group not in GROUPS or not equals:
             overrides.append(word)
             continue
@@ -322,12 +328,17 @@ def _store_network(path: Path) -> str:
         if isinstance(content, dict) and not is_long_form(content):
             absent = {**dict.fromkeys(TOP), "lan": dict.fromkeys(LAN)}
             node = {**absent, "name": path.stem, "folder": str(path.parent), **content}
+    return _store_file("network", path, node)
+
+
+def _store_file(group: str, path: Path, node: Mapping[Any, Any]) -> str:
+    """Make the content of a file a choice of `group`; returns its name."""
     store = ConfigStore.instance()
-    taken = store.repo.get("network", {})
+    taken = store.repo.get(group, {})
     stem = "file_" + re.sub(r"\W", "_", path.stem)
     names = chain([stem], (f"{stem}_{number}" for number in count(2)))
     name = next(name for name in names if f"{name}.yaml" not in taken)
-    store.store(group="network", name=name, node=node)
+    store.store(group=group, name=name, node=node, package=group)
     return name
 
 

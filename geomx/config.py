@@ -7,11 +7,13 @@ nothing of Hydra, so that live node processes can use the same dataclasses witho
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from geomx.costs import Costs, timed
 from geomx.errors import ConfigError
 from geomx.options import build_options, near
 
@@ -23,6 +25,7 @@ MODES = ("sim", "live", "both")
 EMULATIONS = ("shaper", "netns", "none")
 STUDIED = ("sync", "accel")
 AIMS = TO_ACCURACY, PER_ITERATION = "time_to_accuracy", "seconds_per_iteration"
+PACE = ("forward_ms", "backward_ms")
 
 
 @dataclass
@@ -70,35 +73,6 @@ class TcpOptions:
             raise ConfigError("congestion", self.congestion, near(self.congestion, known))
         _at_least("streams", self.streams, 1)
         _at_least("window_bytes", self.window_bytes, 1448)
-
-
-@dataclass
-class Costs:
-    """What endpoints spend, in seconds per message and per byte; calibration measures them."""
-
-    # Handing a message to the network.
-    send_message_s: float = 2e-5
-    send_byte_s: float = 2e-10
-    # Taking a message from the network.
-    receive_message_s: float = 2e-5
-    receive_byte_s: float = 2e-10
-    # Encoding with a codec; bytes before encoding.
-    encode_message_s: float = 5e-6
-    encode_byte_s: float = 5e-10
-    # Decoding; bytes after decoding.
-    decode_message_s: float = 5e-6
-    decode_byte_s: float = 5e-10
-    # Adding a received tensor to a sum.
-    aggregate_message_s: float = 5e-6
-    aggregate_byte_s: float = 2.5e-10
-    # The optimizer's step on a global server.
-    update_message_s: float = 5e-6
-    update_byte_s: float = 5e-10
-
-    def __post_init__(self) -> None:
-        """Refuse negative time."""
-        for name, value in vars(self).items():
-            _at_least(name, value, 0)
 
 
 @dataclass
@@ -220,7 +194,7 @@ class Root:
     runtime: RuntimeOptions = field(default_factory=RuntimeOptions)
     # WAN connections.
     tcp: TcpOptions = field(default_factory=TcpOptions)
-    # Endpoints in simulation.
+    # Endpoints in simulation, and measured times of layers; costs=FILE is what calibration wrote.
     costs: Costs = field(default_factory=Costs)
     # Compare variants of this experiment; null: run it as it is.
     study: StudyOptions | None = field(default_factory=StudyOptions)
@@ -269,6 +243,8 @@ def build_experiment(
     )
     cluster = selection.cluster(read_network(root.network))
     trained = registry.workload(workload, root.workload or {})
+    config = registry.find("workload", workload).config
+    trained = timed(trained, root.costs, given=_changed(config, root.workload or {}, PACE))
     numerics = root.numerics
     if numerics is None:
         numerics = trained.has_numerics
@@ -294,6 +270,12 @@ def build_experiment(
     )
     experiment.validate()
     return experiment
+
+
+def _changed(config: type, options: Mapping[str, Any], names: Sequence[str]) -> bool:
+    """Whether any of `names` is not at its default in the dataclass `config`."""
+    defaults = {field.name: field.default for field in dataclasses.fields(config)}
+    return any(name in options and options[name] != defaults[name] for name in names)
 
 
 def _at_least(name: str, value: float, least: float) -> None:

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from geomx.cluster import Cluster
-from geomx.config import Costs, RuntimeOptions, SimOptions, StudyOptions, TcpOptions
+from geomx.config import RuntimeOptions, SimOptions, StudyOptions, TcpOptions
+from geomx.costs import Costs, doubt_costs, this_machine
 from geomx.doubts import LOSS_BASED, doubt_uneven_round_trips
 from geomx.errors import ConfigError
 from geomx.registry import Selection
@@ -44,7 +45,7 @@ class Experiment:
         runtime: Options of the live runtime.
         tcp: Options of WAN connections.
         emulate: What makes the network's links in a live run: ``shaper``, ``netns`` or ``none``.
-        costs: Endpoint costs in simulation.
+        costs: Endpoint costs in simulation, and where they come from.
         sim: Options of the simulator itself.
         words: The words of the command line that repeat it.
         workload_options: The workload's options as given; live processes build it from them.
@@ -78,6 +79,7 @@ class Experiment:
         Warns:
             ModelDoubt: The prediction will not be exact.
         """
+        doubt_costs(self.costs, version(), here=self.mode != "sim")
         self.selection.validate(self)
         self.selection.sync_policy(self.cluster)
         self.selection.placement(self.cluster, self.workload.tensors)
@@ -114,6 +116,7 @@ class Experiment:
             },
             "iterations": self.iterations,
             "numerics": self.numerics,
+            "costs": self.costs.about(),
             "words": list(self.words),
         }
 
@@ -146,6 +149,10 @@ def execute(experiment: Experiment, directory: Path) -> Results:
     from geomx.report import both
     from geomx.results import compare
 
+    if experiment.costs.cores is None:
+        _, cores = this_machine()
+        costs = dataclasses.replace(experiment.costs, cores=cores)
+        experiment = dataclasses.replace(experiment, costs=costs)
     sim, live = (
         execute(dataclasses.replace(experiment, mode=mode), directory / mode)
         for mode in ("sim", "live")

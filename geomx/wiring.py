@@ -36,7 +36,7 @@ def _by_size(bound: int, small: tuple[Any, ...], large: tuple[Any, ...]) -> Any:
     return _core.codec_by_size(bound, list(small), list(large))
 
 
-def _part(answer: Any, kind: str) -> Any:
+def part(answer: Any, kind: str) -> Any:
     """A plugin's answer as a handle of the core. Equal natives share one, so that the core can see
     that two links encode alike and encode once."""
     if isinstance(answer, Native):
@@ -48,7 +48,7 @@ def _part(answer: Any, kind: str) -> Any:
             raise PluginError(f"{kind} {answer.name}: {error}") from error
     if isinstance(answer, BySize):
         small, large = (
-            tuple(_part(codec, kind) for codec in codecs) for codecs in (answer.small, answer.large)
+            tuple(part(codec, kind) for codec in codecs) for codecs in (answer.small, answer.large)
         )
         return _by_size(answer.bound, small, large)
     return _core.python_codec(answer) if kind == "codec" else _core.python_slicer(answer)
@@ -207,11 +207,11 @@ def _add_link(
     direction: Direction,
 ) -> None:
     link = hop(cluster, selection, source, target, direction)
-    codecs = [_part(codec, "codec") for codec in selection.codecs(link)]
+    codecs = [part(codec, "codec") for codec in selection.codecs(link)]
     slicers = selection.slicers(link)
     grace_s = max((getattr(slicer, "grace_s", 0.0) for slicer in slicers), default=0.0)
     config.add_link(
-        peer.id, direction, codecs, [_part(slicer, "slicer") for slicer in slicers], grace_s
+        peer.id, direction, codecs, [part(slicer, "slicer") for slicer in slicers], grace_s
     )
 
 

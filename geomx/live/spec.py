@@ -37,6 +37,8 @@ class Spec:
         sync: Name and options of the sync plugin.
         accel: The same of the accelerators, in order.
         workload: The same of the workload; None where a training script is run instead.
+        times_s: Seconds forward and backward of each of the workload's layers, which may have been
+            measured elsewhere than its options say.
         seed: Seeds everything that draws.
         iterations: Local steps per worker.
         evaluate_every: Local steps between evaluations on held-out data.
@@ -52,6 +54,7 @@ class Spec:
     sync: Choice
     accel: tuple[Choice, ...] = ()
     workload: Choice | None = None
+    times_s: tuple[tuple[float, float], ...] = ()
     seed: int = 0
     iterations: int = 0
     evaluate_every: int = 1
@@ -71,11 +74,13 @@ class Spec:
             cores = len(os.sched_getaffinity(0))
             share = max(1, cores // len(experiment.cluster.nodes))
             runtime = dataclasses.replace(runtime, threads=share)
+        layers = experiment.workload.layers
         return cls(
             cluster=experiment.cluster,
             sync=experiment.selection.sync,
             accel=experiment.selection.accel,
             workload=None if script else workload,
+            times_s=tuple((layer.forward_s, layer.backward_s) for layer in layers),
             seed=experiment.seed,
             iterations=experiment.iterations,
             evaluate_every=experiment.evaluate_every,
@@ -109,6 +114,7 @@ class Spec:
             fields["cluster"] = read_network(fields["cluster"])
             fields["sync"] = _choice(fields["sync"])
             fields["accel"] = tuple(_choice(choice) for choice in fields["accel"])
+            fields["times_s"] = tuple((float(f), float(b)) for f, b in fields["times_s"])
             if fields["workload"] is not None:
                 fields["workload"] = _choice(fields["workload"])
             fields["runtime"] = build_options(RuntimeOptions, fields["runtime"], "runtime")
