@@ -38,7 +38,7 @@ SLOW = [(1.0, 1.0), (0.25, 0.25)]
 def test_mixedsync_a_slow_party_delays_nobody(
     network: Build, sized: Build, simulate: Build
 ) -> None:
-    workload = sized(200_000, 200_000, forward_s=0.01, backward_s=0.02)
+    workload = sized(200_000, 200_000, forward_s=0.03, backward_s=0.06)
     times = {}
     for sync in ("fsa", "mixedsync"):
         for name, speed in (("alike", []), ("slow", SLOW)):

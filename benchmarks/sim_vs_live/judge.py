@@ -46,6 +46,7 @@ def row_of(
         "noise": [run["seconds"] / measured - 1 for run in live],
         "bytes_error": _most_apart(*both, 0),
         "messages_error": _most_apart(*both, 1),
+        "total_bytes_error": _apart(*(sum(sent for sent, _ in each.values()) for each in both)),
         "loss_error": None if sim["loss"] is None else sim["loss"] - middle["loss"],
         "phases": {name: [sim["phases"][name], middle["phases"][name]] for name in sim["phases"]},
     }
@@ -69,6 +70,8 @@ def judge(rows: Sequence[Row]) -> dict[str, Any]:
         "regret": _regret(rows),
         "bytes_equal": sum(row["bytes_error"] == 0 for row in rows),
         "bytes_worst": max(row["bytes_error"] for row in rows),
+        "total_bytes_median": median(row["total_bytes_error"] for row in rows),
+        "total_bytes_worst": max(row["total_bytes_error"] for row in rows),
         "messages_worst": max(row["messages_error"] for row in rows),
     }
 
@@ -79,9 +82,9 @@ def tables(rows: Sequence[Row], figures: Mapping[str, Any], emulate: str) -> lis
     summary = Table(title=f"{len(rows)} combinations, emulate={emulate}", title_justify="left")
     for heading in ("", "measured", "goal"):
         summary.add_column(heading, justify="right" if heading else "left")
-    percent = ("median", "p90", "p95", "bias", "noise_median", "noise_p95", "regret")
+    counts = ("combinations", "bytes_equal")
     for name, value in figures.items():
-        shown = "" if value is None else f"{value:.1%}" if name in percent else f"{value:.4g}"
+        shown = "" if value is None else f"{value}" if name in counts else f"{value:.1%}"
         goal = goals.get(name, "")
         summary.add_row(name.replace("_", " "), shown, f"{goal:.0%}" if goal else "")
     worst = Table(title=f"the worst {WORST}", title_justify="left", show_lines=True)
@@ -126,17 +129,16 @@ def _most_apart(
     sim: Mapping[str, Sequence[int]], live: Mapping[str, Sequence[int]], which: int
 ) -> float:
     """The largest relative difference over all links that carry anything in either run."""
+    nothing = (0, 0)
     return max(
-        (
-            abs(a - b) / max(a, b)
-            for link in sim.keys() | live.keys()
-            if max(
-                a := sim.get(link, (0, 0))[which],
-                b := live.get(link, (0, 0))[which],
-            )
-        ),
-        default=0.0,
+        _apart(sim.get(link, nothing)[which], live.get(link, nothing)[which])
+        for link in sim.keys() | live.keys()
     )
+
+
+def _apart(one: int, other: int) -> float:
+    """Relative difference, of 1."""
+    return abs(one - other) / max(one, other, 1)
 
 
 def _places(rows: Sequence[Row]) -> list[list[Row]]:

@@ -10,7 +10,8 @@
 // fast as the link allows and the connection then waits for the acknowledgements that open the next
 // round: `RateCap` is no limit until the window is used up and 0 until the round ends. That is why
 // ten kilobytes on a new connection take no longer than their transmission, which a smooth rate of
-// window / RTT would miss by a round trip. Once the window has reached its limit, acknowledgements
+// window / RTT would miss by a round trip. Under bbr a connection that has been idle sends no faster
+// than it knows it can, which is little if all it has sent were bursts shorter than a round trip. Once the window has reached its limit, acknowledgements
 // arrive evenly and the cap is smooth, window / RTT. All byte counts are payload.
 //
 // Formulas and where they come from
@@ -22,6 +23,12 @@
 //   idle restart      cubic, reno: W halves per RTO of idleness,      RFC 7661, Linux
 //                     not below w0; RTO = RTT + 200 ms                tcp_cwnd_restart, TCP_RTO_MIN
 //                     bbr: keeps its estimate                         BBR draft, "restart from idle"
+//   bbr's pacing      2.885 E, where E is the most that was ever      BBR draft, "startup", Linux
+//                     delivered per second: b / (RTT + T) by a burst  tcp_rate.c, tcp_bbr.c
+//                     of b bytes in T < RTT, the rate itself by a
+//                     whole round; until three rounds in a row have
+//                     not brought a quarter more
+//   a repeated burst  takes RTT / (2.885 - 1), if the link allows     follows: T = b / (2.885 E)
 //   loss, reno        1.22 MSS / (RTT sqrt p)                         Mathis et al. 1997
 //   loss, cubic       1.054 (RTT / p)^0.75 segments, at least reno's  RFC 8312 5.1
 //   loss, all         the share p of what is sent is sent again       follows; BBR tolerates loss
@@ -51,6 +58,9 @@ inline constexpr Time kLocalRtt = 1000;                      // below 1 us no wi
 // A growing window leaves no faster than a 100 Gbit/s card sends: on an edge without limit it would
 // otherwise be gone within the nanosecond to which events are rounded, and more with it.
 inline constexpr double kBurstRate = 12.5e9;                 // bytes/s
+inline constexpr double kPacingGain = 2.885;                 // bbr's, 2 / ln 2
+inline constexpr double kFullGrowth = 1.25;                  // a round that brings less found no more
+inline constexpr int kFullRounds = 3;                        // after so many of them the way is full
 inline constexpr Time kRtoMargin = 200 * kMillisecond;
 inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
@@ -129,6 +139,7 @@ class TcpRamp {
         round_sent_ += part;
         rest -= part;
       }
+      Learn(round_sent_ / Seconds(rtt), 1);
       CloseRound();
       round_start_ = last_ = end;
       if (now == end) break;
@@ -136,6 +147,7 @@ class TcpRamp {
       const double per_round = rest * Seconds(rtt) / Seconds(now - end);
       if (Grown(per_round) > window_) continue;
       const Time whole = (now - end) / rtt;
+      if (whole > 0) Learn(per_round / Seconds(rtt), whole);
       rest -= per_round * static_cast<double>(whole);
       round_start_ += whole * rtt;
       last_ = round_start_;
@@ -146,7 +158,13 @@ class TcpRamp {
 
   // Nothing more to send for now; what left until `now` has been reported with `Sent`.
   void End(Time now) {
-    if (limited_) last_ = now;
+    if (!limited_) return;
+    last_ = now;
+    ended_ = true;
+    // It cannot have left faster than such bursts are paced, even if no pace was known yet.
+    const double least = Seconds(options_.rtt) / (kPacingGain - 1);
+    const double took = std::max(Seconds(now - round_start_), least);
+    Learn(round_sent_ / (Seconds(options_.rtt) + took), 0);
   }
 
   // Payload bytes/s that the window allows at the time of the last call: all that a card can send,
@@ -154,7 +172,7 @@ class TcpRamp {
   double RateCap() const {
     if (!limited_) return options_.rate_limit;
     if (Smooth()) return std::min(options_.rate_limit, window_ / Seconds(options_.rtt));
-    return UsedUp() ? 0.0 : std::min(options_.rate_limit, kBurstRate);
+    return UsedUp() ? 0.0 : std::min({options_.rate_limit, kBurstRate, Pace()});
   }
 
   // When the answer of `RateCap` changes if bytes go on leaving at `rate`; kNever if it does not.
@@ -164,13 +182,14 @@ class TcpRamp {
     const Time round_end = round_start_ + options_.rtt;
     if (UsedUp()) return round_end;
     if (rate <= 0.0) return kNever;
+    const Time paced = rate >= Pace() * (1 - 1e-9) ? round_end : kNever;  // then it knows of more
     const double until_used_up = (window_ - round_sent_) / rate * kSecond;
     if (until_used_up < static_cast<double>(round_end - last_)) {
       return std::min(round_end, last_ + static_cast<Time>(std::ceil(until_used_up)));
     }
     // This round ends first. Look whether the next one, with its own window, could stall.
     const double sent = round_sent_ + rate * Seconds(round_end - last_);
-    return rate * Seconds(options_.rtt) <= Grown(sent) ? kNever : round_end;
+    return rate * Seconds(options_.rtt) <= Grown(sent) ? paced : round_end;
   }
 
   // What the answers to come depend on. A paced window at its limit stays there, whatever is sent.
@@ -179,6 +198,8 @@ class TcpRamp {
     if (!limited_ || !used_) return;
     digest.Add(window_);
     if (Smooth() && options_.congestion == Congestion::kBbr) return;
+    digest.Add(estimate_);
+    digest.Add(std::uint64_t(full_rounds_) << 1 | std::uint64_t{ended_});
     digest.Add(round_sent_);
     digest.Add(std::uint64_t{fresh_});
     digest.Moment(round_start_);
@@ -206,6 +227,24 @@ class TcpRamp {
     return std::min(options_.window_limit, window_ + std::min(sent, window_));
   }
 
+  // How fast a connection sends that has been idle. Infinite where nothing paces it.
+  double Pace() const {
+    const bool paced = options_.congestion == Congestion::kBbr && ended_ && estimate_ > 0.0 &&
+                       full_rounds_ < kFullRounds;
+    return paced ? kPacingGain * estimate_ : kInfinity;
+  }
+
+  // Bytes were delivered at `rate`, in `rounds` whole rounds in a row or, if 0, in a burst.
+  void Learn(double rate, Time rounds) {
+    if (options_.congestion != Congestion::kBbr) return;
+    if (rounds > 0 && full_rounds_ < kFullRounds) {
+      const bool more = rate >= kFullGrowth * estimate_;
+      const Time found = (more ? 0 : full_rounds_ + 1) + rounds - 1;
+      full_rounds_ = static_cast<int>(std::min<Time>(found, kFullRounds));
+    }
+    estimate_ = std::max(estimate_, rate);
+  }
+
   void CloseRound() {
     window_ = Grown(round_sent_);
     round_sent_ = 0.0;
@@ -220,6 +259,9 @@ class TcpRamp {
   Time round_start_ = 0;
   Time last_ = 0;           // of the last Begin, Sent or End
   bool used_ = false;       // Begin was called before
+  bool ended_ = false;      // End was called before
+  double estimate_ = 0.0;   // bytes/s, bbr's: the most that was delivered
+  int full_rounds_ = 0;     // rounds in a row that have not brought more
   bool fresh_ = false;      // the current round is the first one after a pause
 };
 
