@@ -37,26 +37,46 @@ def _native(kind: str, name: str, options: tuple[tuple[str, float], ...]) -> Any
 
 
 @lru_cache(maxsize=256)
+def _library(path: str, options: tuple[tuple[str, float], ...], label: str) -> Any:
+    return _core.library_codec(path, dict(options), label)
+
+
+@lru_cache(maxsize=256)
 def _by_size(bound: int, small: tuple[Any, ...], large: tuple[Any, ...]) -> Any:
     return _core.codec_by_size(bound, list(small), list(large))
 
 
-def _part(answer: Any, kind: str) -> Any:
+def part(answer: Any, kind: str, label: str = "") -> Any:
     """A plugin's answer as a handle of the core. Equal natives share one, so that the core can see
-    that two links encode alike and encode once."""
+    that two links encode alike and encode once.
+
+    Args:
+        answer: To hook 6 or 7.
+        kind: ``codec`` or ``slicer``.
+        label: Whose it is, for errors.
+
+    Raises:
+        PluginError: There is no such native part, or not with these options.
+    """
     if isinstance(answer, Native):
+        whose = f"{label}: " if label else ""
         if answer.kind != kind:
-            raise PluginError(f"native {answer.name} is a {answer.kind}, asked for a {kind}")
+            raise PluginError(f"{whose}native {answer.name} is a {answer.kind}, not a {kind}")
+        options = tuple(sorted(answer.options.items()))
         try:
-            return _native(kind, answer.name, tuple(sorted(answer.options.items())))
-        except ValueError as error:
-            raise PluginError(f"{kind} {answer.name}: {error}") from error
+            if answer.library:
+                return _library(answer.library, options, f"{whose}{answer.name}")
+            return _native(kind, answer.name, options)
+        except (TypeError, ValueError) as error:
+            raise PluginError(f"{whose}{kind} {answer.name}: {error}") from error
     if isinstance(answer, BySize):
         small, large = (
-            tuple(_part(codec, kind) for codec in codecs) for codecs in (answer.small, answer.large)
+            tuple(part(codec, kind, label) for codec in codecs)
+            for codecs in (answer.small, answer.large)
         )
         return _by_size(answer.bound, small, large)
-    return _core.python_codec(answer) if kind == "codec" else _core.python_slicer(answer)
+    make = _core.python_codec if kind == "codec" else _core.python_slicer
+    return make(answer, label)
 
 
 def children(cluster: Cluster, node: NodeSpec) -> list[NodeSpec]:
@@ -108,8 +128,7 @@ def node_config(
     sites = _sites(cluster, selection)
     for number, site in enumerate(sites):
         if site.host.id == node.id:
-            options = {**site.native.options, "seed": float(seed)}
-            config.add_coordinator(number, site.native.name, options)
+            _add_coordinator(config, number, site, seed)
     for other in peers(cluster, selection, node):
         config.add_peer(other.id, other.name, other.role)
     if node.role == "scheduler":
@@ -132,10 +151,24 @@ def node_config(
         _add_link(config, cluster, selection, parent, node, parent, "pull")
     _add_groups(config, cluster, selection, node, sites)
     if node.role == "server":
-        native = policy.party_policy(cluster, cluster.party_of(node))
-        if native is not None:
-            config.set_policy(_core.native_policy(native.name, dict(native.options)))
+        side = policy.party_policy(cluster, cluster.party_of(node))
+        if isinstance(side, Native):
+            config.set_policy(_core.native_policy(side.name, dict(side.options)))
+        elif side is not None:
+            label = f"sync {selection.sync[0]}: geomx_sync_policy"
+            config.set_policy(_core.python_policy(side, label))
+    for optimizer in optimizers(selection):
+        config.add_optimizer(optimizer)
     return config
+
+
+def _add_coordinator(config: _core.NodeConfig, number: int, site: Site, seed: int) -> None:
+    mind = site.native
+    if isinstance(mind, Native):
+        config.add_coordinator(number, mind.name, {**mind.options, "seed": float(seed)})
+        return
+    label = f"coordinator on {site.host.name}"
+    config.add_coordinator(number, _core.python_coordinator(mind, float(seed), label))
 
 
 def siblings(cluster: Cluster, selection: Selection, node: NodeSpec) -> list[NodeSpec]:
@@ -216,12 +249,12 @@ def _add_link(
         cluster.link(source, target, direction, "sum" if sums else None),
         exchange=selection.sync_policy(cluster).exchange,
     )
-    codecs = [_part(codec, "codec") for codec in selection.codecs(link)]
-    slicers = selection.slicers(link)
-    grace_s = max((getattr(slicer, "grace_s", 0.0) for slicer in slicers), default=0.0)
-    config.add_link(
-        peer.id, direction, codecs, [_part(slicer, "slicer") for slicer in slicers], grace_s
-    )
+    chosen = selection.labelled("geomx_codec", link=link)
+    codecs = [part(codec, "codec", label) for label, codec in chosen]
+    cutting = selection.labelled("geomx_slicer", link=link)
+    slicers = [part(slicer, "slicer", label) for label, slicer in cutting]
+    grace_s = max((getattr(slicer, "grace_s", 0.0) for _, slicer in cutting), default=0.0)
+    config.add_link(peer.id, direction, codecs, slicers, grace_s)
 
 
 def shards(
@@ -352,11 +385,49 @@ def shape(
     return made
 
 
-def check_optimizer(optimizer: Mapping[str, Any] | None, key: str) -> None:
-    """Refuse an optimizer that the core does not know.
+def optimizers(selection: Selection) -> list[_core.OptimizerFactory]:
+    """The optimizers that plugins bring, for the core."""
+    brought = selection.optimizer()
+    if brought is None:
+        return []
+    name, label, prototype = brought
+    return [_core.python_optimizer(name, prototype, label)]
+
+
+_COMMON = ("learning_rate", "wd", "clip_gradient")
+
+
+def training_optimizers(
+    cluster: Cluster, selection: Selection, optimizer: Mapping[str, Any]
+) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+    """What global servers run, and what every worker runs after each local step; None: nothing.
+
+    Args:
+        cluster: Who takes part.
+        selection: Its sync policy decides; an optimizer of a plugin's takes the place of
+            `optimizer`.
+        optimizer: The workload's.
 
     Raises:
-        ConfigError: Naming `key`, the option of the command line that chose it.
+        ConfigError: The core does not know it.
     """
-    if optimizer is not None and optimizer["name"] not in _core.optimizers():
-        raise ConfigError(key, optimizer["name"], f"one of {', '.join(_core.optimizers())}")
+    policy = selection.sync_policy(cluster)
+    brought = selection.optimizer()
+    if brought is not None:
+        kept = {
+            option: value
+            for option, value in optimizer.items()
+            if option in _COMMON or option.startswith("schedule.")
+        }
+        optimizer = {"name": brought[0], **kept}
+    chosen = (
+        policy.global_optimizer(optimizer, len(cluster.workers)),
+        policy.local_optimizer(optimizer),
+    )
+    known = [*_core.optimizers(), *([brought[0]] if brought is not None else [])]
+    for one in chosen:
+        if one is not None and one["name"] not in known:
+            raise ConfigError(
+                "workload.optimizer", one["name"], f"one of {', '.join(_core.optimizers())}"
+            )
+    return chosen

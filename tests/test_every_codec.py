@@ -19,7 +19,7 @@ from geomx import _core
 from geomx.cluster import Cargo, Link
 from geomx.network import read_network
 from geomx.registry import Registry
-from geomx.wiring import _part
+from geomx.wiring import part
 from tests.laws import short_form
 from tests.test_python_parts import HalfCodec, SignCodec
 
@@ -68,7 +68,7 @@ every_codec = pytest.mark.parametrize("codecs", CHAINS.values(), ids=CHAINS)
 
 def made(codecs: Chain, elements: int) -> Any:
     """The core's chain for a shard of that many elements."""
-    return _core.CodecChain([_part(codec, "codec") for codec in codecs], elements)
+    return _core.CodecChain([part(codec, "codec") for codec in codecs], elements)
 
 
 def values(draw: np.random.Generator, elements: int) -> np.ndarray:

@@ -10,6 +10,7 @@ import pytest
 
 from geomx import hookimpl
 from geomx.config import build_experiment
+from geomx.errors import PluginError
 from geomx.experiment import execute
 from geomx.registry import Registry
 
@@ -174,10 +175,12 @@ def test_a_python_slicer_changes_the_way_not_the_result(tmp_path):
 
 
 def test_a_broken_promise_is_named(tmp_path):
-    with pytest.raises(Exception, match=r"Liar: encode produced .* bytes, layout promised"):
+    words = r"accel liar: geomx_codec: Liar.encode produced .* bytes, layout promised"
+    with pytest.raises(PluginError, match=words):
         _run(tmp_path, {"liar": {}})
 
 
 def test_what_a_codec_raises_is_named(tmp_path):
-    with pytest.raises(Exception, match=r"Raiser.encode: ZeroDivisionError: on purpose"):
+    words = r"accel raiser: geomx_codec: Raiser.encode: ZeroDivisionError: on purpose"
+    with pytest.raises(PluginError, match=words):
         _run(tmp_path, {"raiser": {}})

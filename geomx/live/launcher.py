@@ -22,7 +22,7 @@ from geomx.live.spec import Spec
 from geomx.progress import Advance, progress
 from geomx.report.traffic import record_traffic
 from geomx.results import Recorder, Results
-from geomx.wiring import check_optimizer, shards
+from geomx.wiring import shards, training_optimizers
 
 if TYPE_CHECKING:
     from geomx.experiment import Experiment
@@ -32,12 +32,7 @@ def run_experiment(experiment: Experiment, directory: Path) -> Results:
     """Run `experiment`, one process per node; see `geomx.live.run`."""
     began = time.perf_counter()
     workload, cluster = experiment.workload, experiment.cluster
-    policy = experiment.selection.sync_policy(cluster)
-    for optimizer in (
-        policy.global_optimizer(workload.optimizer, len(cluster.workers)),
-        policy.local_optimizer(workload.optimizer),
-    ):
-        check_optimizer(optimizer, "workload.optimizer")
+    training_optimizers(cluster, experiment.selection, workload.optimizer)
     recorder = Recorder(directory, {**experiment.header(), "mode": "live"})
     recorder.network(cluster.graph)
     collector = Collector(experiment, directory, recorder)
