@@ -40,7 +40,7 @@ from geomx.errors import ConfigError, GeomxError
 from geomx.experiment import Experiment
 from geomx.hosts import LAN
 from geomx.network import FILE_OPTIONS, SUFFIXES, is_long_form, load
-from geomx.registry import Registry, one_line
+from geomx.registry import Plugin, Registry, one_line
 from geomx.short_form import TOP
 
 CONF = "geomx.conf"
@@ -190,7 +190,7 @@ def prepare(words: Sequence[str], registry: Registry) -> list[str]:
             remedy = "no accelerator is written []" if group == "accel" else "must be a name"
             raise ConfigError(group, value, remedy)
         if group == "network":
-            value = _network_choice(value)
+            value = _network_choice(value, registry)
         overrides.append(f"{group}={value}")
         if group == "accel":
             with _explained([word]):
@@ -215,11 +215,24 @@ def _store(registry: Registry) -> None:
     store.store(name="geomx_root", node=Root)
     for kind in ("sync", "accel", "workload"):
         store.repo.pop(kind, None)
+    for group in [name for name in store.repo.get("network", {}) if _stored(store, name)]:
+        del store.repo["network"][group]
     for plugin in registry.plugins():
-        node = _node(plugin.config)
+        node = _network_node(plugin) if plugin.kind == "network" else _node(plugin.config)
         package = f"accel.{plugin.name}" if plugin.kind == "accel" else plugin.kind
         store.store(group=plugin.kind, name=plugin.name, node=node, package=package)
     OmegaConf.register_new_resolver("geomx_new_dir", _new_dir, use_cache=True, replace=True)
+
+
+def _stored(store: ConfigStore, name: str) -> bool:
+    """Whether a choice of the group network is a plugin's (others are files')."""
+    return "plugin" in store.repo["network"][name].node
+
+
+def _network_node(plugin: Plugin) -> dict[str, Any]:
+    """The options of a network plugin, and which it is."""
+    options = OmegaConf.to_container(OmegaConf.create({"all": _node(plugin.config)}))
+    return {"plugin": plugin.name, **cast(dict[str, Any], options)["all"]}
 
 
 def _node(config: type) -> Any:
@@ -273,28 +286,43 @@ def _refuse_twice(word: str) -> None:
                 raise ConfigError("accel", f"[{','.join(names)}]", f"{name} is listed twice")
 
 
-def _network_choice(value: str) -> str:
+def _network_choice(value: str, registry: Registry) -> str:
     """The choice, or choices of a sweep, that stand for ``network=VALUE``; files may be meant.
 
     A file becomes a choice of its own: with its content if it is in the short form, so that
     ``network.delay_ms=50`` and sweeps over such keys work on files too, else by its path.
     """
-    if _is_file(value):
-        return _store_network(Path(value))
+    if _is_file(value, registry):
+        return _store_network(Path(value), registry)
     if "(" in value:
         return value
-    return ",".join(_store_network(Path(v)) if _is_file(v) else v for v in value.split(","))
+    return ",".join(
+        _store_network(Path(v), registry) if _is_file(v, registry) else v for v in value.split(",")
+    )
 
 
-def _is_file(value: str) -> bool:
+def _is_file(value: str, registry: Registry) -> bool:
     if "," in value or "(" in value:
         return Path(value).is_file()
-    return Path(value).suffix in SUFFIXES or "/" in value or Path(value).is_file()
+    known = Path(value).suffix in (*SUFFIXES, *_readers(registry))
+    return known or "/" in value or Path(value).is_file()
 
 
-def _store_network(path: Path) -> str:
+def _readers(registry: Registry) -> dict[str, Plugin]:
+    """Plugins that read files of networks, by suffix."""
+    return {
+        suffix: plugin
+        for plugin in registry.plugins("network")
+        for suffix in getattr(plugin.factory, "suffixes", ())
+    }
+
+
+def _store_network(path: Path, registry: Registry) -> str:
     node: dict[Any, Any] = {"file": str(path), **FILE_OPTIONS}
-    if path.suffix in (".yaml", ".yml", ".json"):
+    reader = _readers(registry).get(path.suffix)
+    if reader is not None:
+        node = {**_network_node(reader), "file": str(path)}
+    elif path.suffix in (".yaml", ".yml", ".json"):
         content = load(path)
         if isinstance(content, dict) and not is_long_form(content):
             absent = {**dict.fromkeys(TOP), "lan": dict.fromkeys(LAN)}

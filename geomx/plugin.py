@@ -354,10 +354,11 @@ class Codec(Protocol):
     """A codec written in Python; its attributes are its state.
 
     The dense input is ``{"values": float32[n]}``. Arrays whose length is the number of rows are cut
-    into slices together; name those that must stay in one piece in `whole`. A codec that keeps some
-    rows only adds ``"indices"``, uint32, one per row. Set `survives_holes` if any slice can be
-    decoded without the others. What a hook returns is a prototype: every shard on every link works
-    on a deep copy of it.
+    into slices together; name those that must stay in one piece in `whole` (they ride in the first
+    slice), or in ``in_every_slice``, where there is that attribute: small ones such as a scale. A
+    codec that keeps some rows only adds ``"indices"``, uint32, one per row. Set `survives_holes` if
+    any slice can be decoded without the others. What a hook returns is a prototype: every shard on
+    every link works on a deep copy of it.
     """
 
     whole: frozenset[str]

@@ -165,6 +165,7 @@ class Collector:
             push, pull, control = link["push"], link["pull"], link["control_bytes"]
             record_traffic(self._recorder, node, peer, push, pull, control, link["busy_s"])
         self._spans(node, facts["spans"])
+        self._recorder.python(facts["python"])
         if node.role == "global_server":
             self._shard_rounds += facts["node"]["rounds"]
             self._recorder.global_server(facts["node"])

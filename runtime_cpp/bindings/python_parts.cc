@@ -77,7 +77,8 @@ class PythonCodec final : public Codec {
         const nb::object type = numpy.attr("dtype")(item[nb::int_(1)]);
         Part part{.name = nb::cast<std::string>(name),
                   .bits = 8 * nb::cast<std::uint32_t>(type.attr("itemsize"))};
-        part.whole = IsWhole(part.name);
+        part.in_every_slice = Lists("in_every_slice", part.name);
+        part.whole = part.in_every_slice || Lists("whole", part.name);
         if (part.whole) {
           part.items = length;
         } else {
@@ -125,9 +126,9 @@ class PythonCodec final : public Codec {
     return part.whole ? part.items : rows;
   }
 
-  bool IsWhole(const std::string& name) const {
-    const int found =
-        PySequence_Contains(codec_.get().attr("whole").ptr(), nb::str(name.c_str()).ptr());
+  bool Lists(const char* attribute, const std::string& name) const {
+    const nb::object names = nb::getattr(codec_.get(), attribute, nb::tuple());
+    const int found = PySequence_Contains(names.ptr(), nb::str(name.c_str()).ptr());
     if (found < 0) throw nb::python_error();
     return found == 1;
   }
@@ -198,7 +199,16 @@ class PythonCodec final : public Codec {
       values = values || part.name == "values";
       const auto items = nb::cast<std::uint64_t>(array.attr("size"));
       part.bits = 8 * nb::cast<std::uint32_t>(array.attr("itemsize"));
-      part.whole = promised && IsWhole(part.name);
+      if (promised) {
+        const Part* said = promised->Find(part.name);
+        if (said == nullptr || said->bits != part.bits) {
+          throw std::invalid_argument("produced \"" + part.name + "\" of " +
+                                      std::to_string(part.bits) +
+                                      " bits, which layout did not promise");
+        }
+        part.whole = said->whole;
+        part.in_every_slice = said->in_every_slice;
+      }
       if (part.whole) part.items = items;
       if (!promised && items != length) {
         throw std::invalid_argument("made " + std::to_string(items) + " of \"" + part.name +
@@ -211,17 +221,9 @@ class PythonCodec final : public Codec {
     }
     if (promised) {
       const std::uint64_t expected = promised->SliceBytes(0, promised->rows);
-      if (bytes != expected) {
+      if (bytes != expected || made.size() != promised->parts.size()) {
         throw std::invalid_argument("produced " + std::to_string(bytes) +
                                     " bytes, layout promised " + std::to_string(expected));
-      }
-      for (std::size_t i = 0; i < made.size(); ++i) {
-        const Part* part = promised->Find(made[i].name);
-        if (!part || part->bits != made[i].bits || made.size() != promised->parts.size()) {
-          throw std::invalid_argument("produced \"" + made[i].name + "\" of " +
-                                      std::to_string(made[i].bits) +
-                                      " bits, which layout did not promise");
-        }
       }
       InOrderOf(*promised, made, views);
     } else if (!values) {
