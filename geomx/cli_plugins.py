@@ -16,9 +16,8 @@ def new_plugin(options: argparse.Namespace) -> None:
     for file in files:
         print(file)
     folder = files[0].parent
-    print(
-        f"now: pip install -e {folder} (offline: --no-build-isolation), geomx check {options.name}"
-    )
+    print(f"now: pip install -e {folder} (offline: --no-build-isolation)")
+    print(f"then: geomx check {options.name}")
 
 
 def check(options: argparse.Namespace) -> None:

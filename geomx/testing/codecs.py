@@ -1,6 +1,6 @@
-"""Laws of codecs on one link, whoever wrote them: the size that was promised, nothing lost for good,
-slices that fit together again, state that belongs to one shard on one link, and bytes that are no
-slice refused with a reason.
+"""Laws of codecs on one link, whoever wrote them: the size that was promised, nothing lost for
+good, slices that fit together again, state that belongs to one shard on one link, and bytes that
+are no slice refused with a reason.
 """
 
 from __future__ import annotations

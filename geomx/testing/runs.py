@@ -1,4 +1,4 @@
-"""Laws of whole runs with a plugin: repeatable, as predicted, learning, and beside every other plugin."""
+"""Laws of whole runs with a plugin: repeatable, as predicted, learning, and beside all others."""
 
 from __future__ import annotations
 

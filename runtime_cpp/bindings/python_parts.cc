@@ -18,6 +18,7 @@
 
 #include "bindings/handles.h"
 #include "bindings/python_call.h"
+#include "kernels/bits.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -30,6 +31,7 @@ constexpr std::uint64_t kLargestGrowth = 16, kAlwaysAllowed = 64 << 10;
 
 // The numpy type of a part's items, by their width; "values" is the one floating-point part.
 std::string TypeOf(const Part& part) {
+  if (part.name == "indices") return "<u4";
   if (part.name == "values" && part.bits >= 16) return part.bits == 16 ? "<f2" : "<f4";
   return part.bits == 8 ? "|u1" : "<u" + std::to_string(part.bits / 8);
 }
@@ -60,13 +62,23 @@ class PythonCodec final : public Codec {
  public:
   PythonCodec(nb::object codec, const std::string& label) : codec_(std::move(codec), label) {
     survives_holes_ = nb::cast<bool>(nb::getattr(codec_.get(), "survives_holes", nb::bool_(false)));
+    const auto stage = nb::cast<std::string>(nb::getattr(codec_.get(), "stage", nb::str("select")));
+    if (stage == "quantise") {
+      stage_ = Stage::kQuantise;
+    } else if (stage == "cast") {
+      stage_ = Stage::kCast;
+    } else if (stage != "select") {
+      throw std::invalid_argument("has stage \"" + stage + "\", not select, quantise or cast");
+    }
   }
 
   void Layout(Parts& parts) const override {
     Guarded(codec_, "layout", "a dict of name: (length, dtype)", [&] {
       nb::dict spec;
       for (const Part& part : parts.parts) {
-        spec[part.name.c_str()] = nb::make_tuple(Items(part, parts.rows), TypeOf(part));
+        if (Shown(part)) {
+          spec[part.name.c_str()] = nb::make_tuple(Items(part, parts.rows), TypeOf(part));
+        }
       }
       nb::object numpy = nb::module_::import_("numpy");
       std::vector<Part> made;
@@ -100,30 +112,74 @@ class PythonCodec final : public Codec {
                                       std::to_string(parts.elements) + " elements");
         }
       }
+      const bool cut = rows != 0;
+      passing_ = Passing(parts, made);
+      for (const Part& part : passing_) {
+        if (!part.whole && cut && rows != parts.rows) {
+          throw std::invalid_argument("promises other rows than an earlier codec has chosen");
+        }
+        made.push_back(part);
+      }
+      if (cut || passing_.empty()) parts.rows = rows;
       parts.parts = std::move(made);
-      parts.rows = rows;
     });
   }
 
   void Encode(Parts& parts) override {
     Parts promised = parts;
     Layout(promised);
+    std::vector<Part> passing = Kept(parts);
+    promised.parts.resize(promised.parts.size() - passing.size());
     Call("encode", parts, &promised);
+    parts.parts.insert(parts.parts.end(), passing.begin(), passing.end());
   }
 
-  void Decode(Parts& parts) const override { Call("decode", parts, nullptr); }
+  void Decode(Parts& parts) const override {
+    std::vector<Part> passing = Kept(parts);
+    Call("decode", parts, nullptr);
+    for (Part& part : passing) {
+      if (parts.Find(part.name) == nullptr) parts.parts.push_back(std::move(part));
+    }
+  }
 
   bool SurvivesHoles() const override { return survives_holes_; }
+  Stage stage() const override { return stage_; }
 
  private:
   struct Item {
-    const Part* part;
+    Part part;
     std::uint64_t items;
     std::shared_ptr<std::byte[]> memory;
   };
 
   static std::uint64_t Items(const Part& part, std::uint64_t rows) {
     return part.whole ? part.items : rows;
+  }
+
+  // A part that numpy has a type for; indices of odd widths are unpacked.
+  static bool Shown(const Part& part) {
+    return part.bits == 8 || part.bits == 16 || part.bits == 32 || part.name == "indices";
+  }
+
+  // What an earlier codec made beside the values, and this one does not speak of.
+  static std::vector<Part> Passing(const Parts& given, const std::vector<Part>& made) {
+    std::vector<Part> passing;
+    for (const Part& part : given.parts) {
+      const auto same = [&](const Part& other) { return other.name == part.name; };
+      if (part.name != "values" && std::none_of(made.begin(), made.end(), same)) {
+        passing.push_back(part);
+      }
+    }
+    return passing;
+  }
+
+  // The parts, with their data, that the layout said pass by.
+  std::vector<Part> Kept(const Parts& parts) const {
+    std::vector<Part> kept;
+    for (const Part& part : passing_) {
+      if (const Part* found = parts.Find(part.name)) kept.push_back(*found);
+    }
+    return kept;
   }
 
   bool Lists(const char* attribute, const std::string& name) const {
@@ -137,11 +193,17 @@ class PythonCodec final : public Codec {
   static std::vector<Item> Copied(const Parts& parts) {
     std::vector<Item> items;
     for (const Part& part : parts.parts) {
-      if (part.data == nullptr) continue;
-      const std::size_t bytes = part.BytesFor(parts.rows);
-      Item item{&part, Items(part, parts.rows),
-                kernels::ShareMemory(std::max<std::size_t>(bytes, 1))};
-      std::memcpy(item.memory.get(), part.data, bytes);
+      if (part.data == nullptr || !Shown(part)) continue;
+      const std::uint64_t count = Items(part, parts.rows);
+      const bool odd = part.name == "indices" && part.bits != 32;
+      const std::size_t bytes = odd ? count * sizeof(std::uint32_t) : part.BytesFor(parts.rows);
+      Item item{part, count, kernels::ShareMemory(std::max<std::size_t>(bytes, 1))};
+      if (odd) {
+        UnpackBits(part.data, count, part.bits, reinterpret_cast<std::uint32_t*>(item.memory.get()));
+        item.part.bits = 32;
+      } else {
+        std::memcpy(item.memory.get(), part.data, bytes);
+      }
       items.push_back(std::move(item));
     }
     return items;
@@ -152,7 +214,7 @@ class PythonCodec final : public Codec {
     auto* kept = new Memory(std::move(item.memory));
     nb::capsule owner(kept, [](void* memory) noexcept { delete static_cast<Memory*>(memory); });
     const std::size_t shape[] = {item.items};
-    return nb::cast(nb::ndarray<nb::numpy>(kept->get(), 1, shape, owner, nullptr, Code(*item.part)));
+    return nb::cast(nb::ndarray<nb::numpy>(kept->get(), 1, shape, owner, nullptr, Code(item.part)));
   }
 
   // Encodes, where there is a promise to be kept, or decodes.
@@ -164,7 +226,7 @@ class PythonCodec final : public Codec {
     const char* wanted = promised ? "a dict of arrays, as layout promised" : "{\"values\": array}";
     Guarded(codec_, method, wanted, [&](Entry& entry) {
       nb::dict arrays;
-      for (Item& item : items) arrays[item.part->name.c_str()] = Array(item);
+      for (Item& item : items) arrays[item.part.name.c_str()] = Array(item);
       const nb::object answer = promised ? codec_.get().attr(method)(arrays)
                                          : codec_.get().attr(method)(arrays, nb::int_(length));
       nb::list alive;
@@ -249,6 +311,8 @@ class PythonCodec final : public Codec {
 
   Held codec_;
   bool survives_holes_ = false;
+  Stage stage_ = Stage::kSelect;
+  mutable std::vector<Part> passing_;  // by the last layout
 };
 
 class PythonSlicer final : public Slicer {
