@@ -163,12 +163,19 @@ def check_answer(label: str, hook: str, answer: Any) -> None:
 def _missing(names: tuple[str, ...], answer: Any) -> str:
     """What an object lacks that would serve if it had all of a protocol's attributes."""
     for name in names:
-        wanted = getattr(_type(name), "__protocol_attrs__", None) or ()
+        noun = _type(name)
+        wanted = _attributes(noun) if getattr(noun, "_is_protocol", False) else set()
         has = [attribute for attribute in wanted if hasattr(answer, attribute)]
         if has:
-            lacks = sorted(set(wanted) - set(has))
+            lacks = sorted(wanted - set(has))
             return f" (which lacks {', '.join(lacks)} of a {name})"
     return ""
+
+
+def _attributes(protocol: type) -> set[str]:
+    """The methods and attributes that an object must have to be one."""
+    named = (*vars(protocol), *inspect.get_annotations(protocol))
+    return {name for name in named if not name.startswith("_")}
 
 
 def _type(name: str) -> type:
