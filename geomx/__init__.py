@@ -23,7 +23,7 @@ _EXPORTS = {
     "NodeLost": "geomx.errors",
     "Optimizer": "geomx.plugin",
     "Overlay": "geomx.plugin",
-    "OverlayReport": "geomx.plugin",
+    "OverlayReport": "geomx.orders",
     "Partitioner": "geomx.plugin",
     "PartySync": "geomx.plugin",
     "Placement": "geomx.plugin",
@@ -38,7 +38,7 @@ _EXPORTS = {
     "cut_evenly": "geomx.plugin",
     "hookimpl": "geomx.hookspecs",
     "include_dir": "geomx.api",
-    "overlay_order": "geomx.plugin",
+    "overlay_order": "geomx.orders",
     "run": "geomx.experiment",
 }
 
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from geomx.errors import ConfigError, GeomxError, NodeLost, PluginError
     from geomx.experiment import run
     from geomx.hookspecs import hookimpl
+    from geomx.orders import OverlayReport, overlay_order
     from geomx.plugin import (
         BySize,
         Codec,
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
         Native,
         Optimizer,
         Overlay,
-        OverlayReport,
         Partitioner,
         PartySync,
         Placement,
@@ -65,7 +65,6 @@ if TYPE_CHECKING:
         SyncPolicy,
         WorkerSync,
         cut_evenly,
-        overlay_order,
     )
     from geomx.results import Results
 

@@ -377,11 +377,6 @@ def python_codec(prototype: object, label: str = '') -> Codec:
     A codec whose methods are Python's; see geomx.plugin.Codec. `label`: whose it is.
     """
 
-def python_slicer(prototype: object, label: str = '') -> Slicer:
-    """
-    A slicer whose method is Python's; see geomx.plugin.Slicer. `label`: whose it is.
-    """
-
 def python_costs() -> dict[str, tuple[int, float, float]]:
     """
     What calls of plugins' Python objects have cost this process: by label, how many there were,
@@ -391,6 +386,11 @@ def python_costs() -> dict[str, tuple[int, float, float]]:
 def python_calls() -> list[tuple[str, float]]:
     """
     Calls of plugins' Python objects that are under way: (label: method, seconds so far).
+    """
+
+def python_slicer(prototype: object, label: str = '') -> Slicer:
+    """
+    A slicer whose method is Python's; see geomx.plugin.Slicer. `label`: whose it is.
     """
 
 def python_policy(prototype: object, label: str = '') -> PartyPolicy:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -244,8 +244,8 @@ class Overlay:
 
     Attributes:
         site: The coordinator, on a node that all members talk with anyway: the root or the
-            scheduler. It hears `OverlayReport` and answers with `overlay_order`; a native one gets
-            the experiment's ``seed`` among its options.
+            scheduler. It hears `OverlayReport` and answers with `overlay_order`
+            (`geomx.orders`); a native one gets the experiment's ``seed`` among its options.
         push: Contributions are added on the way to the root.
         pull: Values are handed on from member to member.
     """
@@ -253,56 +253,6 @@ class Overlay:
     site: Site
     push: bool = True
     pull: bool = True
-
-
-class OverlayReport(NamedTuple):
-    """What a group tells its coordinator (runtime_cpp/core/overlay.h).
-
-    Attributes:
-        what: ``ready``: this member holds a contribution. ``merged``: the root, and no member, took
-            one in. ``origin``: the root has a new value for all `members`. ``has``: this member
-            holds the value now.
-        root: Node id of the group's root.
-        key: The tensor.
-        shard: Its shard.
-        round: Of that shard.
-        priority: Of that shard.
-        source: Whose transfer has just been received, if one has.
-        bytes: Of that transfer.
-        members: With ``origin``.
-    """
-
-    what: str
-    root: int
-    key: int
-    shard: int
-    round: int
-    priority: int
-    source: int | None
-    bytes: int
-    members: Sequence[int]
-
-    @classmethod
-    def read(cls, values: Sequence[float]) -> OverlayReport:
-        """A report from the numbers that a coordinator hears.
-
-        Raises:
-            ValueError: They are none.
-        """
-        from geomx import _core
-
-        return cls(*_core.read_overlay_report(list(values)))
-
-
-def overlay_order(direction: str, report: OverlayReport, target: int) -> list[float]:
-    """Tell a member to send its contribution (``push``) or value (``pull``) of a report's shard.
-
-    It obeys once, if it holds one of that round.
-    """
-    from geomx import _core
-
-    where = report.root, report.key, report.shard, report.round
-    return list(_core.overlay_order(direction, *where, target))
 
 
 class WorkerSync:

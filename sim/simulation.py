@@ -24,6 +24,7 @@ from geomx.cluster import NodeSpec
 from geomx.errors import GeomxError
 from geomx.events import Event, Events
 from geomx.experiment import Experiment
+from geomx.handles import optimizers, training_optimizers
 from geomx.patience import calls_limited
 from geomx.plugin import as_vector
 from geomx.progress import progress
@@ -32,7 +33,7 @@ from geomx.results import Recorder, Results
 from geomx.sim.network import add_edges, connect
 from geomx.sim.repetition import IterationRow, Repetition
 from geomx.sim.worker import NS, SimulatedWorker
-from geomx.wiring import node_config, optimizers, shards, training_optimizers
+from geomx.wiring import node_config, shards
 from geomx.workload import Model
 
 AFTER_EVERYTHING = 2

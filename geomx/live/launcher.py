@@ -15,6 +15,7 @@ import numpy as np
 
 from geomx.cluster import NodeSpec
 from geomx.errors import ConfigError
+from geomx.handles import training_optimizers
 from geomx.live.job import POLL_S, Job
 from geomx.live.notes import Note, Reader, stem
 from geomx.live.notes import path as file_of
@@ -22,7 +23,7 @@ from geomx.live.spec import Spec
 from geomx.progress import Advance, progress
 from geomx.report.traffic import record_traffic
 from geomx.results import Recorder, Results
-from geomx.wiring import shards, training_optimizers
+from geomx.wiring import shards
 
 if TYPE_CHECKING:
     from geomx.experiment import Experiment

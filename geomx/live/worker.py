@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from geomx import _core, wiring
 from geomx.errors import GeomxError
 from geomx.events import Event, Events
+from geomx.handles import optimizers, training_optimizers
 from geomx.live.exchange import ArrayExchange, Exchange
 from geomx.live.member import FOREVER_S, Member, naming_the_lost
 from geomx.live.notes import Notes, Span
@@ -122,12 +123,12 @@ class LiveWorker:
             if self._model is None
             else self._model.parameters
         )
-        self._global_optimizer, local = wiring.training_optimizers(
+        self._global_optimizer, local = training_optimizers(
             spec.cluster, member.selection, workload.optimizer
         )
         self._optimizers: list[_core.Optimizer] = []
         if local is not None and self._model is not None:
-            factories = wiring.optimizers(member.selection)
+            factories = optimizers(member.selection)
             self._optimizers = [
                 _core.Optimizer(optimizer_text(local), key, factories) for key in self._keys
             ]

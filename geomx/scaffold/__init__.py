@@ -28,8 +28,8 @@ _WORDS = {
     "network": "workload=tiny network={name}",
 }
 _SWEEPS = {
-    "accel": "-m workload=tiny '+accel=[],[{name}],[{name},p3]'",
-    "sync": "-m workload=tiny sync={name},fsa",
+    "accel": "workload=tiny study.each=[accel]",
+    "sync": "workload=tiny study.each=[sync]",
     "workload": "-m workload={name},tiny",
     "network": "-m workload=tiny network={name},two_parties",
 }

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from geomx import _core
+from geomx.handles import part
 from geomx.testing.finding import Broken, Laws
-from geomx.wiring import part
 
 Chain = Sequence[Any]
 Vector = NDArray[np.float32]

@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "core/plugin_failure.h"
+#include "core/types.h"
 
 namespace geomx {
 
@@ -146,5 +147,20 @@ auto Guarded(const Held& held, const char* method, const char* wanted, Function&
     throw blame(std::string(" ") + broken.what());
   }
 }
+
+// Makes deep copies of a prototype.
+template <class Base, class Product, class Made>
+class Copies final : public Base {
+ public:
+  Copies(nanobind::object prototype, const std::string& label) : prototype_(std::move(prototype), label) {}
+  std::unique_ptr<Product> Make(const ShardInfo&) const override {
+    return Guarded(prototype_, "__deepcopy__", "a copy", [&]() -> std::unique_ptr<Product> {
+      return std::make_unique<Made>(prototype_.Copy(), prototype_.label());
+    });
+  }
+
+ private:
+  Held prototype_;
+};
 
 }  // namespace geomx

@@ -1,7 +1,7 @@
-// Party policies, coordinators and optimizers written in Python, as the core sees them.
+// Slicers, party policies, coordinators and optimizers written in Python, as the core sees them.
 //
-// A policy and a coordinator are asked once per shard and round, or per report; an optimizer works on a
-// whole shard. Each node, or each shard, has a deep copy of what the hook returned.
+// They are asked once per shard and round, or per report. Each node, or each shard, has a deep copy of
+// what the hook returned.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
@@ -21,6 +21,7 @@
 #include "core/optimizers/family.h"
 #include "core/overlay.h"
 #include "core/policy.h"
+#include "core/slicer.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -51,6 +52,53 @@ void Take(nb::handle answer, std::span<float> out) {
 }
 
 nb::tuple Name(const ShardInfo& shard) { return nb::make_tuple(shard.key, shard.index); }
+
+class PythonSlicer final : public Slicer {
+ public:
+  PythonSlicer(nb::object slicer, const std::string& label) : slicer_(std::move(slicer), label) {}
+
+  void Cut(const SliceContext& context, std::vector<Slice>& slices) override {
+    const char* wanted = "a list of (first row, rows, priority, channel)";
+    Guarded(slicer_, "cut", wanted, [&] {
+      nb::list list;
+      for (const Slice& slice : slices) {
+        list.append(nb::make_tuple(slice.first_row, slice.rows, slice.priority, slice.channel));
+      }
+      const double row_bytes = static_cast<double>(context.encoded.RowBits()) / 8;
+      const nb::object answer = slicer_.get().attr("cut")(list, row_bytes, context.round);
+      std::vector<Slice> cut;
+      for (nb::handle item : answer) {
+        Slice slice;
+        slice.first_row = nb::cast<std::uint32_t>(item[nb::int_(0)]);
+        slice.rows = nb::cast<std::uint32_t>(item[nb::int_(1)]);
+        slice.priority = nb::cast<std::int32_t>(item[nb::int_(2)]);
+        slice.channel = nb::cast<std::uint8_t>(item[nb::int_(3)]);
+        if (!context.survives_holes) slice.channel = 0;  // all of it must arrive
+        cut.push_back(slice);
+      }
+      CheckCover(cut, context.encoded.rows);
+      slices = std::move(cut);
+    });
+  }
+
+ private:
+  static void CheckCover(std::vector<Slice> cut, std::uint64_t rows) {
+    std::sort(cut.begin(), cut.end(),
+              [](const Slice& a, const Slice& b) { return a.first_row < b.first_row; });
+    std::uint64_t end = 0;
+    for (const Slice& slice : cut) {
+      if (slice.first_row != end) break;
+      end += slice.rows;
+    }
+    if (cut.empty() || end != rows) {
+      throw std::invalid_argument("made slices that do not cover rows 0 to " +
+                                  std::to_string(rows) + " once each: they leave off at row " +
+                                  std::to_string(end));
+    }
+  }
+
+  Held slicer_;
+};
 
 class PythonPolicy final : public PartyPolicy {
  public:
@@ -180,6 +228,11 @@ nb::object Copied(const nb::object& prototype) {
 void init_python_minds(nb::module_& m) {
   using namespace geomx;
 
+  m.def("python_slicer", [](nb::object prototype, const std::string& label) {
+    return SlicerHandle{
+        std::make_shared<Copies<SlicerFactory, Slicer, PythonSlicer>>(prototype, label)};
+  }, "prototype"_a, "label"_a = "",
+     "A slicer whose method is Python's; see geomx.plugin.Slicer. `label`: whose it is.");
   m.def("python_policy", [](nb::object prototype, const std::string& label) {
     return PolicyHandle{std::make_shared<PythonPolicy>(Copied(prototype), label)};
   }, "prototype"_a, "label"_a = "", "A party's policy in Python; see geomx.plugin.PartySync.");

@@ -1,4 +1,4 @@
-// Codecs and slicers written in Python, as the core sees them.
+// Codecs written in Python, as the core sees them.
 //
 // The object a hook returned is a prototype: every shard on every link works on a deep copy, so its
 // attributes are that copy's state. Calls take the interpreter lock for as long as Python works; arrays
@@ -315,68 +315,6 @@ class PythonCodec final : public Codec {
   mutable std::vector<Part> passing_;  // by the last layout
 };
 
-class PythonSlicer final : public Slicer {
- public:
-  PythonSlicer(nb::object slicer, const std::string& label) : slicer_(std::move(slicer), label) {}
-
-  void Cut(const SliceContext& context, std::vector<Slice>& slices) override {
-    const char* wanted = "a list of (first row, rows, priority, channel)";
-    Guarded(slicer_, "cut", wanted, [&] {
-      nb::list list;
-      for (const Slice& slice : slices) {
-        list.append(nb::make_tuple(slice.first_row, slice.rows, slice.priority, slice.channel));
-      }
-      const double row_bytes = static_cast<double>(context.encoded.RowBits()) / 8;
-      const nb::object answer = slicer_.get().attr("cut")(list, row_bytes, context.round);
-      std::vector<Slice> cut;
-      for (nb::handle item : answer) {
-        Slice slice;
-        slice.first_row = nb::cast<std::uint32_t>(item[nb::int_(0)]);
-        slice.rows = nb::cast<std::uint32_t>(item[nb::int_(1)]);
-        slice.priority = nb::cast<std::int32_t>(item[nb::int_(2)]);
-        slice.channel = nb::cast<std::uint8_t>(item[nb::int_(3)]);
-        if (!context.survives_holes) slice.channel = 0;  // all of it must arrive
-        cut.push_back(slice);
-      }
-      CheckCover(cut, context.encoded.rows);
-      slices = std::move(cut);
-    });
-  }
-
- private:
-  static void CheckCover(std::vector<Slice> cut, std::uint64_t rows) {
-    std::sort(cut.begin(), cut.end(),
-              [](const Slice& a, const Slice& b) { return a.first_row < b.first_row; });
-    std::uint64_t end = 0;
-    for (const Slice& slice : cut) {
-      if (slice.first_row != end) break;
-      end += slice.rows;
-    }
-    if (cut.empty() || end != rows) {
-      throw std::invalid_argument("made slices that do not cover rows 0 to " +
-                                  std::to_string(rows) + " once each: they leave off at row " +
-                                  std::to_string(end));
-    }
-  }
-
-  Held slicer_;
-};
-
-// Makes deep copies of a prototype.
-template <class Base, class Product, class Made>
-class Copies final : public Base {
- public:
-  Copies(nb::object prototype, const std::string& label) : prototype_(std::move(prototype), label) {}
-  std::unique_ptr<Product> Make(const ShardInfo&) const override {
-    return Guarded(prototype_, "__deepcopy__", "a copy", [&]() -> std::unique_ptr<Product> {
-      return std::make_unique<Made>(prototype_.Copy(), prototype_.label());
-    });
-  }
-
- private:
-  Held prototype_;
-};
-
 }  // namespace
 }  // namespace geomx
 
@@ -387,11 +325,6 @@ void init_python_parts(nb::module_& m) {
     return CodecHandle{std::make_shared<Copies<CodecFactory, Codec, PythonCodec>>(prototype, label)};
   }, "prototype"_a, "label"_a = "",
      "A codec whose methods are Python's; see geomx.plugin.Codec. `label`: whose it is.");
-  m.def("python_slicer", [](nb::object prototype, const std::string& label) {
-    return SlicerHandle{
-        std::make_shared<Copies<SlicerFactory, Slicer, PythonSlicer>>(prototype, label)};
-  }, "prototype"_a, "label"_a = "",
-     "A slicer whose method is Python's; see geomx.plugin.Slicer. `label`: whose it is.");
   m.def("python_costs", [] {
     std::map<std::string, std::tuple<std::uint64_t, double, double>> costs;
     for (const auto& [label, cost] : Ledger::Instance().costs()) {
