@@ -301,6 +301,9 @@ class Fabric:
 
     def add_node(self, config: NodeConfig, costs: Costs) -> None: ...
 
+    def share_cores(self, count: int) -> None:
+        """All nodes run on one machine with so many cores; 0: each has its own."""
+
     def connect(self, source: int, target: int, link: LinkModel) -> None:
         """What `source` may send to `target`."""
 
@@ -372,6 +375,51 @@ class Fabric:
     @property
     def solves(self) -> int: ...
 
+def why_no_namespaces() -> str:
+    """
+    Why network namespaces cannot be made here, in words; empty if they can.
+    """
+
+def enter_namespace(fd: int) -> None:
+    """
+    Take the calling thread, and what it starts, to the namespace that `fd` is open on.
+    """
+
+class Router:
+    """
+    Network namespaces, joined by emulated links.
+
+    Sites, edges and routes first, then start(). IPv4 addresses are numbers. Whatever it made is gone when
+    it is, or its process.
+    """
+
+    def __init__(self, seed: int) -> None: ...
+
+    def add_site(self, addresses: Sequence[int], settings: Mapping[str, str]) -> int:
+        """
+        A namespace with these addresses and these files below /proc/sys/net; a descriptor that leads there. RuntimeError where that is not allowed.
+        """
+
+    def add_edge(self, course: Course, delay_ns: int, jitter_ns: int, loss: float, queue_bytes: int) -> int:
+        """One direction of a link; its id. Loss is per packet."""
+
+    def add_route(self, source: int, target: int, edges: Sequence[int]) -> None:
+        """The way of packets between two addresses."""
+
+    def start(self) -> None:
+        """Carry packets, on a thread of its own."""
+
+    def set_origin(self, monotonic_s: float) -> None:
+        """The run began then; bandwidths change as their courses say."""
+
+    def stop(self) -> None:
+        """End the thread."""
+
+    def counts(self) -> dict:
+        """
+        Packets by what became of them, and the most that one was late; after stop().
+        """
+
 def python_codec(prototype: object, label: str = '') -> Codec:
     """
     A codec whose methods are Python's; see geomx.plugin.Codec. `label`: whose it is.
@@ -425,11 +473,12 @@ class Shape:
     """
     How an emulated network treats one node's messages.
 
-    Edges are this node's own copies of those on its outgoing paths; what several senders share on the
-    way in is an ingress edge. An edge's bandwidth is a Course, or a constant in bytes/s.
+    Edges are this node's own copies of those on its outgoing paths. An edge that others send over too
+    has a meter, and a clock in the file `clocks`, at an index that all of them agree on. An edge's
+    bandwidth is a Course, or a constant in bytes/s.
     """
 
-    def __init__(self, seed: int = 0) -> None: ...
+    def __init__(self, seed: int = 0, clocks: str = '') -> None: ...
 
     def add_edge(self, course: Course, delay_ns: int) -> int:
         """An edge on the way out; its id."""
@@ -437,11 +486,14 @@ class Shape:
     def add_path(self, target: int, link: LinkModel) -> None:
         """How messages to `target` travel; as Fabric.connect."""
 
-    def add_ingress(self, course: Course) -> int:
-        """A shared edge on the way in; its id."""
+    def add_meter(self, course: Course, clock: int) -> int:
+        """An edge that others send over too; its id."""
 
-    def add_arrival(self, source: int, edges: Sequence[int], efficiency: float = 0.9653333333333334) -> None:
-        """Messages from `source` pass these ingress edges."""
+    def add_departure(self, target: int, meters: Sequence[int], efficiency: float = 0.9653333333333334) -> None:
+        """Messages to `target` pass these meters before they have left."""
+
+    def add_arrival(self, source: int, meters: Sequence[int], efficiency: float = 0.9653333333333334) -> None:
+        """Messages from `source` pass these meters before they are here."""
 
 class Loop:
     """
@@ -451,7 +503,7 @@ class Loop:
     REASON"), and failure() says the same; TimeoutError means that time was up.
     """
 
-    def __init__(self, host: str = '127.0.0.1', port: int = 0, token: str = '', congestion: str = 'bbr') -> None:
+    def __init__(self, host: str = '127.0.0.1', port: int = 0, token: str = '') -> None:
         """
         Binds TCP and UDP on one port (0: any); RuntimeError if that cannot be had.
         """
@@ -465,9 +517,9 @@ class Loop:
         Join the run whose scheduler is at host:port: (experiment, addresses by name).
         """
 
-    def run(self, config: NodeConfig, roster: Mapping[str, str], shape: Shape | None) -> None:
+    def run(self, config: NodeConfig, roster: Mapping[str, str], shape: Shape | None, congestion: str = 'bbr') -> None:
         """
-        Become the node of `config` and connect to its peers, over emulated links if `shape`.
+        Become the node of `config` and connect to its peers, over emulated links if `shape`; over others with this congestion control, where the kernel has it.
         """
 
     def wait_started(self, timeout_s: float) -> float:

@@ -1,4 +1,4 @@
-"""The command line: ``geomx plugins``, ``networks``, ``info``, ``launch``, ``run``, ``check`` ...
+"""The command line: ``geomx plugins``, ``info``, ``plan``, ``calibrate``, ``check``, ``run`` ...
 
 Exit status: 0 done; 2 the request was wrong, with one line that says how to right it; 1 anything
 else, with one line where geomx knows what happened and a traceback where it does not.
@@ -52,6 +52,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return run(words[1:])
     if words[:1] == ["launch"] and "--help" not in words:
         return _guarded(lambda: launch(words[1:]))
+    if words[:1] == ["plan"] and "--help" not in words:
+        return _guarded(lambda: plan(words[1:]))
+    if words[:1] == ["calibrate"]:
+        return _guarded(lambda: calibrate(words[1:]))
     parser = _Parser(prog="geomx", description="Train one model in several data centres.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, command in COMMANDS.items():
@@ -60,6 +64,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         added.set_defaults(command=command)
         cli_plugins.add_arguments(name, added)
     commands.add_parser("run", help="The same as python -m geomx.", add_help=False)
+    text = "Which plugins for a network and a workload: geomx plan [WORDS] [plan.OPTION=VALUE]."
+    commands.add_parser("plan", help=text, description=text)
+    text = (calibrate.__doc__ or "").split("\n", 1)[0]
+    commands.add_parser("calibrate", help=text, add_help=False)
     text = "Run a training script as every worker: geomx launch [WORDS] -- COMMAND."
     commands.add_parser("launch", help=text, description=text)
 
@@ -132,6 +140,34 @@ def launch(words: Sequence[str]) -> None:
     launch(words)
 
 
+def plan(words: Sequence[str]) -> None:
+    """Rank combinations of plugins in simulation, and name the command that runs the first live."""
+    from geomx import planning
+
+    places: list[Path] = []
+    try:
+        made = planning.make(words, places.append)
+    except KeyboardInterrupt:
+        kept = [word for word in words if not word.lstrip("+").startswith("hydra.run")]
+        if places:
+            again = shlex.join(["geomx", "plan", *kept, f"hydra.run.dir={places[0]}"])
+            _print(f"finished runs are kept; to go on: {again}")
+        raise
+    _print(made.table(), WIDE)
+    for sentence in made.verdict():
+        _print(sentence)
+    if made.content["command"]:
+        _print(made.content["command"])
+    print(made.directory, flush=True)
+
+
+def calibrate(words: Sequence[str]) -> None:
+    """Measure this machine, and the ways between sites, for predictions to start from."""
+    from geomx.calibrate import command
+
+    command.main(words, _Parser(prog="geomx calibrate", description=calibrate.__doc__), _print)
+
+
 COMMANDS: dict[str, Callable[[argparse.Namespace], None]] = {
     "plugins": plugins,
     "networks": networks,
@@ -161,8 +197,11 @@ def _run_one(experiment: Experiment, directory: Path) -> None:
     if experiment.mode == "both":
         from geomx.report.terminal import comparison_table
 
-        text = (directory / "comparison.json").read_text(encoding="utf-8")
-        _print(comparison_table(json.loads(text)))
+        comparison, sim = (
+            json.loads((directory / name).read_text(encoding="utf-8"))
+            for name in ("comparison.json", "sim/summary.json")
+        )
+        _print(comparison_table(comparison, sim))
     print(directory, flush=True)
 
 

@@ -3,9 +3,9 @@
 Behind this module nobody sees Hydra or OmegaConf. It does four things. It offers every plugin that
 the registry found as a choice of its group, so that ``--help`` lists strangers' plugins beside the
 built-in ones. It takes the words that Hydra alone would not: ``+sync=x`` and ``sync=x`` mean the
-same, and ``network=FILE`` names a file. It composes (`compose`), or hands the job to Hydra with its
-run directories, sweeps and flags (`main`). And it turns Hydra's complaints into a `ConfigError`
-that names the key, the value and what is allowed.
+same, and ``network=FILE`` and ``costs=FILE`` name files. It composes (`compose`), or hands the job
+to Hydra with its run directories, sweeps and flags (`main`). And it turns Hydra's complaints into a
+`ConfigError` that names the key, the value and what is allowed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import dataclasses
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
 from contextvars import ContextVar
 from datetime import datetime
@@ -35,7 +35,8 @@ from omegaconf.errors import GrammarParseError, OmegaConfBaseException
 from yaml import YAMLError
 
 from geomx.complaints import explain
-from geomx.config import Root, build_experiment
+from geomx.config import MODES, Root, build_experiment
+from geomx.costs import read_costs
 from geomx.errors import ConfigError, GeomxError
 from geomx.experiment import Experiment
 from geomx.hosts import LAN
@@ -45,7 +46,9 @@ from geomx.short_form import TOP
 
 CONF = "geomx.conf"
 GROUPS = ("sync", "accel", "workload", "network", "experiment")
+SWEEP = {"-m", "--multirun"}
 REPORTED = "reported"  # set on the failure of a sweep's job, which has had its line already
+STARTED = "started"  # set on a job's failure, maybe in another process: the job had begun
 Job = Callable[[Experiment, Path], None]
 
 
@@ -133,11 +136,8 @@ def main(
 
     registry = Registry.discover()
     flags, plain = _split(words)
-    started = False
 
     def task(config: Any) -> None:
-        nonlocal started
-        started = True
         run = HydraConfig.get()
         sweep = run.mode == RunMode.MULTIRUN
         typed = list(run.overrides.task) if sweep else plain
@@ -151,16 +151,20 @@ def main(
                 print(f"{' '.join(typed)}: {one_line(error)}", file=sys.stderr, flush=True)
                 vars(error)[REPORTED] = True
             raise
+        except OSError as error:
+            vars(error)[STARTED] = True
+            raise
 
     arguments, token = sys.argv, _sweep.set(None)
     with _explained(plain), _hydra_raises():
-        sys.argv = ["geomx", *flags, *prepare(plain, registry)]
+        side_by_side = _on_all_cores(plain) if SWEEP.intersection(flags) else []
+        sys.argv = ["geomx", *flags, *prepare(plain, registry), *side_by_side]
         try:
             hydra.main(config_path=f"pkg://{CONF}", config_name="config", version_base="1.3")(
                 task
             )()
         except OSError as error:
-            if started or isinstance(error, HydraException):
+            if STARTED in vars(error) or isinstance(error, HydraException):
                 raise
             raise GeomxError(f"the run's directory cannot be made: {error}") from error
         finally:
@@ -170,6 +174,25 @@ def main(
             if sweep_directory is not None:
                 swept(sweep_directory)
     return sweep_directory
+
+
+def _on_all_cores(words: Sequence[str]) -> list[str]:
+    """What lets a sweep's jobs run side by side, unless its words choose a launcher themselves.
+
+    Not where the mode is swept too: then some are live.
+    """
+    said = {word.partition("=")[0].lstrip("+"): word.partition("=")[2] for word in words}
+    if "hydra/launcher" in said or said.get("mode", "sim") not in MODES:
+        return []
+    return ["hydra/launcher=joblib", "hydra.launcher.n_jobs=${geomx_jobs:}"]
+
+
+def _jobs(*, _root_: Any) -> int:
+    """Jobs of a sweep at a time: one per core (joblib's -1), but one where runs are live, which
+    would slow each other down, and one where jobs are studies, which use all cores themselves."""
+    study = _root_.study
+    alone = _root_.mode != "sim" or (study is not None and bool(study.each or study.variants))
+    return 1 if alone else -1
 
 
 def prepare(words: Sequence[str], registry: Registry) -> list[str]:
@@ -183,6 +206,11 @@ def prepare(words: Sequence[str], registry: Registry) -> list[str]:
     for word in words:
         group, equals, value = word.partition("=")
         group = group.lstrip("+")
+        if group == "costs" and equals:
+            files = map(Path, value.split(","))
+            chosen = [_store_file("costs", path, read_costs(path)) for path in files]
+            overrides.append(f"+costs={','.join(chosen)}")
+            continue
         if group not in GROUPS or not equals:
             overrides.append(word)
             continue
@@ -222,6 +250,7 @@ def _store(registry: Registry) -> None:
         package = f"accel.{plugin.name}" if plugin.kind == "accel" else plugin.kind
         store.store(group=plugin.kind, name=plugin.name, node=node, package=package)
     OmegaConf.register_new_resolver("geomx_new_dir", _new_dir, use_cache=True, replace=True)
+    OmegaConf.register_new_resolver("geomx_jobs", _jobs, replace=True)
 
 
 def _stored(store: ConfigStore, name: str) -> bool:
@@ -327,12 +356,17 @@ def _store_network(path: Path, registry: Registry) -> str:
         if isinstance(content, dict) and not is_long_form(content):
             absent = {**dict.fromkeys(TOP), "lan": dict.fromkeys(LAN)}
             node = {**absent, "name": path.stem, "folder": str(path.parent), **content}
+    return _store_file("network", path, node)
+
+
+def _store_file(group: str, path: Path, node: Mapping[Any, Any]) -> str:
+    """Make the content of a file a choice of `group`; returns its name."""
     store = ConfigStore.instance()
-    taken = store.repo.get("network", {})
+    taken = store.repo.get(group, {})
     stem = "file_" + re.sub(r"\W", "_", path.stem)
     names = chain([stem], (f"{stem}_{number}" for number in count(2)))
     name = next(name for name in names if f"{name}.yaml" not in taken)
-    store.store(group="network", name=name, node=node)
+    store.store(group=group, name=name, node=node, package=group)
     return name
 
 

@@ -7,11 +7,13 @@ nothing of Hydra, so that live node processes can use the same dataclasses witho
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from geomx.costs import Costs, timed
 from geomx.errors import ConfigError
 from geomx.options import build_options, near
 
@@ -21,7 +23,10 @@ if TYPE_CHECKING:
     from geomx.registry import Registry
 
 MODES = ("sim", "live", "both")
+EMULATIONS = ("shaper", "netns", "none")
 STUDIED = ("sync", "accel")
+AIMS = TO_ACCURACY, PER_ITERATION = "time_to_accuracy", "seconds_per_iteration"
+PACE = ("forward_ms", "backward_ms")
 
 
 @dataclass
@@ -72,35 +77,6 @@ class TcpOptions:
 
 
 @dataclass
-class Costs:
-    """What endpoints spend, in seconds per message and per byte; calibration measures them."""
-
-    # Handing a message to the network.
-    send_message_s: float = 2e-5
-    send_byte_s: float = 2e-10
-    # Taking a message from the network.
-    receive_message_s: float = 2e-5
-    receive_byte_s: float = 2e-10
-    # Encoding with a codec; bytes before encoding.
-    encode_message_s: float = 5e-6
-    encode_byte_s: float = 5e-10
-    # Decoding; bytes after decoding.
-    decode_message_s: float = 5e-6
-    decode_byte_s: float = 5e-10
-    # Adding a received tensor to a sum.
-    aggregate_message_s: float = 5e-6
-    aggregate_byte_s: float = 2.5e-10
-    # The optimizer's step on a global server.
-    update_message_s: float = 5e-6
-    update_byte_s: float = 5e-10
-
-    def __post_init__(self) -> None:
-        """Refuse negative time."""
-        for name, value in vars(self).items():
-            _at_least(name, value, 0)
-
-
-@dataclass
 class StudyOptions:
     """Several variants of one experiment, run and compared; none: a single run."""
 
@@ -132,6 +108,50 @@ class StudyOptions:
 
 
 @dataclass
+class PlanOptions:
+    """What ``geomx plan`` looks for, and where."""
+
+    # time_to_accuracy or seconds_per_iteration; null: the former where there are real gradients.
+    by: str | None = None
+    # Accuracy in 0..1 to reach; null: 95 % of the best that the baseline reaches.
+    target: float | None = None
+    # With seconds_per_iteration: most accuracy, 0..1, that may be lost against the baseline.
+    max_loss: float = 0.01
+    # Most combinations that are simulated; where there are more, an optimiser chooses among them.
+    candidates: int = 64
+    # Sync algorithms among which to choose; null: all that are installed.
+    sync: list[str] | None = None
+    # Accelerators among which to choose; null: all that are installed.
+    accel: list[str] | None = None
+    # Most accelerators at once.
+    together: int = 2
+    # Also try the values of options that plugins offer for a search; false: defaults only.
+    options: bool = True
+    # Runs of the best, with different seeds.
+    seeds: int = 3
+    # Run so many of the best live at the end, one by one.
+    live: int = 0
+    # Simulations that run at the same time; null: one per core.
+    jobs: int | None = None
+    # What benchmarks/fidelity wrote, for the simulator's error; null: results in this checkout.
+    fidelity: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what no plan can work with."""
+        if self.by is not None and self.by not in AIMS:
+            raise ConfigError("by", self.by, near(self.by, AIMS))
+        if self.target is not None and not 0 < self.target <= 1:
+            raise ConfigError("target", self.target, "must be above 0, at most 1")
+        _at_least("max_loss", self.max_loss, 0)
+        for name, least in (("candidates", 2), ("together", 0), ("seeds", 1), ("live", 0)):
+            _at_least(name, getattr(self, name), least)
+        if self.sync == []:
+            raise ConfigError("sync", "[]", "must name one at least; null means all")
+        if self.jobs is not None:
+            _at_least("jobs", self.jobs, 1)
+
+
+@dataclass
 class SimOptions:
     """How the simulator works, and how much it keeps (mode=sim)."""
 
@@ -152,6 +172,9 @@ class Root:
 
     # sim: virtual time; live: real processes on this machine; both: both, and compared.
     mode: str = "sim"
+    # What makes the network's links in a live run. shaper: each process, by the simulator's model;
+    # netns: packets of the kernel's own TCP between network namespaces (needs root); none: nothing.
+    emulate: str = "shaper"
     # Seeds everything that draws.
     seed: int = 0
     # Local steps per worker; null: as the workload says.
@@ -172,7 +195,7 @@ class Root:
     runtime: RuntimeOptions = field(default_factory=RuntimeOptions)
     # WAN connections.
     tcp: TcpOptions = field(default_factory=TcpOptions)
-    # Endpoints in simulation.
+    # Endpoints in simulation, and measured times of layers; costs=FILE is what calibration wrote.
     costs: Costs = field(default_factory=Costs)
     # Compare variants of this experiment; null: run it as it is.
     study: StudyOptions | None = field(default_factory=StudyOptions)
@@ -183,6 +206,8 @@ class Root:
         """Refuse values out of range."""
         if self.mode not in MODES:
             raise ConfigError("mode", self.mode, near(self.mode, MODES))
+        if self.emulate not in EMULATIONS:
+            raise ConfigError("emulate", self.emulate, near(self.emulate, EMULATIONS))
         _at_least("seed", self.seed, 0)
         for name in ("iterations", "evaluate_every"):
             if getattr(self, name) is not None:
@@ -218,6 +243,8 @@ def build_experiment(
     )
     cluster = selection.cluster(_network(root.network, registry))
     trained = registry.workload(workload, root.workload or {})
+    config = registry.find("workload", workload).config
+    trained = timed(trained, root.costs, given=_changed(config, root.workload or {}, PACE))
     numerics = root.numerics
     if numerics is None:
         numerics = trained.has_numerics
@@ -234,6 +261,7 @@ def build_experiment(
         selection=selection,
         runtime=root.runtime,
         tcp=root.tcp,
+        emulate=root.emulate,
         costs=root.costs,
         sim=root.sim,
         words=list(words),
@@ -257,6 +285,12 @@ def _network(content: Mapping[str, Any], registry: Registry) -> Cluster:
         return read_network({"name": name, **made})
     made.graph.setdefault("name", name)
     return read_network(made)
+
+
+def _changed(config: type, options: Mapping[str, Any], names: Sequence[str]) -> bool:
+    """Whether any of `names` is not at its default in the dataclass `config`."""
+    defaults = {field.name: field.default for field in dataclasses.fields(config)}
+    return any(name in options and options[name] != defaults[name] for name in names)
 
 
 def _at_least(name: str, value: float, least: float) -> None:

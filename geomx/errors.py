@@ -26,8 +26,8 @@ class ConfigError(GeomxError):
         self.remedy = remedy
         super().__init__(f"{key}={value}: {remedy}")
 
-    def __reduce__(self) -> tuple[type[ConfigError], tuple[str, object, str]]:
-        return type(self), (self.key, self.value, self.remedy)
+    def __reduce__(self) -> tuple[type[ConfigError], tuple[str, object, str], dict[str, object]]:
+        return type(self), (self.key, self.value, self.remedy), vars(self)
 
 
 class PluginError(GeomxError):
@@ -47,5 +47,5 @@ class NodeLost(GeomxError):  # noqa: N818 (the event's name in protocol and logs
         self.reason = reason
         super().__init__(f"node {name} was lost: {reason}")
 
-    def __reduce__(self) -> tuple[type[NodeLost], tuple[str, str]]:
-        return type(self), (self.name, self.reason)
+    def __reduce__(self) -> tuple[type[NodeLost], tuple[str, str], dict[str, object]]:
+        return type(self), (self.name, self.reason), vars(self)

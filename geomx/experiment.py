@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from geomx.cluster import Cluster
-from geomx.config import Costs, RuntimeOptions, SimOptions, StudyOptions, TcpOptions
+from geomx.config import RuntimeOptions, SimOptions, StudyOptions, TcpOptions
+from geomx.costs import Costs, doubt_costs, this_machine
 from geomx.doubts import LOSS_BASED, doubt_uneven_round_trips
 from geomx.errors import ConfigError, GeomxError
 from geomx.registry import Selection
@@ -43,7 +44,8 @@ class Experiment:
         evaluate_every: Local steps between evaluations.
         runtime: Options of the live runtime.
         tcp: Options of WAN connections.
-        costs: Endpoint costs in simulation.
+        emulate: What makes the network's links in a live run: ``shaper``, ``netns`` or ``none``.
+        costs: Endpoint costs in simulation, and where they come from.
         sim: Options of the simulator itself.
         words: The words of the command line that repeat it.
         workload_options: The workload's options as given; live processes build it from them.
@@ -60,6 +62,7 @@ class Experiment:
     evaluate_every: int = 10
     runtime: RuntimeOptions = field(default_factory=RuntimeOptions)
     tcp: TcpOptions = field(default_factory=TcpOptions)
+    emulate: str = "shaper"
     costs: Costs = field(default_factory=Costs)
     sim: SimOptions = field(default_factory=SimOptions)
     words: list[str] = field(default_factory=list)
@@ -70,17 +73,21 @@ class Experiment:
         """Ask every plugin whether it can take part, and refuse two that decide the same.
 
         Raises:
-            ConfigError: One cannot, or two do.
+            ConfigError: One cannot, or two do; or the live run cannot be made here.
             PluginError: A plugin broke a rule.
 
         Warns:
             ModelDoubt: The prediction will not be exact.
         """
+        doubt_costs(self.costs, version(), here=self.mode != "sim")
         self.selection.validate(self)
         self.selection.sync_policy(self.cluster)
         self.selection.placement(self.cluster, self.workload.tensors)
+        if self.mode != "sim":
+            # Found by name, like the runners.
+            importlib.import_module("geomx.live.places").check(self)
         if self.tcp.congestion in LOSS_BASED:
-            from geomx.wiring import wan_ways
+            from geomx.links import wan_ways
 
             doubt_uneven_round_trips(self.tcp.congestion, wan_ways(self.cluster, self.selection))
 
@@ -109,6 +116,7 @@ class Experiment:
             },
             "iterations": self.iterations,
             "numerics": self.numerics,
+            "costs": self.costs.about(),
             "words": list(self.words),
         }
 
@@ -149,6 +157,10 @@ def execute(experiment: Experiment, directory: Path) -> Results:
     from geomx.report import both
     from geomx.results import compare
 
+    if experiment.costs.cores is None:
+        _, cores = this_machine()
+        costs = dataclasses.replace(experiment.costs, cores=cores)
+        experiment = dataclasses.replace(experiment, costs=costs)
     sim, live = (
         execute(dataclasses.replace(experiment, mode=mode), directory / mode)
         for mode in ("sim", "live")

@@ -57,7 +57,10 @@ def geomx_register(register: Register) -> None:
             are asked below. For a workload it returns a `geomx.workload.Workload`; for a network
             (``network=NAME``) what a network file holds, in either form, or a networkx graph; with
             ``factory.suffixes = (".x",)`` and an option `file`, ``network=FILE.x`` means it too.
-            The first line of the factory's docstring is what ``geomx plugins`` shows.
+            The first line of the factory's docstring is what ``geomx plugins`` shows; its attribute
+            ``lossless = True`` promises that training with the plugin gives the same numbers, up to
+            the order of additions. A field of `config` with ``metadata={"search": (...)}`` offers
+            values to ``geomx plan``.
             ``register.package(name)`` finds the sub-packages of a package and loads each of them
             in isolation.
     """

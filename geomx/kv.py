@@ -40,6 +40,7 @@ TYPES = ("dist_sync", "dist_device_sync", "dist_async")
 
 # What the job's launcher sets for every worker that it starts.
 SCHEDULER, NAME, ID, TOKEN = "GEOMX_SCHEDULER", "GEOMX_NAME", "GEOMX_ID", "GEOMX_TOKEN"
+HOST = "GEOMX_HOST"
 
 
 @dataclass(frozen=True)
@@ -350,7 +351,8 @@ def _join(type: str) -> KVStore:
         id = int(number)
     except (KeyError, ValueError) as error:
         raise GeomxError(f"{SCHEDULER} is set, but {NAME} or {ID} is not right: {error}") from error
-    member = Member.join(scheduler, name, id, os.environ.get(TOKEN, ""))
+    token, host = os.environ.get(TOKEN, ""), os.environ.get(HOST, "127.0.0.1")
+    member = Member.join(scheduler, name, id, token, host)
     try:
         member.wire()
         member.wait_started()

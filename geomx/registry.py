@@ -115,6 +115,14 @@ class Plugin:
         return text.strip().split("\n", 1)[0]
 
     @property
+    def lossless(self) -> bool:
+        """Whether training with it gives the same numbers, up to the order of additions.
+
+        A factory that promises this says so by ``lossless = True``.
+        """
+        return bool(getattr(self.factory, "lossless", False))
+
+    @property
     def backends(self) -> tuple[str, ...]:
         """Modes it works in; a factory that supports one only says so by ``backends = (...)``."""
         return tuple(getattr(self.factory, "backends", ("sim", "live")))

@@ -15,7 +15,7 @@ import re
 import shlex
 import signal
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,28 +69,39 @@ def conduct(experiment: Experiment, directory: Path) -> Comparison:
     Raises:
         ConfigError: The baseline is refused, or a word is wrong.
     """
-    from joblib import Parallel, cpu_count, delayed
+    from joblib import cpu_count
 
     options = experiment.study or StudyOptions()
     variants = plan(experiment.words, options, directory)
     # Only simulations may share the machine: live runs would slow each other down.
     jobs = options.jobs or (cpu_count() if experiment.mode == "sim" else 1)
     waiting = [variant for variant in variants if not finished(variant)]
-    jobs = max(1, min(jobs, len(waiting)))
     if variants[0] in waiting:
         _check(variants[0])
     refusals: dict[Path, str] = {}
     try:
         with progress(len(variants), "variants") as advance:
             advance(len(variants) - len(waiting))
-            work = Parallel(n_jobs=jobs, return_as="generator_unordered")
-            for place, reason in work(delayed(_run)(one, jobs > 1) for one in waiting):
+            for place, reason in carry_out(waiting, jobs):
                 if reason:
                     refusals[place] = reason
                 advance(1)
     finally:
         comparison = _compare(directory, variants, refusals, options.target_accuracy, experiment)
     return comparison
+
+
+def carry_out(variants: Sequence[Variant], jobs: int) -> Iterator[tuple[Path, str]]:
+    """Run variants, `jobs` at a time, each in a process of its own where that is more than one.
+
+    Yields:
+        As they end, their directories, and why they could not be run (empty if they could).
+    """
+    from joblib import Parallel, delayed
+
+    jobs = max(1, min(jobs, len(variants)))
+    work = Parallel(n_jobs=jobs, return_as="generator_unordered")
+    yield from work(delayed(_run)(variant, jobs > 1) for variant in variants)
 
 
 def gather(directory: Path) -> Comparison | None:
@@ -124,7 +135,7 @@ def plan(words: Iterable[str], options: StudyOptions, directory: Path) -> list[V
         options: What is asked for.
         directory: Of the study.
     """
-    base = [word for word in words if _key(word).split(".")[0] not in ("hydra", "study")]
+    base = [word for word in words if key_of(word).split(".")[0] not in ("hydra", "study")]
     chosen = [shlex.split(options.baseline) or [f"sync={DEFAULT_SYNC}", "accel=[]"]]
     for kind in options.each:
         names = (plugin.name for plugin in Registry.discover().plugins(kind))
@@ -132,12 +143,12 @@ def plan(words: Iterable[str], options: StudyOptions, directory: Path) -> list[V
     chosen += [shlex.split(text) for text in options.variants]
     made: dict[tuple[str, ...], Variant] = {}
     for own in chosen:
-        keys = {_key(word) for word in own}
-        kept = [word for word in base if _key(word) not in keys]
+        keys = {key_of(word) for word in own}
+        kept = [word for word in base if key_of(word) not in keys]
         whole = (*kept, "study=null", *own)
         # The same with the defaults spelled out is the same variant.
-        said = {_key(word) for word in whole}
-        full = [*whole, *(w for w in chosen[0] if _key(w) not in said)]
+        said = {key_of(word) for word in whole}
+        full = [*whole, *(w for w in chosen[0] if key_of(w) not in said)]
         identity = tuple(sorted(word.lstrip("+") for word in full))
         place = re.sub(r"\W+", "_", " ".join(own)).strip("_") or "plain"
         taken = {variant.directory.name for variant in made.values()}
@@ -218,7 +229,7 @@ def _run(variant: Variant, among_others: bool) -> tuple[Path, str]:
 
 def _name(own: Sequence[str], results: Results | None) -> str:
     """``sync + accel, accel``, and whatever else sets the variant apart."""
-    said = {_key(word): word.partition("=")[2] for word in own}
+    said = {key_of(word): word.partition("=")[2] for word in own}
     sync, accel = said.pop("sync", DEFAULT_SYNC), said.pop("accel", "[]")
     names = accel.strip("[]").replace(" ", "").split(",") if accel.strip("[]") else []
     if results is not None:
@@ -228,5 +239,6 @@ def _name(own: Sequence[str], results: Results | None) -> str:
     return " ".join([shown, *(f"{key}={value}" for key, value in said.items())])
 
 
-def _key(word: str) -> str:
+def key_of(word: str) -> str:
+    """The key of a word of the command line: ``sync`` of ``+sync=x``."""
     return word.partition("=")[0].lstrip("+~")

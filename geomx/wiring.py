@@ -6,28 +6,23 @@ slicer or a policy cannot be on a link in one mode and absent in the other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from geomx import _core
-from geomx.changes import course, limited
-from geomx.cluster import Cluster, Direction, NodeSpec
+from geomx.cluster import Cluster, Direction, Link, NodeSpec
 from geomx.errors import PluginError
 from geomx.handles import optimizers, part
 from geomx.plugin import ByTurns, Native, Shard, Site
 from geomx.workload import TensorSpec
 
 if TYPE_CHECKING:
-    from geomx.config import RuntimeOptions, TcpOptions
+    from geomx.config import RuntimeOptions
     from geomx.registry import Selection
 
-Edge = tuple[str, str]
 PlacedShard = tuple[int, int, int, int]
 """(offset, elements, global server index, priority), as the core takes it."""
-
-PAYLOAD_SHARE = 1448 / 1500
-"""Payload bytes per byte on an edge: full TCP/IPv4 frames with timestamps."""
 
 
 def children(cluster: Cluster, node: NodeSpec) -> list[NodeSpec]:
@@ -195,17 +190,28 @@ def _add_link(
     peer: NodeSpec,
     direction: Direction,
 ) -> None:
-    sums = direction == "pull" and selection.update_at_party(cluster) and source.role != "server"
-    link = replace(
-        cluster.link(source, target, direction, "sum" if sums else None),
-        exchange=selection.sync_policy(cluster).exchange,
-    )
+    link = hop(cluster, selection, source, target, direction)
     chosen = selection.labelled("geomx_codec", link=link)
     codecs = [part(codec, "codec", label) for label, codec in chosen]
     cutting = selection.labelled("geomx_slicer", link=link)
     slicers = [part(slicer, "slicer", label) for label, slicer in cutting]
     grace_s = max((getattr(slicer, "grace_s", 0.0) for _, slicer in cutting), default=0.0)
     config.add_link(peer.id, direction, codecs, slicers, grace_s)
+
+
+def hop(
+    cluster: Cluster,
+    selection: Selection,
+    source: NodeSpec,
+    target: NodeSpec,
+    direction: Direction,
+) -> Link:
+    """The directed hop from `source` to `target`, as plugins are asked about it."""
+    sums = direction == "pull" and selection.update_at_party(cluster) and source.role != "server"
+    return replace(
+        cluster.link(source, target, direction, "sum" if sums else None),
+        exchange=selection.sync_policy(cluster).exchange,
+    )
 
 
 def shards(
@@ -251,86 +257,3 @@ def _check_cover(tensor: TensorSpec, pieces: Sequence[Shard]) -> None:
         end += piece.elements
     if end != tensor.elements:
         raise PluginError(f"the shards of tensor {tensor.name} cover {end} of {tensor.elements}")
-
-
-def link_model(
-    cluster: Cluster,
-    source: NodeSpec,
-    target: NodeSpec,
-    tcp: TcpOptions,
-    edge_id: Callable[[Edge], int],
-) -> _core.LinkModel:
-    """The hop from `source` to `target`, the same for the simulator and the live shaper.
-
-    Args:
-        cluster: The graph.
-        source: Who sends.
-        target: Who receives.
-        tcp: How connections behave.
-        edge_id: The number of an edge where this is used.
-    """
-    there, back = cluster.path(source, target), cluster.path(target, source)
-    on_the_way = [cluster.graph.edges[edge] for edge in there.edges]
-    queues_ms = [data["queue_ms"] for data in on_the_way if "queue_ms" in data]
-    return _core.LinkModel(
-        [edge_id(edge) for edge in there.edges],
-        [edge_id(edge) for edge in back.edges],
-        tcp.congestion,
-        tcp.streams,
-        float(tcp.window_bytes),
-        PAYLOAD_SHARE,
-        there.loss,
-        round((there.delay_s + back.delay_s) * 1e9),
-        round(sum(data.get("jitter_ms", 0.0) for data in on_the_way) * 1e6),
-        round(sum(queues_ms) * 1e6) if queues_ms else None,
-    )
-
-
-def wan_ways(cluster: Cluster, selection: Selection) -> Iterator[tuple[list[Edge], float]]:
-    """Per directed link over the WAN: the edges that may limit it, and its round trip (seconds)."""
-    for source in cluster.nodes:
-        for target in peers(cluster, selection, source):
-            if source.party != target.party and "scheduler" not in (source.role, target.role):
-                there, back = cluster.path(source, target), cluster.path(target, source)
-                edges = [edge for edge in there.edges if limited(cluster.graph.edges[edge])]
-                yield edges, there.delay_s + back.delay_s
-
-
-def edge_model(cluster: Cluster, edge: Edge, seed: int) -> tuple[_core.Course, int]:
-    """(bandwidth over time, one-way delay in nanoseconds) of an edge of the graph."""
-    data = cluster.graph.edges[edge]
-    bandwidth = course(data, f"{edge[0]} -> {edge[1]}", seed)
-    return bandwidth, round(data.get("delay_ms", 0.0) * 1e6)
-
-
-def shape(
-    cluster: Cluster, selection: Selection, node: NodeSpec, tcp: TcpOptions, seed: int
-) -> _core.Shape:
-    """What the emulated network does to the messages of `node` in a live run.
-
-    Its outgoing paths are shaped here, by the simulator's model in real time. An edge that several
-    peers share on their way to this node is metered on arrival, because each of them sees only
-    itself.
-    """
-    made = _core.Shape(seed * 100_003 + node.id)
-    others = peers(cluster, selection, node)
-    ids: dict[Edge, int] = {}
-
-    def edge_id(edge: Edge) -> int:
-        if edge not in ids:
-            ids[edge] = made.add_edge(*edge_model(cluster, edge, seed))
-        return ids[edge]
-
-    arriving: dict[Edge, list[NodeSpec]] = {}
-    for peer in others:
-        made.add_path(peer.id, link_model(cluster, node, peer, tcp, edge_id))
-        for edge in cluster.path(peer, node).edges:
-            if limited(cluster.graph.edges[edge]):
-                arriving.setdefault(edge, []).append(peer)
-    shared = {edge: sources for edge, sources in arriving.items() if len(sources) > 1}
-    ingress = {edge: made.add_ingress(edge_model(cluster, edge, seed)[0]) for edge in shared}
-    for peer in others:
-        mine = [ingress[edge] for edge, sources in shared.items() if peer in sources]
-        if mine:
-            made.add_arrival(peer.id, mine, PAYLOAD_SHARE)
-    return made

@@ -5,8 +5,9 @@ from __future__ import annotations
 from geomx import _core
 from geomx.cluster import Cluster
 from geomx.config import TcpOptions
+from geomx.links import Edge, edge_model, link_model
 from geomx.registry import Selection
-from geomx.wiring import Edge, edge_model, link_model, peers
+from geomx.wiring import peers
 
 
 def add_edges(fabric: _core.Fabric, cluster: Cluster, seed: int) -> dict[Edge, int]:

@@ -21,6 +21,7 @@ import simpy
 
 from geomx import _core
 from geomx.cluster import NodeSpec
+from geomx.costs import WORK
 from geomx.errors import GeomxError
 from geomx.events import Event, Events
 from geomx.experiment import Experiment
@@ -86,13 +87,8 @@ class Simulation:
         )
         self.optimizer_factories = optimizers(experiment.selection)
         self.fabric = _core.Fabric(experiment.seed, experiment.sim.max_spans)
-        self.costs = {
-            work: (
-                getattr(experiment.costs, f"{work}_message_s"),
-                getattr(experiment.costs, f"{work}_byte_s"),
-            )
-            for work in ("receive", "send", "encode", "decode", "aggregate", "update")
-        }
+        accelerators = tuple(name for name, _ in experiment.selection.accel)
+        self.costs = {work: experiment.costs.of(work, accelerators) for work in WORK}
         workload = experiment.workload
         self.model: Model | None = workload.model(experiment.seed) if experiment.numerics else None
         self.initial = (
@@ -126,6 +122,7 @@ class Simulation:
         costs = _core.Costs()
         for work, (per_message_s, per_byte_s) in self.costs.items():
             costs.set(work, per_message_s, per_byte_s)
+        self.fabric.share_cores(experiment.costs.cores or 0)
         for node in cluster.nodes:
             config = node_config(
                 cluster,

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from geomx.cluster import Cluster
-from geomx.config import Costs
+from geomx.costs import FIGURES, Costs
 from geomx.experiment import Experiment
 from geomx.network import read_network
 from geomx.registry import Registry
@@ -111,7 +111,7 @@ def tiny() -> TinyWorkload:
 # ---- running ----
 
 
-FREE = Costs(**dict.fromkeys(Costs.__dataclass_fields__, 0.0))
+FREE = Costs(**dict.fromkeys(FIGURES, 0.0))
 
 
 @pytest.fixture

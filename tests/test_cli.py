@@ -136,18 +136,20 @@ def test_what_geomx_does_not_know_keeps_its_traceback(monkeypatch: pytest.Monkey
         cli.run(["seed=1"])
 
 
+@pytest.mark.parametrize("launcher", ["basic", "joblib"])
 def test_every_failing_job_of_a_sweep_has_a_line(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    launcher: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    """Whether jobs run in this process or, as they do unless told otherwise, in others."""
     needs("hfa")
-    ran = []
-    monkeypatch.setattr(cli, "_run_one", lambda experiment, directory: ran.append(experiment.seed))
-    assert cli.run(["-m", "sync=hfa", "sync.k1=0,1", "seed=1,2"]) == 2
-    assert ran == [1, 2]
-    lines = capfd.readouterr().err.splitlines()
+    chosen = ["hydra/launcher=basic"] if launcher == "basic" else []
+    words = ["iterations=2", "numerics=false", "sync=hfa", "sync.k1=0,1", "seed=1,2"]
+    assert cli.run(["-m", *chosen, *words, "hydra.sweep.dir=swept"]) == 2
+    assert {path.parent.name for path in Path("swept").glob("*/iterations.csv")} == {"2", "3"}
+    lines = sorted(capfd.readouterr().err.splitlines())
     assert len(lines) == 2
     for seed, line in zip((1, 2), lines, strict=True):
-        assert line.startswith(f"sync=hfa sync.k1=0 seed={seed}: sync.k1=0: must be")
+        assert f" sync=hfa sync.k1=0 seed={seed}: sync.k1=0: must be" in line
 
 
 def test_no_room_for_the_run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

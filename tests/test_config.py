@@ -51,6 +51,7 @@ def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 INSTALLED = {plugin.name for plugin in Registry.discover().plugins()}
+BASIC = "hydra/launcher=basic"  # in this process, where jobs can be watched
 
 
 def needs(*names: str) -> None:
@@ -226,7 +227,7 @@ def test_a_sweep_runs_every_combination_in_its_own_directory() -> None:
         accel = [name for name, _ in made.selection.accel]
         seen.append((made.selection.sync[0], accel, directory))
 
-    base = main(["-m", "+sync=fsa,hfa", "+accel=[],[dgt],[p3,fp16]"], job)
+    base = main(["-m", "+sync=fsa,hfa", "+accel=[],[dgt],[p3,fp16]", BASIC], job)
     assert [(sync, accel) for sync, accel, _ in seen] == [
         (sync, accel) for sync in ("fsa", "hfa") for accel in ([], ["dgt"], ["p3", "fp16"])
     ]
@@ -237,7 +238,8 @@ def test_a_sweep_runs_every_combination_in_its_own_directory() -> None:
 
 def test_the_sweep_flag_may_stand_anywhere() -> None:
     seeds = []
-    main(["seed=1,2", "-m", "iterations=1"], lambda made, directory: seeds.append(made.seed))
+    words = ["seed=1,2", "-m", "iterations=1", BASIC]
+    main(words, lambda made, directory: seeds.append(made.seed))
     assert seeds == [1, 2]
 
 

@@ -40,7 +40,7 @@ def equal(one: Run, other: Run) -> bool:
 
 
 @pytest.mark.parametrize("counts", [(1,), (2, 2), (3, 1, 2)])
-@pytest.mark.parametrize("costs", [Costs(), None])
+@pytest.mark.parametrize("costs", [Costs(), Costs(cores=2), None])
 @pytest.mark.parametrize("delay_ms", [1, 40])
 def test_what_repeats_is_counted(
     counts: tuple[int, ...], costs: Costs | None, delay_ms: float,

@@ -125,7 +125,8 @@ MAY_INCLUDE = {  # plugins' units what core may
     "net": ("net", "core"),
     "fabric": ("fabric", "net", "core"),
     "io": ("io", "net", "core"),
-    "bindings": ("bindings", "fabric", "io", "net", "core", "kernels"),
+    "emulation": ("emulation", "io", "net", "core"),
+    "bindings": ("bindings", "emulation", "fabric", "io", "net", "core", "kernels"),
 }
 
 

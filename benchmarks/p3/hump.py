@@ -20,10 +20,10 @@ from statistics import fmean
 from rich.progress import track
 
 import geomx
+from geomx.links import PAYLOAD_SHARE
 from geomx.report.bars import Panel, bars
 from geomx.report.markup import Markup
 from geomx.report.picture import standalone
-from geomx.wiring import PAYLOAD_SHARE
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "plugins"
 COMPUTE_S = 0.3

@@ -9,6 +9,7 @@ killed.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import secrets
 import select
@@ -25,6 +26,7 @@ from geomx.cluster import NodeSpec
 from geomx.errors import NodeLost
 from geomx.live.notes import Reader, stem
 from geomx.live.notes import path as file_of
+from geomx.live.places import place
 from geomx.live.spec import Spec
 from geomx.live.status import DONE, LOST
 
@@ -44,24 +46,43 @@ class Job:
         spec: The experiment.
         directory: Logs and notes go to its folder ``nodes``.
         command: What workers run instead of the workload of `spec`: a training script.
+        emulate: Where they live: ``shaper``, ``netns`` or ``none`` (`geomx.live.places`).
     """
 
-    def __init__(self, spec: Spec, directory: Path, command: Sequence[str] = ()) -> None:
-        self.spec = spec
+    def __init__(
+        self,
+        spec: Spec,
+        directory: Path,
+        command: Sequence[str] = (),
+        emulate: str = "shaper",
+    ) -> None:
+        self._clocks = directory / "nodes" / "clocks"
+        self.spec = dataclasses.replace(spec, clocks=str(self._clocks.resolve()))
         self.directory = directory
         self.command = list(command)
         self._token = secrets.token_hex(16)
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._ended: dict[str, int] = {}  # exit status by node, in the order in which they ended
         self._address = ""
+        self._experiment = directory / "nodes" / "experiment.json"
+        self._place = place(
+            emulate,
+            spec.cluster,
+            experiment=self._experiment,
+            log=directory / "nodes" / "network.log",
+            notes=stem(directory, spec.cluster.scheduler.name),
+        )
 
     def __enter__(self) -> Job:
         """Start everything.
 
         Raises:
+            GeomxError: The emulated network did not come up.
             NodeLost: The scheduler did not come up.
         """
         (self.directory / "nodes").mkdir(parents=True, exist_ok=True)
+        self._experiment.write_text(self.spec.to_json(), encoding="utf-8")
+        self._place.__enter__()
         try:
             self._start_scheduler()
             for node in self.spec.cluster.nodes:
@@ -86,7 +107,9 @@ class Job:
 
         Raises:
             NodeLost: A process died or lost another; says who was the first.
+            GeomxError: The emulated network is gone.
         """
+        self._place.watch()
         for name, process in list(self._running.items()):
             status = process.poll()
             if status is not None:
@@ -107,16 +130,16 @@ class Job:
             for process in self._running.values():
                 _signal(process, signal.SIGKILL)
             self._wait(KILLED_S)
+            self._clocks.unlink(missing_ok=True)
+            self._place.__exit__()
 
     # ---- starting ----
 
     def _start_scheduler(self) -> None:
         node = self.spec.cluster.scheduler
-        experiment = self.directory / "nodes" / "experiment.json"
-        experiment.write_text(self.spec.to_json(), encoding="utf-8")
-        process = self._spawn(
-            node, self._node_command(node, "--experiment", str(experiment)), "pipe"
-        )
+        self._clocks.write_bytes(bytes(8 * self.spec.cluster.graph.number_of_edges()))
+        command = self._node_command(node, "--experiment", str(self._experiment))
+        process = self._spawn(node, command, "pipe")
         assert process.stdout is not None
         ready, _, _ = select.select([process.stdout], [], [], SPEAK_TIMEOUT_S)
         with process.stdout as output:
@@ -138,7 +161,7 @@ class Job:
         return [
             sys.executable, "-P", "-m", "geomx.live.node", *role, "--name", node.name,
             "--id", str(node.id), "--notes", str(stem(self.directory, node.name)),
-            "--parent", str(os.getpid()),
+            "--host", self._place.host(node), "--parent", str(os.getpid()),
         ]  # fmt: skip
 
     def _spawn(
@@ -147,7 +170,7 @@ class Job:
         command: Sequence[str],
         output: Literal["log", "pipe", "terminal"] = "log",
     ) -> subprocess.Popen[bytes]:
-        with self._log(node.name).open("wb") as log:
+        with self._log(node.name).open("wb") as log, self._place.inside(node):
             streams: dict[str, int | IO[bytes] | None] = {
                 "log": log,
                 "pipe": subprocess.PIPE,
@@ -172,6 +195,7 @@ class Job:
                 "GEOMX_SCHEDULER": self._address,
                 "GEOMX_NAME": node.name,
                 "GEOMX_ID": str(node.id),
+                "GEOMX_HOST": self._place.host(node),
             }
         return {**os.environ, **own}
 

@@ -16,6 +16,7 @@ import numpy as np
 from geomx.cluster import NodeSpec
 from geomx.errors import ConfigError
 from geomx.handles import training_optimizers
+from geomx.live import places
 from geomx.live.job import POLL_S, Job
 from geomx.live.notes import Note, Reader, stem
 from geomx.live.notes import path as file_of
@@ -34,12 +35,16 @@ def run_experiment(experiment: Experiment, directory: Path) -> Results:
     began = time.perf_counter()
     workload, cluster = experiment.workload, experiment.cluster
     training_optimizers(cluster, experiment.selection, workload.optimizer)
-    recorder = Recorder(directory, {**experiment.header(), "mode": "live"})
+    places.check(experiment)
+    recorder = Recorder(
+        directory, {**experiment.header(), "mode": "live", "emulate": experiment.emulate}
+    )
     recorder.network(cluster.graph)
     collector = Collector(experiment, directory, recorder)
     try:
         total = experiment.iterations * len(cluster.workers)
-        with Job(Spec.of(experiment), directory) as job, progress(total, "training") as advance:
+        job = Job(Spec.of(experiment), directory, emulate=experiment.emulate)
+        with job, progress(total, "training") as advance:
             while job.poll():
                 collector.collect(advance)
                 time.sleep(POLL_S)
@@ -74,7 +79,9 @@ def launch(arguments: Sequence[str]) -> int:
 
     split = words.index("--")
     experiment, directory = compose(words[:split])
-    with Job(Spec.of(experiment, script=True), directory, words[split + 1 :]) as job:
+    places.check(experiment)
+    spec = Spec.of(experiment, script=True)
+    with Job(spec, directory, words[split + 1 :], experiment.emulate) as job:
         while job.poll():
             time.sleep(POLL_S)
     return 0

@@ -11,9 +11,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from geomx import _core, wiring
+from geomx import _core, links, wiring
 from geomx.cluster import NodeSpec
-from geomx.errors import ConfigError, GeomxError, NodeLost
+from geomx.errors import GeomxError, NodeLost
 from geomx.live.spec import Spec
 from geomx.plugin import SyncPolicy
 from geomx.registry import Registry
@@ -110,15 +110,12 @@ class Member:
             seed=spec.seed,
             experiment_json=spec.to_json() if scheduling else "",
         )
-        if not spec.emulated and spec.tcp.streams > 1:
-            remedy = "there is one connection per pair of nodes; only emulated networks have more"
-            raise ConfigError("tcp.streams", spec.tcp.streams, remedy)
         shape = (
-            wiring.shape(cluster, self.selection, self.node, spec.tcp, spec.seed)
+            links.shape(cluster, self.selection, self.node, spec.tcp, spec.seed, spec.clocks)
             if spec.emulated
             else None
         )
-        self.loop.run(config, self._roster, shape)
+        self.loop.run(config, self._roster, shape, spec.tcp.congestion)
 
     def _share_of_cores(self) -> int:
         """This machine's cores over the members on it."""

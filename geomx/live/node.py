@@ -75,9 +75,11 @@ class Node:
         options, token = self._options, os.environ.get("GEOMX_TOKEN", "")
         if options.experiment:
             spec = Spec.from_json(Path(options.experiment).read_text(encoding="utf-8"))
-            member = self._member = Member.open_scheduler(spec, token)
+            member = self._member = Member.open_scheduler(spec, token, options.host)
         else:
-            member = self._member = Member.join(options.scheduler, options.name, options.id, token)
+            member = self._member = Member.join(
+                options.scheduler, options.name, options.id, token, options.host
+            )
         if member.node.role == "worker":
             self._work(member)
             return
@@ -186,6 +188,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     role.add_argument("--experiment", metavar="FILE", help="be the scheduler of this experiment")
     parser.add_argument("--name", default="", help="the node's name in the network")
     parser.add_argument("--id", type=int, default=0, help="the node's number")
+    parser.add_argument("--host", default="127.0.0.1", help="the address to listen on")
     parser.add_argument("--notes", required=True, help="where to write, without suffix")
     parser.add_argument("--parent", type=int, help="end when this process does")
     options = parser.parse_args(arguments)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -36,12 +37,15 @@ class Spec:
         sync: Name and options of the sync plugin.
         accel: The same of the accelerators, in order.
         workload: The same of the workload; None where a training script is run instead.
+        times_s: Seconds forward and backward of each of the workload's layers, which may have been
+            measured elsewhere than its options say.
         seed: Seeds everything that draws.
         iterations: Local steps per worker.
         evaluate_every: Local steps between evaluations on held-out data.
         numerics: Whether real gradients are computed.
-        emulated: Whether links are shaped to the network's bandwidth and delay; what a run on one
-            machine wants.
+        emulated: Whether the nodes themselves shape their links to the network's bandwidth and
+            delay.
+        clocks: File with the clocks of links that several nodes send over; see `links.shape`.
         runtime: Options of the live runtime.
         tcp: Options of WAN connections.
     """
@@ -50,11 +54,13 @@ class Spec:
     sync: Choice
     accel: tuple[Choice, ...] = ()
     workload: Choice | None = None
+    times_s: tuple[tuple[float, float], ...] = ()
     seed: int = 0
     iterations: int = 0
     evaluate_every: int = 1
     numerics: bool = False
     emulated: bool = True
+    clocks: str = ""
     runtime: RuntimeOptions = dataclasses.field(default_factory=RuntimeOptions)
     tcp: TcpOptions = dataclasses.field(default_factory=TcpOptions)
 
@@ -62,16 +68,25 @@ class Spec:
     def of(cls, experiment: Experiment, script: bool = False) -> Spec:
         """What nodes need of `experiment`; a training script brings its own workload."""
         workload = (experiment.workload.name, dict(experiment.workload_options))
+        runtime = experiment.runtime
+        if experiment.emulate == "netns" and runtime.threads is None:
+            # Their addresses would say that every node has a machine of its own.
+            cores = len(os.sched_getaffinity(0))
+            share = max(1, cores // len(experiment.cluster.nodes))
+            runtime = dataclasses.replace(runtime, threads=share)
+        layers = experiment.workload.layers
         return cls(
             cluster=experiment.cluster,
             sync=experiment.selection.sync,
             accel=experiment.selection.accel,
             workload=None if script else workload,
+            times_s=tuple((layer.forward_s, layer.backward_s) for layer in layers),
             seed=experiment.seed,
             iterations=experiment.iterations,
             evaluate_every=experiment.evaluate_every,
             numerics=experiment.numerics,
-            runtime=experiment.runtime,
+            emulated=experiment.emulate == "shaper",
+            runtime=runtime,
             tcp=experiment.tcp,
         )
 
@@ -99,6 +114,7 @@ class Spec:
             fields["cluster"] = read_network(fields["cluster"])
             fields["sync"] = _choice(fields["sync"])
             fields["accel"] = tuple(_choice(choice) for choice in fields["accel"])
+            fields["times_s"] = tuple((float(f), float(b)) for f, b in fields["times_s"])
             if fields["workload"] is not None:
                 fields["workload"] = _choice(fields["workload"])
             fields["runtime"] = build_options(RuntimeOptions, fields["runtime"], "runtime")

@@ -114,8 +114,8 @@ class LiveWorker:
         for key, tensor in enumerate(workload.tensors):
             self._keys_of[tensor.layer].append(key)
         speed = member.node.speed
-        self._forward_s = [layer.forward_s / speed for layer in workload.layers]
-        self._backward_s = [layer.backward_s / speed for layer in workload.layers]
+        self._forward_s = [forward_s / speed for forward_s, _ in spec.times_s]
+        self._backward_s = [backward_s / speed for _, backward_s in spec.times_s]
         self._sync = member.policy.worker(spec.cluster, member.node, spec.iterations)
         self._scale = np.float32(member.policy.push_scale(spec.cluster, member.node))
         self._parameters: Sequence[Any] = (

@@ -18,7 +18,7 @@ from geomx.report import gantt, units, wan
 from geomx.report.charts import Series, legend_key, line_chart
 from geomx.report.files import Row
 from geomx.report.markup import Markup, tag
-from geomx.report.terminal import title
+from geomx.report.terminal import costs_note, title
 from geomx.report.trace import Timeline
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def render(results: Results, timeline: Timeline, graph: nx.Graph | None) -> str:
                  _dropped(timeline)),
         section("The WAN", *([wan.legend(), picture] if picture else [])),
         section("Load per link", *_links(results.links, summary["seconds"])),
-        section("Summary", _summary_table(summary)),
+        section("Summary", _summary_table(summary), note(costs_note(summary))),
         footer(_BESIDE),
     ]  # fmt: skip
     return document(title(summary), body)
@@ -71,6 +71,11 @@ def document(title: str, body: Sequence[Markup]) -> str:
 def asset(name: str) -> Markup:
     """A style sheet or script of the report."""
     return Markup(files(__package__).joinpath(name).read_text(encoding="utf-8"))
+
+
+def note(sentence: str) -> Markup:
+    """A remark; nothing where there is nothing to say."""
+    return tag("p", sentence, class_="note") if sentence else Markup("")
 
 
 def section(heading: str, *content: str) -> Markup:

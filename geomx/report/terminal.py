@@ -39,7 +39,32 @@ def summary_table(summary: Summary) -> Table:
     if "aborted" in summary:
         reason = Text(str(summary["aborted"]), style="red", overflow="fold")
         table.add_row(Text("aborted", style="bold red"), Text(""), reason)
+    _add_note(table, summary)
     return table
+
+
+def costs_note(summary: Summary) -> str:
+    """Where a simulated run's endpoint costs come from, in a sentence; empty for other runs."""
+    costs = summary.get("costs")
+    if not costs or summary.get("mode") != "sim":
+        return ""
+    source, measured = costs["source"], costs["measured"]
+    where = f"{measured['machine']} with {measured['cores']} cores" if measured else ""
+    told = {
+        "shipped": f"Endpoint costs are geomx's defaults, measured on {where}; "
+        "geomx calibrate measures yours.",
+        "given": "Endpoint costs were given by hand; geomx calibrate measures them.",
+    }
+    since = f", {measured['date'][:10]}" if measured and measured["date"] else ""
+    note = told.get(source, f"Endpoint costs come from {source}, measured on {where}{since}.")
+    shared = costs["shared_cores"]
+    return f"{note} All nodes share {shared} cores." if shared else note
+
+
+def _add_note(table: Table, summary: Summary) -> None:
+    note = costs_note(summary)
+    if note:
+        table.caption, table.caption_justify = Text(note, style="dim"), "left"
 
 
 def _rows(summary: Summary) -> Iterator[tuple[str, str, str]]:
@@ -82,14 +107,21 @@ _NAMES = {
 }
 
 
-def comparison_table(comparison: Mapping[str, Any]) -> Table:
-    """The content of ``comparison.json``: what was predicted, what was measured, how far off."""
+def comparison_table(comparison: Mapping[str, Any], sim: Summary | None = None) -> Table:
+    """The content of ``comparison.json``: what was predicted, what was measured, how far off.
+
+    Args:
+        comparison: The content.
+        sim: Summary of the simulated run, to say what it was predicted from.
+    """
     table = Table(title="simulated against live", title_justify="left")
     table.add_column("figure", style="dim", no_wrap=True)
     for column in ("sim", "live", "error"):
         table.add_column(column, justify="right", no_wrap=True)
     for row in comparison_rows(comparison):
         table.add_row(*row)
+    if sim is not None:
+        _add_note(table, sim)
     return table
 
 

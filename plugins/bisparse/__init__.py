@@ -14,7 +14,7 @@ own, so that it need not grow with the number of parties. The codecs are native:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from geomx.cluster import Cluster, Link
 from geomx.errors import ConfigError
@@ -27,7 +27,7 @@ from geomx.registry import Register
 class BisparseConfig:
     """Options of Bi-Sparse."""
 
-    ratio: float = 0.01
+    ratio: float = field(default=0.01, metadata={"search": (0.01, 0.05)})
     """Share of a shard's elements that is sent, above 0, up to 1."""
     momentum: float = 0.0
     """Momentum correction, 0 (off) to below 1. DGC's and GeoMX's 0.9 is for an optimizer without

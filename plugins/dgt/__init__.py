@@ -13,7 +13,7 @@ value. Pulls and links inside a party are left alone, as in GeoMX. The rules are
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from geomx.cluster import Link
 from geomx.errors import ConfigError
@@ -26,7 +26,7 @@ from geomx.registry import Register
 class DgtConfig:
     """Options of DGT."""
 
-    k: float = 0.8
+    k: float = field(default=0.8, metadata={"search": (0.5, 0.8)})
     """Share of the blocks that travels reliably at the start, 0 to 1."""
     k_min: float = 0.2
     """Below this share k never falls, 0 to k."""

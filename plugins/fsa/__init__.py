@@ -24,6 +24,8 @@ class FsaConfig:
 class Fsa:
     """Fully synchronous: every step, the global server updates with the mean gradient of all."""
 
+    lossless = True
+
     def __init__(self, config: FsaConfig) -> None:
         self.config = config
 

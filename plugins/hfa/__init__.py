@@ -14,7 +14,7 @@ per shard, and k1 = k2 = 1 with SGD is FSA.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from geomx.cluster import Cluster, NodeSpec, Party
@@ -28,9 +28,9 @@ from geomx.registry import Register
 class HfaConfig:
     """Options of HFA."""
 
-    k1: int = 5
+    k1: int = field(default=5, metadata={"search": (5, 10, 20)})
     """Local steps between two averages inside a party, 1 or more."""
-    k2: int = 4
+    k2: int = field(default=4, metadata={"search": (1, 4)})
     """Averages inside a party between two global ones, 1 or more."""
     weighting: str = "workers"
     """Weight of a party in the global average: ``workers`` (by their number) or ``parties``."""

@@ -17,7 +17,7 @@ parts must be installed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from geomx.cluster import Cluster, Link
 from geomx.errors import ConfigError
@@ -32,7 +32,7 @@ class MpqConfig:
 
     size_lower_bound: int = 1000
     """Elements from which a shard is large (GeoMX's MXNET_KVSTORE_SIZE_LOWER_BOUND)."""
-    ratio: float = 0.01
+    ratio: float = field(default=0.01, metadata={"search": (0.01, 0.05)})
     """Share of a large shard's elements that is sent, above 0, up to 1."""
     momentum: float = 0.0
     """Momentum correction, 0 (off) to below 1. DGC's and GeoMX's 0.9 is for an optimizer without

@@ -78,6 +78,8 @@ class LeastLoaded(Placement):
 class MultiGps:
     """Several global servers; shards placed by bytes, large tensors cut."""
 
+    lossless = True
+
     def __init__(self, config: MultiGpsConfig) -> None:
         self.config = config
 

@@ -56,6 +56,8 @@ class Slices(Partitioner):
 class P3:
     """Slices of 50,000 elements, first layers first, on LAN and WAN, up and down."""
 
+    lossless = True
+
     def __init__(self, config: P3Config) -> None:
         self.config = config
 

@@ -55,6 +55,8 @@ class TSEngineConfig:
 class TSEngine:
     """Aggregation and dissemination trees that follow the throughput of links."""
 
+    lossless = True
+
     def __init__(self, config: TSEngineConfig) -> None:
         self.config = config
 

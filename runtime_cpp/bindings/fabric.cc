@@ -131,6 +131,8 @@ void init_fabric(nb::module_& m) {
       .def(nb::init<std::uint64_t, std::size_t>(), "seed"_a, "max_spans"_a = 0)
       .def("add_edge", &Fabric::AddEdge, "course"_a, "delay_ns"_a)
       .def("add_node", &Fabric::AddNode, "config"_a, "costs"_a)
+      .def("share_cores", &Fabric::ShareCores, "count"_a,
+           "All nodes run on one machine with so many cores; 0: each has its own.")
       .def("connect", &Fabric::Connect, "source"_a, "target"_a, "link"_a,
            "What `source` may send to `target`.")
       .def("advance", [](Fabric& self, Time limit) {

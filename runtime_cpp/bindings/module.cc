@@ -8,6 +8,7 @@ void init_codecs(nb::module_& m);
 void init_kernels(nb::module_& m);
 void init_net(nb::module_& m);
 void init_fabric(nb::module_& m);
+void init_emulation(nb::module_& m);
 void init_python_parts(nb::module_& m);
 void init_python_minds(nb::module_& m);
 void init_library(nb::module_& m);
@@ -21,6 +22,7 @@ NB_MODULE(_core, m) {
   init_kernels(m);
   init_net(m);
   init_fabric(m);
+  init_emulation(m);
   init_python_parts(m);
   init_python_minds(m);
   init_library(m);

@@ -72,10 +72,9 @@ void LookAtSignals() {
   if (PyErr_CheckSignals() != 0) throw nb::python_error();
 }
 
-std::shared_ptr<Loop> MakeLoop(const std::string& host, int port, const std::string& token,
-                               const std::string& congestion) {
+std::shared_ptr<Loop> MakeLoop(const std::string& host, int port, const std::string& token) {
   nb::gil_scoped_release unlocked;
-  std::shared_ptr<Loop> loop(new Loop(host, port, token, congestion), [](Loop* old) {
+  std::shared_ptr<Loop> loop(new Loop(host, port, token), [](Loop* old) {
     if (PyGILState_Check() == 0) {
       delete old;
       return;
@@ -229,10 +228,14 @@ void init_runtime(nb::module_& m) {
 
   nb::class_<Shape>(m, "Shape", R"(How an emulated network treats one node's messages.
 
-Edges are this node's own copies of those on its outgoing paths; what several senders share on the
-way in is an ingress edge. An edge's bandwidth is a Course, or a constant in bytes/s.)")
-      .def("__init__", [](Shape* self, std::uint64_t seed) { new (self) Shape{.seed = seed}; },
-           "seed"_a = 0)
+Edges are this node's own copies of those on its outgoing paths. An edge that others send over too
+has a meter, and a clock in the file `clocks`, at an index that all of them agree on. An edge's
+bandwidth is a Course, or a constant in bytes/s.)")
+      .def("__init__",
+           [](Shape* self, std::uint64_t seed, std::string clocks) {
+             new (self) Shape{.seed = seed, .clocks = std::move(clocks)};
+           },
+           "seed"_a = 0, "clocks"_a = "")
       .def("add_edge",
            [](Shape& self, net::Course course, Time delay_ns) {
              self.edges.push_back({std::move(course), delay_ns});
@@ -244,32 +247,39 @@ way in is an ingress edge. An edge's bandwidth is a Course, or a constant in byt
              self.paths[target] = link;
            },
            "target"_a, "link"_a, "How messages to `target` travel; as Fabric.connect.")
-      .def("add_ingress",
-           [](Shape& self, net::Course course) {
-             self.ingress.push_back({std::move(course)});
-             return self.ingress.size() - 1;
+      .def("add_meter",
+           [](Shape& self, net::Course course, std::uint32_t clock) {
+             self.meters.push_back({std::move(course), clock});
+             return self.meters.size() - 1;
            },
-           "course"_a, "A shared edge on the way in; its id.")
+           "course"_a, "clock"_a, "An edge that others send over too; its id.")
+      .def("add_departure",
+           [](Shape& self, NodeId target, std::vector<std::uint32_t> meters, double efficiency) {
+             self.departures[target] = {std::move(meters), efficiency};
+           },
+           "target"_a, "meters"_a, "efficiency"_a = net::kPayloadShare,
+           "Messages to `target` pass these meters before they have left.")
       .def("add_arrival",
-           [](Shape& self, NodeId source, std::vector<std::uint32_t> edges, double efficiency) {
-             self.arrivals[source] = {std::move(edges), efficiency};
+           [](Shape& self, NodeId source, std::vector<std::uint32_t> meters, double efficiency) {
+             self.arrivals[source] = {std::move(meters), efficiency};
            },
-           "source"_a, "edges"_a, "efficiency"_a = net::kPayloadShare,
-           "Messages from `source` pass these ingress edges.");
+           "source"_a, "meters"_a, "efficiency"_a = net::kPayloadShare,
+           "Messages from `source` pass these meters before they are here.");
 
   nb::class_<Loop>(m, "Loop", R"(One live node: its port, its connections and the thread that serves them.
 
 Thread-safe. Once a node of the run is lost, every wait raises RuntimeError("node NAME was lost:
 REASON"), and failure() says the same; TimeoutError means that time was up.)")
       .def(nb::new_(&MakeLoop), "host"_a = "127.0.0.1", "port"_a = 0, "token"_a = "",
-           "congestion"_a = "bbr",
            "Binds TCP and UDP on one port (0: any); RuntimeError if that cannot be had.")
       .def_prop_ro("address", &Loop::address, "host:port, as others reach this node.")
       .def("join", &Join, "scheduler"_a, "name"_a, "id"_a, "timeout_s"_a,
            "Join the run whose scheduler is at host:port: (experiment, addresses by name).")
       .def("run", &Loop::Run, "config"_a, "roster"_a, "shape"_a.none(),
+           "congestion"_a = "bbr",
            nb::call_guard<nb::gil_scoped_release>(),
-           "Become the node of `config` and connect to its peers, over emulated links if `shape`.")
+           "Become the node of `config` and connect to its peers, over emulated links if `shape`; over "
+           "others with this congestion control, where the kernel has it.")
       .def("wait_started", &WaitStarted, "timeout_s"_a,
            "Seconds of time.monotonic() at which everyone was connected: time 0 of the run.")
       .def("leave", &Loop::Leave, nb::call_guard<nb::gil_scoped_release>(),

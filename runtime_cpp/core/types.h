@@ -11,6 +11,7 @@ namespace geomx {
 using Time = std::int64_t;
 inline constexpr Time kNever = INT64_MAX;
 inline constexpr Time kSecond = 1'000'000'000;
+inline constexpr Time kMicrosecond = 1'000;
 inline constexpr Time kMillisecond = 1'000'000;
 
 using NodeId = std::uint32_t;  // position in the roster

@@ -135,7 +135,7 @@ bool Fabric::Send(std::uint32_t index, Lane lane, Time now) {
     link.stats.control_bytes += bytes;
   }
   if (const double cost = source.costs.send.For({1, bytes}); cost > 0) {
-    source.busy_until = std::max(source.busy_until, now) + Nanoseconds(cost);
+    Occupy(source, now, Nanoseconds(cost));
   }
   if (link.active++ == 0) link.active_since = now;
   link.started[which] = now;
@@ -207,6 +207,13 @@ double Fabric::WorkSeconds(const Endpoint& endpoint, const Work& work) const {
          costs.aggregate.For(work.aggregate) + costs.update.For(work.update);
 }
 
+Time Fabric::Occupy(Endpoint& endpoint, Time now, Time cost) {
+  Time start = std::max(now, endpoint.busy_until);
+  if (cores_.shared()) start = cores_.Take(start, cost);
+  endpoint.busy_until = start + cost;
+  return start;
+}
+
 void Fabric::Deliver(NodeId id, std::uint32_t message, Time now) {
   ++processed_;
   endpoints_[id].waiting.push_back(message);
@@ -243,8 +250,7 @@ void Fabric::Charge(NodeId id, Time now, double seconds) {
     if (!endpoint.release_due) Release(id, now);
     return;
   }
-  const Time start = std::max(now, endpoint.busy_until);
-  endpoint.busy_until = start + cost;
+  const Time start = Occupy(endpoint, now, cost);
   if (work.update.times + work.aggregate.times + work.encode.times > 0) {
     AddSpan({.node = id,
              .peer = id,

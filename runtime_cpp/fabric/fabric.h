@@ -8,7 +8,7 @@
 //
 // Endpoints: a node handles one message at a time. Handling costs what `Costs` says for receiving and
 // for the work the protocol then did (decode, aggregate, update, encode); what it produced leaves
-// when that time is over.
+// when that time is over. Nodes that run on one machine share its cores (see cores.h).
 #pragma once
 
 #include <cstdint>
@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "core/node.h"
+#include "fabric/cores.h"
 #include "fabric/span.h"
 #include "fabric/trainer.h"
 #include "net/course.h"
@@ -84,6 +85,8 @@ class Fabric {
   // `worker` trains: its loop runs in here (see trainer.h). REQUIRES: its role is kWorker.
   void Train(NodeId worker, std::shared_ptr<const TrainingPlan> plan,
              std::shared_ptr<const Pace> pace);
+  // All nodes run on one machine with so many cores; 0: each has its own.
+  void ShareCores(std::size_t count) { cores_ = Cores(count); }
   // Whether every new value at a trainer makes a notice.
   void ReportValues(bool report) { report_values_ = report; }
 
@@ -167,6 +170,7 @@ class Fabric {
   void Report(NodeId id, Event event, Time now);
   void Pump(NodeId id, Time now);
   bool Send(std::uint32_t link, Lane lane, Time now);
+  Time Occupy(Endpoint& endpoint, Time now, Time cost);  // with work; when it starts
   double WorkSeconds(const Endpoint& endpoint, const Work& work) const;
   void FollowCourses(Time now);
   double Draw();
@@ -175,6 +179,7 @@ class Fabric {
   net::Courses courses_;
   std::size_t under_way_ = 0;  // messages in the network; without one no course makes a difference
   std::vector<Endpoint> endpoints_;
+  Cores cores_;
   std::vector<Link> links_;
   std::vector<std::pair<std::uint32_t, Lane>> connection_owner_;
   std::vector<Action> actions_;  // heap

@@ -21,6 +21,7 @@ Digest Fabric::Describe(Time now) {
     digest.Add(std::uint64_t{endpoint.waiting.size()});
     for (const std::uint32_t place : endpoint.waiting) add(place);
   }
+  cores_.Describe(digest, now);
   for (const Link& link : links_) {
     digest.Add(static_cast<std::uint64_t>(link.active));
     for (const int lane : {0, 1}) {

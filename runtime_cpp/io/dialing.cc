@@ -33,7 +33,7 @@ void Sessions::Try(Dialing& dialing, Time now) {
   ++dialing.tries;
   dialing.next_try = now + dialing.pause;
   dialing.pause = std::min(2 * dialing.pause, kLongestPause);
-  Fd fd = Connect(dialing.address);
+  Fd fd = Connect(dialing.address, LocalAddress(listener_.get()));
   if (!fd) {
     dialing.last_error = ErrorText(errno);
     return;

@@ -13,10 +13,10 @@ constexpr Time kCloseTime = kSecond / 2;
 
 }  // namespace
 
-Driver::Driver(Port port, const std::string& token, const std::string& congestion, Board& board)
+Driver::Driver(Port port, const std::string& token, Board& board)
     : board_(board),
       address_(port.address),
-      sessions_(std::move(port.listener), token, congestion, poller_, *this),
+      sessions_(std::move(port.listener), token, poller_, *this),
       datagrams_(std::move(port.datagrams), token),
       name_(Format(address_)) {
   poller_.Add(mailbox_.fd(), kMailbox, EPOLLIN);
@@ -103,11 +103,13 @@ void Driver::Join(const Address& scheduler, NodeId self, const std::string& name
 }
 
 void Driver::Run(const NodeConfig& config, const std::map<NodeId, Address>& addresses,
-                 const std::optional<Shape>& shape, Time connect_deadline) {
+                 const std::optional<Shape>& shape, const std::string& congestion,
+                 Time connect_deadline) {
   if (node_) throw std::logic_error(name_ + " runs already");
+  sessions_.SetCongestion(congestion);
   if (shape) {
     shaper_ = std::make_unique<Shaper>(*shape);
-    ingress_ = std::make_unique<Ingress>(*shape);
+    meters_ = ArrivalMeters(*shape);
   }
   node_ = std::make_unique<Node>(config);
   self_ = config.id;
@@ -195,7 +197,7 @@ void Driver::Act(Event& event) {
     case Event::Kind::kStarted:
       started_ = Now();
       if (shaper_) shaper_->SetOrigin(*started_);
-      if (ingress_) ingress_->SetOrigin(*started_);
+      if (meters_) meters_->SetOrigin(*started_);
       board_.SetStarted(*started_);
       return;
     case Event::Kind::kValueReady: {

@@ -55,7 +55,7 @@ using ReadyCallback = std::function<void(std::span<const float>)>;
 
 class Driver final : private Sessions::Handler {
  public:
-  Driver(Port port, const std::string& token, const std::string& congestion, Board& board);
+  Driver(Port port, const std::string& token, Board& board);
   ~Driver() override = default;
 
   // False once the thread has ended.
@@ -64,7 +64,8 @@ class Driver final : private Sessions::Handler {
 
   void Join(const Address& scheduler, NodeId self, const std::string& name, Time deadline);
   void Run(const NodeConfig& config, const std::map<NodeId, Address>& addresses,
-           const std::optional<Shape>& shape, Time connect_deadline);
+           const std::optional<Shape>& shape, const std::string& congestion,
+           Time connect_deadline);
   // Throws std::logic_error before Run.
   Node& node();
   void Request(Key key);
@@ -93,7 +94,8 @@ class Driver final : private Sessions::Handler {
     std::uint64_t order = 0;
     NodeId from = 0;
     std::uint64_t session = 0;
-    bool passed_ingress = false;
+    Time took = 0;  // to cross, as far as the sender knew
+    bool metered = false;
     Message message;
   };
   struct Later {
@@ -152,7 +154,7 @@ class Driver final : private Sessions::Handler {
 
   std::unique_ptr<Node> node_;
   std::unique_ptr<Shaper> shaper_;
-  std::unique_ptr<Ingress> ingress_;
+  std::unique_ptr<Meters> meters_;  // of what arrives
   bool ready_ = false;
   std::optional<Time> started_;
   bool closing_ = false;

@@ -27,11 +27,10 @@ std::thread StartQuietly(std::function<void()> body) {
 
 }  // namespace
 
-Loop::Loop(const std::string& host, int port, const std::string& token,
-           const std::string& congestion) {
+Loop::Loop(const std::string& host, int port, const std::string& token) {
   Port bound = Bind(host, port);
   address_ = Format(bound.address);
-  state_ = std::make_shared<State>(std::move(bound), token, congestion);
+  state_ = std::make_shared<State>(std::move(bound), token);
   thread_ = StartQuietly([state = state_] { state->driver.ThreadMain(); });
   thread_id_ = thread_.get_id();
 }
@@ -77,14 +76,14 @@ void Loop::StartJoin(const std::string& scheduler, const std::string& name, Node
 }
 
 void Loop::Run(const NodeConfig& config, const std::map<std::string, std::string>& roster,
-               const std::optional<Shape>& shape) {
+               const std::optional<Shape>& shape, const std::string& congestion) {
   std::map<NodeId, Address> addresses;
   for (const Peer& peer : config.peers) {
     const auto found = roster.find(peer.name);
     if (found != roster.end()) addresses.emplace(peer.id, Resolve(found->second));
   }
   const Time deadline = Now() + Nanoseconds(join_timeout_s_);
-  Call([&] { state_->driver.Run(config, addresses, shape, deadline); });
+  Call([&] { state_->driver.Run(config, addresses, shape, congestion, deadline); });
 }
 
 std::optional<double> Loop::WaitStarted(double timeout_s) {

@@ -41,11 +41,9 @@ struct PushOptions {
 
 class Loop : public std::enable_shared_from_this<Loop> {
  public:
-  // Binds TCP and UDP on one port (0: any free one) and starts the thread. `congestion` names the
-  // congestion control of connections beyond this machine, used if the kernel has it; empty leaves
-  // the system's. Throws std::runtime_error if the port cannot be bound.
-  Loop(const std::string& host, int port, const std::string& token,
-       const std::string& congestion = "bbr");
+  // Binds TCP and UDP on one port (0: any free one) and starts the thread. Throws
+  // std::runtime_error if the port cannot be bound.
+  Loop(const std::string& host, int port, const std::string& token);
   ~Loop();
   Loop(const Loop&) = delete;
   Loop& operator=(const Loop&) = delete;
@@ -63,9 +61,11 @@ class Loop : public std::enable_shared_from_this<Loop> {
   std::optional<Joined> WaitJoined(double timeout_s);
 
   // Makes the node and connects it to its peers. `roster`: addresses by name. `shape`: how its links
-  // are slowed down, or nothing on a real network. The scheduler calls this first and is then joined.
+  // are slowed down, or nothing on a real network. `congestion` names the congestion control of
+  // connections to peers beyond this machine, used if the kernel has it; empty leaves the system's.
+  // The scheduler calls this first and is then joined.
   void Run(const NodeConfig& config, const std::map<std::string, std::string>& roster,
-           const std::optional<Shape>& shape);
+           const std::optional<Shape>& shape, const std::string& congestion = "bbr");
   // Seconds on this machine's monotonic clock at which the run started.
   std::optional<double> WaitStarted(double timeout_s);
   // Who has not connected yet, for the message of a caller that gave up waiting.
@@ -123,8 +123,7 @@ class Loop : public std::enable_shared_from_this<Loop> {
   struct State {
     Board board;
     Driver driver;
-    State(Port port, const std::string& token, const std::string& congestion)
-        : driver(std::move(port), token, congestion, board) {}
+    State(Port port, const std::string& token) : driver(std::move(port), token, board) {}
   };
 
   std::string address_;

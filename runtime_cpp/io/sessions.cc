@@ -21,11 +21,9 @@ constexpr std::size_t kReadBudget = 1024 * 1024;  // then others have their turn
 
 }  // namespace
 
-Sessions::Sessions(Fd listener, std::string token, std::string congestion, Poller& poller,
-                   Handler& handler)
+Sessions::Sessions(Fd listener, std::string token, Poller& poller, Handler& handler)
     : listener_(std::move(listener)),
       token_(std::move(token)),
-      congestion_(std::move(congestion)),
       poller_(poller),
       handler_(handler),
       next_id_(kListener + 1) {

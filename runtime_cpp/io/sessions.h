@@ -61,11 +61,12 @@ class Sessions {
     virtual void OnUnreachable(NodeId peer, const std::string& reason) = 0;  // dialed in vain
   };
 
-  Sessions(Fd listener, std::string token, std::string congestion, Poller& poller,
-           Handler& handler);
+  Sessions(Fd listener, std::string token, Poller& poller, Handler& handler);
 
   // Calls `peer`, again and again until `deadline`, and says hello as node `self`.
   void Dial(NodeId peer, NodeId self, const Address& address, Time deadline);
+  // Of connections to peers from now on.
+  void SetCongestion(std::string name) { congestion_ = std::move(name); }
   // The peer that was dialed as unknown is `peer`.
   void Identify(NodeId peer);
   // Asks again about callers whose verdict was kNotYet.
@@ -118,7 +119,7 @@ class Sessions {
   void Watch(Session& session);
 
   Fd listener_;
-  std::string token_, congestion_;
+  std::string token_, congestion_ = "bbr";
   Poller& poller_;
   Handler& handler_;
   std::uint64_t next_id_;

@@ -6,9 +6,24 @@
 
 namespace geomx::io {
 
-// ---- the way out -----------------------------------------------------------------------------
+namespace {
 
-Shaper::Shaper(const Shape& shape) : random_(shape.seed) {
+std::unique_ptr<Meters> MakeMeters(const Shape& shape, const std::map<NodeId, Passage>& passages) {
+  if (passages.empty()) return nullptr;
+  std::size_t count = 0;
+  for (const Meter& meter : shape.meters) count = std::max<std::size_t>(count, meter.clock + 1);
+  return std::make_unique<Meters>(shape.meters, passages,
+                                  std::make_shared<Clocks>(shape.clocks, count));
+}
+
+}  // namespace
+
+std::unique_ptr<Meters> ArrivalMeters(const Shape& shape) {
+  return MakeMeters(shape, shape.arrivals);
+}
+
+Shaper::Shaper(const Shape& shape)
+    : meters_(MakeMeters(shape, shape.departures)), random_(shape.seed) {
   for (const Shape::Edge& edge : shape.edges) {
     courses_.Add(network_.AddEdge(net::Course(edge.course).At(0), edge.delay), edge.course);
   }
@@ -23,7 +38,10 @@ Shaper::Shaper(const Shape& shape) : random_(shape.seed) {
   }
 }
 
-void Shaper::SetOrigin(Time now) { origin_ = now; }
+void Shaper::SetOrigin(Time now) {
+  origin_ = now;
+  if (meters_) meters_->SetOrigin(now);
+}
 
 void Shaper::Start(NodeId peer, Lane lane, Message message, Time now) {
   Link& link = links_.at({peer, lane});
@@ -41,7 +59,8 @@ Time Shaper::Busy(NodeId peer) const {
 
 Time Shaper::NextEvent() {
   const Time change = courses_.Next();
-  const Time next = network_.NextEvent();
+  Time next = network_.NextEvent();
+  if (!held_.empty()) next = std::min(next, held_.top().until);
   return origin_ && change != kNever ? std::min(next, *origin_ + change) : next;
 }
 
@@ -53,8 +72,15 @@ void Shaper::Advance(Time now, const OnSent& sent, const Next& next) {
     network_.Advance(at, &completed_);
     for (const net::ConnectionId connection : completed_) {
       const LinkId id = owners_[connection];
-      Link& link = links_.at(id);
-      Finish(id, link, at, sent);
+      const Link& link = links_.at(id);
+      const Time until =
+          meters_ ? meters_->Pass(id.first, link.message->wire_bytes(), link.started, at) : at;
+      held_.push({.until = until, .id = id});
+    }
+    while (!held_.empty() && held_.top().until <= at) {
+      const LinkId id = held_.top().id;
+      held_.pop();
+      Finish(id, links_.at(id), at, sent);
       if (auto message = next(id.first, id.second)) {
         Start(id.first, id.second, std::move(*message), at);
       }
@@ -89,33 +115,6 @@ void Shaper::Finish(const LinkId& id, Link& link, Time now, const OnSent& sent) 
     }
   }
   sent(std::move(out));
-}
-
-// ---- the way in ------------------------------------------------------------------------------
-
-Ingress::Ingress(const Shape& shape) : arrivals_(shape.arrivals) {
-  for (const Shape::Edge& edge : shape.ingress) edges_.push_back({edge, 0});
-  for (const auto& [peer, arrival] : arrivals_) {
-    for (const std::uint32_t edge : arrival.edges) {
-      if (edge >= edges_.size()) throw std::invalid_argument("an arrival over no such edge");
-    }
-    if (!(arrival.efficiency > 0.0)) throw std::invalid_argument("an efficiency of zero or less");
-  }
-}
-
-Time Ingress::Pass(NodeId peer, std::size_t bytes, Time arrives) {
-  const auto found = arrivals_.find(peer);
-  if (found == arrivals_.end()) return arrives;
-  const double wire_bytes = static_cast<double>(bytes) / found->second.efficiency;
-  const Time origin = origin_.value_or(arrives);
-  Time here = arrives;
-  for (const std::uint32_t index : found->second.edges) {
-    Edge& edge = edges_[index];
-    const Time done = edge.shape.course.Finish(edge.free_at - origin, wire_bytes);
-    here = std::max(here, done == kNever ? done : origin + done);
-  }
-  for (const std::uint32_t index : found->second.edges) edges_[index].free_at = here;
-  return here;
 }
 
 }  // namespace geomx::io

@@ -3,24 +3,29 @@
 // The arithmetic is the simulator's (net/flows.h), run against the real clock: connections share the
 // edges of this node's outgoing paths by max-min fairness, with slow start and windows. A connection
 // takes its next message when the model says that the last byte of the one before has left, so the
-// choice is as late as on a real link. The message is then written to a socket at once, with the time
-// at which it arrives; the receiver holds it until then, and longer if an edge on its own side, which
-// several senders share, is still busy (Ingress). Times come from the model, not from when the thread
-// woke up, so that scheduling delays do not add up. Senders and receivers read one clock: this is for
-// a run whose processes are on one machine.
+// choice is as late as on a real link. Then comes what other nodes send over the same edges (Meters):
+// what they share near the sender, as an access link, is passed before the message has left; what is
+// shared further away, before the receiver, which holds it until then, looks at it. A message is
+// written to a socket as soon as it has left, with the time at which it arrives. Times come from the
+// model, not from when the thread woke up, so that scheduling delays do not add up. Senders and
+// receivers read one clock: this is for a run whose processes are on one machine.
 //
 // Sans-IO like the model itself: time is an argument.
 #pragma once
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
+#include <queue>
 #include <random>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "core/message.h"
 #include "core/send_queue.h"
+#include "io/meters.h"
 #include "net/course.h"
 #include "net/flows.h"
 #include "net/link.h"
@@ -34,16 +39,14 @@ struct Shape {
     Time delay = 0;      // one way
   };
   using Path = net::LinkOptions;  // what this node may send to one peer, in both lanes
-  struct Arrival {
-    std::vector<std::uint32_t> edges;  // into `ingress`
-    double efficiency = net::kPayloadShare;
-  };
 
   std::uint64_t seed = 0;              // of loss and jitter
   std::vector<Edge> edges;             // their index is their EdgeId
   std::map<NodeId, Path> paths;        // peers without one are not slowed down
-  std::vector<Edge> ingress;           // edges near this node that senders share
-  std::map<NodeId, Arrival> arrivals;  // over which of them a peer's messages come
+  std::vector<Meter> meters;           // edges that other nodes send over, too
+  std::map<NodeId, Passage> departures;  // those that messages to a peer pass before they leave
+  std::map<NodeId, Passage> arrivals;    // those that messages from a peer pass before they are here
+  std::string clocks;                    // file with the clocks of meters; empty: nobody shares them
 };
 
 // The way out.
@@ -91,6 +94,11 @@ class Shaper {
     Time last_arrival = 0;
   };
   using LinkId = std::pair<NodeId, Lane>;
+  struct Held {  // through this node's own model, not yet through what others share
+    Time until = 0;
+    LinkId id;
+    bool operator>(const Held& other) const { return until > other.until; }
+  };
   struct Activity {
     int links = 0;  // with a message under way
     Time since = 0;
@@ -104,31 +112,14 @@ class Shaper {
   std::map<NodeId, Activity> activity_;
   std::vector<LinkId> owners_;  // by connection
   std::vector<net::ConnectionId> completed_;
+  std::priority_queue<Held, std::vector<Held>, std::greater<>> held_;
+  std::unique_ptr<Meters> meters_;
   net::Courses courses_;
   std::optional<Time> origin_;
   std::mt19937_64 random_;
 };
 
-// The way in: a clock per shared edge, on which messages finish one after another.
-class Ingress {
- public:
-  explicit Ingress(const Shape& shape);
-
-  void SetOrigin(Time now) { origin_ = now; }
-
-  // When a message from `peer` that would arrive at `arrives` is really here. Messages are passed in
-  // the order of their arrival.
-  Time Pass(NodeId peer, std::size_t bytes, Time arrives);
-
- private:
-  struct Edge {
-    Shape::Edge shape;
-    Time free_at = 0;
-  };
-
-  std::vector<Edge> edges_;
-  std::map<NodeId, Shape::Arrival> arrivals_;
-  std::optional<Time> origin_;
-};
+// What messages pass before they are here.
+std::unique_ptr<Meters> ArrivalMeters(const Shape& shape);
 
 }  // namespace geomx::io

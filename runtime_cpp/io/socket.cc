@@ -52,6 +52,13 @@ Fd BindSocket(const Address& address, int type) {
   return fd;
 }
 
+// Any port, chosen when the other end is known.
+void CallFrom(int fd, Address host) {
+  SetOption(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1);
+  host = WithPort(host, Address{});
+  (void)!bind(fd, host.get(), host.length);  // if not, the system chooses
+}
+
 bool IsLoopback(const Address& address) {
   if (address.storage.ss_family == AF_INET) {
     const auto* v4 = reinterpret_cast<const sockaddr_in*>(&address.storage);
@@ -131,9 +138,11 @@ Port Bind(const std::string& host, int port) {
                            ErrorText(error));
 }
 
-Fd Connect(const Address& address) {
+Fd Connect(const Address& address, const Address& from) {
   Fd fd(socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd) return fd;
+  const bool same_family = from.storage.ss_family == address.storage.ss_family;
+  if (same_family && !IsWildcard(from) && !IsLoopback(from)) CallFrom(fd.get(), from);
   if (connect(fd.get(), address.get(), address.length) != 0 && errno != EINPROGRESS) {
     const int error = errno;
     fd.Reset();

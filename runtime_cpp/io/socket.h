@@ -69,8 +69,9 @@ struct Port {
 // `port` 0: any that is free for both. Throws std::runtime_error.
 Port Bind(const std::string& host, int port);
 
-// A connection being made. Nothing if that failed at once (errno).
-Fd Connect(const Address& address);
+// A connection being made. Nothing if that failed at once (errno). It comes from the host `from`, if
+// that names one beyond this machine: who listens on one of several interfaces calls from there too.
+Fd Connect(const Address& address, const Address& from);
 
 // Small writes leave at once, and what has been written but not sent stays short, so that the next
 // message is chosen late. Congestion control is left alone on this machine's own addresses.

@@ -40,11 +40,13 @@ bool FrameReader::ParseHead() {
   std::uint32_t words[2];
   std::memcpy(words, head_.data(), sizeof words);
   std::memcpy(&arrives_, head_.data() + sizeof words, sizeof arrives_);
-  if (words[0] != kFrameMagic || words[1] != 0) {
+  took_ = words[1] * kMicrosecond;
+  if (words[0] != kFrameMagic || (arrives_ == 0 && took_ != 0)) {
     error_ = "not a geomx message";
     return false;
   }
-  if (arrives_ < 0 || (arrives_ > 0 && arrives_ > Now() + kLongestFlight)) {
+  if (arrives_ < 0 || (arrives_ > 0 && arrives_ > Now() + kLongestFlight) ||
+      took_ > kLongestFlight) {
     error_ = "a message from too far away";
     return false;
   }
@@ -60,7 +62,7 @@ bool FrameReader::ParseHead() {
 }
 
 Frame FrameReader::Take() {
-  Frame frame{.message = {.header = header_, .payload = {}}, .arrives = arrives_};
+  Frame frame{.message = {.header = header_, .payload = {}}, .arrives = arrives_, .took = took_};
   if (payload_) {
     const Bytes bytes{payload_->bytes.get(), header_.payload_bytes};
     frame.message.payload = Payload::View(bytes, std::move(payload_));
@@ -83,9 +85,10 @@ std::shared_ptr<FrameReader::Block> FrameReader::NewBlock(std::size_t bytes) {
 
 // ---- writing ---------------------------------------------------------------------------------
 
-void FrameWriter::Push(Message message, Time arrives, Time now) {
+void FrameWriter::Push(Message message, Time arrives, Time now, Time took) {
   Outgoing& frame = frames_.emplace_back();
-  const std::uint32_t words[2] = {kFrameMagic, 0};
+  took = std::min(took / kMicrosecond, kLongestFlight / kMicrosecond);
+  const std::uint32_t words[2] = {kFrameMagic, static_cast<std::uint32_t>(took)};
   std::memcpy(frame.head.data(), words, sizeof words);
   std::memcpy(frame.head.data() + sizeof words, &arrives, sizeof arrives);
   const WireHeader header = SerializeHeader(message.header);

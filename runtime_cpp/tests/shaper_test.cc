@@ -2,7 +2,13 @@
 // late; they wait out what they must, and are lost for a reason.
 #include "io/shaper.h"
 
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "tests/check.h"
@@ -18,8 +24,8 @@ TEST(shaper_keeps_the_models_times) {
   path.window_limit = net::kInfinity;
   path.efficiency = 1.0;
   shape.paths[7] = path;
-  shape.ingress = {{.course = 1e6}};
-  shape.arrivals[7] = {.edges = {0}, .efficiency = 1.0};
+  shape.meters = {{.course = 1e6}};
+  shape.arrivals[7] = {.meters = {0}, .efficiency = 1.0};
   Shaper shaper(shape);
   const auto message = [](std::size_t bytes) {
     Message made;
@@ -39,8 +45,8 @@ TEST(shaper_keeps_the_models_times) {
   // Nobody looks for a whole second: what left, left when the model says.
   shaper.Advance(start + kSecond, collect, next);
   CHECK_EQ(sent.size(), std::size_t{3});
-  Ingress ingress(shape);
-  ingress.SetOrigin(start);
+  const auto meters = ArrivalMeters(shape);
+  meters->SetOrigin(start);
   Time here = 0;
   for (std::size_t i = 0; i < sent.size(); ++i) {
     const Time left = start + static_cast<Time>(i + 1) * 10 * kMillisecond;
@@ -48,8 +54,9 @@ TEST(shaper_keeps_the_models_times) {
     CHECK_EQ(sent[i].arrives, sent[i].left + 20 * kMillisecond);
     // The shared edge on the way in is slower: 125 ms each, one after another.
     const Time before = here;
-    here = ingress.Pass(7, 125'000, sent[i].arrives);
-    CHECK_EQ(here, i == 0 ? sent[0].arrives : before + 125 * kMillisecond);
+    const Time began = sent[i].arrives - 10 * kMillisecond;
+    here = meters->Pass(7, 125'000, began, sent[i].arrives);
+    CHECK_NEAR(here, (i == 0 ? began : before) + 125 * kMillisecond, 10.0);
   }
   CHECK_NEAR(static_cast<double>(shaper.Busy(7)), 30.0 * kMillisecond, 10.0);
 }
@@ -65,8 +72,8 @@ TEST(shaper_follows_a_course_from_the_start_of_the_run) {
   path.window_limit = net::kInfinity;
   path.efficiency = 1.0;
   shape.paths[7] = path;
-  shape.ingress = {{.course = course}};
-  shape.arrivals[7] = {.edges = {0}, .efficiency = 1.0};
+  shape.meters = {{.course = course}};
+  shape.arrivals[7] = {.meters = {0}, .efficiency = 1.0};
   Message megabyte;
   megabyte.payload = Payload::Phantom(1'000'000 - kHeaderBytes);
   const Time origin = 7 * kSecond;
@@ -89,17 +96,72 @@ TEST(shaper_follows_a_course_from_the_start_of_the_run) {
     CHECK_NEAR(static_cast<double>(left[i]) / kSecond, expected[i], 1e-7);
   }
   // On the way in the same: what comes while the edge is busy, or down, waits for its turn.
-  Ingress ingress(shape);
-  ingress.SetOrigin(origin);
-  const auto pass = [&](double arrives_s) {
-    const Time arrives = origin + static_cast<Time>(arrives_s * kSecond);
-    return static_cast<double>(ingress.Pass(7, 1'000'000, arrives) - origin) / kSecond;
+  const auto meters = ArrivalMeters(shape);
+  meters->SetOrigin(origin);
+  const auto pass = [&](double began_s, double ended_s) {
+    const auto at = [&](double seconds) { return origin + static_cast<Time>(seconds * kSecond); };
+    return static_cast<double>(meters->Pass(7, 1'000'000, at(began_s), at(ended_s)) - origin) /
+           kSecond;
   };
-  CHECK_NEAR(pass(1.0), 1.0, 1e-7);
-  CHECK_NEAR(pass(1.0), 2.0, 1e-7);
-  CHECK_NEAR(pass(1.2), 5.5, 1e-7);
-  CHECK_NEAR(pass(1.3), 6.0, 1e-7);
-  CHECK_NEAR(pass(9.0), 9.0, 1e-7);
+  CHECK_NEAR(pass(0.0, 1.0), 1.0, 1e-7);
+  CHECK_NEAR(pass(0.5, 1.0), 2.0, 1e-7);
+  CHECK_NEAR(pass(1.0, 1.2), 5.5, 1e-7);
+  CHECK_NEAR(pass(1.2, 1.3), 6.0, 1e-7);
+  CHECK_NEAR(pass(8.0, 9.0), 9.0, 1e-7);
+}
+
+TEST(shaper_senders_at_one_site_share_its_access_link) {
+  // Two nodes, each with a link's worth of messages, behind one access link of 1 MB/s.
+  std::string path = std::filesystem::temp_directory_path() / "geomx_clocks_XXXXXX";
+  const int file = mkstemp(path.data());
+  CHECK(file >= 0 && ftruncate(file, 2 * sizeof(Clocks::Clock)) == 0);
+  close(file);
+  Shape shape;
+  shape.edges = {{.course = 1e6, .delay = 10 * kMillisecond}};
+  shape.paths[7] = {.path = {0}, .window_limit = net::kInfinity, .efficiency = 1.0};
+  shape.meters = {{.course = 1e6, .clock = 1}};
+  shape.departures[7] = {.meters = {0}, .efficiency = 1.0};
+  shape.clocks = path;
+  Shaper one(shape);
+  Shaper other(shape);
+  Message message;
+  message.payload = Payload::Phantom(100'000 - kHeaderBytes);
+  std::vector<double> left;
+  const auto collect = [&](Shaper::Sent sent) {
+    CHECK_EQ(sent.arrives, sent.left + 10 * kMillisecond);
+    left.push_back(static_cast<double>(sent.left) / kSecond);
+  };
+  int alone = 4;
+  const auto next = [&](NodeId, Lane) { return std::optional(message); };
+  const auto few = [&](NodeId, Lane) { return --alone > 0 ? std::optional(message) : std::nullopt; };
+  for (Shaper* shaper : {&one, &other}) shaper->SetOrigin(0);
+  one.Start(7, Lane::kReliable, message, 0);
+  other.Start(7, Lane::kReliable, message, 0);
+  for (Time now = 0; now <= 2 * kSecond; now += kMillisecond) {
+    one.Advance(now, collect, next);
+    other.Advance(now, collect, few);
+  }
+  // Never idle, never faster than the link; the second sender's four messages took turns.
+  CHECK_NEAR(static_cast<double>(left.size()), 20.0, 1.0);
+  std::sort(left.begin(), left.end());
+  for (std::size_t i = 0; i < left.size(); ++i) {
+    CHECK_NEAR(left[i], 0.1 * static_cast<double>(i + 1), 2e-3);
+  }
+  CHECK_EQ(alone, 0);
+  std::filesystem::remove(path);
+}
+
+TEST(shaper_meters_leave_a_link_alone_that_has_room) {
+  // Two messages cross side by side, each at half the meter's rate: neither waits for the other.
+  Shape shape;
+  shape.meters = {{.course = 2e6}};
+  shape.arrivals[7] = shape.arrivals[8] = {.meters = {0}, .efficiency = 1.0};
+  const auto meters = ArrivalMeters(shape);
+  meters->SetOrigin(0);
+  for (Time begin = 0; begin < 5 * kSecond; begin += kSecond) {
+    CHECK_EQ(meters->Pass(7, 1'000'000, begin, begin + kSecond), begin + kSecond);
+    CHECK_EQ(meters->Pass(8, 1'000'000, begin, begin + kSecond), begin + kSecond);
+  }
 }
 
 TEST(shaper_queues_hold_datagrams_only_so_long) {

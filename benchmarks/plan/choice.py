@@ -1,0 +1,210 @@
+"""Is what a plan chooses the best when it is run? Draws networks, plans, runs every candidate live.
+
+For every network that is drawn by seed, `geomx.planning` ranks a small set of candidates in
+simulation; then all of them are run live on the emulated network of this machine, those too that
+the plan left out of its ranking, each by the command that the plan gives for it. The question is
+the place of the first choice in the live order, and what it costs beyond the best (regret).
+
+    python benchmarks/plan/choice.py                 # three networks, some minutes each
+    python benchmarks/plan/choice.py --only 2        # the second of them, nothing is written
+    python benchmarks/plan/choice.py --directory DIR # again with the same: goes on where it stopped
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import platform
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+from scipy.stats import kendalltau
+
+from geomx import planning
+from geomx.config import PER_ITERATION
+from geomx.experiment import version
+from geomx.planning.judge import Outcome
+from geomx.progress import progress
+from geomx.report import units
+from geomx.results import Results
+from geomx.study import Variant, carry_out, finished
+
+RESULTS = Path(__file__).parents[1] / "results"
+WORDS = ("workload=digits_cnn", "iterations=60")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.add_argument("--networks", type=int, default=3, help="how many are drawn")
+    parser.add_argument("--seed", type=int, default=1, help="of the draw")
+    parser.add_argument("--only", type=int, help="number of the one network to look at, from 1")
+    parser.add_argument("--by", default="time_to_accuracy", help="what plans rank by")
+    parser.add_argument("--sync", default="fsa,hfa", help="sync algorithms to choose among")
+    parser.add_argument("--accel", default="p3,fp16,dgt", help="accelerators to choose among")
+    parser.add_argument("--directory", type=Path, default=Path("outputs/plan_choice"))
+    arguments = parser.parse_args()
+    options = [
+        f"plan.by={arguments.by}", f"plan.sync=[{arguments.sync}]",
+        f"plan.accel=[{arguments.accel}]", "plan.together=1", "plan.options=false", "plan.seeds=2",
+    ]  # fmt: skip
+    numbers = [arguments.only] if arguments.only else range(1, arguments.networks + 1)
+    found = []
+    for number in numbers:
+        folder = arguments.directory.absolute() / f"seed{arguments.seed}_{number}"
+        folder.mkdir(parents=True, exist_ok=True)
+        content = draw(arguments.seed, number)
+        network = folder / "network.yaml"
+        network.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
+        words = [*WORDS, f"network={network}"]
+        plan = planning.make([*words, *options, f"hydra.run.dir={folder / 'plan'}"])
+        rows = run_all(plan.content, folder)
+        found.append({"number": number, "network": content, **judge(rows), "candidates": rows})
+        print(table(found[-1]), flush=True)
+    held = sum(one["rank_live"] <= 2 for one in found)
+    print(f"the first choice is among the best two on {held} of {len(found)} networks")
+    if not arguments.only:
+        write(found, arguments)
+
+
+def draw(seed: int, number: int) -> dict[str, Any]:
+    """A network file's content: 2 or 3 parties of 1 or 2 workers, 20-200 Mbit/s, 4-80 ms apart."""
+    rng = np.random.default_rng([seed, number])
+
+    def mbps() -> int:
+        return round(math.exp(rng.uniform(math.log(20), math.log(200))))
+
+    parties = {
+        f"party{index}": {
+            "workers": int(rng.integers(1, 3)), "uplink_mbps": mbps(), "downlink_mbps": mbps(),
+        }
+        for index in range(int(rng.integers(2, 4)))
+    }  # fmt: skip
+    return {
+        "central": {"name": "hub", "uplink_mbps": 1000, "downlink_mbps": 1000},
+        "parties": parties,
+        "delay_ms": round(float(rng.uniform(2, 40)), 1),
+        "lan": {"mbps": 10_000, "delay_ms": 0.05},
+    }
+
+
+def run_all(plan: dict[str, Any], folder: Path) -> list[dict[str, Any]]:
+    """Every candidate of a plan with its simulated and its live seconds, the plan's order kept.
+
+    Seconds are None where the accuracy was not reached, in simulation also where the plan did not
+    train it because it could not have been among the best.
+    """
+    live = []
+    for row in plan["candidates"]:
+        words = tuple(shlex.split(row["command"])[3:])
+        live.append(Variant(words, (), folder / "live" / "_".join([row["sync"], *row["accel"]])))
+    with progress(len(live), "live runs") as advance:
+        advance(sum(map(finished, live)))
+        for place, reason in carry_out([one for one in live if not finished(one)], 1):
+            if reason:
+                print(f"{place.name}: {reason}", file=sys.stderr)
+            advance(1)
+    rows = []
+    for row, variant in zip(plan["candidates"], live, strict=True):
+        outcome = Outcome.of(Results.load(variant.directory), plan["target_accuracy"])
+        by_iteration = plan["by"] == PER_ITERATION
+        rows.append(
+            {
+                "name": row["name"],
+                "status": row["status"],
+                "sim_s": row["seconds"]["mean"] if row["seconds"] else None,
+                "live_s": outcome.seconds_per_iteration if by_iteration else outcome.seconds,
+                "sim_iteration_s": row["seconds_per_iteration"],
+                "live_iteration_s": outcome.seconds_per_iteration,
+                "live_accuracy": outcome.accuracy,
+            }
+        )
+    return rows
+
+
+def judge(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Where the first choice (the first row) stands live, its regret, and how alike the orders are.
+
+    What did not reach the target live comes last there.
+    """
+    live = [math.inf if row["live_s"] is None else row["live_s"] for row in rows]
+    both = [row for row in rows if row["sim_s"] is not None and row["live_s"] is not None]
+    tau = kendalltau([r["sim_s"] for r in both], [r["live_s"] for r in both]).statistic
+    return {
+        "rank_live": 1 + sum(seconds < live[0] for seconds in live),
+        "regret": live[0] / min(live) - 1,
+        "tau": float(tau),
+    }
+
+
+def table(one: dict[str, Any]) -> str:
+    """One network as Markdown."""
+    network = one["network"]
+    parties = ", ".join(
+        f"{party['workers']} behind {party['uplink_mbps']}/{party['downlink_mbps']}"
+        for party in network["parties"].values()
+    )
+    lines = [
+        f"**Network {one['number']}**: workers behind Mbit/s up/down: {parties}; "
+        f"{network['delay_ms']} ms between any two sites. The first choice is number "
+        f"{one['rank_live']} live, regret {units.share(one['regret'])}, Kendall's tau "
+        f"{one['tau']:.2f}.",
+        "",
+        "| combination | simulated | live | iteration simulated | live | accuracy live |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in one["candidates"]:
+        simulated = row["status"] if row["sim_s"] is None else units.duration(row["sim_s"])
+        live = "not reached" if row["live_s"] is None else units.duration(row["live_s"])
+        iteration = [units.duration(row[f"{mode}_iteration_s"]) for mode in ("sim", "live")]
+        cells = [row["name"], simulated, live, *iteration, units.share(row["live_accuracy"])]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def write(found: Sequence[dict[str, Any]], arguments: argparse.Namespace) -> None:
+    """Leave the study in ``plan.json``, in place of an earlier one of the same seed, and all of
+    them in ``plan.md``."""
+    study = {
+        "seed": arguments.seed,
+        "by": arguments.by,
+        "machine": f"{os.cpu_count()} cores, {platform.system()}, geomx {version()}",
+        "load": round(os.getloadavg()[2], 1),
+        "networks": found,
+    }
+    path = RESULTS / "plan.json"
+    studies = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    studies = [one for one in studies if one["seed"] != arguments.seed] + [study]
+    studies.sort(key=lambda one: one["seed"])
+    path.write_text(json.dumps(studies, indent=1) + "\n", encoding="utf-8")
+    (RESULTS / "plan.md").write_text("\n".join(map(markdown, [None, *studies])), encoding="utf-8")
+
+
+def markdown(study: dict[str, Any] | None) -> str:
+    """One study as text; None: what stands above all of them."""
+    if study is None:
+        return (
+            "# What plans choose, against live runs\n\n"
+            "Written by `benchmarks/plan/choice.py`. Plans choose among "
+            f"sync algorithms with one accelerator or none, {' '.join(WORDS)}. Every candidate was "
+            "then run live once, those too that the plan had left out. The simulator's error is "
+            "not all there is between the columns: live runs share the machine with whatever else "
+            "runs on it, as the load average says.\n"
+        )
+    held = sum(one["rank_live"] <= 2 for one in study["networks"])
+    heading = (
+        f"## Seed {study['seed']}: among the best two on {held} of {len(study['networks'])}\n\n"
+        f"By {study['by'].replace('_', ' ')}; {study['machine']}; load average "
+        f"{study['load']} at the end.\n\n"
+    )
+    return heading + "\n".join(map(table, study["networks"]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""What each accelerator's codecs take on this machine, timed on the codecs themselves.
+
+Every accelerator that is installed is asked what it would encode with towards a global server, with
+the options of the experiment for those that it chose and default options for the others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from geomx import _core
+from geomx.calibrate.endpoints import tensors_of, timings
+from geomx.calibrate.fit import Sample, fit
+from geomx.errors import GeomxError
+from geomx.experiment import Experiment
+from geomx.handles import part
+from geomx.registry import Choice, Registry
+
+ELEMENTS = (64, 4096, 65536, 524288)
+"""Sizes of tensors, in float32 values."""
+
+SETTLED = 1000  # a round after any warm-up
+
+
+def measure(
+    experiment: Experiment, repeats: int, advance: Callable[[], None]
+) -> tuple[dict[str, dict[str, float]], dict[str, float]]:
+    """Values of `geomx.costs.CodecCosts` by accelerator, and the spread of each figure.
+
+    Accelerators that do not encode, or cannot take part in `experiment`, are left out.
+
+    Args:
+        experiment: For its network and the options of the accelerators that it chose.
+        repeats: How often each size is encoded and decoded, after a pass that does not count.
+        advance: Called after each accelerator.
+    """
+    registry = Registry.discover()
+    chosen = dict(experiment.selection.accel)
+    costs: dict[str, dict[str, float]] = {}
+    spread: dict[str, float] = {}
+    for plugin in registry.plugins():
+        if plugin.kind != "accel":
+            continue
+        handles = _handles(registry, (plugin.name, chosen.get(plugin.name, {})), experiment)
+        if handles:
+            figures, spreads = _time(handles, repeats)
+            costs[plugin.name] = figures
+            spread |= {f"codecs.{plugin.name}.{name}": value for name, value in spreads.items()}
+        advance()
+    return costs, spread
+
+
+def _handles(registry: Registry, accel: Choice, experiment: Experiment) -> list[_core.Codec]:
+    cluster = experiment.cluster
+    link = cluster.link(cluster.parties[0].server, cluster.global_servers[0], "push")
+    try:
+        return [part(codec, "codec") for codec in registry.select(None, [accel]).codecs(link)]
+    except GeomxError:
+        return []
+
+
+def _time(handles: list[_core.Codec], repeats: int) -> tuple[dict[str, float], dict[str, float]]:
+    generator = np.random.default_rng(0)
+    encoding, decoding = [], []
+    for elements in ELEMENTS:
+        values = generator.standard_normal(elements).astype(np.float32)
+        senders, receivers = (
+            [_core.CodecChain(handles, elements) for _ in range(tensors_of(elements))]
+            for _ in range(2)
+        )
+        encode_all = [partial(sender.encode, values, SETTLED) for sender in senders]
+        encoding.append(Sample(_counts("encode", elements), timings(encode_all, repeats)))
+        ((first, rows, payload),) = senders[0].encode(values, SETTLED)
+        decode_all = [
+            partial(receiver.decode, payload, first, rows, rows, SETTLED) for receiver in receivers
+        ]
+        decoding.append(Sample(_counts("decode", elements), timings(decode_all, repeats)))
+    (encode, spread), (decode_costs, decode_spread) = fit(encoding), fit(decoding)
+    return encode | decode_costs, spread | decode_spread
+
+
+def _counts(work: str, elements: int) -> dict[str, float]:
+    return {f"{work}_message_s": 1.0, f"{work}_byte_s": 4.0 * elements}
+
+
+def general(costs: dict[str, dict[str, float]]) -> dict[str, float]:
+    """What is charged for codecs that are not listed: the geometric mean of those that are."""
+    figures = [f"{work}_{per}_s" for work in ("encode", "decode") for per in ("message", "byte")]
+    result = {}
+    for figure in figures:
+        known = [accel[figure] for accel in costs.values() if accel[figure] > 0]
+        if known:
+            result[figure] = math.exp(sum(map(math.log, known)) / len(known))
+    return result

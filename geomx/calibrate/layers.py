@@ -1,0 +1,150 @@
+"""What a step of a workload takes on this machine, layer by layer, as live workers run it.
+
+As many processes as the experiment has workers compute at the same time, each its own batches, on
+the cores that live workers would share. A step's forward pass is over when the loss is known; a
+layer's gradients have appeared when they can be read, and backward visits the layers in reverse,
+so that each layer's backward time is what passed since the one after it. How the forward pass is
+divided among the layers cannot be seen from outside the framework: by the workload's own shares.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+
+from geomx.costs import LayerTimes
+from geomx.errors import GeomxError
+from geomx.experiment import Experiment
+from geomx.registry import Choice, Registry
+
+UNCOUNTED = 3  # steps, in which the framework prepares itself
+START_TIMEOUT_S = 120.0
+
+Step = tuple[float, list[float]]
+"""Seconds of the forward pass, and of each layer's backward pass in forward order."""
+
+
+def measure(
+    experiment: Experiment, seconds: float, advance: Callable[[], None]
+) -> dict[str, Any] | None:
+    """Values of `geomx.costs.LayerTimes`; None where the workload has sizes and times only.
+
+    Args:
+        experiment: For its workload and the number of workers.
+        seconds: How long to compute.
+        advance: Called when each process is done.
+
+    Raises:
+        GeomxError: A process failed.
+    """
+    workload = experiment.workload
+    if not workload.has_numerics:
+        return None
+    processes = len(experiment.cluster.workers)
+    choice = (workload.name, dict(experiment.workload_options))
+    context = multiprocessing.get_context("spawn")
+    barrier = context.Barrier(processes)
+    started = []
+    for rank in range(processes):
+        here, there = context.Pipe(duplex=False)
+        place = (choice, experiment.seed, rank, processes)
+        process = context.Process(target=_compute, args=(place, seconds, barrier, there))
+        process.daemon = True
+        process.start()
+        there.close()
+        started.append((process, here))
+    steps: list[Step] = []
+    try:
+        for _, pipe in started:
+            try:
+                answer = pipe.recv()
+            except EOFError as error:
+                raise GeomxError("a process that measured the workload's layers ended") from error
+            if isinstance(answer, str):
+                raise GeomxError(f"the workload's layers could not be measured: {answer}")
+            steps += answer
+            advance()
+    finally:
+        for process, _ in started:
+            process.kill()
+            process.join()
+    return asdict(summary(steps, workload.layers, workload.batch_size, processes))
+
+
+def summary(
+    steps: Sequence[Step], layers: Sequence[Any], batch_size: int, processes: int
+) -> LayerTimes:
+    """The layers' times from those of many steps.
+
+    Medians of single layers do not add up to the median step, which is what predicts a run: they
+    are scaled so that they do.
+
+    Args:
+        steps: As measured, of all processes.
+        layers: The workload's, whose forward times say how to divide the forward pass.
+        batch_size: Samples per step.
+        processes: How many computed at the same time.
+    """
+    forward = float(np.median([step[0] for step in steps]))
+    backward = np.median([step[1] for step in steps], axis=0)
+    whole = [sum(step[1]) for step in steps]
+    backward *= np.median(whole) / max(backward.sum(), 1e-12)
+    nominal = np.array([layer.forward_s for layer in layers])
+    shares = nominal / nominal.sum() if nominal.sum() > 0 else np.full(len(layers), 1 / len(layers))
+    totals = [step[0] + sum(step[1]) for step in steps]
+    low, middle, high = np.quantile(totals, (0.25, 0.5, 0.75))
+    return LayerTimes(
+        batch_size=batch_size,
+        processes=processes,
+        layers=[layer.name for layer in layers],
+        forward_s=(forward * shares).tolist(),
+        backward_s=backward.tolist(),
+        spread=float((high - low) / 2 / middle),
+    )
+
+
+def _compute(
+    place: tuple[Choice, int, int, int], seconds: float, barrier: Any, pipe: Connection
+) -> None:
+    """A process that computes steps, and sends what each took."""
+    try:
+        pipe.send(_steps(*place, seconds, barrier))
+    except BaseException as error:
+        barrier.abort()
+        pipe.send(str(error) or type(error).__name__)
+    pipe.close()
+    os._exit(0)  # frameworks need seconds to tear down
+
+
+def _steps(
+    choice: Choice, seed: int, rank: int, workers: int, seconds: float, barrier: Any
+) -> list[Step]:
+    workload = Registry.discover().workload(*choice)
+    model = workload.model(seed)
+    keys_of: list[list[int]] = [[] for _ in workload.layers]
+    for key, tensor in enumerate(workload.tensors):
+        keys_of[tensor.layer].append(key)
+    steps: list[Step] = []
+    barrier.wait(START_TIMEOUT_S)
+    number, end = 0, time.perf_counter() + seconds
+    while time.perf_counter() < end or number <= UNCOUNTED:
+        began = time.perf_counter()
+        model.step(number, rank, workers)
+        now = time.perf_counter()
+        forward, backward = now - began, [0.0] * len(keys_of)
+        for layer in reversed(range(len(keys_of))):
+            for key in keys_of[layer]:
+                model.get(model.gradients, key)
+            before, now = now, time.perf_counter()
+            backward[layer] = now - before
+        if number >= UNCOUNTED:
+            steps.append((forward, backward))
+        number += 1
+    return steps

@@ -1,0 +1,343 @@
+"""The ways between sites, measured by a probe at each of them: round trip, bandwidth, loss.
+
+``geomx calibrate --serve HOST:PORT`` is a probe: it answers others, and measures the way to another
+when it is asked to. `survey` asks the probes of all sites in turn, one way at a time, so that no
+measurement disturbs another. Connections are made as the runtime makes them: TCP without delay,
+under the runtime's default congestion control where the kernel has it, and UDP on the same host.
+Callers must know the token in the environment variable GEOMX_TOKEN, if the probe was given one.
+
+* Round trip: the median of `ECHOES` small messages that are sent back; half of it is the delay.
+* Bandwidth: one connection, ever more bytes until a transfer takes `ENOUGH_S`; what arrived after
+  the first quarter over the time since then, so that slow start does not count. A window that is
+  too small for the way limits it, as it would limit a run.
+* Loss: of `DATAGRAMS` datagrams at a fifth of that bandwidth, the share that did not arrive.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import json
+import os
+import socket
+import socketserver
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, BinaryIO
+
+from geomx.cluster import Cluster
+from geomx.config import TcpOptions
+from geomx.errors import ConfigError, GeomxError
+from geomx.links import PAYLOAD_SHARE
+from geomx.progress import progress
+
+ECHOES = 20
+FIRST_BYTES, MOST_BYTES = 1 << 18, 1 << 28
+ENOUGH_S = 1.0
+DATAGRAMS, DATAGRAM_BYTES = 400, 1200
+TIMEOUT_S = 30.0
+CHUNK = bytes(1 << 16)
+LATE_S = 0.5  # for datagrams on their way when the last one has been sent
+
+
+@dataclass(frozen=True)
+class Way:
+    """What was measured from one site to another.
+
+    Attributes:
+        rtt_s: Median round trip.
+        rtt_spread: Half the distance of the quartiles over it.
+        mbps: Payload bits per microsecond of one connection.
+        loss: Share of datagrams that did not arrive.
+    """
+
+    rtt_s: float
+    rtt_spread: float
+    mbps: float
+    loss: float
+
+
+# ---- a site's probe ----
+
+
+class Probe(socketserver.ThreadingTCPServer):
+    """Answers other probes, and measures when it is asked to.
+
+    Args:
+        host: To listen at.
+        port: Likewise; 0: any free one.
+        token: That callers must know.
+    """
+
+    allow_reuse_address = True
+    daemon_threads = True
+
+    def __init__(self, host: str, port: int, token: str = "") -> None:
+        self.token = token
+        super().__init__((host, port), _Handler)
+
+
+class _Handler(socketserver.StreamRequestHandler):
+    server: Probe
+    disable_nagle_algorithm = True
+
+    def handle(self) -> None:
+        """Serve one connection: a line that says what is wanted, then what that needs."""
+        self.connection.settimeout(TIMEOUT_S)
+        _use_congestion_control(self.connection)
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            order = json.loads(self.rfile.readline(4096))
+            if not hmac.compare_digest(str(order["token"]), self.server.token):
+                _say(self.wfile, {"error": "GEOMX_TOKEN is not that of the probe"})
+                return
+            serve_one = {"echo": self._echo, "sink": self._sink, "datagrams": self._datagrams}
+            if order["do"] == "measure":
+                self._measure(order["target"])
+            elif order["do"] in serve_one:
+                serve_one[order["do"]]()
+
+    def _echo(self) -> None:
+        while line := self.rfile.readline(4096):
+            self.wfile.write(line)
+
+    def _sink(self) -> None:
+        """Take transfers, each announced by its length, and say how fast each came in."""
+        while line := self.rfile.readline(4096):
+            whole = left = min(int(line), MOST_BYTES)
+            quarter_s, began = None, 0
+            while left > 0:
+                chunk = self.rfile.read1(min(left, len(CHUNK)))
+                if not chunk:
+                    return
+                left -= len(chunk)
+                if quarter_s is None and left <= 0.75 * whole:
+                    quarter_s, began = time.perf_counter(), left
+            seconds = time.perf_counter() - (quarter_s or 0.0)
+            _say(self.wfile, {"bytes": began, "seconds": max(seconds, 1e-9)})
+
+    def _datagrams(self) -> None:
+        """Count what arrives at a port of its own until the caller says that it was all."""
+        with socket.socket(self.connection.family, socket.SOCK_DGRAM) as port:
+            port.bind((self.connection.getsockname()[0], 0))
+            port.settimeout(LATE_S)
+            _say(self.wfile, {"port": port.getsockname()[1]})
+            count, quiet = 0, False
+            deadline = time.monotonic() + TIMEOUT_S
+            while count < DATAGRAMS and not quiet and time.monotonic() < deadline:
+                try:
+                    count += len(port.recv(2 * DATAGRAM_BYTES)) == DATAGRAM_BYTES
+                except TimeoutError:
+                    quiet = True
+            _say(self.wfile, {"count": count})
+
+    def _measure(self, target: str) -> None:
+        try:
+            _say(self.wfile, asdict(measure(target, self.server.token)))
+        except GeomxError as error:
+            _say(self.wfile, {"error": str(error)})
+
+
+def serve(address: str, show: Callable[[Any], None]) -> None:
+    """Be a probe until Ctrl-C.
+
+    Raises:
+        ConfigError: The address is none, or cannot be had.
+    """
+    host, port = _address(address, "--serve")
+    try:
+        probe = Probe(host, port, _token())
+    except OSError as error:
+        raise ConfigError("--serve", address, f"cannot be had: {error.strerror}") from error
+    with probe:
+        show(f"probe at {host}:{probe.server_address[1]}; Ctrl-C ends it")
+        with contextlib.suppress(KeyboardInterrupt):
+            probe.serve_forever()
+
+
+# ---- measuring ----
+
+
+def measure(target: str, token: str = "") -> Way:
+    """The way from here to the probe at ``HOST:PORT``.
+
+    Raises:
+        GeomxError: It was not reached, or refused.
+    """
+    try:
+        with _connected(target, token, "echo") as (_, stream):
+            echoes = [_echo(stream) for _ in range(ECHOES + 1)][1:]
+        rtt_s = statistics.median(echoes)
+        low, _, high = statistics.quantiles(echoes, n=4)
+        mbps = _bandwidth(target, token)
+        return Way(rtt_s, (high - low) / 2 / rtt_s, mbps, _loss(target, token, mbps))
+    except (OSError, ValueError, KeyError) as error:
+        raise GeomxError(f"the probe at {target} could not be measured: {error}") from error
+
+
+def _echo(stream: BinaryIO) -> float:
+    began = time.perf_counter()
+    _say(stream, {})
+    _hear(stream)
+    return time.perf_counter() - began
+
+
+def _bandwidth(target: str, token: str) -> float:
+    with _connected(target, token, "sink") as (_, stream):
+        size = FIRST_BYTES
+        while True:
+            stream.write(f"{size}\n".encode())
+            for _ in range(size // len(CHUNK)):
+                stream.write(CHUNK)
+            stream.flush()
+            answer = _hear(stream)
+            mbps: float = answer["bytes"] * 8e-6 / answer["seconds"]
+            if answer["seconds"] >= ENOUGH_S or size >= MOST_BYTES:
+                return mbps
+            aim = size * 1.5 * ENOUGH_S / answer["seconds"]
+            size = min(MOST_BYTES, len(CHUNK) * round(min(max(aim, 2 * size), 16 * size) / 65536))
+
+
+def _loss(target: str, token: str, mbps: float) -> float:
+    interval_s = DATAGRAM_BYTES * 8e-6 / (0.2 * mbps)
+    with _connected(target, token, "datagrams") as (connection, stream):
+        host = connection.getpeername()[0]
+        port = int(_hear(stream)["port"])
+        with socket.socket(connection.family, socket.SOCK_DGRAM) as datagrams:
+            next_s = time.perf_counter()
+            for _ in range(DATAGRAMS):
+                datagrams.sendto(bytes(DATAGRAM_BYTES), (host, port))
+                next_s += interval_s
+                time.sleep(max(0.0, next_s - time.perf_counter()))
+        return 1 - int(_hear(stream)["count"]) / DATAGRAMS
+
+
+# ---- all of them ----
+
+
+def survey(sites: Sequence[str]) -> dict[tuple[str, str], Way]:
+    """What every site's probe measures towards every other.
+
+    Args:
+        sites: ``NAME=HOST:PORT``, two or more.
+
+    Raises:
+        ConfigError: A site is not written so, or comes twice.
+        GeomxError: A probe was not reached, or could not reach another.
+    """
+    addresses: dict[str, str] = {}
+    for site in sites:
+        name, _, address = site.partition("=")
+        _address(address, "--probe")
+        if name in addresses or not name:
+            raise ConfigError("--probe", site, "every site has a name of its own: SITE=HOST:PORT")
+        addresses[name] = address
+    if len(addresses) < 2:
+        raise ConfigError("--probe", " ".join(sites), "needs two sites or more")
+    pairs = [(source, target) for source in addresses for target in addresses if source != target]
+    ways = {}
+    with progress(len(pairs), "probing") as advance:
+        for source, target in pairs:
+            ways[source, target] = _ask(addresses[source], addresses[target])
+            advance(1)
+    return ways
+
+
+def _ask(probe: str, target: str) -> Way:
+    try:
+        with _connected(probe, _token(), "measure", target=target) as (_, stream):
+            return Way(**_hear(stream))
+    except (OSError, ValueError, TypeError) as error:
+        raise GeomxError(f"the probe at {probe} did not answer: {error}") from error
+
+
+def network_of(ways: Mapping[tuple[str, str], Way], cluster: Cluster) -> dict[str, Any]:
+    """A network file in the short form: who takes part as in `cluster`, ways as measured.
+
+    A site's access link is as fast as the fastest way that uses it; slower ways have a bandwidth of
+    their own. What a connection carries is the payload; links are wider by what frames add.
+
+    Raises:
+        ConfigError: The sites are not those of `cluster`.
+    """
+    hub = cluster.global_servers[0].party
+    workers = {party.name: party.workers for party in cluster.parties}
+    wanted = list(dict.fromkeys([hub, *workers]))
+    measured = list(dict.fromkeys(source for source, _ in ways))
+    if set(wanted) != set(measured):
+        remedy = f"must be the sites of the network: {', '.join(wanted)}"
+        raise ConfigError("--probe", " ".join(measured), remedy)
+    mbps = {pair: way.mbps / PAYLOAD_SHARE for pair, way in ways.items()}
+
+    def site(name: str) -> dict[str, Any]:
+        access = {
+            "uplink_mbps": round(max(mbps[name, other] for other in wanted if other != name), 1),
+            "downlink_mbps": round(max(mbps[other, name] for other in wanted if other != name), 1),
+        }
+        here = workers.get(name, ())
+        speeds = [worker.speed for worker in here]
+        return {"workers": len(here), **({"speed": speeds} if speeds else {}), **access}
+
+    def between(figure: Callable[[tuple[str, str]], float]) -> dict[str, dict[str, float]]:
+        return {a: {b: figure((a, b)) for b in wanted if b != a} for a in wanted}
+
+    central = {"name": hub, "global_servers": len(cluster.global_servers), **site(hub)}
+    return {
+        "name": "measured",
+        "central": central,
+        "parties": {name: site(name) for name in workers if name != hub},
+        "delay_ms": between(lambda pair: round(ways[pair].rtt_s / 2 * 1e3, 4)),
+        "mbps": between(lambda pair: round(mbps[pair], 1)),
+        "loss": between(lambda pair: round(ways[pair].loss, 5)),
+    }
+
+
+# ---- connections ----
+
+
+@contextlib.contextmanager
+def _connected(
+    probe: str, token: str, order: str, target: str = ""
+) -> Iterator[tuple[socket.socket, Any]]:
+    host, port = _address(probe, "probe")
+    patience_s = TIMEOUT_S * (4 if order == "measure" else 1)
+    with socket.create_connection((host, port), timeout=patience_s) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        _use_congestion_control(connection)
+        with connection.makefile("rwb") as stream:
+            _say(stream, {"token": token, "do": order, "target": target})
+            yield connection, stream
+
+
+def _use_congestion_control(connection: socket.socket) -> None:
+    """The runtime's default, where the kernel has it."""
+    with contextlib.suppress(OSError, AttributeError):
+        name = TcpOptions().congestion.encode()
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name)
+
+
+def _say(stream: Any, content: Mapping[str, Any]) -> None:
+    stream.write(json.dumps(content).encode() + b"\n")
+    stream.flush()
+
+
+def _hear(stream: Any) -> dict[str, Any]:
+    line = stream.readline(4096)
+    if not line:
+        raise OSError("it ended the connection")
+    answer = dict(json.loads(line))
+    if "error" in answer:
+        raise GeomxError(answer["error"])
+    return answer
+
+
+def _address(text: str, key: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdigit() or int(port) > 65535:
+        raise ConfigError(key, text, "must be HOST:PORT")
+    return host.strip("[]"), int(port)
+
+
+def _token() -> str:
+    return os.environ.get("GEOMX_TOKEN", "")

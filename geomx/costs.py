@@ -1,0 +1,259 @@
+"""What endpoints and layers take on a machine: figures, where they come from, what they hold for.
+
+The simulator charges endpoints by `Costs`: seconds per message and per byte of each kind of work.
+Its defaults were measured on the machine that `SHIPPED` names; ``geomx calibrate`` measures others
+and writes a file that ``costs=FILE`` reads (see docs/calibration.md). Such a file may also hold the
+times of a workload's layers, which then replace the workload's own in both modes: in simulation as
+they are, in live emulation as the least that a step takes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import platform
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from geomx.errors import ConfigError
+from geomx.options import build_options
+from geomx.workload import Layer, Workload
+
+WORK = ("send", "receive", "encode", "decode", "aggregate", "update")
+"""What an endpoint does with messages; each kind has two figures."""
+
+SHIPPED_SOURCE, GIVEN = "shipped", "given"
+
+
+class CostsDoubt(UserWarning):
+    """The figures were measured elsewhere, or for something else."""
+
+
+@dataclass
+class Measured:
+    """Where, when and by which version figures were measured."""
+
+    # The processor's name.
+    machine: str = ""
+    # Cores that the measuring process could use.
+    cores: int = 0
+    # UTC, ISO 8601.
+    date: str = ""
+    # Version of geomx.
+    geomx: str = ""
+    # Half the distance of the quartiles over the median, by figure.
+    spread: dict[str, float] = field(default_factory=dict)
+
+
+SHIPPED = Measured("Intel(R) Xeon(R) Processor @ 2.10GHz", 2, "2026-11-21T09:17:54Z", "0.1.0")
+"""Where the defaults of `Costs` come from."""
+
+
+@dataclass
+class LayerTimes:
+    """Measured times of a workload's layers, on a worker of speed 1.0, in seconds."""
+
+    # Samples per step when they were measured.
+    batch_size: int
+    # Worker processes that computed at the same time, on the machine's cores.
+    processes: int
+    # Names of the layers, in forward order.
+    layers: list[str]
+    forward_s: list[float]
+    backward_s: list[float]
+    # Half the distance of a step's quartiles over its median.
+    spread: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be times of layers."""
+        for name in ("batch_size", "processes"):
+            if getattr(self, name) < 1:
+                raise ConfigError(name, getattr(self, name), "must be 1 or more")
+        for name in ("forward_s", "backward_s"):
+            times = getattr(self, name)
+            if len(times) != len(self.layers):
+                remedy = f"must hold one time for each of the {len(self.layers)} layers"
+                raise ConfigError(name, times, remedy)
+            for value in times:
+                _not_negative(name, value)
+
+
+@dataclass
+class CodecCosts:
+    """What one accelerator's codecs take, in seconds per tensor and per byte of dense float32."""
+
+    encode_message_s: float = 0.0
+    encode_byte_s: float = 0.0
+    decode_message_s: float = 0.0
+    decode_byte_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Refuse negative time."""
+        for name, value in vars(self).items():
+            _not_negative(name, value)
+
+
+@dataclass
+class Costs:
+    """What endpoints spend, in seconds per message and per byte; calibration measures them."""
+
+    # Handing a message to the network.
+    send_message_s: float = 7.472e-06
+    send_byte_s: float = 2.088e-10
+    # Taking a message from the network.
+    receive_message_s: float = 7.472e-06
+    receive_byte_s: float = 2.088e-10
+    # Encoding with a codec; bytes before encoding. For accelerators that `codecs` does not list.
+    encode_message_s: float = 9.206e-07
+    encode_byte_s: float = 1.203e-10
+    # Decoding; bytes after decoding. Likewise.
+    decode_message_s: float = 8.514e-07
+    decode_byte_s: float = 3.666e-11
+    # Adding a received tensor to a sum, as far as it can be told from receiving it.
+    aggregate_message_s: float = 0.0
+    aggregate_byte_s: float = 3.209e-11
+    # The optimizer's step on a global server.
+    update_message_s: float = 1.057e-06
+    update_byte_s: float = 1.155e-10
+    # Cores that all simulated nodes share; 0: each node has its own; null: this machine's in the
+    # prediction of mode=both, where live nodes share them, and otherwise each node has its own.
+    cores: int | None = None
+    # Encoding and decoding by accelerator.
+    codecs: dict[str, CodecCosts] = field(default_factory=dict)
+    # Measured times of layers by workload; they replace the workload's own.
+    compute: dict[str, LayerTimes] = field(default_factory=dict)
+    # Where these figures were measured.
+    measured: Measured = field(default_factory=lambda: dataclasses.replace(SHIPPED))
+    # The file they were read from; shipped: they came with geomx.
+    source: str = SHIPPED_SOURCE
+
+    def __post_init__(self) -> None:
+        """Refuse negative time."""
+        for name in FIGURES:
+            _not_negative(name, getattr(self, name))
+        if self.cores is not None and self.cores < 0:
+            raise ConfigError("cores", self.cores, "must be 0 or more")
+
+    def of(self, work: str, accelerators: tuple[str, ...] = ()) -> tuple[float, float]:
+        """Seconds per message and per byte of a kind of work.
+
+        Args:
+            work: One of `WORK`.
+            accelerators: Those in force. Encoding and decoding take what those of them that are
+                listed in `codecs` take together; the general figures where none is.
+        """
+        names = f"{work}_message_s", f"{work}_byte_s"
+        known = [self.codecs[name] for name in accelerators if name in self.codecs]
+        if work in ("encode", "decode") and known:
+            message_s, byte_s = (sum(getattr(costs, name) for costs in known) for name in names)
+            return message_s, byte_s
+        message_s, byte_s = (getattr(self, name) for name in names)
+        return message_s, byte_s
+
+    def about(self) -> dict[str, Any]:
+        """Where the figures come from, for ``summary.json``."""
+        changed = any(getattr(self, name) != getattr(Costs, name) for name in FIGURES)
+        source = GIVEN if changed and self.source == SHIPPED_SOURCE else self.source
+        facts = {name: getattr(self.measured, name) for name in ("machine", "cores", "date")}
+        return {
+            "source": source,
+            "measured": None if source == GIVEN else facts,
+            "shared_cores": self.cores or None,
+            "workloads": sorted(self.compute),
+        }
+
+
+FIGURES = tuple(f"{work}_{per}_s" for work in WORK for per in ("message", "byte"))
+"""The fields of `Costs` that are times."""
+
+
+def this_machine() -> tuple[str, int]:
+    """The processor's name, and the cores that this process may use."""
+    name = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
+            key, _, value = line.partition(":")
+            if key.strip() == "model name":
+                name = value.strip()
+                break
+    return name, len(os.sched_getaffinity(0))
+
+
+def read_costs(path: Path) -> dict[str, Any]:
+    """What a costs file says, checked, as values for `Costs`.
+
+    Raises:
+        ConfigError: It is missing or unreadable, or a value in it makes no sense; names it.
+    """
+    from geomx.network import load
+
+    if not path.is_file():
+        raise ConfigError("costs", path, "must be a file that `geomx calibrate` wrote")
+    try:
+        content = load(path)
+    except ConfigError as error:
+        raise ConfigError("costs", path, error.remedy) from error
+    if not isinstance(content, Mapping):
+        raise ConfigError("costs", path, "must hold a table; `geomx calibrate` writes one")
+    build_options(Costs, content, "costs")
+    return {**content, "source": str(path)}
+
+
+def doubt_costs(costs: Costs, version: str, here: bool) -> None:
+    """Warn where figures from a file hold for another version or another machine.
+
+    Args:
+        costs: The figures.
+        version: Of this geomx.
+        here: Whether they are to predict a run on this machine.
+    """
+    if costs.source == SHIPPED_SOURCE:
+        return
+    measured, differs = costs.measured, []
+    if measured.geomx and measured.geomx != version:
+        differs.append(f"geomx {measured.geomx}, this is {version}")
+    if here and (measured.machine, measured.cores) != this_machine():
+        name, cores = this_machine()
+        told = f"{measured.machine or 'an unknown machine'} with {measured.cores} cores"
+        differs.append(f"{told}, this is {name} with {cores}")
+    if differs:
+        told = "; ".join(differs)
+        remedy = "`geomx calibrate` measures again"
+        _doubt(f"costs={costs.source} was measured with {told}; {remedy}")
+
+
+def timed(workload: Workload, costs: Costs, given: bool) -> Workload:
+    """`workload` with the measured times of its layers, where there are some for it.
+
+    Args:
+        workload: As its own options make it.
+        costs: Times in `Costs.compute` count if layers and batch size are those of the workload.
+        given: Whether the user gave times of the workload's own, which then count.
+    """
+    times = costs.compute.get(workload.name)
+    if times is None or given:
+        return workload
+    key = f"costs.compute.{workload.name}"
+    if times.layers != [layer.name for layer in workload.layers]:
+        _doubt(f"{key} is about other layers; the workload's own times are used")
+        return workload
+    if times.batch_size != workload.batch_size:
+        told = f"{times.batch_size} samples a step, not {workload.batch_size}"
+        _doubt(f"{key} was measured with {told}; the workload's own times are used")
+        return workload
+    each = zip(times.layers, times.forward_s, times.backward_s, strict=True)
+    return dataclasses.replace(workload, layers=tuple(Layer(*layer) for layer in each))
+
+
+def _doubt(sentence: str) -> None:
+    warnings.warn(sentence, CostsDoubt, stacklevel=3)
+
+
+def _not_negative(name: str, value: float) -> None:
+    if not 0 <= value < math.inf:
+        raise ConfigError(name, value, "must be 0 or more")

@@ -1,0 +1,180 @@
+"""The emulated network of ``emulate=netns``, and the process that carries its packets.
+
+Every site is a network namespace of its own, whose way out is a device that this process reads:
+``python -m geomx.live.namespaces``. It sends each packet over the edges of the graph that lie
+between the two nodes (`geomx._core.Router`), so that whatever shares an edge in the network file
+shares its queue here, and the kernel's own TCP finds the bottleneck. Nothing has a name that
+outlives the process: when it ends, killed or not, the kernel takes everything away.
+
+Nodes of a site talk over its namespace's loopback, which is as fast as this machine. Where a LAN is
+meant to be slower than that, each of its nodes is in a namespace of its own, and the LAN's edges
+are emulated like any others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from geomx import _core
+from geomx.changes import BYTES_PER_MBIT, EDGE_CHANGES
+from geomx.cluster import Cluster, NodeSpec
+from geomx.links import Edge, edge_model
+from geomx.live.spec import Spec
+from geomx.live.tether import tie_to_parent
+from geomx.registry import Registry
+from geomx.wiring import peers
+
+FIRST_ADDRESS = 10 << 24 | 1
+"""10.0.0.1. Every run has all addresses to itself."""
+
+LOOPBACK_MBPS = 2500.0
+LOOPBACK_DELAY_MS = 0.5
+"""LANs at least as fast, and no slower to answer, are left to the kernel."""
+
+QUEUE_ROUND_TRIPS = 2
+"""bbr keeps up to one in a queue, and begins with up to two; measured, see docs/networks.md."""
+
+SHORTEST_QUEUE_S = 0.02
+SMALLEST_QUEUE = 10 * 1500
+WINDOW_SHARE = 2_750_000 / 4_194_304
+"""Bytes under way of one connection over the send buffer it may have; see docs/networks.md."""
+
+
+def address(node: NodeSpec) -> str:
+    """The IPv4 address of a node."""
+    number = FIRST_ADDRESS + node.id
+    return ".".join(str(number >> shift & 255) for shift in (24, 16, 8, 0))
+
+
+def sites(cluster: Cluster) -> list[list[NodeSpec]]:
+    """The nodes of the cluster by namespace."""
+    made: list[list[NodeSpec]] = []
+    by_party: dict[str, list[NodeSpec]] = {}
+    for node in cluster.nodes:
+        by_party.setdefault(node.party, []).append(node)
+    for members in by_party.values():
+        pairs = itertools.permutations(members, 2)
+        near = all(_as_near_as_loopback(cluster, *pair) for pair in pairs)
+        made += [members] if near else [[member] for member in members]
+    return made
+
+
+def _as_near_as_loopback(cluster: Cluster, source: NodeSpec, target: NodeSpec) -> bool:
+    way = cluster.path(source, target)
+    changes = any(name in cluster.graph.edges[edge] for edge in way.edges for name in EDGE_CHANGES)
+    fast = way.bandwidth_bps >= LOOPBACK_MBPS * 1e6 and way.delay_s * 1e3 <= LOOPBACK_DELAY_MS
+    return fast and not way.loss and not changes
+
+
+def settings(spec: Spec) -> dict[str, str]:
+    """What holds for the kernel's TCP in every namespace, by file below /proc/sys/net."""
+    buffer = round(spec.tcp.window_bytes / WINDOW_SHARE)
+    return {
+        # Connections ask for their own; those that begin as bbr would be paced under any other.
+        "ipv4/tcp_congestion_control": "reno",
+        "ipv4/tcp_wmem": f"4096 {min(16384, buffer)} {buffer}",
+        "ipv4/tcp_rmem": f"4096 131072 {max(131072, 8 * buffer)}",
+    }
+
+
+class Ways:
+    """Which edges lie between which nodes, and the queue of each edge.
+
+    Attributes:
+        between: The edges from one node to another, for all who talk over the emulated network.
+        queues: Bytes that may wait, by edge: what the edge takes ``queue_ms`` to send; where that
+            is not given, twice the longest round trip over it, and not less than 20 ms.
+    """
+
+    def __init__(self, spec: Spec) -> None:
+        cluster = spec.cluster
+        selection = Registry.discover().select(spec.sync, spec.accel)
+        site_of = {node: index for index, site in enumerate(sites(cluster)) for node in site}
+        pairs = [
+            (node, peer)
+            for node in cluster.nodes
+            for peer in peers(cluster, selection, node)
+            if site_of[node] != site_of[peer]
+        ]
+        self.between: dict[tuple[NodeSpec, NodeSpec], tuple[Edge, ...]] = {}
+        longest_s: dict[Edge, float] = {}
+        for pair in pairs:
+            there, back = cluster.path(*pair), cluster.path(*reversed(pair))
+            self.between[pair] = there.edges
+            for edge in there.edges:
+                longest_s[edge] = max(longest_s.get(edge, 0.0), there.delay_s + back.delay_s)
+        self.queues = {
+            edge: _queue_bytes(cluster.graph.edges[edge], rtt_s)
+            for edge, rtt_s in longest_s.items()
+        }
+
+
+def _queue_bytes(data: dict[str, Any], rtt_s: float) -> int:
+    bandwidth = data.get("bandwidth_mbps", float("inf")) * BYTES_PER_MBIT
+    if bandwidth == float("inf"):
+        bandwidth = LOOPBACK_MBPS * BYTES_PER_MBIT  # it has one only while the edge is down
+    queue_s = max(QUEUE_ROUND_TRIPS * rtt_s, SHORTEST_QUEUE_S)
+    if "queue_ms" in data:
+        queue_s = data["queue_ms"] / 1e3
+    return max(SMALLEST_QUEUE, round(bandwidth * queue_s))
+
+
+def build(spec: Spec) -> tuple[_core.Router, list[int]]:
+    """A router for the sites and links of `spec`, and a descriptor of each site's namespace.
+
+    Raises:
+        RuntimeError: This process may not make namespaces.
+    """
+    cluster = spec.cluster
+    router = _core.Router(spec.seed)
+    number = {node: FIRST_ADDRESS + node.id for node in cluster.nodes}
+    namespaces = [
+        router.add_site([number[node] for node in site], settings(spec)) for site in sites(cluster)
+    ]
+    ways = Ways(spec)
+    ids: dict[Edge, int] = {}
+    for edge, queue_bytes in ways.queues.items():
+        data = cluster.graph.edges[edge]
+        course, delay_ns = edge_model(cluster, edge, spec.seed)
+        jitter_ns = round(data.get("jitter_ms", 0.0) * 1e6)
+        ids[edge] = router.add_edge(course, delay_ns, jitter_ns, data.get("loss", 0.0), queue_bytes)
+    for (source, target), edges in ways.between.items():
+        router.add_route(number[source], number[target], [ids[edge] for edge in edges])
+    return router, namespaces
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Carry packets until standard input ends.
+
+    The first line of the output lists the namespaces' descriptors, in the order of `sites`; each
+    line of the input is the moment, in seconds of `time.monotonic`, at which the run began. At the
+    end the packets are counted on standard error.
+    """
+    parser = argparse.ArgumentParser(prog="python -m geomx.live.namespaces", description=__doc__)
+    parser.add_argument("--experiment", metavar="FILE", required=True, help="whose network")
+    parser.add_argument("--parent", type=int, required=True, help="end when this process does")
+    options = parser.parse_args(arguments)
+    tie_to_parent(options.parent)
+    router, namespaces = build(Spec.from_json(Path(options.experiment).read_text("utf-8")))
+    router.start()
+    print(json.dumps(namespaces), flush=True)
+    for origin_s in _numbers():
+        router.set_origin(origin_s)
+    router.stop()
+    print(json.dumps(router.counts()), file=sys.stderr)
+    return 0
+
+
+def _numbers() -> Iterator[float]:
+    for line in sys.stdin:
+        yield float(line)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,353 @@
+"""What a plan leaves behind: the table, ``plan.json``, a chart and a page, and the live command.
+
+``plan.json`` is an interface like ``summary.json``: its candidates stand in the order of the
+ranking, those that are out of it behind, with the reason.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+
+from geomx.config import TO_ACCURACY
+from geomx.experiment import Experiment, version
+from geomx.planning.candidates import BASELINE
+from geomx.planning.certainty import Certainty, Fidelity
+from geomx.planning.judge import EAGER, Judge, Outcome, Standing
+from geomx.report import units
+from geomx.report.bars import Panel, bars
+from geomx.report.files import write_json
+from geomx.report.markup import Markup, tag
+from geomx.report.page import command_line, document, footer, section
+from geomx.report.picture import standalone
+
+SCHEMA = 1
+SHOWN = 10
+"""So many of the ranking are in the terminal's table and in the chart."""
+SURE = 0.9
+"""Below this chance of being the fastest, the plan says how to settle it."""
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A plan that is made.
+
+    Attributes:
+        directory: Where its files are.
+        content: That of ``plan.json``.
+    """
+
+    directory: Path
+    content: dict[str, Any]
+
+    @classmethod
+    def write(
+        cls,
+        directory: Path,
+        words: Sequence[str],
+        base: Experiment,
+        judge: Judge,
+        exhaustive: bool,
+        error: Fidelity,
+        certainty: Certainty | None,
+    ) -> Plan:
+        """Put down what `judge` found, and leave the files in `directory`."""
+        ranking = judge.ranking()
+        out = [s for s in judge.standings.values() if s not in ranking]
+        rows = [_row(judge, standing) for standing in (*ranking, *out)]
+        header = base.header()
+        content = {
+            "schema": SCHEMA,
+            "geomx": version(),
+            "words": list(words),
+            "network": header["network"],
+            "workload": header["workload"],
+            "by": judge.by,
+            "target_accuracy": judge.target,
+            "max_accuracy_loss": judge.max_loss,
+            "numerics": judge.numerics,
+            "exhaustive": exhaustive,
+            "simulated": len(rows),
+            "trained": sum(bool(s.outcomes) for s in judge.standings.values())
+            if judge.numerics
+            else 0,
+            "simulator_error": {
+                "median": error.median, "p95": error.p95, "source": error.source
+            },
+            "certainty": None if certainty is None else certainty.to_json(),
+            "command": _command(judge.command(ranking[0])) if ranking else None,
+            "live_first": _live_first(rows),
+            "candidates": rows,
+        }  # fmt: skip
+        made = cls(directory, content)
+        write_json(directory / "plan.json", content)
+        chart = made.chart()
+        picture = standalone(chart, made.condition)
+        (directory / "chart.svg").write_text(picture, encoding="utf-8")
+        (directory / "report.html").write_text(made.page(chart), encoding="utf-8")
+        return made
+
+    # ---- in words ----
+
+    @property
+    def ranked(self) -> list[Row]:
+        """The candidates of the ranking, the best first."""
+        return [row for row in self.content["candidates"] if row["status"] == "ranked"]
+
+    @property
+    def aim(self) -> str:
+        """What is ranked by: ``time to 92.4 %``."""
+        if self.content["by"] == TO_ACCURACY:
+            return f"time to {units.share(self.content['target_accuracy'])}"
+        return "time per iteration"
+
+    @property
+    def condition(self) -> str:
+        """What was planned for, by what, and how much was looked at."""
+        content = self.content
+        how = "all" if content["exhaustive"] else "the most promising"
+        trained = f", {content['trained']} trained" if content["numerics"] else ""
+        return (
+            f"{content['workload']['name']} on {content['network']['name']} · by {self.aim} · "
+            f"{how} {content['simulated']} combinations simulated{trained}"
+        )
+
+    def verdict(self) -> list[str]:
+        """What to run, how sure that is and on what grounds, in sentences."""
+        content, ranked = self.content, self.ranked
+        if not ranked:
+            return [f"no candidate can be ranked by {self.aim}; see the reasons in report.html"]
+        first, certainty = ranked[0], content["certainty"]
+        said = [f"first choice: {first['name']}, {units.duration(first['seconds']['mean'])}"]
+        if certainty["margin"] is not None:
+            second = ranked[1]["name"]
+            said[0] += f"; the second, {second}, takes {units.share(certainty['margin'])} more"
+        error = content["simulator_error"]
+        said.append(
+            f"sure to {units.share(certainty['first'], 0)} that it is the fastest of the "
+            f"{len(ranked)} ranked, to {units.share(certainty['two'], 0)} that it is among the two "
+            f"fastest, if the simulator errs by {units.share(error['median'])} in the median and "
+            f"{units.share(error['p95'])} in 19 of 20 cases ({error['source']})"
+        )
+        said.append(f"seeds: {self._seeds(first)}")
+        if content["by"] == TO_ACCURACY and content["trained"] < content["simulated"]:
+            said.append(
+                "candidates were left untrained where even at "
+                f"{units.share(EAGER, 0)} of {BASELINE.name}'s iterations they could not be among "
+                "the best"
+            )
+        if not content["numerics"]:
+            said.append("accuracy is unknown without real gradients; * may lose some")
+            said += self._safe(first)
+        said += [
+            f"live, {row['name']} could not be run: {row['live_reason']}"
+            for row in ranked
+            if row["live_reason"]
+        ]
+        if content["live_first"] is not None:
+            said.append(f"live, {content['live_first']} was the fastest of those that were run")
+        elif certainty["first"] < SURE and len(ranked) > 1:
+            again = shlex.join(["geomx", "plan", *self._resumed(), "plan.live=3"])
+            said.append(f"to settle it live: {again}")
+        return said
+
+    def _safe(self, first: Row) -> list[str]:
+        """The best of those that lose nothing, where that is not the first choice."""
+        safe = next((row for row in self.ranked if row["lossless"]), first)
+        if safe is first:
+            return []
+        took = units.duration(safe["seconds"]["mean"])
+        return [f"first of those that lose none: {safe['name']}, {took}", safe["command"]]
+
+    def _seeds(self, row: Row) -> str:
+        low, high, count = row["seconds"]["min"], row["seconds"]["max"], row["seconds"]["seeds"]
+        if count == 1:
+            return "one"
+        if low == high:
+            return f"{count}, without any difference"
+        return f"{count}, from {units.duration(low)} to {units.duration(high)}"
+
+    def _resumed(self) -> list[str]:
+        own = ("hydra.run.dir=", "plan.live=")
+        words = [word for word in self.content["words"] if not word.lstrip("+").startswith(own)]
+        return [*words, f"hydra.run.dir={self.directory}"]
+
+    # ---- in pictures ----
+
+    def table(self) -> Table:
+        """The best of the ranking, and the baseline, for `rich.print`."""
+        table = Table(
+            title=Text(self.condition), title_justify="left", box=SIMPLE_HEAD, pad_edge=False,
+            padding=(0, 1, 0, 0),
+        )  # fmt: skip
+        shown = self._columns()
+        for number, (heading, _) in enumerate(shown):
+            table.add_column(heading, justify="left" if number == 1 else "right", no_wrap=True)
+        for rank, row in self._lines():
+            table.add_row(*(Text(show(rank, row)) for _, show in shown))
+        return table
+
+    def _lines(self) -> list[tuple[int, Row]]:
+        ranked = list(enumerate(self.ranked, 1))
+        kept = ranked[:SHOWN]
+        return kept + [line for line in ranked[SHOWN:] if line[1]["name"] == BASELINE.name]
+
+    def _columns(self) -> list[tuple[str, Any]]:
+        """Headings, and what is below them."""
+        columns: list[tuple[str, Any]] = [
+            ("", lambda rank, row: str(rank)),
+            ("combination", lambda rank, row: row["name"] + ("" if row["lossless"] else " *")),
+        ]
+        if self.content["by"] == TO_ACCURACY:
+            columns.append((self.aim, lambda rank, row: units.duration(row["seconds"]["mean"])))
+            columns.append(("iterations", lambda rank, row: str(row["iterations"])))
+        columns.append(
+            ("per iteration", lambda rank, row: units.duration(row["seconds_per_iteration"]))
+        )
+        if self.content["numerics"]:
+            columns.append(("accuracy", lambda rank, row: units.share(row["accuracy"])))
+        columns.append(
+            ("WAN per iteration", lambda rank, row: units.size(row["wan_bytes_per_iteration"]))
+        )
+        if any(row["live"] for row in self.ranked):
+            columns.append((f"live: {self.aim}", lambda rank, row: units.duration(_live(row))))
+        return columns
+
+    def chart(self) -> Markup:
+        """Bars of the ranked time and the bytes, the best first."""
+        rows = [row for _, row in self._lines()]
+        base = next((row for row in rows if row["name"] == BASELINE.name), None)
+        panels = []
+        for title, figure, show in (
+            (self.aim, lambda row: row["seconds"]["mean"], units.duration),
+            ("WAN per iteration", lambda row: row["wan_bytes_per_iteration"], units.size),
+        ):
+            values = [figure(row) for row in rows]
+            texts = [show(value) for value in values]
+            panels.append(Panel(title, values, texts, figure(base) if base else None))
+        special = rows.index(base) if base else None
+        return bars(self.condition, [row["name"] for row in rows], panels, special)
+
+    def page(self, chart: Markup) -> str:
+        """``report.html``."""
+        head = tag(
+            "header",
+            tag("p", "geomx · plan", class_="eyebrow"),
+            tag("h1", self.ranked[0]["name"] if self.ranked else "Nothing can be ranked"),
+            tag("p", self.condition, class_="lead"),
+        )
+        _, (_, name), *columns = self._columns()
+        heads = [tag("th", "combination"), *(tag("th", h, class_="num") for h, _ in columns)]
+        body = [
+            tag(
+                "tr",
+                tag("th", f"{rank}. {name(rank, row)}"),
+                *(tag("td", show(rank, row), class_="num") for _, show in columns),
+            )
+            for rank, row in enumerate(self.ranked, 1)
+        ]
+        ranking = tag(
+            "table", tag("thead", tag("tr", *heads)), tag("tbody", *body), class_="compared"
+        )
+        out = [
+            tag("tr", tag("th", row["name"]), tag("td", row["status"]), tag("td", row["reason"]))
+            for row in self.content["candidates"]
+            if row["status"] != "ranked"
+        ]
+        words = shlex.split(self.content["command"])[3:] if self.ranked else []
+        command = command_line(words) if words else Markup("")
+        beyond = [tag("table", tag("tbody", *out), class_="plain")] if out else []
+        parts = [
+            head,
+            section("What to run", command, *(tag("p", sentence) for sentence in self.verdict())),
+            section("At a glance", chart),
+            section("The ranking", ranking, tag("p", STAR, class_="note")),
+            section("Out of it", *beyond),
+            footer("plan.json, chart.svg, and candidates/ with a folder per run."),
+        ]
+        return document(f"plan · {self.condition}", parts)
+
+
+STAR = "* trains with other numbers than the baseline: it may need more iterations, or end lower."
+
+
+def _row(judge: Judge, standing: Standing) -> Row:
+    outcomes = list(standing.outcomes.values()) or ([standing.sized] if standing.sized else [])
+    candidate, seconds = standing.candidate, judge.values(standing)
+    ranked = math.isfinite(judge.value(standing))
+    status, reason = ("ranked", "") if ranked else _reason(judge, standing)
+    iterations = [o.iterations for o in outcomes if o.iterations is not None]
+    accuracies = [o.accuracy for o in outcomes if o.accuracy is not None]
+    return {
+        "name": candidate.name,
+        "words": judge.words(candidate),
+        "sync": candidate.sync,
+        "accel": list(candidate.accel),
+        "settings": dict(candidate.settings),
+        "lossless": standing.lossless,
+        "status": status,
+        "reason": reason,
+        "seconds": {
+            "mean": judge.value(standing), "min": min(seconds), "max": max(seconds),
+            "seeds": len(standing.outcomes),
+        } if ranked else None,
+        "seconds_per_iteration": _mean([o.seconds_per_iteration for o in outcomes]),
+        "iterations": max(iterations) if iterations else None,
+        "accuracy": _mean(accuracies),
+        "wan_bytes_per_iteration": _mean([o.wan_bytes for o in outcomes]),
+        "live": None if standing.live is None else _outcome(judge, standing.live),
+        "live_reason": standing.live_reason,
+        "command": _command(judge.command(standing)),
+    }  # fmt: skip
+
+
+def _reason(judge: Judge, standing: Standing) -> tuple[str, str]:
+    if standing.reason:
+        return "refused", standing.reason
+    if not standing.outcomes:
+        return "untrained", "could not be among the best"
+    if judge.by == TO_ACCURACY:
+        reached = sum(o.seconds is not None for o in standing.outcomes.values())
+        seeds = f"{reached} of {len(standing.outcomes)} seeds"
+        said = f"reached {units.share(judge.target)} with {seeds}"
+        return "too slow", f"{said}, in the time in which {BASELINE.name} does"
+    lost = judge.shortfall(standing) + judge.max_loss
+    return "loses accuracy", f"{units.share(lost)} less than {BASELINE.name}"
+
+
+def _outcome(judge: Judge, outcome: Outcome) -> Row:
+    by_accuracy = judge.by == TO_ACCURACY
+    return {
+        "seconds": outcome.seconds if by_accuracy else outcome.seconds_per_iteration,
+        "seconds_per_iteration": outcome.seconds_per_iteration,
+        "accuracy": outcome.accuracy,
+        "iterations": outcome.iterations,
+    }
+
+
+def _live(row: Row) -> float | None:
+    return row["live"]["seconds"] if row["live"] else None
+
+
+def _live_first(rows: Sequence[Row]) -> str | None:
+    """The fastest of the live runs that came to an end; None where there was none."""
+    done = [row for row in rows if _live(row) is not None]
+    return min(done, key=lambda row: row["live"]["seconds"])["name"] if done else None
+
+
+def _command(words: Sequence[str]) -> str:
+    return shlex.join(["python", "-m", "geomx", *words])
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None

@@ -1,0 +1,66 @@
+// Python's view of the packet network: the router between network namespaces.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <utility>
+
+#include "emulation/namespaces.h"
+#include "emulation/router.h"
+#include "io/clock.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+void init_emulation(nb::module_& m) {
+  using namespace geomx;
+  using namespace geomx::emulation;
+
+  m.def("why_no_namespaces", &WhyNoNamespaces, nb::call_guard<nb::gil_scoped_release>(),
+        "Why network namespaces cannot be made here, in words; empty if they can.");
+  m.def("enter_namespace", &EnterNamespace, "fd"_a,
+        "Take the calling thread, and what it starts, to the namespace that `fd` is open on.");
+
+  nb::class_<Router>(m, "Router", R"(Network namespaces, joined by emulated links.
+
+Sites, edges and routes first, then start(). IPv4 addresses are numbers. Whatever it made is gone when
+it is, or its process.)")
+      .def(nb::init<std::uint64_t>(), "seed"_a)
+      .def("add_site", &Router::AddSite, "addresses"_a, "settings"_a,
+           nb::call_guard<nb::gil_scoped_release>(),
+           "A namespace with these addresses and these files below /proc/sys/net; a descriptor that "
+           "leads there. RuntimeError where that is not allowed.")
+      .def(
+          "add_edge",
+          [](Router& self, net::Course course, Time delay, Time jitter, double loss,
+             std::uint64_t queue_bytes) {
+            return self.AddEdge({std::move(course), delay, jitter, loss, queue_bytes});
+          },
+          "course"_a, "delay_ns"_a, "jitter_ns"_a, "loss"_a, "queue_bytes"_a,
+          "One direction of a link; its id. Loss is per packet.")
+      .def("add_route", &Router::AddRoute, "source"_a, "target"_a, "edges"_a,
+           "The way of packets between two addresses.")
+      .def("start", &Router::Start, "Carry packets, on a thread of its own.")
+      .def(
+          "set_origin", [](Router& self, double monotonic_s) {
+            self.SetOrigin(io::Nanoseconds(monotonic_s));
+          },
+          "monotonic_s"_a, "The run began then; bandwidths change as their courses say.")
+      .def("stop", &Router::Stop, nb::call_guard<nb::gil_scoped_release>(), "End the thread.")
+      .def(
+          "counts",
+          [](const Router& self) {
+            const Router::Counts counts = self.counts();
+            nb::dict made;
+            made["delivered"] = counts.underlay.delivered;
+            made["overflowed"] = counts.underlay.overflowed;
+            made["lost"] = counts.underlay.lost;
+            made["strangers"] = counts.strangers;
+            made["refused"] = counts.refused;
+            made["late_s"] = io::Seconds(counts.late);
+            return made;
+          },
+          "Packets by what became of them, and the most that one was late; after stop().");
+}

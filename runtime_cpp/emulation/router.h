@@ -1,0 +1,84 @@
+// The router between network namespaces: takes the packets of every site from its TUN device, sends
+// them over the underlay, and puts them into the device of the site that they are for.
+//
+// One thread, in real time. It knows each pair of addresses that may talk and drops everything else.
+// TUN hands over packets that are already cut to the MTU, so what is counted on an edge is what would
+// be on a wire.
+#pragma once
+
+#include <sys/epoll.h>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "emulation/namespaces.h"
+#include "emulation/underlay.h"
+#include "io/socket.h"
+
+namespace geomx::emulation {
+
+class Router {
+ public:
+  struct Counts {
+    Underlay::Counts underlay;
+    std::uint64_t strangers = 0;   // packets between addresses that have no route
+    std::uint64_t refused = 0;     // packets that a site's device did not take
+    Time late = 0;                 // the most that a packet came out after its time
+  };
+
+  explicit Router(std::uint64_t seed);
+  ~Router() { Stop(); }
+
+  // ---- before Start ----
+  // A namespace with these addresses; the descriptor that leads there, which stays the router's.
+  // Throws std::runtime_error.
+  int AddSite(const std::vector<std::uint32_t>& addresses,
+              const std::map<std::string, std::string>& settings);
+  EdgeId AddEdge(Underlay::Edge edge) { return underlay_.AddEdge(std::move(edge)); }
+  // The way of packets between two addresses of sites. Throws std::invalid_argument.
+  void AddRoute(std::uint32_t source, std::uint32_t target, std::vector<EdgeId> edges);
+
+  void Start();
+
+  // ---- from any thread ----
+  // The run began at this moment of the monotonic clock.
+  void SetOrigin(Time origin) { origin_.store(origin); }
+  void Stop();
+
+  // After Stop.
+  Counts counts() const;
+
+ private:
+  static constexpr std::size_t kSlot = 2048;  // one packet
+  static constexpr std::size_t kSlab = 1024;  // packets allocated together
+
+  void Loop();
+  void Watch(int fd, std::uint64_t id);
+  void Take(std::size_t site);
+  void Deliver(const Underlay::Packet& packet);
+  std::byte* Slot(PacketId id) { return slabs_[id / kSlab].get() + id % kSlab * kSlot; }
+  PacketId NewPacket();
+
+  Underlay underlay_;
+  std::vector<Site> sites_;
+  std::unordered_map<std::uint32_t, std::size_t> site_of_;  // by address
+  std::unordered_map<std::uint64_t, RouteId> routes_;       // by source and target
+  std::vector<std::size_t> site_at_end_;                    // by route
+  std::vector<std::unique_ptr<std::byte[]>> slabs_;
+  std::vector<PacketId> free_;
+  io::Fd epoll_, wake_;
+  std::array<epoll_event, 64> events_;
+  std::atomic<Time> origin_{kNever};
+  std::atomic<bool> stopping_{false};
+  Counts counts_;
+  std::thread thread_;
+};
+
+}  // namespace geomx::emulation

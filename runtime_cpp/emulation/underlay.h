@@ -1,0 +1,125 @@
+// A network of packets: when each of them comes out at the far end, if it does.
+//
+// Here a real kernel's packets meet the bottleneck, where the flow model (net/flows.h) knows none: an
+// edge of the graph sends one packet after another at the bandwidth of its course, holds what has to
+// wait in a queue of so many bytes, drops what finds that full, loses some of what it has sent, and
+// delays the rest. Routes that share an edge share its queue; that is all there is to congestion.
+//
+// Delays jitter as those of a busy router do: the extra is drawn anew every `jitter`, and no packet of
+// an edge overtakes another.
+//
+// Sans-IO: time is an argument, and a packet is a number whose bytes somebody else keeps.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <queue>
+#include <random>
+#include <vector>
+
+#include "core/types.h"
+#include "net/course.h"
+
+namespace geomx::emulation {
+
+using net::EdgeId;
+using RouteId = std::uint32_t;
+using PacketId = std::uint32_t;
+
+class Underlay {
+ public:
+  struct Edge {
+    net::Course course;             // from the start of the run on, bytes/s of whole IP packets
+    Time delay = 0;                 // one way
+    Time jitter = 0;                // at most so much more
+    double loss = 0.0;              // of a packet
+    std::uint64_t queue_bytes = 0;  // that may wait, beside the packet that is being sent
+  };
+  struct Packet {
+    PacketId id = 0;
+    std::uint32_t bytes = 0;
+    RouteId route = 0;
+  };
+  struct Counts {
+    std::uint64_t delivered = 0, overflowed = 0, lost = 0;
+  };
+
+  explicit Underlay(std::uint64_t seed) : random_(seed) {}
+
+  EdgeId AddEdge(Edge edge);
+  // Throws std::invalid_argument for edges that do not exist.
+  RouteId AddRoute(std::vector<EdgeId> edges);
+
+  // Courses count from here. Until then an edge has the first bandwidth above 0 of its course, so
+  // that a run can begin.
+  void SetOrigin(Time now) { origin_ = now; }
+
+  // A packet enters its route.
+  void Enter(const Packet& packet, Time now) { moves_.push({now, order_++, packet, 0}); }
+
+  // When the next packet moves.
+  Time NextEvent() const { return moves_.empty() ? kNever : moves_.top().at; }
+
+  // Goes to `now`. What came out by then is handed to `arrived(packet)`, in order, what was lost to
+  // `gone(id)`.
+  template <class Arrived, class Gone>
+  void Advance(Time now, Arrived&& arrived, Gone&& gone) {
+    while (NextEvent() <= now) {
+      const Move move = moves_.top();
+      moves_.pop();
+      if (move.hop == routes_[move.packet.route].size()) {
+        ++counts_.delivered;
+        arrived(move.packet);
+      } else {
+        Cross(move);
+      }
+    }
+    for (const PacketId id : gone_) gone(id);
+    gone_.clear();
+  }
+
+  const Counts& counts() const { return counts_; }
+
+ private:
+  struct Waiting {
+    Time until = 0;  // its last byte has left
+    std::uint32_t bytes = 0;
+  };
+  struct Line {
+    Edge options;
+    double first_rate = 0.0;  // before the origin
+    std::deque<Waiting> queue;
+    std::uint64_t queued_bytes = 0;
+    Time free_at = 0;
+    Time drawn_at = 0;
+    Time extra = 0;  // of the delay, at present
+    Time last_arrival = 0;
+  };
+  struct Move {
+    Time at = 0;
+    std::uint64_t order = 0;
+    Packet packet;
+    std::uint32_t hop = 0;  // the edge of the route that it comes to
+  };
+  struct Later {
+    bool operator()(const Move& a, const Move& b) const {
+      return a.at != b.at ? a.at > b.at : a.order > b.order;
+    }
+  };
+
+  void Cross(Move move);
+  Time Finish(Line& line, Time from, double bytes);
+  double Draw() { return std::uniform_real_distribution<double>()(random_); }
+
+  std::vector<Line> lines_;
+  std::vector<std::vector<EdgeId>> routes_;
+  std::priority_queue<Move, std::vector<Move>, Later> moves_;
+  std::vector<PacketId> gone_;
+  std::uint64_t order_ = 0;
+  std::optional<Time> origin_;
+  std::mt19937_64 random_;
+  Counts counts_;
+};
+
+}  // namespace geomx::emulation

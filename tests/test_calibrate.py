@@ -1,0 +1,330 @@
+"""Costs files, what measures them, probes between sites, and cores that nodes share."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from geomx import calibrate
+from geomx.calibrate import codecs, endpoints, layers, probe
+from geomx.calibrate.fit import Sample, fit
+from geomx.compose import compose
+from geomx.costs import FIGURES, CodecCosts, Costs, CostsDoubt, LayerTimes, Measured, this_machine
+from geomx.errors import ConfigError, GeomxError
+from geomx.experiment import Experiment, version
+from geomx.network import read_network
+from geomx.report.terminal import costs_note
+from geomx.workload import Layer
+from tests.laws import Build
+
+LAYERS = ["conv1", "conv2", "dense1", "dense2", "dense3"]
+
+
+def content(**changes: Any) -> dict[str, Any]:
+    """Of a costs file that was measured here."""
+    machine, cores = this_machine()
+    measured = {"machine": machine, "cores": cores, "date": "2026-11-21T08:00:00Z"}
+    times = {"forward_s": [0.001] * 5, "backward_s": [0.002] * 5}
+    compute = {"batch_size": 32, "processes": 4, "layers": LAYERS, **times}
+    return {
+        "measured": {**measured, "geomx": version()},
+        "send_byte_s": 3e-9,
+        "codecs": {"fp16": {"encode_byte_s": 7e-10}},
+        "compute": {"digits_cnn": compute},
+    } | changes
+
+
+@pytest.fixture
+def composed(tmp_path: Path) -> Callable[..., Experiment]:
+    """The experiment of some words under a costs file."""
+
+    def build(costs: dict[str, Any], *words: str) -> Experiment:
+        path = tmp_path / "costs.yaml"
+        calibrate.write(costs, path)
+        return compose([f"costs={path}", "numerics=false", *words], directory=tmp_path / "run")[0]
+
+    return build
+
+
+# ---- the file ----
+
+
+def test_a_file_gives_costs_and_times(composed: Callable[..., Experiment]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", CostsDoubt)
+        made = composed(content(), "accel=[fp16]", "costs.send_message_s=1e-3", "mode=live")
+    assert made.costs.send_byte_s == 3e-9
+    assert made.costs.send_message_s == 1e-3
+    assert made.costs.of("encode", ("fp16",)) == (0.0, 7e-10)
+    assert made.costs.of("encode", ("p3",)) == made.costs.of("encode")
+    assert [layer.forward_s for layer in made.workload.layers] == [0.001] * 5
+    assert made.workload.step_s == pytest.approx(0.015)
+    about = made.header()["costs"]
+    assert about["source"].endswith("costs.yaml")
+    assert about["measured"]["machine"] == this_machine()[0]
+
+
+def test_times_that_the_user_gives_count(composed: Callable[..., Experiment]) -> None:
+    made = composed(content(), "workload.forward_ms=100")
+    assert made.workload.step_s == pytest.approx(0.12)
+
+
+def test_times_of_another_batch_do_not(composed: Callable[..., Experiment]) -> None:
+    with pytest.warns(CostsDoubt, match="32 samples a step, not 64"):
+        made = composed(content(), "workload.batch_size=64")
+    assert made.workload.step_s == pytest.approx(0.03)
+
+
+@pytest.mark.parametrize(
+    ("measured", "mode", "doubt"),
+    [
+        ({"geomx": "0.0.1"}, "sim", "geomx 0.0.1"),
+        ({"machine": "abacus"}, "live", "abacus"),
+        ({"machine": "abacus"}, "sim", None),
+    ],
+)
+def test_figures_of_elsewhere_are_doubted(
+    composed: Callable[..., Experiment], measured: dict[str, str], mode: str, doubt: str | None
+) -> None:
+    changed = content(measured=content()["measured"] | measured)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        composed(changed, f"mode={mode}")
+    told = [str(each.message) for each in caught if each.category is CostsDoubt]
+    assert len(told) == (doubt is not None)
+    assert all(str(doubt) in each and "geomx calibrate" in each for each in told)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"send_byte_s": -1.0}, "costs.send_byte_s=-1.0: must be 0 or more"),
+        ({"sent_byte_s": 1.0}, "costs.sent_byte_s=1.0: unknown option; did you mean send_byte_s?"),
+        ({"cores": "two"}, "costs.cores=two: must be a whole number or null"),
+        ({"codecs": {"x": {"speed": 1}}}, "costs.codecs.x.speed=1: unknown option"),
+        (
+            {"compute": {"x": content()["compute"]["digits_cnn"] | {"layers": ["one"]}}},
+            "costs.compute.x.forward_s=",
+        ),
+    ],
+)
+def test_mistakes_are_named(
+    composed: Callable[..., Experiment], changes: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        composed(content(**changes))
+    assert str(caught.value).startswith(sentence)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"costs=.*nowhere.yaml: must be a file"):
+        compose([f"costs={tmp_path / 'nowhere.yaml'}"], directory=tmp_path)
+
+
+def test_a_run_says_where_its_costs_come_from() -> None:
+    def note(costs: Costs, mode: str = "sim") -> str:
+        return costs_note({"mode": mode, "costs": costs.about()})
+
+    assert "geomx's defaults" in note(Costs())
+    assert "given by hand" in note(Costs(send_byte_s=1.0))
+    measured = Measured("abacus", 7, "2026-11-21T08:00:00Z")
+    told = note(Costs(measured=measured, source="mine.yaml", cores=3))
+    for part in ("mine.yaml", "abacus with 7 cores", "2026-11-21", "share 3 cores"):
+        assert part in told
+    assert note(Costs(), mode="live") == ""
+
+
+# ---- measuring ----
+
+
+def test_a_fit_finds_what_is_there(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    true = {"message": 4e-6, "byte": 2e-10}
+    samples = []
+    for size in (64, 4096, 65536, 1 << 20):
+        for messages in (1, 5):
+            took = messages * true["message"] + size * true["byte"]
+            noise = generator.uniform(0.98, 1.02, 9)
+            noise[generator.integers(9)] = 50.0  # somebody else was there once
+            samples.append(Sample({"message": messages, "byte": size}, (took * noise).tolist()))
+    costs, spread = fit(samples)
+    for name, cost in true.items():
+        assert costs[name] == pytest.approx(cost, rel=0.03), seed
+        assert spread[name] > 0
+
+
+def test_endpoints_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoints, "ELEMENTS", (16, 65536, 524288))
+    monkeypatch.setattr(endpoints, "MOST_TENSORS", 2)
+    counted: list[int] = []
+    costs, _ = fit(endpoints.measure(5, lambda: counted.append(1)))
+    assert len(counted) == 3
+    assert 1e-11 < costs[endpoints.BYTE] < 1e-7
+    update, _ = fit(endpoints.measure_update({"name": "sgd", "learning_rate": 0.1}, 5))
+    assert 1e-12 < update["update_byte_s"] < 1e-7
+
+
+@pytest.mark.needs("fp16", "p3")
+def test_codecs_are_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(codecs, "ELEMENTS", (64, 65536))
+    experiment, _ = compose(["workload=synthetic"], directory=tmp_path)
+    costs, spread = codecs.measure(experiment, 3, lambda: None)
+    assert "p3" not in costs
+    assert 1e-12 < costs["fp16"]["encode_byte_s"] < 1e-7
+    assert "codecs.fp16.encode_byte_s" in spread
+    assert Costs(codecs={"fp16": CodecCosts(**costs["fp16"])}).of("encode", ("fp16",))[1] > 0
+    low, high = (choose(one["encode_byte_s"] for one in costs.values()) for choose in (min, max))
+    assert low <= codecs.general(costs)["encode_byte_s"] <= high
+
+
+def test_layers_add_up_to_a_step() -> None:
+    workload = [Layer("a", 1.0, 1.0), Layer("b", 3.0, 1.0)]
+    steps = [(0.4, [0.1, 0.3]), (0.4, [0.2, 0.3]), (9.0, [5.0, 9.0])]
+    times = layers.summary(steps, workload, batch_size=8, processes=2)
+    assert times.forward_s == pytest.approx([0.1, 0.3])
+    assert sum(times.backward_s) == pytest.approx(0.5)
+    assert times.backward_s[0] / times.backward_s[1] == pytest.approx(2 / 3)
+    assert isinstance(times, LayerTimes)
+
+
+# ---- between sites ----
+
+
+@pytest.fixture
+def probes() -> Iterator[Callable[[], str]]:
+    """Starts probes on this machine; they end with the test."""
+    running: list[probe.Probe] = []
+
+    def start() -> str:
+        running.append(probe.Probe("127.0.0.1", 0))
+        threading.Thread(target=running[-1].serve_forever, daemon=True).start()
+        return f"127.0.0.1:{running[-1].server_address[1]}"
+
+    yield start
+    for each in running:
+        each.shutdown()
+        each.server_close()
+
+
+@contextmanager
+def slow(target: str, mbps: float, delay_s: float) -> Iterator[str]:
+    """A way to `target` that is as slow as this, in both directions."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def carry(source: socket.socket, sink: socket.socket) -> None:
+        line: list[tuple[float, bytes]] = []
+        ready = threading.Condition()
+
+        def deliver() -> None:
+            while True:
+                with ready:
+                    ready.wait_for(lambda: bool(line))
+                    due, data = line.pop(0)
+                time.sleep(max(0.0, due - time.monotonic()))
+                if not data:
+                    sink.shutdown(socket.SHUT_WR)
+                    return
+                sink.sendall(data)
+
+        threading.Thread(target=deliver, daemon=True).start()
+        free = time.monotonic()
+        while True:
+            data = source.recv(16384)
+            free = max(free, time.monotonic()) + len(data) * 8e-6 / mbps
+            time.sleep(max(0.0, free - time.monotonic()))
+            with ready:
+                line.append((free + delay_s, data))
+                ready.notify()
+            if not data:
+                return
+
+    def accept() -> None:
+        while True:
+            try:
+                near, _ = listener.accept()
+            except OSError:
+                return
+            far = socket.create_connection(("127.0.0.1", int(target.rpartition(":")[2])))
+            for ends in ((near, far), (far, near)):
+                threading.Thread(target=carry, args=ends, daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    yield f"127.0.0.1:{listener.getsockname()[1]}"
+    listener.close()
+
+
+def test_a_probe_measures_a_slow_way(
+    probes: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probe, "ENOUGH_S", 0.3)
+    with slow(probes(), mbps=40.0, delay_s=0.02) as address:
+        way = probe.measure(address)
+    assert 0.04 <= way.rtt_s < 0.08
+    assert 20.0 < way.mbps < 42.0
+    assert way.loss == 0.0
+
+
+def test_a_survey_becomes_a_network(
+    probes: Callable[[], str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(probe, "ENOUGH_S", 0.02)
+    experiment, _ = compose(["workload=synthetic"], directory=tmp_path)
+    sites = [f"{name}={probes()}" for name in ("hub", "beijing", "chengdu")]
+    ways = probe.survey(sites)
+    path = tmp_path / "network.yaml"
+    calibrate.write(probe.network_of(ways, experiment.cluster), path)
+    cluster = read_network(path)
+    assert [node.name for node in cluster.nodes] == [n.name for n in experiment.cluster.nodes]
+    there = cluster.path(cluster.parties[0].server, cluster.global_servers[0])
+    assert there.delay_s >= ways["beijing", "hub"].rtt_s / 2 * 0.9
+    wider = ways["beijing", "hub"].mbps * 1e6 * 1500 / 1448
+    assert there.bandwidth_bps == pytest.approx(min(wider, 1e10), rel=0.01)
+    with pytest.raises(ConfigError, match="must be the sites of the network: hub, beijing"):
+        probe.network_of({("x", "y"): ways["hub", "beijing"]}, experiment.cluster)
+
+
+def test_a_stranger_learns_nothing(probes: Callable[[], str]) -> None:
+    with pytest.raises(GeomxError, match="GEOMX_TOKEN is not that of the probe"):
+        probe.measure(probes(), token="guess")
+
+
+@pytest.mark.parametrize("sites", [["a=1"], ["a=h:1", "a=h:2"], ["a=h:1"], ["h:1", "b=h:2"]])
+def test_sites_are_written_so(sites: list[str]) -> None:
+    with pytest.raises(ConfigError, match="--probe"):
+        probe.survey(sites)
+
+
+# ---- cores ----
+
+
+def test_shared_cores_slow_down_as_they_must(network: Build, sized: Build, simulate: Build) -> None:
+    """One core does one thing at a time; as many cores as nodes are as good as one's own."""
+    costs = Costs(**dict.fromkeys(FIGURES, 0.0) | {"receive_message_s": 2e-4, "cores": 0})
+    wan, workload = network(2, 3), sized(400_000, 70_000, 9)
+    own, *shared = (
+        simulate(wan, workload, costs=replace(costs, cores=cores)) for cores in (0, 1, 2, 9)
+    )
+    seconds = [run.results.summary["seconds"] for run in (own, *shared)]
+    assert seconds[1] > seconds[2] >= seconds[3] == seconds[0]
+    work_s = shared[0].simulation.fabric.messages * costs.receive_message_s
+    assert seconds[1] >= work_s
+    assert all(run.results.summary["bytes"] == own.results.summary["bytes"] for run in shared)
+
+
+def test_files_are_yaml_that_people_read(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "costs.yaml"
+    calibrate.write(content(), path)
+    text = path.read_text(encoding="utf-8")
+    assert text.startswith("# Written by")
+    assert yaml.safe_load(text) == content()

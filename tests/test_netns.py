@@ -1,0 +1,401 @@
+"""Links in network namespaces: what they do to packets, runs over them, and what is left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import networkx as nx
+import pytest
+import yaml
+
+from geomx import _core, cli
+from geomx.compose import compose
+from geomx.errors import ConfigError, GeomxError
+from geomx.experiment import execute
+from geomx.hosts import LAN
+from geomx.live import places
+from geomx.live.launcher import run_experiment
+from geomx.live.namespaces import Ways, address, sites
+from geomx.live.spec import Spec
+from geomx.network import read_network
+
+T = TypeVar("T")
+
+needs_namespaces = pytest.mark.skipif(
+    bool(_core.why_no_namespaces()), reason="needs root and network namespaces"
+)
+END_S = 10.0  # nothing is left so long after the launcher's end
+NETWORK = """
+name: slow
+central: {name: hub, global_servers: 1, uplink_mbps: 40, downlink_mbps: 40}
+parties:
+  east: {workers: 1, uplink_mbps: 20, downlink_mbps: 20}
+  west: {workers: 1, uplink_mbps: 20, downlink_mbps: 20}
+delay_ms: 5
+lan: {mbps: 10000, delay_ms: 0.05}
+"""
+
+
+@pytest.fixture
+def words(tmp_path: Path) -> list[str]:
+    """A small live experiment in namespaces."""
+    path = tmp_path / "slow.yaml"
+    path.write_text(NETWORK)
+    options = ["mode=live", "emulate=netns", "iterations=2", "numerics=false"]
+    return [*options, f"network={path}", f"hydra.run.dir={tmp_path / 'run'}"]
+
+
+# ---- two places with a link between them ----
+
+RATE = 1e6  # bytes/s of whole packets
+HERE, THERE = 0x0A000001, 0x0A000002
+
+
+class Pair:
+    """Two namespaces, and sockets in them."""
+
+    def __init__(self, course: _core.Course | float = RATE, **edge: Any) -> None:
+        options = {"delay_ns": 0, "jitter_ns": 0, "loss": 0.0, "queue_bytes": 50_000, **edge}
+        self.router = _core.Router(1)
+        self.spaces = [self.router.add_site([number], {}) for number in (HERE, THERE)]
+        there, back = (self.router.add_edge(course, **options) for _ in range(2))
+        self.router.add_route(HERE, THERE, [there])
+        self.router.add_route(THERE, HERE, [back])
+        self.router.start()
+
+    def inside(self, index: int, action: Callable[[], T]) -> T:
+        """Do something in a namespace."""
+        made: list[T] = []
+
+        def enter() -> None:
+            _core.enter_namespace(self.spaces[index])
+            made.append(action())
+
+        thread = threading.Thread(target=enter)
+        thread.start()
+        thread.join()
+        return made[0]
+
+    def connection(self) -> tuple[socket.socket, socket.socket]:
+        """Both ends of a connection, the first from here."""
+        server = self.inside(1, lambda: socket.create_server(("10.0.0.2", 0)))
+        client = self.inside(0, lambda: socket.create_connection(server.getsockname(), 10))
+        accepted, _ = server.accept()
+        server.close()
+        for end in (client, accepted):
+            end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            end.settimeout(10)
+        return client, accepted
+
+
+@pytest.fixture
+def pair() -> Iterator[Callable[..., Pair]]:
+    """Makes pairs, and stops their routers."""
+    made: list[Pair] = []
+
+    def make(*arguments: Any, **edge: Any) -> Pair:
+        made.append(Pair(*arguments, **edge))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.router.stop()
+
+
+def goodput(sender: socket.socket, receiver: socket.socket, seconds: float) -> float:
+    """Payload bytes/s that arrive, after a second in which the connection finds its pace."""
+
+    def send() -> None:
+        try:
+            while True:
+                sender.sendall(bytes(65536))
+        except OSError:
+            return
+
+    threading.Thread(target=send, daemon=True).start()
+    began, received = time.monotonic() + 1.0, 0
+    while (now := time.monotonic()) < began + seconds:
+        size = len(receiver.recv(4096))
+        received += size if now >= began else 0
+    receiver.close()
+    return received / (now - began)
+
+
+@needs_namespaces
+def test_a_connection_gets_the_rate_of_the_link(pair: Callable[..., Pair]) -> None:
+    rate = goodput(*pair(delay_ns=5_000_000).connection(), 2.0)
+    assert rate / RATE == pytest.approx(1448 / 1500, rel=0.05)
+
+
+@needs_namespaces
+def test_a_round_trip_takes_the_delay_of_both_ways(pair: Callable[..., Pair]) -> None:
+    client, accepted = pair(delay_ns=20_000_000).connection()
+    took = []
+    for _ in range(10):
+        began = time.perf_counter()
+        client.sendall(b"x")
+        accepted.sendall(accepted.recv(1))
+        client.recv(1)
+        took.append(time.perf_counter() - began)
+    assert 0.040 <= min(took) < 0.060
+
+
+@needs_namespaces
+def test_datagrams_are_lost_as_often_as_the_link_says(pair: Callable[..., Pair]) -> None:
+    link = pair(loss=0.2)
+    ends = [link.inside(i, lambda: socket.socket(type=socket.SOCK_DGRAM)) for i in (0, 1)]
+    ends[1].bind(("10.0.0.2", 0))
+    ends[1].settimeout(0.2)
+    arrived = 0
+    for _ in range(10):  # what a socket holds, at most
+        for _ in range(100):
+            ends[0].sendto(b"x", ends[1].getsockname())
+        with contextlib.suppress(TimeoutError):
+            while True:
+                arrived += len(ends[1].recv(16))
+    link.router.stop()
+    counts = link.router.counts()
+    assert arrived == counts["delivered"]
+    assert arrived + counts["lost"] == 1000
+    assert 120 < counts["lost"] < 280
+
+
+@needs_namespaces
+def test_a_link_follows_its_course_from_the_start_of_the_run(pair: Callable[..., Pair]) -> None:
+    course = _core.Course(RATE)
+    course.add_outage(0.0, 1.0)
+    link = pair(course)
+    client, accepted = link.connection()  # before the run the link is up
+    began = time.monotonic()
+    link.router.set_origin(began)
+    time.sleep(0.05)
+    client.sendall(b"x")
+    accepted.recv(1)
+    assert 1.0 <= time.monotonic() - began < 3.0
+
+
+@needs_namespaces
+def test_strangers_hear_nothing(pair: Callable[..., Pair]) -> None:
+    link = pair()
+    caller = link.inside(0, socket.socket)
+    caller.settimeout(0.3)
+    with pytest.raises(TimeoutError):
+        caller.connect(("10.0.0.3", 80))
+    link.router.stop()
+    assert link.router.counts()["strangers"] >= 1
+
+
+# ---- from a network file to namespaces ----
+
+
+def spec_of(network: dict[str, Any]) -> Spec:
+    return Spec(read_network(network), ("fsa", {}), emulated=False)
+
+
+def test_sites_are_namespaces_and_slow_lans_are_emulated() -> None:
+    network = yaml.safe_load(NETWORK)
+    cluster = read_network(network)
+    assert [[node.name for node in site] for site in sites(cluster)] == [
+        ["hub/scheduler", "hub/global_server0"],
+        ["east/server", "east/worker0"],
+        ["west/server", "west/worker0"],
+    ]
+    slow = read_network(network | {"lan": LAN | {"mbps": 100}})
+    assert sites(slow) == [[node] for node in slow.nodes]
+    assert len({address(node) for node in slow.nodes}) == len(slow.nodes)
+    assert address(slow.nodes[0]) == "10.0.0.1"
+
+
+def test_packets_take_the_ways_of_the_graph() -> None:
+    spec = spec_of(yaml.safe_load(NETWORK))
+    cluster, ways = spec.cluster, Ways(spec)
+    server, hub = cluster.node("east/server"), cluster.node("hub/global_server0")
+    assert ways.between[server, hub] == cluster.path(server, hub).edges
+    assert ways.between[hub, server] == cluster.path(hub, server).edges
+    assert (server, cluster.node("east/worker0")) not in ways.between  # neighbours
+    assert (server, cluster.node("west/server")) not in ways.between  # have nothing to say
+
+
+def test_queues_hold_two_round_trips_or_what_the_file_says() -> None:
+    graph = nx.DiGraph()
+    for name, kind, party in (
+        ("g", "global_server", "hub"), ("s", "scheduler", "hub"),
+        ("p", "server", "east"), ("w", "worker", "east"),
+    ):  # fmt: skip
+        graph.add_node(name, kind=kind, party=party)
+    for edge in (("g", "r"), ("s", "r"), ("p", "q"), ("w", "q")):
+        graph.add_edge(*edge, bandwidth_mbps=10_000, delay_ms=0)
+        graph.add_edge(*reversed(edge), bandwidth_mbps=10_000, delay_ms=0)
+    graph.add_edge("r", "q", bandwidth_mbps=80, delay_ms=50)
+    graph.add_edge("q", "r", bandwidth_mbps=8, delay_ms=70, queue_ms=500)
+    queues = Ways(spec_of(nx.node_link_data(graph, edges="links"))).queues
+    assert queues["r", "q"] == pytest.approx(10e6 * 2 * 0.120)
+    assert queues["q", "r"] == pytest.approx(1e6 * 0.500)
+
+
+# ---- the door ----
+
+
+def refusal(words: Sequence[str], capsys: pytest.CaptureFixture[str]) -> str:
+    assert cli.run(words) == 2
+    complaint = capsys.readouterr().err
+    assert complaint.count("\n") == 1
+    return complaint
+
+
+@pytest.mark.parametrize("mode", ["sim", "live"])
+def test_an_unknown_emulation_is_refused(mode: str, capsys: pytest.CaptureFixture[str]) -> None:
+    complaint = refusal([f"mode={mode}", "emulate=netsn"], capsys)
+    assert "emulate=netsn" in complaint
+    assert "netns" in complaint.replace("netsn", "")
+
+
+@pytest.mark.parametrize("mode", ["live", "both"])
+def test_without_root_a_way_out_is_named(
+    mode: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(places, "why_no_namespaces", lambda: "cannot make a network namespace")
+    complaint = refusal([f"mode={mode}", "emulate=netns"], capsys)
+    assert "root" in complaint
+    assert "emulate=shaper" in complaint
+    assert compose(["mode=sim", "emulate=netns"])[0].emulate == "netns"  # of no consequence
+
+
+def test_only_the_shaper_has_parallel_streams(capsys: pytest.CaptureFixture[str]) -> None:
+    complaint = refusal(["mode=live", "emulate=none", "tcp.streams=2"], capsys)
+    assert "tcp.streams=2" in complaint
+
+
+@needs_namespaces
+def test_a_congestion_control_that_the_kernel_lacks_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"tcp\.congestion=vegas2.*reno"):
+        places.check_congestion("vegas2")
+
+
+# ---- whole runs ----
+
+
+def namespaces() -> set[str]:
+    """The network namespaces that processes are in."""
+    found = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            found.add(os.readlink(process / "ns/net"))
+        except OSError:
+            continue
+    return found
+
+
+def processes(directory: Path) -> dict[int, str]:
+    """Command lines that speak of a directory, by process."""
+    found = {}
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (process / "cmdline").read_bytes().decode(errors="replace")
+        except OSError:
+            continue
+        if str(directory) in command and process.name != str(os.getpid()):
+            found[int(process.name)] = command
+    return found
+
+
+def wait_for(condition: Callable[[], Any], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@needs_namespaces
+def test_simulated_and_kernel_bytes_and_models_are_the_same(words: list[str]) -> None:
+    before = namespaces()
+    experiment, directory = compose([*words, "mode=both", "numerics=true"])
+    execute(experiment, directory)
+    comparison = json.loads((directory / "comparison.json").read_text())
+    for figure in ("wan_push", "wan_pull", "lan"):
+        assert comparison["bytes"][figure]["sim"] == comparison["bytes"][figure]["live"] > 0
+    counts = json.loads((directory / "live/nodes/network.log").read_text())
+    assert counts["delivered"] > 1000
+    summary = json.loads((directory / "live/summary.json").read_text())
+    assert summary["emulate"] == "netns"
+    assert processes(directory) == {}
+    assert namespaces() == before
+
+
+@needs_namespaces
+def test_nothing_outlives_a_launcher_that_is_killed(words: list[str], tmp_path: Path) -> None:
+    before = namespaces()
+    command = [sys.executable, "-m", "geomx", *words, "iterations=100000"]
+    launcher = subprocess.Popen(command, stderr=subprocess.DEVNULL, cwd=tmp_path)
+    try:
+        notes = tmp_path / "run/nodes/east-worker0.jsonl"
+        wait_for(lambda: notes.exists() and '"iteration"' in notes.read_text(), 60)
+        assert len(namespaces() - before) == 3
+        launcher.kill()
+    finally:
+        launcher.kill()
+        launcher.wait()
+    wait_for(lambda: not processes(tmp_path / "run"), END_S)
+    assert namespaces() == before
+
+
+@needs_namespaces
+def test_a_run_without_its_network_ends_with_a_sentence(words: list[str]) -> None:
+    experiment, directory = compose([*words, "iterations=100000"])
+
+    def pull_the_plug() -> None:
+        notes = directory / "nodes/east-worker0.jsonl"
+        wait_for(lambda: notes.exists() and '"iteration"' in notes.read_text(), 60)
+        for number, command in processes(directory).items():
+            if "geomx.live.namespaces" in command:
+                os.kill(number, signal.SIGKILL)
+
+    threading.Thread(target=pull_the_plug, daemon=True).start()
+    with pytest.raises(GeomxError, match="the emulated network ended: it was killed"):
+        run_experiment(experiment, directory)
+    assert processes(directory) == {}
+
+
+def test_links_can_be_left_as_they_are(words: list[str]) -> None:
+    words = [word for word in words if not word.startswith("emulate")]
+    experiment, directory = compose([*words, "emulate=none", "network.delay_ms=2000"])
+    began = time.monotonic()
+    results = execute(experiment, directory)
+    assert results.summary["emulate"] == "none"
+    assert results.summary["seconds"] < 2.0  # a single way would have taken as long
+    assert time.monotonic() > began
+
+
+SCRIPT = """
+import socket, sys
+import numpy as np
+from geomx import kv
+store = kv.create("dist_sync")
+store.init(0, np.zeros(4, np.float32))
+store.push(0, np.ones(4, np.float32))
+out = np.zeros(4, np.float32)
+store.pull(0, out=out)
+print("sum", out[0], [name for _, name in socket.if_nameindex()])
+"""
+
+
+@needs_namespaces
+def test_a_training_script_runs_in_namespaces(words: list[str], tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    geomx = [sys.executable, "-c", "import sys; from geomx.cli import main; sys.exit(main())"]
+    command = [*geomx, "launch", *words, "--", sys.executable, str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "sum 2.0 ['lo', 'wan']" in done.stdout

@@ -1,0 +1,357 @@
+"""Plans: what is a candidate, who is trained, how they are ranked, how sure a plan is of itself."""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import geomx
+from geomx import cli, compose, planning, study
+from geomx.config import PlanOptions
+from geomx.errors import ConfigError
+from geomx.planning import judge
+from geomx.planning.candidates import BASELINE, Candidate, Space
+from geomx.planning.certainty import ASSUMED, Certainty, Fidelity, fidelity
+from geomx.plugin import Partitioner, Shard, SyncPolicy, cut_evenly
+from geomx.registry import DEFAULT_SYNC, Register, Registry
+from geomx.results import Results
+from tests.laws import TinyWorkload
+
+
+@dataclass(frozen=True)
+class Nothing:
+    """No options."""
+
+
+@dataclass(frozen=True)
+class CutConfig:
+    """Options of a cutter."""
+
+    elements: int = field(default=100, metadata={"search": (20, 100)})
+
+
+@dataclass(frozen=True)
+class Even(Partitioner):
+    """Cuts shards evenly."""
+
+    elements: int
+
+    def cut(self, tensor: Any, priority: int, shards: Sequence[Shard]) -> list[Shard]:
+        return [piece for shard in shards for piece in cut_evenly(shard, self.elements)]
+
+
+class Cutter:
+    """Cuts as its options say, and loses nothing."""
+
+    lossless = True
+
+    def __init__(self, config: CutConfig) -> None:
+        self.elements = config.elements
+
+    @geomx.hookimpl
+    def geomx_partitioner(self, cluster: Any) -> Partitioner:
+        return Even(self.elements)
+
+
+class Sevens:
+    """Cuts into seventies: after the other, or before it, that makes other shards."""
+
+    def __init__(self, config: Nothing) -> None:
+        self.config = config
+
+    @geomx.hookimpl
+    def geomx_partitioner(self, cluster: Any) -> Partitioner:
+        return Even(70)
+
+
+class Idle:
+    """Answers nothing, so that it makes no difference."""
+
+    def __init__(self, config: Nothing) -> None:
+        self.config = config
+
+
+class Mute:
+    """Has workers push nothing but zeros, so that nothing is learnt."""
+
+    def __init__(self, config: Nothing) -> None:
+        self.config = config
+
+    @geomx.hookimpl
+    def geomx_sync_policy(self, cluster: Any) -> SyncPolicy:
+        class Zeros(SyncPolicy):
+            def push_scale(self, cluster: Any, worker: Any) -> float:
+                return 0.0
+
+        return Zeros()
+
+
+STRANGERS = ["plan.sync=[fsa,mute]", "plan.accel=[cutter,sevens,idle]", "plan.jobs=1"]
+
+
+@pytest.fixture
+def registry(tiny: TinyWorkload, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Registry:
+    """What is installed, the plugins above, and a workload with numbers that costs nothing."""
+    longer = replace(tiny, iterations=40)
+
+    @geomx.hookimpl
+    def geomx_register(register: Register) -> None:
+        register("sync", "mute", Nothing, Mute)
+        register("accel", "cutter", CutConfig, Cutter)
+        register("accel", "sevens", Nothing, Sevens)
+        register("accel", "idle", Nothing, Idle)
+        register("workload", "tiny", Nothing, lambda config: longer)
+
+    known = Registry.discover()
+    known.ask(SimpleNamespace(__name__="stranger", geomx_register=geomx_register))
+    monkeypatch.setattr(Registry, "discover", classmethod(lambda cls: known))
+    monkeypatch.chdir(tmp_path)
+    return known
+
+
+@pytest.fixture
+def executed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The experiments that are run, in this process."""
+    seen: list[Any] = []
+    execute = study.execute
+    monkeypatch.setattr(study, "execute", lambda e, d: (seen.append(e), execute(e, d))[1])
+    return seen
+
+
+def by_name(plan: planning.Plan) -> dict[str, dict[str, Any]]:
+    return {row["name"]: row for row in plan.content["candidates"]}
+
+
+# ---- candidates ----
+
+
+def space(registry: Registry, *fixed: str, **options: Any) -> Space:
+    base, _ = compose.compose(["workload=tiny"], registry)
+    return Space(base, PlanOptions(**options), registry, fixed)
+
+
+def test_an_order_counts_only_where_it_is_meaning(registry: Registry) -> None:
+    """Two partitioners make other shards in another order; whoever says nothing has no place."""
+    lists = {
+        names: space(registry, sync=["fsa"], accel=list(names), options=False)
+        for names in (("cutter", "sevens"), ("cutter", "idle"))
+    }
+    for names, found in lists.items():
+        pairs = [one.accel for one in found.all() if len(one.accel) == 2]
+        both = [names, names[::-1]]
+        assert pairs == (both if "sevens" in names else both[:1])
+        assert len(set(found.all())) == len(list(found.all()))
+
+
+def test_options_are_searched_where_a_plugin_offers_it(registry: Registry) -> None:
+    found = list(space(registry, sync=["fsa"], accel=["cutter"]).all())
+    cutter = Candidate("fsa", ("cutter",))
+    moved = replace(cutter, settings=(("accel.cutter.elements", 20),))
+    assert found == [BASELINE, cutter, moved]
+    assert moved.words == ("sync=fsa", "accel=[cutter]", "accel.cutter.elements=20")
+    fixed = space(registry, "accel.cutter.elements=50", sync=["fsa"], accel=["cutter"])
+    assert list(fixed.all()) == [BASELINE, cutter]
+    assert fixed.words(cutter) == [*cutter.words, "accel.cutter.elements=50"]
+    assert fixed.words(BASELINE) == list(BASELINE.words)
+
+
+def test_losing_nothing_is_a_promise_of_every_plugin(registry: Registry) -> None:
+    found = space(registry)
+    assert found.lossless(BASELINE)
+    assert found.lossless(Candidate(DEFAULT_SYNC, ("cutter",)))
+    assert not found.lossless(Candidate(DEFAULT_SYNC, ("cutter", "idle")))
+    assert not found.lossless(Candidate("mute"))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["sync=fsa"], "plan.sync=[NAME,NAME]"),
+        (["+accel=[p3]"], "plan.accel=[NAME,NAME]"),
+        (["mode=live"], "plan.live=N"),
+        (["plan.by=accuracy"], "plan.by=accuracy: did you mean"),
+        (["plan.by=time_to_accuracy", "numerics=false"], "needs real gradients"),
+        (["plan.candidates=1"], "plan.candidates=1: must be 2 or more"),
+        (["plan.candidate=9"], "plan.candidate=9: unknown option; did you mean candidates?"),
+        (["plan.sync=[]"], "plan.sync=[]: must name one"),
+        (["plan.sync=[fsb]"], "plan.sync=fsb: did you mean fsa?"),
+        (["accel.nobody.k=1"], "accel.nobody.k=1"),
+        (["plan.fidelity=nowhere.json"], "plan.fidelity=nowhere.json: must be what"),
+        (["iterations=0"], "iterations=0"),
+    ],
+)
+def test_a_wrong_plan_is_refused_in_one_line(
+    words: list[str], said: str, registry: Registry, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["plan", *words]) == cli.WRONG
+    err = capfd.readouterr().err
+    assert said in err
+    assert err.count("\n") == 1
+
+
+# ---- ranking ----
+
+
+def test_sizes_alone_are_ranked_by_time(registry: Registry, executed: list[Any]) -> None:
+    words = ["workload=tiny", "numerics=false", "iterations=5", *STRANGERS]
+    words += ["plan.together=1", "hydra.run.dir=here"]
+    plan = planning.make(words)
+    rows = plan.ranked
+    assert len(rows) == 2 * 5  # none, three by themselves, one of them with another option
+    times = [row["seconds"]["mean"] for row in rows]
+    assert times == sorted(times)
+    for summary in Path("here/candidates").glob("*/sizes_seed0/summary.json"):
+        run = Results.load(summary.parent).summary
+        same = [r for r in rows if r["words"] == [w for w in run["words"] if w in r["words"]]]
+        assert run["seconds_per_iteration"]["mean"] in [row["seconds"]["mean"] for row in same]
+    assert not plan.content["numerics"]
+    assert any("accuracy is unknown" in sentence for sentence in plan.verdict())
+    # Nothing is drawn: a second seed shows it, a third is not asked for.
+    assert {experiment.seed for experiment in executed} == {0, 1}
+    assert not any(experiment.numerics for experiment in executed)
+    # The same words go on where they stopped, and here nothing is left.
+    before = len(executed)
+    assert planning.make(words).content == plan.content
+    assert len(executed) == before
+    assert json.loads(Path("here/plan.json").read_text()) == plan.content
+
+
+def test_time_to_accuracy_is_that_of_the_runs(registry: Registry, executed: list[Any]) -> None:
+    words = ["workload=tiny", *STRANGERS, "plan.together=1", "plan.options=false"]
+    plan = planning.make([*words, "plan.target=0.8", "hydra.run.dir=here"])
+    found = by_name(plan)
+    mute, first = found["mute"], plan.ranked[0]
+    assert mute["status"] == "too slow"
+    assert "0 of" in mute["reason"]
+    assert {"fsa", "fsa + cutter", "fsa + sevens", "fsa + idle"} == {r["name"] for r in plan.ranked}
+    for row in plan.ranked:
+        folder = "_".join(["sync_fsa_accel", *row["accel"]])
+        folders = sorted(Path("here/candidates").glob(f"{folder}/train_seed*"))
+        reached = []
+        for place in folders:
+            evaluations = Results.load(place).evaluations
+            reached.append(next(e["time_s"] for e in evaluations if e["accuracy"] >= 0.8))
+        assert len(reached) == 3
+        assert row["seconds"]["mean"] == pytest.approx(sum(reached) / 3)
+    command = shlex.split(first["command"])
+    assert command[:3] == ["python", "-m", "geomx"]
+    made, _ = compose.compose(command[3:])
+    assert made.mode == "live"
+    assert made.iterations == math.ceil(1.1 * first["iterations"])
+
+
+@pytest.mark.needs("hfa")
+def test_nobody_is_trained_who_cannot_win(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What crosses a slow WAN at every step is hopeless against local steps."""
+    monkeypatch.setattr(judge, "CHUNK", 2)
+    monkeypatch.setattr(judge, "KEPT", 3)
+    plan = planning.make(
+        ["workload=tiny", "plan.sync=[fsa,hfa]", "plan.accel=[cutter,sevens,idle]", "plan.jobs=1",
+         "plan.together=1", "plan.options=false", "plan.seeds=1", "plan.max_loss=1",
+         "plan.by=seconds_per_iteration"]
+    )  # fmt: skip
+    trained = {name for name, row in by_name(plan).items() if row["status"] == "ranked"}
+    assert trained == {"fsa", "hfa", "hfa + cutter", "hfa + sevens", "hfa + idle"}
+    assert plan.content["trained"] == len(trained)
+    assert by_name(plan)["fsa + cutter"]["status"] == "untrained"
+
+
+def test_lost_accuracy_is_limited(registry: Registry) -> None:
+    words = ["workload=tiny", "plan.sync=[fsa,mute]", "plan.accel=[]", "plan.jobs=1"]
+    words += ["plan.by=seconds_per_iteration", "plan.seeds=1"]
+    found = by_name(planning.make(words))
+    assert found["mute"]["status"] == "loses accuracy"
+    assert found["fsa"]["status"] == "ranked"
+    lenient = by_name(planning.make([*words, "plan.max_loss=1"]))
+    assert lenient["mute"]["status"] == "ranked"
+
+
+def test_a_search_goes_on_to_the_number_and_repeats_itself(registry: Registry) -> None:
+    pytest.importorskip("optuna")
+    words = ["workload=tiny", "numerics=false", "iterations=2", "plan.candidates=8", "seed=3"]
+    words += STRANGERS
+    one, other = (planning.make(words) for _ in range(2))
+    assert not one.content["exhaustive"]
+    assert one.content["simulated"] == 8
+    assert list(by_name(one)) == list(by_name(other))
+    # No plugin is left out by chance.
+    alone = {"fsa", "mute", "fsa + cutter", "fsa + sevens", "fsa + idle"}
+    assert alone <= set(by_name(one))
+
+
+def test_the_best_are_run_live(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    words = ["numerics=false", "iterations=3", "plan.sync=[fsa]", "plan.accel=[]"]
+    words += ["plan.live=1", f"hydra.run.dir={tmp_path}", "network.delay_ms=1"]
+    assert cli.main(["plan", *words]) == cli.DONE
+    out = capfd.readouterr().out
+    assert Path(out.splitlines()[-1]) == tmp_path
+    row = json.loads((tmp_path / "plan.json").read_text())["candidates"][0]
+    run = Results.load(next(tmp_path.glob("candidates/*/live_seed0"))).summary
+    assert run["mode"] == "live"
+    assert row["live"]["seconds"] == run["seconds_per_iteration"]["mean"]
+
+
+# ---- certainty ----
+
+
+def test_certainty_follows_the_margin() -> None:
+    error = Fidelity(0.05, 0.15, "made up")
+    equal, close, far = (Certainty.of([[1.0], [1.0 + m]], error) for m in (0, 0.05, 1))
+    assert equal.first == pytest.approx(0.5, abs=0.02)
+    assert equal.first < close.first < far.first
+    assert far.first > 0.999
+    assert (far.margin, far.two) == (1.0, 1.0)
+    assert close.regret > far.regret
+    better = Certainty.of([[1.0], [1.05]], Fidelity(0.01, 0.03, "made up"))
+    assert better.first > close.first
+    # Seeds that differ take certainty away.
+    drawn = Certainty.of([[0.6, 1.4], [1.05, 1.05]], Fidelity(0.01, 0.03, "made up"))
+    assert drawn.first < better.first
+    alone = Certainty.of([[1.0]], error)
+    assert (alone.margin, alone.first, alone.regret) == (None, 1.0, 0.0)
+
+
+def test_the_simulators_error_is_read_where_it_was_measured(tmp_path: Path) -> None:
+    path = tmp_path / "measured.json"
+    rows = [{"error": sign * size} for sign in (-1, 1) for size in (0.02, 0.04, 0.06)]
+    studies = [{"emulate": "shaper", "rows": rows}, {"emulate": "netns", "rows": [{"error": 0.3}]}]
+    for content in (studies, studies[0]):
+        path.write_text(json.dumps(content))
+        measured = fidelity(str(path))
+        assert measured.median == pytest.approx(0.04)
+        assert measured.p95 == pytest.approx(0.06)
+        assert measured.sigma == pytest.approx(0.04 / 0.6745)
+    path.write_text(json.dumps(studies))
+    assert fidelity(str(path), "netns").median == pytest.approx(0.3)
+    assert fidelity(str(path), "else").p95 > 0.06
+    assert "assumed" in ASSUMED.source
+
+
+# ---- sweeps on all cores ----
+
+
+def test_sweeps_use_all_cores_but_where_runs_are_live() -> None:
+    idle = SimpleNamespace(each=[], variants=[])
+    for mode, asked, jobs in (
+        ("sim", idle, -1), ("sim", None, -1), ("live", idle, 1), ("both", idle, 1),
+        ("sim", SimpleNamespace(each=["sync"], variants=[]), 1),
+    ):  # fmt: skip
+        assert compose._jobs(_root_=SimpleNamespace(mode=mode, study=asked)) == jobs
+    assert compose._on_all_cores(["seed=1,2"])[0] == "hydra/launcher=joblib"
+    for own in ("hydra/launcher=basic", "mode=sim,live"):
+        assert compose._on_all_cores(["seed=1,2", own]) == []
+
+
+def test_a_word_of_a_plan_must_be_one() -> None:
+    with pytest.raises(ConfigError, match="key=value"):
+        planning.make(["--help"])
