@@ -6,9 +6,8 @@ average; the global server treats the mean of these moves as a gradient and give
 of its own, SGD with Nesterov momentum. With `outer_lr` 1 and `momentum` 0 that is the mean of all
 parameters, which is local SGD.
 
-The WAN carries 1 / H of the bytes of full synchrony. The paper's outer learning rate is 0.7 with a
-momentum of 0.9; with so much momentum it wants many outer steps, so a short run does better with
-less.
+The WAN carries 1 / H of the bytes of full synchrony. The defaults are the paper's: outer learning
+rate 0.7, momentum 0.9.
 """
 
 from __future__ import annotations
