@@ -13,44 +13,89 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _EXPORTS = {
+    "BySize": "geomx.plugin",
     "Codec": "geomx.plugin",
     "ConfigError": "geomx.errors",
+    "Coordinator": "geomx.plugin",
     "GeomxError": "geomx.errors",
+    "Group": "geomx.plugin",
     "Native": "geomx.plugin",
     "NodeLost": "geomx.errors",
+    "Optimizer": "geomx.plugin",
+    "Overlay": "geomx.plugin",
+    "OverlayReport": "geomx.orders",
     "Partitioner": "geomx.plugin",
+    "PartySync": "geomx.plugin",
     "Placement": "geomx.plugin",
     "PluginError": "geomx.errors",
     "Results": "geomx.results",
     "Shard": "geomx.plugin",
+    "Site": "geomx.plugin",
     "Slicer": "geomx.plugin",
     "SyncPolicy": "geomx.plugin",
+    "WorkerSync": "geomx.plugin",
+    "api_version": "geomx.api",
+    "cut_evenly": "geomx.plugin",
     "hookimpl": "geomx.hookspecs",
+    "include_dir": "geomx.api",
+    "overlay_order": "geomx.orders",
     "run": "geomx.experiment",
 }
 
 if TYPE_CHECKING:
+    from geomx.api import api_version, include_dir
     from geomx.errors import ConfigError, GeomxError, NodeLost, PluginError
     from geomx.experiment import run
     from geomx.hookspecs import hookimpl
-    from geomx.plugin import Codec, Native, Partitioner, Placement, Shard, Slicer, SyncPolicy
+    from geomx.orders import OverlayReport, overlay_order
+    from geomx.plugin import (
+        BySize,
+        Codec,
+        Coordinator,
+        Group,
+        Native,
+        Optimizer,
+        Overlay,
+        Partitioner,
+        PartySync,
+        Placement,
+        Shard,
+        Site,
+        Slicer,
+        SyncPolicy,
+        WorkerSync,
+        cut_evenly,
+    )
     from geomx.results import Results
 
 __all__ = [
+    "BySize",
     "Codec",
     "ConfigError",
+    "Coordinator",
     "GeomxError",
+    "Group",
     "Native",
     "NodeLost",
+    "Optimizer",
+    "Overlay",
+    "OverlayReport",
     "Partitioner",
+    "PartySync",
     "Placement",
     "PluginError",
     "Results",
     "Shard",
+    "Site",
     "Slicer",
     "SyncPolicy",
+    "WorkerSync",
     "__version__",
+    "api_version",
+    "cut_evenly",
     "hookimpl",
+    "include_dir",
+    "overlay_order",
     "run",
 ]
 

@@ -3,7 +3,7 @@ The compiled core of geomx: protocol, WAN model, live driver and native plugin p
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated
+from typing import Annotated, overload
 
 import numpy
 from numpy.typing import NDArray
@@ -23,6 +23,12 @@ class Codec:
 
 class Slicer:
     """A slicer of the core, by reference."""
+
+class Coordinator:
+    """A coordinator, by reference."""
+
+class OptimizerFactory:
+    """A plugin's optimizer, by reference."""
 
 class PartyPolicy:
     """A party's sync policy, by reference."""
@@ -55,7 +61,14 @@ class NodeConfig:
 
     def set_policy(self, policy: PartyPolicy) -> None: ...
 
+    @overload
     def add_coordinator(self, number: int, name: str, options: Mapping[str, float]) -> None: ...
+
+    @overload
+    def add_coordinator(self, number: int, coordinator: Coordinator) -> None: ...
+
+    def add_optimizer(self, optimizer: OptimizerFactory) -> None:
+        """An optimizer of a plugin, which instructions may name."""
 
     def add_group(self, root: int, members: Sequence[int], host: int, number: int, push: bool, pull: bool) -> None:
         """
@@ -116,10 +129,11 @@ class NodeConfig:
 
 class Optimizer:
     """
-    A native optimizer for one tensor: `text` is its name and one 'option value' per line.
+    An optimizer for one tensor: `text` is its name and one 'option value' per line; `plugins`
+    are those that may be meant beside the core's own.
     """
 
-    def __init__(self, text: str, key: int) -> None: ...
+    def __init__(self, text: str, key: int, plugins: Sequence[OptimizerFactory] = []) -> None: ...
 
     def update(self, weight: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu')], gradient: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], merge_count: int = 1, source: int = 0) -> None:
         """
@@ -406,11 +420,54 @@ class Router:
         Packets by what became of them, and the most that one was late; after stop().
         """
 
-def python_codec(prototype: object) -> Codec:
-    """A codec whose methods are Python's; see geomx.plugin.Codec."""
+def python_codec(prototype: object, label: str = '') -> Codec:
+    """
+    A codec whose methods are Python's; see geomx.plugin.Codec. `label`: whose it is.
+    """
 
-def python_slicer(prototype: object) -> Slicer:
-    """A slicer whose method is Python's; see geomx.plugin.Slicer."""
+def python_costs() -> dict[str, tuple[int, float, float]]:
+    """
+    What calls of plugins' Python objects have cost this process: by label, how many there were,
+    seconds in Python, seconds of waiting for the interpreter lock.
+    """
+
+def python_calls() -> list[tuple[str, float]]:
+    """
+    Calls of plugins' Python objects that are under way: (label: method, seconds so far).
+    """
+
+def python_slicer(prototype: object, label: str = '') -> Slicer:
+    """
+    A slicer whose method is Python's; see geomx.plugin.Slicer. `label`: whose it is.
+    """
+
+def python_policy(prototype: object, label: str = '') -> PartyPolicy:
+    """A party's policy in Python; see geomx.plugin.PartySync."""
+
+def python_coordinator(prototype: object, seed: float, label: str = '') -> Coordinator:
+    """
+    A coordinator in Python, told the experiment's seed; see geomx.plugin.Coordinator.
+    """
+
+def python_optimizer(name: str, prototype: object, label: str = '') -> OptimizerFactory:
+    """
+    An optimizer in Python under the name that instructions call it; see geomx.plugin.Optimizer.
+    """
+
+def read_overlay_report(numbers: Sequence[float]) -> tuple:
+    """A member's report, as geomx.plugin.OverlayReport has it."""
+
+def overlay_order(direction: str, root: int, key: int, shard: int, round: int, target: int) -> list[float]:
+    """
+    The numbers of an order to send the contribution (push) or the value (pull) to `target`.
+    """
+
+CODEC_ABI: int = 1
+
+def library_codec(path: str, options: Mapping[str, float], label: str) -> Codec:
+    """
+    The codec in a shared library; ValueError if it cannot be loaded. `label`: whose it is.
+    """
 
 class Shape:
     """

@@ -1,4 +1,4 @@
-"""The command line: ``geomx plugins``, ``networks``, ``info``, ``plan``, ``calibrate``, ``run``.
+"""The command line: ``geomx plugins``, ``info``, ``plan``, ``calibrate``, ``check``, ``run`` ...
 
 Exit status: 0 done; 2 the request was wrong, with one line that says how to right it; 1 anything
 else, with one line where geomx knows what happened and a traceback where it does not.
@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
+from geomx import cli_plugins
 from geomx.errors import ConfigError, GeomxError
 
 if TYPE_CHECKING:
@@ -59,7 +60,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, command in COMMANDS.items():
         text = (command.__doc__ or "").split("\n", 1)[0]
-        commands.add_parser(name, help=text, description=text).set_defaults(command=command)
+        added = commands.add_parser(name, help=text, description=text)
+        added.set_defaults(command=command)
+        cli_plugins.add_arguments(name, added)
     commands.add_parser("run", help="The same as python -m geomx.", add_help=False)
     text = "Which plugins for a network and a workload: geomx plan [WORDS] [plan.OPTION=VALUE]."
     commands.add_parser("plan", help=text, description=text)
@@ -169,6 +172,8 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], None]] = {
     "plugins": plugins,
     "networks": networks,
     "info": info,
+    "new-plugin": cli_plugins.new_plugin,
+    "check": cli_plugins.check,
 }
 
 

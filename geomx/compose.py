@@ -10,15 +10,13 @@ to Hydra with its run directories, sweeps and flags (`main`). And it turns Hydra
 
 from __future__ import annotations
 
-import dataclasses
 import os
-import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
 from contextvars import ContextVar
 from datetime import datetime
-from itertools import chain, count
+from itertools import count
 from pathlib import Path
 from typing import Any, NoReturn, TextIO, cast
 
@@ -34,15 +32,13 @@ from omegaconf import OmegaConf
 from omegaconf.errors import GrammarParseError, OmegaConfBaseException
 from yaml import YAMLError
 
+from geomx.choices import network_choice, offer, store_file
 from geomx.complaints import explain
 from geomx.config import MODES, Root, build_experiment
 from geomx.costs import read_costs
 from geomx.errors import ConfigError, GeomxError
 from geomx.experiment import Experiment
-from geomx.hosts import LAN
-from geomx.network import FILE_OPTIONS, SUFFIXES, is_long_form, load
 from geomx.registry import Registry, one_line
-from geomx.short_form import TOP
 
 CONF = "geomx.conf"
 GROUPS = ("sync", "accel", "workload", "network", "experiment")
@@ -201,14 +197,14 @@ def prepare(words: Sequence[str], registry: Registry) -> list[str]:
     Raises:
         ConfigError: A word is not ``key=value``, or lists an accelerator twice.
     """
-    _store(registry)
+    _offer(registry)
     overrides = []
     for word in words:
         group, equals, value = word.partition("=")
         group = group.lstrip("+")
         if group == "costs" and equals:
             files = map(Path, value.split(","))
-            chosen = [_store_file("costs", path, read_costs(path)) for path in files]
+            chosen = [store_file("costs", path, read_costs(path)) for path in files]
             overrides.append(f"+costs={','.join(chosen)}")
             continue
         if group not in GROUPS or not equals:
@@ -218,7 +214,7 @@ def prepare(words: Sequence[str], registry: Registry) -> list[str]:
             remedy = "no accelerator is written []" if group == "accel" else "must be a name"
             raise ConfigError(group, value, remedy)
         if group == "network":
-            value = _network_choice(value)
+            value = network_choice(value, registry)
         overrides.append(f"{group}={value}")
         if group == "accel":
             with _explained([word]):
@@ -237,45 +233,12 @@ def _experiment(config: Any, choices: Any, words: Sequence[str], registry: Regis
     return build_experiment(content, choices.sync, choices.workload, words, registry)
 
 
-def _store(registry: Registry) -> None:
+def _offer(registry: Registry) -> None:
     """Put the root and every plugin's options where Hydra looks for choices."""
-    store = ConfigStore.instance()
-    store.store(name="geomx_root", node=Root)
-    for kind in ("sync", "accel", "workload"):
-        store.repo.pop(kind, None)
-    for plugin in registry.plugins():
-        node = _node(plugin.config)
-        package = f"accel.{plugin.name}" if plugin.kind == "accel" else plugin.kind
-        store.store(group=plugin.kind, name=plugin.name, node=node, package=package)
+    ConfigStore.instance().store(name="geomx_root", node=Root)
+    offer(registry)
     OmegaConf.register_new_resolver("geomx_new_dir", _new_dir, use_cache=True, replace=True)
     OmegaConf.register_new_resolver("geomx_jobs", _jobs, replace=True)
-
-
-def _node(config: type) -> Any:
-    """The options of a plugin at their defaults, typed where OmegaConf knows the types.
-
-    Where it does not (a Literal, say), they are untyped here and checked by `build_options`.
-    """
-    try:
-        node = OmegaConf.structured(config)
-    except OmegaConfBaseException:
-        defaults = {}
-        for field in dataclasses.fields(config):
-            made = field.default_factory
-            default = field.default if made is dataclasses.MISSING else made()
-            defaults[field.name] = "???" if default is dataclasses.MISSING else default
-        return OmegaConf.create(defaults)
-    _thaw(node)
-    return node
-
-
-def _thaw(node: Any) -> None:
-    """Let the command line set the options of a frozen dataclass."""
-    OmegaConf.set_readonly(node, None)
-    for key in node:
-        child = node._get_node(key)
-        if OmegaConf.is_dict(child) and not child._is_none() and not child._is_missing():
-            _thaw(child)
 
 
 def _new_dir(base: str) -> str:
@@ -300,46 +263,6 @@ def _refuse_twice(word: str) -> None:
         for name in names:
             if names.count(name) > 1:
                 raise ConfigError("accel", f"[{','.join(names)}]", f"{name} is listed twice")
-
-
-def _network_choice(value: str) -> str:
-    """The choice, or choices of a sweep, that stand for ``network=VALUE``; files may be meant.
-
-    A file becomes a choice of its own: with its content if it is in the short form, so that
-    ``network.delay_ms=50`` and sweeps over such keys work on files too, else by its path.
-    """
-    if _is_file(value):
-        return _store_network(Path(value))
-    if "(" in value:
-        return value
-    return ",".join(_store_network(Path(v)) if _is_file(v) else v for v in value.split(","))
-
-
-def _is_file(value: str) -> bool:
-    if "," in value or "(" in value:
-        return Path(value).is_file()
-    return Path(value).suffix in SUFFIXES or "/" in value or Path(value).is_file()
-
-
-def _store_network(path: Path) -> str:
-    node: dict[Any, Any] = {"file": str(path), **FILE_OPTIONS}
-    if path.suffix in (".yaml", ".yml", ".json"):
-        content = load(path)
-        if isinstance(content, dict) and not is_long_form(content):
-            absent = {**dict.fromkeys(TOP), "lan": dict.fromkeys(LAN)}
-            node = {**absent, "name": path.stem, "folder": str(path.parent), **content}
-    return _store_file("network", path, node)
-
-
-def _store_file(group: str, path: Path, node: Mapping[Any, Any]) -> str:
-    """Make the content of a file a choice of `group`; returns its name."""
-    store = ConfigStore.instance()
-    taken = store.repo.get(group, {})
-    stem = "file_" + re.sub(r"\W", "_", path.stem)
-    names = chain([stem], (f"{stem}_{number}" for number in count(2)))
-    name = next(name for name in names if f"{name}.yaml" not in taken)
-    store.store(group=group, name=name, node=node, package=group)
-    return name
 
 
 def _split(words: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -18,6 +18,7 @@ from geomx.errors import ConfigError
 from geomx.options import build_options, near
 
 if TYPE_CHECKING:
+    from geomx.cluster import Cluster
     from geomx.experiment import Experiment
     from geomx.registry import Registry
 
@@ -234,14 +235,13 @@ def build_experiment(
         PluginError: A plugin broke a rule.
     """
     from geomx.experiment import Experiment
-    from geomx.network import read_network
 
     root = build_options(Root, content, "")
     selection = registry.select(
         (sync, root.sync or {}) if sync else None,
         [(name, options or {}) for name, options in root.accel.items()],
     )
-    cluster = selection.cluster(read_network(root.network))
+    cluster = selection.cluster(_network(root.network, registry))
     trained = registry.workload(workload, root.workload or {})
     config = registry.find("workload", workload).config
     trained = timed(trained, root.costs, given=_changed(config, root.workload or {}, PACE))
@@ -270,6 +270,21 @@ def build_experiment(
     )
     experiment.validate()
     return experiment
+
+
+def _network(content: Mapping[str, Any], registry: Registry) -> Cluster:
+    """The network: the content of a file, or ``{"plugin": NAME}`` with the options of one."""
+    from geomx.network import read_network
+
+    if "plugin" not in content:
+        return read_network(content)
+    name = str(content["plugin"])
+    options = {key: value for key, value in content.items() if key != "plugin"}
+    made = registry.network(name, options)
+    if isinstance(made, Mapping):
+        return read_network({"name": name, **made})
+    made.graph.setdefault("name", name)
+    return read_network(made)
 
 
 def _changed(config: type, options: Mapping[str, Any], names: Sequence[str]) -> bool:

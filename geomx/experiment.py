@@ -18,7 +18,7 @@ from geomx.cluster import Cluster
 from geomx.config import RuntimeOptions, SimOptions, StudyOptions, TcpOptions
 from geomx.costs import Costs, doubt_costs, this_machine
 from geomx.doubts import LOSS_BASED, doubt_uneven_round_trips
-from geomx.errors import ConfigError
+from geomx.errors import ConfigError, GeomxError
 from geomx.registry import Selection
 from geomx.workload import Workload
 
@@ -145,7 +145,15 @@ def execute(experiment: Experiment, directory: Path) -> Results:
         raise ConfigError("study", "", remedy)
     if experiment.mode != "both":
         module, function = RUNNERS[experiment.mode].split(":")
-        return getattr(importlib.import_module(module), function)(experiment, directory)
+        try:
+            return getattr(importlib.import_module(module), function)(experiment, directory)
+        except GeomxError:
+            raise
+        except Exception as error:
+            blamed = experiment.selection.blamed(error)
+            if blamed is None:
+                raise
+            raise blamed from error
     from geomx.report import both
     from geomx.results import compare
 

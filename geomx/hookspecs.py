@@ -8,8 +8,8 @@ experiment selected, one after the other in the order of the command line (`sync
 it belongs to the user. A method takes any subset of a hook's arguments, by name. ``None`` means
 "not my business".
 
-Hooks 2 to 7, 11 and 12 know nothing of the mode, which is what keeps simulation and deployment the
-same experiment; 8 and 9 are the two backends; 10 is for measuring.
+Hooks 2 to 7 and 11 to 14 know nothing of the mode, which is what keeps simulation and deployment
+the same experiment; 8 and 9 are the two backends; 10 is for measuring.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         Codec,
         Group,
         Native,
+        Optimizer,
         Overlay,
         Partitioner,
         Placement,
@@ -50,13 +51,16 @@ def geomx_register(register: Register) -> None:
     Called once per installed module, when plugins are looked for; order does not matter.
 
     Args:
-        register: A function of ``(kind, name, config, factory)``. `kind` is ``"sync"``, ``"accel"``
-            or ``"workload"``; `config` a dataclass whose fields are the options of the plugin;
-            ``factory(config_instance)`` returns an object whose hook methods are asked below, or,
-            for a workload, a `geomx.workload.Workload`. The first line of the factory's docstring
-            is what ``geomx plugins`` shows; its attribute ``lossless = True`` promises that
-            training with the plugin gives the same numbers, up to the order of additions. A field
-            of `config` with ``metadata={"search": (...)}`` offers values to ``geomx plan``.
+        register: A function of ``(kind, name, config, factory)``. `kind` is ``"sync"``,
+            ``"accel"``, ``"workload"`` or ``"network"``; `config` a dataclass whose fields are the
+            options of the plugin; ``factory(config_instance)`` returns an object whose hook methods
+            are asked below. For a workload it returns a `geomx.workload.Workload`; for a network
+            (``network=NAME``) what a network file holds, in either form, or a networkx graph; with
+            ``factory.suffixes = (".x",)`` and an option `file`, ``network=FILE.x`` means it too.
+            The first line of the factory's docstring is what ``geomx plugins`` shows; its attribute
+            ``lossless = True`` promises that training with the plugin gives the same numbers, up to
+            the order of additions. A field of `config` with ``metadata={"search": (...)}`` offers
+            values to ``geomx plan``.
             ``register.package(name)`` finds the sub-packages of a package and loads each of them
             in isolation.
     """
@@ -145,6 +149,16 @@ def geomx_update(cluster: Cluster) -> str | None:
     Global servers then answer with the sum of what was pushed, which may be sparse, and every local
     server moves its own replica of the weights, all alike. One plugin that asks is enough; a sync
     policy whose parties do not update together keeps the optimizer at the global server.
+    """
+
+
+@hookspec
+def geomx_optimizer() -> Optimizer | None:
+    """14. Move the weights by an optimizer of your own.
+
+    Exclusive. It runs wherever the sync policy has the workload's optimizer run, in its place, and
+    keeps the workload's learning rate, schedule, weight decay and clipping. Training scripts bring
+    their own optimizer and do not ask.
     """
 
 

@@ -41,17 +41,21 @@ FILE_OPTIONS: dict[str, Any] = {
 """What may be said beside ``file``, or beside ``nodes`` in a long form: None where it is not."""
 
 
-def read_network(source: Mapping[str, Any] | str | Path) -> Cluster:
+def read_network(source: Mapping[str, Any] | nx.Graph | str | Path) -> Cluster:
     """Read a network.
 
     Args:
-        source: A file, or what a YAML or JSON file holds, there with ``folder``, where relative
-            paths of traces start. ``{"file": PATH}`` is a file too, with `FILE_OPTIONS` beside it.
+        source: A file, a networkx graph in the long form, or what a YAML or JSON file holds, there
+            with ``folder``, where relative paths of traces start. ``{"file": PATH}`` is a file too,
+            with `FILE_OPTIONS` beside it.
 
     Raises:
         ConfigError: The file is missing or unreadable, or breaks a rule, which is named.
     """
     options: Mapping[str, Any] = {}
+    if isinstance(source, nx.Graph):
+        name = source.graph.get("name")
+        source = {**to_node_link(source), "directed": source.is_directed(), "name": name}
     if isinstance(source, Mapping) and source.get("file"):
         options, source = source, str(source["file"])
     if isinstance(source, Mapping):

@@ -1,9 +1,10 @@
 """The nouns that plugins answer hooks with. Hooks build them once; they do the work afterwards.
 
-Everything on the data path (codecs, slicers, party policies) is either *native*, named by a
-`Native` and compiled from the plugin's own folder, or a Python object with the methods below, which
-the core calls with the interpreter lock held. Decisions that are taken per tensor or per local step
-are always Python.
+Everything on the data path (codecs, slicers, party policies, coordinators, optimizers) is either
+*native*, named by a `Native` (compiled with the core from the plugin's own folder or, for codecs,
+in a shared library of the plugin's), or a Python object with the methods below, which the core
+calls with the interpreter lock held. Decisions that are taken per tensor or per local step are
+always Python.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ class Native:
         kind: ``codec``, ``slicer``, ``policy`` or ``coordinator``.
         name: As registered by the plugin's C++ source.
         options: Numbers only (booleans count as 0 and 1).
+        library: Codecs: the shared library that has it (geomx/include/geomx/codec.h); empty: it was
+            compiled into the core.
         grace_s: Slicers: seconds for which a receiver waits for best-effort slices after the
             reliable ones of a round are in.
     """
@@ -37,6 +40,7 @@ class Native:
     name: str
     options: Mapping[str, float] = field(default_factory=dict)
     grace_s: float = 0.0
+    library: str = ""
 
 
 @dataclass(frozen=True)
@@ -130,9 +134,59 @@ class SyncPolicy:
         """One worker's side: by default as `after_step` says, for `steps` local steps."""
         return Stepwise(self, steps)
 
-    def party_policy(self, cluster: Cluster, party: Party) -> Native | None:
+    def party_policy(self, cluster: Cluster, party: Party) -> Native | PartySync | None:
         """The local server's side; None: every round goes to the global server."""
         return None
+
+
+@runtime_checkable
+class PartySync(Protocol):
+    """A local server's side of a sync policy, written in Python; every server has a deep copy.
+
+    `shard` is (key, number of the shard). Where sizes alone are simulated all arrays are empty, and
+    what is made of them must be too. Two more methods are called where there are any:
+    ``initial(shard, value)`` hears the master's initial values, before anything is pushed, and
+    ``answer(shard, value)`` turns the global server's answer into what the workers get.
+    """
+
+    def complete(
+        self, shard: tuple[int, int], round_number: int, last: bool, total: NDArray[np.float32]
+    ) -> tuple[bool, NDArray[np.float32]]:
+        """The party's workers are summed up in `total`.
+
+        Returns:
+            Whether it goes on to the global server, or straight back to the workers; and what.
+        """
+        ...
+
+
+@runtime_checkable
+class Coordinator(Protocol):
+    """A coordinator written in Python.
+
+    Its attribute ``seed`` is set to the experiment's. With ``next_timeout()``, seconds of its clock
+    or None, and ``on_timeout(now_s)``, which answers like `on_report`, it can act by itself.
+    """
+
+    def on_report(
+        self, source: int, values: Sequence[float], now_s: float
+    ) -> Sequence[tuple[int, Sequence[float]]]:
+        """Node `source` reports; answer with (node id, numbers) for whoever is to hear something.
+
+        `now_s` is this node's clock: seconds from some moment that does not change.
+        """
+        ...
+
+
+@runtime_checkable
+class Optimizer(Protocol):
+    """An optimizer written in Python; every shard is moved by a deep copy."""
+
+    def update(
+        self, weight: NDArray[np.float32], gradient: NDArray[np.float32], learning_rate: float
+    ) -> NDArray[np.float32]:
+        """The new weights. `gradient` has been scaled and clipped as the workload says."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -145,7 +199,7 @@ class Site:
     """
 
     host: NodeSpec
-    native: Native
+    native: Native | Coordinator
 
 
 @dataclass(frozen=True)
@@ -190,8 +244,8 @@ class Overlay:
 
     Attributes:
         site: The coordinator, on a node that all members talk with anyway: the root or the
-            scheduler. It answers `OverlayReport` with `OverlayOrder` (runtime_cpp/core/overlay.h)
-            and gets the experiment's ``seed`` among its options.
+            scheduler. It hears `OverlayReport` and answers with `overlay_order`
+            (`geomx.orders`); a native one gets the experiment's ``seed`` among its options.
         push: Contributions are added on the way to the root.
         pull: Values are handed on from member to member.
     """
@@ -250,10 +304,11 @@ class Codec(Protocol):
     """A codec written in Python; its attributes are its state.
 
     The dense input is ``{"values": float32[n]}``. Arrays whose length is the number of rows are cut
-    into slices together; name those that must stay in one piece in `whole`. A codec that keeps some
-    rows only adds ``"indices"``, uint32, one per row. Set `survives_holes` if any slice can be
-    decoded without the others. What a hook returns is a prototype: every shard on every link works
-    on a deep copy of it.
+    into slices together; name those that must stay in one piece in `whole` (they ride in the first
+    slice), or in ``in_every_slice``, where there is that attribute: small ones such as a scale. A
+    codec that keeps some rows only adds ``"indices"``, uint32, one per row. Set `survives_holes` if
+    any slice can be decoded without the others. What a hook returns is a prototype: every shard on
+    every link works on a deep copy of it.
     """
 
     whole: frozenset[str]

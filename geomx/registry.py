@@ -21,14 +21,16 @@ import importlib
 import importlib.metadata
 import inspect
 import pkgutil
+import traceback
 import typing
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pluggy
-
 from geomx import hookspecs
+from geomx.api import check_version
+from geomx.asking import admit, call, check_answer, one_line
 from geomx.errors import ConfigError, GeomxError, PluginError
 from geomx.options import build_options, near, prefixed
 from geomx.plugin import groups_of
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
         Codec,
         Group,
         Native,
+        Optimizer,
         Overlay,
         Partitioner,
         Placement,
@@ -50,23 +53,11 @@ if TYPE_CHECKING:
     from geomx.workload import TensorSpec, Workload
 
 ENTRY_POINTS = "geomx"
-KINDS = ("sync", "accel", "workload")
+KINDS = ("sync", "accel", "workload", "network")
 DEFAULT_SYNC = "fsa"
 
 Options = dict[str, Any]
 Choice = tuple[str, Options]
-
-# The classes of geomx.plugin that each building hook may answer with.
-_ANSWERS = {
-    "geomx_sync_policy": ("SyncPolicy",),
-    "geomx_placement": ("Placement",),
-    "geomx_partitioner": ("Partitioner",),
-    "geomx_codec": ("Codec", "Native", "BySize"),
-    "geomx_slicer": ("Slicer", "Native"),
-    "geomx_cluster": ("Cluster",),
-    "geomx_update": ("str",),
-    "geomx_overlay": ("Overlay",),
-}
 
 
 @dataclass(frozen=True)
@@ -102,10 +93,10 @@ class Plugin:
     """One registered plugin.
 
     Attributes:
-        kind: ``sync``, ``accel`` or ``workload``.
+        kind: One of `KINDS`.
         name: As typed by users.
         config: Dataclass of its options.
-        factory: Builds the plugin (or the `Workload`) from an instance of `config`.
+        factory: Builds the plugin, workload or network from an instance of `config`.
         origin: The module, and the distribution where known.
     """
 
@@ -198,21 +189,26 @@ class Registry:
 
     def load(self, module: str, distribution: str | None = None) -> None:
         """Import `module` and ask it hook 1; a failure is kept in `broken`, not raised."""
+        origin = f"{module} ({distribution})" if distribution else module
         try:
             loaded = importlib.import_module(module)
             self.ask(loaded, distribution)
         except Exception as error:
-            self.broken.append(Broken(module, one_line(error)))
+            self.broken.append(Broken(origin, one_line(error)))
+        except SystemExit as error:
+            self.broken.append(Broken(origin, f"it ends the process ({error})"))
 
     def ask(self, module: Any, distribution: str | None = None) -> None:
         """Ask hook 1 of a module (or of any object with that hook).
 
         Raises:
-            PluginError: It misspells the hook or announces something impossible.
+            PluginError: It misspells the hook, announces something impossible, or was written for
+                another version of the interface.
         """
         name = getattr(module, "__name__", type(module).__name__)
+        check_version(name, getattr(module, "geomx_api", None))
         register = Register(self, name, distribution)
-        _call(_admit(module, name), name, "geomx_register", register=register)
+        call(admit(module, name), name, "geomx_register", register=register)
 
     def add(self, plugin: Plugin) -> None:
         """Add one plugin.
@@ -258,8 +254,8 @@ class Registry:
         if plugin is None:
             remedy = f"no such {kind} plugin; {near(name, [p.name for p in self.plugins(kind)])}"
             if self.broken:
-                failed = ", ".join(broken.origin for broken in self.broken)
-                remedy += f" (failed to load: {failed}; see `geomx plugins`)"
+                failed = "; ".join(f"{broken.origin}: {broken.error}" for broken in self.broken)
+                remedy += f" (failed to load: {failed})"
             raise ConfigError(kind, name, remedy)
         if (kind, name) in self._clashes:
             origins = " and by ".join(self._clashes[kind, name])
@@ -298,6 +294,23 @@ class Registry:
         if not isinstance(built, Workload):
             raise PluginError(
                 f"workload {name}: its factory returned {type(built).__name__}, not a Workload"
+            )
+        return built
+
+    def network(self, name: str, options: Options) -> Any:
+        """What a network plugin makes of its options: the content of a network file, or a graph.
+
+        Raises:
+            ConfigError: An unknown name or option, a value out of range, a file that is unreadable.
+            PluginError: It failed, or returned something else.
+        """
+        import networkx as nx
+
+        built = self._build("network", "network", (name, options)).instance
+        if not isinstance(built, Mapping | nx.Graph):
+            raise PluginError(
+                f"network {name}: its factory returned {type(built).__name__}, "
+                "not the content of a network file or a networkx graph"
             )
         return built
 
@@ -347,7 +360,7 @@ class Selection:
         self._chosen = tuple(chosen)
         self.sync: Choice = chosen[0].choice
         self.accel: tuple[Choice, ...] = tuple(built.choice for built in chosen[1:])
-        self._managers = [_admit(built.instance, built.label) for built in chosen]
+        self._managers = [admit(built.instance, built.label) for built in chosen]
         self._overlays: tuple[Cluster, list[tuple[Group, Overlay]]] | None = None
 
     def validate(self, experiment: Experiment) -> None:
@@ -377,8 +390,8 @@ class Selection:
     def cluster(self, cluster: Cluster) -> Cluster:
         """Who takes part, after every plugin has had its say (hook 11)."""
         for built, manager in zip(self._chosen, self._managers, strict=True):
-            for answer in _call(manager, built.label, "geomx_cluster", cluster=cluster):
-                _check_answer(built.label, "geomx_cluster", answer)
+            for answer in call(manager, built.label, "geomx_cluster", cluster=cluster):
+                check_answer(built.label, "geomx_cluster", answer)
                 cluster = answer
         return cluster
 
@@ -391,6 +404,15 @@ class Selection:
             if answer != "party":
                 raise PluginError(f"{built.label}: geomx_update must return 'party' or None")
         return bool(answers)
+
+    def optimizer(self) -> tuple[str, str, Optimizer] | None:
+        """The one optimizer that a plugin brings: its name, whose it is, and itself (hook 14)."""
+        answers = self._ask("geomx_optimizer")
+        answer: Optimizer | None = self._only(answers, "the optimizer")
+        if answer is None:
+            return None
+        built = answers[0][0]
+        return built.plugin.name, f"{built.label}: geomx_optimizer", answer
 
     def overlays(self, cluster: Cluster) -> list[tuple[Group, Overlay]]:
         """The groups whose members talk with each other, and how (hook 13)."""
@@ -412,11 +434,34 @@ class Selection:
 
     def codecs(self, link: Link) -> list[Codec | Native | BySize]:
         """The chain of codecs on `link` (hook 6)."""
-        return [answer for _, answer in self._ask("geomx_codec", link=link)]
+        return [answer for _, answer in self.labelled("geomx_codec", link=link)]
 
     def slicers(self, link: Link) -> list[Slicer | Native]:
         """The chain of slicers on `link` (hook 7)."""
-        return [answer for _, answer in self._ask("geomx_slicer", link=link)]
+        return [answer for _, answer in self.labelled("geomx_slicer", link=link)]
+
+    def labelled(self, hook: str, **arguments: Any) -> list[tuple[str, Any]]:
+        """The answers to a hook, in order, each with whose it is, for errors."""
+        answers = self._ask(hook, **arguments)
+        return [(f"{built.label}: {hook}", answer) for built, answer in answers]
+
+    def blamed(self, error: BaseException) -> PluginError | None:
+        """`error` as a plugin's, if it came out of code of one that is selected; else None.
+
+        For what plugins' objects raise while an experiment runs: hooks themselves are asked with
+        blame, and so are codecs and other parts on the data path.
+        """
+        frames = list(traceback.walk_tb(error.__traceback__))
+        for frame, line in reversed(frames):
+            module = str(frame.f_globals.get("__name__", ""))
+            for built in self._chosen:
+                home = str(getattr(built.plugin.factory, "__module__", ""))
+                if home and (module == home or module.startswith(f"{home}.")):
+                    where = f"{Path(frame.f_code.co_filename).name}:{line}"
+                    what = f"{frame.f_code.co_qualname} ({where})"
+                    hook = _hook_of(frame.f_locals.get("self"))
+                    return PluginError(f"{built.label}: {hook}{what} failed: {one_line(error)}")
+        return None
 
     def sim(self, simulation: Any) -> None:
         """Hook 8."""
@@ -433,8 +478,8 @@ class Selection:
     def _ask(self, hook: str, **arguments: Any) -> list[tuple[Built, Any]]:
         answers = []
         for built, manager in zip(self._chosen, self._managers, strict=True):
-            for answer in _call(manager, built.label, hook, **arguments):
-                _check_answer(built.label, hook, answer)
+            for answer in call(manager, built.label, hook, **arguments):
+                check_answer(built.label, hook, answer)
                 answers.append((built, answer))
         return answers
 
@@ -448,60 +493,14 @@ class Selection:
         return answers[0][1] if answers else None
 
 
-def one_line(error: BaseException) -> str:
-    """An exception as one line of text, with its type where the message alone says little."""
-    text = " ".join(str(error).split())
-    if isinstance(error, GeomxError):
-        return text
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+def _hook_of(answer: Any) -> str:
+    """The hook that an object of a plugin answered, for errors; empty if it is none of these."""
+    from geomx import plugin
 
-
-def _admit(plugin: Any, label: str) -> pluggy.PluginManager:
-    """A manager that holds `plugin` alone, so that whom to ask and when stays ours to say.
-
-    Raises:
-        PluginError: It misspells a hook or an argument, which pluggy may pass over in silence.
-    """
-    manager = pluggy.PluginManager(hookspecs.PROJECT)
-    manager.add_hookspecs(hookspecs)
-    known = [name for name in vars(manager.hook) if name.startswith("geomx_")]
-    for name in (name for name in dir(plugin) if name.startswith("geomx_")):
-        if not inspect.isroutine(getattr(plugin, name)):
-            continue
-        if name not in known:
-            raise PluginError(f"{label}: unknown hook {name}; {near(name, known)}")
-        if getattr(getattr(plugin, name), f"{hookspecs.PROJECT}_impl", None) is None:
-            raise PluginError(f"{label}: {name} lacks the decorator @geomx.hookimpl")
-    try:
-        manager.register(plugin, label)
-        manager.check_pending()
-    except (pluggy.PluginValidationError, ValueError) as error:
-        raise PluginError(f"{label}: {one_line(error)}") from error
-    return manager
-
-
-def _call(manager: pluggy.PluginManager, label: str, hook: str, **arguments: Any) -> Iterable[Any]:
-    """Ask one plugin one hook; its answers that are not None."""
-    try:
-        return getattr(manager.hook, hook)(**arguments)
-    except GeomxError:
-        raise
-    except Exception as error:
-        raise PluginError(f"{label}: {hook} failed: {one_line(error)}") from error
-
-
-def _type(name: str) -> type:
-    """A class that a hook may answer with, by the name it has in errors."""
-    modules = {"str": "builtins", "Cluster": "geomx.cluster"}
-    return getattr(importlib.import_module(modules.get(name, "geomx.plugin")), name)
-
-
-def _check_answer(label: str, hook: str, answer: Any) -> None:
-    names = _ANSWERS.get(hook)
-    if names is None:
-        raise PluginError(f"{label}: {hook} must return None, not {type(answer).__name__}")
-    if not isinstance(answer, tuple(_type(name) for name in names)):
-        raise PluginError(
-            f"{label}: {hook} must return {' or '.join(names)} (or None), "
-            f"not {type(answer).__name__}"
-        )
+    kinds = {
+        "geomx_sync_policy": (plugin.SyncPolicy, plugin.WorkerSync),
+        "geomx_placement": (plugin.Placement,),
+        "geomx_partitioner": (plugin.Partitioner,),
+    }
+    hooks = [hook for hook, types in kinds.items() if isinstance(answer, types)]
+    return f"{hooks[0]}: " if hooks else ""

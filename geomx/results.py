@@ -115,6 +115,7 @@ class Recorder:
         self._slices = {"late": 0, "missing": 0}
         self._staleness = {"sum": 0, "max": 0, "updates": 0}
         self._skipped = 0
+        self._python: dict[str, tuple[float, ...]] = {}
         self._timeline = Timeline(max_spans)
         self._graph: nx.Graph | None = None
         self._began = time.perf_counter()
@@ -215,6 +216,13 @@ class Recorder:
         self._staleness["sum"] += counts["staleness_sum"]
         self._staleness["updates"] += counts["rounds"]
 
+    def python(self, costs: Mapping[str, Iterable[float]]) -> None:
+        """What plugins' Python parts have cost one process of a live run, by label: calls, seconds
+        in Python, seconds of waiting for the interpreter lock; several processes add up."""
+        for label, figures in costs.items():
+            known = self._python.get(label, (0, 0.0, 0.0))
+            self._python[label] = tuple(a + b for a, b in zip(known, figures, strict=True))
+
     def skipped(self, iterations: int) -> None:
         """So many iterations of every worker were counted as repetitions, not simulated."""
         self._skipped += iterations
@@ -300,7 +308,19 @@ class Recorder:
             },
             "loss": {"final": evaluations[-1]["loss"] if evaluations else _last_loss(rows)},
             "skipped_iterations": self._skipped,
+            "python": self._python_per_iteration(),
             "wall_seconds": wall_seconds,
+        }
+
+    def _python_per_iteration(self) -> dict[str, dict[str, float]]:
+        """What plugins' Python parts cost all nodes together in one iteration."""
+        names = ("calls", "seconds", "waited_s")
+        steps = 1 + max((row["iteration"] for row in self._iterations.rows), default=0)
+        return {
+            label: {
+                name: _seconds(figure / steps) for name, figure in zip(names, figures, strict=True)
+            }
+            for label, figures in sorted(self._python.items())
         }
 
 

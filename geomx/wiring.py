@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from geomx import _core
 from geomx.cluster import Cluster, Direction, Link, NodeSpec
-from geomx.errors import ConfigError, PluginError
-from geomx.plugin import BySize, ByTurns, Native, Shard, Site
+from geomx.errors import PluginError
+from geomx.handles import optimizers, part
+from geomx.plugin import ByTurns, Native, Shard, Site
 from geomx.workload import TensorSpec
 
 if TYPE_CHECKING:
@@ -23,35 +23,6 @@ if TYPE_CHECKING:
 
 PlacedShard = tuple[int, int, int, int]
 """(offset, elements, global server index, priority), as the core takes it."""
-
-
-@lru_cache(maxsize=256)
-def _native(kind: str, name: str, options: tuple[tuple[str, float], ...]) -> Any:
-    make = {"codec": _core.native_codec, "slicer": _core.native_slicer}[kind]
-    return make(name, dict(options))
-
-
-@lru_cache(maxsize=256)
-def _by_size(bound: int, small: tuple[Any, ...], large: tuple[Any, ...]) -> Any:
-    return _core.codec_by_size(bound, list(small), list(large))
-
-
-def part(answer: Any, kind: str) -> Any:
-    """A plugin's answer as a handle of the core. Equal natives share one, so that the core can see
-    that two links encode alike and encode once."""
-    if isinstance(answer, Native):
-        if answer.kind != kind:
-            raise PluginError(f"native {answer.name} is a {answer.kind}, asked for a {kind}")
-        try:
-            return _native(kind, answer.name, tuple(sorted(answer.options.items())))
-        except ValueError as error:
-            raise PluginError(f"{kind} {answer.name}: {error}") from error
-    if isinstance(answer, BySize):
-        small, large = (
-            tuple(part(codec, kind) for codec in codecs) for codecs in (answer.small, answer.large)
-        )
-        return _by_size(answer.bound, small, large)
-    return _core.python_codec(answer) if kind == "codec" else _core.python_slicer(answer)
 
 
 def children(cluster: Cluster, node: NodeSpec) -> list[NodeSpec]:
@@ -103,8 +74,7 @@ def node_config(
     sites = _sites(cluster, selection)
     for number, site in enumerate(sites):
         if site.host.id == node.id:
-            options = {**site.native.options, "seed": float(seed)}
-            config.add_coordinator(number, site.native.name, options)
+            _add_coordinator(config, number, site, seed)
     for other in peers(cluster, selection, node):
         config.add_peer(other.id, other.name, other.role)
     if node.role == "scheduler":
@@ -127,10 +97,24 @@ def node_config(
         _add_link(config, cluster, selection, parent, node, parent, "pull")
     _add_groups(config, cluster, selection, node, sites)
     if node.role == "server":
-        native = policy.party_policy(cluster, cluster.party_of(node))
-        if native is not None:
-            config.set_policy(_core.native_policy(native.name, dict(native.options)))
+        side = policy.party_policy(cluster, cluster.party_of(node))
+        if isinstance(side, Native):
+            config.set_policy(_core.native_policy(side.name, dict(side.options)))
+        elif side is not None:
+            label = f"sync {selection.sync[0]}: geomx_sync_policy"
+            config.set_policy(_core.python_policy(side, label))
+    for optimizer in optimizers(selection):
+        config.add_optimizer(optimizer)
     return config
+
+
+def _add_coordinator(config: _core.NodeConfig, number: int, site: Site, seed: int) -> None:
+    mind = site.native
+    if isinstance(mind, Native):
+        config.add_coordinator(number, mind.name, {**mind.options, "seed": float(seed)})
+        return
+    label = f"coordinator on {site.host.name}"
+    config.add_coordinator(number, _core.python_coordinator(mind, float(seed), label))
 
 
 def siblings(cluster: Cluster, selection: Selection, node: NodeSpec) -> list[NodeSpec]:
@@ -207,12 +191,12 @@ def _add_link(
     direction: Direction,
 ) -> None:
     link = hop(cluster, selection, source, target, direction)
-    codecs = [part(codec, "codec") for codec in selection.codecs(link)]
-    slicers = selection.slicers(link)
-    grace_s = max((getattr(slicer, "grace_s", 0.0) for slicer in slicers), default=0.0)
-    config.add_link(
-        peer.id, direction, codecs, [part(slicer, "slicer") for slicer in slicers], grace_s
-    )
+    chosen = selection.labelled("geomx_codec", link=link)
+    codecs = [part(codec, "codec", label) for label, codec in chosen]
+    cutting = selection.labelled("geomx_slicer", link=link)
+    slicers = [part(slicer, "slicer", label) for label, slicer in cutting]
+    grace_s = max((getattr(slicer, "grace_s", 0.0) for _, slicer in cutting), default=0.0)
+    config.add_link(peer.id, direction, codecs, slicers, grace_s)
 
 
 def hop(
@@ -273,13 +257,3 @@ def _check_cover(tensor: TensorSpec, pieces: Sequence[Shard]) -> None:
         end += piece.elements
     if end != tensor.elements:
         raise PluginError(f"the shards of tensor {tensor.name} cover {end} of {tensor.elements}")
-
-
-def check_optimizer(optimizer: Mapping[str, Any] | None, key: str) -> None:
-    """Refuse an optimizer that the core does not know.
-
-    Raises:
-        ConfigError: Naming `key`, the option of the command line that chose it.
-    """
-    if optimizer is not None and optimizer["name"] not in _core.optimizers():
-        raise ConfigError(key, optimizer["name"], f"one of {', '.join(_core.optimizers())}")

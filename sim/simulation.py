@@ -25,6 +25,8 @@ from geomx.costs import WORK
 from geomx.errors import GeomxError
 from geomx.events import Event, Events
 from geomx.experiment import Experiment
+from geomx.handles import optimizers, training_optimizers
+from geomx.patience import calls_limited
 from geomx.plugin import as_vector
 from geomx.progress import progress
 from geomx.report.traffic import record_traffic
@@ -32,7 +34,7 @@ from geomx.results import Recorder, Results
 from geomx.sim.network import add_edges, connect
 from geomx.sim.repetition import IterationRow, Repetition
 from geomx.sim.worker import NS, SimulatedWorker
-from geomx.wiring import check_optimizer, node_config, shards
+from geomx.wiring import node_config, shards
 from geomx.workload import Model
 
 AFTER_EVERYTHING = 2
@@ -67,6 +69,8 @@ class Simulation:
         model: The real network, or None where sizes and times alone are simulated.
         initial: Its initial weights by key; None likewise.
         plan: What all workers train, for the fabric.
+        global_optimizer: What global servers run, as name and numbers; None: nothing.
+        local_optimizer: What workers run after each local step, likewise.
         skipped_ns: Time that was counted, not simulated (see `geomx.sim.repetition`); the run's
             clock is SimPy's and this.
     """
@@ -78,6 +82,10 @@ class Simulation:
         self.events = Events()
         self.policy = experiment.selection.sync_policy(experiment.cluster)
         self.coordinators = self.policy.coordinators(experiment.cluster)
+        self.global_optimizer, self.local_optimizer = training_optimizers(
+            experiment.cluster, experiment.selection, experiment.workload.optimizer
+        )
+        self.optimizer_factories = optimizers(experiment.selection)
         self.fabric = _core.Fabric(experiment.seed, experiment.sim.max_spans)
         accelerators = tuple(name for name, _ in experiment.selection.accel)
         self.costs = {work: experiment.costs.of(work, accelerators) for work in WORK}
@@ -156,7 +164,8 @@ class Simulation:
         collecting = gc.isenabled()
         gc.disable()  # no cycles are made on the way, and the collector costs a third of the time
         try:
-            with progress(total, "simulating") as self._advance:
+            limit_s = self.experiment.runtime.failure_timeout_s
+            with progress(total, "simulating") as self._advance, calls_limited(limit_s):
                 self.env.run(simpy.AllOf(self.env, processes))
             return self._finish(time.monotonic() - started)
         finally:
@@ -293,13 +302,6 @@ class Simulation:
 
 def simulate(experiment: Experiment, directory: Path) -> Results:
     """Simulate `experiment`, leaving its files in `directory`; see `geomx.sim.run`."""
-    policy = experiment.selection.sync_policy(experiment.cluster)
-    workers = len(experiment.cluster.workers)
-    for optimizer in (
-        policy.global_optimizer(experiment.workload.optimizer, workers),
-        policy.local_optimizer(experiment.workload.optimizer),
-    ):
-        check_optimizer(optimizer, "workload.optimizer")
     header = {**experiment.header(), "mode": "sim"}
     recorder = Recorder(directory, header, experiment.sim.max_spans)
     recorder.network(experiment.cluster.graph)

@@ -50,10 +50,10 @@ class SimulatedWorker:
         self.optimizers: list[_core.Optimizer] = []
         experiment = simulation.experiment
         self.sync = simulation.policy.worker(experiment.cluster, spec, experiment.iterations)
-        local = simulation.policy.local_optimizer(experiment.workload.optimizer)
+        local = simulation.local_optimizer
         if local is not None and simulation.model is not None:
             self.optimizers = [
-                _core.Optimizer(optimizer_text(local), key)
+                _core.Optimizer(optimizer_text(local), key, simulation.optimizer_factories)
                 for key in range(len(experiment.workload.tensors))
             ]
         simulation.fabric.train(spec.id, simulation.plan, simulation.pace(spec.speed).native)
@@ -123,9 +123,7 @@ class SimulatedWorker:
 
     def _command(self) -> None:
         simulation = self.simulation
-        optimizer = simulation.policy.global_optimizer(
-            simulation.experiment.workload.optimizer, len(simulation.experiment.cluster.workers)
-        )
+        optimizer = simulation.global_optimizer
         if optimizer is not None:
             text = "optimizer\n" + optimizer_text(optimizer)
             simulation.fabric.command(self.spec.id, text, simulation.env.now)

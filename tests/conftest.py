@@ -22,7 +22,8 @@ from geomx.network import read_network
 from geomx.registry import Registry
 from geomx.results import Recorder
 from geomx.workload import Layer, TensorSpec, Workload
-from tests.laws import BATCH, FEATURES, HIDDEN, SAMPLES, Run, TinyWorkload, short_form, sizes
+from geomx.workloads.tiny import BATCH, FEATURES, HIDDEN, SAMPLES, TinyWorkload
+from tests.laws import Run, short_form, sizes
 
 SEED = pytest.StashKey[int]()
 

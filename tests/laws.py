@@ -13,9 +13,8 @@ import numpy as np
 import geomx
 from geomx.registry import Registry
 from geomx.results import Results
-from geomx.workload import Layer, Model, TensorSpec, Workload
+from geomx.workload import Layer, TensorSpec, Workload
 
-SAMPLES, FEATURES, HIDDEN, BATCH = 480, 12, 40, 8
 FRAME_BYTES = 256 * 1024
 PARTIES = [(1,), (4,), (2, 2), (1, 3), (3, 1, 2)]
 Build = Callable[..., Any]
@@ -43,62 +42,6 @@ def short_form(
         "loss": loss,
         "lan": lan or {"mbps": 10_000, "delay_ms": 0.05},
     }
-
-
-class TinyModel:
-    """A tanh network on made-up data; numpy alone, float32, every operation in a fixed order."""
-
-    def __init__(self, tensors: Sequence[TensorSpec], seed: int) -> None:
-        draw = np.random.default_rng(seed)
-        self.inputs = draw.standard_normal((SAMPLES, FEATURES), dtype=np.float32)
-        direction = draw.standard_normal(FEATURES, dtype=np.float32)
-        self.targets = np.sign(self.inputs @ direction)
-        self.parameters = [
-            0.3 * draw.standard_normal(tensor.shape, dtype=np.float32) for tensor in tensors
-        ]
-        self.gradients = [np.zeros(tensor.shape, np.float32) for tensor in tensors]
-
-    def batch(self, step: int, worker: int, workers: int) -> np.ndarray:
-        """Indices of a worker's batch: its own slice of the samples, round and round."""
-        mine = SAMPLES // workers
-        return worker * mine + (step * BATCH + np.arange(BATCH)) % mine
-
-    def differentiate(self, chosen: np.ndarray) -> float:
-        """Loss and gradients of the mean over the samples `chosen`."""
-        inputs, targets = self.inputs[chosen], self.targets[chosen]
-        weight1, bias1, weight2 = self.parameters
-        hidden = np.tanh(inputs @ weight1 + bias1)
-        error = hidden @ weight2 - targets
-        back = np.outer(error, weight2) * (1 - hidden**2) / np.float32(len(chosen))
-        self.gradients[0][...] = inputs.T @ back
-        self.gradients[1][...] = back.sum(axis=0)
-        self.gradients[2][...] = hidden.T @ error / np.float32(len(chosen))
-        return float((error**2).mean() / 2)
-
-    def step(self, step: int, worker: int, workers: int) -> float:
-        return self.differentiate(self.batch(step, worker, workers))
-
-    def get(self, arrays: Sequence[np.ndarray], key: int) -> np.ndarray:
-        return arrays[key].copy()
-
-    def set(self, key: int, value: np.ndarray) -> None:
-        self.parameters[key][...] = value
-
-    def evaluate(self, parameters: Sequence[np.ndarray]) -> tuple[float, float]:
-        weight1, bias1, weight2 = parameters
-        scores = np.tanh(self.inputs @ weight1 + bias1) @ weight2
-        correct = np.mean(np.sign(scores) == self.targets)
-        return float(correct), float(((scores - self.targets) ** 2).mean() / 2)
-
-
-@dataclass(frozen=True)
-class TinyWorkload(Workload):
-    """The workload of `TinyModel`."""
-
-    has_numerics: bool = True
-
-    def model(self, seed: int) -> Model:
-        return TinyModel(self.tensors, seed)
 
 
 def sizes(

@@ -10,6 +10,7 @@ import pytest
 
 from geomx import hookimpl
 from geomx.config import build_experiment
+from geomx.errors import PluginError
 from geomx.experiment import execute
 from geomx.registry import Registry
 
@@ -84,6 +85,11 @@ class Liar(HalfCodec):
         return {"values": (spec["values"][0], "u1")}
 
 
+class Short(HalfCodec):
+    def encode(self, parts):
+        return {"values": parts["values"][1:].astype(np.float16)}
+
+
 class Raiser(HalfCodec):
     def encode(self, parts):
         raise ZeroDivisionError("on purpose")
@@ -122,6 +128,7 @@ def _run(tmp_path, accel: dict, iterations: int = 12, numerics: bool = True):
     registry.ask(_module("sign", "geomx_codec", SignCodec))
     registry.ask(_module("reverse", "geomx_slicer", Reverse))
     registry.ask(_module("liar", "geomx_codec", Liar))
+    registry.ask(_module("short", "geomx_codec", Short))
     registry.ask(_module("raiser", "geomx_codec", Raiser))
     content = {
         "network": NETWORK,
@@ -174,10 +181,15 @@ def test_a_python_slicer_changes_the_way_not_the_result(tmp_path):
 
 
 def test_a_broken_promise_is_named(tmp_path):
-    with pytest.raises(Exception, match=r"Liar: encode produced .* bytes, layout promised"):
+    words = r'accel liar: geomx_codec: Liar.encode produced "values" of 16 bits, which layout did'
+    with pytest.raises(PluginError, match=words):
         _run(tmp_path, {"liar": {}})
+    words = r"accel short: geomx_codec: Short.encode produced \d+ bytes, layout promised \d+"
+    with pytest.raises(PluginError, match=words):
+        _run(tmp_path, {"short": {}})
 
 
 def test_what_a_codec_raises_is_named(tmp_path):
-    with pytest.raises(Exception, match=r"Raiser.encode: ZeroDivisionError: on purpose"):
+    words = r"accel raiser: geomx_codec: Raiser.encode: ZeroDivisionError: on purpose"
+    with pytest.raises(PluginError, match=words):
         _run(tmp_path, {"raiser": {}})

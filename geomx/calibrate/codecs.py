@@ -17,8 +17,8 @@ from geomx.calibrate.endpoints import tensors_of, timings
 from geomx.calibrate.fit import Sample, fit
 from geomx.errors import GeomxError
 from geomx.experiment import Experiment
+from geomx.handles import part
 from geomx.registry import Choice, Registry
-from geomx.wiring import part
 
 ELEMENTS = (64, 4096, 65536, 524288)
 """Sizes of tensors, in float32 values."""

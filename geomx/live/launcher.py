@@ -15,6 +15,7 @@ import numpy as np
 
 from geomx.cluster import NodeSpec
 from geomx.errors import ConfigError
+from geomx.handles import training_optimizers
 from geomx.live import places
 from geomx.live.job import POLL_S, Job
 from geomx.live.notes import Note, Reader, stem
@@ -23,7 +24,7 @@ from geomx.live.spec import Spec
 from geomx.progress import Advance, progress
 from geomx.report.traffic import record_traffic
 from geomx.results import Recorder, Results
-from geomx.wiring import check_optimizer, shards
+from geomx.wiring import shards
 
 if TYPE_CHECKING:
     from geomx.experiment import Experiment
@@ -33,12 +34,7 @@ def run_experiment(experiment: Experiment, directory: Path) -> Results:
     """Run `experiment`, one process per node; see `geomx.live.run`."""
     began = time.perf_counter()
     workload, cluster = experiment.workload, experiment.cluster
-    policy = experiment.selection.sync_policy(cluster)
-    for optimizer in (
-        policy.global_optimizer(workload.optimizer, len(cluster.workers)),
-        policy.local_optimizer(workload.optimizer),
-    ):
-        check_optimizer(optimizer, "workload.optimizer")
+    training_optimizers(cluster, experiment.selection, workload.optimizer)
     places.check(experiment)
     recorder = Recorder(
         directory, {**experiment.header(), "mode": "live", "emulate": experiment.emulate}
@@ -177,6 +173,7 @@ class Collector:
             push, pull, control = link["push"], link["pull"], link["control_bytes"]
             record_traffic(self._recorder, node, peer, push, pull, control, link["busy_s"])
         self._spans(node, facts["spans"])
+        self._recorder.python(facts["python"])
         if node.role == "global_server":
             self._shard_rounds += facts["node"]["rounds"]
             self._recorder.global_server(facts["node"])

@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from geomx import _core
 from geomx.errors import GeomxError, NodeLost
 from geomx.live.member import Member
 from geomx.live.notes import Notes
@@ -28,6 +29,7 @@ from geomx.live.notes import path as file_of
 from geomx.live.spec import Spec
 from geomx.live.status import DONE, FAILED, INTERRUPTED, LOST
 from geomx.live.tether import tie_to_parent
+from geomx.patience import overdue
 
 _GRACE_S = 1.0  # from a loss or a signal until a thread that is stuck somewhere is given up
 _WATCH_S = 0.05
@@ -52,7 +54,7 @@ class Node:
             self._end("done")
             return DONE
         except NodeLost as lost:
-            return self._lost(lost)
+            return self._failed(lost.reason) if self._is_me(lost.name) else self._lost(lost)
         except KeyboardInterrupt:
             self._end("interrupted")
             return INTERRUPTED
@@ -62,14 +64,12 @@ class Node:
                 self._end("interrupted")
                 return INTERRUPTED
             failure = self._member.loop.failure() if self._member else None
-            if failure is not None:
+            if failure is not None and not self._is_me(failure[0]):
                 return self._lost(NodeLost(*failure))
-            if isinstance(error, GeomxError):
-                print(error, file=sys.stderr)
-            else:
+            if not isinstance(error, GeomxError):
                 traceback.print_exc()
-            self._end("failed", reason=str(error))
-            return FAILED
+                error = (self._member and self._member.selection.blamed(error)) or error
+            return self._failed(str(error) if failure is None else failure[1])
 
     def _play(self) -> None:
         options, token = self._options, os.environ.get("GEOMX_TOKEN", "")
@@ -117,13 +117,22 @@ class Node:
         self._end("lost", lost=[lost.name, lost.reason])
         return LOST
 
+    def _failed(self, reason: str) -> int:
+        """This node itself cannot go on; the last line of its log says why."""
+        print(reason, file=sys.stderr, flush=True)
+        self._end("failed", reason=reason)
+        return FAILED
+
+    def _is_me(self, name: str) -> bool:
+        return self._member is not None and self._member.node.name == name
+
     def _end(self, status: str, **facts: Any) -> None:
         """Write down how it ended and all counts, and let go of the connections."""
         report: dict[str, Any] = {}
         if self._member is not None:
             loop = self._member.loop
             loop.close()
-            report = {**loop.stats(), "spans": loop.spans()}
+            report = {**loop.stats(), "spans": loop.spans(), "python": _core.python_costs()}
         self._notes.end(status=status, **facts, **report)
 
     def _watch(self) -> None:
@@ -148,11 +157,22 @@ class Node:
                     loop.close()
             elif deadline is None and loop is not None and loop.failure() is not None:
                 deadline = time.monotonic() + _GRACE_S
+            elif deadline is None and (stuck := self._stuck()):
+                print(stuck, file=sys.stderr, flush=True)
+                os._exit(FAILED)  # its thread, and the others', cannot be waited for
         failure = loop.failure() if loop is not None else None
         if failure is not None and not self._interrupted:
-            os._exit(self._lost(NodeLost(*failure)))
+            mine = self._is_me(failure[0])
+            os._exit(self._failed(failure[1]) if mine else self._lost(NodeLost(*failure)))
         self._end("interrupted")
         os._exit(INTERRUPTED)
+
+    def _stuck(self) -> str | None:
+        """A plugin's call that has kept this node silent for almost as long as others bear."""
+        if self._member is None:
+            return None
+        limit_s = self._member.spec.runtime.failure_timeout_s
+        return overdue(0.8 * limit_s, limit_s)
 
 
 def _interrupt(number: int, frame: Any) -> None:

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from geomx import _core, wiring
 from geomx.errors import GeomxError
 from geomx.events import Event, Events
+from geomx.handles import optimizers, training_optimizers
 from geomx.live.exchange import ArrayExchange, Exchange
 from geomx.live.member import FOREVER_S, Member, naming_the_lost
 from geomx.live.notes import Notes, Span
@@ -122,10 +123,15 @@ class LiveWorker:
             if self._model is None
             else self._model.parameters
         )
-        local = member.policy.local_optimizer(workload.optimizer)
+        self._global_optimizer, local = training_optimizers(
+            spec.cluster, member.selection, workload.optimizer
+        )
         self._optimizers: list[_core.Optimizer] = []
         if local is not None and self._model is not None:
-            self._optimizers = [_core.Optimizer(optimizer_text(local), key) for key in self._keys]
+            factories = optimizers(member.selection)
+            self._optimizers = [
+                _core.Optimizer(optimizer_text(local), key, factories) for key in self._keys
+            ]
         self._events = Events()
         member.selection.events(self._events)
         self._round = 0  # of all keys, which are pushed together
@@ -205,11 +211,8 @@ class LiveWorker:
             loop.declare(key, tensor.elements, shards[key])
             self._exchange.declare(key, tensor.shape)
         if self._rank == 0:
-            optimizer = member.policy.global_optimizer(
-                workload.optimizer, len(spec.cluster.workers)
-            )
-            if optimizer is not None:
-                loop.command("optimizer\n" + optimizer_text(optimizer))
+            if self._global_optimizer is not None:
+                loop.command("optimizer\n" + optimizer_text(self._global_optimizer))
             for key in self._keys:
                 value = self._parameters[key]
                 if self._model is not None:

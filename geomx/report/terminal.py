@@ -88,6 +88,9 @@ def _rows(summary: Summary) -> Iterator[tuple[str, str, str]]:
     if slices and slices["missing"]:
         came = f"missed their round; {slices['late']:,} came after it"
         yield "late slices", f"{slices['missing']:,}", came
+    for label, cost in summary.get("python", {}).items():
+        waited = f"per iteration in Python, all nodes; {units.duration(cost['waited_s'])} waiting"
+        yield label.split(":")[0], units.duration(cost["seconds"]), waited
     accuracy, loss = summary["accuracy"], summary["loss"]
     if accuracy["final"] is not None:
         best = f"best {units.decimals(accuracy['best'])}"

@@ -14,13 +14,15 @@ from geomx.hookspecs import hookimpl
 from geomx.workloads.cnn import DigitsConfig, IdxConfig, digits_cnn, fashion_mnist, mnist
 from geomx.workloads.resnet50 import ResNet50Config, resnet50
 from geomx.workloads.synthetic import SyntheticConfig, synthetic
+from geomx.workloads.tiny import TinyConfig, tiny
 
 
 @hookimpl
 def geomx_register(register: Callable[[str, str, type, Callable[[Any], Any]], None]) -> None:
-    """Announce the five built-in workloads."""
+    """Announce the built-in workloads."""
     register("workload", "digits_cnn", DigitsConfig, digits_cnn)
     register("workload", "mnist", IdxConfig, mnist)
     register("workload", "fashion_mnist", IdxConfig, fashion_mnist)
     register("workload", "resnet50", ResNet50Config, resnet50)
     register("workload", "synthetic", SyntheticConfig, synthetic)
+    register("workload", "tiny", TinyConfig, tiny)

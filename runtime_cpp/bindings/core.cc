@@ -51,8 +51,11 @@ void AddLink(NodeConfig& config, NodeId peer, const std::string& direction,
 
 class PyOptimizer {
  public:
-  PyOptimizer(const std::string& text, Key key)
-      : optimizer_(Optimizer::Make(OptimizerSpec::Parse(text), key)) {}
+  PyOptimizer(const std::string& text, Key key, const std::vector<OptimizerHandle>& plugins) {
+    OptimizerFactories factories;
+    for (const OptimizerHandle& plugin : plugins) factories[plugin.name] = plugin.factory;
+    optimizer_ = Optimizer::Make(OptimizerSpec::Parse(text, factories), key);
+  }
 
   void Update(FloatArray weight, ConstFloatArray gradient, std::uint32_t merge_count,
               NodeId source) {
@@ -89,6 +92,8 @@ void init_core(nb::module_& m) {
 
   nb::class_<CodecHandle>(m, "Codec", "A codec of the core, by reference.");
   nb::class_<SlicerHandle>(m, "Slicer", "A slicer of the core, by reference.");
+  nb::class_<CoordinatorHandle>(m, "Coordinator", "A coordinator, by reference.");
+  nb::class_<OptimizerHandle>(m, "OptimizerFactory", "A plugin's optimizer, by reference.");
   nb::class_<PolicyHandle>(m, "PartyPolicy", "A party's sync policy, by reference.");
 
   m.def("native_codec", [](const std::string& name, const Options& options) {
@@ -140,6 +145,12 @@ void init_core(nb::module_& m) {
               const Options& options) {
              self.coordinators[number] = NativeCoordinators::Instance().Create(name, options);
            }, "number"_a, "name"_a, "options"_a)
+      .def("add_coordinator", [](NodeConfig& self, std::uint32_t number, const CoordinatorHandle& mind) {
+        self.coordinators[number] = mind.coordinator;
+      }, "number"_a, "coordinator"_a)
+      .def("add_optimizer", [](NodeConfig& self, const OptimizerHandle& optimizer) {
+        self.optimizers[optimizer.name] = optimizer.factory;
+      }, "optimizer"_a, "An optimizer of a plugin, which instructions may name.")
       .def("add_group",
            [](NodeConfig& self, NodeId root, std::vector<NodeId> members, NodeId host,
               std::uint32_t number, bool push, bool pull) {
@@ -166,8 +177,10 @@ void init_core(nb::module_& m) {
       }, "interval_s"_a, "timeout_s"_a);
 
   nb::class_<PyOptimizer>(m, "Optimizer",
-      "A native optimizer for one tensor: `text` is its name and one 'option value' per line.")
-      .def(nb::init<const std::string&, Key>(), "text"_a, "key"_a)
+      "An optimizer for one tensor: `text` is its name and one 'option value' per line; `plugins`\n"
+      "are those that may be meant beside the core's own.")
+      .def(nb::init<const std::string&, Key, const std::vector<OptimizerHandle>&>(), "text"_a,
+           "key"_a, "plugins"_a = std::vector<OptimizerHandle>())
       .def("update", &PyOptimizer::Update, "weight"_a, "gradient"_a, "merge_count"_a = 1,
            "source"_a = 0,
            "Update `weight` in place; both are float32 vectors of one length. The gradient is the sum\n"

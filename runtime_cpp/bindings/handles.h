@@ -4,9 +4,12 @@
 #include <nanobind/nanobind.h>
 
 #include <memory>
+#include <string>
 
 #include "core/codec.h"
+#include "core/coordinator.h"
 #include "core/message.h"
+#include "core/optimizer.h"
 #include "core/policy.h"
 #include "core/slicer.h"
 
@@ -18,6 +21,15 @@ struct CodecHandle {
 
 struct SlicerHandle {
   std::shared_ptr<const SlicerFactory> factory;
+};
+
+struct CoordinatorHandle {
+  std::shared_ptr<Coordinator> coordinator;
+};
+
+struct OptimizerHandle {
+  std::string name;
+  std::shared_ptr<const OptimizerFactory> factory;
 };
 
 struct PolicyHandle {

@@ -10,6 +10,8 @@ void init_net(nb::module_& m);
 void init_fabric(nb::module_& m);
 void init_emulation(nb::module_& m);
 void init_python_parts(nb::module_& m);
+void init_python_minds(nb::module_& m);
+void init_library(nb::module_& m);
 __attribute__((weak)) void init_runtime(nb::module_& m);
 __attribute__((weak)) void init_mxnet_engine(nb::module_& m);
 
@@ -22,6 +24,8 @@ NB_MODULE(_core, m) {
   init_fabric(m);
   init_emulation(m);
   init_python_parts(m);
+  init_python_minds(m);
+  init_library(m);
   if (init_runtime) init_runtime(m);
   if (init_mxnet_engine) init_mxnet_engine(m);
 }

@@ -1,17 +1,24 @@
-// Codecs and slicers written in Python, as the core sees them.
+// Codecs written in Python, as the core sees them.
 //
 // The object a hook returned is a prototype: every shard on every link works on a deep copy, so its
-// attributes are that copy's state. Calls take the interpreter lock for as long as they last. What
-// Python raises, or promises and does not keep, becomes a std::runtime_error with the plugin's words.
+// attributes are that copy's state. Calls take the interpreter lock for as long as Python works; arrays
+// are copied, in and out, while others may have it.
 #include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <cstring>
 #include <stdexcept>
 #include <string>
-#include <typeinfo>
+#include <tuple>
 
 #include "bindings/handles.h"
+#include "bindings/python_call.h"
+#include "kernels/bits.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -19,61 +26,59 @@ using namespace nb::literals;
 namespace geomx {
 namespace {
 
-// A Python object that may be dropped on any thread.
-class Held {
- public:
-  explicit Held(nb::object object) : object_(std::move(object)) {}
-  Held(const Held&) = delete;
-  Held& operator=(const Held&) = delete;
-  ~Held() {
-    if (!Py_IsInitialized()) {
-      object_.release();  // the interpreter took its memory with it
-      return;
-    }
-    nb::gil_scoped_acquire lock;
-    object_.reset();
-  }
-  const nb::object& get() const { return object_; }
-
- private:
-  nb::object object_;
-};
-
-std::string NameOf(const nb::object& object) {
-  return nb::cast<std::string>(object.type().attr("__name__"));
-}
-
-template <class Function>
-auto Guarded(const Held& object, const char* method, Function&& function) {
-  nb::gil_scoped_acquire lock;
-  try {
-    return function();
-  } catch (const nb::python_error& error) {
-    throw std::runtime_error(NameOf(object.get()) + "." + method + ": " +
-                             NameOf(nb::borrow(error.value())) + ": " +
-                             nb::str(error.value()).c_str());
-  } catch (const std::bad_cast&) {
-    throw std::runtime_error(NameOf(object.get()) + "." + method + " answered with a wrong type");
-  }
-}
+// No codec makes a value larger than this many times itself, but a plugin's mistake may.
+constexpr std::uint64_t kLargestGrowth = 16, kAlwaysAllowed = 64 << 10;
 
 // The numpy type of a part's items, by their width; "values" is the one floating-point part.
 std::string TypeOf(const Part& part) {
+  if (part.name == "indices") return "<u4";
   if (part.name == "values" && part.bits >= 16) return part.bits == 16 ? "<f2" : "<f4";
   return part.bits == 8 ? "|u1" : "<u" + std::to_string(part.bits / 8);
 }
 
+nb::dlpack::dtype Code(const Part& part) {
+  const bool floating = part.name == "values" && part.bits >= 16;
+  const auto code = floating ? nb::dlpack::dtype_code::Float : nb::dlpack::dtype_code::UInt;
+  return {static_cast<std::uint8_t>(code), static_cast<std::uint8_t>(part.bits), 1};
+}
+
+// A numpy array's bytes, readable without the lock for as long as this lives.
+class View {
+ public:
+  explicit View(nb::handle array) {
+    if (PyObject_GetBuffer(array.ptr(), &view_, PyBUF_CONTIG_RO) != 0) throw nb::python_error();
+  }
+  View(View&& other) noexcept : view_(std::exchange(other.view_, Py_buffer{})) {}
+  View& operator=(View&&) = delete;
+  ~View() { PyBuffer_Release(&view_); }
+  const void* data() const { return view_.buf; }
+  std::size_t bytes() const { return static_cast<std::size_t>(view_.len); }
+
+ private:
+  Py_buffer view_{};
+};
+
 class PythonCodec final : public Codec {
  public:
-  explicit PythonCodec(nb::object codec) : codec_(std::move(codec)) {
+  PythonCodec(nb::object codec, const std::string& label) : codec_(std::move(codec), label) {
     survives_holes_ = nb::cast<bool>(nb::getattr(codec_.get(), "survives_holes", nb::bool_(false)));
+    const auto stage = nb::cast<std::string>(nb::getattr(codec_.get(), "stage", nb::str("select")));
+    if (stage == "quantise") {
+      stage_ = Stage::kQuantise;
+    } else if (stage == "cast") {
+      stage_ = Stage::kCast;
+    } else if (stage != "select") {
+      throw std::invalid_argument("has stage \"" + stage + "\", not select, quantise or cast");
+    }
   }
 
   void Layout(Parts& parts) const override {
-    Guarded(codec_, "layout", [&] {
+    Guarded(codec_, "layout", "a dict of name: (length, dtype)", [&] {
       nb::dict spec;
       for (const Part& part : parts.parts) {
-        spec[part.name.c_str()] = nb::make_tuple(Items(part, parts.rows), TypeOf(part));
+        if (Shown(part)) {
+          spec[part.name.c_str()] = nb::make_tuple(Items(part, parts.rows), TypeOf(part));
+        }
       }
       nb::object numpy = nb::module_::import_("numpy");
       std::vector<Part> made;
@@ -84,145 +89,230 @@ class PythonCodec final : public Codec {
         const nb::object type = numpy.attr("dtype")(item[nb::int_(1)]);
         Part part{.name = nb::cast<std::string>(name),
                   .bits = 8 * nb::cast<std::uint32_t>(type.attr("itemsize"))};
-        part.whole = IsWhole(part.name);
+        part.in_every_slice = Lists("in_every_slice", part.name);
+        part.whole = part.in_every_slice || Lists("whole", part.name);
         if (part.whole) {
           part.items = length;
         } else {
-          if (rows != 0 && rows != length) throw std::runtime_error("layout: parts differ in rows");
+          if (rows != 0 && rows != length) {
+            throw std::invalid_argument("promises parts that differ in rows");
+          }
           rows = length;
         }
         made.push_back(std::move(part));
       }
+      if (made.empty()) throw std::invalid_argument("promises no parts at all");
+      const std::uint64_t most = kLargestGrowth * 4 * parts.elements + kAlwaysAllowed;
+      std::uint64_t bytes = 0;
+      for (const Part& part : made) {
+        const std::uint64_t items = Items(part, rows);
+        if (items > most || (bytes += part.BytesFor(rows)) > most) {
+          throw std::invalid_argument("promises " + std::to_string(items) + " items of \"" +
+                                      part.name + "\" for a shard of " +
+                                      std::to_string(parts.elements) + " elements");
+        }
+      }
+      const bool cut = rows != 0;
+      passing_ = Passing(parts, made);
+      for (const Part& part : passing_) {
+        if (!part.whole && cut && rows != parts.rows) {
+          throw std::invalid_argument("promises other rows than an earlier codec has chosen");
+        }
+        made.push_back(part);
+      }
+      if (cut || passing_.empty()) parts.rows = rows;
       parts.parts = std::move(made);
-      parts.rows = rows;
     });
   }
 
   void Encode(Parts& parts) override {
     Parts promised = parts;
     Layout(promised);
-    Guarded(codec_, "encode", [&] { Replace(parts, Call("encode", parts), &promised); });
+    std::vector<Part> passing = Kept(parts);
+    promised.parts.resize(promised.parts.size() - passing.size());
+    Call("encode", parts, &promised);
+    parts.parts.insert(parts.parts.end(), passing.begin(), passing.end());
   }
 
   void Decode(Parts& parts) const override {
-    Guarded(codec_, "decode", [&] {
-      bool cut = false;  // by rows; a codec of whole parts only is never cut
-      for (const Part& part : parts.parts) cut = cut || !part.whole;
-      const std::uint64_t length = cut ? parts.rows : parts.elements;
-      Replace(parts, Call("decode", parts, nb::int_(length)), nullptr);
-    });
+    std::vector<Part> passing = Kept(parts);
+    Call("decode", parts, nullptr);
+    for (Part& part : passing) {
+      if (parts.Find(part.name) == nullptr) parts.parts.push_back(std::move(part));
+    }
   }
 
   bool SurvivesHoles() const override { return survives_holes_; }
+  Stage stage() const override { return stage_; }
 
  private:
+  struct Item {
+    Part part;
+    std::uint64_t items;
+    std::shared_ptr<std::byte[]> memory;
+  };
+
   static std::uint64_t Items(const Part& part, std::uint64_t rows) {
     return part.whole ? part.items : rows;
   }
 
-  bool IsWhole(const std::string& name) const {
-    return PySequence_Contains(codec_.get().attr("whole").ptr(), nb::str(name.c_str()).ptr()) == 1;
+  // A part that numpy has a type for; indices of odd widths are unpacked.
+  static bool Shown(const Part& part) {
+    return part.bits == 8 || part.bits == 16 || part.bits == 32 || part.name == "indices";
   }
 
-  // The parts as numpy arrays: copies, so that a codec may keep or change what it is given.
-  template <class... Arguments>
-  nb::object Call(const char* method, const Parts& parts, Arguments&&... arguments) const {
-    nb::object numpy = nb::module_::import_("numpy");
-    nb::dict arrays;
-    for (const Part& part : parts.parts) {
-      if (part.data == nullptr) continue;
-      const std::size_t bytes = part.BytesFor(parts.rows);
-      nb::object raw = nb::bytes(reinterpret_cast<const char*>(part.data), bytes);
-      arrays[part.name.c_str()] = numpy.attr("frombuffer")(raw, TypeOf(part)).attr("copy")();
+  // What an earlier codec made beside the values, and this one does not speak of.
+  static std::vector<Part> Passing(const Parts& given, const std::vector<Part>& made) {
+    std::vector<Part> passing;
+    for (const Part& part : given.parts) {
+      const auto same = [&](const Part& other) { return other.name == part.name; };
+      if (part.name != "values" && std::none_of(made.begin(), made.end(), same)) {
+        passing.push_back(part);
+      }
     }
-    return codec_.get().attr(method)(arrays, arguments...);
+    return passing;
   }
 
-  void Replace(Parts& parts, const nb::object& answer, const Parts* promised) const {
+  // The parts, with their data, that the layout said pass by.
+  std::vector<Part> Kept(const Parts& parts) const {
+    std::vector<Part> kept;
+    for (const Part& part : passing_) {
+      if (const Part* found = parts.Find(part.name)) kept.push_back(*found);
+    }
+    return kept;
+  }
+
+  bool Lists(const char* attribute, const std::string& name) const {
+    const nb::object names = nb::getattr(codec_.get(), attribute, nb::tuple());
+    const int found = PySequence_Contains(names.ptr(), nb::str(name.c_str()).ptr());
+    if (found < 0) throw nb::python_error();
+    return found == 1;
+  }
+
+  // Copies of the parts, so that a codec may keep or change what it is given.
+  static std::vector<Item> Copied(const Parts& parts) {
+    std::vector<Item> items;
+    for (const Part& part : parts.parts) {
+      if (part.data == nullptr || !Shown(part)) continue;
+      const std::uint64_t count = Items(part, parts.rows);
+      const bool odd = part.name == "indices" && part.bits != 32;
+      const std::size_t bytes = odd ? count * sizeof(std::uint32_t) : part.BytesFor(parts.rows);
+      Item item{part, count, kernels::ShareMemory(std::max<std::size_t>(bytes, 1))};
+      if (odd) {
+        UnpackBits(part.data, count, part.bits, reinterpret_cast<std::uint32_t*>(item.memory.get()));
+        item.part.bits = 32;
+      } else {
+        std::memcpy(item.memory.get(), part.data, bytes);
+      }
+      items.push_back(std::move(item));
+    }
+    return items;
+  }
+
+  static nb::object Array(Item& item) {
+    using Memory = std::shared_ptr<std::byte[]>;
+    auto* kept = new Memory(std::move(item.memory));
+    nb::capsule owner(kept, [](void* memory) noexcept { delete static_cast<Memory*>(memory); });
+    const std::size_t shape[] = {item.items};
+    return nb::cast(nb::ndarray<nb::numpy>(kept->get(), 1, shape, owner, nullptr, Code(item.part)));
+  }
+
+  // Encodes, where there is a promise to be kept, or decodes.
+  void Call(const char* method, Parts& parts, const Parts* promised) const {
+    bool cut = false;  // by rows; a codec of whole parts only is never cut
+    for (const Part& part : parts.parts) cut = cut || !part.whole;
+    const std::uint64_t length = cut ? parts.rows : parts.elements;
+    std::vector<Item> items = Copied(parts);
+    const char* wanted = promised ? "a dict of arrays, as layout promised" : "{\"values\": array}";
+    Guarded(codec_, method, wanted, [&](Entry& entry) {
+      nb::dict arrays;
+      for (Item& item : items) arrays[item.part.name.c_str()] = Array(item);
+      const nb::object answer = promised ? codec_.get().attr(method)(arrays)
+                                         : codec_.get().attr(method)(arrays, nb::int_(length));
+      nb::list alive;
+      std::vector<View> views;
+      std::vector<Part> made = Inspect(nb::cast<nb::dict>(answer), promised, length, alive, views);
+      const auto apart = Ledger::Clock::now();
+      {
+        nb::gil_scoped_release release;
+        for (std::size_t i = 0; i < made.size(); ++i) {
+          std::byte* copy = parts.Allocate(std::max<std::size_t>(views[i].bytes(), 1));
+          std::memcpy(copy, views[i].data(), views[i].bytes());
+          made[i].data = copy;
+        }
+        entry.Apart(Ledger::Clock::now() - apart);
+      }
+      parts.parts = std::move(made);
+      parts.rows = promised ? promised->rows : length;
+    });
+  }
+
+  // What Python made, against what it had to make; nothing is copied yet.
+  std::vector<Part> Inspect(const nb::dict& answer, const Parts* promised, std::uint64_t length,
+                            nb::list& alive, std::vector<View>& views) const {
     nb::object numpy = nb::module_::import_("numpy");
-    const std::uint64_t rows_before = parts.rows;
     std::vector<Part> made;
-    std::uint64_t rows = promised != nullptr ? promised->rows : rows_before;
-    std::uint64_t bytes_made = 0;
-    for (auto [key, item] : nb::cast<nb::dict>(answer)) {
+    std::uint64_t bytes = 0;
+    bool values = false;
+    for (auto [key, item] : answer) {
       Part part{.name = nb::cast<std::string>(key)};
       nb::object array = numpy.attr("ascontiguousarray")(item);
-      if (promised == nullptr && part.name == "values") array = array.attr("astype")("<f4");
-      const auto length = nb::cast<std::uint64_t>(array.attr("size"));
+      if (!promised && part.name == "values") array = array.attr("astype")("<f4", "copy"_a = false);
+      values = values || part.name == "values";
+      const auto items = nb::cast<std::uint64_t>(array.attr("size"));
       part.bits = 8 * nb::cast<std::uint32_t>(array.attr("itemsize"));
-      part.whole = promised != nullptr && IsWhole(part.name);
-      if (part.whole) part.items = length;
-      if (promised == nullptr) rows = length;
-      const auto raw = nb::cast<nb::bytes>(array.attr("tobytes")());
-      std::byte* copy = parts.Allocate(raw.size());
-      std::memcpy(copy, raw.c_str(), raw.size());
-      part.data = copy;
-      bytes_made += raw.size();
+      if (promised) {
+        const Part* said = promised->Find(part.name);
+        if (said == nullptr || said->bits != part.bits) {
+          throw std::invalid_argument("produced \"" + part.name + "\" of " +
+                                      std::to_string(part.bits) +
+                                      " bits, which layout did not promise");
+        }
+        part.whole = said->whole;
+        part.in_every_slice = said->in_every_slice;
+      }
+      if (part.whole) part.items = items;
+      if (!promised && items != length) {
+        throw std::invalid_argument("made " + std::to_string(items) + " of \"" + part.name +
+                                    "\", not " + std::to_string(length));
+      }
+      alive.append(array);
+      views.emplace_back(array);
+      bytes += views.back().bytes();
       made.push_back(std::move(part));
     }
-    if (promised != nullptr && bytes_made != promised->SliceBytes(0, promised->rows)) {
-      throw std::runtime_error(NameOf(codec_.get()) + ": encode produced " +
-                               std::to_string(bytes_made) + " bytes, layout promised " +
-                               std::to_string(promised->SliceBytes(0, promised->rows)));
+    if (promised) {
+      const std::uint64_t expected = promised->SliceBytes(0, promised->rows);
+      if (bytes != expected || made.size() != promised->parts.size()) {
+        throw std::invalid_argument("produced " + std::to_string(bytes) +
+                                    " bytes, layout promised " + std::to_string(expected));
+      }
+      InOrderOf(*promised, made, views);
+    } else if (!values) {
+      throw std::invalid_argument("made no \"values\"");
     }
-    parts.parts = std::move(made);
-    parts.rows = rows;
+    return made;
+  }
+
+  // Receivers read parts in the order of the layout, whatever the order of the dict.
+  static void InOrderOf(const Parts& promised, std::vector<Part>& made, std::vector<View>& views) {
+    std::vector<Part> parts;
+    std::vector<View> sorted;
+    for (const Part& part : promised.parts) {
+      for (std::size_t i = 0; i < made.size(); ++i) {
+        if (made[i].name != part.name) continue;
+        parts.push_back(made[i]);
+        sorted.push_back(std::move(views[i]));
+      }
+    }
+    made = std::move(parts);
+    views.swap(sorted);
   }
 
   Held codec_;
   bool survives_holes_ = false;
-};
-
-class PythonSlicer final : public Slicer {
- public:
-  explicit PythonSlicer(nb::object slicer) : slicer_(std::move(slicer)) {}
-
-  void Cut(const SliceContext& context, std::vector<Slice>& slices) override {
-    Guarded(slicer_, "cut", [&] {
-      nb::list list;
-      for (const Slice& slice : slices) {
-        list.append(nb::make_tuple(slice.first_row, slice.rows, slice.priority, slice.channel));
-      }
-      const double row_bytes = static_cast<double>(context.encoded.RowBits()) / 8;
-      const nb::object answer = slicer_.get().attr("cut")(list, row_bytes, context.round);
-      std::vector<Slice> cut;
-      std::uint64_t rows = 0;
-      for (nb::handle item : answer) {
-        Slice slice;
-        slice.first_row = nb::cast<std::uint32_t>(item[nb::int_(0)]);
-        slice.rows = nb::cast<std::uint32_t>(item[nb::int_(1)]);
-        slice.priority = nb::cast<std::int32_t>(item[nb::int_(2)]);
-        slice.channel = nb::cast<std::uint8_t>(item[nb::int_(3)]);
-        rows += slice.rows;
-        cut.push_back(slice);
-      }
-      if (cut.empty() || rows != context.encoded.rows) {
-        throw std::runtime_error(NameOf(slicer_.get()) + ": its slices cover " +
-                                 std::to_string(rows) + " rows of " +
-                                 std::to_string(context.encoded.rows));
-      }
-      slices = std::move(cut);
-    });
-  }
-
- private:
-  Held slicer_;
-};
-
-// Makes deep copies of a prototype.
-template <class Base, class Product, class Made>
-class Copies final : public Base {
- public:
-  explicit Copies(nb::object prototype) : prototype_(std::move(prototype)) {}
-  std::unique_ptr<Product> Make(const ShardInfo&) const override {
-    return Guarded(prototype_, "__deepcopy__", [&]() -> std::unique_ptr<Product> {
-      nb::object copy = nb::module_::import_("copy").attr("deepcopy")(prototype_.get());
-      return std::make_unique<Made>(std::move(copy));
-    });
-  }
-
- private:
-  Held prototype_;
+  Stage stage_ = Stage::kSelect;
+  mutable std::vector<Part> passing_;  // by the last layout
 };
 
 }  // namespace
@@ -231,10 +321,33 @@ class Copies final : public Base {
 void init_python_parts(nb::module_& m) {
   using namespace geomx;
 
-  m.def("python_codec", [](nb::object prototype) {
-    return CodecHandle{std::make_shared<Copies<CodecFactory, Codec, PythonCodec>>(prototype)};
-  }, "prototype"_a, "A codec whose methods are Python's; see geomx.plugin.Codec.");
-  m.def("python_slicer", [](nb::object prototype) {
-    return SlicerHandle{std::make_shared<Copies<SlicerFactory, Slicer, PythonSlicer>>(prototype)};
-  }, "prototype"_a, "A slicer whose method is Python's; see geomx.plugin.Slicer.");
+  m.def("python_codec", [](nb::object prototype, const std::string& label) {
+    return CodecHandle{std::make_shared<Copies<CodecFactory, Codec, PythonCodec>>(prototype, label)};
+  }, "prototype"_a, "label"_a = "",
+     "A codec whose methods are Python's; see geomx.plugin.Codec. `label`: whose it is.");
+  m.def("python_costs", [] {
+    std::map<std::string, std::tuple<std::uint64_t, double, double>> costs;
+    for (const auto& [label, cost] : Ledger::Instance().costs()) {
+      costs[label] = {cost.calls, cost.seconds, cost.waited};
+    }
+    return costs;
+  }, "What calls of plugins' Python objects have cost this process: by label, how many there were,\n"
+     "seconds in Python, seconds of waiting for the interpreter lock.");
+  m.def("python_calls", [] {
+    std::vector<std::tuple<std::string, double>> calls;
+    for (const auto& [thread, call] : Ledger::Instance().calls()) {
+      const std::chrono::duration<double> took = Ledger::Clock::now() - call.since;
+      calls.emplace_back(call.what, took.count());
+    }
+    return calls;
+  }, "Calls of plugins' Python objects that are under way: (label: method, seconds so far).");
+
+  nb::register_exception_translator([](const std::exception_ptr& raised, void*) {
+    try {
+      std::rethrow_exception(raised);
+    } catch (const PluginFailure& failure) {
+      const nb::object type = nb::module_::import_("geomx.errors").attr("PluginError");
+      PyErr_SetString(type.ptr(), failure.what());
+    }
+  });
 }

@@ -34,14 +34,27 @@ CodecChain::CodecChain(const Factories& factories, const ShardInfo& shard) {
 }
 
 Parts CodecChain::Layout(std::uint64_t elements, Round round) const {
+  std::size_t concerned = 0;
+  return Layout(elements, round, concerned);
+}
+
+Parts CodecChain::Layout(std::uint64_t elements, Round round, std::size_t& concerned) const {
   Parts parts = Parts::Dense(elements, nullptr, nullptr);
   parts.round = round;
-  for (const auto& codec : codecs_) codec->Layout(parts);
+  concerned = 0;
+  for (const auto& codec : codecs_) {
+    if (!Codec::Concerns(parts)) break;
+    codec->Layout(parts);
+    ++concerned;
+  }
   return parts;
 }
 
 void CodecChain::Encode(Parts& parts) {
-  for (const auto& codec : codecs_) codec->Encode(parts);
+  for (const auto& codec : codecs_) {
+    if (!Codec::Concerns(parts)) break;
+    codec->Encode(parts);
+  }
 }
 
 bool CodecChain::Stateless() const {
@@ -83,7 +96,8 @@ const char* CodecChain::CheckSlice(std::uint64_t elements, std::uint64_t first_r
 const char* CodecChain::DecodeInto(Bytes payload, std::uint64_t elements, std::uint64_t first_row,
                                    std::uint64_t rows, std::uint64_t total_rows, bool overwrite,
                                    float* out, Round round) const {
-  Parts parts = Layout(elements, round);
+  std::size_t concerned = 0;
+  Parts parts = Layout(elements, round, concerned);
   if (const char* reason = CheckSlice(parts, first_row, rows, total_rows, payload.size())) {
     return reason;
   }
@@ -96,12 +110,12 @@ const char* CodecChain::DecodeInto(Bytes payload, std::uint64_t elements, std::u
     at += part.BytesFor(rows);
   }
   const auto in_range = [&] { return parts.first_row + parts.rows <= elements; };
-  for (auto codec = codecs_.rbegin(); codec != codecs_.rend(); ++codec) {
-    const bool last = std::next(codec) == codecs_.rend();
-    if (last && in_range() && (*codec)->DecodeStraight(parts, overwrite, out + first_row)) {
+  for (std::size_t left = concerned; left > 0; --left) {
+    const Codec& codec = *codecs_[left - 1];
+    if (left == 1 && in_range() && codec.DecodeStraight(parts, overwrite, out + first_row)) {
       return nullptr;
     }
-    (*codec)->Decode(parts);
+    codec.Decode(parts);
   }
 
   const Part* values = parts.Find("values");

@@ -12,7 +12,9 @@
 // round.
 //
 // A chain applies codecs by stage, in the user's order within each: those that choose rows, those
-// that quantise values, those that cast them. A cast before a selection would only blind it.
+// that quantise values, those that cast them. A cast before a selection would only blind it. All of
+// them work on "values" of 32 bits: where an earlier codec has left none, the others are passed by, in
+// both directions, whatever their parts are called.
 #pragma once
 
 #include <memory>
@@ -128,6 +130,12 @@ class Codec {
 
   enum class Stage { kSelect, kQuantise, kCast };
   virtual Stage stage() const { return Stage::kSelect; }
+
+  // Whether there is anything in `parts` for a codec to work on.
+  static bool Concerns(const Parts& parts) {
+    const Part* values = parts.Find("values");
+    return values != nullptr && values->bits == 32 && !values->whole;
+  }
 };
 
 class CodecFactory {
@@ -169,6 +177,9 @@ class CodecChain {
  private:
   const char* CheckSlice(const Parts& layout, std::uint64_t first_row, std::uint64_t rows,
                          std::uint64_t total_rows, std::uint64_t payload_bytes) const;
+
+  // The layout, and how many codecs take part in it: the first ones.
+  Parts Layout(std::uint64_t elements, Round round, std::size_t& concerned) const;
 
   std::vector<std::unique_ptr<Codec>> codecs_;
 };

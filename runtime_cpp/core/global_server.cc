@@ -107,7 +107,7 @@ class GlobalServer final : public RoleLogic {
   // State of the optimizer before is forgotten. Parties that update get the instruction too.
   void Obey(const std::string& text) {
     try {
-      OptimizerSpec spec = ParseInstruction(text);
+      OptimizerSpec spec = ParseInstruction(text, node_.config().optimizers);
       for (auto& [id, shard] : shards_) shard.weights.ForgetOptimizer();
       if (rules_.update_at_party) {
         for (const NodeId child : node_.config().children) {

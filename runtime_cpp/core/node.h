@@ -72,6 +72,7 @@ struct NodeConfig {
   std::uint32_t quorum = 0;         // merge count that completes a round here
   std::map<std::pair<NodeId, Direction>, LinkPlan> links;  // (peer, direction of the value)
   std::shared_ptr<PartyPolicy> policy;                     // local servers
+  OptimizerFactories optimizers;                           // that plugins brought; servers
   GlobalRounds rounds;                                     // global and local servers
   std::map<std::uint32_t, std::shared_ptr<Coordinator>> coordinators;  // that live here, by number
   std::vector<OverlayGroup> groups;  // whose members talk with each other; their peers are in `peers`

@@ -64,7 +64,11 @@ bool OfOneKey(const std::string& option) {
   return false;
 }
 
-const Member& MemberOf(const std::string& name) {
+// One that a plugin brought has the common options alone; its learning rate is always given.
+const Member& MemberOf(const OptimizerSpec& spec) {
+  static const Member plugin = {nullptr, 0.01, {}};
+  if (spec.factory) return plugin;
+  const std::string& name = spec.name;
   const auto found = Family().find(name);
   if (found != Family().end()) return found->second;
   std::string all;
@@ -117,11 +121,14 @@ void ElementWise::Update(std::span<float> weight, std::span<const float> gradien
          .source = from.source});
 }
 
-OptimizerSpec OptimizerSpec::Parse(const std::string& text) {
+OptimizerSpec OptimizerSpec::Parse(const std::string& text, const OptimizerFactories& plugins) {
   std::istringstream lines(text);
   OptimizerSpec spec;
   std::getline(lines, spec.name);
-  const Member& member = MemberOf(spec.name);
+  if (const auto found = plugins.find(spec.name); found != plugins.end()) {
+    spec.factory = found->second;
+  }
+  const Member& member = MemberOf(spec);
   for (std::string line; std::getline(lines, line);) {
     std::istringstream words(line);
     std::string option, more;
@@ -141,12 +148,12 @@ OptimizerSpec OptimizerSpec::Parse(const std::string& text) {
 }
 
 std::unique_ptr<Optimizer> Optimizer::Make(const OptimizerSpec& spec, Key key) {
-  const Member& member = MemberOf(spec.name);
+  const Member& member = MemberOf(spec);
   OptimizerSpec complete = spec;
   complete.options.emplace("learning_rate", member.learning_rate);
   complete.options.insert(member.own.begin(), member.own.end());
   complete.options.insert(kCommon.begin(), kCommon.end());
-  return member.make(complete, key);
+  return spec.factory ? spec.factory->Make(complete, key) : member.make(complete, key);
 }
 
 std::vector<std::string> Optimizer::Names() {

@@ -18,6 +18,20 @@
 
 namespace geomx {
 
+class Optimizer;
+struct OptimizerSpec;
+
+// Makes the optimizers that a plugin brought.
+class OptimizerFactory {
+ public:
+  virtual ~OptimizerFactory() = default;
+  // `spec` has every option that all optimizers have, defaults included.
+  virtual std::unique_ptr<Optimizer> Make(const OptimizerSpec& spec, Key key) const = 0;
+};
+
+// By the name that instructions call them.
+using OptimizerFactories = std::map<std::string, std::shared_ptr<const OptimizerFactory>>;
+
 // One line per item: the name, then "option value". Besides each optimizer's own, there are
 //   learning_rate, wd, rescale_grad, clip_gradient (negative: none), lr_mult.KEY, wd_mult.KEY,
 //   begin_num_update, schedule.NAME.OPTION (see optimizers/schedule.h), and
@@ -25,10 +39,11 @@ namespace geomx {
 struct OptimizerSpec {
   std::string name;
   std::map<std::string, double> options;
+  std::shared_ptr<const OptimizerFactory> factory;  // null: one of the core's own
 
-  // Throws std::invalid_argument, naming the optimizer or option that is unknown or out of range
+  // `plugins` come before the core's own. Throws std::invalid_argument, naming the optimizer or option that is unknown or out of range
   // and what is allowed. What it returns can be made.
-  static OptimizerSpec Parse(const std::string& text);
+  static OptimizerSpec Parse(const std::string& text, const OptimizerFactories& plugins = {});
 };
 
 // Where a gradient comes from.

@@ -15,13 +15,13 @@
 namespace geomx {
 
 // "optimizer\nNAME\nOPTION VALUE\n..." Throws std::invalid_argument for anything else.
-inline OptimizerSpec ParseInstruction(const std::string& text) {
+inline OptimizerSpec ParseInstruction(const std::string& text, const OptimizerFactories& plugins) {
   const std::size_t line_end = text.find('\n');
   const std::string verb = text.substr(0, line_end);
   if (verb != "optimizer" || line_end == std::string::npos) {
     throw std::invalid_argument("unknown instruction " + verb);
   }
-  return OptimizerSpec::Parse(text.substr(line_end + 1));
+  return OptimizerSpec::Parse(text.substr(line_end + 1), plugins);
 }
 
 class Replica {

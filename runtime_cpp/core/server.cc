@@ -108,7 +108,7 @@ class Server final : public RoleLogic {
   // From the global server, where updates happen here.
   void Obey(const std::string& text) {
     try {
-      optimizer_ = ParseInstruction(text);
+      optimizer_ = ParseInstruction(text, node_.config().optimizers);
       for (auto& [id, shard] : shards_) shard.weights.ForgetOptimizer();
     } catch (const std::invalid_argument& error) {
       node_.Emit({.kind = Event::Kind::kRefused, .text = "optimizer", .reason = error.what()});

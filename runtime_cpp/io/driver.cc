@@ -28,6 +28,8 @@ Driver::Driver(Port port, const std::string& token, Board& board)
 void Driver::ThreadMain() {
   try {
     while (!closing_ || !(Flushed() || Now() >= close_deadline_)) Cycle();
+  } catch (const PluginFailure& failure) {
+    board_.Fail(name_, failure.what());
   } catch (const std::exception& error) {
     board_.Fail(name_, std::string("internal error: ") + error.what());
   }

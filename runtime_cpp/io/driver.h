@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "core/node.h"
+#include "core/plugin_failure.h"
 #include "core/worker.h"
 #include "io/board.h"
 #include "io/mailbox.h"

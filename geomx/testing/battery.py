@@ -1,0 +1,153 @@
+"""The battery: every law that a plugin has to keep, one after the other, and what came of them.
+
+All laws are tried, whatever the first one says, so that one look shows all there is to do.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from geomx.errors import ConfigError, GeomxError
+from geomx.options import near
+from geomx.registry import KINDS, Plugin, Registry
+from geomx.testing import parts, worlds
+from geomx.testing.finding import Broken, Finding, Law, Laws
+from geomx.testing.runs import Runs
+
+MODES = ("sim", "live")
+
+
+class CheckFailed(AssertionError):  # noqa: N818 (what pytest shows)
+    """Some laws do not hold; says which, what was expected, what came, and the seed.
+
+    Attributes:
+        findings: All laws, those that hold too.
+    """
+
+    def __init__(self, label: str, findings: Sequence[Finding], seed: int) -> None:
+        self.findings = list(findings)
+        broken = [finding for finding in findings if finding.failure]
+        lines = [f"{label}: {len(broken)} of {len(findings)} laws do not hold (seed {seed})"]
+        lines += [f"  {finding.law}\n    {finding.failure}" for finding in broken]
+        super().__init__("\n".join(lines))
+
+
+def check_plugin(
+    name: str,
+    *,
+    kind: str | None = None,
+    modes: Sequence[str] = MODES,
+    seed: int = 0,
+    registry: Registry | None = None,
+    options: Mapping[str, Any] | None = None,
+    tell: Callable[[Finding], None] | None = None,
+) -> list[Finding]:
+    """Hold an installed plugin to every law of its kind.
+
+    Args:
+        name: As on the command line.
+        kind: ``accel``, ``sync``, ``workload`` or ``network``, where the name alone leaves it open.
+        modes: ``sim``, ``live`` or both; live starts processes and takes seconds.
+        seed: Of everything that is drawn; a failure repeats with the one that it names.
+        registry: The plugins that exist; None: those that are installed.
+        options: The plugin's options; its defaults where not given.
+        tell: Called with every finding as it is made.
+
+    Returns:
+        All laws, which hold.
+
+    Raises:
+        ConfigError: There is no such plugin, or no such option.
+        CheckFailed: Laws do not hold.
+    """
+    known = registry or Registry.discover()
+    plugin = _find(known, name, kind)
+    label = f"{plugin.kind} {plugin.name}"
+    findings = []
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for law, check in _laws(known, plugin, modes, seed, options or {}, Path(folder)):
+            finding = Finding(law, _failure(check))
+            findings.append(finding)
+            if tell is not None:
+                tell(finding)
+    if any(finding.failure for finding in findings):
+        raise CheckFailed(label, findings, seed)
+    return findings
+
+
+def _find(registry: Registry, name: str, kind: str | None) -> Plugin:
+    if kind is not None:
+        if kind not in KINDS:
+            raise ConfigError("kind", kind, near(kind, KINDS))
+        return registry.find(kind, name)
+    found = [plugin for plugin in registry.plugins() if plugin.name == name]
+    if len(found) > 1:
+        kinds = " or ".join(f"--kind {plugin.kind}" for plugin in found)
+        raise ConfigError("check", name, f"is the name of several plugins; say {kinds}")
+    if not found:
+        known = {plugin.name for plugin in registry.plugins()}
+        failed = "; ".join(f"{broken.origin}: {broken.error}" for broken in registry.broken)
+        more = f" (failed to load: {failed})" if failed else ""
+        raise ConfigError("check", name, f"no such plugin; {near(name, known)}{more}")
+    return registry.find(found[0].kind, name)
+
+
+def _failure(check: Law) -> str:
+    try:
+        check()
+    except (Broken, GeomxError) as error:
+        return str(error)
+    except Exception as error:
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        return f"{type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})"
+    return ""
+
+
+def _laws(
+    registry: Registry,
+    plugin: Plugin,
+    modes: Sequence[str],
+    seed: int,
+    options: Mapping[str, Any],
+    folder: Path,
+) -> Laws:
+    yield "it says in one line what it does", _documented(plugin)
+    yield from parts.of_options(plugin)
+    if plugin.kind in ("accel", "sync"):
+        choice = plugin.name, dict(options)
+        accel = [choice] if plugin.kind == "accel" else []
+        selection = registry.select(choice if plugin.kind == "sync" else None, accel)
+        cluster = selection.cluster(worlds.cluster())
+        yield from _guarded(parts.of_answers(selection, plugin.kind, cluster, seed))
+    yield from Runs(registry, plugin, options, seed, folder).laws(tuple(modes))
+
+
+def _documented(plugin: Plugin) -> Law:
+    def law() -> None:
+        if len(plugin.summary.split()) < 3:
+            raise Broken("the first line of its docstring", "a sentence", repr(plugin.summary))
+
+    return law
+
+
+def _guarded(laws: Laws) -> Iterator[tuple[str, Law]]:
+    """Laws that are found by asking hooks: a hook that fails is a finding, and ends them."""
+    while True:
+        try:
+            yield next(laws)
+        except StopIteration:
+            return
+        except GeomxError as error:
+            words = str(error)
+
+            def law(words: str = words) -> None:
+                raise GeomxError(words)
+
+            yield "its hooks answer", law
+            return

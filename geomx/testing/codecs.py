@@ -1,0 +1,200 @@
+"""Laws of codecs on one link, whoever wrote them: the size that was promised, nothing lost for
+good, slices that fit together again, state that belongs to one shard on one link, and bytes that
+are no slice refused with a reason.
+"""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from geomx import _core
+from geomx.handles import part
+from geomx.testing.finding import Broken, Laws
+
+Chain = Sequence[Any]
+Vector = NDArray[np.float32]
+SIZES = (1, 7, 64, 999, 1000, 3001)
+
+
+def made(codecs: Chain, elements: int, label: str = "") -> Any:
+    """The core's chain for a shard of that many elements, with state of its own."""
+    return _core.CodecChain([part(codec, "codec", label) for codec in codecs], elements)
+
+
+def values(draw: np.random.Generator, elements: int) -> Vector:
+    """A vector of standard normal numbers."""
+    return draw.standard_normal(elements, dtype=np.float32)
+
+
+def decode(chain: Any, slices: Sequence[Any], total: int, number: int = 1) -> NDArray[np.float64]:
+    """The sum of what slices (first row, rows, payload) decode to."""
+    parts = [chain.decode(payload, first, rows, total, number) for first, rows, payload in slices]
+    return np.sum(parts, axis=0, dtype=np.float64)
+
+
+def size_is_promised(codecs: Chain, elements: int, seed: int) -> None:
+    """What is encoded has the rows and bytes that were promised, every round."""
+    draw = np.random.default_rng(seed)
+    chain = made(codecs, elements)
+    for number in range(1, 6):
+        rows, size = chain.layout(number)
+        ((first, count, payload),) = chain.encode(values(draw, elements), number)
+        if (first, count, len(payload)) != (0, rows, size):
+            where = f"{elements} elements, round {number}"
+            raise Broken(
+                where, f"{rows} rows in {size} bytes", f"{count} rows in {len(payload)} bytes"
+            )
+
+
+def slices_are_the_whole(codecs: Chain, elements: int, seed: int) -> None:
+    """Slices decode one by one, in any order, to what the whole decodes to."""
+    draw = np.random.default_rng(seed)
+    whole, cut = (made(codecs, elements) for _ in range(2))
+    if not whole.survives_holes:
+        return  # is never cut
+    for number in range(1, 4):
+        value = values(draw, elements)
+        rows, _ = whole.layout(number)
+        expected = decode(whole, whole.encode(value, number), rows, number)
+        slices = cut.encode(value, number, 8 * int(draw.integers(1, 40)))
+        draw.shuffle(slices)
+        _same(f"{elements} elements in {len(slices)} slices", expected, cut, slices, rows, number)
+
+
+def _same(
+    where: str,
+    expected: NDArray[np.float64],
+    chain: Any,
+    slices: Sequence[Any],
+    rows: int,
+    number: int,
+) -> None:
+    got = decode(chain, slices, rows, number)
+    wrong = np.flatnonzero(got != expected)
+    if len(wrong):
+        at = int(wrong[0])
+        raise Broken(where, f"{expected[at]:.6g} at {at}", f"{got[at]:.6g} at {at}")
+
+
+def shape_comes_back(codecs: Chain, elements: int, seed: int) -> None:
+    """Decoding gives finite values, and zero for zero."""
+    draw = np.random.default_rng(seed)
+    chain = made(codecs, elements)
+    for what, value in (("normal", values(draw, elements)), ("zero", np.zeros(elements, "f4"))):
+        chain = made(codecs, elements)
+        rows, _ = chain.layout(1)
+        got = decode(chain, chain.encode(value), rows)
+        if not np.isfinite(got).all():
+            raise Broken(f"{what} values, {elements} elements", "finite values", got)
+        if what == "zero" and np.abs(got).max(initial=0) > 1e-6:
+            raise Broken(f"{elements} zeros", "zeros", f"{np.abs(got).max():.3g}")
+
+
+def nothing_is_lost(codecs: Chain, elements: int, seed: int) -> None:
+    """What is pushed again and again arrives: late perhaps, or rounded, but not a half of it."""
+    draw = np.random.default_rng(seed)
+    chain = made(codecs, elements)
+    mean = np.float32(0.2) * values(draw, elements)
+    total, arrived = np.zeros(elements), np.zeros(elements)
+    rounds = 400
+    for number in range(1, rounds + 1):
+        value = mean + np.float32(0.2) * values(draw, elements)
+        total += value
+        rows, _ = chain.layout(number)
+        arrived += decode(chain, chain.encode(value, number), rows, number)
+    missing = float(np.linalg.norm(arrived - total) / np.linalg.norm(total))
+    if not missing < 0.5:
+        raise Broken(
+            f"{elements} elements, {rounds} rounds",
+            "what was put in, within a half",
+            f"{missing:.0%} off",
+        )
+
+
+def alike_every_time(codecs: Chain, elements: int, seed: int) -> None:
+    """The same values give the same bytes, whatever other shards and links encode in between."""
+    draw = np.random.default_rng(seed)
+    alone, beside, other = (made(codecs, elements) for _ in range(3))
+    for number in range(1, 5):
+        value = values(draw, elements)
+        expected = alone.encode(value, number)
+        other.encode(values(draw, elements), number)
+        got = beside.encode(value, number)
+        if [s[2] for s in got] != [s[2] for s in expected]:
+            raise Broken(
+                f"{elements} elements, round {number}, beside another shard",
+                "the same bytes as alone",
+                "others: state is shared between shards, or something draws without a seed",
+            )
+
+
+def others_are_refused(codecs: Chain, elements: int, seed: int) -> None:
+    """A wrong length is refused; any bytes of the right length are a vector or are refused."""
+    draw = np.random.default_rng(seed)
+    chain = made(codecs, elements)
+    rows, _ = chain.layout()
+    ((_, _, payload),) = chain.encode(values(draw, elements))
+    for length in {0, len(payload) - 1, *draw.integers(0, len(payload), 5).tolist()}:
+        try:
+            chain.decode(payload[:length], 0, rows, rows)
+        except ValueError:
+            continue
+        raise Broken(f"{length} of {len(payload)} bytes", "a refusal", "a vector")
+    for _ in range(20):
+        bad = bytearray(payload)
+        for at in draw.integers(0, len(bad), draw.integers(1, 9)):
+            bad[at] = draw.integers(256)
+        try:
+            decoded = chain.decode(bytes(bad), 0, rows, rows)
+        except ValueError:
+            continue
+        if decoded.shape != (elements,):
+            raise Broken("bytes changed on the way", f"{elements} values", decoded.shape)
+
+
+def memory_is_bounded(codecs: Chain, elements: int, seed: int) -> None:
+    """Encoding takes memory in proportion to the values: at most 64 times theirs."""
+    draw = np.random.default_rng(seed)
+    chain = made(codecs, elements)
+    value = values(draw, elements)
+    chain.encode(value)
+    tracemalloc.start()
+    try:
+        chain.encode(value, 2)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    most = 64 * value.nbytes + (1 << 20)
+    if peak > most:
+        raise Broken(f"{elements} elements", f"at most {most:,} bytes of memory", f"{peak:,}")
+
+
+_LAWS = (
+    (size_is_promised, SIZES),
+    (shape_comes_back, SIZES),
+    (slices_are_the_whole, SIZES),
+    (alike_every_time, (7, 1000)),
+    (others_are_refused, (7, 999)),
+    (memory_is_bounded, (20_000,)),
+)
+
+
+def laws(place: str, codecs: Chain, seed: int, contributions: bool) -> Laws:
+    """The laws of the chain that a plugin puts on one kind of link.
+
+    Args:
+        place: The link, in words.
+        codecs: What hook 6 answered.
+        seed: Of all values.
+        contributions: Gradients or moves, of which there are more: what is lost of them must come.
+    """
+    for law, sizes in (*_LAWS, *([(nothing_is_lost, (1500,))] if contributions else [])):
+        text = (law.__doc__ or "").split("\n")[0].rstrip(".")
+        for size in sizes:
+            yield f"{place}: {text}", partial(law, codecs, size, seed)

@@ -1,0 +1,142 @@
+"""Laws of whole runs with a plugin: repeatable, as predicted, learning, and beside all others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from geomx.errors import ConfigError
+from geomx.experiment import Experiment
+from geomx.registry import Choice, Plugin, Registry
+from geomx.results import Results
+from geomx.testing.finding import Broken, Laws
+from geomx.testing.worlds import NETWORK, SMALLEST, build, run
+
+LONG = 40  # iterations in which the small model has learnt something
+
+
+class Runs:
+    """A plugin in small experiments of its own.
+
+    Args:
+        registry: What is installed.
+        plugin: Which plugin.
+        options: Its options.
+        seed: Of the experiments.
+        folder: For the runs' files.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        plugin: Plugin,
+        options: Mapping[str, Any],
+        seed: int,
+        folder: Path,
+    ) -> None:
+        self._registry, self._plugin, self._folder = registry, plugin, folder
+        self._choice: Choice = plugin.name, dict(options)
+        self._seed = seed
+
+    def experiment(self, **changes: Any) -> Experiment:
+        """The plugin in an experiment; `changes` are arguments of `worlds.build`."""
+        kind = self._plugin.kind
+        mine: dict[str, Any] = {"seed": self._seed}
+        if kind == "accel":
+            mine["accel"] = [self._choice, *changes.pop("accel", ())]
+        elif kind == "network":
+            mine["network"] = {"plugin": self._choice[0], **self._choice[1]}
+            changes.pop("network", None)
+        else:
+            mine[kind] = self._choice
+        return build(self._registry, **{**mine, **changes})
+
+    def _run(self, **changes: Any) -> Results:
+        return run(self._folder, self.experiment(**changes))
+
+    @cached_property
+    def _numbers(self) -> bool:
+        return self.experiment().numerics
+
+    @cached_property
+    def _simulated(self) -> Results:
+        return self._run()
+
+    def laws(self, modes: tuple[str, ...]) -> Laws:
+        """What whole runs must show, in the modes that are asked for."""
+        yield "simulated twice, a run is the same to the last bit", self._repeats
+        yield "sizes alone make the same traffic as real numbers", self._promises
+        yield "the model learns", self._learns
+        yield from self._company()
+        if "live" in modes and "live" in self._plugin.backends:
+            yield "a live run sends and learns what was predicted", self._live
+
+    def _repeats(self) -> None:
+        again = self._run()
+        for name, value in self._simulated.parameters().items():
+            if not np.array_equal(value, again.parameters()[name]):
+                raise Broken(f"tensor {name}", "the same values", "others: something is not seeded")
+        for figure in ("seconds", "bytes"):
+            expected, got = self._simulated.summary[figure], again.summary[figure]
+            if expected != got:
+                raise Broken(figure, expected, got)
+
+    def _promises(self) -> None:
+        if not self._numbers:
+            return
+        sizes = self._run(numerics=False).summary["bytes"]
+        real = self._simulated.summary["bytes"]
+        for kind in ("wan_push", "wan_pull", "lan"):
+            if abs(sizes[kind] - real[kind]) > 0.02 * real[kind]:
+                raise Broken(kind, f"{sizes[kind]:,} bytes (from layout)", f"{real[kind]:,}")
+
+    def _learns(self) -> None:
+        if not self._numbers:
+            return
+        results = self._run(iterations=LONG, evaluate_every=1)
+        first, last = results.evaluations[0]["loss"], results.summary["loss"]["final"]
+        if not last < first:
+            raise Broken(f"{LONG} iterations", f"a loss below {first:.4g}", f"{last:.4g}")
+
+    def _company(self) -> Laws:
+        """The plugin beside each other one: it runs, or is refused in a sentence."""
+        kind = self._plugin.kind
+        if kind in ("accel", "network", "workload"):
+            for other in self._registry.plugins("sync"):
+                yield f"with sync={other.name}", self._beside(sync=(other.name, {}))
+        if kind in ("accel", "sync"):
+            for other in self._registry.plugins("accel"):
+                if (other.kind, other.name) != (kind, self._plugin.name):
+                    yield f"with accel=[{other.name}]", self._beside(accel=[(other.name, {})])
+
+    def _beside(self, **others: Any) -> Callable[[], None]:
+        def law() -> None:
+            try:
+                results = self._run(iterations=3, evaluate_every=3, **others)
+            except ConfigError:
+                return  # refused, in a sentence
+            for name, value in results.parameters().items():
+                if not np.isfinite(value).all():
+                    raise Broken(f"tensor {name}", "finite values", value)
+
+        return law
+
+    def _live(self) -> None:
+        small = {"network": SMALLEST, "iterations": 4, "evaluate_every": 4}
+        simulated = self._run(**small)
+        live = self._run(mode="live", **small)
+        for kind in ("wan_push", "wan_pull", "lan"):
+            expected, got = simulated.summary["bytes"][kind], live.summary["bytes"][kind]
+            if abs(got - expected) > 0.1 * expected:
+                raise Broken(f"{kind}, live", f"about {expected:,} bytes", f"{got:,}")
+        loss = live.summary["loss"]["final"]
+        if loss is not None and not math.isfinite(loss):
+            raise Broken("live", "a finite loss", loss)
+
+
+__all__ = ["NETWORK", "Runs"]

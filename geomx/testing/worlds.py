@@ -1,0 +1,89 @@
+"""Small worlds to try a plugin in: a network of two parties and a half, and runs in both modes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any, get_args
+
+from geomx.cluster import Cargo, Cluster, Link
+from geomx.config import build_experiment
+from geomx.experiment import Experiment, execute
+from geomx.network import read_network
+from geomx.registry import Choice, Registry
+from geomx.results import Results
+
+FAST = {"uplink_mbps": 1000, "downlink_mbps": 1000}
+NETWORK: dict[str, Any] = {
+    "name": "check",
+    "central": {"name": "hub", "global_servers": 2, **FAST},
+    "parties": {"east": {"workers": 2, **FAST}, "west": {"workers": 1, **FAST}},
+    "delay_ms": 2,
+    "lan": {"mbps": 10000, "delay_ms": 0.05},
+}
+SMALLEST: dict[str, Any] = {
+    **NETWORK,
+    "central": {"name": "hub", **FAST},
+    "parties": {"east": {"workers": 1, **FAST}, "west": {"workers": 1, **FAST}},
+}
+
+
+def cluster() -> Cluster:
+    """The network as nodes."""
+    return read_network(NETWORK)
+
+
+def links() -> list[Link]:
+    """Every kind of link that a plugin may be asked about."""
+    world = cluster()
+    party, root = world.parties[0], world.global_servers[0]
+    server, worker = party.server, party.workers[0]
+    hops = [
+        (server, root, "push", ("contributions",)),
+        (root, server, "pull", get_args(Cargo)[1:]),
+        (worker, server, "push", ("contributions",)),
+        (server, worker, "pull", get_args(Cargo)[1:]),
+    ]
+    return [
+        replace(world.link(source, target, direction, cargo), exchange=exchange)  # type: ignore[arg-type]
+        for source, target, direction, cargoes in hops
+        for cargo, exchange in product(cargoes, ("gradients", "parameters"))
+    ]
+
+
+def place(link: Link) -> str:
+    """A kind of link in words."""
+    return f"{link.kind} {link.direction} of {link.carries} ({link.exchange})"
+
+
+def build(
+    registry: Registry,
+    sync: Choice | None = None,
+    accel: Sequence[Choice] = (),
+    workload: Choice = ("tiny", {}),
+    network: Mapping[str, Any] = NETWORK,
+    **options: Any,
+) -> Experiment:
+    """An experiment of these parts.
+
+    Raises:
+        GeomxError: As for any experiment.
+    """
+    content = {
+        "network": dict(network),
+        "sync": None if sync is None else sync[1],
+        "accel": dict(accel),
+        "workload": workload[1],
+        "iterations": 6,
+        "evaluate_every": 3,
+        **options,
+    }
+    return build_experiment(content, sync and sync[0], workload[0], [], registry)
+
+
+def run(folder: Path, experiment: Experiment) -> Results:
+    """Run it, its files in a new folder."""
+    number = len(list(folder.iterdir()))
+    return execute(experiment, folder / str(number))

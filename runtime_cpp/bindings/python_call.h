@@ -1,0 +1,166 @@
+// Calls into a plugin's Python objects: with the interpreter lock, timed, and with blame.
+//
+// Everything that the core asks of Python on the data path goes through `Guarded`. It counts how long
+// calls of each plugin took and how long they waited for the lock (live runs report it), it knows which
+// call each thread is in at the moment (a watchman ends those that do not return), and what Python
+// raises becomes a `PluginFailure` that names plugin, hook, class and method.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <chrono>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <typeinfo>
+#include <utility>
+
+#include "core/plugin_failure.h"
+#include "core/types.h"
+
+namespace geomx {
+
+// A plugin's object and whose it is ("accel NAME: HOOK"); may be dropped on any thread.
+class Held {
+ public:
+  Held(nanobind::object object, std::string label)
+      : object_(std::move(object)), label_(std::move(label)) {}
+  Held(const Held&) = delete;
+  Held& operator=(const Held&) = delete;
+  ~Held() {
+    if (!Py_IsInitialized()) {
+      object_.release();  // the interpreter took its memory with it
+      return;
+    }
+    nanobind::gil_scoped_acquire lock;
+    object_.reset();
+  }
+  const nanobind::object& get() const { return object_; }
+  const std::string& label() const { return label_; }
+  bool Has(const char* method) const { return nanobind::hasattr(object_, method); }
+  // A deep copy. REQUIRES: the interpreter lock.
+  nanobind::object Copy() const {
+    return nanobind::module_::import_("copy").attr("deepcopy")(object_);
+  }
+
+ private:
+  nanobind::object object_;
+  std::string label_;
+};
+
+inline std::string NameOf(nanobind::handle object) {
+  return nanobind::cast<std::string>(object.type().attr("__name__"));
+}
+
+// What calls into Python have cost this process, by plugin, and which are under way.
+class Ledger {
+ public:
+  using Clock = std::chrono::steady_clock;
+  struct Cost {
+    std::uint64_t calls = 0;
+    double seconds = 0;  // inside Python
+    double waited = 0;   // for the interpreter lock
+  };
+  struct Call {
+    std::string what;
+    Clock::time_point since;
+  };
+
+  static Ledger& Instance() {
+    static Ledger ledger;
+    return ledger;
+  }
+
+  void Begin(std::string what) {
+    const std::lock_guard guard(mutex_);
+    calls_[std::this_thread::get_id()] = {std::move(what), Clock::now()};
+  }
+  void End(const std::string& label, Clock::duration waited, Clock::duration took) {
+    const std::lock_guard guard(mutex_);
+    calls_.erase(std::this_thread::get_id());
+    Cost& cost = costs_[label];
+    ++cost.calls;
+    cost.seconds += std::chrono::duration<double>(took).count();
+    cost.waited += std::chrono::duration<double>(waited).count();
+  }
+  std::map<std::string, Cost> costs() const {
+    const std::lock_guard guard(mutex_);
+    return costs_;
+  }
+  std::map<std::thread::id, Call> calls() const {
+    const std::lock_guard guard(mutex_);
+    return calls_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<std::string, Cost> costs_;
+  std::map<std::thread::id, Call> calls_;
+};
+
+// One call's entry in the ledger, however it ends.
+class Entry {
+ public:
+  explicit Entry(const std::string& label, std::string what) : label_(label) {
+    Ledger::Instance().Begin(std::move(what));
+  }
+  Entry(const Entry&) = delete;
+  Entry& operator=(const Entry&) = delete;
+  ~Entry() {
+    Ledger::Instance().End(label_, locked_ - asked_, Ledger::Clock::now() - locked_ - apart_);
+  }
+  void Locked() { locked_ = Ledger::Clock::now(); }
+  // The lock was let go for this long in between.
+  void Apart(Ledger::Clock::duration duration) { apart_ += duration; }
+
+ private:
+  const std::string& label_;
+  Ledger::Clock::time_point asked_ = Ledger::Clock::now();
+  Ledger::Clock::time_point locked_ = asked_;
+  Ledger::Clock::duration apart_{};
+};
+
+// Calls `function` with the lock. `wanted` says what `method` must answer, for whoever did not.
+template <class Function>
+auto Guarded(const Held& held, const char* method, const char* wanted, Function&& function) {
+  Entry entry(held.label(), held.label() + ": " + method);
+  nanobind::gil_scoped_acquire lock;
+  entry.Locked();
+  const auto blame = [&](const std::string& text) {
+    return PluginFailure((held.label().empty() ? "" : held.label() + ": ") + NameOf(held.get()) +
+                         "." + method + text);
+  };
+  try {
+    if constexpr (std::is_invocable_v<Function, Entry&>) {
+      return function(entry);
+    } else {
+      return function();
+    }
+  } catch (nanobind::python_error& error) {
+    if (error.matches(PyExc_KeyboardInterrupt)) throw;
+    throw blame(": " + NameOf(error.value()) + ": " + nanobind::str(error.value()).c_str());
+  } catch (const std::bad_cast&) {
+    throw blame(std::string(" must return ") + wanted);
+  } catch (const std::invalid_argument& broken) {  // a promise that was not kept
+    throw blame(std::string(" ") + broken.what());
+  }
+}
+
+// Makes deep copies of a prototype.
+template <class Base, class Product, class Made>
+class Copies final : public Base {
+ public:
+  Copies(nanobind::object prototype, const std::string& label) : prototype_(std::move(prototype), label) {}
+  std::unique_ptr<Product> Make(const ShardInfo&) const override {
+    return Guarded(prototype_, "__deepcopy__", "a copy", [&]() -> std::unique_ptr<Product> {
+      return std::make_unique<Made>(prototype_.Copy(), prototype_.label());
+    });
+  }
+
+ private:
+  Held prototype_;
+};
+
+}  // namespace geomx

@@ -1,0 +1,269 @@
+// Slicers, party policies, coordinators and optimizers written in Python, as the core sees them.
+//
+// They are asked once per shard and round, or per report. Each node, or each shard, has a deep copy of
+// what the hook returned.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <cmath>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "bindings/handles.h"
+#include "bindings/python_call.h"
+#include "core/coordinator.h"
+#include "core/optimizers/family.h"
+#include "core/overlay.h"
+#include "core/policy.h"
+#include "core/slicer.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace geomx {
+namespace {
+
+using Values = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+// A float32 vector that Python may keep.
+nb::object Vector(std::span<const float> values) {
+  float* copy = new float[std::max<std::size_t>(values.size(), 1)];
+  std::copy(values.begin(), values.end(), copy);
+  nb::capsule owner(copy, [](void* data) noexcept { delete[] static_cast<float*>(data); });
+  return nb::cast(nb::ndarray<nb::numpy, float, nb::ndim<1>>(copy, {values.size()}, owner));
+}
+
+// What Python answered, into `out`.
+void Take(nb::handle answer, std::span<float> out) {
+  const nb::object vector =
+      nb::module_::import_("numpy").attr("ascontiguousarray")(answer, "float32").attr("ravel")();
+  const auto values = nb::cast<Values>(vector.attr("copy")());
+  if (values.size() != out.size()) {
+    throw std::invalid_argument("made " + std::to_string(values.size()) + " values of " +
+                                std::to_string(out.size()));
+  }
+  std::copy_n(values.data(), values.size(), out.begin());
+}
+
+nb::tuple Name(const ShardInfo& shard) { return nb::make_tuple(shard.key, shard.index); }
+
+class PythonSlicer final : public Slicer {
+ public:
+  PythonSlicer(nb::object slicer, const std::string& label) : slicer_(std::move(slicer), label) {}
+
+  void Cut(const SliceContext& context, std::vector<Slice>& slices) override {
+    const char* wanted = "a list of (first row, rows, priority, channel)";
+    Guarded(slicer_, "cut", wanted, [&] {
+      nb::list list;
+      for (const Slice& slice : slices) {
+        list.append(nb::make_tuple(slice.first_row, slice.rows, slice.priority, slice.channel));
+      }
+      const double row_bytes = static_cast<double>(context.encoded.RowBits()) / 8;
+      const nb::object answer = slicer_.get().attr("cut")(list, row_bytes, context.round);
+      std::vector<Slice> cut;
+      for (nb::handle item : answer) {
+        Slice slice;
+        slice.first_row = nb::cast<std::uint32_t>(item[nb::int_(0)]);
+        slice.rows = nb::cast<std::uint32_t>(item[nb::int_(1)]);
+        slice.priority = nb::cast<std::int32_t>(item[nb::int_(2)]);
+        slice.channel = nb::cast<std::uint8_t>(item[nb::int_(3)]);
+        if (!context.survives_holes) slice.channel = 0;  // all of it must arrive
+        cut.push_back(slice);
+      }
+      CheckCover(cut, context.encoded.rows);
+      slices = std::move(cut);
+    });
+  }
+
+ private:
+  static void CheckCover(std::vector<Slice> cut, std::uint64_t rows) {
+    std::sort(cut.begin(), cut.end(),
+              [](const Slice& a, const Slice& b) { return a.first_row < b.first_row; });
+    std::uint64_t end = 0;
+    for (const Slice& slice : cut) {
+      if (slice.first_row != end) break;
+      end += slice.rows;
+    }
+    if (cut.empty() || end != rows) {
+      throw std::invalid_argument("made slices that do not cover rows 0 to " +
+                                  std::to_string(rows) + " once each: they leave off at row " +
+                                  std::to_string(end));
+    }
+  }
+
+  Held slicer_;
+};
+
+class PythonPolicy final : public PartyPolicy {
+ public:
+  PythonPolicy(nb::object policy, const std::string& label) : policy_(std::move(policy), label) {
+    needs_initial_ = policy_.Has("initial");
+    hears_answers_ = policy_.Has("answer");
+  }
+
+  bool NeedsInitial() const override { return needs_initial_; }
+
+  void Initial(const ShardInfo& shard, std::span<const float> value) override {
+    if (!needs_initial_) return;
+    Guarded(policy_, "initial", "None",
+            [&] { policy_.get().attr("initial")(Name(shard), Vector(value)); });
+  }
+
+  Action Complete(const PartyRound& round, std::span<float> sum) override {
+    return Guarded(policy_, "complete", "(whether it goes on to the world, values)", [&] {
+      const nb::object answer = policy_.get().attr("complete")(Name(round.shard), round.round,
+                                                               round.last, Vector(sum));
+      const auto pair = nb::cast<nb::tuple>(answer);
+      if (pair.size() != 2) throw std::bad_cast();
+      Take(pair[1], sum);
+      return nb::cast<bool>(pair[0]) ? Action::kEscalate : Action::kReturn;
+    });
+  }
+
+  void Answer(const ShardInfo& shard, std::span<float> value) override {
+    if (!hears_answers_) return;
+    Guarded(policy_, "answer", "values", [&] {
+      Take(policy_.get().attr("answer")(Name(shard), Vector(value)), value);
+    });
+  }
+
+ private:
+  Held policy_;
+  bool needs_initial_ = false, hears_answers_ = false;
+};
+
+class PythonCoordinator final : public Coordinator {
+ public:
+  PythonCoordinator(nb::object mind, const std::string& label) : mind_(std::move(mind), label) {
+    sleeps_ = mind_.Has("next_timeout");
+  }
+
+  std::vector<Reply> OnReport(NodeId from, std::span<const double> values, Time now) override {
+    return Guarded(mind_, "on_report", kReplies, [&] {
+      const std::vector<double> numbers(values.begin(), values.end());
+      return Replies(mind_.get().attr("on_report")(from, numbers, Seconds(now)));
+    });
+  }
+
+  std::vector<Reply> OnTimeout(Time now) override {
+    if (!sleeps_) return {};
+    return Guarded(mind_, "on_timeout", kReplies,
+                   [&] { return Replies(mind_.get().attr("on_timeout")(Seconds(now))); });
+  }
+
+  Time NextTimeout() const override {
+    if (!sleeps_) return kNever;
+    return Guarded(mind_, "next_timeout", "seconds, or None", [&] {
+      const nb::object answer = mind_.get().attr("next_timeout")();
+      return answer.is_none() ? kNever : Time{std::llround(nb::cast<double>(answer) * 1e9)};
+    });
+  }
+
+ private:
+  static constexpr const char* kReplies = "a list of (node id, list of numbers)";
+
+  static double Seconds(Time time) { return static_cast<double>(time) / kSecond; }
+
+  static std::vector<Reply> Replies(const nb::object& answer) {
+    std::vector<Reply> replies;
+    for (nb::handle item : answer) {
+      replies.push_back({nb::cast<NodeId>(item[nb::int_(0)]),
+                         nb::cast<std::vector<double>>(item[nb::int_(1)])});
+    }
+    return replies;
+  }
+
+  Held mind_;
+  bool sleeps_ = false;
+};
+
+class PythonOptimizer final : public ElementWise {
+ public:
+  PythonOptimizer(nb::object optimizer, const std::string& label, const OptimizerSpec& spec, Key key)
+      : ElementWise(spec, key), optimizer_(std::move(optimizer), label) {}
+
+ protected:
+  void Apply(std::span<float> weight, const float* gradient, Step step) override {
+    std::vector<float> scaled(weight.size());
+    for (std::size_t i = 0; i < scaled.size(); ++i) {
+      scaled[i] = std::clamp(gradient[i] * step.rescale, -step.clip, step.clip) + step.wd * weight[i];
+    }
+    Guarded(optimizer_, "update", "new weights", [&] {
+      Take(optimizer_.get().attr("update")(Vector(weight), Vector(scaled), step.rate), weight);
+    });
+  }
+
+ private:
+  Held optimizer_;
+};
+
+class PythonOptimizers final : public OptimizerFactory {
+ public:
+  PythonOptimizers(nb::object prototype, const std::string& label)
+      : prototype_(std::move(prototype), label) {}
+
+  std::unique_ptr<Optimizer> Make(const OptimizerSpec& spec, Key key) const override {
+    return Guarded(prototype_, "__deepcopy__", "a copy", [&]() -> std::unique_ptr<Optimizer> {
+      return std::make_unique<PythonOptimizer>(prototype_.Copy(), prototype_.label(), spec, key);
+    });
+  }
+
+ private:
+  Held prototype_;
+};
+
+nb::object Copied(const nb::object& prototype) {
+  return nb::module_::import_("copy").attr("deepcopy")(prototype);
+}
+
+}  // namespace
+}  // namespace geomx
+
+void init_python_minds(nb::module_& m) {
+  using namespace geomx;
+
+  m.def("python_slicer", [](nb::object prototype, const std::string& label) {
+    return SlicerHandle{
+        std::make_shared<Copies<SlicerFactory, Slicer, PythonSlicer>>(prototype, label)};
+  }, "prototype"_a, "label"_a = "",
+     "A slicer whose method is Python's; see geomx.plugin.Slicer. `label`: whose it is.");
+  m.def("python_policy", [](nb::object prototype, const std::string& label) {
+    return PolicyHandle{std::make_shared<PythonPolicy>(Copied(prototype), label)};
+  }, "prototype"_a, "label"_a = "", "A party's policy in Python; see geomx.plugin.PartySync.");
+  m.def("python_coordinator", [](nb::object prototype, double seed, const std::string& label) {
+    nb::object mind = Copied(prototype);
+    mind.attr("seed") = nb::int_(static_cast<std::int64_t>(seed));
+    return CoordinatorHandle{std::make_shared<PythonCoordinator>(std::move(mind), label)};
+  }, "prototype"_a, "seed"_a, "label"_a = "",
+     "A coordinator in Python, told the experiment's seed; see geomx.plugin.Coordinator.");
+  m.def("python_optimizer",
+        [](std::string name, nb::object prototype, const std::string& label) {
+          return OptimizerHandle{std::move(name),
+                                 std::make_shared<PythonOptimizers>(prototype, label)};
+        }, "name"_a, "prototype"_a, "label"_a = "",
+        "An optimizer in Python under the name that instructions call it; see "
+        "geomx.plugin.Optimizer.");
+
+  m.def("read_overlay_report", [](const std::vector<double>& numbers) {
+    const auto report = OverlayReport::Unpack(numbers);
+    if (!report) throw nb::value_error("not an overlay's report");
+    static constexpr const char* kWhat[] = {"ready", "merged", "origin", "has"};
+    return nb::make_tuple(kWhat[static_cast<std::size_t>(report->what)], report->root, report->key,
+                          report->shard, report->round, report->priority, report->from,
+                          report->bytes, report->members);
+  }, "numbers"_a, "A member's report, as geomx.plugin.OverlayReport has it.");
+  m.def("overlay_order",
+        [](const std::string& direction, NodeId root, Key key, std::uint32_t shard, Round round,
+           NodeId target) {
+          const OverlayOrder order{direction == "push" ? Direction::kPush : Direction::kPull, root,
+                                   key, shard, round, target};
+          return order.Pack();
+        }, "direction"_a, "root"_a, "key"_a, "shard"_a, "round"_a, "target"_a,
+        "The numbers of an order to send the contribution (push) or the value (pull) to `target`.");
+}

@@ -1,0 +1,264 @@
+"""Plugins that break a rule, in every hook and in both modes: one sentence that names plugin and
+hook, and an end in time."""
+
+from __future__ import annotations
+
+import time
+import types
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import geomx
+from geomx.api import api_version, check_version
+from geomx.asking import hooks
+from geomx.errors import GeomxError, PluginError
+from geomx.experiment import execute
+from geomx.registry import Registry
+from geomx.testing.worlds import FAST, NETWORK, build
+from tests.laws import Plain, registry_with
+from tests.strangers import accel, install
+
+SOLO = {
+    **NETWORK,
+    "central": {"name": "hub", **FAST},
+    "parties": {"east": {"workers": 1, **FAST}},
+}
+
+
+def run(registry: Registry, folder: Path, **options: Any) -> Any:
+    """The plugin `bad` in a small experiment."""
+    options = {"network": SOLO, "iterations": 3, **options}
+    return execute(build(registry, accel=[("bad", {})], **options), folder)
+
+
+def plugin(hook: str, answer: Any) -> Any:
+    """A plugin that answers one hook by calling `answer`."""
+    arguments = ", ".join(["self", *hooks()[hook]])
+    space: dict[str, Any] = {"answer": answer}
+    exec(f"def {hook}({arguments}): return answer()", space)
+    return type("Bad", (), {hook: geomx.hookimpl(space[hook])})()
+
+
+def oh() -> Any:
+    raise ZeroDivisionError("oh")
+
+
+@pytest.mark.parametrize("hook", [h for h in hooks() if h not in ("geomx_register", "geomx_live")])
+def test_a_hook_that_raises_or_returns_something_else(hook: str, tmp_path: Path) -> None:
+    with pytest.raises(PluginError, match=f"accel bad: {hook} failed: ZeroDivisionError: oh"):
+        run(registry_with(bad=("accel", plugin(hook, oh))), tmp_path, network=NETWORK)
+    with pytest.raises(PluginError, match=f"accel bad: {hook} must return .*not object"):
+        run(registry_with(bad=("accel", plugin(hook, object))), tmp_path, network=NETWORK)
+
+
+class Policy(geomx.SyncPolicy):
+    def after_step(self, step: int, steps: int) -> bool:
+        raise ZeroDivisionError("oh")
+
+
+class Place(geomx.Placement):
+    def server(self, key: int, shard: int, shards: Any) -> int:
+        raise ZeroDivisionError("oh")
+
+
+class Mover:
+    def update(self, weight: Any, gradient: Any, learning_rate: float) -> Any:
+        return weight[1:]
+
+
+class Mind:
+    def on_report(self, source: int, values: Any, now_s: float) -> Any:
+        return 3
+
+
+class Cuts:
+    def cut(self, slices: Any, row_bytes: float, round_number: int) -> Any:
+        return [(0, 1, 0, 0)]
+
+
+class Huge:
+    whole = frozenset[str]()
+    survives_holes = True
+
+    def layout(self, spec: Any) -> Any:
+        return {"values": (2**40, "f4")}
+
+    encode = decode = oh
+
+
+class Hungry(Huge):
+    def layout(self, spec: Any) -> Any:
+        return spec
+
+    def encode(self, parts: Any) -> Any:
+        raise MemoryError("Unable to allocate 8 EiB")
+
+
+def overlay() -> geomx.Overlay:
+    from geomx.testing.worlds import cluster
+
+    return geomx.Overlay(geomx.Site(cluster().scheduler, Mind()))
+
+
+@pytest.mark.parametrize(
+    ("hook", "answer", "words"),
+    [
+        ("geomx_sync_policy", Policy, "accel bad: geomx_sync_policy: Policy.after_step .*oh"),
+        ("geomx_placement", Place, "accel bad: geomx_placement: Place.server .*oh"),
+        (
+            "geomx_optimizer",
+            Mover,
+            "accel bad: geomx_optimizer: Mover.update made .* values of",
+        ),
+        ("geomx_slicer", Cuts, "accel bad: geomx_slicer: Cuts.cut made slices that do not cover"),
+        ("geomx_overlay", overlay, "Mind.on_report"),
+        ("geomx_codec", Huge, "accel bad: geomx_codec: Huge.layout promises 1099511627776 items"),
+        ("geomx_codec", Hungry, "accel bad: geomx_codec: Hungry.encode: MemoryError: Unable"),
+    ],
+)
+def test_what_a_hook_returned_breaks_a_rule(
+    hook: str, answer: Any, words: str, tmp_path: Path
+) -> None:
+    bad = type(plugin(hook, answer))
+    bad.__module__ = __name__
+    registry = registry_with()
+
+    @geomx.hookimpl
+    def geomx_register(register: Any) -> None:
+        register("accel", "bad", Plain, factory)
+
+    def factory(config: Any) -> Any:
+        return bad()
+
+    registry.ask(types.SimpleNamespace(__name__=__name__, geomx_register=geomx_register))
+    with pytest.raises(PluginError, match=words):
+        run(registry, tmp_path, network=NETWORK)
+
+
+SLEEPS = accel(
+    "bad",
+    """
+@geomx.hookimpl
+def geomx_codec(self, link):
+    codec = Half()
+    codec.__class__ = Sleepy
+    return codec if link.kind == "wan" and link.direction == "push" else None
+""",
+).replace(
+    "class Base",
+    "class Sleepy(Half):\n    def encode(self, parts):\n        time.sleep(60)\n\nclass Base",
+)
+RAISES = SLEEPS.replace("time.sleep(60)", 'raise ZeroDivisionError("oh")')
+REFUSES = accel("bad", "@geomx.hookimpl\ndef geomx_live(self, runtime):\n    1 / 0\n")
+
+
+@pytest.mark.parametrize(
+    ("source", "mode", "words"),
+    [
+        (SLEEPS, "sim", "accel bad: geomx_codec: Sleepy.encode: TimeoutError: did not return for"),
+        (
+            SLEEPS,
+            "live",
+            "east/server was lost: .*accel bad: geomx_codec: encode did not return for",
+        ),
+        (RAISES, "live", "accel bad: geomx_codec: Sleepy.encode: ZeroDivisionError: oh"),
+        (REFUSES, "live", "accel bad: geomx_live failed: ZeroDivisionError"),
+    ],
+    ids=["sleeps-sim", "sleeps-live", "raises-live", "hook-live"],
+)
+def test_a_stranger_that_sleeps_or_raises(
+    source: str, mode: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path / "site", "bad_stranger", source, monkeypatch)
+    experiment = build(
+        Registry.discover(), accel=[("bad", {})], network=SOLO, iterations=3, mode=mode
+    )
+    runtime = replace(experiment.runtime, failure_timeout_s=1.5)
+    began = time.monotonic()
+    with pytest.raises(GeomxError, match=words):
+        execute(replace(experiment, runtime=runtime), tmp_path / "run")
+    assert time.monotonic() - began < 30
+
+
+def test_a_method_without_self_and_a_wrong_argument_are_named() -> None:
+    def selected(**methods: Any) -> None:
+        bad = type("Bad", (), methods)
+        registry_with(bad=("accel", bad())).select(None, [("bad", {})])
+
+    def geomx_codec(link: Any) -> None: ...
+    def geomx_slicer(self: Any, lnk: Any) -> None: ...
+    def gomx_codec(self: Any, link: Any) -> None: ...
+
+    with pytest.raises(PluginError, match=r"lacks self before link; it is geomx_codec\(link\)"):
+        selected(geomx_codec=geomx.hookimpl(geomx_codec))
+    with pytest.raises(PluginError, match=r"no argument lnk; did you mean link\?"):
+        selected(geomx_slicer=geomx.hookimpl(geomx_slicer))
+    with pytest.raises(PluginError, match=r"unknown hook gomx_codec; did you mean geomx_codec\?"):
+        selected(gomx_codec=geomx.hookimpl(gomx_codec))
+
+
+def test_a_codec_that_lacks_a_method_is_told_which() -> None:
+    class Lacking:
+        whole = frozenset[str]()
+
+        def encode(self, parts: Any) -> Any: ...
+
+    registry = registry_with(bad=("accel", plugin("geomx_codec", Lacking)))
+    selection = registry.select(None, [("bad", {})])
+    with pytest.raises(PluginError, match="lacks decode, layout, survives_holes of a Codec"):
+        selection.codecs(None)  # type: ignore[arg-type]
+
+
+def test_hook_calls_are_traced(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("GEOMX_TRACE_HOOKS", "1")
+    registry = registry_with(bad=("accel", plugin("geomx_update", lambda: None)))
+    run(registry, tmp_path)
+    assert "accel bad: geomx_update(cluster=Cluster check) -> None" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("wanted", "words"),
+    [
+        ("2.0", "written for version 2.0 of geomx's plugin interface, this geomx has"),
+        ("0.9", "update the plugin"),
+        (f"{api_version.split('.')[0]}.99", "update geomx"),
+        ("new", "geomx_api='new' is no version"),
+    ],
+)
+def test_a_plugin_for_another_version_is_refused_by_name(wanted: str, words: str) -> None:
+    module = types.SimpleNamespace(__name__="made_up", geomx_api=wanted)
+    with pytest.raises(PluginError, match=f"made_up: .*{words}"):
+        Registry().ask(module)
+    check_version("made_up", api_version)
+    check_version("made_up", None)
+
+
+def test_broken_strangers_are_listed_and_hurt_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from geomx.cli import main
+
+    site = tmp_path / "site"
+    install(site, "stranger_fails", "import nothing_of_this_name\n", monkeypatch)
+    install(site, "stranger_ends", "raise SystemExit(3)\n", monkeypatch)
+    install(site, "stranger_old", 'geomx_api = "0.1"\n', monkeypatch)
+    install(site, "stranger_one", accel("same", "pass"), monkeypatch)
+    install(site, "stranger_two", accel("same", "pass"), monkeypatch)
+    install(site, "stranger_good", accel("good", "pass"), monkeypatch)
+    assert main(["plugins"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "stranger_good" in shown
+    for words in (
+        "stranger_fails (stranger_fails 1.0) could not be loaded: ModuleNotFoundError",
+        "stranger_ends (stranger_ends 1.0) could not be loaded: it ends the process",
+        "stranger_old: written for version 0.1",
+        "accel same is announced twice: by stranger_one (stranger_one 1.0) and by stranger_two",
+    ):
+        assert words in shown
+    assert main(["run", "workload=tiny", "accel=[same]", f"hydra.run.dir={tmp_path / 'run'}"]) == 2
+    assert "stranger_one 1.0) and by stranger_two" in capsys.readouterr().err

@@ -1,0 +1,119 @@
+"""docs/hooks.md says what the code says: every hook with its true signature, an example that runs,
+and every public name; nothing is public that is not there."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import inspect
+import re
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import geomx
+from geomx import hookspecs
+from geomx.api import PUBLIC, api_version
+from geomx.asking import hooks
+from geomx.experiment import execute
+from geomx.registry import Registry
+from geomx.testing.worlds import NETWORK, build
+from tests.laws import Plain
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = (ROOT / "docs" / "hooks.md").read_text(encoding="utf-8")
+HEADING = re.compile(r"^### (\d+)\. `([^\n]*)`\n(.*?)(?=^###? )", re.MULTILINE | re.DOTALL)
+SECTIONS = {found[1].split("(")[0]: found for found in HEADING.findall(PAGE)}
+NOUNS = (
+    geomx.Codec, geomx.Slicer, geomx.Partitioner, geomx.Placement, geomx.SyncPolicy,
+    geomx.WorkerSync, geomx.PartySync, geomx.Coordinator, geomx.Optimizer,
+)  # fmt: skip
+
+
+def signature(function: Any) -> str:
+    """As it is written, without self and quotes."""
+    whole = inspect.signature(function)
+    arguments = ", ".join(str(p) for name, p in whole.parameters.items() if name != "self")
+    return f"{function.__name__}({arguments}) -> {whole.return_annotation}".replace("'", "")
+
+
+def test_every_hook_has_its_section_in_order() -> None:
+    specs = {name: getattr(hookspecs, name) for name in hooks()}
+    numbers = {name: re.match(r"(\d+)\. ", spec.__doc__ or "") for name, spec in specs.items()}
+    assert all(numbers.values())
+    ordered = sorted(specs, key=lambda name: int(numbers[name].group(1)))  # type: ignore[union-attr]
+    assert list(SECTIONS) == ordered
+    for place, name in enumerate(ordered, 1):
+        assert SECTIONS[name][0] == str(place)
+        assert SECTIONS[name][1] == signature(specs[name])
+
+
+@pytest.mark.parametrize("hook", SECTIONS)
+def test_the_example_runs(hook: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a plugin in a small experiment, where its hook is asked."""
+    (code,) = re.findall(r"```python\n(.*?)```", SECTIONS[hook][2], re.DOTALL)
+    name = f"page_example_{hook}"
+    module = types.ModuleType(name)
+    monkeypatch.setitem(sys.modules, name, module)
+    vars(module).update(
+        geomx=geomx, np=np, dataclasses=dataclasses, dataclass=dataclasses.dataclass
+    )
+    exec(compile(f"from __future__ import annotations\n{code}", hook, "exec"), vars(module))
+    asked = []
+    if hook != "geomx_register":
+        answered = getattr(module.Example, hook)
+
+        def watched(self: Any, **arguments: Any) -> Any:
+            asked.append(hook)
+            return answered(self, **arguments)
+
+        names = ", ".join(hooks()[hook])
+        given = ", ".join(f"{argument}={argument}" for argument in hooks()[hook])
+        space: dict[str, Any] = {"watched": watched}
+        exec(
+            f"def {hook}(self{', ' + names if names else ''}): return watched(self, {given})", space
+        )
+        setattr(module.Example, hook, geomx.hookimpl(space[hook]))
+
+        @geomx.hookimpl
+        def geomx_register(register: Any) -> None:
+            register("accel", "example", Plain, lambda config: module.Example())
+
+        module.geomx_register = geomx_register  # type: ignore[attr-defined]
+    registry = Registry.discover()
+    registry.ask(module)
+    experiment = build(registry, accel=[("example", {})], network=NETWORK)
+    if hook == "geomx_live":
+        node = types.SimpleNamespace(node=experiment.cluster.workers[0])
+        experiment.selection.live(node)
+    results = execute(experiment, tmp_path / "run")
+    assert all(np.isfinite(value).all() for value in results.parameters().values())
+    assert asked or hook == "geomx_register"
+
+
+def test_every_method_of_every_object_is_there() -> None:
+    for noun in NOUNS:
+        for name, function in vars(noun).items():
+            if inspect.isfunction(function) and not name.startswith("_"):
+                assert f"`{signature(function)}`".replace("|", "\\|") in PAGE, (noun, name)
+
+
+def test_every_public_name_exists_and_is_there() -> None:
+    assert f"version {api_version}" in PAGE
+    assert sorted(geomx.__all__) == sorted(PUBLIC["geomx"])
+    for module, names in PUBLIC.items():
+        loaded = importlib.import_module(module)
+        for name in names:
+            assert getattr(loaded, name) is not None
+            assert re.search(rf"`[\w.]*\b{name}\b", PAGE), name
+
+
+@pytest.mark.parametrize("hook", SECTIONS)
+def test_every_hook_is_tested_elsewhere(hook: str) -> None:
+    tests = [p for p in (ROOT / "tests").glob("*.py") if p.name != Path(__file__).name]
+    users = [*tests, *(ROOT / "plugins").glob("*/__init__.py")]
+    assert any(hook in path.read_text(encoding="utf-8") for path in users)

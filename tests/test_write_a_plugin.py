@@ -1,0 +1,255 @@
+"""What ``geomx new-plugin`` writes, our examples and our own plugins keep the same laws; a plugin
+that does not is told what was expected, what came, and the seed."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import geomx
+from geomx.cli import main
+from geomx.errors import ConfigError
+from geomx.registry import Registry
+from geomx.scaffold import KINDS, new_plugin
+from geomx.testing import CheckFailed, check_plugin
+from tests.laws import registry_with
+from tests.strangers import name_it, on_path
+
+ROOT = Path(__file__).resolve().parents[1]
+EXAMPLES = ROOT / "examples" / "plugins"
+PURE = ("signsgd", "powersgd", "diloco", "pings")
+OURS = [
+    plugin
+    for plugin in Registry.discover().plugins()
+    if (plugin.factory.__module__.startswith("geomx.") and plugin.name in ("tiny", "synthetic"))
+    or plugin.kind in ("accel", "sync")
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("plugin", OURS, ids=lambda plugin: plugin.name)
+def test_our_own_plugins_keep_the_laws(plugin: Any, seed: int) -> None:
+    """In simulation; live runs of all of them are elsewhere in this suite."""
+    assert len(check_plugin(plugin.name, kind=plugin.kind, modes=["sim"], seed=seed)) > 10
+
+
+# ---- what is generated ----
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One new plugin of every kind, as pip would install them."""
+    folder, projects = tmp_path_factory.mktemp("site"), tmp_path_factory.mktemp("projects")
+    for kind in KINDS:
+        files = new_plugin(f"new_{kind}", kind, projects)
+        assert sorted(file.name for file in files) == sorted(
+            ["README.md", f"geomx_new_{kind}.py", "pyproject.toml", f"test_new_{kind}.py"]
+        )
+        shutil.copy(files[0].parent / f"geomx_new_{kind}.py", folder)
+        name_it(folder, f"geomx_new_{kind}", {f"new_{kind}": f"geomx_new_{kind}"})
+    for example in PURE:
+        shutil.copy(EXAMPLES / example / f"geomx_{example}.py", folder)
+        name_it(folder, f"geomx_{example}", {example: f"geomx_{example}"})
+    return folder
+
+
+@pytest.fixture
+def installed(site: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    on_path(site, monkeypatch)
+    return site
+
+
+@pytest.mark.parametrize(
+    "name", [*(f"new_{k}" for k in KINDS), "signsgd", "powersgd", "diloco", "pings"]
+)
+def test_new_plugins_and_examples_keep_the_laws(name: str, installed: Path, seed: int) -> None:
+    check_plugin(name, modes=["sim"], seed=seed)
+
+
+def test_one_of_every_kind_works_live_and_as_predicted(installed: Path, tmp_path: Path) -> None:
+    parts = "new_codec,new_slicer,new_placement,new_overlay,new_optimizer"
+    words = ["workload=new_workload", "network=new_network", "network.sites=2", "sync=new_sync"]
+    words += [f"accel=[{parts}]", "sync.steps=2", "iterations=4", "evaluate_every=4"]
+    simulated = geomx.run([*words, f"hydra.run.dir={tmp_path / 'sim'}"])
+    live = geomx.run([*words, "mode=live", f"hydra.run.dir={tmp_path / 'live'}"])
+    assert live.summary["bytes"]["wan_push"] == simulated.summary["bytes"]["wan_push"]
+    for name, value in simulated.parameters().items():
+        assert np.allclose(live.parameters()[name], value, atol=1e-6)
+    costs = live.summary["python"]["accel new_codec: geomx_codec"]
+    assert costs["calls"] > 0
+    assert 0 < costs["seconds"] < live.summary["seconds_per_iteration"]["mean"]
+    assert simulated.summary["python"] == {}
+
+
+def test_examples_work_live_and_as_predicted(installed: Path, tmp_path: Path) -> None:
+    words = ["workload=tiny", "network=pings", "network.workers=1", "sync=diloco", "sync.h=2"]
+    words += ["accel=[signsgd]", "iterations=4", "evaluate_every=4"]
+    simulated = geomx.run([*words, f"hydra.run.dir={tmp_path / 'sim'}"])
+    live = geomx.run([*words, "mode=live", f"hydra.run.dir={tmp_path / 'live'}"])
+    for kind in ("wan_push", "wan_pull", "lan"):
+        assert live.summary["bytes"][kind] == simulated.summary["bytes"][kind]
+    for name, value in simulated.parameters().items():
+        assert np.array_equal(live.parameters()[name], value)
+
+
+def test_examples_own_tests_pass(installed: Path) -> None:
+    """Those that are not about geomx's laws, which they keep above."""
+    files = [
+        str(EXAMPLES / name / f"test_{name}.py")
+        for name in ("signsgd", "powersgd", "diloco", "pings")
+    ]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-k",
+        "not laws",
+        *files,
+    ]
+    done = subprocess.run(
+        command, check=False, capture_output=True, text=True, timeout=120, cwd=installed
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-500:]
+
+
+def test_new_plugins_and_the_codec_in_cpp_are_installed_by_pip(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("scikit_build_core")
+    projects = [new_plugin("new_codec", "codec", tmp_path)[0].parent, EXAMPLES / "eightbit"]
+    target = tmp_path / "target"
+    command = [sys.executable, "-m", "pip", "install", "-q", "--no-build-isolation", "--no-deps"]
+    command += ["--no-index", "--target", str(target), *map(str, projects)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
+    if "No module named pip" in done.stderr:
+        pytest.skip("pip is not here")
+    assert done.returncode == 0, done.stderr[-2000:]
+    on_path(target, monkeypatch)
+    origins = {plugin.name: plugin.origin for plugin in Registry.discover().plugins()}
+    assert origins["new_codec"] == "geomx_new_codec (geomx-new-codec 0.1.0)"
+    check_plugin("eightbit")
+
+
+# ---- what is refused ----
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "words"),
+    [
+        ("mine", "codecs", "kind=codecs: did you mean codec?"),
+        ("My-Codec", "codec", "name=My-Codec: must be small letters"),
+        ("class", "codec", "name=class: must be"),
+        (OURS[0].name, OURS[0].kind if OURS[0].kind == "sync" else "codec", "exists: "),
+    ],
+)
+def test_a_new_plugin_that_cannot_be_is_refused(
+    name: str, kind: str, words: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        new_plugin(name, kind, tmp_path)
+    assert words in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_is_there_is_left_alone(tmp_path: Path) -> None:
+    new_plugin("mine", "codec", tmp_path)
+    with pytest.raises(ConfigError, match="is there already"):
+        new_plugin("mine", "slicer", tmp_path)
+
+
+class Half:
+    whole = frozenset[str]()
+    survives_holes = True
+
+    def layout(self, spec: Any) -> Any:
+        return {"values": (spec["values"][0], "f2")}
+
+    def encode(self, parts: Any) -> Any:
+        return {"values": parts["values"].astype(np.float16)}
+
+    def decode(self, parts: Any, length: int) -> Any:
+        return {"values": parts["values"].astype(np.float32)}
+
+
+class Longer(Half):
+    def encode(self, parts: Any) -> Any:
+        return {"values": parts["values"].astype(np.float32)}
+
+
+class Tenth(Half):
+    def encode(self, parts: Any) -> Any:
+        return {"values": (parts["values"] / 10).astype(np.float16)}
+
+
+class Shared(Half):
+    seen: list[int] = []  # noqa: RUF012 (that it is shared is the mistake)
+
+    def encode(self, parts: Any) -> Any:
+        self.seen.append(1)
+        return {"values": (parts["values"] + len(self.seen)).astype(np.float16)}
+
+
+class Drawing(Half):
+    def encode(self, parts: Any) -> Any:
+        return {"values": np.random.standard_normal(len(parts["values"])).astype(np.float16)}
+
+
+class Greedy(Half):
+    def encode(self, parts: Any) -> Any:
+        np.zeros(100 * len(parts["values"]) + 10**6)
+        return super().encode(parts)
+
+
+class Scaled(Half):
+    def layout(self, spec: Any) -> Any:
+        return {"values": (spec["values"][0], "f2"), "scale": (1, "u4")}
+
+    whole = frozenset({"scale"})
+
+    def encode(self, parts: Any) -> Any:
+        return {**super().encode(parts), "scale": np.ones(1, np.uint32)}
+
+    def decode(self, parts: Any, length: int) -> Any:
+        return {"values": parts["values"].astype(np.float32) * parts["scale"][0]}
+
+
+@pytest.mark.parametrize(
+    ("codec", "words"),
+    [
+        (Longer, "layout did not promise"),
+        (Tenth, "expected what was put in, within a half, got 90% off"),
+        (Shared, "expected the same bytes as alone, got others"),
+        (Drawing, "expected the same"),
+        (Greedy, "bytes of memory, got"),
+        (Scaled, "KeyError: 'scale'"),
+    ],
+)
+def test_a_codec_that_breaks_a_law_is_found(codec: type, words: str) -> None:
+    class Plugin:
+        """Breaks a law, on purpose."""
+
+        @geomx.hookimpl
+        def geomx_codec(self, link: Any) -> Any:
+            return codec() if link.kind == "wan" and link.direction == "push" else None
+
+    registry = registry_with(bad=("accel", Plugin()))
+    with pytest.raises(CheckFailed) as caught:
+        check_plugin("bad", registry=registry, modes=["sim"], seed=7)
+    assert words in str(caught.value)
+    assert "(seed 7)" in str(caught.value)
+
+
+def test_a_check_from_the_shell(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "tiny", "--modes", "sim"]) == 0
+    assert "tiny: all" in capsys.readouterr().out
+    assert main(["check", "tini"]) == 2
+    assert "did you mean tiny?" in capsys.readouterr().err
+    assert main(["check", "tiny", "--modes", "fast"]) == 2
