@@ -352,7 +352,7 @@ TEST(BisparseSendsWhatIsNotANumber) {
 }
 
 TEST(BisparseOverAWholeTree) {
-  check::ForSeeds(10, [](std::uint64_t seed) {
+  check::ForSeeds(4, [](std::uint64_t seed) {
     check::Plan plan;
     plan.parties = {1, 2, 1};
     plan.global_servers = 2;
@@ -360,7 +360,7 @@ TEST(BisparseOverAWholeTree) {
     plan.wan_push.codecs = {Native("bisparse", PushOptions(0.1, 0))};
     plan.wan_pull.codecs = {PullNative(0.1, 3)};
     check::Cluster cluster(seed, plan);
-    constexpr std::uint32_t kElements = 3000;
+    constexpr std::uint32_t kElements = 1500;
     cluster.Declare(0, kElements, cluster.RandomShards(kElements, 4));
     std::vector<double> pushed(kElements, 0.0), pulled(kElements, 0.0);
     for (int round = 0; round < 40; ++round) {
