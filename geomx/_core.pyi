@@ -474,11 +474,15 @@ class Shape:
     How an emulated network treats one node's messages.
 
     Edges are this node's own copies of those on its outgoing paths. An edge that others send over too
-    has a meter, and a clock in the file `clocks`, at an index that all of them agree on. An edge's
+    has a row in the file `commons`, where each of `slots` nodes writes into a slot of its own. An edge's
     bandwidth is a Course, or a constant in bytes/s.
     """
 
-    def __init__(self, seed: int = 0, clocks: str = '') -> None: ...
+    def __init__(self, seed: int = 0, commons: str = '', slots: int = 1, slot: int = 0) -> None: ...
+
+    @staticmethod
+    def commons_bytes(rows: int, slots: int) -> int:
+        """Size of that file, which is to be filled with zeros."""
 
     def add_edge(self, course: Course, delay_ns: int) -> int:
         """An edge on the way out; its id."""
@@ -486,14 +490,8 @@ class Shape:
     def add_path(self, target: int, link: LinkModel) -> None:
         """How messages to `target` travel; as Fabric.connect."""
 
-    def add_meter(self, course: Course, clock: int) -> int:
-        """An edge that others send over too; its id."""
-
-    def add_departure(self, target: int, meters: Sequence[int], efficiency: float = 0.9653333333333334) -> None:
-        """Messages to `target` pass these meters before they have left."""
-
-    def add_arrival(self, source: int, meters: Sequence[int], efficiency: float = 0.9653333333333334) -> None:
-        """Messages from `source` pass these meters before they are here."""
+    def share(self, edge: int, row: int) -> None:
+        """Others send over `edge`, too."""
 
 class Loop:
     """

@@ -89,20 +89,24 @@ def edge_model(cluster: Cluster, edge: Edge, seed: int) -> tuple[_core.Course, i
     return bandwidth, round(data.get("delay_ms", 0.0) * 1e6)
 
 
+def commons_bytes(cluster: Cluster) -> int:
+    """Size of the file by which live nodes share edges."""
+    return _core.Shape.commons_bytes(cluster.graph.number_of_edges(), len(cluster.nodes))
+
+
 def shape(
     cluster: Cluster,
     selection: Selection,
     node: NodeSpec,
     tcp: TcpOptions,
     seed: int,
-    clocks: str = "",
+    commons: str = "",
 ) -> _core.Shape:
     """What the emulated network does to the messages of `node` in a live run.
 
     Its outgoing paths are shaped here, by the simulator's model in real time. That knows the
-    messages of this node alone, so an edge that others send over too is metered, by one clock for
-    all who do: before messages leave where all senders are at one site, as at its access link, else
-    before they arrive.
+    messages of this node alone, so of an edge that others send over too it has a share, which all
+    who send over it work out from what they tell each other.
 
     Args:
         cluster: Who takes part, and the network.
@@ -110,36 +114,21 @@ def shape(
         node: Whose messages.
         tcp: Options of connections.
         seed: Of loss, jitter and redraws.
-        clocks: File of 8 zeros for every edge of the network, which all nodes of the run share.
+        commons: File of `commons_bytes` zeros that all nodes of the run share.
     """
-    made = _core.Shape(seed * 100_003 + node.id, clocks)
-    others = peers(cluster, selection, node)
+    nodes = len(cluster.nodes)
+    made = _core.Shape(seed * 100_003 + node.id, commons, nodes, node.id)
+    senders = _senders(cluster, selection)
+    rows = {edge: row for row, edge in enumerate(cluster.graph.edges)}
     ids: dict[Edge, int] = {}
 
     def edge_id(edge: Edge) -> int:
         if edge not in ids:
             ids[edge] = made.add_edge(*edge_model(cluster, edge, seed))
+            if commons and len(senders.get(edge, ())) > 1:
+                made.share(ids[edge], rows[edge])
         return ids[edge]
 
-    senders = _senders(cluster, selection)
-    numbers = {edge: number for number, edge in enumerate(cluster.graph.edges)}
-    meters: dict[Edge, int] = {}
-
-    def metered(source: NodeSpec, target: NodeSpec, at_one_site: bool) -> list[int]:
-        found = []
-        for edge in cluster.path(source, target).edges:
-            parties = [sender.party for sender in senders.get(edge, ())]
-            if len(parties) > 1 and (len(set(parties)) == 1) == at_one_site:
-                if edge not in meters:
-                    model = edge_model(cluster, edge, seed)[0]
-                    meters[edge] = made.add_meter(model, numbers[edge])
-                found.append(meters[edge])
-        return found
-
-    for peer in others:
+    for peer in peers(cluster, selection, node):
         made.add_path(peer.id, link_model(cluster, node, peer, tcp, edge_id))
-        if passed := metered(node, peer, at_one_site=True):
-            made.add_departure(peer.id, passed, PAYLOAD_SHARE)
-        if passed := metered(peer, node, at_one_site=False):
-            made.add_arrival(peer.id, passed, PAYLOAD_SHARE)
     return made

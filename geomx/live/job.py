@@ -24,6 +24,7 @@ from typing import IO, Literal
 
 from geomx.cluster import NodeSpec
 from geomx.errors import NodeLost
+from geomx.links import commons_bytes
 from geomx.live.notes import Reader, stem
 from geomx.live.notes import path as file_of
 from geomx.live.places import place
@@ -56,8 +57,8 @@ class Job:
         command: Sequence[str] = (),
         emulate: str = "shaper",
     ) -> None:
-        self._clocks = directory / "nodes" / "clocks"
-        self.spec = dataclasses.replace(spec, clocks=str(self._clocks.resolve()))
+        self._commons = directory / "nodes" / "commons"
+        self.spec = dataclasses.replace(spec, commons=str(self._commons.resolve()))
         self.directory = directory
         self.command = list(command)
         self._token = secrets.token_hex(16)
@@ -130,14 +131,14 @@ class Job:
             for process in self._running.values():
                 _signal(process, signal.SIGKILL)
             self._wait(KILLED_S)
-            self._clocks.unlink(missing_ok=True)
+            self._commons.unlink(missing_ok=True)
             self._place.__exit__()
 
     # ---- starting ----
 
     def _start_scheduler(self) -> None:
         node = self.spec.cluster.scheduler
-        self._clocks.write_bytes(bytes(8 * self.spec.cluster.graph.number_of_edges()))
+        self._commons.write_bytes(bytes(commons_bytes(self.spec.cluster)))
         command = self._node_command(node, "--experiment", str(self._experiment))
         process = self._spawn(node, command, "pipe")
         assert process.stdout is not None

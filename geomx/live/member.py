@@ -111,7 +111,7 @@ class Member:
             experiment_json=spec.to_json() if scheduling else "",
         )
         shape = (
-            links.shape(cluster, self.selection, self.node, spec.tcp, spec.seed, spec.clocks)
+            links.shape(cluster, self.selection, self.node, spec.tcp, spec.seed, spec.commons)
             if spec.emulated
             else None
         )

@@ -45,7 +45,7 @@ class Spec:
         numerics: Whether real gradients are computed.
         emulated: Whether the nodes themselves shape their links to the network's bandwidth and
             delay.
-        clocks: File with the clocks of links that several nodes send over; see `links.shape`.
+        commons: File by which nodes share what several send over; see `links.shape`.
         runtime: Options of the live runtime.
         tcp: Options of WAN connections.
     """
@@ -60,7 +60,7 @@ class Spec:
     evaluate_every: int = 1
     numerics: bool = False
     emulated: bool = True
-    clocks: str = ""
+    commons: str = ""
     runtime: RuntimeOptions = dataclasses.field(default_factory=RuntimeOptions)
     tcp: TcpOptions = dataclasses.field(default_factory=TcpOptions)
 

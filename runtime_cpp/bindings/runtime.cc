@@ -229,13 +229,17 @@ void init_runtime(nb::module_& m) {
   nb::class_<Shape>(m, "Shape", R"(How an emulated network treats one node's messages.
 
 Edges are this node's own copies of those on its outgoing paths. An edge that others send over too
-has a meter, and a clock in the file `clocks`, at an index that all of them agree on. An edge's
+has a row in the file `commons`, where each of `slots` nodes writes into a slot of its own. An edge's
 bandwidth is a Course, or a constant in bytes/s.)")
       .def("__init__",
-           [](Shape* self, std::uint64_t seed, std::string clocks) {
-             new (self) Shape{.seed = seed, .clocks = std::move(clocks)};
+           [](Shape* self, std::uint64_t seed, std::string commons, std::size_t slots,
+              std::size_t slot) {
+             new (self) Shape{
+                 .seed = seed, .commons = std::move(commons), .slots = slots, .slot = slot};
            },
-           "seed"_a = 0, "clocks"_a = "")
+           "seed"_a = 0, "commons"_a = "", "slots"_a = 1, "slot"_a = 0)
+      .def_static("commons_bytes", &Commons::FileBytes, "rows"_a, "slots"_a,
+                  "Size of that file, which is to be filled with zeros.")
       .def("add_edge",
            [](Shape& self, net::Course course, Time delay_ns) {
              self.edges.push_back({std::move(course), delay_ns});
@@ -247,24 +251,11 @@ bandwidth is a Course, or a constant in bytes/s.)")
              self.paths[target] = link;
            },
            "target"_a, "link"_a, "How messages to `target` travel; as Fabric.connect.")
-      .def("add_meter",
-           [](Shape& self, net::Course course, std::uint32_t clock) {
-             self.meters.push_back({std::move(course), clock});
-             return self.meters.size() - 1;
+      .def("share",
+           [](Shape& self, net::EdgeId edge, std::uint32_t row) {
+             self.shared.push_back({edge, row});
            },
-           "course"_a, "clock"_a, "An edge that others send over too; its id.")
-      .def("add_departure",
-           [](Shape& self, NodeId target, std::vector<std::uint32_t> meters, double efficiency) {
-             self.departures[target] = {std::move(meters), efficiency};
-           },
-           "target"_a, "meters"_a, "efficiency"_a = net::kPayloadShare,
-           "Messages to `target` pass these meters before they have left.")
-      .def("add_arrival",
-           [](Shape& self, NodeId source, std::vector<std::uint32_t> meters, double efficiency) {
-             self.arrivals[source] = {std::move(meters), efficiency};
-           },
-           "source"_a, "meters"_a, "efficiency"_a = net::kPayloadShare,
-           "Messages from `source` pass these meters before they are here.");
+           "edge"_a, "row"_a, "Others send over `edge`, too.");
 
   nb::class_<Loop>(m, "Loop", R"(One live node: its port, its connections and the thread that serves them.
 

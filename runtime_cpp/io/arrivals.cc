@@ -74,7 +74,6 @@ void Driver::OnFrame(Session& session, Frame frame) {
   Hold({.at = frame.arrives,
         .from = session.peer,
         .session = session.id,
-        .took = frame.took,
         .message = std::move(frame.message)});
 }
 
@@ -116,15 +115,6 @@ void Driver::ReleaseHeld(Time now) {
     Held held = std::move(held_.back());
     held_.pop_back();
     const std::size_t bytes = held.message.wire_bytes();
-    if (meters_ && !held.metered) {
-      held.metered = true;
-      held.at = meters_->Pass(held.from, bytes, held.at - held.took, held.at);
-      if (held.at > now) {
-        held_.push_back(std::move(held));
-        std::push_heap(held_.begin(), held_.end(), Later{});
-        continue;
-      }
-    }
     held_bytes_ -= bytes;
     if (Session* session = sessions_.FindById(held.session)) {
       session->held -= bytes;

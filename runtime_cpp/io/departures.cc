@@ -104,7 +104,7 @@ void Driver::Leave(Shaper::Sent sent) {
     datagrams_.Send(*address, sent.message, sent.arrives);
     return;
   }
-  session->writer.Push(std::move(sent.message), sent.arrives, sent.left, sent.left - sent.started);
+  session->writer.Push(std::move(sent.message), sent.arrives, sent.left);
   dirty_.insert(sent.peer);
 }
 

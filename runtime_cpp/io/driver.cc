@@ -109,7 +109,6 @@ void Driver::Run(const NodeConfig& config, const std::map<NodeId, Address>& addr
   sessions_.SetCongestion(congestion);
   if (shape) {
     shaper_ = std::make_unique<Shaper>(*shape);
-    meters_ = ArrivalMeters(*shape);
   }
   node_ = std::make_unique<Node>(config);
   self_ = config.id;
@@ -197,7 +196,6 @@ void Driver::Act(Event& event) {
     case Event::Kind::kStarted:
       started_ = Now();
       if (shaper_) shaper_->SetOrigin(*started_);
-      if (meters_) meters_->SetOrigin(*started_);
       board_.SetStarted(*started_);
       return;
     case Event::Kind::kValueReady: {

@@ -94,8 +94,6 @@ class Driver final : private Sessions::Handler {
     std::uint64_t order = 0;
     NodeId from = 0;
     std::uint64_t session = 0;
-    Time took = 0;  // to cross, as far as the sender knew
-    bool metered = false;
     Message message;
   };
   struct Later {
@@ -154,7 +152,6 @@ class Driver final : private Sessions::Handler {
 
   std::unique_ptr<Node> node_;
   std::unique_ptr<Shaper> shaper_;
-  std::unique_ptr<Meters> meters_;  // of what arrives
   bool ready_ = false;
   std::optional<Time> started_;
   bool closing_ = false;

@@ -8,29 +8,36 @@ namespace geomx::io {
 
 namespace {
 
-std::unique_ptr<Meters> MakeMeters(const Shape& shape, const std::map<NodeId, Passage>& passages) {
-  if (passages.empty()) return nullptr;
-  std::size_t count = 0;
-  for (const Meter& meter : shape.meters) count = std::max<std::size_t>(count, meter.clock + 1);
-  return std::make_unique<Meters>(shape.meters, passages,
-                                  std::make_shared<Clocks>(shape.clocks, count));
-}
+constexpr double kSameShare = 1e-3;  // smaller differences are none
 
 }  // namespace
 
-std::unique_ptr<Meters> ArrivalMeters(const Shape& shape) {
-  return MakeMeters(shape, shape.arrivals);
-}
-
-Shaper::Shaper(const Shape& shape)
-    : meters_(MakeMeters(shape, shape.departures)), random_(shape.seed) {
+Shaper::Shaper(const Shape& shape) : random_(shape.seed) {
+  if (!shape.shared.empty()) {
+    commons_ = std::make_unique<Commons>(shape.commons, shape.slots, shape.slot);
+  }
+  std::map<net::EdgeId, std::size_t> shared;  // by edge, into `shared_`
+  for (const auto& [edge, row] : shape.shared) {
+    if (edge >= shape.edges.size()) throw std::invalid_argument("a shared edge that does not exist");
+    if (row >= commons_->rows()) throw std::invalid_argument("a shared edge without a row");
+    shared[edge] = shared_.size();
+    shared_.push_back({.edge = edge, .row = row, .course = shape.edges[edge].course});
+  }
   for (const Shape::Edge& edge : shape.edges) {
-    courses_.Add(network_.AddEdge(net::Course(edge.course).At(0), edge.delay), edge.course);
+    const net::EdgeId id = network_.AddEdge(net::Course(edge.course).At(0), edge.delay);
+    if (!shared.contains(id)) courses_.Add(id, edge.course);
   }
   for (const auto& [peer, path] : shape.paths) {
     for (const Lane lane : {Lane::kReliable, Lane::kBestEffort}) {
       Link& link = links_[{peer, lane}];
-      link.connection = network_.AddConnection(net::LaneOptions(path, lane));
+      const net::ConnectionOptions options = net::LaneOptions(path, lane);
+      link.connection = network_.AddConnection(options);
+      for (const net::EdgeId edge : path.path) {
+        if (const auto found = shared.find(edge); found != shared.end()) {
+          shared_[found->second].crossings.push_back({link.connection, options.priority_class,
+                                                      options.weight, options.efficiency});
+        }
+      }
       link.options = path;
       if (owners_.size() <= link.connection) owners_.resize(link.connection + 1);
       owners_[link.connection] = {peer, lane};
@@ -38,10 +45,7 @@ Shaper::Shaper(const Shape& shape)
   }
 }
 
-void Shaper::SetOrigin(Time now) {
-  origin_ = now;
-  if (meters_) meters_->SetOrigin(now);
-}
+void Shaper::SetOrigin(Time now) { origin_ = now; }
 
 void Shaper::Start(NodeId peer, Lane lane, Message message, Time now) {
   Link& link = links_.at({peer, lane});
@@ -50,6 +54,7 @@ void Shaper::Start(NodeId peer, Lane lane, Message message, Time now) {
   link.started = now;
   Activity& activity = activity_[peer];
   if (activity.links++ == 0) activity.since = now;
+  if (commons_ && !advancing_) Share(now);
 }
 
 Time Shaper::Busy(NodeId peer) const {
@@ -59,12 +64,12 @@ Time Shaper::Busy(NodeId peer) const {
 
 Time Shaper::NextEvent() {
   const Time change = courses_.Next();
-  Time next = network_.NextEvent();
-  if (!held_.empty()) next = std::min(next, held_.top().until);
+  const Time next = std::min(network_.NextEvent(), next_look_);
   return origin_ && change != kNever ? std::min(next, *origin_ + change) : next;
 }
 
 void Shaper::Advance(Time now, const OnSent& sent, const Next& next) {
+  advancing_ = true;
   for (Time event = NextEvent(); event <= now; event = NextEvent()) {
     // The run may have begun before the network's last event.
     const Time at = std::max(event, network_.now());
@@ -72,15 +77,8 @@ void Shaper::Advance(Time now, const OnSent& sent, const Next& next) {
     network_.Advance(at, &completed_);
     for (const net::ConnectionId connection : completed_) {
       const LinkId id = owners_[connection];
-      const Link& link = links_.at(id);
-      const Time until =
-          meters_ ? meters_->Pass(id.first, link.message->wire_bytes(), link.started, at) : at;
-      held_.push({.until = until, .id = id});
-    }
-    while (!held_.empty() && held_.top().until <= at) {
-      const LinkId id = held_.top().id;
-      held_.pop();
-      Finish(id, links_.at(id), at, sent);
+      Link& link = links_.at(id);
+      Finish(id, link, at, sent);
       if (auto message = next(id.first, id.second)) {
         Start(id.first, id.second, std::move(*message), at);
       }
@@ -90,7 +88,41 @@ void Shaper::Advance(Time now, const OnSent& sent, const Next& next) {
         network_.SetCapacity(edge, bytes_per_s, at);
       });
     }
+    if (commons_ && (at >= next_look_ || !completed_.empty())) Share(at);
   }
+  advancing_ = false;
+}
+
+void Shaper::Share(Time now) {
+  bool sending = false;
+  network_.NextEvent();  // settles rates
+  for (SharedEdge& shared : shared_) {
+    const Use use = UseOf(shared);
+    if (use.weight[0] <= 0.0 && use.weight[1] <= 0.0) continue;
+    sending = true;
+    const double whole = shared.course.At(origin_ ? now - *origin_ : 0);
+    const double ours = commons_->Share(shared.row, whole, use);
+    if (std::abs(ours - shared.ours) <= kSameShare * whole) continue;
+    shared.ours = ours;
+    network_.SetCapacity(shared.edge, ours, now);
+  }
+  network_.NextEvent();
+  for (const SharedEdge& shared : shared_) commons_->Write(shared.row, UseOf(shared));
+  next_look_ = sending ? now + kLook : kNever;
+}
+
+Use Shaper::UseOf(const SharedEdge& shared) const {
+  Use use;
+  for (const Crossing& crossing : shared.crossings) {
+    if (!network_.Busy(crossing.connection)) continue;
+    const auto of = static_cast<std::size_t>(crossing.priority_class);
+    use.load[of] += network_.Rate(crossing.connection) / crossing.efficiency;
+    use.weight[of] += crossing.weight;
+  }
+  const double full = (1.0 - kSameShare) * shared.ours;
+  use.hungry[0] = use.weight[0] > 0.0 && use.load[0] >= full;
+  use.hungry[1] = use.weight[1] > 0.0 && use.load[0] + use.load[1] >= full;
+  return use;
 }
 
 void Shaper::Finish(const LinkId& id, Link& link, Time now, const OnSent& sent) {

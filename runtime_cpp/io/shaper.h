@@ -3,12 +3,11 @@
 // The arithmetic is the simulator's (net/flows.h), run against the real clock: connections share the
 // edges of this node's outgoing paths by max-min fairness, with slow start and windows. A connection
 // takes its next message when the model says that the last byte of the one before has left, so the
-// choice is as late as on a real link. Then comes what other nodes send over the same edges (Meters):
-// what they share near the sender, as an access link, is passed before the message has left; what is
-// shared further away, before the receiver, which holds it until then, looks at it. A message is
-// written to a socket as soon as it has left, with the time at which it arrives. Times come from the
-// model, not from when the thread woke up, so that scheduling delays do not add up. Senders and
-// receivers read one clock: this is for a run whose processes are on one machine.
+// choice is as late as on a real link. The message is then written to a socket at once, with the time
+// at which it arrives; the receiver holds it until then. Of an edge that other nodes send over too,
+// this node has its share (commons.h), looked at whenever it begins to send and every `kLook` while it
+// does. Times come from the model, not from when the thread woke up, so that scheduling delays do not
+// add up. Senders and receivers read one clock: this is for a run whose processes are on one machine.
 //
 // Sans-IO like the model itself: time is an argument.
 #pragma once
@@ -17,7 +16,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <queue>
 #include <random>
 #include <string>
 #include <utility>
@@ -25,7 +23,7 @@
 
 #include "core/message.h"
 #include "core/send_queue.h"
-#include "io/meters.h"
+#include "io/commons.h"
 #include "net/course.h"
 #include "net/flows.h"
 #include "net/link.h"
@@ -39,14 +37,17 @@ struct Shape {
     Time delay = 0;      // one way
   };
   using Path = net::LinkOptions;  // what this node may send to one peer, in both lanes
+  struct Shared {
+    net::EdgeId edge = 0;
+    std::uint32_t row = 0;  // the edge's in the file that all who send over it share
+  };
 
   std::uint64_t seed = 0;              // of loss and jitter
   std::vector<Edge> edges;             // their index is their EdgeId
   std::map<NodeId, Path> paths;        // peers without one are not slowed down
-  std::vector<Meter> meters;           // edges that other nodes send over, too
-  std::map<NodeId, Passage> departures;  // those that messages to a peer pass before they leave
-  std::map<NodeId, Passage> arrivals;    // those that messages from a peer pass before they are here
-  std::string clocks;                    // file with the clocks of meters; empty: nobody shares them
+  std::vector<Shared> shared;          // edges that other nodes send over, too
+  std::string commons;                 // that file; empty: nobody else sends
+  std::size_t slots = 1, slot = 0;     // nodes that may send, and which of them this is
 };
 
 // The way out.
@@ -93,11 +94,20 @@ class Shaper {
     Time started = 0;
     Time last_arrival = 0;
   };
+  static constexpr Time kLook = 2 * kMillisecond;
+
   using LinkId = std::pair<NodeId, Lane>;
-  struct Held {  // through this node's own model, not yet through what others share
-    Time until = 0;
-    LinkId id;
-    bool operator>(const Held& other) const { return until > other.until; }
+  struct Crossing {  // one connection over a shared edge
+    net::ConnectionId connection = 0;
+    int priority_class = 0;
+    double weight = 1.0, efficiency = 1.0;
+  };
+  struct SharedEdge {
+    net::EdgeId edge = 0;
+    std::uint32_t row = 0;
+    net::Course course;
+    double ours = 0.0;  // bytes/s
+    std::vector<Crossing> crossings;
   };
   struct Activity {
     int links = 0;  // with a message under way
@@ -105,6 +115,9 @@ class Shaper {
     Time total = 0;
   };
   void Finish(const LinkId& id, Link& link, Time now, const OnSent& sent);
+  // Takes this node's part of every shared edge, and tells the others what it does with it.
+  void Share(Time now);
+  Use UseOf(const SharedEdge& shared) const;
   double Draw() { return std::uniform_real_distribution<double>()(random_); }
 
   net::FlowNetwork network_;
@@ -112,14 +125,13 @@ class Shaper {
   std::map<NodeId, Activity> activity_;
   std::vector<LinkId> owners_;  // by connection
   std::vector<net::ConnectionId> completed_;
-  std::priority_queue<Held, std::vector<Held>, std::greater<>> held_;
-  std::unique_ptr<Meters> meters_;
-  net::Courses courses_;
+  std::vector<SharedEdge> shared_;
+  std::unique_ptr<Commons> commons_;
+  Time next_look_ = kNever;
+  bool advancing_ = false;
+  net::Courses courses_;  // of edges that nobody else sends over
   std::optional<Time> origin_;
   std::mt19937_64 random_;
 };
-
-// What messages pass before they are here.
-std::unique_ptr<Meters> ArrivalMeters(const Shape& shape);
 
 }  // namespace geomx::io

@@ -40,13 +40,11 @@ bool FrameReader::ParseHead() {
   std::uint32_t words[2];
   std::memcpy(words, head_.data(), sizeof words);
   std::memcpy(&arrives_, head_.data() + sizeof words, sizeof arrives_);
-  took_ = words[1] * kMicrosecond;
-  if (words[0] != kFrameMagic || (arrives_ == 0 && took_ != 0)) {
+  if (words[0] != kFrameMagic || words[1] != 0) {
     error_ = "not a geomx message";
     return false;
   }
-  if (arrives_ < 0 || (arrives_ > 0 && arrives_ > Now() + kLongestFlight) ||
-      took_ > kLongestFlight) {
+  if (arrives_ < 0 || (arrives_ > 0 && arrives_ > Now() + kLongestFlight)) {
     error_ = "a message from too far away";
     return false;
   }
@@ -62,7 +60,7 @@ bool FrameReader::ParseHead() {
 }
 
 Frame FrameReader::Take() {
-  Frame frame{.message = {.header = header_, .payload = {}}, .arrives = arrives_, .took = took_};
+  Frame frame{.message = {.header = header_, .payload = {}}, .arrives = arrives_};
   if (payload_) {
     const Bytes bytes{payload_->bytes.get(), header_.payload_bytes};
     frame.message.payload = Payload::View(bytes, std::move(payload_));
@@ -85,10 +83,9 @@ std::shared_ptr<FrameReader::Block> FrameReader::NewBlock(std::size_t bytes) {
 
 // ---- writing ---------------------------------------------------------------------------------
 
-void FrameWriter::Push(Message message, Time arrives, Time now, Time took) {
+void FrameWriter::Push(Message message, Time arrives, Time now) {
   Outgoing& frame = frames_.emplace_back();
-  took = std::min(took / kMicrosecond, kLongestFlight / kMicrosecond);
-  const std::uint32_t words[2] = {kFrameMagic, static_cast<std::uint32_t>(took)};
+  const std::uint32_t words[2] = {kFrameMagic, 0};
   std::memcpy(frame.head.data(), words, sizeof words);
   std::memcpy(frame.head.data() + sizeof words, &arrives, sizeof arrives);
   const WireHeader header = SerializeHeader(message.header);

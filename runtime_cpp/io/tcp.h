@@ -2,10 +2,9 @@
 //
 // A frame is a driver prefix, the message's header and its payload:
 //
-//     0  magic "GMXT"   4  time on the way, propagation apart (us)   8  arrival time (ns; 0: on arrival)
-//    16  header   96  payload
+//     0  magic "GMXT"   4  zero   8  arrival time (ns; 0: on arrival)   16  header   96  payload
 //
-// The reader checks magic, header, size and both times before it believes a length, and reads each
+// The reader checks magic, header, size and arrival time before it believes a length, and reads each
 // payload straight into memory of its own, which it uses again once nobody holds the message any
 // more. The writer keeps what it was given until the kernel has taken it; it never copies a payload.
 #pragma once
@@ -31,7 +30,6 @@ inline constexpr Time kLongestFlight = 600 * kSecond;  // no emulated path is sl
 struct Frame {
   Message message;
   Time arrives = 0;
-  Time took = 0;  // to cross what limits it, before it arrived
 };
 
 class FrameReader {
@@ -64,7 +62,6 @@ class FrameReader {
   std::size_t filled_ = 0;  // of head and payload together
   Header header_;
   Time arrives_ = 0;
-  Time took_ = 0;
   std::shared_ptr<Block> payload_;
   std::array<std::shared_ptr<Block>, 2> kept_;
   std::size_t next_kept_ = 0;
@@ -76,7 +73,7 @@ class FrameWriter {
   // A frame that the kernel has taken whole; `started`: when it was pushed.
   using Done = std::function<void(const Message& message, Time started)>;
 
-  void Push(Message message, Time arrives, Time now, Time took = 0);
+  void Push(Message message, Time arrives, Time now);
   bool empty() const { return frames_.empty(); }
   std::size_t pending_bytes() const { return pending_bytes_; }
 

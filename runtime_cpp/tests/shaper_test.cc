@@ -5,8 +5,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include <algorithm>
+#include <array>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -24,8 +25,6 @@ TEST(shaper_keeps_the_models_times) {
   path.window_limit = net::kInfinity;
   path.efficiency = 1.0;
   shape.paths[7] = path;
-  shape.meters = {{.course = 1e6}};
-  shape.arrivals[7] = {.meters = {0}, .efficiency = 1.0};
   Shaper shaper(shape);
   const auto message = [](std::size_t bytes) {
     Message made;
@@ -45,18 +44,10 @@ TEST(shaper_keeps_the_models_times) {
   // Nobody looks for a whole second: what left, left when the model says.
   shaper.Advance(start + kSecond, collect, next);
   CHECK_EQ(sent.size(), std::size_t{3});
-  const auto meters = ArrivalMeters(shape);
-  meters->SetOrigin(start);
-  Time here = 0;
   for (std::size_t i = 0; i < sent.size(); ++i) {
     const Time left = start + static_cast<Time>(i + 1) * 10 * kMillisecond;
     CHECK_NEAR(static_cast<double>(sent[i].left), static_cast<double>(left), 10.0);
     CHECK_EQ(sent[i].arrives, sent[i].left + 20 * kMillisecond);
-    // The shared edge on the way in is slower: 125 ms each, one after another.
-    const Time before = here;
-    const Time began = sent[i].arrives - 10 * kMillisecond;
-    here = meters->Pass(7, 125'000, began, sent[i].arrives);
-    CHECK_NEAR(here, (i == 0 ? began : before) + 125 * kMillisecond, 10.0);
   }
   CHECK_NEAR(static_cast<double>(shaper.Busy(7)), 30.0 * kMillisecond, 10.0);
 }
@@ -72,8 +63,6 @@ TEST(shaper_follows_a_course_from_the_start_of_the_run) {
   path.window_limit = net::kInfinity;
   path.efficiency = 1.0;
   shape.paths[7] = path;
-  shape.meters = {{.course = course}};
-  shape.arrivals[7] = {.meters = {0}, .efficiency = 1.0};
   Message megabyte;
   megabyte.payload = Payload::Phantom(1'000'000 - kHeaderBytes);
   const Time origin = 7 * kSecond;
@@ -95,73 +84,89 @@ TEST(shaper_follows_a_course_from_the_start_of_the_run) {
   for (std::size_t i = 0; i < left.size(); ++i) {
     CHECK_NEAR(static_cast<double>(left[i]) / kSecond, expected[i], 1e-7);
   }
-  // On the way in the same: what comes while the edge is busy, or down, waits for its turn.
-  const auto meters = ArrivalMeters(shape);
-  meters->SetOrigin(origin);
-  const auto pass = [&](double began_s, double ended_s) {
-    const auto at = [&](double seconds) { return origin + static_cast<Time>(seconds * kSecond); };
-    return static_cast<double>(meters->Pass(7, 1'000'000, at(began_s), at(ended_s)) - origin) /
-           kSecond;
-  };
-  CHECK_NEAR(pass(0.0, 1.0), 1.0, 1e-7);
-  CHECK_NEAR(pass(0.5, 1.0), 2.0, 1e-7);
-  CHECK_NEAR(pass(1.0, 1.2), 5.5, 1e-7);
-  CHECK_NEAR(pass(1.2, 1.3), 6.0, 1e-7);
-  CHECK_NEAR(pass(8.0, 9.0), 9.0, 1e-7);
 }
 
-TEST(shaper_senders_at_one_site_share_its_access_link) {
-  // Two nodes, each with a link's worth of messages, behind one access link of 1 MB/s.
-  std::string path = std::filesystem::temp_directory_path() / "geomx_clocks_XXXXXX";
-  const int file = mkstemp(path.data());
-  CHECK(file >= 0 && ftruncate(file, 2 * sizeof(Clocks::Clock)) == 0);
-  close(file);
-  Shape shape;
-  shape.edges = {{.course = 1e6, .delay = 10 * kMillisecond}};
-  shape.paths[7] = {.path = {0}, .window_limit = net::kInfinity, .efficiency = 1.0};
-  shape.meters = {{.course = 1e6, .clock = 1}};
-  shape.departures[7] = {.meters = {0}, .efficiency = 1.0};
-  shape.clocks = path;
-  Shaper one(shape);
-  Shaper other(shape);
+TEST(commons_shares_are_fair) {
+  CHECK_EQ(FairShare(10, 1, {}), 10.0);
+  CHECK_EQ(FairShare(10, 1, {{1, 2}}), 8.0);
+  CHECK_EQ(FairShare(10, 1, {{1, 9}}), 5.0);
+  CHECK_NEAR(FairShare(10, 1, {{1, net::kInfinity}, {1, 1}}), 4.5, 1e-12);
+  CHECK_NEAR(FairShare(10, 3, {{1, net::kInfinity}, {1, 1}}), 6.75, 1e-12);
+  CHECK_EQ(FairShare(0, 1, {{1, 1}}), 0.0);
+}
+
+// A file of zeros for `slots` nodes and `rows` edges, gone with this object.
+class CommonsFile {
+ public:
+  CommonsFile(std::size_t rows, std::size_t slots)
+      : path(std::filesystem::temp_directory_path() / "geomx_commons_XXXXXX") {
+    const int file = mkstemp(path.data());
+    CHECK(file >= 0 &&
+          ftruncate(file, static_cast<off_t>(Commons::FileBytes(rows, slots))) == 0);
+    close(file);
+  }
+  ~CommonsFile() { std::filesystem::remove(path); }
+  std::string path;
+};
+
+TEST(shaper_senders_of_one_edge_share_it_as_one_model_would) {
+  // Three senders over an edge of 3 MB/s, one of them limited to 0.6 MB/s elsewhere and one that
+  // comes and goes: they get what a single network of all of them gives, but for the time of a look.
+  constexpr std::size_t kBytes = 30'000;
+  const CommonsFile file(4, 3);
   Message message;
-  message.payload = Payload::Phantom(100'000 - kHeaderBytes);
-  std::vector<double> left;
-  const auto collect = [&](Shaper::Sent sent) {
-    CHECK_EQ(sent.arrives, sent.left + 10 * kMillisecond);
-    left.push_back(static_cast<double>(sent.left) / kSecond);
+  message.payload = Payload::Phantom(kBytes - kHeaderBytes);
+  std::vector<std::unique_ptr<Shaper>> senders;
+  std::array<int, 3> left{};
+  net::FlowNetwork whole;
+  const net::EdgeId common = whole.AddEdge(3e6, 0), narrow = whole.AddEdge(0.6e6, 0);
+  std::array<int, 3> expected{};
+  for (std::size_t slot = 0; slot < 3; ++slot) {
+    Shape shape;
+    shape.edges = {{.course = slot == 0 ? 0.6e6 : 100e6}, {.course = 3e6}};
+    Shape::Path path;
+    path.path = {0, 1};
+    path.window_limit = net::kInfinity;
+    path.efficiency = 1.0;
+    shape.paths[7] = path;
+    shape.shared = {{1, 2}};
+    shape.commons = file.path;
+    shape.slots = 3;
+    shape.slot = slot;
+    senders.push_back(std::make_unique<Shaper>(shape));
+    senders.back()->SetOrigin(0);
+    path.path = slot == 0 ? std::vector{narrow, common} : std::vector{common};
+    whole.AddConnection(net::LaneOptions(path, Lane::kReliable));
+  }
+  const auto wanted = [&](std::size_t slot, Time now) {
+    return slot < 2 || (now >= kSecond && now < 2 * kSecond);
   };
-  int alone = 4;
-  const auto next = [&](NodeId, Lane) { return std::optional(message); };
-  const auto few = [&](NodeId, Lane) { return --alone > 0 ? std::optional(message) : std::nullopt; };
-  for (Shaper* shaper : {&one, &other}) shaper->SetOrigin(0);
-  one.Start(7, Lane::kReliable, message, 0);
-  other.Start(7, Lane::kReliable, message, 0);
-  for (Time now = 0; now <= 2 * kSecond; now += kMillisecond) {
-    one.Advance(now, collect, next);
-    other.Advance(now, collect, few);
+  std::vector<net::ConnectionId> completed;
+  for (Time now = 0; now < 3 * kSecond; now += kMillisecond / 4) {
+    while (whole.NextEvent() <= now) {
+      const Time at = whole.NextEvent();
+      completed.clear();
+      whole.Advance(at, &completed);
+      for (const net::ConnectionId done : completed) {
+        ++expected[done];
+        if (wanted(done, at)) whole.Start(done, kBytes, at);
+      }
+    }
+    for (std::size_t slot = 0; slot < 3; ++slot) {
+      senders[slot]->Advance(
+          now, [&](const Shaper::Sent&) { ++left[slot]; },
+          [&](NodeId, Lane) { return wanted(slot, now) ? std::optional(message) : std::nullopt; });
+      if (!wanted(slot, now)) continue;
+      if (senders[slot]->Idle(7, Lane::kReliable)) {
+        senders[slot]->Start(7, Lane::kReliable, message, now);
+      }
+      if (!whole.Busy(static_cast<net::ConnectionId>(slot))) {
+        whole.Start(static_cast<net::ConnectionId>(slot), kBytes, now);
+      }
+    }
   }
-  // Never idle, never faster than the link; the second sender's four messages took turns.
-  CHECK_NEAR(static_cast<double>(left.size()), 20.0, 1.0);
-  std::sort(left.begin(), left.end());
-  for (std::size_t i = 0; i < left.size(); ++i) {
-    CHECK_NEAR(left[i], 0.1 * static_cast<double>(i + 1), 2e-3);
-  }
-  CHECK_EQ(alone, 0);
-  std::filesystem::remove(path);
-}
-
-TEST(shaper_meters_leave_a_link_alone_that_has_room) {
-  // Two messages cross side by side, each at half the meter's rate: neither waits for the other.
-  Shape shape;
-  shape.meters = {{.course = 2e6}};
-  shape.arrivals[7] = shape.arrivals[8] = {.meters = {0}, .efficiency = 1.0};
-  const auto meters = ArrivalMeters(shape);
-  meters->SetOrigin(0);
-  for (Time begin = 0; begin < 5 * kSecond; begin += kSecond) {
-    CHECK_EQ(meters->Pass(7, 1'000'000, begin, begin + kSecond), begin + kSecond);
-    CHECK_EQ(meters->Pass(8, 1'000'000, begin, begin + kSecond), begin + kSecond);
-  }
+  for (std::size_t slot = 0; slot < 3; ++slot) CHECK_NEAR(left[slot], expected[slot], 4.0);
+  CHECK_NEAR(expected[2], 40.0, 2.0);  // 1.2 MB/s for a second
 }
 
 TEST(shaper_queues_hold_datagrams_only_so_long) {
