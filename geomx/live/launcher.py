@@ -174,11 +174,14 @@ class Collector:
             record_traffic(self._recorder, node, peer, push, pull, control, link["busy_s"])
         self._spans(node, facts["spans"])
         self._recorder.python(facts["python"])
+        self._recorder.spans_dropped(facts["spans_dropped"])
         if node.role == "global_server":
             self._shard_rounds += facts["node"]["rounds"]
             self._recorder.global_server(facts["node"])
 
     def _spans(self, node: NodeSpec, spans: Sequence[Sequence[Any]]) -> None:
         late_s = self._late_s.get(node.name, 0.0)
-        for name, category, start_s, duration_s in spans:
-            self._recorder.span(node.name, node.party, name, category, start_s + late_s, duration_s)
+        for name, category, start_s, duration_s, about in spans:
+            self._recorder.span(
+                node.name, node.party, name, category, start_s + late_s, duration_s, **about
+            )
