@@ -20,6 +20,8 @@ from geomx.report.files import plain
 
 MAX_SPANS = 200_000
 _WAN_PROCESS = "WAN links"
+_LANE = " · "
+"""Between a node's name and which of its lanes a thread of the trace is."""
 
 
 class Span(NamedTuple):
@@ -110,8 +112,9 @@ class Timeline:
             for group, lane in lanes.of(node):
                 tid = tids[node, group, lane] = len(tids) + 1
                 pid = pids[party_of[node]]
-                suffix = (f" · {group}" if group else "") + (f" {lane + 1}" if lane else "")
-                yield _metadata("thread_name", pid, tid, name=node + suffix)
+                which = " ".join(filter(None, (group, str(lane + 1) if lane else "")))
+                name = f"{node}{_LANE}{which}" if which else node
+                yield _metadata("thread_name", pid, tid, name=name)
                 yield _metadata("thread_sort_index", pid, tid, sort_index=tid)
         heads: dict[tuple[str, str, str, str, int], str] = {}  # what many spans begin with
         for span, (group, lane) in zip(spans, lanes.places, strict=True):
@@ -131,6 +134,31 @@ class Timeline:
                 ts = _microseconds(time_s)
                 args = {"Mbit/s": plain(float(value))}
                 yield _json({"ph": "C", "name": name, "pid": pid, "ts": ts, "args": args})
+
+
+def read(path: Path) -> Timeline:
+    """The spans of a file that `Timeline.write` wrote, without its counters."""
+    content = json.loads(path.read_text(encoding="utf-8"))
+    names: dict[str, dict[int, str]] = {"process_name": {}, "thread_name": {}}
+    for event in content["traceEvents"]:
+        if event["ph"] == "M" and event["name"] in names:
+            of_what = event["pid" if event["name"] == "process_name" else "tid"]
+            names[event["name"]][of_what] = event["args"]["name"]
+    party = names["process_name"]
+    node = {tid: name.partition(_LANE)[0] for tid, name in names["thread_name"].items()}
+    spans = [
+        Span(
+            node[event["tid"]], party[event["pid"]], event["name"], event["cat"],
+            event["ts"] / 1e6, event["dur"] / 1e6, event["args"],
+        )
+        for event in content["traceEvents"]
+        if event["ph"] == "X"
+    ]  # fmt: skip
+    timeline = Timeline(2 * len(spans))
+    for span in spans:
+        timeline.add(span)
+    timeline.seen += content["otherData"]["dropped_spans"]
+    return timeline
 
 
 def merge(traces: Mapping[str, Path], path: Path) -> None:
