@@ -32,7 +32,7 @@ def render(
     results: Results,
     timeline: Timeline,
     graph: nx.Graph | None,
-    explained: str = "",
+    explained: Markup | None = None,
 ) -> str:
     """The whole page.
 
@@ -51,7 +51,7 @@ def render(
         _headline(summary, results.iterations),
         section("Progress", *_curves(results)),
         section("Where an iteration goes", *_breakdown(results.iterations)),
-        explained,
+        explained or Markup(""),
         section("Timeline", gantt.timeline(timeline.spans, results.iterations, order),
                  _dropped(timeline)),
         section("The WAN", *([wan.legend(), picture] if picture else [])),
