@@ -202,9 +202,9 @@ class Recorder:
         """
         self._timeline.add(Span(node, party, name, category, start_s, duration_s, args))
 
-    def spans_dropped(self, count: int) -> None:
-        """So many spans were not kept by whoever measured them."""
-        self._timeline.seen += count
+    def spans_lost(self, count: int, start_s: float, end_s: float | None = None) -> None:
+        """So many spans were not kept by whoever measured them: all that ended in this time."""
+        self._timeline.lost(count, start_s, end_s)
 
     def counter(self, name: str, time_s: float, value: float) -> None:
         """A WAN link's load in Mbit/s from `time_s` on, for the timeline."""

@@ -7,6 +7,7 @@ full they were meanwhile.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -204,7 +205,13 @@ class Evidence:
             rows[row["worker"]].append(row)
         if not rows:
             return []
-        gaps = [row for one in rows.values() for row in one if not self._whole(row)]
+        gaps = [
+            (row["start_s"], row["end_s"])
+            for one in rows.values()
+            for row in one
+            if not self._whole(row)
+        ]
+        gaps += [(start, math.inf if end is None else end) for start, end in self.timeline.gaps]
 
         def mean_s(worker: str) -> float:
             return (rows[worker][-1]["end_s"] - rows[worker][0]["start_s"]) / len(rows[worker])
@@ -218,19 +225,19 @@ class Evidence:
         return chosen[-ENOUGH:]
 
     def _whole(self, row: Row) -> bool:
-        """Whether the timeline has all computing of an iteration."""
+        """Whether the timeline has all that a worker did in an iteration."""
         spans = self._own[row["worker"]]
         first = bisect_left(spans, row["start_s"] - TOUCH_S, key=attrgetter("start_s"))
         past = bisect_left(spans, row["end_s"] - TOUCH_S, key=attrgetter("start_s"))
-        known = sum(s.duration_s for s in spans[first:past] if s.category == "compute")
-        return known >= 0.99 * row["compute_s"] - LATE_S
+        known = sum(span.duration_s for span in spans[first:past])
+        return known >= 0.99 * (row["end_s"] - row["start_s"]) - LATE_S
 
 
-def _runs(rows: Iterable[Row], gaps: Sequence[Row]) -> list[list[Row]]:
+def _runs(rows: Iterable[Row], gaps: Sequence[tuple[float, float]]) -> list[list[Row]]:
     """`rows` that lie in none of `gaps`, in pieces without a break."""
     pieces: list[list[Row]] = [[]]
     for row in rows:
-        if any(gap["start_s"] < row["end_s"] and gap["end_s"] > row["start_s"] for gap in gaps):
+        if any(start < row["end_s"] and end > row["start_s"] for start, end in gaps):
             pieces.append([])
         else:
             pieces[-1].append(row)

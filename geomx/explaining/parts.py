@@ -123,7 +123,7 @@ def limited(evidence: Evidence, part: Part) -> str:
     if part.delay >= most:
         return ", mostly the delay of the way"
     if edge is None:
-        return ", limited by round trips: its connection gathers speed"
+        return ", limited by round trips (the connection's window, or its start)"
     return f", limited by {edge_name(edge, part.party)}{_rate(evidence, edge)}"
 
 

@@ -1,9 +1,9 @@
 """What a change would bring: the run's own words, simulated again with one thing changed.
 
 Sizes and times alone are simulated, so a change costs a fraction of a second. What is tried follows
-from the critical path: the edges that limit it are doubled, one by one and those of all parties
-together; delays between sites are halved, and slow workers made as fast as the others, where they
-are on it. And every accelerator that the run does not have is switched on.
+from the critical path: the edges that limit it are doubled, one by one, together, and with their
+like at the other sites; delays between sites are halved, and slow workers made as fast as the
+others, where they are on it. And every accelerator that the run does not have is switched on.
 """
 
 from __future__ import annotations
@@ -101,6 +101,9 @@ def changes(
     most = sorted((e for e in limits if limits[e] >= enough), key=lambda e: -limits[e])
     for edge in most[:MOST_EDGES]:
         yield Change(f"{edge_name(edge)} doubled", networks.doubled([edge]))
+    if len(most) > 1:
+        names = " and ".join(edge_name(edge) for edge in most[:MOST_EDGES])
+        yield Change(f"{names} doubled", networks.doubled(most[:MOST_EDGES]))
     for kind, name in sorted(ways, key=lambda way: -sum(ways[way].values())):
         edges = _siblings(evidence, kind, name, ways[kind, name])
         if sum(ways[kind, name].values()) >= enough and len(edges) > 1:
@@ -214,8 +217,8 @@ class _Networks:
             if "redraw" in data:
                 twice = {key: 2 * data["redraw"][key] for key in ("low_mbps", "high_mbps")}
                 data["redraw"] = {**data["redraw"], **twice}
-        name = f"double {len(edges)} like " if len(edges) > 1 else "double "
-        return self._written(graph, name + " to ".join(edges[0]))
+        more = f" and {len(edges) - 1} more" if len(edges) > 1 else ""
+        return self._written(graph, f"double {' to '.join(edges[0])}{more}")
 
     def nearer(self) -> tuple[str, ...]:
         """Half the delay between routers."""
@@ -237,5 +240,7 @@ class _Networks:
         self._folder.mkdir(parents=True, exist_ok=True)
         safe = "".join(letter if letter.isalnum() else "_" for letter in name)
         path = self._folder / f"{safe}.json"
+        while path.exists():
+            path = path.with_stem(f"{path.stem}_")
         write_network(path, graph)
         return (f"network={path}",)

@@ -174,7 +174,10 @@ class Collector:
             record_traffic(self._recorder, node, peer, push, pull, control, link["busy_s"])
         self._spans(node, facts["spans"])
         self._recorder.python(facts["python"])
-        self._recorder.spans_dropped(facts["spans_dropped"])
+        if facts["spans_dropped"]:
+            late_s = self._late_s.get(node.name, 0.0)
+            kept_s = max((span[2] + span[3] for span in facts["spans"]), default=0.0)
+            self._recorder.spans_lost(facts["spans_dropped"], kept_s + late_s)
         if node.role == "global_server":
             self._shard_rounds += facts["node"]["rounds"]
             self._recorder.global_server(facts["node"])

@@ -62,6 +62,8 @@ class Timeline:
         self._late: deque[Span] = deque(maxlen=max_spans // 2)
         self._counters: deque[Counter] = deque(maxlen=max_spans)
         self.seen = 0
+        self.gaps: list[tuple[float, float | None]] = []
+        self._gap: tuple[float, float] | None = None
 
     def add(self, span: Span) -> None:
         """Keep a span, at the cost of one from the middle of the run once memory is used up."""
@@ -69,7 +71,16 @@ class Timeline:
         if len(self._early) < self._early_limit:
             self._early.append(span)
         else:
+            if len(self._late) == self._late.maxlen:
+                lost = self._late[0] if self._late else span
+                start_s, end_s = self._gap or (lost.start_s, lost.end_s)
+                self._gap = min(start_s, lost.start_s), max(end_s, lost.end_s)
             self._late.append(span)
+
+    def lost(self, count: int, start_s: float, end_s: float | None) -> None:
+        """So many spans, which ended in this time (None: the rest of the run), were not kept."""
+        self.seen += count
+        self.gaps.append((start_s, end_s))
 
     def count(self, counter: Counter) -> None:
         """Keep a counter's new value; the oldest go first."""
@@ -94,7 +105,8 @@ class Timeline:
             order: Names of nodes in the order to show them; others follow as first seen.
             title: Named in the metadata, so that traces of several runs can be told apart.
         """
-        about = {"title": title, "dropped_spans": self.dropped}
+        gaps = [*self.gaps, *([self._gap] if self._gap else [])]
+        about = {"title": title, "dropped_spans": self.dropped, "gaps_s": gaps}
         _write(path, about, self._events(order))
 
     def _events(self, order: Sequence[str]) -> Iterator[str]:
@@ -157,7 +169,9 @@ def read(path: Path) -> Timeline:
     timeline = Timeline(2 * len(spans))
     for span in spans:
         timeline.add(span)
-    timeline.seen += content["otherData"]["dropped_spans"]
+    about = content["otherData"]
+    timeline.seen += about["dropped_spans"]
+    timeline.gaps = [(start_s, end_s) for start_s, end_s in about["gaps_s"]]
     return timeline
 
 
