@@ -106,13 +106,19 @@ def test_one_slow_worker_is_named(tmp_path: Path) -> None:
 
 def test_far_away_with_little_to_say_it_is_the_delay(tmp_path: Path) -> None:
     content = explained(tmp_path, words(tmp_path, 10, 5, network(tmp_path, delay_ms=100)))
-    parts = content["runs"][0]["parts"]
-    delay = sum(part["delay"] for part in parts if part["where"] == "wan")
-    assert delay * content["runs"][0]["seconds_per_iteration"] == pytest.approx(0.2, rel=0.01)
-    assert "mostly the delay of the way" in content["runs"][0]["said"]
-    assert change(content, "delays between sites halved")["gain"] == pytest.approx(
-        delay / 2, abs=0.01
+    parts = [part for part in content["runs"][0]["parts"] if part["where"] == "wan"]
+    delay = sum(part["delay"] for part in parts)
+    # the rest of it are bursts that a connection paces over a part of its round trip
+    paced = sum(
+        way["sending"] + way["queueing"]
+        for part in parts
+        for way in part["limits"]
+        if way["limit"] == "round trips"
     )
+    assert delay > 0.5 and delay + paced > 0.95
+    assert "mostly the delay of the way" in content["runs"][0]["said"]
+    halved = change(content, "delays between sites halved")
+    assert halved["gain"] == pytest.approx((delay + paced) / 2, abs=0.05)
     assert not [one for one in content["what_if"]["changes"] if "doubled" in one["name"]]
 
 
@@ -137,10 +143,10 @@ def drawn(folder: Path, seed: int) -> list[str]:
         speed=draw.choice([1.0, 0.4]), workers=draw.choice([1, 3]),
     )  # fmt: skip
     chosen = (net, f"sync={sync}", f"accel=[{','.join(accel)}]", f"seed={seed}")
-    return words(folder, draw.choice([100, 50_000]), draw.choice([3, 60]), *chosen, iterations=30)
+    return words(folder, draw.choice([100, 50_000]), draw.choice([3, 60]), *chosen, iterations=20)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(5))
 def test_every_moment_has_one_cause(tmp_path: Path, seed: int) -> None:
     said = drawn(tmp_path, seed)
     evidence = Evidence(run(said).directory)
@@ -157,7 +163,7 @@ def test_every_moment_has_one_cause(tmp_path: Path, seed: int) -> None:
 
 
 def test_what_was_not_kept_is_left_out(tmp_path: Path) -> None:
-    said = words(tmp_path, 250_000, 30, network(tmp_path, uplink=50), iterations=30)
+    said = words(tmp_path, 250_000, 30, network(tmp_path, uplink=50), iterations=20)
     said += ["sim.max_spans=1500", "sim.skip=false"]
     evidence = Evidence(run(said).directory)
     assert evidence.timeline.dropped > 600
@@ -172,7 +178,9 @@ def test_what_was_not_kept_is_left_out(tmp_path: Path) -> None:
 
 
 def test_both_modes_have_the_same_spans_and_the_same_reason(tmp_path: Path) -> None:
-    said = words(tmp_path, 25_000, 20, network(tmp_path, uplink=20), "mode=both", iterations=4)
+    said = words(
+        tmp_path, 25_000, 20, network(tmp_path, uplink=20, workers=1), "mode=both", iterations=4
+    )
     content = explained(tmp_path, said)
     timelines = [trace.read(tmp_path / "run" / mode / "trace.json") for mode in ("sim", "live")]
     sim, live = (
