@@ -356,7 +356,10 @@ class Fabric:
         """
 
     def spans(self) -> list:
-        """(node, peer, category, key, round, start ns, end ns)"""
+        """
+        (node, peer, category, kind of what is sent, about, start ns, end ns); about is what a
+        timeline shows with it: key, shard, round, bytes, channel.
+        """
 
     def node_stats(self, node: int) -> dict: ...
 
@@ -580,7 +583,7 @@ class Loop:
         """What was sent to whom, and what the node counted; also after close."""
 
     def spans(self) -> list:
-        """(name, category, start_s, duration_s), bounded."""
+        """(name, category, start_s, duration_s, what it was about), bounded."""
 
 class MxnetEngine:
     """

@@ -1,4 +1,4 @@
-"""The command line: ``geomx plugins``, ``info``, ``plan``, ``calibrate``, ``check``, ``run`` ...
+"""The command line: ``geomx plugins``, ``info``, ``plan``, ``explain``, ``check``, ``run`` ...
 
 Exit status: 0 done; 2 the request was wrong, with one line that says how to right it; 1 anything
 else, with one line where geomx knows what happened and a traceback where it does not.
@@ -63,6 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         added = commands.add_parser(name, help=text, description=text)
         added.set_defaults(command=command)
         cli_plugins.add_arguments(name, added)
+        if name == "explain":
+            added.add_argument("run", metavar="RUN", help="directory of a run, as it is printed")
     commands.add_parser("run", help="The same as python -m geomx.", add_help=False)
     text = "Which plugins for a network and a workload: geomx plan [WORDS] [plan.OPTION=VALUE]."
     commands.add_parser("plan", help=text, description=text)
@@ -168,10 +170,18 @@ def calibrate(words: Sequence[str]) -> None:
     command.main(words, _Parser(prog="geomx calibrate", description=calibrate.__doc__), _print)
 
 
+def explain(options: argparse.Namespace) -> None:
+    """What an iteration of a run waits for, and what would make it faster."""
+    from geomx.explaining import explain
+
+    _print(explain(Path(options.run)).shown(), WIDE)
+
+
 COMMANDS: dict[str, Callable[[argparse.Namespace], None]] = {
     "plugins": plugins,
     "networks": networks,
     "info": info,
+    "explain": explain,
     "new-plugin": cli_plugins.new_plugin,
     "check": cli_plugins.check,
 }

@@ -196,9 +196,15 @@ class Recorder:
         """Something `node` did, for the timeline.
 
         `category` is one of compute, encode, send, wait, aggregate, update; `args` are shown with
-        the span.
+        the span. Both modes name alike: ``forward`` and ``backward`` are compute, what is sent is
+        ``push to NODE`` or whatever kind of message it is, with its key, shard, round and bytes,
+        and the others are named as their category; a wait has the key and round that ended it.
         """
         self._timeline.add(Span(node, party, name, category, start_s, duration_s, args))
+
+    def spans_lost(self, count: int, start_s: float, end_s: float | None = None) -> None:
+        """So many spans were not kept by whoever measured them: all that ended in this time."""
+        self._timeline.lost(count, start_s, end_s)
 
     def counter(self, name: str, time_s: float, value: float) -> None:
         """A WAN link's load in Mbit/s from `time_s` on, for the timeline."""

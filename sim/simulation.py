@@ -280,17 +280,24 @@ class Simulation:
         for source, target, push, pull, control, busy_ns in self.fabric.links():
             ends = nodes[source], nodes[target]
             record_traffic(self.recorder, *ends, push, pull, control, busy_ns / NS)
-        for node, peer, name, key, round_number, start_ns, end_ns in self.fabric.spans():
-            sent = name == "send"
+        spans = self.fabric.spans()
+        for node, peer, name, kind, about, start_ns, end_ns in spans:
             self.recorder.span(
                 nodes[node].name,
                 nodes[node].party,
-                f"to {nodes[peer].name}" if sent else name,
+                f"{kind} to {nodes[peer].name}" if name == "send" else name,
                 "compute" if name in ("forward", "backward") else name,
                 start_ns / NS,
                 (end_ns - start_ns) / NS,
-                **({"key": key, "round": round_number} if sent else {}),
+                **about,
             )
+        if lost := self.fabric.spans_dropped:
+            most = self.experiment.sim.max_spans
+            early = most - most // 2
+            # Fewer than fit: they were lost to a repetition, of which all iterations are.
+            ends = [span[-1] / NS for span in spans[early - 1 : early + 1]]
+            full = len(spans) == most > 1
+            self.recorder.spans_lost(lost, *(ends if full else (0.0, 0.0)))
         shard_rounds = 0
         for node in self.experiment.cluster.global_servers:
             counts = self.fabric.node_stats(node.id)

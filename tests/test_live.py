@@ -40,22 +40,23 @@ END_S = 10.0  # all must have ended so long after anything died
 
 
 def test_a_nominal_pass_waits_for_every_layer_and_releases_backwards() -> None:
-    done = nominal_pass(1.0, [0.1, 0.2], [0.3, 0.4], [0.5, 1.25])
+    done = nominal_pass(1.0, [0.1, 0.2], [0.3, 0.4], [0.5, 1.25], [{"key": 3}, {"key": 7}])
     assert done.compute_s == pytest.approx(1.0)
     assert done.end_s == pytest.approx(1.25 + 0.2 + 0.7)
     assert done.released_s == pytest.approx([done.end_s, done.end_s - 0.3])
     assert [span[0] for span in done.spans] == ["forward", "wait", "forward", "backward"]
+    assert done.spans[1][4] == {"key": 7}
     assert math.fsum(span[3] for span in done.spans) == pytest.approx(done.end_s - 1.0)
 
 
 def test_a_nominal_pass_without_waits_takes_its_time() -> None:
-    done = nominal_pass(2.0, [0.5, 0.5], [1.0, 1.0], [0.0, 2.5])
+    done = nominal_pass(2.0, [0.5, 0.5], [1.0, 1.0], [0.0, 2.5], [{}, {}])
     assert done.end_s == 5.0
     assert [span[:2] for span in done.spans] == [("forward", "compute"), ("backward", "compute")]
 
 
 def test_a_measured_pass_splits_off_the_wait() -> None:
-    done = measured_pass(1.0, [0.5, 1.5], 2.0)
+    done = measured_pass(1.0, [0.5, 1.5], 2.0, [{"key": 3}, {"key": 7}])
     assert done.compute_s == 0.5
     assert done.released_s == [0.0, 0.0]
 

@@ -133,8 +133,8 @@ def test_sums_are_right_and_everything_is_counted(cluster: LoopCluster, seed: in
     (up,) = [link for link in cluster.workers[0].stats()["links"] if link["peer"] == NAMES[EAST]]
     assert up["push"][0] == 3 * 4 * 100_003 + up["push"][1] * _core.HEADER_BYTES
     spans = cluster.loops[EAST].spans()
-    assert {"send", "aggregate"} <= {category for _, category, _, _ in spans}
-    assert all(start >= 0 and duration >= 0 for _, _, start, duration in spans)
+    assert {"send", "aggregate"} <= {category for _, category, _, _, _ in spans}
+    assert all(start >= 0 and duration >= 0 for _, _, start, duration, _ in spans)
 
 
 def test_optimizer_on_the_global_server_and_barrier(cluster: LoopCluster) -> None:

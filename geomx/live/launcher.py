@@ -174,11 +174,17 @@ class Collector:
             record_traffic(self._recorder, node, peer, push, pull, control, link["busy_s"])
         self._spans(node, facts["spans"])
         self._recorder.python(facts["python"])
+        if facts["spans_dropped"]:
+            late_s = self._late_s.get(node.name, 0.0)
+            kept_s = max((span[2] + span[3] for span in facts["spans"]), default=0.0)
+            self._recorder.spans_lost(facts["spans_dropped"], kept_s + late_s)
         if node.role == "global_server":
             self._shard_rounds += facts["node"]["rounds"]
             self._recorder.global_server(facts["node"])
 
     def _spans(self, node: NodeSpec, spans: Sequence[Sequence[Any]]) -> None:
         late_s = self._late_s.get(node.name, 0.0)
-        for name, category, start_s, duration_s in spans:
-            self._recorder.span(node.name, node.party, name, category, start_s + late_s, duration_s)
+        for name, category, start_s, duration_s, about in spans:
+            self._recorder.span(
+                node.name, node.party, name, category, start_s + late_s, duration_s, **about
+            )

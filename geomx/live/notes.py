@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-Span = tuple[str, str, float, float]
-"""(name, category, start in seconds since the start of the run, duration in seconds)"""
+Span = tuple[str, str, float, float, dict[str, int]]
+"""(name, category, start in seconds since the start of the run, duration in seconds, arguments)"""
 
 Note = dict[str, Any]
 

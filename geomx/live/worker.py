@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,6 +52,7 @@ def nominal_pass(
     forward_s: Sequence[float],
     backward_s: Sequence[float],
     ready_s: Sequence[float],
+    last: Sequence[dict[str, int]],
 ) -> Pass:
     """The pass of a machine on which every layer takes its nominal time.
 
@@ -60,31 +61,36 @@ def nominal_pass(
         forward_s: Duration by layer.
         backward_s: Duration by layer.
         ready_s: When the values of each layer's tensors were in.
+        last: By layer, key and round of the last of them, for the timeline.
     """
     spans: list[Span] = []
     clock = began = start_s
-    for duration_s, ready in zip(forward_s, ready_s, strict=True):
+    for duration_s, ready, value in zip(forward_s, ready_s, last, strict=True):
         if ready > clock:
             if clock > began:
-                spans.append(("forward", "compute", began, clock - began))
-            spans.append(("wait", "wait", clock, ready - clock))
+                spans.append(("forward", "compute", began, clock - began, {}))
+            spans.append(("wait", "wait", clock, ready - clock, value))
             clock = began = ready
         clock += duration_s
-    spans.append(("forward", "compute", began, clock - began))
+    spans.append(("forward", "compute", began, clock - began, {}))
     began = clock
     released = [0.0] * len(backward_s)
     for layer in reversed(range(len(backward_s))):
         clock += backward_s[layer]
         released[layer] = clock
-    spans.append(("backward", "compute", began, clock - began))
+    spans.append(("backward", "compute", began, clock - began, {}))
     return Pass(spans, released, clock, math.fsum((*forward_s, *backward_s)))
 
 
-def measured_pass(start_s: float, ready_s: Sequence[float], end_s: float) -> Pass:
+def measured_pass(
+    start_s: float, ready_s: Sequence[float], end_s: float, last: Sequence[dict[str, int]]
+) -> Pass:
     """A pass that ended at `end_s`, of which only the wait for the last value is known apart."""
     began = max(start_s, *ready_s)
-    spans: list[Span] = [("wait", "wait", start_s, began - start_s)] if began > start_s else []
-    spans.append(("compute", "compute", began, end_s - began))
+    spans: list[Span] = []
+    if began > start_s:
+        spans.append(("wait", "wait", start_s, began - start_s, last[ready_s.index(began)]))
+    spans.append(("compute", "compute", began, end_s - began, {}))
     return Pass(spans, [0.0] * len(ready_s), end_s, end_s - began)
 
 
@@ -151,6 +157,7 @@ class LiveWorker:
         spec = self._member.spec
         gradients = self._parameters if self._model is None else self._model.gradients
         start_s = self._initialise()
+        before: list[Span] = [("wait", "wait", 0.0, start_s, self._about(self._latest(self._keys)))]
         step = -1
         last = False
         while not last:
@@ -171,11 +178,13 @@ class LiveWorker:
             first = self._pending if last else set(self._pending).intersection(self._keys_of[0])
             end_s = max([done.end_s, *(self._wait(key) for key in first)])
             if end_s > done.end_s:
-                done.spans.append(("wait", "wait", done.end_s, end_s - done.end_s))
+                value = self._about(self._latest(first))
+                done.spans.append(("wait", "wait", done.end_s, end_s - done.end_s, value))
             known = None if math.isnan(loss) else loss
             self._notes.iteration(
-                step, start_s, done.compute_s, end_s, loss=known, spans=done.spans
+                step, start_s, done.compute_s, end_s, loss=known, spans=[*before, *done.spans]
             )
+            before = []
             self._publish("iteration", -1, step, end_s)
             if self._due(step, last):
                 self._pull()
@@ -248,10 +257,18 @@ class LiveWorker:
             self._publish("value", key, self._round, self._wait(key))
         self._arriving = []
         ready_s = [max((self._ready_s[key] for key in keys), default=0.0) for keys in self._keys_of]
+        last = [self._about(self._latest(keys)) if keys else {} for keys in self._keys_of]
         if self._member.spec.runtime.pace:
-            return nominal_pass(start_s, self._forward_s, self._backward_s, ready_s)
+            return nominal_pass(start_s, self._forward_s, self._backward_s, ready_s, last)
         self._exchange.settle(gradients)
-        return measured_pass(start_s, ready_s, self._member.now())
+        return measured_pass(start_s, ready_s, self._member.now(), last)
+
+    def _latest(self, keys: Iterable[int]) -> int:
+        """Whose value came last."""
+        return max(keys, key=self._ready_s.__getitem__)
+
+    def _about(self, key: int) -> dict[str, int]:
+        return {"key": key, "round": self._round}
 
     def _update(self, key: int, optimizer: _core.Optimizer) -> None:
         """A local step of this worker's own optimizer."""

@@ -28,13 +28,19 @@ MOST_LINKS = {"wan": 24, "lan": 12}
 MOST_PARTIES = 16
 
 
-def render(results: Results, timeline: Timeline, graph: nx.Graph | None) -> str:
+def render(
+    results: Results,
+    timeline: Timeline,
+    graph: nx.Graph | None,
+    explained: Markup | None = None,
+) -> str:
     """The whole page.
 
     Args:
         results: The run; its summary may be that of an aborted one.
         timeline: Its spans.
         graph: The network as used, None if unknown.
+        explained: A section on what its time went to, if that has been asked for.
     """
     summary = results.summary
     order = list(graph.nodes) if graph is not None else []
@@ -45,6 +51,7 @@ def render(results: Results, timeline: Timeline, graph: nx.Graph | None) -> str:
         _headline(summary, results.iterations),
         section("Progress", *_curves(results)),
         section("Where an iteration goes", *_breakdown(results.iterations)),
+        explained or Markup(""),
         section("Timeline", gantt.timeline(timeline.spans, results.iterations, order),
                  _dropped(timeline)),
         section("The WAN", *([wan.legend(), picture] if picture else [])),

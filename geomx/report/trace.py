@@ -20,6 +20,8 @@ from geomx.report.files import plain
 
 MAX_SPANS = 200_000
 _WAN_PROCESS = "WAN links"
+_LANE = " · "
+"""Between a node's name and which of its lanes a thread of the trace is."""
 
 
 class Span(NamedTuple):
@@ -60,6 +62,8 @@ class Timeline:
         self._late: deque[Span] = deque(maxlen=max_spans // 2)
         self._counters: deque[Counter] = deque(maxlen=max_spans)
         self.seen = 0
+        self.gaps: list[tuple[float, float | None]] = []
+        self._gap: tuple[float, float] | None = None
 
     def add(self, span: Span) -> None:
         """Keep a span, at the cost of one from the middle of the run once memory is used up."""
@@ -67,7 +71,16 @@ class Timeline:
         if len(self._early) < self._early_limit:
             self._early.append(span)
         else:
+            if len(self._late) == self._late.maxlen:
+                lost = self._late[0] if self._late else span
+                start_s, end_s = self._gap or (lost.start_s, lost.end_s)
+                self._gap = min(start_s, lost.start_s), max(end_s, lost.end_s)
             self._late.append(span)
+
+    def lost(self, count: int, start_s: float, end_s: float | None) -> None:
+        """So many spans, which ended in this time (None: the rest of the run), were not kept."""
+        self.seen += count
+        self.gaps.append((start_s, end_s))
 
     def count(self, counter: Counter) -> None:
         """Keep a counter's new value; the oldest go first."""
@@ -92,7 +105,8 @@ class Timeline:
             order: Names of nodes in the order to show them; others follow as first seen.
             title: Named in the metadata, so that traces of several runs can be told apart.
         """
-        about = {"title": title, "dropped_spans": self.dropped}
+        gaps = [*self.gaps, *([self._gap] if self._gap else [])]
+        about = {"title": title, "dropped_spans": self.dropped, "gaps_s": gaps}
         _write(path, about, self._events(order))
 
     def _events(self, order: Sequence[str]) -> Iterator[str]:
@@ -110,8 +124,9 @@ class Timeline:
             for group, lane in lanes.of(node):
                 tid = tids[node, group, lane] = len(tids) + 1
                 pid = pids[party_of[node]]
-                suffix = (f" · {group}" if group else "") + (f" {lane + 1}" if lane else "")
-                yield _metadata("thread_name", pid, tid, name=node + suffix)
+                which = " ".join(filter(None, (group, str(lane + 1) if lane else "")))
+                name = f"{node}{_LANE}{which}" if which else node
+                yield _metadata("thread_name", pid, tid, name=name)
                 yield _metadata("thread_sort_index", pid, tid, sort_index=tid)
         heads: dict[tuple[str, str, str, str, int], str] = {}  # what many spans begin with
         for span, (group, lane) in zip(spans, lanes.places, strict=True):
@@ -131,6 +146,33 @@ class Timeline:
                 ts = _microseconds(time_s)
                 args = {"Mbit/s": plain(float(value))}
                 yield _json({"ph": "C", "name": name, "pid": pid, "ts": ts, "args": args})
+
+
+def read(path: Path) -> Timeline:
+    """The spans of a file that `Timeline.write` wrote, without its counters."""
+    content = json.loads(path.read_text(encoding="utf-8"))
+    names: dict[str, dict[int, str]] = {"process_name": {}, "thread_name": {}}
+    for event in content["traceEvents"]:
+        if event["ph"] == "M" and event["name"] in names:
+            of_what = event["pid" if event["name"] == "process_name" else "tid"]
+            names[event["name"]][of_what] = event["args"]["name"]
+    party = names["process_name"]
+    node = {tid: name.partition(_LANE)[0] for tid, name in names["thread_name"].items()}
+    spans = [
+        Span(
+            node[event["tid"]], party[event["pid"]], event["name"], event["cat"],
+            event["ts"] / 1e6, event["dur"] / 1e6, event["args"],
+        )
+        for event in content["traceEvents"]
+        if event["ph"] == "X"
+    ]  # fmt: skip
+    timeline = Timeline(2 * len(spans))
+    for span in spans:
+        timeline.add(span)
+    about = content["otherData"]
+    timeline.seen += about["dropped_spans"]
+    timeline.gaps = [(start_s, end_s) for start_s, end_s in about["gaps_s"]]
+    return timeline
 
 
 def merge(traces: Mapping[str, Path], path: Path) -> None:

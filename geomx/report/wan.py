@@ -1,5 +1,7 @@
 """The WAN as a drawing: sites, what flowed between them, and how full the way was.
 
+Sites with coordinates are drawn where they are, on a map; others as a star or by springs.
+
 A flow's utilisation is that of the fullest edge on its way through the network graph: average rate
 over bandwidth, all flows on that edge taken together. Without a graph it is the busy share.
 """
@@ -24,6 +26,7 @@ _WIDTH, _HEIGHT, _FLAT_HEIGHT = 1000.0, 430.0, 150.0
 _MARGIN_X, _MARGIN_TOP, _MARGIN_BOTTOM = 110.0, 52.0, 64.0
 _RADIUS = 26.0
 _MOST_LABELS = 8
+_GRID = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0)
 LEVELS = ((0.2, "below 20 %"), (0.5, "20 to 50 %"), (0.8, "50 to 80 %"), (math.inf, "over 80 %"))
 
 Point = tuple[float, float]
@@ -49,12 +52,12 @@ def drawing(links: Sequence[Row], graph: nx.Graph | None, seconds: float | None)
         return Markup("")
     kinds = _hosts_by_site(graph)
     sites = list(dict.fromkeys((*kinds, *(s for f in flows for s in (f.source, f.target)))))
-    places, height = _places(sites, flows, graph)
+    places, height, grid = _places(sites, flows, graph)
     most = max(flow.bytes for flow in flows) or 1
     labelled = len(flows) <= _MOST_LABELS
     arrows = [_arrow(flow, places, most, labelled) for flow in flows]
     nodes = [_site(site, places[site], kinds.get(site, {}), height) for site in sites]
-    return svg(_WIDTH, height, "Traffic between the sites", *arrows, *nodes, class_="wan")
+    return svg(_WIDTH, height, "Traffic between the sites", *grid, *arrows, *nodes, class_="wan")
 
 
 def legend() -> Markup:
@@ -70,7 +73,7 @@ def site_flows(links: Sequence[Row], graph: nx.Graph | None, seconds: float | No
     """WAN links summed by pair of sites, the largest last, with their utilisation (a fraction)."""
     flows: dict[tuple[str, str], Flow] = {}
     loads: dict[tuple[str, str], float] = defaultdict(float)
-    routes = _Routes(graph)
+    routes = Routes(graph)
     for row in links:
         if row["kind"] != "wan":
             continue
@@ -108,14 +111,15 @@ def _site_in(node: str) -> str:
     return node.partition("/")[0]
 
 
-class _Routes:
-    """Ways through the graph, shortest by delay, then by hops."""
+class Routes:
+    """Ways through the graph, shortest by delay, then by hops, as edges from host to host."""
 
     def __init__(self, graph: nx.Graph | None) -> None:
         self._graph = graph
         self._known: dict[str, Mapping[str, list[str]]] = {}
 
     def __call__(self, source: str, target: str) -> list[tuple[str, str]]:
+        """The edges from `source` to `target`; none where that is not known."""
         if self._graph is None or source not in self._graph:
             return []
         if source not in self._known:
@@ -136,9 +140,11 @@ def _hosts_by_site(graph: nx.Graph | None) -> dict[str, dict[str, int]]:
 
 def _places(
     sites: Sequence[str], flows: Sequence[Flow], graph: nx.Graph | None
-) -> tuple[dict[str, Point], float]:
-    """Where each site is drawn, and the height of the drawing."""
-    raw = _coordinates(sites, graph) or _star(sites, flows) or _spring(sites, flows)
+) -> tuple[dict[str, Point], float, list[Markup]]:
+    """Where each site is drawn, the height of the drawing, and what is below them."""
+    if coordinates := _coordinates(sites, graph):
+        return _map(coordinates)
+    raw = _star(sites, flows) or _spring(sites, flows)
     xs, ys = zip(*raw.values(), strict=True)
     height = _HEIGHT if max(ys) - min(ys) > 1e-9 else _FLAT_HEIGHT
 
@@ -151,17 +157,52 @@ def _places(
         site: (_MARGIN_X + scaled(x, xs, room_x), _MARGIN_TOP + scaled(y, ys, room_y))
         for site, (x, y) in raw.items()
     }
-    return places, height
+    return places, height, []
+
+
+def _map(coordinates: Mapping[str, Point]) -> tuple[dict[str, Point], float, list[Markup]]:
+    """A map: degrees of longitude as long as on the middle parallel, and a grid of them."""
+    wests, norths = zip(*coordinates.values(), strict=True)
+    middle_x, middle_y = (min(wests) + max(wests)) / 2, (min(norths) + max(norths)) / 2
+    narrower = math.cos(math.radians(middle_y))
+    room_x, room_y = _WIDTH - 2 * _MARGIN_X, _HEIGHT - _MARGIN_TOP - _MARGIN_BOTTOM
+    spread_x, spread_y = (max(wests) - min(wests)) * narrower, max(norths) - min(norths)
+    degree = min(room_x / max(spread_x, 1e-6), room_y / max(spread_y, 1e-6), room_y)
+    centre_x, centre_y = _WIDTH / 2, _MARGIN_TOP + room_y / 2
+
+    def place(longitude: float, latitude: float) -> Point:
+        x = centre_x + (longitude - middle_x) * narrower * degree
+        return x, centre_y - (latitude - middle_y) * degree
+
+    reach_x, reach_y = _WIDTH / 2 / degree / narrower, _HEIGHT / 2 / degree
+    step = next((s for s in _GRID if s >= min(reach_x, reach_y) / 2), _GRID[-1])
+    grid = []
+    for value in _multiples(step, middle_x - reach_x, middle_x + reach_x, 180):
+        x = place(value, 0.0)[0]
+        grid.append(tag("line", x1=x, x2=x, y1=0.0, y2=_HEIGHT, class_="grid"))
+        told = f"{abs(value):g}°{'W' if value < 0 else 'E' if value > 0 else ''}"
+        grid.append(tag("text", told, x=x + 4, y=_HEIGHT - 5, class_="tick"))
+    for value in _multiples(step, middle_y - reach_y, middle_y + reach_y, 90):
+        y = place(0.0, value)[1]
+        grid.append(tag("line", x1=0.0, x2=_WIDTH, y1=y, y2=y, class_="grid"))
+        told = f"{abs(value):g}°{'S' if value < 0 else 'N' if value > 0 else ''}"
+        grid.append(tag("text", told, x=4.0, y=y - 4, class_="tick"))
+    return {site: place(*where) for site, where in coordinates.items()}, _HEIGHT, grid
+
+
+def _multiples(step: float, low: float, high: float, most: float) -> list[float]:
+    first, last = math.ceil(max(low, -most) / step), math.floor(min(high, most) / step)
+    return [number * step for number in range(first, last + 1)]
 
 
 def _coordinates(sites: Sequence[str], graph: nx.Graph | None) -> dict[str, Point] | None:
-    """Longitude and latitude, where the graph has them for every site."""
+    """Longitude and latitude in degrees, where the graph has them for every site."""
     found: dict[str, Point] = {}
     for node, data in graph.nodes(data=True) if graph is not None else ():
         for names in (("longitude", "latitude"), ("Longitude", "Latitude"), ("lon", "lat")):
             if all(name in data for name in names):
                 x, y = (float(data[name]) for name in names)
-                found.setdefault(site_of(node, graph), (x, -y))
+                found.setdefault(site_of(node, graph), (x, y))
     return {site: found[site] for site in sites} if all(s in found for s in sites) else None
 
 

@@ -207,11 +207,22 @@ void init_fabric(nb::module_& m) {
            [](const Fabric& self) {
              nb::list out;
              for (const Span& span : self.spans().Kept()) {
-               out.append(nb::make_tuple(span.node, span.peer, CategoryName(span.category), span.key,
-                                         span.round, span.start, span.end));
+               const bool send = span.category == Span::Category::kSend;
+               nb::dict about;
+               if (span.key != Span::kNoKey) {
+                 about["key"] = span.key;
+                 if (send) about["shard"] = span.shard;
+                 about["round"] = span.round;
+               }
+               if (send) about["bytes"] = span.bytes;
+               if (span.channel > 0) about["channel"] = span.channel;
+               out.append(nb::make_tuple(span.node, span.peer, CategoryName(span.category),
+                                         send ? KindName(span.kind) : "", about, span.start,
+                                         span.end));
              }
              return out;
-           }, "(node, peer, category, key, round, start ns, end ns)")
+           }, "(node, peer, category, kind of what is sent, about, start ns, end ns); about is what a\n"
+              "timeline shows with it: key, shard, round, bytes, channel.")
       .def("node_stats",
            [](Fabric& self, NodeId node) {
              const NodeStats stats = self.node(node).stats();

@@ -213,8 +213,17 @@ nb::dict Stats(Loop& loop) {
 nb::list Spans(const Loop& loop) {
   nb::list spans;
   for (const Span& span : loop.Spans()) {
-    spans.append(
-        nb::make_tuple(span.name, span.category, Seconds(span.start), Seconds(span.duration)));
+    const bool send = std::string_view(span.category) == "send";
+    nb::dict about;
+    about["key"] = span.key;
+    if (send) about["shard"] = span.shard;
+    about["round"] = span.round;
+    if (send) about["bytes"] = span.bytes;
+    if (span.channel > 0) about["channel"] = span.channel;
+    const std::string name =
+        send ? std::string(KindName(span.kind)) + " to " + span.peer : span.category;
+    spans.append(nb::make_tuple(name, span.category, Seconds(span.start), Seconds(span.duration),
+                                about));
   }
   return spans;
 }
@@ -331,5 +340,5 @@ REASON"), and failure() says the same; TimeoutError means that time was up.)")
       .def("global_value", &GlobalValue, "key"_a, "shard"_a,
            "A global server's value of one shard, or None.")
       .def("stats", &Stats, "What was sent to whom, and what the node counted; also after close.")
-      .def("spans", &Spans, "(name, category, start_s, duration_s), bounded.");
+      .def("spans", &Spans, "(name, category, start_s, duration_s, what it was about), bounded.");
 }

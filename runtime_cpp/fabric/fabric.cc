@@ -164,8 +164,12 @@ void Fabric::Left(net::ConnectionId connection, Time now) {
   AddSpan({.node = link.stats.source,
            .peer = link.stats.target,
            .category = Span::Category::kSend,
+           .kind = message.header.kind,
+           .channel = message.header.channel,
+           .shard = message.header.shard,
+           .bytes = static_cast<std::uint32_t>(message.wire_bytes()),
            .key = message.header.key,
-           .round = message.header.round + skipped_rounds_[static_cast<int>(LevelOf(message))],
+           .round = RoundOfRun(message),
            .start = link.started[which],
            .end = now});
   bool lost = false;
@@ -233,8 +237,10 @@ void Fabric::Serve(NodeId id, Time now) {
     Message& message = messages_[place];
     endpoint.node->HandleMessage(message.header.source, message, now);
     const std::size_t bytes = message.wire_bytes();
+    const Key key = message.header.key;
+    const Round round = RoundOfRun(message);
     Forget(place);
-    Charge(id, now, endpoint.costs.receive.For({1, bytes}));
+    Charge(id, now, endpoint.costs.receive.For({1, bytes}), key, round);
   }
   if (!endpoint.waiting.empty() && !endpoint.release_due) {  // busy with sending
     endpoint.release_due = true;
@@ -242,7 +248,7 @@ void Fabric::Serve(NodeId id, Time now) {
   }
 }
 
-void Fabric::Charge(NodeId id, Time now, double seconds) {
+void Fabric::Charge(NodeId id, Time now, double seconds, Key key, Round round) {
   Endpoint& endpoint = endpoints_[id];
   const Work work = endpoint.node->TakeWork();
   const Time cost = Nanoseconds(seconds + WorkSeconds(endpoint, work));
@@ -257,6 +263,8 @@ void Fabric::Charge(NodeId id, Time now, double seconds) {
              .category = work.update.times > 0      ? Span::Category::kUpdate
                          : work.aggregate.times > 0 ? Span::Category::kAggregate
                                                      : Span::Category::kEncode,
+             .key = key,
+             .round = round,
              .start = start,
              .end = endpoint.busy_until});
   }
@@ -287,7 +295,9 @@ void Fabric::Report(NodeId id, Event event, Time now) {
     case Event::Kind::kPeerError:
       throw std::logic_error(endpoints_[id].node->config().name + ": " + event.reason);
     case Event::Kind::kValueReady:
-      if (trainer != nullptr) trainer->OnValue(event.key, now);
+      if (trainer != nullptr) {
+        trainer->OnValue(event.key, RoundOfRun(event.round, Digest::Level::kParty), now);
+      }
       if (!report_values_) return;
       return Notify({.node = id, .kind = Notice::Kind::kValue, .key = event.key,
                      .round = event.round});
@@ -301,10 +311,10 @@ void Fabric::Report(NodeId id, Event event, Time now) {
   }
 }
 
-void Fabric::Touch(NodeId id, Time now) {
+void Fabric::Touch(NodeId id, Time now, Key key, Round round) {
   now_ = std::max(now_, now);
   FollowCourses(now_);
-  Charge(id, now, 0.0);
+  Charge(id, now, 0.0, key, RoundOfRun(round, Digest::Level::kParty));
 }
 
 // ---- looking ---------------------------------------------------------------------------------

@@ -93,8 +93,9 @@ class Fabric {
   // ---- running ----
   Trainer& trainer(NodeId worker) { return *endpoints_.at(worker).trainer; }
   Node& node(NodeId id) { return *endpoints_.at(id).node; }
-  // To be called after using a node directly (its worker's verbs) at `now`.
-  void Touch(NodeId id, Time now);
+  // To be called after using a node directly (its worker's verbs) at `now`, for a tensor's round if
+  // that was what it was about.
+  void Touch(NodeId id, Time now, Key key = Span::kNoKey, Round round = 0);
   // Run events strictly before `limit`, stopping after the first instant that left notices. Returns
   // the time reached: that instant's, or `limit` (kNever: nothing is left to do).
   Time Advance(Time limit);
@@ -165,7 +166,7 @@ class Fabric {
   void Deliver(NodeId id, std::uint32_t message, Time now);
   void Forget(std::uint32_t message);
   void Serve(NodeId id, Time now);
-  void Charge(NodeId id, Time now, double seconds);
+  void Charge(NodeId id, Time now, double seconds, Key key, Round round);
   void Release(NodeId id, Time now);
   void Report(NodeId id, Event event, Time now);
   void Pump(NodeId id, Time now);
@@ -204,6 +205,13 @@ class Fabric {
   };
   Digest Describe(Time now);
   Digest::Level LevelOf(const Message& message) const;
+  // As if nothing had been skipped.
+  Round RoundOfRun(Round round, Digest::Level level) const {
+    return round + skipped_rounds_[static_cast<int>(level)];
+  }
+  Round RoundOfRun(const Message& message) const {
+    return RoundOfRun(message.header.round, LevelOf(message));
+  }
   Totals CountAll(Time now);
   std::optional<Digest> state_, marked_state_;  // as of Recurs, as of Mark
   Totals marked_;

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/message.h"
 #include "core/types.h"
 
 namespace geomx {
@@ -16,9 +17,15 @@ struct Span {
   enum class Category : std::uint8_t {
     kSend, kAggregate, kUpdate, kEncode, kForward, kBackward, kWait,
   };
+  static constexpr Key kNoKey = ~Key{0};
+
   NodeId node = 0, peer = 0;  // peer: of what is sent; otherwise the node itself
   Category category = Category::kSend;
-  Key key = 0;
+  Kind kind = Kind::kPush;    // of what is sent, like the rest up to `bytes`
+  std::uint8_t channel = 0;
+  std::uint32_t shard = 0;
+  std::uint32_t bytes = 0;    // on the wire
+  Key key = kNoKey;           // what it was about: of a wait, the tensor that ended it
   Round round = 0;
   Time start = 0, end = 0;
 };

@@ -81,16 +81,18 @@ void Trainer::Backward(Step step, Time now) {
 
 // ---- what happens ----------------------------------------------------------------------------
 
-void Trainer::OnValue(Key key, Time now) {
+void Trainer::OnValue(Key key, Round round, Time now) {
   if (!missing_keys_.at(key)) return;
   missing_keys_[key] = false;
   --missing_;
   --missing_of_layer_[plan_->tensors[key].layer];
+  arrived_ = {key, round};
   Arrived(now);
 }
 
 void Trainer::OnReply(Time now) {
   reply_due_ = false;
+  arrived_ = {};
   Arrived(now);
 }
 
@@ -186,13 +188,14 @@ void Trainer::PushLayer(Time now) {
 void Trainer::Push(Key key, Time now) {
   Expect(key);
   const auto value = step_.values.empty() ? nullptr : std::move(step_.values.at(key));
-  fabric_.node(id_).worker().Submit(key,
-                                    {.value = value ? value->data() : nullptr,
-                                     .owner = value,
-                                     .loss = step_.loss,
-                                     .last = step_.last},
-                                    now);
-  fabric_.Touch(id_, now);
+  const Round round =
+      fabric_.node(id_).worker().Submit(key,
+                                        {.value = value ? value->data() : nullptr,
+                                         .owner = value,
+                                         .loss = step_.loss,
+                                         .last = step_.last},
+                                        now);
+  fabric_.Touch(id_, now, key, round);
 }
 
 void Trainer::Expect(Key key) {
@@ -211,7 +214,14 @@ void Trainer::Wait(Time now) {
 
 void Trainer::EndSpan(Span::Category category, Time now) {
   if (now > began_) {
-    fabric_.AddSpan({.node = id_, .peer = id_, .category = category, .start = began_, .end = now});
+    const bool wait = category == Span::Category::kWait;
+    fabric_.AddSpan({.node = id_,
+                     .peer = id_,
+                     .category = category,
+                     .key = wait ? arrived_.key : Span::kNoKey,
+                     .round = wait ? arrived_.round : 0,
+                     .start = began_,
+                     .end = now});
   }
   began_ = now;
 }

@@ -79,7 +79,7 @@ class Trainer {
   void Describe(Digest& digest) const;
 
   // ---- from the fabric ----
-  void OnValue(Key key, Time now);
+  void OnValue(Key key, Round round, Time now);
   void OnReply(Time now);
   void Wake(Time now);  // a time that was asked for has come
 
@@ -113,6 +113,10 @@ class Trainer {
   std::vector<std::uint32_t> missing_of_layer_;
   Time pending_ = 0;            // computing that was not slept for yet
   Time began_ = 0;              // the current span
+  struct {
+    Key key = Span::kNoKey;
+    Round round = 0;
+  } arrived_;                   // the last value, for the timeline; none after a reply
   Step step_;
 };
 

@@ -92,7 +92,7 @@ std::optional<Message> Driver::NextShaped(NodeId peer, Lane lane) {
 
 // A message's last byte has left the emulated network interface.
 void Driver::Leave(Shaper::Sent sent) {
-  trace_.Add(SpanName(sent.message, sent.peer), "send", sent.started, sent.left);
+  TraceSend(sent.message, sent.peer, sent.started, sent.left);
   if (sent.lost) {
     ++lost_messages_;
     return;
@@ -126,9 +126,7 @@ void Driver::Flush(Session& session) {
     const Time now = Now();
     outlet.counts.busy += now - std::max(started, outlet.busy_until);
     outlet.busy_until = now;
-    if (IsData(message.header)) {
-      trace_.Add(SpanName(message, session.peer), "send", started, now);
-    }
+    if (!OutOfBand(message.header.kind)) TraceSend(message, session.peer, started, now);
   };
   std::size_t written = 0;
   while (written < kFlushBudget) {
@@ -173,7 +171,7 @@ void Driver::PumpDatagrams(Session& session, Time now) {
     auto message = node_->PollTransmit(peer, Lane::kBestEffort);
     Count(peer, *message);
     outlet.pacer.Spend(message->wire_bytes());
-    trace_.Add(SpanName(*message, peer), "send", now, now);
+    TraceSend(*message, peer, now, now);
     if (outlet.address && Datagrams::Fits(*message)) {
       datagrams_.Send(*outlet.address, *message, 0);
     } else {
@@ -192,11 +190,19 @@ void Driver::Count(NodeId peer, const Message& message) {
   }
 }
 
-std::string Driver::SpanName(const Message& message, NodeId peer) const {
+void Driver::TraceSend(const Message& message, NodeId peer, Time started, Time left) {
   const Header& header = message.header;
   const Peer* target = node_->FindPeer(peer);
-  return std::string(KindName(header.kind)) + " key " + std::to_string(header.key) + " round " +
-         std::to_string(header.round) + " to " + (target ? target->name : "?");
+  trace_.Add({.category = "send",
+              .key = header.key,
+              .round = header.round,
+              .kind = header.kind,
+              .peer = target ? target->name : "?",
+              .channel = header.channel,
+              .shard = header.shard,
+              .bytes = static_cast<std::uint32_t>(message.wire_bytes()),
+              .start = started,
+              .duration = left - started});
 }
 
 }  // namespace geomx::io

@@ -180,9 +180,11 @@ void Driver::Handle(NodeId from, const Message& message) {
                          : work.encode.times > 0    ? "encode"
                                                     : nullptr;
   if (category != nullptr) {
-    trace_.Add(std::string(category) + " key " + std::to_string(message.header.key) + " round " +
-                   std::to_string(message.header.round),
-               category, begin, Now());
+    trace_.Add({.category = category,
+                .key = message.header.key,
+                .round = message.header.round,
+                .start = begin,
+                .duration = Now() - begin});
   }
   DrainEvents();
 }
@@ -274,8 +276,11 @@ void Driver::RunSubmissions(Time now) {
 void Driver::SubmitNow(Key key, Worker::Push push, Time now) {
   const Round round = node().worker().Submit(key, std::move(push), now);
   if (node_->TakeWork().encode.times > 0) {
-    trace_.Add("encode key " + std::to_string(key) + " round " + std::to_string(round), "encode",
-               now, Now());
+    trace_.Add({.category = "encode",
+                .key = key,
+                .round = round,
+                .start = now,
+                .duration = Now() - now});
   }
   DrainEvents();
 }

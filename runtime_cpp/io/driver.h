@@ -134,7 +134,7 @@ class Driver final : private Sessions::Handler {
   void Leave(Shaper::Sent sent);
   void Flush(Session& session);
   void Count(NodeId peer, const Message& message);
-  std::string SpanName(const Message& message, NodeId peer) const;
+  void TraceSend(const Message& message, NodeId peer, Time started, Time left);
 
   Board& board_;
   Poller poller_;

@@ -162,8 +162,11 @@ std::optional<double> Loop::Wait(Key key, Round round, double timeout_s) {
   const auto complete = state_->board.WaitValue(key, round, timeout_s);
   const Time started = state_->board.started().value_or(0);
   if (Now() - begin > kNoticeable) {
-    state_->driver.trace().Add("wait key " + std::to_string(key) + " round " + std::to_string(round),
-                         "wait", begin, Now());
+    state_->driver.trace().Add({.category = "wait",
+                                .key = key,
+                                .round = round,
+                                .start = begin,
+                                .duration = Now() - begin});
   }
   return complete ? std::optional(Seconds(*complete - started)) : std::nullopt;
 }

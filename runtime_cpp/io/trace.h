@@ -2,18 +2,28 @@
 // does not fit is counted.
 #pragma once
 
+#include <cstdint>
 #include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "core/message.h"
+#include "core/types.h"
 #include "io/clock.h"
 
 namespace geomx::io {
 
 struct Span {
-  std::string name;
   const char* category = "";  // send, wait, encode, aggregate, update
+  Key key = 0;
+  Round round = 0;
+  // Of what is sent:
+  Kind kind = Kind::kPush;
+  std::string peer;
+  std::uint8_t channel = 0;
+  std::uint32_t shard = 0;
+  std::uint32_t bytes = 0;  // as they are counted on the wire
   Time start = 0;
   Time duration = 0;
 };
@@ -23,13 +33,13 @@ class Trace {
  public:
   static constexpr std::size_t kMaxSpans = 20'000;
 
-  void Add(std::string name, const char* category, Time start, Time end) {
+  void Add(Span span) {
     std::lock_guard lock(mutex_);
     if (spans_.size() == kMaxSpans) {
       ++dropped_;
       return;
     }
-    spans_.push_back({std::move(name), category, start, end - start});
+    spans_.push_back(std::move(span));
   }
   std::vector<Span> spans() const {
     std::lock_guard lock(mutex_);

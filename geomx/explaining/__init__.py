@@ -1,0 +1,123 @@
+"""``geomx explain``: why a run takes the time that it takes, and what would change it.
+
+The run's timeline is read (`geomx.explaining.evidence`), its critical path walked
+(`geomx.explaining.path`) and put into words (`geomx.explaining.parts`); changes are simulated
+(`geomx.explaining.what_if`); `geomx.explaining.report` shows it all.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from geomx.errors import ConfigError, GeomxError
+from geomx.experiment import version
+from geomx.explaining.evidence import Evidence
+from geomx.explaining.parts import Part, parts_of, sentence, to_json
+from geomx.explaining.path import critical_path
+from geomx.explaining.report import SCHEMA, Explanation
+from geomx.explaining.what_if import changes, outcomes
+from geomx.registry import Registry
+from geomx.report import page
+from geomx.report.files import write_json
+
+MOST_NAMED = 8
+"""So many of the runs in a directory are named in an error."""
+
+
+def explain(run: Path | str) -> Explanation:
+    """Explain a run, and leave ``explain.json`` and a section of ``report.html`` beside its files.
+
+    Args:
+        run: Its directory; of ``mode=both`` the one that holds both runs.
+
+    Raises:
+        ConfigError: There is no run, or none that can be explained.
+    """
+    directory = Path(run)
+    found = []
+    for place in _runs(directory):
+        evidence = Evidence(place)
+        rows = evidence.stretch()
+        if not rows:
+            remedy = "has no iteration whose timeline is whole; raise sim.max_spans"
+            raise ConfigError("run", place, remedy)
+        parts = parts_of(evidence, critical_path(evidence, rows))
+        found.append((evidence, parts, _told(evidence, parts, rows)))
+    evidence, parts, _ = found[0]
+    content = {
+        "schema": SCHEMA,
+        "geomx": version(),
+        "words": evidence.results.summary.get("words", []),
+        "runs": [told for _, _, told in found],
+        "what_if": _what_if(evidence, parts, directory),
+    }
+    made = Explanation(directory, content)
+    write_json(directory / "explain.json", content)
+    for one, _, told in found:
+        html = page.render(one.results, one.timeline, one.graph, made.section(told["mode"]))
+        (one.results.directory / "report.html").write_text(html, encoding="utf-8")
+    return made
+
+
+def _runs(directory: Path) -> list[Path]:
+    """The directory, or those of the simulated and the live run in it.
+
+    Raises:
+        ConfigError: There is none.
+    """
+    if (directory / "summary.json").is_file():
+        return [directory]
+    both = [directory / mode for mode in ("sim", "live")]
+    if found := [place for place in both if (place / "summary.json").is_file()]:
+        return found
+    single = {path.parent.name for path in directory.glob("*/summary.json")}
+    double = {path.parent.parent.name for path in directory.glob("*/live/summary.json")}
+    if inside := sorted(single | double):
+        some = ", ".join(inside[:MOST_NAMED]) + (", ..." if len(inside) > MOST_NAMED else "")
+        raise ConfigError("run", directory, f"holds {len(inside)} runs; name one of them: {some}")
+    raise ConfigError("run", directory, "is no directory of a run: it has no summary.json")
+
+
+def _told(evidence: Evidence, parts: list[Part], rows: list[dict[str, Any]]) -> dict[str, Any]:
+    whole = rows[-1]["end_s"] - rows[0]["start_s"]
+    return {
+        "mode": evidence.results.summary["mode"],
+        "worker": rows[0]["worker"],
+        "iterations": [rows[0]["iteration"], rows[-1]["iteration"]],
+        "seconds_per_iteration": whole / len(rows),
+        "dropped_spans": evidence.timeline.dropped,
+        "said": sentence(evidence, parts),
+        "parts": [to_json(evidence, part, whole, len(rows)) for part in parts],
+    }
+
+
+def _what_if(evidence: Evidence, parts: list[Part], directory: Path) -> dict[str, Any]:
+    registry = Registry.discover()
+    tried = list(changes(evidence, parts, directory.resolve() / "explain", registry))
+    try:
+        base, done = outcomes(evidence.results, tried)
+    except GeomxError as error:
+        return {"reason": str(error), "seconds_per_iteration": None, "changes": []}
+    now = base.seconds_per_iteration or 1.0
+    return {
+        "reason": "",
+        "seconds_per_iteration": now,
+        "changes": [
+            {
+                "name": one.change.name,
+                "words": list(one.change.words),
+                "seconds_per_iteration": one.seconds_per_iteration,
+                "gain": None
+                if one.seconds_per_iteration is None
+                else 1.0 - one.seconds_per_iteration / now,
+                "exact": one.change.exact,
+                "reason": one.reason,
+                "command": one.command,
+            }
+            for one in done
+        ],
+    }
+
+
+__all__ = ["Explanation", "explain"]

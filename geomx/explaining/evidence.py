@@ -1,0 +1,260 @@
+"""What a run left behind, read for its critical path: who did what when, and what was on its way.
+
+A run's timeline (``trace.json``) names every message with its kind, key, shard and round, in both
+modes alike. With the network it follows when a message arrived, which edges it crossed, and how
+full they were meanwhile.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from operator import attrgetter
+from pathlib import Path
+from typing import NamedTuple
+
+import networkx as nx
+import numpy as np
+
+from geomx.errors import ConfigError
+from geomx.report.files import Row, read_network
+from geomx.report.trace import Span, read
+from geomx.report.wan import Routes
+from geomx.results import Results
+
+LATE_S = 1e-5
+"""Clocks of two processes, and times that were rounded, may differ by this much."""
+TOUCH_S = 1e-8
+"""A message that starts this soon after another one's end had been waiting for it."""
+FULL = 0.5
+"""A way of which no edge is used to this degree is not what holds a transmission up."""
+ENOUGH = 20
+"""So many iterations are looked at."""
+
+Edge = tuple[str, str]
+
+
+class Sent(NamedTuple):
+    """One message on one hop. Times in seconds since the run began.
+
+    Attributes:
+        start_s: When its first byte left.
+        left_s: When its last byte had left.
+        arrives_s: That, and the delay of the way.
+    """
+
+    kind: str
+    source: str
+    target: str
+    key: int
+    shard: int
+    round: int
+    channel: int
+    bytes: int
+    start_s: float
+    left_s: float
+    arrives_s: float
+
+
+class Evidence:
+    """A run, ready to be walked through backwards.
+
+    Attributes:
+        results: Its figures.
+        graph: Its network.
+        party: By node, where it lives.
+        speed: By worker.
+        timeline: Its spans.
+
+    Raises:
+        ConfigError: It left no timeline.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.results = Results.load(directory)
+        try:
+            self.timeline = read(directory / "trace.json")
+            self.graph: nx.DiGraph = read_network(directory / "network.json")
+        except OSError as error:
+            raise ConfigError("run", directory, f"left no timeline: {error}") from error
+        self._routes = Routes(self.graph)
+        self.party = {node: str(data.get("party")) for node, data in self.graph.nodes(data=True)}
+        self.speed = {
+            node: float(data.get("speed", 1.0))
+            for node, data in self.graph.nodes(data=True)
+            if data.get("kind") == "worker"
+        }
+        self._own: dict[str, list[Span]] = defaultdict(list)
+        self._handling: dict[str, list[Span]] = defaultdict(list)
+        sent = []
+        for span in self.timeline.spans:
+            if span.category == "send":
+                sent.append(self._sent(span))
+            elif span.category in ("compute", "wait"):
+                self._own[span.node].append(span)
+            else:
+                self._handling[span.node].append(span)
+        self._links: dict[tuple[str, str, bool], list[Sent]] = defaultdict(list)
+        self._arrivals: dict[tuple[object, ...], list[Sent]] = defaultdict(list)
+        for message in sent:  # in the order of their starts
+            self._links[message.source, message.target, message.channel > 0].append(message)
+        for message in sorted(sent, key=attrgetter("arrives_s")):
+            node, kind = message.target, message.kind
+            for index in ((kind, message.key, message.shard), (kind, message.key), (kind,), ()):
+                self._arrivals[node, *index].append(message)
+        self._loads = _loads(sent, self._routes)
+        self.limit = lru_cache(maxsize=None)(self._limit)
+
+    def _sent(self, span: Span) -> Sent:
+        kind, _, target = span.name.partition(" to ")
+        about = span.args
+        delay_s = sum(
+            self.graph.edges[edge].get("delay_ms", 0.0) for edge in self._routes(span.node, target)
+        )
+        return Sent(
+            kind, span.node, target, about.get("key", -1), about.get("shard", 0),
+            about.get("round", 0), about.get("channel", 0), about.get("bytes", 0),
+            span.start_s, span.end_s, span.end_s + delay_s / 1e3,
+        )  # fmt: skip
+
+    # ---- what happened ----
+
+    def own(self, worker: str, before_s: float) -> Span | None:
+        """What `worker` computed or waited for just before a moment; None if that is not known."""
+        spans = self._own[worker]
+        place = bisect_left(spans, before_s - TOUCH_S, key=attrgetter("start_s"))
+        return spans[place - 1] if place else None
+
+    def handling(self, node: str, start_s: float, end_s: float) -> dict[str, float]:
+        """Seconds that `node` spent meanwhile on sums, updates and codes, by kind."""
+        spans = self._handling[node]
+        spent: dict[str, float] = defaultdict(float)
+        place = bisect_left(spans, end_s, key=attrgetter("start_s"))
+        for span in reversed(spans[max(0, place - 64) : place]):
+            spent[span.category] += max(0.0, min(span.end_s, end_s) - max(span.start_s, start_s))
+        return spent
+
+    def before(self, message: Sent) -> Sent | None:
+        """The message that this one had to wait for on its link, if there was one."""
+        lane = self._links[message.source, message.target, message.channel > 0]
+        place = bisect_left(lane, message.start_s - TOUCH_S / 2, key=attrgetter("start_s"))
+        previous = lane[place - 1] if place else None
+        touches = previous is not None and previous.left_s >= message.start_s - TOUCH_S
+        return previous if touches else None
+
+    def arrived(
+        self, node: str, by_s: float, *index: object, most: int | None = None
+    ) -> Sent | None:
+        """The last message of a kind, key and shard that had reached `node` by a moment.
+
+        Args:
+            node: Where.
+            by_s: When.
+            index: Kind, key and shard, or the first of them.
+            most: Its round is no later than this.
+        """
+        known = self._arrivals[node, *index]
+        place = bisect_right(known, by_s + LATE_S, key=attrgetter("arrives_s"))
+        while place and most is not None and known[place - 1].round > most:
+            place -= 1
+        return known[place - 1] if place else None
+
+    # ---- the network ----
+
+    def _limit(self, source: str, target: str, start_s: float, end_s: float) -> Edge | None:
+        """The fullest edge between two nodes in a while; None where none of them was full."""
+        best, most = None, FULL
+        changing = None
+        for edge in self._routes(source, target):
+            data = self.graph.edges[edge]
+            mbps = data.get("bandwidth_mbps")
+            if not mbps:
+                continue
+            if {"trace", "redraw", "outages"} & data.keys():
+                changing = edge
+            times, total = self._loads[edge]
+            crossed = np.diff(np.interp([start_s, end_s], times, total))[0]
+            used = crossed * 8e-6 / (mbps * max(end_s - start_s, 1e-9))
+            if used > most:
+                best, most = edge, used
+        return best or changing
+
+    def crossed(self, kind: str) -> list[Edge]:
+        """Every edge that messages of a kind crossed, in the network's order."""
+        pairs = {
+            (source, target)
+            for (source, target, _), messages in self._links.items()
+            if any(message.kind == kind for message in messages)
+        }
+        found = {edge for pair in pairs for edge in self._routes(*pair)}
+        return [edge for edge in self.graph.edges if edge in found]
+
+    # ---- iterations ----
+
+    def stretch(self) -> list[Row]:
+        """Successive iterations of the slowest worker that the timeline has whole.
+
+        The first and the last are left out where there are others: nothing is under way when the
+        first begins, and the last waits for everything.
+        """
+        rows: dict[str, list[Row]] = defaultdict(list)
+        for row in self.results.iterations:
+            rows[row["worker"]].append(row)
+        if not rows:
+            return []
+        gaps = [
+            (row["start_s"], row["end_s"])
+            for one in rows.values()
+            for row in one
+            if not self._whole(row)
+        ]
+        gaps += [(start, math.inf if end is None else end) for start, end in self.timeline.gaps]
+
+        def mean_s(worker: str) -> float:
+            return (rows[worker][-1]["end_s"] - rows[worker][0]["start_s"]) / len(rows[worker])
+
+        mine = rows[max(rows, key=lambda worker: round(mean_s(worker), 6))]
+        stretches = _runs(mine, gaps)
+        if len(stretches) == 0:
+            return []
+        inner = [[r for r in s if r is not mine[0] and r is not mine[-1]] for s in stretches]
+        chosen = max((s for s in inner if s), key=len, default=None) or max(stretches, key=len)
+        return chosen[-ENOUGH:]
+
+    def _whole(self, row: Row) -> bool:
+        """Whether the timeline has all that a worker did in an iteration."""
+        spans = self._own[row["worker"]]
+        first = bisect_left(spans, row["start_s"] - TOUCH_S, key=attrgetter("start_s"))
+        past = bisect_left(spans, row["end_s"] - TOUCH_S, key=attrgetter("start_s"))
+        known = sum(span.duration_s for span in spans[first:past])
+        return known >= 0.99 * (row["end_s"] - row["start_s"]) - LATE_S
+
+
+def _runs(rows: Iterable[Row], gaps: Sequence[tuple[float, float]]) -> list[list[Row]]:
+    """`rows` that lie in none of `gaps`, in pieces without a break."""
+    pieces: list[list[Row]] = [[]]
+    for row in rows:
+        if any(start < row["end_s"] and end > row["start_s"] for start, end in gaps):
+            pieces.append([])
+        else:
+            pieces[-1].append(row)
+    return [piece for piece in pieces if piece]
+
+
+def _loads(sent: Iterable[Sent], routes: Routes) -> Mapping[Edge, tuple[np.ndarray, np.ndarray]]:
+    """By edge, moments and the bytes that had crossed it by then, linear in between."""
+    changes: dict[Edge, list[tuple[float, float]]] = defaultdict(list)
+    for message in sent:
+        took_s = max(message.left_s - message.start_s, 1e-9)
+        rate = message.bytes / took_s
+        for edge in routes(message.source, message.target):
+            changes[edge] += [(message.start_s, rate), (message.start_s + took_s, -rate)]
+    loads = {}
+    for edge, each in changes.items():
+        times, rates = np.array(sorted(each)).T
+        crossed = np.cumsum(rates)[:-1] * np.diff(times)
+        loads[edge] = times, np.concatenate([[0.0], np.cumsum(crossed)])
+    return loads

@@ -1,0 +1,181 @@
+"""The critical path in few words: its steps put together by what they are waiting for.
+
+``62 % waiting for the push of beijing, limited by its uplink (20 Mbit/s)``: whose push, and what
+most of that went to.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from geomx.explaining.evidence import Edge, Evidence
+from geomx.explaining.path import Step
+from geomx.report import units
+
+WORTH_SAYING = 0.05
+"""Parts below this share are in the table, not in the sentence."""
+HANDLING = {
+    "aggregate": "adding up",
+    "update": "updating",
+    "encode": "encoding",
+    "receive": "taking in messages",
+    "late": "catching up with its clock",
+}
+CARRIED = {"push": "push", "value": "pull"}
+
+Limits = dict[Edge | None, float]
+
+
+@dataclass
+class Part:
+    """Everything on the path that has one cause.
+
+    Attributes:
+        what: ``compute``, ``push``, ``value``, ``orders``, ``handle``, ``other`` or ``unknown``.
+        where: ``wan`` or ``lan``, of what crosses a link; else the node.
+        party: Whose push, or whose values; or where the node is.
+        seconds: On the path.
+        sending: Of these, while bytes left, by the edge that was the limit: the message's own.
+        queueing: The same, of messages that were before it on the link.
+        delay: Of these, propagation.
+        handling: Of these, by kind of work.
+    """
+
+    what: str
+    where: str
+    party: str
+    seconds: float = 0.0
+    sending: Limits = field(default_factory=lambda: defaultdict(float))
+    queueing: Limits = field(default_factory=lambda: defaultdict(float))
+    delay: float = 0.0
+    handling: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+
+    def add(self, step: Step) -> None:
+        """Take in a step."""
+        self.seconds += step.seconds
+        if step.what == "send":
+            self.sending[step.edge] += step.seconds
+        elif step.what == "queue":
+            self.queueing[step.edge] += step.seconds
+        elif step.what == "delay":
+            self.delay += step.seconds
+        elif step.what == "handle":
+            self.handling[step.kind] += step.seconds
+
+    @property
+    def limits(self) -> Limits:
+        """Seconds by the edge that was the limit, of sending and queueing together."""
+        total: Limits = defaultdict(float)
+        for limits in (self.sending, self.queueing):
+            for edge, seconds in limits.items():
+                total[edge] += seconds
+        return total
+
+
+def parts_of(evidence: Evidence, steps: Sequence[Step]) -> list[Part]:
+    """The steps of a path by cause, the largest first."""
+    parts: dict[tuple[str, str, str], Part] = {}
+    for step in steps:
+        key = _cause(evidence, step)
+        parts.setdefault(key, Part(*key)).add(step)
+    return sorted(parts.values(), key=lambda part: -part.seconds)
+
+
+def _cause(evidence: Evidence, step: Step) -> tuple[str, str, str]:
+    home = evidence.party.get(step.node, "")
+    if not step.peer:
+        return step.what, step.node, home
+    away = evidence.party.get(step.peer, "")
+    where = "lan" if home == away else "wan"
+    if step.kind not in CARRIED:
+        return "orders", where, home
+    return step.kind, where, away if step.kind == "value" else home
+
+
+def told(evidence: Evidence, part: Part) -> str:
+    """A part in words."""
+    if part.what == "compute":
+        speed = evidence.speed.get(part.where, 1.0)
+        slow = f" (speed {speed:g})" if speed != 1.0 else ""
+        return f"computing at {part.where}{slow}"
+    if part.what == "handle":
+        kinds = sorted(part.handling, key=lambda kind: -part.handling[kind])
+        return f"{HANDLING.get(kinds[0], kinds[0])} at {part.where}"
+    if part.what == "other":
+        return f"{part.where} neither computes nor waits"
+    if part.what == "unknown":
+        return f"not to be told from the timeline (at {part.where})"
+    if part.what == "orders":
+        between = "with another site" if part.where == "wan" else f"inside {part.party}"
+        return f"waiting for orders and reports {between}"
+    inside = " inside it" if part.where == "lan" else ""
+    return f"waiting for the {CARRIED[part.what]} of {part.party}{inside}{limited(evidence, part)}"
+
+
+def limited(evidence: Evidence, part: Part) -> str:
+    """What most of a part on its way went to."""
+    limits = part.limits
+    edge = max(limits, key=lambda one: limits[one], default=None)
+    most = limits.get(edge, 0.0)
+    if part.delay >= most:
+        return ", mostly the delay of the way"
+    if edge is None:
+        return ", limited by round trips (the connection's window, or its start)"
+    return f", limited by {edge_name(edge, part.party)}{_rate(evidence, edge)}"
+
+
+def _rate(evidence: Evidence, edge: Edge) -> str:
+    mbps = evidence.graph.edges[edge].get("bandwidth_mbps")
+    return f" ({mbps:g} Mbit/s)" if mbps else ""
+
+
+def edge_name(edge: Edge, party: str = "") -> str:
+    """An edge as people say it: ``its uplink``, ``the downlink of beijing``, ``the link a → b``."""
+    if access := access_of(edge):
+        name, site = access
+        return f"its {name}" if site == party else f"the {name} of {site}"
+    return f"the link {' → '.join(edge)}"
+
+
+def access_of(edge: Edge) -> tuple[str, str] | None:
+    """``uplink`` or ``downlink``, and of which site; None for other links."""
+    source, target = edge
+    for name, site, outside in (("uplink", source, target), ("downlink", target, source)):
+        if outside == f"{site}/wan":
+            return name, site
+    return None
+
+
+def sentence(evidence: Evidence, parts: Sequence[Part]) -> str:
+    """The parts worth saying, in one sentence."""
+    whole = sum(part.seconds for part in parts) or 1.0
+    said = [part for part in parts if part.seconds >= WORTH_SAYING * whole] or parts[:1]
+    return "; ".join(
+        f"{units.share(part.seconds / whole, 0)} {told(evidence, part)}" for part in said
+    )
+
+
+def to_json(evidence: Evidence, part: Part, whole: float, iterations: int) -> dict[str, Any]:
+    """A part for ``explain.json``: shares of the whole path, seconds per iteration."""
+    ways = [
+        {
+            "limit": "round trips" if edge is None else list(edge),
+            "sending": part.sending.get(edge, 0.0) / whole,
+            "queueing": part.queueing.get(edge, 0.0) / whole,
+        }
+        for edge in sorted(part.limits, key=lambda one: -part.limits[one])
+    ]
+    return {
+        "what": part.what,
+        "where": part.where,
+        "party": part.party,
+        "said": told(evidence, part),
+        "share": part.seconds / whole,
+        "seconds_per_iteration": part.seconds / iterations,
+        "delay": part.delay / whole,
+        "limits": ways,
+        "handling": {kind: seconds / whole for kind, seconds in part.handling.items()},
+    }

@@ -1,0 +1,181 @@
+"""The critical path of a run: a walk backwards from the end of an iteration.
+
+A worker's wait ends with a message. That message had been handed on by a node that had waited for
+another one, or it was made of what a worker had just computed. So every moment of an iteration has
+one cause, and the walk visits them from the last to the first. Where a message had to wait for
+others on its link, those are what the time went to, back to the moment at which the link had been
+idle: nothing could have left sooner, whenever it was ready.
+
+The shares are those of the path: they sum to one, and what is done besides, hidden behind
+something slower, has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from geomx.explaining.evidence import LATE_S, Edge, Evidence, Sent
+from geomx.report.files import Row
+
+CAUSES: dict[str, tuple[str, ...]] = {
+    "push": ("push",),
+    "value": ("push", "value"),
+    "init": ("init",),
+    "pull_request": ("pull_request",),
+}
+"""Kinds of messages about a shard that make a node send one of this kind about it."""
+NEAR_S = 1e-3
+"""A worker sends so soon after an arrival if that was the reason, not what it has computed."""
+
+
+class Step(NamedTuple):
+    """A stretch of the critical path. Times in seconds since the run began.
+
+    Attributes:
+        what: ``compute``, ``send`` (the message's bytes leave), ``queue`` (others' bytes leave on
+            the same link before it), ``delay``, ``handle`` (what a node does with a message),
+            ``other`` (a worker neither computes nor waits) or ``unknown``.
+        node: Who computes or handles; of messages the sender.
+        peer: Of messages, the receiver.
+        kind: Of messages, ``push``, ``value``, ...; of ``handle``, ``aggregate``, ``update``,
+            ``encode``, ``receive``, or ``late``: a live worker still has to hand over what by its
+            step time would be out.
+        edge: What limits a transmission; None where that is the round trip.
+    """
+
+    what: str
+    start_s: float
+    end_s: float
+    node: str
+    peer: str = ""
+    kind: str = ""
+    edge: Edge | None = None
+
+    @property
+    def seconds(self) -> float:
+        """How long."""
+        return self.end_s - self.start_s
+
+
+def critical_path(evidence: Evidence, rows: Sequence[Row]) -> list[Step]:
+    """What the time of successive iterations of one worker went to, the last first.
+
+    The steps follow each other without a gap, from the end of the last iteration to the start of
+    the first.
+    """
+    return _Walk(evidence, rows[0]["worker"], rows[0]["start_s"], rows[-1]["end_s"]).steps
+
+
+class _Walk:
+    def __init__(self, evidence: Evidence, worker: str, start_s: float, end_s: float) -> None:
+        self._evidence = evidence
+        self._worker, self._start_s = worker, start_s
+        self._now = end_s
+        self.steps: list[Step] = []
+        self._seen: set[Sent] = set()
+        node = worker
+        while self._now > start_s:
+            message = self._work(node)
+            while message is not None and self._now > start_s:
+                node, message = self._travel(message)
+
+    def _step(self, what: str, start_s: float, node: str, **more: object) -> None:
+        """Everything between `start_s` and where the walk is was this."""
+        start_s = max(start_s, self._start_s)
+        if start_s < self._now:
+            self.steps.append(Step(what, start_s, self._now, node, **more))  # type: ignore[arg-type]
+            self._now = start_s
+
+    # ---- at a worker ----
+
+    def _work(self, node: str) -> Sent | None:
+        """Go back through what a worker did; the message that ended a wait, if that is known."""
+        doing = self._evidence.own(node, self._now)
+        if doing is None:
+            self._step("unknown", self._start_s, node)
+            return None
+        if self._now > doing.end_s:
+            self._step("other", doing.end_s, node)
+        if doing.category == "compute":
+            self._step("compute", doing.start_s, node)
+            return None
+        if self._now < doing.end_s - LATE_S:  # it waits, but was not done with what it sent
+            self._handle(node, doing.start_s, rest="late")
+            return None
+        message = self._ended_by(node, doing.args)
+        if message is None or message in self._seen:
+            self._step("unknown", doing.start_s, node)
+            return None
+        return message
+
+    def _ended_by(self, node: str, about: dict[str, int]) -> Sent | None:
+        if "key" not in about:
+            return self._evidence.arrived(node, self._now, "reply")
+        value = self._evidence.arrived(
+            node, self._now, "value", about["key"], most=about.get("round")
+        )
+        return value if value is None or value.round == about.get("round", value.round) else None
+
+    # ---- on the way ----
+
+    def _travel(self, message: Sent) -> tuple[str, Sent | None]:
+        """Go back to where `message` came from.
+
+        Returns:
+            Who did something there: with the message that made it, or without one if it is a worker
+            that computed.
+        """
+        self._seen.add(message)
+        self._handle(message.target, message.arrives_s)
+        self._step("delay", message.left_s, message.source, peer=message.target, kind=message.kind)
+        ahead, what = message, "send"
+        while True:
+            edge = self._evidence.limit(ahead.source, ahead.target, ahead.start_s, ahead.left_s)
+            self._step(
+                what, ahead.start_s, message.source, peer=message.target, kind=message.kind,
+                edge=edge,
+            )  # fmt: skip
+            previous = self._evidence.before(ahead)
+            if previous is None or previous in self._seen or self._now <= self._start_s:
+                break
+            self._seen.add(previous)
+            ahead, what = previous, "queue"
+        source = ahead.source
+        cause = self._cause(ahead)
+        if source in self._evidence.speed:
+            near = cause is not None and self._now - cause.arrives_s < NEAR_S
+            if ahead.kind in ("push", "report") and not near:
+                return source, None
+        if cause is None or cause in self._seen:
+            return self._worker, None  # the trail is lost; whoever waited goes on
+        return source, cause
+
+    def _cause(self, message: Sent) -> Sent | None:
+        """What made a node send `message`: the last arrival that can have."""
+        node, moment = message.source, self._now
+        most = message.round if message.kind == "value" else None
+        if message.kind in CAUSES:
+            indices = [(kind, message.key, message.shard) for kind in CAUSES[message.kind]]
+            found = [
+                self._evidence.arrived(
+                    node, moment, *index, most=most if index[0] == "push" else None
+                )
+                for index in indices
+            ]
+            found.append(self._evidence.arrived(node, moment, "reply"))
+        elif message.kind == "reply":
+            found = [self._evidence.arrived(node, moment, "report")]
+        else:
+            found = [self._evidence.arrived(node, moment)]
+        known = [one for one in found if one is not None]
+        return max(known, key=lambda one: one.arrives_s, default=None)
+
+    def _handle(self, node: str, since_s: float, rest: str = "receive") -> None:
+        """What `node` did between an arrival and what came of it; the order is of no interest."""
+        since_s = max(min(since_s, self._now), self._start_s)
+        spent = self._evidence.handling(node, since_s, self._now)
+        for kind, seconds in sorted(spent.items()):
+            self._step("handle", max(since_s, self._now - seconds), node, kind=kind)
+        if self._now - since_s > 0:
+            self._step("handle", since_s, node, kind=rest)

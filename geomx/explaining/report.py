@@ -1,0 +1,153 @@
+"""What ``geomx explain`` says, in the terminal and as a section of the run's page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from geomx.report import units
+from geomx.report.markup import Markup, tag
+from geomx.report.page import section
+
+SCHEMA = 1
+SHOWN = 12
+"""Rows of a table on the terminal; ``explain.json`` has all."""
+NEGLIGIBLE = 0.001
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why a run takes the time that it takes.
+
+    Attributes:
+        directory: Of the run.
+        content: That of ``explain.json``.
+    """
+
+    directory: Path
+    content: dict[str, Any]
+
+    def shown(self) -> Group:
+        """Everything, for `rich.print`."""
+        blocks: list[Any] = []
+        for run in self.content["runs"]:
+            blocks += [_heading(run), _table(PATH, _path(run)), Text("")]
+        change = self.content["what_if"]
+        if change["reason"]:
+            blocks.append(Text(change["reason"]))
+        else:
+            blocks += [Text(_asked(change), style="bold"), _table(CHANGES, _changes(change))]
+            blocks += [Text(line) for line in advice(change)]
+        return Group(*blocks)
+
+    def section(self, mode: str) -> Markup:
+        """The part about the run of one mode, for its page."""
+        run = next(one for one in self.content["runs"] if one["mode"] == mode)
+        change = self.content["what_if"]
+        what_if = [tag("p", change["reason"])]
+        if not change["reason"]:
+            what_if = [tag("p", _asked(change)), _html(CHANGES, _changes(change))]
+            what_if += [tag("p", line, class_="note") for line in advice(change)]
+        return section(
+            "What it waits for", tag("p", _looked_at(run)), tag("p", run["said"]),
+            _html(PATH, _path(run)), *what_if,
+        )  # fmt: skip
+
+
+def advice(change: Row) -> list[str]:
+    """The command for the best of the changes, and why others could not be tried."""
+    said = []
+    useful = [one for one in change["changes"] if (one["gain"] or 0.0) > NEGLIGIBLE]
+    for best in (useful[:1], [one for one in useful if one["exact"]][:1]):
+        line = "".join(f"to see {one['name']}: {one['command']}" for one in best)
+        said += [line] if line and line not in said else []
+    if any(not one["exact"] for one in change["changes"]):
+        said.append("* may train with other numbers: needs more iterations, or ends lower")
+    return said + [
+        f"{one['name']} cannot be tried: {one['reason']}"
+        for one in change["changes"]
+        if one["reason"]
+    ]
+
+
+PATH = ("share", "per iteration", "what", "sending", "queueing", "delay")
+CHANGES = ("per iteration", "change", "what if")
+
+
+def _path(run: Row) -> Sequence[Sequence[str]]:
+    return [
+        (
+            units.share(part["share"]),
+            units.duration(part["seconds_per_iteration"]),
+            part["said"],
+            _unless_none(sum(way["sending"] for way in part["limits"])),
+            _unless_none(sum(way["queueing"] for way in part["limits"])),
+            _unless_none(part["delay"]),
+        )
+        for part in run["parts"]
+        if part["share"] >= NEGLIGIBLE
+    ][:SHOWN]
+
+
+def _changes(change: Row) -> Sequence[Sequence[str]]:
+    return [
+        (
+            units.duration(one["seconds_per_iteration"]),
+            units.signed_share(-one["gain"]),
+            one["name"] + ("" if one["exact"] else " *"),
+        )
+        for one in change["changes"]
+        if not one["reason"]
+    ]
+
+
+def _unless_none(share: float) -> str:
+    return units.share(share) if share >= NEGLIGIBLE else ""
+
+
+def _looked_at(run: Row) -> str:
+    first, last = run["iterations"]
+    many = f"iterations {first} to {last}" if last > first else f"iteration {first}"
+    told = f"{run['mode']}: {many} of {run['worker']}, "
+    told += f"{units.duration(run['seconds_per_iteration'])} each"
+    if run["dropped_spans"]:
+        told += f" ({run['dropped_spans']:,} spans of other iterations were not kept)"
+    return told
+
+
+def _heading(run: Row) -> Text:
+    return Text.assemble((_looked_at(run) + "\n", "bold"), run["said"], "\n")
+
+
+def _asked(change: Row) -> str:
+    base = units.duration(change["seconds_per_iteration"])
+    return f"What would change it; simulated as it is, sizes and times alone: {base} per iteration"
+
+
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    for heading in headings:
+        words = heading in ("what", "what if")
+        table.add_column(heading, justify="left" if words else "right", no_wrap=not words)
+    for row in rows:
+        table.add_row(*map(Text, row))
+    return table
+
+
+def _html(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Markup:
+    head = tag("tr", *(tag("th", heading) for heading in headings))
+    body = [
+        tag("tr", *(tag("td", cell, class_="num" if h not in ("what", "what if") else "")
+                    for h, cell in zip(headings, row, strict=True)))
+        for row in rows
+    ]  # fmt: skip
+    return tag("table", tag("thead", head), tag("tbody", *body), class_="compared")

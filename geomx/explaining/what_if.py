@@ -1,0 +1,246 @@
+"""What a change would bring: the run's own words, simulated again with one thing changed.
+
+Sizes and times alone are simulated, so a change costs a fraction of a second. What is tried follows
+from the critical path: the edges that limit it are doubled, one by one, together, and with their
+like at the other sites; delays between sites are halved, and slow workers made as fast as the
+others, where they are on it. And every accelerator that the run does not have is switched on.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import networkx as nx
+from joblib import cpu_count
+
+from geomx.errors import GeomxError
+from geomx.explaining.evidence import Edge, Evidence
+from geomx.explaining.parts import Part, access_of, edge_name
+from geomx.progress import progress
+from geomx.registry import Registry
+from geomx.report.files import write_network
+from geomx.results import Results
+from geomx.study import Variant, carry_out, key_of
+
+MOST_EDGES = 3
+WORTH_TRYING = 0.02
+"""Share of the path from which on its cause is changed."""
+LONG_S = 1.0
+"""A simulation that takes longer is worth the processes for running several at a time."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """One thing changed.
+
+    Attributes:
+        name: It, in words.
+        words: What replaces the run's words of the same keys.
+        exact: It trains with the same numbers as before.
+    """
+
+    name: str
+    words: tuple[str, ...]
+    exact: bool = True
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a change came to.
+
+    Attributes:
+        change: Which.
+        words: The whole command line that simulates it.
+        seconds_per_iteration: Mean, but of the first and the last; None if it could not be run.
+        reason: Why; empty if it could.
+    """
+
+    change: Change
+    words: tuple[str, ...]
+    seconds_per_iteration: float | None
+    reason: str = ""
+
+    @property
+    def command(self) -> str:
+        """What to type to see it."""
+        return shlex.join(["python", "-m", "geomx", *self.words])
+
+
+def changes(
+    evidence: Evidence, parts: Sequence[Part], folder: Path, registry: Registry
+) -> Iterator[Change]:
+    """What to try.
+
+    Args:
+        evidence: The run.
+        parts: Of its critical path.
+        folder: Where networks with a change are written.
+        registry: Where accelerators come from.
+    """
+    networks = _Networks(evidence.graph, folder)
+    whole = sum(part.seconds for part in parts) or 1.0
+    enough = WORTH_TRYING * whole
+    limits: dict[Edge, float] = defaultdict(float)
+    ways: dict[tuple[str, str], dict[Edge, float]] = defaultdict(lambda: defaultdict(float))
+    held_up = 0.0
+    for part in parts:
+        held_up += part.delay if part.where == "wan" else 0.0
+        for edge, seconds in part.limits.items():
+            if edge is None:
+                held_up += seconds
+                continue
+            limits[edge] += seconds
+            if access := access_of(edge):
+                ways[part.what, access[0]][edge] += seconds
+    most = sorted((e for e in limits if limits[e] >= enough), key=lambda e: -limits[e])
+    for edge in most[:MOST_EDGES]:
+        yield Change(f"{edge_name(edge)} doubled", networks.doubled([edge]))
+    if len(most) > 1:
+        names = " and ".join(edge_name(edge) for edge in most[:MOST_EDGES])
+        yield Change(f"{names} doubled", networks.doubled(most[:MOST_EDGES]))
+    for kind, name in sorted(ways, key=lambda way: -sum(ways[way].values())):
+        edges = _siblings(evidence, kind, name, ways[kind, name])
+        if sum(ways[kind, name].values()) >= enough and len(edges) > 1:
+            yield Change(f"the {name}s of {len(edges)} sites doubled", networks.doubled(edges))
+    if held_up >= enough:
+        yield Change("delays between sites halved", networks.nearer())
+    slow = [w for w, speed in evidence.speed.items() if speed < 1.0]
+    if any(p.what == "compute" and p.where in slow and p.seconds >= enough for p in parts):
+        name = f"{slow[0]} at speed 1" if len(slow) == 1 else f"{len(slow)} slow workers at speed 1"
+        yield Change(name, networks.faster(slow))
+    present = [item["name"] for item in evidence.results.summary["accel"]]
+    for plugin in registry.plugins("accel"):
+        if plugin.name not in present and "sim" in plugin.backends:
+            together = ",".join([*present, plugin.name])
+            words = (f"accel=[{together}]",)
+            yield Change(f"{plugin.name} switched on", words, plugin.lossless)
+
+
+def _siblings(evidence: Evidence, kind: str, name: str, limits: Mapping[Edge, float]) -> list[Edge]:
+    """The up- or downlinks that messages of a kind cross and that are no wider than the limits."""
+
+    def mbps(edge: Edge) -> float:
+        return evidence.graph.edges[edge].get("bandwidth_mbps", math.inf)
+
+    widest = max(map(mbps, limits))
+    crossed = [edge for edge in evidence.crossed(kind) if (access_of(edge) or ("",))[0] == name]
+    return [edge for edge in crossed if mbps(edge) <= widest]
+
+
+def outcomes(run: Results, tried: Sequence[Change]) -> tuple[Outcome, list[Outcome]]:
+    """Simulate a run's own words, and those of every change.
+
+    Returns:
+        The run as it is, and the changes, the fastest first, those that are refused at the end.
+
+    Raises:
+        GeomxError: The run's words cannot be simulated (any more).
+    """
+    words = [str(word) for word in run.summary.get("words", ())]
+    kept = [word for word in words if key_of(word).split(".")[0] not in ("hydra", "study")]
+    base = _replaced(kept, ("mode=sim", "numerics=false"))
+    lines = {Change("as it is", ()): base}
+    lines |= {change: _replaced(base, change.words) for change in tried}
+    done = []
+    with (
+        TemporaryDirectory(prefix="geomx-explain-") as place,
+        progress(len(lines), "what if") as go,
+    ):
+        waiting = [
+            Variant((*line, "sim.max_spans=0"), (), Path(place) / str(number))
+            for number, line in enumerate(lines.values())
+        ]
+        reasons: dict[Path, str] = {}
+        jobs = 1
+        while waiting:
+            now, waiting = (waiting[:1], waiting[1:]) if not reasons else (waiting, [])
+            for directory, reason in carry_out(now, jobs):
+                reasons[directory] = reason
+                go(1)
+            first = Path(place) / "0"
+            if reasons[first]:
+                raise GeomxError(f"what a change would bring is not known: {reasons[first]}")
+            took_s = Results.load(first).summary["wall_seconds"]
+            jobs = cpu_count() if took_s > LONG_S else 1
+        for number, (change, line) in enumerate(lines.items()):
+            directory = Path(place) / str(number)
+            reason = reasons[directory]
+            seconds = None
+            if not reason:
+                seconds = _mean_s(Results.load(directory))
+            done.append(Outcome(change, tuple(line), seconds, reason))
+    order = sorted(
+        done[1:],
+        key=lambda one: (one.seconds_per_iteration is None, one.seconds_per_iteration or 0.0),
+    )
+    return done[0], order
+
+
+def _mean_s(run: Results) -> float:
+    """Seconds per iteration, without the first and the last where there are others."""
+    last = max(row["iteration"] for row in run.iterations)
+    inner = [row for row in run.iterations if 0 < row["iteration"] < last] or run.iterations
+    return sum(row["end_s"] - row["start_s"] for row in inner) / len(inner)
+
+
+def _replaced(words: Sequence[str], own: Sequence[str]) -> list[str]:
+    """`words` with `own` in the place of those of the same keys; a network takes its options."""
+    keys = {key_of(word) for word in own}
+    tops = keys & {"network"}
+    kept = [w for w in words if key_of(w) not in keys and key_of(w).split(".")[0] not in tops]
+    return [*kept, *own]
+
+
+class _Networks:
+    """Files of the run's network with one thing changed."""
+
+    def __init__(self, graph: nx.DiGraph, folder: Path) -> None:
+        self._graph, self._folder = graph, folder
+        for old in folder.glob("*.json"):  # of an earlier explanation
+            old.unlink()
+
+    def doubled(self, edges: Sequence[Edge]) -> tuple[str, ...]:
+        """Twice the bandwidth, as it was and as it changes."""
+        graph = self._graph.copy()
+        for edge in edges:
+            data = graph.edges[edge]
+            if "bandwidth_mbps" in data:
+                data["bandwidth_mbps"] *= 2
+            if "trace" in data:
+                data["trace"] = [[time_s, 2 * mbps] for time_s, mbps in data["trace"]]
+            if "redraw" in data:
+                twice = {key: 2 * data["redraw"][key] for key in ("low_mbps", "high_mbps")}
+                data["redraw"] = {**data["redraw"], **twice}
+        more = f" and {len(edges) - 1} more" if len(edges) > 1 else ""
+        return self._written(graph, f"double {' to '.join(edges[0])}{more}")
+
+    def nearer(self) -> tuple[str, ...]:
+        """Half the delay between routers."""
+        graph = self._graph.copy()
+        kinds = graph.nodes(data="kind", default="router")
+        for source, target, data in graph.edges(data=True):
+            if kinds[source] == kinds[target] == "router" and data.get("delay_ms"):
+                data["delay_ms"] /= 2
+        return self._written(graph, "half delays")
+
+    def faster(self, workers: Sequence[str]) -> tuple[str, ...]:
+        """These at speed 1."""
+        graph = self._graph.copy()
+        for worker in workers:
+            graph.nodes[worker]["speed"] = 1.0
+        return self._written(graph, "speed 1")
+
+    def _written(self, graph: nx.DiGraph, name: str) -> tuple[str, ...]:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        safe = "".join(letter if letter.isalnum() else "_" for letter in name)
+        path = self._folder / f"{safe}.json"
+        while path.exists():
+            path = path.with_stem(f"{path.stem}_")
+        write_network(path, graph)
+        return (f"network={path}",)

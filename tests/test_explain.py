@@ -1,0 +1,264 @@
+"""Laws of ``geomx explain``: causes that are known by construction are found, and changes pay."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import pytest
+
+from geomx import cli
+from geomx.experiment import run
+from geomx.explaining import explain
+from geomx.explaining.evidence import Evidence
+from geomx.explaining.parts import edge_name, parts_of, sentence
+from geomx.explaining.path import critical_path
+from geomx.registry import Registry
+from geomx.report import trace, wan
+
+Content = dict[str, Any]
+
+FAST = 10_000
+
+
+def network(
+    folder: Path, *, uplink: int = FAST, delay_ms: float = 1.0, speed: float = 1.0, workers: int = 2
+) -> str:
+    """Two parties, ``east`` and ``west``; the uplink and the last worker of west are as said."""
+    path = folder / "net.yaml"
+    others = f"uplink_mbps: {FAST}, downlink_mbps: {FAST}"
+    path.write_text(
+        f"""
+central: {{name: hub, global_servers: 1, {others}}}
+parties:
+  east: {{workers: {workers}, {others}}}
+  west:
+    workers: {workers}
+    uplink_mbps: {uplink}
+    downlink_mbps: {FAST}
+    speed: {[1.0] * (workers - 1) + [speed]}
+delay_ms: {delay_ms}
+lan: {{mbps: 100000, delay_ms: 0.01}}
+""",
+        encoding="utf-8",
+    )
+    return f"network={path}"
+
+
+def words(
+    folder: Path, elements: int, compute_ms: float, *more: str, iterations: int = 6
+) -> list[str]:
+    """A run of four layers of so many elements."""
+    return [
+        f"hydra.run.dir={folder / 'run'}", "workload=synthetic", "numerics=false",
+        f"workload.elements=[{','.join([str(elements)] * 4)}]", f"iterations={iterations}",
+        f"workload.forward_ms={compute_ms / 3}", f"workload.backward_ms={2 * compute_ms / 3}",
+        *more,
+    ]  # fmt: skip
+
+
+def explained(folder: Path, said: list[str]) -> Content:
+    """Run and explain."""
+    run(said)
+    return explain(folder / "run").content
+
+
+def change(content: Content, name: str) -> Content:
+    """What a change came to."""
+    changes: list[Content] = content["what_if"]["changes"]
+    return next(one for one in changes if name in one["name"])
+
+
+# ---- known by construction ----
+
+
+def test_one_slow_uplink_is_named_with_its_share(tmp_path: Path) -> None:
+    net = network(tmp_path, uplink=50)
+    content = explained(tmp_path, words(tmp_path, 250_000, 30, net))
+    told = content["runs"][0]
+    first = told["parts"][0]
+    assert (first["what"], first["party"], first["where"]) == ("push", "west", "wan")
+    assert first["limits"][0]["limit"] == ["west", "west/wan"]
+    assert "push of west, limited by its uplink (50 Mbit/s)" in told["said"]
+    busy = first["limits"][0]["sending"] + first["limits"][0]["queueing"]
+    # 4 MB at 50 Mbit/s; framing and what the connection needs to gather speed come on top
+    assert busy * told["seconds_per_iteration"] == pytest.approx(4e6 * 8 / 50e6, rel=0.1)
+    assert busy > 0.8
+    doubled = change(content, "uplink of west doubled")
+    assert doubled["gain"] == pytest.approx(busy / 2, abs=0.03)
+    assert doubled["command"].endswith("double_west_to_west_wan.json")
+
+
+def test_one_slow_worker_is_named(tmp_path: Path) -> None:
+    net = network(tmp_path, speed=0.2)
+    content = explained(tmp_path, words(tmp_path, 1000, 50, net))
+    first = content["runs"][0]["parts"][0]
+    assert first["said"] == "computing at west/worker1 (speed 0.2)"
+    assert first["seconds_per_iteration"] == pytest.approx(0.25, rel=0.01)
+    faster = change(content, "west/worker1 at speed 1")
+    assert faster["gain"] == pytest.approx(0.8 * first["share"], abs=0.01)
+    assert content["what_if"]["changes"][0] == faster
+
+
+def test_far_away_with_little_to_say_it_is_the_delay(tmp_path: Path) -> None:
+    content = explained(tmp_path, words(tmp_path, 10, 5, network(tmp_path, delay_ms=100)))
+    parts = [part for part in content["runs"][0]["parts"] if part["where"] == "wan"]
+    delay = sum(part["delay"] for part in parts)
+    # the rest of it are bursts that a connection paces over a part of its round trip
+    paced = sum(
+        way["sending"] + way["queueing"]
+        for part in parts
+        for way in part["limits"]
+        if way["limit"] == "round trips"
+    )
+    assert delay > 0.5 and delay + paced > 0.95
+    assert "mostly the delay of the way" in content["runs"][0]["said"]
+    halved = change(content, "delays between sites halved")
+    assert halved["gain"] == pytest.approx((delay + paced) / 2, abs=0.05)
+    assert not [one for one in content["what_if"]["changes"] if "doubled" in one["name"]]
+
+
+def test_computing_alone_leaves_nothing_to_double(tmp_path: Path) -> None:
+    content = explained(tmp_path, words(tmp_path, 10, 500, network(tmp_path, delay_ms=0.1)))
+    parts = content["runs"][0]["parts"]
+    assert parts[0]["what"] == "compute" and parts[0]["share"] > 0.99
+    assert not [one for one in content["what_if"]["changes"] if (one["gain"] or 0.0) > 0.01]
+
+
+# ---- laws ----
+
+
+def drawn(folder: Path, seed: int) -> list[str]:
+    """An experiment of any plugins on uneven links."""
+    draw = random.Random(seed)
+    registry = Registry.discover()
+    sync = draw.choice([plugin.name for plugin in registry.plugins("sync")])
+    accel = draw.choice([[], [draw.choice(registry.plugins("accel")).name]])
+    net = network(
+        folder, uplink=draw.choice([20, 200, FAST]), delay_ms=draw.choice([0, 1, 40]),
+        speed=draw.choice([1.0, 0.4]), workers=draw.choice([1, 3]),
+    )  # fmt: skip
+    chosen = (net, f"sync={sync}", f"accel=[{','.join(accel)}]", f"seed={seed}")
+    return words(folder, draw.choice([100, 50_000]), draw.choice([3, 60]), *chosen, iterations=20)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_every_moment_has_one_cause(tmp_path: Path, seed: int) -> None:
+    said = drawn(tmp_path, seed)
+    evidence = Evidence(run(said).directory)
+    rows = evidence.stretch()
+    steps = critical_path(evidence, rows)
+    assert steps[0].end_s == rows[-1]["end_s"], said
+    assert steps[-1].start_s == rows[0]["start_s"], said
+    assert [step.start_s for step in steps[:-1]] == [step.end_s for step in steps[1:]], said
+    parts = parts_of(evidence, steps)
+    whole = rows[-1]["end_s"] - rows[0]["start_s"]
+    assert sum(part.seconds for part in parts) == pytest.approx(whole)
+    assert not [part for part in parts if part.what == "unknown"], (said, parts)
+    assert sentence(evidence, parts)
+
+
+def test_what_was_not_kept_is_left_out(tmp_path: Path) -> None:
+    said = words(tmp_path, 250_000, 30, network(tmp_path, uplink=50), iterations=20)
+    said += ["sim.max_spans=1500", "sim.skip=false"]
+    evidence = Evidence(run(said).directory)
+    assert evidence.timeline.dropped > 600
+    rows = evidence.stretch()
+    assert 1 < len(rows) < 10
+    parts = parts_of(evidence, critical_path(evidence, rows))
+    assert max(parts[0].sending) == ("west", "west/wan")
+    assert not [part for part in parts if part.what == "unknown"]
+
+
+# ---- both modes ----
+
+
+def test_both_modes_have_the_same_spans_and_the_same_reason(tmp_path: Path) -> None:
+    said = words(
+        tmp_path, 25_000, 20, network(tmp_path, uplink=20, workers=1), "mode=both", iterations=4
+    )
+    content = explained(tmp_path, said)
+    timelines = [trace.read(tmp_path / "run" / mode / "trace.json") for mode in ("sim", "live")]
+    sim, live = (
+        Counter((span.node, span.category, span.name, *sorted(span.args)) for span in one.spans)
+        for one in timelines
+    )
+    sent = [key for key in sim if key[1] == "send"]
+    assert {key: sim[key] for key in sent} == {key: live[key] for key in live if key[1] == "send"}
+    assert sim.keys() == live.keys()
+    for one in content["runs"]:
+        assert one["parts"][0]["limits"][0]["limit"] == ["west", "west/wan"], one
+        assert sum(part["share"] for part in one["parts"]) == pytest.approx(1.0)
+    assert [one["mode"] for one in content["runs"]] == ["sim", "live"]
+
+
+# ---- the command ----
+
+
+def test_the_command_shows_it_and_leaves_it_in_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    run(words(tmp_path, 250_000, 30, network(tmp_path, uplink=50)))
+    before = (folder / "report.html").read_text(encoding="utf-8")
+    assert cli.main(["explain", str(folder)]) == 0
+    said = capsys.readouterr().out
+    assert "waiting for the push of west" in said and "switched on" in said
+    content = json.loads((folder / "explain.json").read_text(encoding="utf-8"))
+    best = content["what_if"]["changes"][0]
+    assert f"to see {best['name']}: {best['command']}" in " ".join(said.split())
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert "What it waits for" not in before and "What it waits for" in page
+    assert before.count("<section") + 1 == page.count("<section")
+
+
+def test_what_is_no_run_is_refused_in_a_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("b", "a"):
+        (tmp_path / "study" / name).mkdir(parents=True)
+        (tmp_path / "study" / name / "summary.json").write_text("{}")
+    for place, reason in (
+        (tmp_path, "no summary.json"),
+        (tmp_path / "study", "name one of them: a, b"),
+    ):
+        assert cli.main(["explain", str(place)]) == 2
+        said = capsys.readouterr().err
+        assert reason in said and said.count("\n") == 1
+
+
+# ---- names and maps ----
+
+
+def test_edges_have_names() -> None:
+    assert edge_name(("a", "a/wan"), "a") == "its uplink"
+    assert edge_name(("a/wan", "a")) == "the downlink of a"
+    assert edge_name(("a", "b")) == "the link a → b"
+
+
+def test_sites_with_coordinates_are_drawn_where_they_are() -> None:
+    places = {
+        "hub": (10.0, 50.0),
+        "north": (10.0, 60.0),
+        "east": (20.0, 50.0),
+        "rome": (12.5, 42.0),
+    }
+    graph = nx.DiGraph()
+    for site, (longitude, latitude) in places.items():
+        graph.add_node(site, kind="router", party=site, longitude=longitude, latitude=latitude)
+        graph.add_node(f"{site}/server", kind="server", party=site)
+    drawn, _, grid = wan._places(list(places), [], graph)
+    (x0, y0), (xn, yn), (xe, ye) = drawn["hub"], drawn["north"], drawn["east"]
+    assert xn == x0 and ye == y0 and yn < y0 and xe > x0
+    per_degree = (y0 - yn) / 10
+    assert drawn["rome"][1] == pytest.approx(y0 + 8 * per_degree)
+    assert drawn["rome"][0] == pytest.approx(x0 + (xe - x0) / 4)
+    assert (xe - x0) / 10 == pytest.approx(per_degree * 0.629, rel=1e-3)  # cos of the middle, 51°
+    assert "50°N" in "".join(grid) and "10°E" in "".join(grid)
+    del graph.nodes["rome"]["latitude"]
+    links = [wan.Flow("hub", site) for site in places if site != "hub"]
+    assert wan._places(list(places), links, graph)[2] == []
