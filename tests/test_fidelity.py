@@ -11,6 +11,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "benchmarks"))
 
 from sim_vs_live.draw import LEAST_ITERATIONS, MOST_ITERATIONS, draw
 from sim_vs_live.judge import judge, row_of
+from sim_vs_live.measure import measure
 
 
 def made(words: str, place: int, sim_s: float, *live_s: float, sent: int = 10) -> dict:
@@ -32,6 +33,14 @@ def test_a_longer_draw_begins_with_the_shorter_one():
 
 def test_another_seed_draws_others():
     assert draw(4, 1, seconds=1.0) != draw(3, 1, seconds=1.0)
+
+
+def test_what_is_measured_is_kept(tmp_path):
+    words = ["numerics=false", "iterations=2"]
+    (first, _), (second, _) = (measure(words, tmp_path, 0) for _ in range(2))
+    assert second.summary["wall_seconds"] == first.summary["wall_seconds"]
+    (other, _) = measure([*words, "seed=1"], tmp_path, 0)
+    assert other.summary["wall_seconds"] != first.summary["wall_seconds"]
 
 
 def test_errors_are_of_the_median_live_run():

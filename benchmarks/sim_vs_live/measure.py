@@ -45,12 +45,13 @@ def measure(words: Sequence[str], directory: Path, repeats: int) -> tuple[Result
 
 def _run(words: Sequence[str], directory: Path, after: Path | None = None) -> Results:
     """Run `words` unless `directory` has their results, and these are younger than `after`."""
+    words = [*words, f"hydra.run.dir={directory}"]
     summary = directory / "summary.json"
     if summary.exists() and not (after and summary.stat().st_mtime < after.stat().st_mtime):
         results = Results.load(directory)
         if results.summary["words"] == list(words) and "aborted" not in results.summary:
             return results
-    command = [sys.executable, "-m", "geomx", *words, f"hydra.run.dir={directory}"]
+    command = [sys.executable, "-m", "geomx", *words]
     try:
         done = subprocess.run(
             command,
