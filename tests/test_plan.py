@@ -23,7 +23,7 @@ from geomx.planning.certainty import ASSUMED, Certainty, Fidelity, fidelity
 from geomx.plugin import Partitioner, Shard, SyncPolicy, cut_evenly
 from geomx.registry import DEFAULT_SYNC, Register, Registry
 from geomx.results import Results
-from tests.laws import TinyWorkload
+from geomx.workloads.tiny import TinyWorkload
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def registry(tiny: TinyWorkload, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
         register("accel", "cutter", CutConfig, Cutter)
         register("accel", "sevens", Nothing, Sevens)
         register("accel", "idle", Nothing, Idle)
-        register("workload", "tiny", Nothing, lambda config: longer)
+        register("workload", "quick", Nothing, lambda config: longer)
 
     known = Registry.discover()
     known.ask(SimpleNamespace(__name__="stranger", geomx_register=geomx_register))
@@ -134,7 +134,7 @@ def by_name(plan: planning.Plan) -> dict[str, dict[str, Any]]:
 
 
 def space(registry: Registry, *fixed: str, **options: Any) -> Space:
-    base, _ = compose.compose(["workload=tiny"], registry)
+    base, _ = compose.compose(["workload=quick"], registry)
     return Space(base, PlanOptions(**options), registry, fixed)
 
 
@@ -201,7 +201,7 @@ def test_a_wrong_plan_is_refused_in_one_line(
 
 
 def test_sizes_alone_are_ranked_by_time(registry: Registry, executed: list[Any]) -> None:
-    words = ["workload=tiny", "numerics=false", "iterations=5", *STRANGERS]
+    words = ["workload=quick", "numerics=false", "iterations=5", *STRANGERS]
     words += ["plan.together=1", "hydra.run.dir=here"]
     plan = planning.make(words)
     rows = plan.ranked
@@ -225,7 +225,7 @@ def test_sizes_alone_are_ranked_by_time(registry: Registry, executed: list[Any])
 
 
 def test_time_to_accuracy_is_that_of_the_runs(registry: Registry, executed: list[Any]) -> None:
-    words = ["workload=tiny", *STRANGERS, "plan.together=1", "plan.options=false"]
+    words = ["workload=quick", *STRANGERS, "plan.together=1", "plan.options=false"]
     plan = planning.make([*words, "plan.target=0.8", "hydra.run.dir=here"])
     found = by_name(plan)
     mute, first = found["mute"], plan.ranked[0]
@@ -256,7 +256,7 @@ def test_nobody_is_trained_who_cannot_win(
     monkeypatch.setattr(judge, "CHUNK", 2)
     monkeypatch.setattr(judge, "KEPT", 3)
     plan = planning.make(
-        ["workload=tiny", "plan.sync=[fsa,hfa]", "plan.accel=[cutter,sevens,idle]", "plan.jobs=1",
+        ["workload=quick", "plan.sync=[fsa,hfa]", "plan.accel=[cutter,sevens,idle]", "plan.jobs=1",
          "plan.together=1", "plan.options=false", "plan.seeds=1", "plan.max_loss=1",
          "plan.by=seconds_per_iteration"]
     )  # fmt: skip
@@ -267,7 +267,7 @@ def test_nobody_is_trained_who_cannot_win(
 
 
 def test_lost_accuracy_is_limited(registry: Registry) -> None:
-    words = ["workload=tiny", "plan.sync=[fsa,mute]", "plan.accel=[]", "plan.jobs=1"]
+    words = ["workload=quick", "plan.sync=[fsa,mute]", "plan.accel=[]", "plan.jobs=1"]
     words += ["plan.by=seconds_per_iteration", "plan.seeds=1"]
     found = by_name(planning.make(words))
     assert found["mute"]["status"] == "loses accuracy"
@@ -278,7 +278,7 @@ def test_lost_accuracy_is_limited(registry: Registry) -> None:
 
 def test_a_search_goes_on_to_the_number_and_repeats_itself(registry: Registry) -> None:
     pytest.importorskip("optuna")
-    words = ["workload=tiny", "numerics=false", "iterations=2", "plan.candidates=8", "seed=3"]
+    words = ["workload=quick", "numerics=false", "iterations=2", "plan.candidates=8", "seed=3"]
     words += STRANGERS
     one, other = (planning.make(words) for _ in range(2))
     assert not one.content["exhaustive"]
