@@ -12,6 +12,7 @@
 namespace geomx::io {
 
 double FairShare(double capacity, double weight, std::vector<Demand> others) {
+  if (capacity == std::numeric_limits<double>::infinity()) return capacity;
   std::sort(others.begin(), others.end(), [](const Demand& a, const Demand& b) {
     return a.most * b.weight < b.most * a.weight;
   });

@@ -8,7 +8,12 @@ namespace geomx::io {
 
 namespace {
 
-constexpr double kSameShare = 1e-3;  // smaller differences are none
+constexpr double kSameShare = 1e-3;  // of the whole edge; smaller differences are none
+
+bool Same(double one, double other, double whole) {
+  if (one == other) return true;
+  return std::isfinite(whole) && std::abs(one - other) <= kSameShare * whole;
+}
 
 }  // namespace
 
@@ -21,7 +26,9 @@ Shaper::Shaper(const Shape& shape) : random_(shape.seed) {
     if (edge >= shape.edges.size()) throw std::invalid_argument("a shared edge that does not exist");
     if (row >= commons_->rows()) throw std::invalid_argument("a shared edge without a row");
     shared[edge] = shared_.size();
-    shared_.push_back({.edge = edge, .row = row, .course = shape.edges[edge].course});
+    net::Course course = shape.edges[edge].course;
+    const double whole = course.At(0);
+    shared_.push_back({.edge = edge, .row = row, .course = std::move(course), .ours = whole});
   }
   for (const Shape::Edge& edge : shape.edges) {
     const net::EdgeId id = network_.AddEdge(net::Course(edge.course).At(0), edge.delay);
@@ -102,7 +109,7 @@ void Shaper::Share(Time now) {
     sending = true;
     const double whole = shared.course.At(origin_ ? now - *origin_ : 0);
     const double ours = commons_->Share(shared.row, whole, use);
-    if (std::abs(ours - shared.ours) <= kSameShare * whole) continue;
+    if (Same(ours, shared.ours, whole)) continue;
     shared.ours = ours;
     network_.SetCapacity(shared.edge, ours, now);
   }

@@ -106,7 +106,7 @@ class Shaper {
     net::EdgeId edge = 0;
     std::uint32_t row = 0;
     net::Course course;
-    double ours = 0.0;  // bytes/s
+    double ours = 0.0;  // bytes/s, as the model has it
     std::vector<Crossing> crossings;
   };
   struct Activity {

@@ -93,6 +93,7 @@ TEST(commons_shares_are_fair) {
   CHECK_NEAR(FairShare(10, 1, {{1, net::kInfinity}, {1, 1}}), 4.5, 1e-12);
   CHECK_NEAR(FairShare(10, 3, {{1, net::kInfinity}, {1, 1}}), 6.75, 1e-12);
   CHECK_EQ(FairShare(0, 1, {{1, 1}}), 0.0);
+  CHECK_EQ(FairShare(net::kInfinity, 1, {{1, net::kInfinity}}), net::kInfinity);
 }
 
 // A file of zeros for `slots` nodes and `rows` edges, gone with this object.
@@ -167,6 +168,44 @@ TEST(shaper_senders_of_one_edge_share_it_as_one_model_would) {
   }
   for (std::size_t slot = 0; slot < 3; ++slot) CHECK_NEAR(left[slot], expected[slot], 4.0);
   CHECK_NEAR(expected[2], 40.0, 2.0);  // 1.2 MB/s for a second
+}
+
+TEST(shaper_waits_out_what_befalls_a_shared_edge) {
+  // 1 MB/s behind an edge without a limit, both down from the first moment until 2 s, for two senders
+  // of a megabyte each.
+  const CommonsFile file(2, 2);
+  net::Course course(1e6), unlimited;
+  course.AddOutage(0, 2 * kSecond);
+  unlimited.AddOutage(0, 2 * kSecond);
+  Message megabyte;
+  megabyte.payload = Payload::Phantom(1'000'000 - kHeaderBytes);
+  std::vector<std::unique_ptr<Shaper>> senders;
+  for (std::size_t slot = 0; slot < 2; ++slot) {
+    Shape shape;
+    shape.edges = {{.course = course, .delay = 10 * kMillisecond}, {.course = unlimited}};
+    Shape::Path path;
+    path.path = {0, 1};
+    path.window_limit = net::kInfinity;
+    path.efficiency = 1.0;
+    shape.paths[7] = path;
+    shape.shared = {{0, 0}, {1, 1}};
+    shape.commons = file.path;
+    shape.slots = 2;
+    shape.slot = slot;
+    senders.push_back(std::make_unique<Shaper>(shape));
+    senders.back()->SetOrigin(0);
+    senders.back()->Start(7, Lane::kReliable, megabyte, 0);
+  }
+  std::vector<Time> left;
+  for (Time now = 0; now < 6 * kSecond; now += kMillisecond) {
+    for (const auto& sender : senders) {
+      sender->Advance(
+          now, [&](const Shaper::Sent& sent) { left.push_back(sent.left); },
+          [](NodeId, Lane) { return std::nullopt; });
+    }
+  }
+  CHECK_EQ(left.size(), std::size_t{2});
+  for (const Time each : left) CHECK_NEAR(static_cast<double>(each) / kSecond, 4.0, 0.05);
 }
 
 TEST(shaper_queues_hold_datagrams_only_so_long) {
