@@ -574,7 +574,14 @@ class Loop:
         """The oldest answer not yet taken."""
 
     def command(self, text: str) -> None:
-        """An instruction to all global servers: its name, then lines."""
+        """
+        An instruction to all global servers: its name, then lines; on one of them, to itself.
+        """
+
+    def initialise(self, key: int, index: int, shard: tuple[int, int, int, int], array: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)]) -> None:
+        """
+        The initial value of a global server's shard: (offset, elements, server, priority).
+        """
 
     def global_value(self, key: int, shard: int) -> object:
         """A global server's value of one shard, or None."""

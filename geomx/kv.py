@@ -21,34 +21,26 @@ import atexit
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from geomx import _core, wiring
+from geomx import _core
 from geomx.cluster import Party
 from geomx.errors import ConfigError, GeomxError, NodeLost
+from geomx.handles import training_optimizers
 from geomx.live.exchange import ArrayExchange, Exchange
+from geomx.live.keys import Entry, Keys
 from geomx.live.local import LocalCluster, unshaped
 from geomx.live.member import FOREVER_S, Member, naming_the_lost
 from geomx.live.values import Key, devices, optimizer_numbers, pairs, to_float32
 from geomx.plugin import as_vector, optimizer_text
-from geomx.workload import TensorSpec
 
 TYPES = ("dist_sync", "dist_device_sync", "dist_async")
 
 # What the job's launcher sets for every worker that it starts.
 SCHEDULER, NAME, ID, TOKEN = "GEOMX_SCHEDULER", "GEOMX_NAME", "GEOMX_ID", "GEOMX_TOKEN"
 HOST = "GEOMX_HOST"
-
-
-@dataclass(frozen=True)
-class Entry:
-    """An initialised key: its number on the wire, and the tensor's shape."""
-
-    key: int
-    shape: tuple[int, ...]
 
 
 class KVStore:
@@ -59,6 +51,8 @@ class KVStore:
         type: The name it was created by.
         close: Called once, after the worker has left.
         exchange: How arrays move; numpy's by default.
+        master: Whether this worker gives initial values and sets the optimizer; None: the first of
+            all workers does.
     """
 
     def __init__(
@@ -67,13 +61,14 @@ class KVStore:
         type: str = TYPES[0],
         close: Callable[[], None] | None = None,
         exchange: Exchange | None = None,
+        master: bool | None = None,
     ) -> None:
         self.member = member
         self.type = type
         self.exchange: Exchange = exchange or ArrayExchange(member.loop)
         self._close = close or member.loop.close
-        self._entries: dict[Key, Entry] = {}
-        self._tensors: list[TensorSpec] = []
+        self._master = self.global_rank == 0 if master is None else master
+        self._keys = Keys(member.spec.cluster, member.selection, type)
         self.closed = False
 
     def use(self, exchange: Exchange) -> None:
@@ -82,7 +77,7 @@ class KVStore:
         Raises:
             GeomxError: There are keys already.
         """
-        if self._entries:
+        if len(self._keys):
             raise GeomxError("one key-value store holds the arrays of one framework")
         self.exchange = exchange
 
@@ -111,7 +106,7 @@ class KVStore:
     @property
     def is_master_worker(self) -> bool:
         """Whether this is the worker that gives initial values and sets the optimizer."""
-        return self.global_rank == 0
+        return self._master
 
     def _party(self) -> Party:
         return self.member.spec.cluster.party_of(self.member.node)
@@ -129,6 +124,8 @@ class KVStore:
                 of the other kind; or the value has no elements or is not made of numbers.
             NodeLost: A node of the job died.
         """
+        if self.is_master_worker and not len(self._keys):
+            self._instruct()
         arrays = [(each, to_float32(each, array)) for each, array in pairs(key, value)]
         entries = self._admit([(each, array.shape) for each, array in arrays])
         with naming_the_lost(self.member.loop):
@@ -217,8 +214,13 @@ class KVStore:
             options: Numbers, where `optimizer` is a name.
 
         Raises:
-            ConfigError: The global servers do not have that optimizer, or not that option.
+            ConfigError: The global servers do not have that optimizer, or not that option; or
+                workers update by themselves, as the job's sync algorithm wants it.
         """
+        sync, _ = self.member.spec.sync
+        if self.member.policy.exchange == "parameters":
+            remedy = f"under sync={sync} every worker has an optimizer of its own"
+            raise ConfigError("optimizer", _name(optimizer), remedy)
         text = optimizer_text(optimizer_numbers(optimizer, options))
         try:
             _core.Optimizer(text, 0)
@@ -273,48 +275,38 @@ class KVStore:
     # ---- for this store and its MXNet face ----
 
     def entry(self, key: Key) -> Entry:
-        """What is known of `key`.
-
-        Raises:
-            GeomxError: It was never initialised.
-        """
-        found = self._entries.get(key)
-        if found is None:
-            raise GeomxError(f"key {key!r} was never initialised: call init first")
-        return found
+        """What is known of `key`; see `Keys.entry`."""
+        return self._keys.entry(key)
 
     def check_shape(self, key: Key, shape: Sequence[int]) -> None:
         """Refuse an array of another shape than `key` was initialised with."""
-        expected = self._entries[key].shape
-        if tuple(shape) != expected:
-            raise GeomxError(f"key {key!r} has shape {expected}, not {tuple(shape)}")
+        self._keys.check_shape(key, shape)
 
     def _admit(self, keys: Sequence[tuple[Key, tuple[int, ...]]]) -> list[Entry]:
         """Declare new keys to the loop."""
-        fresh: dict[Key, Entry] = {}
-        for key, shape in keys:
-            if key in self._entries or key in fresh:
-                raise GeomxError(f"key {key!r} is initialised twice")
-            kinds = {type(known) for known in (*self._entries, *fresh, key)}
-            if len(kinds) > 1:
-                raise GeomxError(f"key {key!r}: whole numbers and text cannot both be keys")
-            if 0 in shape:
-                raise GeomxError(f"key {key!r} has no elements")
-            number = key if isinstance(key, int) else len(self._entries) + len(fresh)
-            fresh[key] = Entry(number, shape)
-        names = [f"{self.type}:{key}" for key in fresh]
-        tensors = [
-            TensorSpec(name, entry.shape, 0)
-            for name, entry in zip(names, fresh.values(), strict=True)
-        ]
-        self._tensors += tensors
-        spec = self.member.spec
-        shards = wiring.shards(spec.cluster, self.member.selection, self._tensors)[-len(fresh) :]
-        for entry, tensor, pieces in zip(fresh.values(), tensors, shards, strict=True):
-            self.member.loop.declare(entry.key, tensor.elements, pieces)
+        entries = self._keys.admit(keys)
+        for entry in entries:
+            self.member.loop.declare(entry.key, entry.elements, list(entry.shards))
             self.exchange.declare(entry.key, entry.shape)
-        self._entries |= fresh
-        return list(fresh.values())
+        return entries
+
+    def _instruct(self) -> None:
+        """Where parameters are exchanged, what the sync policy has global servers do with them."""
+        rule = global_rule(self.member)
+        if rule is not None:
+            with naming_the_lost(self.member.loop):
+                self.member.loop.command(rule)
+
+
+def global_rule(member: Member) -> str | None:
+    """The instruction to global servers that makes averages of the parameters that are pushed.
+
+    None where gradients are exchanged: there the training script decides.
+    """
+    if member.policy.exchange != "parameters":
+        return None
+    rule, _ = training_optimizers(member.spec.cluster, member.selection, {"name": "sgd"})
+    return None if rule is None else "optimizer\n" + optimizer_text(rule)
 
 
 def create(type: str = TYPES[0]) -> KVStore:
@@ -339,6 +331,12 @@ def create(type: str = TYPES[0]) -> KVStore:
 
 
 _stores: list[KVStore] = []  # of this process; all but the last are closed
+
+
+def _name(optimizer: Any) -> str:
+    """What to call an optimizer that is refused."""
+    given = optimizer.get("name") if isinstance(optimizer, Mapping) else optimizer
+    return given if isinstance(given, str) else type(given).__name__.lower()
 
 
 def _join(type: str) -> KVStore:

@@ -159,6 +159,22 @@ void Declare(Loop& loop, Key key, std::uint32_t elements, const ShardTuples& tup
   loop.Declare(key, elements, std::move(shards));
 }
 
+void Initialise(Loop& loop, Key key, std::uint32_t index,
+                const std::tuple<std::uint32_t, std::uint32_t, std::uint32_t, std::int32_t>& placed,
+                const Input& array) {
+  const auto& [offset, elements, server, priority] = placed;
+  const std::span<const float> view = View(array);
+  Buffer value(view.begin(), view.end());
+  nb::gil_scoped_release unlocked;
+  loop.Initialise({.key = key,
+                   .index = index,
+                   .offset = offset,
+                   .elements = elements,
+                   .server = server,
+                   .priority = priority},
+                  std::move(value));
+}
+
 nb::object GlobalValue(Loop& loop, Key key, std::uint32_t shard) {
   std::optional<Buffer> value;
   {
@@ -336,7 +352,9 @@ REASON"), and failure() says the same; TimeoutError means that time was up.)")
            },
            "number"_a, "timeout_s"_a, "The oldest answer not yet taken.")
       .def("command", &Loop::Command, "text"_a, nb::call_guard<nb::gil_scoped_release>(),
-           "An instruction to all global servers: its name, then lines.")
+           "An instruction to all global servers: its name, then lines; on one of them, to itself.")
+      .def("initialise", &Initialise, "key"_a, "index"_a, "shard"_a, "array"_a.noconvert(),
+           "The initial value of a global server's shard: (offset, elements, server, priority).")
       .def("global_value", &GlobalValue, "key"_a, "shard"_a,
            "A global server's value of one shard, or None.")
       .def("stats", &Stats, "What was sent to whom, and what the node counted; also after close.")

@@ -56,6 +56,33 @@ Worker& Node::worker() {
   return static_cast<Worker&>(*logic_);
 }
 
+void Node::Initialise(const ShardInfo& shard, Buffer value, Time now) {
+  if (config_.role != Role::kGlobalServer || value.size() != shard.elements) {
+    throw std::invalid_argument("no initial value for " + config_.name);
+  }
+  Header header;
+  header.kind = Kind::kInit;
+  header.flags = kPlain;
+  header.merge_count = 1;
+  header.key = shard.key;
+  header.shard = shard.index;
+  header.offset = shard.offset;
+  header.shard_elements = shard.elements;
+  header.server = shard.server;
+  header.priority = INT32_MAX;
+  logic_->OnValue(config_.id, header, std::move(value), now);
+}
+
+void Node::Instruct(const std::string& text, Time now) {
+  if (config_.role != Role::kGlobalServer) {
+    throw std::invalid_argument("no instruction for " + config_.name);
+  }
+  Message message;
+  message.header.kind = Kind::kCommand;
+  message.payload = Payload::Copy(PackStrings({text}));
+  logic_->OnControl(config_.id, message, now);
+}
+
 const Buffer* Node::GlobalValue(Key key, std::uint32_t shard) const {
   return config_.role == Role::kGlobalServer ? GlobalValueOf(*logic_, key, shard) : nullptr;
 }

@@ -194,6 +194,11 @@ class Node {
   // is queued for `host` already, unless `priority` says otherwise.
   void Report(NodeId host, std::uint32_t number, std::span<const double> values,
               std::int32_t priority = INT32_MIN);
+  // What a master that is no member says to a global server, through the process that runs it: the
+  // initial value of a shard, as if a worker had sent it, and an instruction.
+  // REQUIRES: role is kGlobalServer.
+  void Initialise(const ShardInfo& shard, Buffer value, Time now);
+  void Instruct(const std::string& text, Time now);
   // Leave in good order, once everything that was pushed is answered.
   void Leave(Time now);
   // The current global value of a shard. Null if there is none, or this is no global server.

@@ -204,7 +204,18 @@ bool Loop::WaitBarrier(Round barrier, double timeout_s) {
 }
 
 void Loop::Command(const std::string& text) {
-  Call([&] { state_->driver.node().worker().Command(text, Now()); });
+  Call([&] {
+    Node& node = state_->driver.node();
+    if (node.config().role == Role::kGlobalServer) {
+      node.Instruct(text, Now());
+    } else {
+      node.worker().Command(text, Now());
+    }
+  });
+}
+
+void Loop::Initialise(const ShardInfo& shard, Buffer value) {
+  Call([&] { state_->driver.node().Initialise(shard, std::move(value), Now()); });
 }
 
 void Loop::SendReport(NodeId host, std::uint32_t number, std::vector<double> values,

@@ -95,7 +95,9 @@ class Loop : public std::enable_shared_from_this<Loop> {
   void Value(Key key, std::span<float> out);
   Round StartBarrier();
   bool WaitBarrier(Round barrier, double timeout_s);
-  void Command(const std::string& text);
+  void Command(const std::string& text);  // a global server obeys it itself
+  // The initial value of a global server's shard, of a master that is no member.
+  void Initialise(const ShardInfo& shard, Buffer value);
   // Numbers for a coordinator; they leave after everything that was pushed before, and no earlier
   // than `not_before_s` after the start.
   void SendReport(NodeId host, std::uint32_t number, std::vector<double> values,

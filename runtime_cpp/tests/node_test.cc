@@ -146,6 +146,34 @@ TEST(TheFirstInitialValueStandsAndEarlyRequestsWait) {
   CheckNoErrors(cluster);
 }
 
+TEST(AMasterThatIsNoMemberSpeaksThroughTheGlobalServer) {
+  Cluster cluster(1, {});
+  const NodeId global = cluster.globals.front();
+  cluster.Declare(7, 3, {{.elements = 3}});
+  cluster.RequestAll(7);
+  cluster.Drive();
+  cluster.Do(global, [](Node& node, Time now) {
+    node.Initialise({.key = 7, .elements = 3}, {1, 2, 3}, now);
+    node.Initialise({.key = 7, .elements = 3}, {9, 9, 9}, now);  // the first stands
+    node.Instruct("optimizer\nsgd\nlearning_rate 1", now);
+  });
+  cluster.Drive();
+  CHECK_EQ(cluster.Events(global, Event::Kind::kCommand).size(), 1u);
+  const std::vector<float> gradient(3, 0.25f);
+  for (const NodeId worker : cluster.workers) {
+    CHECK((cluster.Value(worker, 7) == std::vector<float>{1, 2, 3}));
+    cluster.Push(worker, 7, gradient);
+  }
+  cluster.Drive();
+  for (const NodeId worker : cluster.workers) {
+    CHECK((cluster.Value(worker, 7) == std::vector<float>{0, 1, 2}));
+  }
+  cluster.Do(cluster.workers.front(), [](Node& node, Time now) {
+    CHECK_THROWS(node.Initialise({.key = 7, .elements = 3}, {1, 2, 3}, now), std::invalid_argument);
+  });
+  CheckNoErrors(cluster);
+}
+
 TEST(InstructionsAreObeyedOrRefusedByEvent) {
   Cluster cluster(1, {});
   for (const std::string text :
