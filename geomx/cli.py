@@ -52,6 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return run(words[1:])
     if words[:1] == ["launch"] and "--help" not in words:
         return _guarded(lambda: launch(words[1:]))
+    if words[:1] == ["compat"] and "--help" not in words[:2]:
+        return _guarded(lambda: compat(words[1:]))
     if words[:1] == ["plan"] and "--help" not in words:
         return _guarded(lambda: plan(words[1:]))
     if words[:1] == ["calibrate"]:
@@ -72,6 +74,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands.add_parser("calibrate", help=text, add_help=False)
     text = "Run a training script as every worker: geomx launch [WORDS] -- COMMAND."
     commands.add_parser("launch", help=text, description=text)
+    text = "Run a launch script of GeoMX or MXNet as it is: geomx compat -- COMMAND."
+    commands.add_parser("compat", help=text, description=text)
 
     def dispatch() -> None:
         options = parser.parse_args(words)
@@ -140,6 +144,13 @@ def launch(words: Sequence[str]) -> None:
     from geomx.live.launcher import launch
 
     launch(words)
+
+
+def compat(words: Sequence[str]) -> None:
+    """Run a launch script of GeoMX or MXNet as it is."""
+    from geomx.compat import command
+
+    command.run(words)
 
 
 def plan(words: Sequence[str]) -> None:

@@ -68,7 +68,7 @@ class KVStore:
         self.exchange: Exchange = exchange or ArrayExchange(member.loop)
         self._close = close or member.loop.close
         self._master = self.global_rank == 0 if master is None else master
-        self._keys = Keys(member.spec.cluster, member.selection, type)
+        self._keys = Keys(member.spec.cluster, member.selection)
         self.closed = False
 
     def use(self, exchange: Exchange) -> None:

@@ -39,13 +39,11 @@ class Keys:
     Args:
         cluster: Who takes part.
         selection: Its plugins cut and place.
-        label: Goes into the tensors' names.
     """
 
-    def __init__(self, cluster: Cluster, selection: Selection, label: str) -> None:
+    def __init__(self, cluster: Cluster, selection: Selection) -> None:
         self._cluster = cluster
         self._selection = selection
-        self._label = label
         self._entries: dict[Key, Entry] = {}
         self._tensors: list[TensorSpec] = []
 
@@ -88,7 +86,7 @@ class Keys:
             if 0 in shape:
                 raise GeomxError(f"key {key!r} has no elements")
             numbers[key] = key if isinstance(key, int) else len(self._entries) + len(numbers)
-        self._tensors += [TensorSpec(f"{self._label}:{key}", shape, 0) for key, shape in keys]
+        self._tensors += [TensorSpec(str(key), shape, 0) for key, shape in keys]
         shards = wiring.shards(self._cluster, self._selection, self._tensors)[len(self._entries) :]
         fresh = {
             key: Entry(numbers[key], shape, tuple(pieces))

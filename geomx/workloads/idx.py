@@ -51,6 +51,21 @@ def load_idx(folder: str) -> Images:
     return Images(training, labels[0], held_out, labels[1])
 
 
+def load_part(folder: str, part: str) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """Images and labels of one half of the files in `folder`: ``train`` or ``t10k``.
+
+    Raises:
+        ConfigError: As `load_idx`.
+    """
+    images = _read(folder, part, "images", IMAGES_MAGIC)
+    labels = _read(folder, part, "labels", LABELS_MAGIC)
+    if len(images) != len(labels):
+        raise _refusal(
+            _find(folder, part, "labels"), f"{len(labels)} labels for {len(images)} images"
+        )
+    return images, labels
+
+
 def _counts(folder: str) -> tuple[int, int]:
     """(training, held-out) samples by the headers, once they agree."""
     counts = []

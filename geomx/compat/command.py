@@ -1,0 +1,163 @@
+"""``geomx compat -- COMMAND``: run a launch script of GeoMX or MXNet, and see all of it through.
+
+Such scripts put most of their processes into the background and throw away what they print. Here
+every process that imports MXNet leaves its log and its counts in a folder of the run; the command
+ends when the last of them has, and fails if one did. Ctrl-C, and a failure, end them all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from itertools import count
+from pathlib import Path
+
+from geomx.compat.places import FOLDER, REMARKS
+from geomx.errors import ConfigError, GeomxError
+from geomx.live.status import DONE
+
+HOOK = Path(__file__).with_name("hook")
+_PR_SET_CHILD_SUBREAPER = 36
+_POLL_S = 0.1
+_NOTICE_S = 10.0  # how long others have to end by themselves once one has failed
+_POLITE_S = 5.0
+
+
+def run(words: Sequence[str]) -> None:
+    """Run the command behind ``--``; prints the run's folder as the last line.
+
+    Raises:
+        ConfigError: There is no command.
+        GeomxError: It failed, or one of its processes did; says which.
+        KeyboardInterrupt: Ctrl-C; all processes have ended.
+    """
+    if words[:1] != ["--"] or len(words) < 2:
+        raise ConfigError("compat", " ".join(words), "needs a command: geomx compat -- COMMAND")
+    command, folder = list(words[1:]), _new_folder(Path("outputs"))
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)  # orphans become our children
+    try:
+        process = subprocess.Popen(command, env=_environment(folder), start_new_session=True)
+    except OSError as error:
+        raise ConfigError("compat", command[0], f"cannot be run: {error.strerror}") from error
+    watch = _Watch(process.pid, folder)
+    try:
+        watch.until_the_end()
+    finally:
+        watch.end_all()
+    failed = watch.failed()
+    if failed:
+        raise GeomxError(f"{failed}; logs are in {folder}")
+    print(folder, flush=True)
+
+
+class _Watch:
+    """The processes of a command: all in its session, and its children that left it."""
+
+    def __init__(self, pid: int, folder: Path) -> None:
+        self._pid = pid
+        self._folder = folder
+        self._statuses: dict[int, int] = {}
+        self._said = False
+
+    def until_the_end(self) -> None:
+        """Wait until nobody is left, or until one failed and the others had time to end."""
+        deadline: float | None = None
+        while self._reap():
+            self._say_remarks()
+            if deadline is None and self.failed():
+                deadline = time.monotonic() + _NOTICE_S
+            if deadline is not None and time.monotonic() > deadline:
+                return
+            time.sleep(_POLL_S)
+        self._say_remarks()
+
+    def end_all(self) -> None:
+        """End whoever is left: ask, then kill."""
+        for number, patience_s in ((signal.SIGTERM, _POLITE_S), (signal.SIGKILL, _POLITE_S)):
+            deadline = time.monotonic() + patience_s
+            while self._reap() and time.monotonic() < deadline:
+                for pid in self._everybody():
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, number)
+                time.sleep(_POLL_S)
+
+    def failed(self) -> str:
+        """What went wrong, in a sentence; empty if nothing did."""
+        for path in sorted(self._folder.glob("*.jsonl")):
+            for line in path.read_text(encoding="utf-8").splitlines():
+                end = json.loads(line).get("end", {})
+                if end.get("status", DONE) != DONE:
+                    return f"{end['name']} failed: {_last_line(path.with_suffix('.log'))}"
+        status = self._statuses.get(self._pid, 0)
+        if status:
+            return f"the command failed with exit status {status}"
+        broken = [status for status in self._statuses.values() if status]
+        return f"a process failed with exit status {broken[0]}" if broken else ""
+
+    def _reap(self) -> bool:
+        """Collect exit statuses; whether anybody is left."""
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if pid == 0:
+                    return True
+                self._statuses[pid] = os.waitstatus_to_exitcode(status)
+        return False
+
+    def _everybody(self) -> Iterator[int]:
+        """Processes of the command's session, and children of ours, by the kernel's table."""
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdigit():
+                continue
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                parent, session = int(fields[1]), int(fields[3])
+                if session == self._pid or parent == os.getpid():
+                    yield int(entry.name)
+
+    def _say_remarks(self) -> None:
+        """What the job's scheduler has for the user, once."""
+        remarks = self._folder / REMARKS
+        if self._said or not remarks.exists():
+            return
+        self._said = True
+        for line in remarks.read_text(encoding="utf-8").splitlines():
+            print(f"geomx: {line}", file=sys.stderr, flush=True)
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    """With the hook first on the path, and ``python`` being this one."""
+    own = {
+        FOLDER: str(folder.resolve()),
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(HOOK), os.environ.get("PYTHONPATH")])),
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
+    }
+    return {**os.environ, **own}
+
+
+def _new_folder(base: Path) -> Path:
+    """Create ``base/DATE/TIME``, with a number where another run has just taken it."""
+    stem = base / datetime.now().strftime("%Y-%m-%d/%H-%M-%S")
+    for attempt in count(1):
+        path = stem if attempt == 1 else stem.with_name(f"{stem.name}-{attempt}")
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise GeomxError(f"the run's directory cannot be made: {error}") from error
+        return path
+    raise AssertionError("unreachable")
+
+
+def _last_line(path: Path) -> str:
+    lines = path.read_text(encoding="utf-8", errors="replace").split("\n") if path.exists() else []
+    return next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")

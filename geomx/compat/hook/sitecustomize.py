@@ -1,0 +1,54 @@
+"""On ``PYTHONPATH`` of whatever ``geomx compat`` runs: ``import mxnet`` becomes geomx's entrance.
+
+Python imports a module of this name at every start. It costs nothing where MXNet is not imported,
+and lets another ``sitecustomize`` further down the path have its turn.
+"""
+
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import os
+import sys
+
+
+class _Entrance(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds ``mxnet``, once: the import inside is that of the real one."""
+
+    def find_spec(self, name, path=None, target=None):
+        """See `importlib.abc.MetaPathFinder`."""
+        if name != "mxnet":
+            return None
+        sys.meta_path.remove(self)
+        return importlib.machinery.ModuleSpec(name, self)
+
+    def create_module(self, spec):
+        """Enter; returns the real module, or never."""
+        try:
+            from geomx.compat.entrance import enter
+        except ImportError as error:
+            raise ImportError(
+                f"{sys.executable} has no geomx ({error}): run geomx compat with the Python that "
+                "the script runs, or install geomx there"
+            ) from error
+        module = enter()
+        self._spec = module.__spec__
+        return module
+
+    def exec_module(self, module):
+        """The module has been executed; it gets back what the import machinery has replaced."""
+        module.__spec__ = self._spec
+        module.__loader__ = self._spec.loader
+
+
+def _next_sitecustomize():
+    """Run the module of the same name that this one hides, if there is one."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    places = [place for place in sys.path if os.path.abspath(place or ".") != here]
+    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", places)
+    if spec is not None and spec.loader is not None:
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+
+
+sys.meta_path.insert(0, _Entrance())
+_next_sitecustomize()

@@ -1,0 +1,171 @@
+"""What processes do that are not workers: importing MXNet makes them serve until the job is over.
+
+A scheduler brings others together (`geomx.compat.desk`). A server takes its seats in the job,
+passes on to its workers what they must know, and, where the master worker takes no part itself,
+gives the global servers what that says.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import wait
+from typing import Any
+
+import numpy as np
+
+from geomx import kv
+from geomx.compat.desk import Desk
+from geomx.compat.job import Seat
+from geomx.compat.meeting import Note, Spoke
+from geomx.compat.places import Diary, about, own_host
+from geomx.compat.roles import Role
+from geomx.errors import GeomxError, NodeLost
+from geomx.live.keys import Keys
+from geomx.live.member import Member
+from geomx.live.status import DONE, FAILED, LOST
+
+_POLL_S = 0.05
+
+
+def serve(role: Role, environ: Mapping[str, str], diary: Diary) -> int:
+    """Be `role`, which is not a worker's, until the job is over. Returns the exit status."""
+    try:
+        if role.kind in ("global_scheduler", "scheduler"):
+            Desk(role, environ, diary).run()
+        else:
+            Server(role, environ, diary).run()
+    except NodeLost as lost:
+        print(lost, file=sys.stderr, flush=True)
+        diary.end(LOST)
+        return LOST
+    except GeomxError as error:
+        print(error, file=sys.stderr, flush=True)
+        diary.end(FAILED)
+        return FAILED
+    diary.end(DONE)
+    return DONE
+
+
+def take(seats: Sequence[Seat], ticket: Mapping[str, Any], host: str) -> list[Member]:
+    """Join as all of `seats` at once, and wait until the job has begun.
+
+    Raises:
+        GeomxError: One could not.
+    """
+
+    def join(seat: Seat) -> Member:
+        name, number = seat
+        member = Member.join(ticket["scheduler"], name, number, ticket["token"], host)
+        member.wire()
+        member.wait_started()
+        return member
+
+    with ThreadPoolExecutor(len(seats), "geomx-join") as pool:
+        return list(pool.map(join, seats))
+
+
+class Server:
+    """A party's server, or a global one."""
+
+    def __init__(self, role: Role, environ: Mapping[str, str], diary: Diary) -> None:
+        self._role = role
+        self._environ = environ
+        self._diary = diary
+        self._members: list[Member] = []
+        self._early: list[Note] = []  # of the master, before the job began
+
+    def run(self) -> None:
+        """Serve until the job is over.
+
+        Raises:
+            GeomxError: It could not begin.
+            NodeLost: It lost somebody.
+        """
+        role = self._role
+        assert role.party is not None
+        me = about(role, self._environ)
+        me["world"] = role.world
+        party = Spoke(role.party, "scheduler", me)
+        ranked = party.expect("rank")
+        spokes = [party]
+        if role.world is not None:
+            me |= {
+                "global": role.kind == "global_server",
+                "central": role.central,
+                "workers": ranked.facts.get("workers", []),
+            }
+            spokes.append(Spoke(role.world, "global scheduler", me))
+        try:
+            self._serve(party, spokes)
+        finally:
+            for member in self._members:
+                member.loop.close()
+            self._diary.measured(self._members)
+            for spoke in spokes:
+                spoke.leave()
+
+    def _serve(self, party: Spoke, spokes: list[Spoke]) -> None:
+        world = spokes[-1]
+        while not self._over():
+            ready = wait([spoke.connection for spoke in spokes], timeout=_POLL_S)
+            for spoke in [each for each in spokes if each.connection in ready]:
+                try:
+                    note = spoke.receive()
+                except GeomxError:
+                    if not self._members:
+                        raise
+                    spokes.remove(spoke)  # nothing more to be heard from there
+                    continue
+                if note.type == "wish" and spoke is party:
+                    world.send("wish", **note.facts)
+                elif note.type == "job":
+                    if world is not party:
+                        party.send("job", **note.facts)
+                    self._begin(note, world)
+                elif note.type in ("init", "command"):
+                    self._say(note)
+
+    def _over(self) -> bool:
+        for member in self._members:
+            failure = member.loop.failure()
+            if failure is not None:
+                raise NodeLost(*failure)
+        return bool(self._members) and self._members[0].loop.wait_stopped(0)
+
+    def _begin(self, note: Note, world: Spoke) -> None:
+        seats = [(str(name), int(number)) for name, number in note["own"]]
+        self._diary.call(seats[0][0])
+        host = own_host(world.here(), self._environ)
+        self._members = take(seats, note.facts, host)
+        first = self._members[0]
+        self._diary.started(first.started_s)
+        if first.node.role == "global_server" and note["outside"]:
+            self._keys = Keys(first.spec.cluster, first.selection)
+            rule = kv.global_rule(first)
+            if rule is not None:
+                first.loop.command(rule)
+        for early in self._early:
+            self._say(early)
+        self._early.clear()
+
+    def _say(self, note: Note) -> None:
+        """What a master outside the job says, to the global server that is here."""
+        if not self._members:
+            self._early.append(note)
+            return
+        member = self._members[0]
+        if note.type == "command":
+            if member.policy.exchange == "gradients":
+                member.loop.command(str(note["text"]))
+            return
+        shape = tuple(int(size) for size in note["shape"])
+        (entry,) = self._keys.admit([(note["key"], shape)])
+        values = np.frombuffer(note.body, np.float32)
+        mine = member.spec.cluster.global_servers.index(member.node)
+        for index, shard in enumerate(entry.shards):
+            offset, elements, server, _ = shard
+            if server == mine:
+                piece = values[offset : offset + elements]
+                member.loop.initialise(entry.key, index, shard, piece)

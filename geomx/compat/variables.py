@@ -1,0 +1,243 @@
+"""GeoMX's environment variables, each with what it means here: one table, and what follows from it.
+
+Variables reach the first scheduler with everybody who sets them. `settle` turns them, and what the
+master worker asked for, into the sync algorithm and the accelerators of the job. What has no effect
+any more, and what contradicts something else, is named once, with what happens instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from geomx.errors import ConfigError
+from geomx.registry import Choice
+
+Number = TypeVar("Number", int, float)
+
+HFA = "MXNET_KVSTORE_USE_HFA"
+BOUND = "MXNET_KVSTORE_SIZE_LOWER_BOUND"
+SLICE = "MXNET_KVSTORE_BIGARRAY_BOUND"
+ALL_WORKERS = "DMLC_NUM_ALL_WORKER"
+_DGT, _P3, _INTER, _INTRA = "ENABLE_DGT", "ENABLE_P3", "ENABLE_INTER_TS", "ENABLE_INTRA_TS"
+
+# Variables that say who a process is and where others are (`geomx.compat.roles`).
+PLACES = (
+    "DMLC_ROLE", "DMLC_ROLE_GLOBAL", "DMLC_ROLE_MASTER_WORKER", "DMLC_ENABLE_CENTRAL_WORKER",
+    "DMLC_PS_ROOT_URI", "DMLC_PS_ROOT_PORT", "DMLC_NUM_SERVER", "DMLC_NUM_WORKER",
+    "DMLC_PS_GLOBAL_ROOT_URI", "DMLC_PS_GLOBAL_ROOT_PORT", "DMLC_NUM_GLOBAL_SERVER",
+    "DMLC_NUM_GLOBAL_WORKER", ALL_WORKERS, "DMLC_INTERFACE", "DMLC_NODE_HOST", "PORT",
+    "DMLC_USE_KUBERNETES", "PS_VERBOSE", "DMLC_RANK", "DMLC_GLOBAL_RANK",
+)  # fmt: skip
+
+# Variables that switch something on, and those that only say more about it.
+FEATURES: dict[str, tuple[str, ...]] = {
+    HFA: ("MXNET_KVSTORE_HFA_K1", "MXNET_KVSTORE_HFA_K2"),
+    _DGT: (
+        "DMLC_UDP_CHANNEL_NUM", "DMLC_K", "DMLC_K_MIN", "ADAPTIVE_K_FLAG",
+        "DGT_CONTRIBUTION_ALPHA", "DGT_BLOCK_SIZE", "DGT_INFO",
+    ),
+    _INTER: (), _INTRA: (), _P3: (),
+}  # fmt: skip
+_THRESHOLDS = (SLICE, BOUND, "PS_HEARTBEAT_TIMEOUT")
+
+OBSOLETE = {
+    "DGT_INFO": "counts of lost and late blocks are in the run's notes",
+    "DMLC_LOCAL": "processes of one machine talk over loopback connections",
+    "PS_RESEND": "connections lose nothing",
+    "PS_RESEND_TIMEOUT": "connections lose nothing",
+    "PS_DROP_MSG": "nothing is dropped; geomx emulates links with loss: network=... emulate=shaper",
+    "PS_HEARTBEAT_INTERVAL": "heartbeats are always sent, four within PS_HEARTBEAT_TIMEOUT",
+    "MXNET_KVSTORE_DIST_ROW_SPARSE_VERBOSE": "row-sparse arrays travel like others",
+    "MXNET_KVSTORE_REDUCTION_NTHREADS": "geomx uses the machine's cores, shared by its processes",
+    "MXNET_KVSTORE_SERIAL_PUSH": "arrays of several devices are added in order anyway",
+    "MXNET_KVSTORE_USETREE": "arrays of several devices are added in order",
+    "MXNET_KVSTORE_TREE_ARRAY_BOUND": "arrays of several devices are added in order",
+    "MXNET_KVSTORE_TREE_BACKTRACK": "arrays of several devices are added in order",
+    "MXNET_KVSTORE_TREE_LINK_USAGE_PENALTY": "arrays of several devices are added in order",
+    "MXNET_KVSTORE_LOGTREE": "there is no tree",
+    "MXNET_ENABLE_GPU_P2P": "MXNet itself copies between devices",
+}
+"""Variables without an effect, and what holds instead."""
+
+KNOWN = (
+    *PLACES,
+    *FEATURES,
+    *dict.fromkeys(name for names in FEATURES.values() for name in names),
+    *_THRESHOLDS,
+    "MAX_GREED_RATE_TS",
+    *OBSOLETE,
+)
+"""Every variable that processes tell of."""
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What the master worker's script asked of the store before the first value moved.
+
+    Attributes:
+        type: ``dist_sync``, ``dist_async`` or another of MXNet's names.
+        compression: As given to ``set_gradient_compression``.
+        keys: Elements and type of every key that it had introduced.
+    """
+
+    type: str = "dist_sync"
+    compression: Mapping[str, Any] = field(default_factory=dict)
+    keys: Sequence[tuple[int, str]] = ()
+
+
+@dataclass
+class Settled:
+    """What a job runs: as `geomx.live.spec.Spec` has it. `notes` are for the user."""
+
+    sync: Choice
+    accel: tuple[Choice, ...]
+    runtime: dict[str, Any]
+    notes: list[str]
+
+
+class Said:
+    """What the processes' variables say. Where they disagree the first process is right.
+
+    Args:
+        environs: Variables by process, those first that GeoMX listened to: servers.
+    """
+
+    def __init__(self, environs: Sequence[tuple[str, Mapping[str, str]]]) -> None:
+        self.notes: list[str] = []
+        self._values: dict[str, str] = {}
+        for name in KNOWN:
+            told = [(who, environ[name]) for who, environ in environs if environ.get(name)]
+            if not told:
+                continue
+            first, value = told[0]
+            self._values[name] = value
+            for who, other in told[1:]:
+                if other != value and name not in PLACES:
+                    self.notes.append(
+                        f"{name}: {value} for {first} but {other} for {who}; {value} is taken"
+                    )
+                    break
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._values
+
+    def __getitem__(self, name: str) -> str:
+        return self._values[name]
+
+    def on(self, name: str) -> bool:
+        """Whether a feature is switched on."""
+        return self.number(name, int, 0) > 0
+
+    def number(self, name: str, kind: Callable[[str], Number], default: Number) -> Number:
+        """The value of a variable.
+
+        Raises:
+            ConfigError: It is no number.
+        """
+        if name not in self._values:
+            return default
+        try:
+            return kind(self._values[name])
+        except ValueError as error:
+            remedy = "must be a whole number" if kind is int else "must be a number"
+            raise ConfigError(name, self._values[name], remedy) from error
+
+    def options(self, **named: tuple[str, Callable[[str], Any]]) -> dict[str, Any]:
+        """Options of a plugin, by name, from those variables that are set."""
+        return {
+            option: self.number(name, kind, 0)
+            for option, (name, kind) in named.items()
+            if name in self._values
+        }
+
+    def note(self, name: str, what: str) -> None:
+        """Name a variable to the user."""
+        self.notes.append(f"{name}={self._values[name]}: {what}")
+
+
+def settle(said: Said, wish: Wish, global_servers: int) -> Settled:
+    """What a job runs.
+
+    Args:
+        said: What the variables say.
+        wish: What the master worker asked for.
+        global_servers: Of the job.
+
+    Raises:
+        ConfigError: A value makes no sense.
+    """
+    for name, instead in OBSOLETE.items():
+        if name in said and said[name] not in ("0", "false"):
+            said.note(name, f"has no effect: {instead}")
+    for switch, others in FEATURES.items():
+        for name in others:
+            if name in said and name not in OBSOLETE and not said.on(switch):
+                said.note(name, f"has no effect without {switch}=1")
+    sync = _sync(said, wish)
+    accel = [*_codecs(said, wish, together=sync[0] != "mixedsync")]
+    if said.on(_DGT):
+        accel.append(("dgt", _dgt(said)))
+    if global_servers > 1:
+        accel.append(("multigps", said.options(shard_elements=(SLICE, int))))
+    if said.on(_P3):
+        accel.append(("p3", said.options(slice_elements=(SLICE, int))))
+    if said.on(_INTER) or said.on(_INTRA):
+        within = {"inter": said.on(_INTER), "intra": said.on(_INTRA)}
+        accel.append(("tsengine", {**within, **said.options(greed=("MAX_GREED_RATE_TS", float))}))
+    elif "MAX_GREED_RATE_TS" in said:
+        said.note("MAX_GREED_RATE_TS", f"has no effect without {_INTER}=1 or {_INTRA}=1")
+    patience = said.number("PS_HEARTBEAT_TIMEOUT", float, 0.0)
+    runtime = {"failure_timeout_s": patience} if patience > 0 else {}
+    return Settled(sync, tuple(accel), runtime, said.notes)
+
+
+def _sync(said: Said, wish: Wish) -> Choice:
+    if not said.on(HFA):
+        return ("mixedsync", {}) if "async" in wish.type else ("fsa", {})
+    if "async" in wish.type:
+        said.note(HFA, f"contradicts {wish.type}, which is taken as dist_sync")
+    periods = said.options(k1=("MXNET_KVSTORE_HFA_K1", int), k2=("MXNET_KVSTORE_HFA_K2", int))
+    return "hfa", {"k1": 1, "k2": 1, **periods, "weighting": "parties"}
+
+
+def _dgt(said: Said) -> dict[str, Any]:
+    if said[_DGT] != "1":
+        said.note(_DGT, "is taken as 1: blocks that contribute little travel as datagrams")
+    options = said.options(
+        channels=("DMLC_UDP_CHANNEL_NUM", int),
+        k=("DMLC_K", float),
+        k_min=("DMLC_K_MIN", float),
+        alpha=("DGT_CONTRIBUTION_ALPHA", float),
+        block_bytes=("DGT_BLOCK_SIZE", int),
+    )
+    options.setdefault("k", 0.5)
+    options.setdefault("k_min", min(0.2, options["k"]))
+    return {**options, "adaptive": said.on("ADAPTIVE_K_FLAG")}
+
+
+def _codecs(said: Said, wish: Wish, together: bool) -> list[Choice]:
+    """Compression, as the master asked for it, and half precision, by the keys' types."""
+    kind = wish.compression.get("type")
+    threshold = float(wish.compression.get("threshold", 0.5))
+    half = [elements for elements, dtype in wish.keys if dtype == "float16"]
+    others = [elements for elements, dtype in wish.keys if dtype != "float16"]
+    if kind == "2bit":
+        found: list[Choice] = [("twobit", {"threshold": threshold})]
+    elif kind == "bsc":
+        bound = said.number(BOUND, int, 200_000)
+        sparse = {"ratio": threshold, "momentum": 0.9, "warmup_rounds": 0, "pull": together}
+        # As in GeoMX's scripts: what has more elements than the bound is float32.
+        if half and others and max(half) <= bound < min(others):
+            return [("mpq", {**sparse, "size_lower_bound": bound + 1})]
+        found = [("bisparse", {**sparse, "min_elements": bound})]
+    elif kind in (None, "none"):
+        found = []
+    else:
+        raise ConfigError("gradient_compression", kind, "must be bsc, 2bit or none")
+    if half and not others:
+        found.append(("fp16", {}))
+    elif half:
+        said.notes.append("float16 and float32 keys: all of them travel as float32")
+    return found
