@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import json
 import os
 import signal
 import subprocess
@@ -22,6 +21,7 @@ from pathlib import Path
 
 from geomx.compat.places import FOLDER, REMARKS
 from geomx.errors import ConfigError, GeomxError
+from geomx.live.notes import Reader
 from geomx.live.status import DONE
 
 HOOK = Path(__file__).with_name("hook")
@@ -92,8 +92,8 @@ class _Watch:
     def failed(self) -> str:
         """What went wrong, in a sentence; empty if nothing did."""
         for path in sorted(self._folder.glob("*.jsonl")):
-            for line in path.read_text(encoding="utf-8").splitlines():
-                end = json.loads(line).get("end", {})
+            for note in Reader(path.with_suffix("")).new():
+                end = note.get("end", {})
                 if end.get("status", DONE) != DONE:
                     return f"{end['name']} failed: {_last_line(path.with_suffix('.log'))}"
         status = self._statuses.get(self._pid, 0)

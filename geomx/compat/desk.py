@@ -51,7 +51,7 @@ class Desk:
         self._diary.call(f"{self._role.kind}-{self._address[1]}" if self._address else "scheduler")
         try:
             self._serve()
-        except GeomxError as error:
+        except Exception as error:
             for spoke in self._about:
                 self._hub.send(spoke, Note(FAILED, {"reason": str(error)}))
             raise

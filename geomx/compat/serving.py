@@ -8,6 +8,7 @@ gives the global servers what that says.
 from __future__ import annotations
 
 import sys
+import traceback
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import wait
@@ -40,8 +41,10 @@ def serve(role: Role, environ: Mapping[str, str], diary: Diary) -> int:
         print(lost, file=sys.stderr, flush=True)
         diary.end(LOST)
         return LOST
-    except GeomxError as error:
-        print(error, file=sys.stderr, flush=True)
+    except Exception as error:
+        if not isinstance(error, GeomxError):
+            traceback.print_exc()
+        print(str(error) or type(error).__name__, file=sys.stderr, flush=True)
         diary.end(FAILED)
         return FAILED
     diary.end(DONE)
@@ -98,7 +101,7 @@ class Server:
             }
             spokes.append(Spoke(role.world, "global scheduler", me))
         try:
-            self._serve(party, spokes)
+            self._serve(party, spokes, first=ranked["rank"] == 0)
         finally:
             for member in self._members:
                 member.loop.close()
@@ -106,7 +109,7 @@ class Server:
             for spoke in spokes:
                 spoke.leave()
 
-    def _serve(self, party: Spoke, spokes: list[Spoke]) -> None:
+    def _serve(self, party: Spoke, spokes: list[Spoke], first: bool) -> None:
         world = spokes[-1]
         while not self._over():
             ready = wait([spoke.connection for spoke in spokes], timeout=_POLL_S)
@@ -121,7 +124,7 @@ class Server:
                 if note.type == "wish" and spoke is party:
                     world.send("wish", **note.facts)
                 elif note.type == "job":
-                    if world is not party:
+                    if world is not party and first:
                         party.send("job", **note.facts)
                     self._begin(note, world)
                 elif note.type in ("init", "command"):

@@ -1,0 +1,288 @@
+"""GeoMX's and MXNet's launch scripts under ``geomx compat``: roles, variables, whole jobs."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from geomx.compat.roles import Role, role_of
+from geomx.compat.variables import KNOWN, OBSOLETE, Said, Settled, Wish, settle
+from geomx.errors import ConfigError, GeomxError
+from geomx.mxnet_loader import load_mxnet
+from geomx.registry import Registry
+
+try:
+    load_mxnet()
+except ConfigError as error:
+    pytest.skip(str(error), allow_module_level=True)
+
+HERE = Path(__file__).parent
+LOCAL = {
+    "DMLC_PS_ROOT_URI": "10.0.0.1", "DMLC_PS_ROOT_PORT": "9094",
+    "DMLC_NUM_SERVER": "1", "DMLC_NUM_WORKER": "2",
+}  # fmt: skip
+WORLD = {
+    "DMLC_PS_GLOBAL_ROOT_URI": "10.0.0.9", "DMLC_PS_GLOBAL_ROOT_PORT": "9092",
+    "DMLC_NUM_GLOBAL_SERVER": "1", "DMLC_NUM_GLOBAL_WORKER": "3",
+}  # fmt: skip
+
+
+# ---- roles ----
+
+
+SERVER = {"DMLC_ROLE": "server", **LOCAL}
+
+
+@pytest.mark.parametrize(
+    ("environ", "kind"),
+    [
+        ({"DMLC_ROLE_GLOBAL": "global_scheduler", **WORLD}, "global_scheduler"),
+        ({"DMLC_ROLE_GLOBAL": "global_server", **SERVER, **WORLD}, "global_server"),
+        ({**SERVER, **WORLD}, "server"),
+        (SERVER, "server"),
+        ({"DMLC_ROLE": "scheduler", **LOCAL}, "scheduler"),
+        ({"DMLC_ROLE": "worker", **LOCAL}, "worker"),
+    ],
+)  # fmt: skip
+def test_variables_say_what_a_process_is(environ: dict[str, str], kind: str) -> None:
+    role = role_of(environ)
+    assert isinstance(role, Role)
+    assert role.kind == kind
+    assert role.party == (None if kind == "global_scheduler" else ("10.0.0.1", 9094))
+    assert role.world == (("10.0.0.9", 9092) if "DMLC_NUM_GLOBAL_SERVER" in environ else None)
+
+
+def test_without_a_role_a_process_is_nothing() -> None:
+    assert role_of({"PATH": "/bin"}) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"DMLC_ROLE": "boss"}, "DMLC_ROLE=boss: must be one of scheduler, server, worker"),
+        ({"DMLC_PS_ROOT_URI": ""}, "DMLC_PS_ROOT_URI=: must be the address of the scheduler"),
+        ({"DMLC_PS_ROOT_PORT": "90940"}, "DMLC_PS_ROOT_PORT=90940: must be a whole number"),
+        ({"DMLC_NUM_WORKER": "two"}, "DMLC_NUM_WORKER=two: must be a whole number"),
+        ({"DMLC_ROLE_MASTER_WORKER": "yes"}, "DMLC_ROLE_MASTER_WORKER=yes: must be 0 or 1"),
+    ],
+)
+def test_a_variable_that_makes_no_sense_is_named(change: dict[str, str], words: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        role_of({"DMLC_ROLE": "worker", **LOCAL, **change})
+
+
+# ---- variables ----
+
+
+def settled(wish: Wish | None = None, servers: int = 1, **environ: str) -> Settled:
+    """What a job runs whose first party's server has these variables."""
+    result = settle(Said([("party1", environ)]), wish or Wish(), servers)
+    Registry.discover().select(result.sync, list(result.accel))  # plugins take the options
+    return result
+
+
+@pytest.mark.parametrize(
+    ("environ", "accel"),
+    [
+        ({}, []),
+        (
+            {"ENABLE_P3": "1", "MXNET_KVSTORE_BIGARRAY_BOUND": "4000"},
+            [("p3", {"slice_elements": 4000})],
+        ),
+        ({"ENABLE_INTER_TS": "1"}, [("tsengine", {"inter": True, "intra": False})]),
+        (
+            {"ENABLE_INTRA_TS": "1", "MAX_GREED_RATE_TS": "0.5"},
+            [("tsengine", {"inter": False, "intra": True, "greed": 0.5})],
+        ),
+        (
+            {"ENABLE_DGT": "1", "DMLC_K": "0.8", "ADAPTIVE_K_FLAG": "1"},
+            [("dgt", {"k": 0.8, "k_min": 0.2, "adaptive": True})],
+        ),
+        (
+            {
+                "ENABLE_DGT": "1",
+                "DMLC_K": "0.1",
+                "DMLC_UDP_CHANNEL_NUM": "2",
+                "DGT_BLOCK_SIZE": "1024",
+                "DGT_CONTRIBUTION_ALPHA": "0.5",
+            },
+            [
+                (
+                    "dgt",
+                    {
+                        "channels": 2,
+                        "k": 0.1,
+                        "alpha": 0.5,
+                        "block_bytes": 1024,
+                        "k_min": 0.1,
+                        "adaptive": False,
+                    },
+                )
+            ],
+        ),
+    ],
+)
+def test_variables_choose_accelerators(
+    environ: dict[str, str], accel: list[tuple[str, dict[str, object]]]
+) -> None:
+    result = settled(**environ)
+    assert list(result.accel) == accel
+    assert result.sync == ("fsa", {})
+    assert result.notes == []
+
+
+def test_the_master_chooses_too() -> None:
+    assert settled(Wish("dist_async")).sync == ("mixedsync", {})
+    hfa = settled(MXNET_KVSTORE_USE_HFA="1", MXNET_KVSTORE_HFA_K1="20", MXNET_KVSTORE_HFA_K2="10")
+    assert hfa.sync == ("hfa", {"k1": 20, "k2": 10, "weighting": "parties"})
+    assert settled(servers=2).accel == (("multigps", {}),)
+    sparse = {"type": "bsc", "threshold": 0.02}
+    options = {"ratio": 0.02, "momentum": 0.9, "warmup_rounds": 0, "pull": True}
+    large = {"MXNET_KVSTORE_SIZE_LOWER_BOUND": "1000"}
+    chosen = settled(Wish(compression=sparse), **large).accel
+    assert chosen == (("bisparse", {**options, "min_elements": 1000}),)
+    mixed = Wish(compression=sparse, keys=[(1000, "float16"), (5000, "float32")])
+    assert settled(mixed, **large).accel == (("mpq", {**options, "size_lower_bound": 1001}),)
+    assert settled(Wish(keys=[(10, "float16")])).accel == (("fp16", {}),)
+    two_bits = Wish(compression={"type": "2bit", "threshold": 0.5})
+    assert settled(two_bits).accel == (("twobit", {"threshold": 0.5}),)
+    with pytest.raises(ConfigError, match="gradient_compression=zip: must be bsc, 2bit or none"):
+        settled(Wish(compression={"type": "zip"}))
+
+
+@pytest.mark.parametrize(
+    ("environ", "wish", "note"),
+    [
+        ({"PS_RESEND": "1"}, Wish(), "PS_RESEND=1: has no effect: connections lose nothing"),
+        ({"DMLC_K": "0.8"}, Wish(), "DMLC_K=0.8: has no effect without ENABLE_DGT=1"),
+        ({"ENABLE_DGT": "3"}, Wish(), "ENABLE_DGT=3: is taken as 1: blocks that contribute little"),
+        ({"MAX_GREED_RATE_TS": "1"}, Wish(), "MAX_GREED_RATE_TS=1: has no effect without"),
+        ({"MXNET_KVSTORE_USE_HFA": "1"}, Wish("dist_async"), "MXNET_KVSTORE_USE_HFA=1: contra"),
+        ({}, Wish(keys=[(9, "float16"), (5, "float32")]), "float16 and float32 keys: all of them"),
+    ],
+)  # fmt: skip
+def test_what_has_no_effect_is_named_once(environ: dict[str, str], wish: Wish, note: str) -> None:
+    (found,) = settled(wish, **environ).notes
+    assert found.startswith(note)
+
+
+def test_processes_that_disagree_are_named_and_the_first_is_right() -> None:
+    said = Said([("party1", {"ENABLE_P3": "1"}), ("party2", {"ENABLE_P3": "0"})])
+    assert [name for name, _ in settle(said, Wish(), 1).accel] == ["p3"]
+    assert said.notes == ["ENABLE_P3: 1 for party1 but 0 for party2; 1 is taken"]
+
+
+def test_a_number_that_is_none_is_refused() -> None:
+    with pytest.raises(ConfigError, match="DMLC_K=much: must be a number"):
+        settled(ENABLE_DGT="1", DMLC_K="much")
+    with pytest.raises(GeomxError):
+        settled(ENABLE_DGT="1", DMLC_K="1.5")
+
+
+def test_every_variable_is_documented() -> None:
+    table = (HERE.parent / "docs" / "moving.md").read_text(encoding="utf-8")
+    assert [name for name in KNOWN if f"`{name}`" not in table] == []
+    assert set(OBSOLETE) < set(KNOWN)
+
+
+# ---- whole jobs ----
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of IDX files: ten patterns under noise, 400 to train on and 100 held out."""
+    folder = tmp_path_factory.mktemp("digits")
+    generator = np.random.default_rng(3)
+    patterns = generator.integers(0, 160, (10, 28, 28))
+    for part, samples in (("train", 400), ("t10k", 100)):
+        labels = generator.integers(0, 10, samples).astype(np.uint8)
+        noise = generator.integers(0, 95, (samples, 28, 28))
+        images = (patterns[labels] + noise).astype(np.uint8)
+        for kind, array in (("images-idx3", images), ("labels-idx1", labels)):
+            head = struct.pack(f">{1 + array.ndim}I", 0x800 | array.ndim, *array.shape)
+            with gzip.open(folder / f"{part}-{kind}-ubyte.gz", "wb") as file:
+                file.write(head + array.tobytes())
+    return folder
+
+
+def compat(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """``geomx compat`` of the launch script with the training script."""
+    program = "import sys; from geomx.cli import main; sys.exit(main(sys.argv[1:]))"
+    split = words.index("--")
+    script = [sys.executable, str(HERE / "compat_script.py"), *words[:split], "--"]
+    train = [sys.executable, str(HERE / "compat_train.py"), *words[split + 1 :]]
+    return subprocess.run(
+        [sys.executable, "-c", program, "compat", "--", *script, *train],
+        cwd=folder, capture_output=True, text=True, timeout=240, check=False,
+    )  # fmt: skip
+
+
+def ends(folder: Path) -> dict[str, dict[str, object]]:
+    """How each process ended, by name."""
+    found = {}
+    for path in folder.rglob("*.jsonl"):
+        end = json.loads(path.read_text().splitlines()[-1])["end"]
+        found[end["name"]] = end
+    return found
+
+
+@pytest.mark.parametrize(
+    ("job", "train", "processes"),
+    [
+        (["2", "2", "1", "PS_RESEND=1"], [], 12),
+        (["2", "1", "2", "ENABLE_P3=1", "ENABLE_DGT=1", "ENABLE_INTER_TS=1"], [], 11),
+        (
+            ["2", "1", "1", "MXNET_KVSTORE_SIZE_LOWER_BOUND=1000"],
+            ["--compress", "bsc", "--steps", "60"],
+            10,
+        ),
+        (["1", "2", "1"], ["--half"], 8),
+        (["2", "1", "1"], ["--type", "dist_async", "--steps", "60"], 10),
+        (
+            ["2", "2", "1", "MXNET_KVSTORE_USE_HFA=1", "MXNET_KVSTORE_HFA_K2=4"],
+            ["--local"],
+            12,
+        ),
+    ],
+    ids=["plain", "accelerators", "bisparse", "fp16", "mixedsync", "hfa"],
+)
+def test_a_launch_script_runs_to_its_end(
+    tmp_path: Path, digits: Path, job: list[str], train: list[str], processes: int
+) -> None:
+    done = compat(tmp_path, *job, "--", str(digits), *train)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1].startswith("outputs/")
+    how = ends(tmp_path)
+    assert len(how) == processes
+    assert {end["status"] for end in how.values()} == {0}
+    logs = [path.read_text() for path in tmp_path.rglob("party*worker*.log")]
+    workers = int(job[0]) * int(job[1])
+    assert len(logs) == workers
+    for log in logs:
+        assert f"of {job[1]}, {workers} in all" in log
+        assert float(re.findall(r"accuracy ([\d.]+)", log)[0]) > 0.8, log
+    if "dist_async" not in train:  # everybody ends with the same model
+        assert len({re.findall(r"sum ([-\d.]+)", log)[0] for log in logs}) == 1
+    assert done.stderr.count("PS_RESEND=1: has no effect") == ("PS_RESEND=1" in job)
+
+
+def test_a_flat_job_of_mxnets_own_kind_runs_too(tmp_path: Path, digits: Path) -> None:
+    done = compat(tmp_path, "0", "2", "2", "TRAINING_MASTER=1", "--", str(digits))
+    assert done.returncode == 0, done.stderr
+    assert len(ends(tmp_path)) == 5
+    assert float(re.findall(r"accuracy ([\d.]+)", done.stdout)[0]) > 0.8
+
+
+def test_a_process_that_fails_ends_the_job(tmp_path: Path, digits: Path) -> None:
+    done = compat(tmp_path, "1", "2", "1", "--", str(digits / "nothing"))
+    assert done.returncode == 1
+    assert "failed" in done.stderr
+    assert "Traceback" not in done.stderr.splitlines()[-1]
