@@ -33,6 +33,7 @@ from geomx.live.exchange import ArrayExchange, Exchange
 from geomx.live.keys import Entry, Keys
 from geomx.live.local import LocalCluster, unshaped
 from geomx.live.member import FOREVER_S, Member, naming_the_lost
+from geomx.live.rhythm import Rhythm
 from geomx.live.values import Key, devices, optimizer_numbers, pairs, to_float32
 from geomx.plugin import as_vector, optimizer_text
 
@@ -235,17 +236,26 @@ class KVStore:
     def set_gradient_compression(self, compression_params: Mapping[str, Any]) -> None:
         """Check that the job compresses as asked; how it does is chosen when it is launched.
 
+        Args:
+            compression_params: ``type``, the name of an accelerator, and any of its options.
+
         Raises:
-            ConfigError: It does not.
+            ConfigError: It does not; says with what words to launch it.
         """
-        wanted = compression_params.get("type")
-        chosen = [name for name, _ in self.member.spec.accel]
-        if wanted not in chosen:
-            raise ConfigError(
-                "gradient_compression",
-                wanted,
-                f"compression belongs to the job: launch it with '+accel=[{wanted}]'",
-            )
+        wanted = dict(compression_params)
+        name = str(wanted.pop("type", None))
+        chosen = dict(self.member.spec.accel)
+        if name not in chosen:
+            remedy = f"compression belongs to the job: launch it with '+accel=[{name}]'"
+            raise ConfigError("gradient_compression", name, remedy)
+        for option, value in wanted.items():
+            if chosen[name].get(option, value) != value:
+                remedy = f"the job has {chosen[name][option]}; launch it with this word"
+                raise ConfigError(f"accel.{name}.{option}", value, remedy)
+
+    def rhythm(self, steps: int) -> Rhythm:
+        """When to exchange parameters during `steps` local steps; see `geomx.live.rhythm`."""
+        return Rhythm(self.member, steps)
 
     def barrier(self) -> None:
         """Wait until every worker of the job has come here.

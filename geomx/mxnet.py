@@ -29,6 +29,7 @@ from typing import Any
 from geomx import _core, kv
 from geomx.errors import GeomxError, NodeLost
 from geomx.live.member import FOREVER_S, naming_the_lost
+from geomx.live.rhythm import Rhythm
 from geomx.live.values import devices, pairs
 from geomx.mxnet_loader import load_mxnet
 
@@ -199,6 +200,10 @@ class KVStore(mx.kvstore.KVStore):
     def set_gradient_compression(self, compression_params: Mapping[str, Any]) -> None:
         """See `geomx.kv.KVStore.set_gradient_compression`."""
         self._store.set_gradient_compression(compression_params)
+
+    def rhythm(self, steps: int) -> Rhythm:
+        """See `geomx.kv.KVStore.rhythm`."""
+        return self._store.rhythm(steps)
 
     def save_optimizer_states(self, fname: str, dump_optimizer: bool = False) -> None:
         """Refuse: the states are on the global servers.

@@ -1,0 +1,13 @@
+"""HFA: parameters, averaged inside a party now and then, and between parties more rarely.
+
+Every worker runs Adam by itself; its party averages every k1 steps, all parties every k1 k2. On two
+parties of two workers, emulated on this machine:
+
+    geomx launch network=two_parties +sync=hfa sync.k1=5 sync.k2=2 -- python examples/cnn_hfa.py -c
+"""
+
+from common import Training, arguments, mx, train_on_averages
+
+options = arguments()
+store = mx.kv.create("dist_sync")
+train_on_averages(Training(options, store), store)
