@@ -164,6 +164,18 @@ class CodecChain:
         The dense vector of one slice, zero elsewhere. ValueError if it is no such slice.
         """
 
+    def add(self, payloads: Sequence[bytes], round: int = 1) -> bytes:
+        """
+        What a server makes of several senders' payloads, one slice each, of a linear chain: their
+        sum, still encoded. ValueError if the chain is not linear.
+        """
+
+    def settle(self, payload: bytes, round: int = 1) -> None:
+        """Tell the codecs of a linear chain what a round came to."""
+
+    @property
+    def linear(self) -> bool: ...
+
     @property
     def survives_holes(self) -> bool: ...
 

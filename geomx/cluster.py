@@ -63,6 +63,8 @@ class Link:
         exchange: What the sync policy has workers exchange, ``gradients`` or ``parameters``:
             contributions and sums are then gradients, or how far the weights have moved.
         parties: How many parties train.
+        summed: Contributions that are added to others' and come back as their ``sum``: from a party
+            to a global server, where the optimizer runs at the parties.
     """
 
     kind: LinkKind
@@ -72,6 +74,7 @@ class Link:
     carries: Cargo = "weights"
     exchange: str = "gradients"
     parties: int = 1
+    summed: bool = False
 
 
 @dataclass(frozen=True)

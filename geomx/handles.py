@@ -6,11 +6,13 @@ that the core calls, with whose it is for errors.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from geomx import _core
+from geomx.asking import one_line
 from geomx.cluster import Cluster
 from geomx.errors import ConfigError, PluginError
 from geomx.plugin import BySize, Native
@@ -66,6 +68,30 @@ def part(answer: Any, kind: str, label: str = "") -> Any:
         return _by_size(answer.bound, small, large)
     make = _core.python_codec if kind == "codec" else _core.python_slicer
     return make(answer, label)
+
+
+@contextmanager
+def blaming(label: str, answer: object) -> Iterator[None]:
+    """Have what a plugin's object raises while it is being taken over name the plugin.
+
+    Raises:
+        PluginError: Anything was raised.
+    """
+    try:
+        yield
+    except Exception as error:
+        raise PluginError(f"{label}: {type(answer).__name__}: {one_line(error)}") from error
+
+
+def linear_traits(codec: Any) -> str:
+    """What tells a codec from others of another making, in words; all that are not linear are alike."""
+    if isinstance(codec, BySize):
+        kinds = [linear_traits(each) for each in (*codec.small, *codec.large)]
+        linear = [kind for kind in kinds if kind != "none"]
+        return f"{', '.join(linear)} from {codec.bound} elements on" if linear else "none"
+    if not getattr(codec, "linear", False):
+        return "none"
+    return f"{type(codec).__name__} {getattr(codec, '__dict__', {})}"
 
 
 def optimizers(selection: Selection) -> list[_core.OptimizerFactory]:

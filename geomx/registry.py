@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         Overlay,
         Partitioner,
         Placement,
+        Site,
         Slicer,
         SyncPolicy,
     )
@@ -361,6 +362,7 @@ class Selection:
         self.sync: Choice = chosen[0].choice
         self.accel: tuple[Choice, ...] = tuple(built.choice for built in chosen[1:])
         self._managers = [admit(built.instance, built.label) for built in chosen]
+        self._overlay_labels: dict[int, str] = {}  # by root
         self._overlays: tuple[Cluster, list[tuple[Group, Overlay]]] | None = None
 
     def validate(self, experiment: Experiment) -> None:
@@ -369,13 +371,30 @@ class Selection:
 
     def sync_policy(self, cluster: Cluster) -> SyncPolicy:
         """The one sync policy (hook 3)."""
+        return self._sync(cluster)[1]
+
+    def sync_label(self, cluster: Cluster) -> str:
+        """Whose the sync policy is, for errors."""
+        return f"{self._sync(cluster)[0].label}: geomx_sync_policy"
+
+    def _sync(self, cluster: Cluster) -> tuple[Built, SyncPolicy]:
         answers = self._ask("geomx_sync_policy", cluster=cluster)
         if len(answers) > 1 and self.sync[0] == DEFAULT_SYNC:
             answers = answers[1:]
         answer = self._only(answers, "the sync policy")
         if answer is None:
             raise PluginError(f"sync {self.sync[0]}: it gives no sync policy")
-        return answer
+        return answers[0][0], answer
+
+    def minds(self, cluster: Cluster) -> list[tuple[str, Site]]:
+        """All coordinators, by number, and whose they are: the policy's, then overlays', each once."""
+        built, policy = self._sync(cluster)
+        label = f"{built.label}: geomx_sync_policy"
+        found = [(label, site) for site in policy.coordinators(cluster)]
+        for group, overlay in self.overlays(cluster):
+            if all(site != overlay.site for _, site in found):
+                found.append((self._overlay_labels[group.root.id], overlay.site))
+        return found
 
     def placement(self, cluster: Cluster, tensors: Sequence[TensorSpec]) -> Placement:
         """The one placement, or the default (hook 4)."""
@@ -425,6 +444,8 @@ class Selection:
 
     def _overlay(self, group: Group) -> Overlay | None:
         answers = self._ask("geomx_overlay", group=group)
+        for built, _ in answers:
+            self._overlay_labels[group.root.id] = f"{built.label}: geomx_overlay"
         answer: Overlay | None = self._only(answers, f"the overlay of {group.root.name}")
         return answer
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from geomx import _core
 from geomx.cluster import Cluster, Direction, Link, NodeSpec
 from geomx.errors import PluginError
-from geomx.handles import optimizers, part
+from geomx.handles import blaming, linear_traits, optimizers, part
 from geomx.plugin import ByTurns, Native, Shard, Site
 from geomx.workload import TensorSpec
 
@@ -71,10 +71,10 @@ def node_config(
     config.frame_bytes = runtime.frame_bytes
     if live:
         config.set_heartbeat(min(0.25, runtime.failure_timeout_s / 4), runtime.failure_timeout_s)
-    sites = _sites(cluster, selection)
-    for number, site in enumerate(sites):
+    minds = selection.minds(cluster)
+    for number, (label, site) in enumerate(minds):
         if site.host.id == node.id:
-            _add_coordinator(config, number, site, seed)
+            _add_coordinator(config, number, site, seed, label)
     for other in peers(cluster, selection, node):
         config.add_peer(other.id, other.name, other.role)
     if node.role == "scheduler":
@@ -95,26 +95,31 @@ def node_config(
     for parent in above:
         _add_link(config, cluster, selection, node, parent, parent, "push")
         _add_link(config, cluster, selection, parent, node, parent, "pull")
-    _add_groups(config, cluster, selection, node, sites)
+    _check_linear(cluster, selection, node, below)
+    _add_groups(config, cluster, selection, node, [site for _, site in minds])
     if node.role == "server":
         side = policy.party_policy(cluster, cluster.party_of(node))
         if isinstance(side, Native):
             config.set_policy(_core.native_policy(side.name, dict(side.options)))
         elif side is not None:
-            label = f"sync {selection.sync[0]}: geomx_sync_policy"
-            config.set_policy(_core.python_policy(side, label))
+            label = selection.sync_label(cluster)
+            with blaming(label, side):
+                config.set_policy(_core.python_policy(side, label))
     for optimizer in optimizers(selection):
         config.add_optimizer(optimizer)
     return config
 
 
-def _add_coordinator(config: _core.NodeConfig, number: int, site: Site, seed: int) -> None:
+def _add_coordinator(
+    config: _core.NodeConfig, number: int, site: Site, seed: int, label: str
+) -> None:
     mind = site.native
     if isinstance(mind, Native):
         config.add_coordinator(number, mind.name, {**mind.options, "seed": float(seed)})
         return
-    label = f"coordinator on {site.host.name}"
-    config.add_coordinator(number, _core.python_coordinator(mind, float(seed), label))
+    with blaming(label, mind):
+        made = _core.python_coordinator(mind, float(seed), label)
+    config.add_coordinator(number, made)
 
 
 def siblings(cluster: Cluster, selection: Selection, node: NodeSpec) -> list[NodeSpec]:
@@ -139,15 +144,6 @@ def peers(cluster: Cluster, selection: Selection, node: NodeSpec) -> list[NodeSp
         *parents(cluster, node),
         *siblings(cluster, selection, node),
     ]
-
-
-def _sites(cluster: Cluster, selection: Selection) -> list[Site]:
-    """All coordinators, by number: the sync policy's, then those of overlays, each once."""
-    sites = list(selection.sync_policy(cluster).coordinators(cluster))
-    for _, overlay in selection.overlays(cluster):
-        if overlay.site not in sites:
-            sites.append(overlay.site)
-    return sites
 
 
 def _add_groups(
@@ -199,6 +195,27 @@ def _add_link(
     config.add_link(peer.id, direction, codecs, slicers, grace_s)
 
 
+def _check_linear(
+    cluster: Cluster, selection: Selection, node: NodeSpec, below: Sequence[NodeSpec]
+) -> None:
+    """What linear codecs encode is added up as it is, so all senders must encode alike.
+
+    Raises:
+        PluginError: They do not.
+    """
+    ways: dict[str, set[str]] = {}
+    for child in below:
+        link = hop(cluster, selection, child, node, "push")
+        for label, codec in selection.labelled("geomx_codec", link=link):
+            ways.setdefault(label, set()).add(linear_traits(codec))
+    for label, kinds in ways.items():
+        if len(kinds) > 1:
+            raise PluginError(
+                f"{label}: a linear codec must be the same on all links to a server, "
+                f"to {node.name} there are {' and '.join(sorted(kinds))}"
+            )
+
+
 def hop(
     cluster: Cluster,
     selection: Selection,
@@ -207,10 +224,12 @@ def hop(
     direction: Direction,
 ) -> Link:
     """The directed hop from `source` to `target`, as plugins are asked about it."""
-    sums = direction == "pull" and selection.update_at_party(cluster) and source.role != "server"
+    at_party = selection.update_at_party(cluster)
+    sums = direction == "pull" and at_party and source.role != "server"
     return replace(
         cluster.link(source, target, direction, "sum" if sums else None),
         exchange=selection.sync_policy(cluster).exchange,
+        summed=direction == "push" and at_party and source.role == "server",
     )
 
 

@@ -107,7 +107,10 @@ def nothing_is_lost(codecs: Chain, elements: int, seed: int) -> None:
         value = mean + np.float32(0.2) * values(draw, elements)
         total += value
         rows, _ = chain.layout(number)
-        arrived += decode(chain, chain.encode(value, number), rows, number)
+        slices = chain.encode(value, number)
+        arrived += decode(chain, slices, rows, number)
+        if chain.linear:
+            chain.settle(slices[0][2], number)
     missing = float(np.linalg.norm(arrived - total) / np.linalg.norm(total))
     if not missing < 0.5:
         raise Broken(
@@ -115,6 +118,28 @@ def nothing_is_lost(codecs: Chain, elements: int, seed: int) -> None:
             "what was put in, within a half",
             f"{missing:.0%} off",
         )
+
+
+def sums_need_no_decoding(codecs: Chain, elements: int, seed: int) -> None:
+    """What several senders encode, added up, is of the promised size and decodes to their sum."""
+    draw = np.random.default_rng(seed)
+    senders = [made(codecs, elements) for _ in range(3)]
+    if not senders[0].linear:
+        return
+    for number in range(1, 6):
+        rows, size = senders[0].layout(number)
+        payloads = [chain.encode(values(draw, elements), number)[0][2] for chain in senders]
+        apart = [decode(senders[0], [(0, rows, payload)], rows, number) for payload in payloads]
+        total = senders[0].add(payloads, number)
+        where = f"{elements} elements, 3 senders, round {number}"
+        if len(total) != size:
+            raise Broken(where, f"{size} bytes", f"{len(total)} bytes")
+        got, expected = decode(senders[0], [(0, rows, total)], rows, number), np.sum(apart, axis=0)
+        off = float(np.abs(got - expected).max(initial=0))
+        if not off <= 1e-4 * max(1.0, float(np.abs(apart).max(initial=0))):
+            raise Broken(where, "the sum of what each decodes to", f"{off:.3g} off")
+        for chain in senders:
+            chain.settle(total, number)
 
 
 def alike_every_time(codecs: Chain, elements: int, seed: int) -> None:
@@ -179,6 +204,7 @@ _LAWS = (
     (size_is_promised, SIZES),
     (shape_comes_back, SIZES),
     (slices_are_the_whole, SIZES),
+    (sums_need_no_decoding, SIZES),
     (alike_every_time, (7, 1000)),
     (others_are_refused, (7, 999)),
     (memory_is_bounded, (20_000,)),

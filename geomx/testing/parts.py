@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 from geomx.cluster import Cluster
 from geomx.errors import ConfigError, GeomxError
 from geomx.options import build_options
-from geomx.plugin import Native, Shard, SyncPolicy
+from geomx.plugin import BySize, Native, Shard, SyncPolicy
 from geomx.registry import Plugin, Selection
 from geomx.testing import codecs
 from geomx.testing.finding import Broken, Laws
@@ -87,8 +88,15 @@ def of_answers(selection: Selection, kind: str, cluster: Cluster, seed: int) -> 
 
 
 def _alike(one: list[Any], other: list[Any]) -> bool:
-    def traits(chain: list[Any]) -> list[Any]:
-        return [c if isinstance(c, Native) else (type(c), repr(vars(c))) for c in chain]
+    def traits(chain: Sequence[Any]) -> list[Any]:
+        return [
+            c
+            if isinstance(c, Native)
+            else (c.bound, traits(c.small), traits(c.large))
+            if isinstance(c, BySize)
+            else (type(c), repr(vars(c)))
+            for c in chain
+        ]
 
     return one == other or traits(one) == traits(other)
 

@@ -46,16 +46,19 @@ def links() -> list[Link]:
         (worker, server, "push", ("contributions",)),
         (server, worker, "pull", get_args(Cargo)[1:]),
     ]
-    return [
+    made = [
         replace(world.link(source, target, direction, cargo), exchange=exchange)  # type: ignore[arg-type]
         for source, target, direction, cargoes in hops
         for cargo, exchange in product(cargoes, ("gradients", "parameters"))
     ]
+    going_up = [link for link in made if link.kind == "wan" and link.direction == "push"]
+    return [*made, *(replace(link, summed=True) for link in going_up)]
 
 
 def place(link: Link) -> str:
     """A kind of link in words."""
-    return f"{link.kind} {link.direction} of {link.carries} ({link.exchange})"
+    summed = ", summed" if link.summed else ""
+    return f"{link.kind} {link.direction} of {link.carries} ({link.exchange}{summed})"
 
 
 def build(

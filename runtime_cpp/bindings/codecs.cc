@@ -65,9 +65,39 @@ class PyCodecChain {
     return nb::cast(nb::ndarray<nb::numpy, float, nb::ndim<1>>(out.release(), {elements_}, owner));
   }
 
+  nb::bytes Add(const std::vector<nb::bytes>& payloads, Round round) const {
+    Check();
+    std::vector<float> sum;
+    for (const nb::bytes& payload : payloads) {
+      const std::vector<float> one = Kept(payload, round);
+      sum.resize(one.size());
+      for (std::size_t i = 0; i < one.size(); ++i) sum[i] += one[i];
+    }
+    return nb::bytes(reinterpret_cast<const char*>(sum.data()), sum.size() * sizeof(float));
+  }
+
+  void Settle(const nb::bytes& payload, Round round) {
+    Check();
+    chain_.Settle(Kept(payload, round), elements_, round);
+  }
+
+  bool linear() const { return chain_.Linear(); }
   bool survives_holes() const { return chain_.SurvivesHoles(); }
 
  private:
+  void Check() const {
+    if (!chain_.Linear()) throw nb::value_error("not a linear chain");
+  }
+
+  std::vector<float> Kept(const nb::bytes& payload, Round round) const {
+    const std::uint64_t rows = chain_.Layout(elements_, round).rows;
+    const Bytes bytes(reinterpret_cast<const std::byte*>(payload.c_str()), payload.size());
+    std::vector<float> vector;
+    const char* reason = chain_.Keep(bytes, elements_, 0, rows, rows, vector, round);
+    if (reason != nullptr) throw nb::value_error(reason);
+    return vector;
+  }
+
   std::size_t elements_;
   CodecChain chain_;
 };
@@ -88,5 +118,11 @@ void init_codecs(nb::module_& m) {
       .def("decode", &PyCodecChain::Decode, "payload"_a, "first_row"_a, "rows"_a, "total_rows"_a,
            "round"_a = 1,
            "The dense vector of one slice, zero elsewhere. ValueError if it is no such slice.")
+      .def("add", &PyCodecChain::Add, "payloads"_a, "round"_a = 1,
+           "What a server makes of several senders' payloads, one slice each, of a linear chain: their\n"
+           "sum, still encoded. ValueError if the chain is not linear.")
+      .def("settle", &PyCodecChain::Settle, "payload"_a, "round"_a = 1,
+           "Tell the codecs of a linear chain what a round came to.")
+      .def_prop_ro("linear", &PyCodecChain::linear)
       .def_prop_ro("survives_holes", &PyCodecChain::survives_holes);
 }

@@ -98,6 +98,15 @@ class LibraryCodec final : public Codec {
     parts.rows = count;
   }
 
+  bool Linear() const override { return (library_->table->flags & GEOMX_LINEAR) != 0; }
+
+  void Settle(const Parts& sum) override {
+    if (library_->table->settle == nullptr) return;
+    std::vector<const void*> data;
+    for (const Part& part : sum.parts) data.push_back(part.data);
+    library_->Check("settle", library_->table->settle(codec_, sum.round, data.data()));
+  }
+
   bool SurvivesHoles() const override { return (library_->table->flags & GEOMX_SURVIVES_HOLES) != 0; }
   bool FixedSize() const override { return (library_->table->flags & GEOMX_FIXED_SIZE) != 0; }
 
@@ -124,6 +133,9 @@ class LibraryCodec final : public Codec {
                 .items = said.items};
       if (part.bits == 0 || part.bits % 8 != 0 || part.items > 16 * parts.elements + 65536) {
         library_->Check("layout", ("part " + part.name + " has an impossible size").c_str());
+      }
+      if (Linear() && (part.bits != 32 || part.name == "indices")) {
+        library_->Check("layout", ("it is linear, so " + part.name + " must be float32").c_str());
       }
       chooses = chooses || (part.name == "indices" && part.bits == 32 && !part.whole);
       cut = cut || !part.whole;

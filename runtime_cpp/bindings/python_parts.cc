@@ -36,8 +36,9 @@ std::string TypeOf(const Part& part) {
   return part.bits == 8 ? "|u1" : "<u" + std::to_string(part.bits / 8);
 }
 
-nb::dlpack::dtype Code(const Part& part) {
-  const bool floating = part.name == "values" && part.bits >= 16;
+// `floats`: of a linear codec's own parts, which all are floating-point.
+nb::dlpack::dtype Code(const Part& part, bool floats) {
+  const bool floating = floats || (part.name == "values" && part.bits >= 16);
   const auto code = floating ? nb::dlpack::dtype_code::Float : nb::dlpack::dtype_code::UInt;
   return {static_cast<std::uint8_t>(code), static_cast<std::uint8_t>(part.bits), 1};
 }
@@ -62,6 +63,8 @@ class PythonCodec final : public Codec {
  public:
   PythonCodec(nb::object codec, const std::string& label) : codec_(std::move(codec), label) {
     survives_holes_ = nb::cast<bool>(nb::getattr(codec_.get(), "survives_holes", nb::bool_(false)));
+    linear_ = nb::cast<bool>(nb::getattr(codec_.get(), "linear", nb::bool_(false)));
+    settles_ = codec_.Has("settle");
     const auto stage = nb::cast<std::string>(nb::getattr(codec_.get(), "stage", nb::str("select")));
     if (stage == "quantise") {
       stage_ = Stage::kQuantise;
@@ -89,6 +92,11 @@ class PythonCodec final : public Codec {
         const nb::object type = numpy.attr("dtype")(item[nb::int_(1)]);
         Part part{.name = nb::cast<std::string>(name),
                   .bits = 8 * nb::cast<std::uint32_t>(type.attr("itemsize"))};
+        if (linear_ && (!numpy.attr("float32").equal(type.attr("type")) || part.name == "indices")) {
+          throw std::invalid_argument("promises \"" + part.name + "\" of " +
+                                      nb::cast<std::string>(type.attr("name")) +
+                                      ", but a linear codec's parts are float32");
+        }
         part.in_every_slice = Lists("in_every_slice", part.name);
         part.whole = part.in_every_slice || Lists("whole", part.name);
         if (part.whole) {
@@ -140,6 +148,18 @@ class PythonCodec final : public Codec {
     for (Part& part : passing) {
       if (parts.Find(part.name) == nullptr) parts.parts.push_back(std::move(part));
     }
+  }
+
+  bool Linear() const override { return linear_; }
+
+  void Settle(const Parts& sum) override {
+    if (!settles_) return;
+    std::vector<Item> items = Copied(sum);
+    Guarded(codec_, "settle", "None", [&] {
+      nb::dict arrays;
+      for (Item& item : items) arrays[item.part.name.c_str()] = Array(item, true);
+      codec_.get().attr("settle")(arrays);
+    });
   }
 
   bool SurvivesHoles() const override { return survives_holes_; }
@@ -209,12 +229,13 @@ class PythonCodec final : public Codec {
     return items;
   }
 
-  static nb::object Array(Item& item) {
+  static nb::object Array(Item& item, bool floats) {
     using Memory = std::shared_ptr<std::byte[]>;
     auto* kept = new Memory(std::move(item.memory));
     nb::capsule owner(kept, [](void* memory) noexcept { delete static_cast<Memory*>(memory); });
     const std::size_t shape[] = {item.items};
-    return nb::cast(nb::ndarray<nb::numpy>(kept->get(), 1, shape, owner, nullptr, Code(item.part)));
+    return nb::cast(nb::ndarray<nb::numpy>(kept->get(), 1, shape, owner, nullptr,
+                                           Code(item.part, floats)));
   }
 
   // Encodes, where there is a promise to be kept, or decodes.
@@ -226,7 +247,7 @@ class PythonCodec final : public Codec {
     const char* wanted = promised ? "a dict of arrays, as layout promised" : "{\"values\": array}";
     Guarded(codec_, method, wanted, [&](Entry& entry) {
       nb::dict arrays;
-      for (Item& item : items) arrays[item.part.name.c_str()] = Array(item);
+      for (Item& item : items) arrays[item.part.name.c_str()] = Array(item, linear_);
       const nb::object answer = promised ? codec_.get().attr(method)(arrays)
                                          : codec_.get().attr(method)(arrays, nb::int_(length));
       nb::list alive;
@@ -263,6 +284,12 @@ class PythonCodec final : public Codec {
       part.bits = 8 * nb::cast<std::uint32_t>(array.attr("itemsize"));
       if (promised) {
         const Part* said = promised->Find(part.name);
+        const bool floats = numpy.attr("float32").equal(array.attr("dtype").attr("type"));
+        if (linear_ && !floats) {
+          throw std::invalid_argument("produced \"" + part.name + "\" of " +
+                                      nb::cast<std::string>(array.attr("dtype").attr("name")) +
+                                      ", but a linear codec's parts are float32");
+        }
         if (said == nullptr || said->bits != part.bits) {
           throw std::invalid_argument("produced \"" + part.name + "\" of " +
                                       std::to_string(part.bits) +
@@ -310,7 +337,7 @@ class PythonCodec final : public Codec {
   }
 
   Held codec_;
-  bool survives_holes_ = false;
+  bool survives_holes_ = false, linear_ = false, settles_ = false;
   Stage stage_ = Stage::kSelect;
   mutable std::vector<Part> passing_;  // by the last layout
 };

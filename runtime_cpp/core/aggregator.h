@@ -26,6 +26,11 @@ class Aggregator {
   // size.
   bool Add(NodeId source, std::uint32_t merge_count, Buffer value);
 
+  // Whether a value has the size of those that are here.
+  bool Alike(const Buffer& value) const {
+    if (started_) return value.size() == sum_.size();
+    return waiting_.empty() || value.size() == waiting_.begin()->second.size();
+  }
   bool Has(NodeId source) const {
     return std::find(added_.begin(), added_.end(), source) != added_.end();
   }

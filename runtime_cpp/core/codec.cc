@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <iterator>
+#include <stdexcept>
 
 #include "kernels/sparse.h"
 #include "kernels/sums.h"
@@ -31,6 +32,12 @@ CodecChain::CodecChain(const Factories& factories, const ShardInfo& shard) {
   for (const auto& factory : factories) codecs_.push_back(factory->Make(shard));
   std::stable_sort(codecs_.begin(), codecs_.end(),
                    [](const auto& a, const auto& b) { return a->stage() < b->stage(); });
+  if (codecs_.empty() || !codecs_.front()->Linear()) return;
+  std::size_t concerned = 0;
+  const Parts parts = Layout(shard.elements, 1, concerned);
+  linear_ = parts.Find("indices") == nullptr &&
+            std::all_of(codecs_.begin(), codecs_.begin() + static_cast<std::ptrdiff_t>(concerned),
+                        [](auto& codec) { return codec->Linear(); });
 }
 
 Parts CodecChain::Layout(std::uint64_t elements, Round round) const {
@@ -65,6 +72,7 @@ bool CodecChain::Stateless() const {
 }
 
 bool CodecChain::SurvivesHoles() const {
+  if (linear_) return false;
   for (const auto& codec : codecs_) {
     if (!codec->SurvivesHoles()) return false;
   }
@@ -109,6 +117,12 @@ const char* CodecChain::DecodeInto(Bytes payload, std::uint64_t elements, std::u
     part.data = at;
     at += part.BytesFor(rows);
   }
+  return Undo(parts, concerned, elements, overwrite, out);
+}
+
+const char* CodecChain::Undo(Parts& parts, std::size_t concerned, std::uint64_t elements,
+                             bool overwrite, float* out) const {
+  const std::uint64_t first_row = parts.first_row;
   const auto in_range = [&] { return parts.first_row + parts.rows <= elements; };
   for (std::size_t left = concerned; left > 0; --left) {
     const Codec& codec = *codecs_[left - 1];
@@ -139,6 +153,79 @@ const char* CodecChain::DecodeInto(Bytes payload, std::uint64_t elements, std::u
   return nullptr;
 }
 
+// ---- linear chains ---------------------------------------------------------------------------
+
+std::vector<float> CodecChain::Gather(const Parts& encoded) {
+  std::vector<float> vector;
+  for (const Part& part : encoded.parts) {
+    if (part.data == nullptr) return {};
+    const std::size_t end = vector.size();
+    vector.resize(end + part.BytesFor(encoded.rows) / sizeof(float));
+    if (vector.size() > end) {
+      std::memcpy(vector.data() + end, part.data, (vector.size() - end) * sizeof(float));
+    }
+  }
+  return vector;
+}
+
+Parts CodecChain::View(std::uint64_t elements, Round round, const float* encoded,
+                       std::shared_ptr<const void> owner) const {
+  Parts parts = Layout(elements, round);
+  if (encoded == nullptr) return parts;
+  const auto* at = reinterpret_cast<const std::byte*>(encoded);
+  for (Part& part : parts.parts) {
+    part.data = at;
+    at += part.BytesFor(parts.rows);
+  }
+  if (owner) parts.owners.push_back(std::move(owner));
+  return parts;
+}
+
+const char* CodecChain::Keep(Bytes payload, std::uint64_t elements, std::uint64_t first_row,
+                             std::uint64_t rows, std::uint64_t total_rows,
+                             std::vector<float>& encoded, Round round) const {
+  const Parts layout = Layout(elements, round);
+  if (const char* reason = CheckSlice(layout, first_row, rows, total_rows, payload.size())) {
+    return reason;
+  }
+  if (total_rows != layout.rows) return "fewer rows than the codec makes";
+  encoded.resize(layout.SliceBytes(0, layout.rows) / sizeof(float));
+  const std::byte* from = payload.data();
+  auto* to = reinterpret_cast<std::byte*>(encoded.data());
+  for (const Part& part : layout.parts) {
+    if (part.IsIn(first_row)) {
+      const std::uint64_t bytes = part.BytesFor(rows);
+      if (bytes > 0) std::memcpy(to + (part.whole ? 0 : part.BytesFor(first_row)), from, bytes);
+      from += bytes;
+    }
+    to += part.BytesFor(layout.rows);
+  }
+  return nullptr;
+}
+
+std::vector<float> CodecChain::Decoded(std::span<const float> encoded, std::uint64_t elements,
+                                       Round round) const {
+  std::size_t concerned = 0;
+  Layout(elements, round, concerned);
+  Parts parts = View(elements, round, encoded.data(), nullptr);
+  std::vector<float> dense(elements);
+  if (const char* reason = Undo(parts, concerned, elements, true, dense.data())) {
+    throw std::runtime_error(reason);
+  }
+  return dense;
+}
+
+void CodecChain::Settle(std::span<const float> encoded, std::uint64_t elements, Round round) {
+  std::size_t concerned = 0;
+  Layout(elements, round, concerned);
+  Parts parts = View(elements, round, encoded.data(), nullptr);
+  for (std::size_t left = concerned; left > 0; --left) {
+    const Parts sum = parts;
+    if (left > 1) codecs_[left - 1]->Decode(parts);  // the one before encoded what comes out here
+    codecs_[left - 1]->Settle(sum);
+  }
+}
+
 namespace {
 
 // A chain within a chain.
@@ -162,6 +249,18 @@ class Sequence final : public Codec {
   }
   bool DecodeStraight(const Parts& parts, bool overwrite, float* out) const override {
     return codecs_.size() == 1 && codecs_.front()->DecodeStraight(parts, overwrite, out);
+  }
+  bool Linear() const override {
+    return !codecs_.empty() && std::all_of(codecs_.begin(), codecs_.end(),
+                                           [](auto& codec) { return codec->Linear(); });
+  }
+  void Settle(const Parts& whole) override {
+    Parts parts = whole;
+    for (std::size_t left = codecs_.size(); left > 0; --left) {
+      const Parts sum = parts;
+      if (left > 1) codecs_[left - 1]->Decode(parts);
+      codecs_[left - 1]->Settle(sum);
+    }
   }
   bool Stateless() const override {
     return std::all_of(codecs_.begin(), codecs_.end(),

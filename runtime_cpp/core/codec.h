@@ -15,6 +15,9 @@
 // that quantise values, those that cast them. A cast before a selection would only blind it. All of
 // them work on "values" of 32 bits: where an earlier codec has left none, the others are passed by, in
 // both directions, whatever their parts are called.
+//
+// Where all codecs of a chain are linear, what several senders encoded is added up as it is (a vector
+// of float32, part after part) and decoded once, or handed back encoded to those who want the sum.
 #pragma once
 
 #include <memory>
@@ -118,6 +121,15 @@ class Codec {
     return false;
   }
 
+  // Whether encodings of different senders add up: all parts are float32, no rows are chosen, and the
+  // sum of what was encoded decodes to the sum of what each would decode to. What a codec remembers
+  // must then be alike at all of them, or not matter to decoding.
+  virtual bool Linear() const { return false; }
+
+  // Where the sum comes back: what all encodings of a round came to, once it has been decoded. A
+  // linear codec's next encoding may start from it, as everybody hears the same.
+  virtual void Settle(const Parts& sum) { (void)sum; }
+
   // One encoding serves every receiver of the same value: there is no state, or it belongs to the
   // value and not to the receiver.
   virtual bool Stateless() const { return false; }
@@ -159,8 +171,9 @@ class CodecChain {
     return !codecs_.empty() && codecs_.front()->Absorb(relayed);
   }
   bool Stateless() const;
-  bool SurvivesHoles() const;
+  bool SurvivesHoles() const;  // never, if linear: a sum of other parts would not be noticed
   bool Dense() const { return codecs_.empty(); }  // nothing is encoded
+  bool Linear() const { return linear_; }
   bool FixedSize() const;
 
   // Decode one slice's payload and add it to (or, with `overwrite`, store it in) the dense shard
@@ -174,14 +187,35 @@ class CodecChain {
                          std::uint64_t total_rows, std::uint64_t payload_bytes,
                          Round round = 1) const;
 
+  // ---- linear chains ----
+  // An encoded value as one vector, part after part; null data (a layout) gives none.
+  static std::vector<float> Gather(const Parts& encoded);
+  // The parts that lie in such a vector, which `owner` keeps alive. Null gives a layout.
+  Parts View(std::uint64_t elements, Round round, const float* encoded,
+             std::shared_ptr<const void> owner) const;
+  // One slice's payload into its place in such a vector, which is made if it is not there. Returns a
+  // reason if the bytes are not such a slice.
+  const char* Keep(Bytes payload, std::uint64_t elements, std::uint64_t first_row,
+                   std::uint64_t rows, std::uint64_t total_rows, std::vector<float>& encoded,
+                   Round round) const;
+  // The dense shard of an encoded sum.
+  std::vector<float> Decoded(std::span<const float> encoded, std::uint64_t elements,
+                             Round round) const;
+  // Tell the codecs what a round came to.
+  void Settle(std::span<const float> encoded, std::uint64_t elements, Round round);
+
  private:
   const char* CheckSlice(const Parts& layout, std::uint64_t first_row, std::uint64_t rows,
                          std::uint64_t total_rows, std::uint64_t payload_bytes) const;
+  // Undo the first `concerned` codecs on these rows, and store or add the values that come out.
+  const char* Undo(Parts& parts, std::size_t concerned, std::uint64_t elements, bool overwrite,
+                   float* out) const;
 
   // The layout, and how many codecs take part in it: the first ones.
   Parts Layout(std::uint64_t elements, Round round, std::size_t& concerned) const;
 
   std::vector<std::unique_ptr<Codec>> codecs_;
+  bool linear_ = false;
 };
 
 // Chooses between two chains by the size of the shard: at least `bound` elements are large.

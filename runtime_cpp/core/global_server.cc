@@ -24,11 +24,11 @@ class GlobalServer final : public RoleLogic {
     if (optimizer_ && !shard.weights.has_value()) {
       return Fail(peer, "push of a key that was never initialised");
     }
-    node_.work().aggregate.Add(std::uint64_t{header.shard_elements} * sizeof(float));
+    node_.work().aggregate.Add(node_.AddedBytes(header));
     if (rules_.together) {
       Contribute(peer, header, shard, std::move(value), now);
     } else {
-      Apply(peer, header, shard, std::move(value), now);
+      Apply(peer, header, shard, node_.Decoded(header, std::move(value)), now);
     }
   }
 
@@ -132,6 +132,7 @@ class GlobalServer final : public RoleLogic {
     if (!shard.sum.Fits(header.merge_count)) {
       return Fail(peer, "stands for more workers than there are");
     }
+    if (!shard.sum.Alike(value)) return Fail(peer, "encoded unlike what others pushed");
     if (!shard.sum.Add(peer, header.merge_count, std::move(value))) {
       return Fail(peer, "pushed twice in one round");
     }
@@ -144,7 +145,7 @@ class GlobalServer final : public RoleLogic {
       Finish(header, shard.round, from.merge_count, answer, node_.config().children, now);
       return;
     }
-    Update(header, shard, std::move(sum), from);
+    Update(header, shard, node_.Decoded(header, std::move(sum)), from);
     Finish(header, shard.round, from.merge_count, shard.weights.value(), node_.config().children,
            now);
   }

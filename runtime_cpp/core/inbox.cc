@@ -39,8 +39,12 @@ const char* Inbox::Store(const Header& header, const Payload& payload, const Cod
     return chain.CheckSlice(header.shard_elements, header.first_row, header.rows,
                             header.total_rows, payload.size(), header.round);
   }
-  if (target.size() != header.shard_elements) target.assign(header.shard_elements, 0.0f);
   std::vector<std::byte> scratch;
+  if (chain.Linear()) {
+    return chain.Keep(payload.Contiguous(scratch), header.shard_elements, header.first_row,
+                      header.rows, header.total_rows, target, header.round);
+  }
+  if (target.size() != header.shard_elements) target.assign(header.shard_elements, 0.0f);
   return chain.DecodeInto(payload.Contiguous(scratch), header.shard_elements, header.first_row,
                           header.rows, header.total_rows, overwrite, target.data(), header.round);
 }

@@ -4,7 +4,8 @@
 // either the best-effort ones are too or the receiver gives up waiting for them (Close). Missing
 // slices count as zero. A slice that arrives after its round was closed is kept for the next round
 // and added there once, or dropped if that round does not come this way; older ones are refused, and so is everything that arrives twice. Late adding
-// is for pushes, whose values are summed; it is off for values that replace.
+// is for pushes, whose values are summed; it is off for values that replace. What a linear chain
+// encoded stays encoded: it is a vector to be added like any other.
 #pragma once
 
 #include <cstdint>

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/worker.h"
+#include "kernels/sums.h"
 
 namespace geomx {
 namespace {
@@ -98,7 +99,12 @@ Node::Flow& Node::flow(const FlowId& id, const ShardInfo& shard) {
   const auto [flow, fresh] = flows_.TryEmplace(id);
   if (fresh && !id.plain) {
     const LinkPlan& link = plan(id.peer, id.direction);
-    flow->chain = CodecChain(link.codecs, shard);
+    if (AnswersAreSums(id.peer, id.direction)) {
+      flow->chain = CodecChain(plan(id.peer, Direction::kPush).codecs, shard);
+      flow->sums = flow->chain.Linear();
+    }
+    if (!flow->sums) flow->chain = CodecChain(link.codecs, shard);
+    linear_ = linear_ || flow->chain.Linear();
     for (const auto& factory : link.slicers) flow->slicers.push_back(factory->Make(shard));
   }
   return *flow;
@@ -106,7 +112,16 @@ Node::Flow& Node::flow(const FlowId& id, const ShardInfo& shard) {
 
 Node::Flow& Node::outgoing(const FlowId& id, const ShardInfo& shard) {
   const LinkPlan& link = id.plain ? kDensePlan : plan(id.peer, id.direction);
-  return link.codecs.empty() && link.slicers.empty() ? plainly_ : flow(id, shard);
+  const bool may_be_sums = !id.plain && AnswersAreSums(id.peer, id.direction) &&
+                           !plan(id.peer, Direction::kPush).codecs.empty();
+  const bool plainly = link.codecs.empty() && link.slicers.empty() && !may_be_sums;
+  return plainly ? plainly_ : flow(id, shard);
+}
+
+// Where updates happen at the parties, global servers answer with sums.
+bool Node::AnswersAreSums(NodeId peer, Direction direction) const {
+  if (direction != Direction::kPull || !config_.rounds.update_at_party) return false;
+  return config_.role == Role::kGlobalServer || (config_.role == Role::kServer && !IsChild(peer));
 }
 
 void Node::Queue(NodeId target, Message message) {
@@ -181,10 +196,18 @@ std::vector<Slice> Node::Cut(Flow& flow, const ShardInfo& shard, Round round, co
 // Fills `encoding`, unless what is in there serves this flow too.
 void Node::Encode(Flow& flow, const LinkPlan& link, const Header& header, const float* value,
                   const std::shared_ptr<const void>& owner, Encoding& encoding) {
-  if (encoding.parts && flow.chain.Stateless() && encoding.link->codecs == link.codecs) return;
+  if (encoding.parts && encoding.sums == flow.sums) {
+    if (flow.sums || (flow.chain.Stateless() && encoding.link->codecs == link.codecs)) return;
+  }
+  encoding.link = &link;
+  encoding.sums = flow.sums;
+  if (flow.sums) {  // it is encoded
+    encoding.parts = std::make_shared<Parts>(
+        flow.chain.View(header.shard_elements, header.round, value, owner));
+    return;
+  }
   encoding.parts = std::make_shared<Parts>(Parts::Dense(header.shard_elements, value, owner));
   encoding.parts->round = header.round;
-  encoding.link = &link;
   if (link.codecs.empty()) return;
   work_.encode.Add(std::uint64_t{header.shard_elements} * sizeof(float));
   if (value == nullptr) {
@@ -257,6 +280,20 @@ void Node::SendMerged(NodeId root, NodeId target, const Header& header, const fl
   if (value != nullptr && !relayed.empty()) {
     Flow& flow =
         outgoing({root, Direction::kPush, false, header.key, header.shard}, header.shard_info());
+    if (flow.chain.Linear()) {  // the others' are encoded already
+      Encoding encoding;
+      Encode(flow, plan(root, Direction::kPush), header, value, owner, encoding);
+      const Buffer mine = CodecChain::Gather(*encoding.parts);
+      auto sum = std::make_shared<Buffer>(std::move(relayed));
+      const float* const terms[] = {mine.data()};
+      kernels::Add(sum->data(), terms, 1, sum->size());
+      *encoding.parts =
+          flow.chain.View(header.shard_elements, header.round, sum->data(), sum);
+      for (Message& message : Slices(flow, header, false, encoding.parts)) {
+        Queue(target, std::move(message));
+      }
+      return;
+    }
     if (!flow.chain.Absorb(relayed)) {
       for (std::size_t i = 0; i < relayed.size(); ++i) relayed[i] += value[i];
       auto sum = std::make_shared<const Buffer>(std::move(relayed));
@@ -427,7 +464,7 @@ void Node::HandleTransfer(NodeId from, const Message& message, Time now) {
   const bool plain = (header.flags & kPlain) != 0;
   const FlowId id{from, direction, plain, header.key, header.shard};
   Flow& flow = this->flow(id, header.shard_info());
-  if (!plain && !plan(from, direction).codecs.empty()) {
+  if (!plain && !plan(from, direction).codecs.empty() && !flow.chain.Linear()) {
     work_.decode.Add(std::uint64_t{header.rows} * sizeof(float));
   }
   const Inbox::Outcome outcome = flow.inbox.Accept(header, message.payload, flow.chain, error);
@@ -474,8 +511,56 @@ void Node::CloseRound(const FlowId& id, Flow& flow, Time now) {
       overlay_->Hold(id.peer, header, std::move(messages), bytes, now);
     }
   }
+  if (header.kind == Kind::kValue && flow.sums) {
+    auto settled = Settled(header, value);
+    if (!settled) {
+      Emit({.kind = Event::Kind::kPeerError, .peer = id.peer, .reason = "an unasked sum"});
+      return;
+    }
+    value = std::move(*settled);
+  } else if (header.kind == Kind::kValue && flow.chain.Linear()) {
+    value = Decoded(header, std::move(value));
+  }
   logic_->OnValue(id.peer, header, std::move(value), now);
   if (leaving_ && !logic_->Unanswered()) SayBye();
+}
+
+// ---- linear codecs ---------------------------------------------------------------------------
+
+Buffer Node::Decoded(const Header& header, Buffer value) {
+  if (!linear_) return value;
+  const bool plain = (header.flags & kPlain) != 0;
+  Flow* flow = flows_.Find({header.source, DirectionOf(header), plain, header.key, header.shard});
+  if (flow == nullptr || !flow->chain.Linear()) return value;
+  work_.decode.Add(std::uint64_t{header.shard_elements} * sizeof(float));
+  if (value.empty()) return value;
+  return flow->chain.Decoded(value, header.shard_elements, header.round);
+}
+
+std::uint64_t Node::AddedBytes(const Header& header) {
+  Flow* flow = nullptr;
+  if (linear_) {
+    flow = flows_.Find({header.source, Direction::kPush, false, header.key, header.shard});
+  }
+  if (flow == nullptr || !flow->chain.Linear()) {
+    return std::uint64_t{header.shard_elements} * sizeof(float);
+  }
+  const Parts layout = flow->chain.Layout(header.shard_elements, header.round);
+  return layout.SliceBytes(0, layout.rows);
+}
+
+// The sum that a push was part of, decoded by the very codecs that encoded the push; they hear of it.
+// Nothing if there was no such push. REQUIRES: this is a local server.
+std::optional<Buffer> Node::Settled(const Header& header, const Buffer& sum) {
+  if (header.server >= config_.parents.size()) return std::nullopt;
+  Flow* pushed = flows_.Find(
+      {config_.parents[header.server], Direction::kPush, false, header.key, header.shard});
+  if (pushed == nullptr) return std::nullopt;
+  work_.decode.Add(std::uint64_t{header.shard_elements} * sizeof(float));
+  if (sum.empty()) return Buffer{};
+  Buffer dense = pushed->chain.Decoded(sum, header.shard_elements, header.round);
+  pushed->chain.Settle(sum, header.shard_elements, header.round);
+  return dense;
 }
 
 // ---- coordinators ----------------------------------------------------------------------------

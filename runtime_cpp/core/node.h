@@ -237,6 +237,11 @@ class Node {
   void HandleStarted(Time now);
   void set_stopped() { stopped_ = true; }
   const Peer* FindPeer(NodeId id) const;
+  // A push from `header.source`, or a sum of such pushes, as a dense vector: what linear codecs made is
+  // added up as it came, and decoded by this.
+  Buffer Decoded(const Header& header, Buffer value);
+  // Bytes of the vector that is added up for such a push.
+  std::uint64_t AddedBytes(const Header& header);
   // Report at once, wherever the coordinator is: this node too.
   void Consult(NodeId host, std::uint32_t number, std::span<const double> values, Time now);
 
@@ -244,6 +249,7 @@ class Node {
   // One shard's traffic with one peer in one direction.
   struct Flow {
     CodecChain chain;
+    bool sums = false;  // values: what linear codecs made of pushes, added up, in that form
     std::vector<std::unique_ptr<Slicer>> slicers;
     Inbox inbox;
     Time close_at = kNever;  // when to stop waiting for best-effort slices
@@ -254,6 +260,7 @@ class Node {
   struct Encoding {
     std::shared_ptr<Parts> parts;
     const LinkPlan* link = nullptr;
+    bool sums = false;
   };
   struct FlowId {
     NodeId peer;
@@ -270,6 +277,8 @@ class Node {
   Flow& flow(const FlowId& id, const ShardInfo& shard);
   Flow& outgoing(const FlowId& id, const ShardInfo& shard);
   const LinkPlan& plan(NodeId peer, Direction direction) const;
+  bool AnswersAreSums(NodeId peer, Direction direction) const;
+  std::optional<Buffer> Settled(const Header& header, const Buffer& sum);
   void HandleTransfer(NodeId from, const Message& message, Time now);
   void CloseRound(const FlowId& id, Flow& flow, Time now);
   bool Expected(NodeId from, const Header& header) const;
@@ -307,6 +316,7 @@ class Node {
   bool started_ = false;
   bool stopped_ = false;
   bool leaving_ = false;
+  bool linear_ = false;  // some flow's codecs are
   std::optional<Overlay> overlay_;
   std::unique_ptr<RoleLogic> logic_;
 };

@@ -162,12 +162,13 @@ bool Overlay::Merge(NodeId from, const Header& header, const Buffer& value, std:
   if (group == nullptr || !group->push || !In(*group, from)) return false;
   const auto found = contributions_.find({group->root, header.key, header.shard});
   if (found == contributions_.end() || found->second.header.round != header.round ||
-      found->second.header.shard_elements != header.shard_elements) {
+      found->second.header.shard_elements != header.shard_elements ||
+      (!value.empty() && value.size() * sizeof(float) != node_.AddedBytes(header))) {
     Fail(from, "a contribution to nothing that waits here");
     return true;
   }
   Contribution& mine = found->second;
-  node_.work().aggregate.Add(std::uint64_t{header.shard_elements} * sizeof(float));
+  node_.work().aggregate.Add(node_.AddedBytes(header));
   mine.header.merge_count += header.merge_count;
   mine.header.flags |= header.flags & kLast;
   if (mine.relayed.empty()) {

@@ -132,11 +132,12 @@ class Server final : public RoleLogic {
       return Fail(peer, "push of round " + std::to_string(header.round) + " in round " +
                             std::to_string(shard.round + 1));
     }
-    node_.work().aggregate.Add(std::uint64_t{header.shard_elements} * sizeof(float));
+    node_.work().aggregate.Add(node_.AddedBytes(header));
     shard.last = shard.last || (header.flags & kLast) != 0;
     if (!shard.sum.Fits(header.merge_count)) {
       return Fail(peer, "stands for more workers than there are");
     }
+    if (!shard.sum.Alike(value)) return Fail(peer, "encoded unlike what others pushed");
     if (!shard.sum.Add(peer, header.merge_count, std::move(value))) {
       return Fail(peer, "pushed twice in one round");
     }
@@ -159,7 +160,7 @@ class Server final : public RoleLogic {
     const auto parent = Parent(header.source, header);
     if (!parent) return;
     const std::uint32_t merge_count = shard.sum.merge_count();
-    auto sum = std::make_shared<Buffer>(shard.sum.Take());
+    auto sum = std::make_shared<Buffer>(node_.Decoded(header, shard.sum.Take()));
     ++shard.round;
     ++node_.counts().rounds;
     const ShardInfo info = header.shard_info();

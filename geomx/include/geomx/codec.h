@@ -13,6 +13,10 @@
 // promise cannot be broken. Codecs that choose rows promise fewer rows than there are values, and a part
 // "indices" of 32 bits; they must be the first on their link. Parts of codecs before this one pass by.
 //
+// A codec is GEOMX_LINEAR if encodings of several senders add up: all its parts are float32, it chooses no
+// rows, and the sum of what was encoded decodes to the sum of what each decodes to. Servers then add parts as
+// they come. Where the sum is handed back, `settle` hears it after it was decoded.
+//
 // One codec object serves one shard on one link and is never called by two threads at once. Nothing here
 // takes Python's interpreter lock. No function may throw or exit; those that return text return NULL when
 // all is well, and otherwise say what is wrong (the text must live until the next call).
@@ -32,7 +36,8 @@ extern "C" {
 // Flags of a codec.
 enum {
   GEOMX_SURVIVES_HOLES = 1,  // any slice can be decoded without the others
-  GEOMX_FIXED_SIZE = 2       // the layout depends on the number of values alone
+  GEOMX_FIXED_SIZE = 2,      // the layout depends on the number of values alone
+  GEOMX_LINEAR = 4           // what it encodes may be added up; the table then has `settle`
 };
 
 // Flags of a part.
@@ -74,6 +79,8 @@ typedef struct {
   // where a whole part is not in this slice.
   const char* (*decode)(const void* codec, uint64_t round, uint64_t first_row,
                         const void* const* parts, float* values, uint64_t count);
+  // Of linear codecs alone: what all encodings of a round came to. May be NULL.
+  const char* (*settle)(void* codec, uint64_t round, const void* const* parts);
 } geomx_codec;
 
 // The one name that a library must have; GEOMX_CODEC defines it.
@@ -116,11 +123,29 @@ const char* Spoken(Function&& function) {
   return words.c_str();
 }
 
+template <class Class, bool linear>
+struct Settling {
+  static constexpr auto Function() -> const char* (*)(void*, uint64_t, const void* const*) {
+    return nullptr;
+  }
+};
+
+template <class Class>
+struct Settling<Class, true> {
+  static constexpr auto Function() -> const char* (*)(void*, uint64_t, const void* const*) {
+    return [](void* codec, uint64_t round, const void* const* parts) {
+      return Spoken([&] { static_cast<Class*>(codec)->Settle(round, parts); });
+    };
+  }
+};
+
 // Class: a constructor (const Options&, uint64_t elements), `static constexpr uint32_t kFlags`, and
 //   void Layout(uint64_t round, geomx_layout* layout) const;
 //   void Encode(uint64_t round, const float* values, uint64_t count, void* const* parts);
 //   void Decode(uint64_t round, uint64_t first_row, const void* const* parts, float* values,
 //               uint64_t count) const;
+// and, where kFlags has GEOMX_LINEAR,
+//   void Settle(uint64_t round, const void* const* parts);
 template <class Class>
 const geomx_codec* Table() {
   static const geomx_codec table = {
@@ -149,7 +174,8 @@ const geomx_codec* Table() {
         return Spoken([&] {
           static_cast<const Class*>(codec)->Decode(round, first_row, parts, values, count);
         });
-      }};
+      },
+      Settling<Class, (Class::kFlags & GEOMX_LINEAR) != 0>::Function()};
   return &table;
 }
 
