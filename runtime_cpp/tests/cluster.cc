@@ -190,6 +190,7 @@ NodeConfig Cluster::Config(NodeId id) const {
   config.name = Name(id);
   config.frame_bytes = plan_.frame_bytes;
   config.phantom = plan_.phantom;
+  config.rounds.update_at_party = plan_.update_at_party;
   config.heartbeat_interval = plan_.heartbeat_interval;
   config.failure_timeout = 5 * kSecond;
   if (id == scheduler) {

@@ -17,6 +17,7 @@ struct Plan {
   LinkPlan lan_push, lan_pull, wan_push, wan_pull;
   std::uint32_t frame_bytes = 256 * 1024;
   bool phantom = false;
+  bool update_at_party = false;
   bool started = true;  // false: the test plays the handshake
   Time heartbeat_interval = 0;
   std::function<std::shared_ptr<PartyPolicy>(std::uint32_t party)> policy = nullptr;

@@ -1,5 +1,5 @@
 // Overlays, whoever decides in them: every tree adds up to the star's sum, every member gets every
-// value, the bytes are the star's, and nobody who lies about it gets through. The coordinator here
+// value, the bytes are the star's, and nobody who lies about it gets through. The coordinator
 // pairs at random and belongs to no plugin.
 #include <algorithm>
 #include <map>
@@ -9,6 +9,7 @@
 #include "core/overlay.h"
 #include "tests/check.h"
 #include "tests/cluster.h"
+#include "tests/random_pairs.h"
 
 namespace geomx {
 namespace {
@@ -17,52 +18,8 @@ using check::Between;
 using check::Cluster;
 using check::Plan;
 using check::Random;
+using check::RandomPairs;
 using What = OverlayReport::What;
-
-class RandomPairs final : public Coordinator {
- public:
-  std::vector<Reply> OnReport(NodeId from, std::span<const double> values, Time) override {
-    const auto report = OverlayReport::Unpack(values);
-    CHECK(report.has_value());
-    if (!report) return {};
-    const bool up = report->what == What::kReady || report->what == What::kMerged;
-    const auto id = std::tuple{up, report->root, report->key, report->shard};
-    Item& item = items_[id];
-    if (report->round > item.round) {
-      item = {.round = report->round, .holders = {report->root}, .missing = {}};
-      item.missing.insert(report->members.begin(), report->members.end());
-    }
-    if (up || report->what == What::kHas) item.holders.insert(from);
-    if (!up && report->from) item.holders.insert(*report->from);
-    std::vector<Reply> replies;
-    for (;;) {
-      std::vector<NodeId> senders(item.holders.begin(), item.holders.end()), receivers;
-      if (up) std::erase(senders, report->root);
-      if (senders.empty()) return replies;
-      const NodeId sender = senders[random_() % senders.size()];
-      const auto& choice = up ? item.holders : item.missing;
-      receivers.assign(choice.begin(), choice.end());
-      std::erase(receivers, sender);
-      if (receivers.empty()) return replies;
-      const NodeId receiver = receivers[random_() % receivers.size()];
-      item.holders.erase(sender);
-      item.holders.erase(receiver);
-      item.missing.erase(receiver);
-      const Direction direction = up ? Direction::kPush : Direction::kPull;
-      const OverlayOrder order{direction,     report->root, report->key,
-                               report->shard, item.round,   receiver};
-      replies.push_back({sender, order.Pack()});
-    }
-  }
-
- private:
-  struct Item {
-    Round round = 0;
-    std::set<NodeId> holders, missing;
-  };
-  std::map<std::tuple<bool, NodeId, Key, std::uint32_t>, Item> items_;
-  Random random_{7};
-};
 
 Plan Trees(std::vector<std::uint32_t> parties) {
   Plan plan;

@@ -1,0 +1,62 @@
+// A coordinator that belongs to no plugin: whoever has something gives it to a random other.
+#pragma once
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+#include <vector>
+
+#include "core/overlay.h"
+#include "tests/check.h"
+#include "tests/cluster.h"
+
+namespace geomx::check {
+
+class RandomPairs final : public Coordinator {
+ public:
+  std::vector<Reply> OnReport(NodeId from, std::span<const double> values, Time) override {
+    using What = OverlayReport::What;
+    const auto report = OverlayReport::Unpack(values);
+    CHECK(report.has_value());
+    if (!report) return {};
+    const bool up = report->what == What::kReady || report->what == What::kMerged;
+    const auto id = std::tuple{up, report->root, report->key, report->shard};
+    Item& item = items_[id];
+    if (report->round > item.round) {
+      item = {.round = report->round, .holders = {report->root}, .missing = {}};
+      item.missing.insert(report->members.begin(), report->members.end());
+    }
+    if (up || report->what == What::kHas) item.holders.insert(from);
+    if (!up && report->from) item.holders.insert(*report->from);
+    std::vector<Reply> replies;
+    for (;;) {
+      std::vector<NodeId> senders(item.holders.begin(), item.holders.end()), receivers;
+      if (up) std::erase(senders, report->root);
+      if (senders.empty()) return replies;
+      const NodeId sender = senders[random_() % senders.size()];
+      const auto& choice = up ? item.holders : item.missing;
+      receivers.assign(choice.begin(), choice.end());
+      std::erase(receivers, sender);
+      if (receivers.empty()) return replies;
+      const NodeId receiver = receivers[random_() % receivers.size()];
+      item.holders.erase(sender);
+      item.holders.erase(receiver);
+      item.missing.erase(receiver);
+      const Direction direction = up ? Direction::kPush : Direction::kPull;
+      const OverlayOrder order{direction,     report->root, report->key,
+                               report->shard, item.round,   receiver};
+      replies.push_back({sender, order.Pack()});
+    }
+  }
+
+ private:
+  struct Item {
+    Round round = 0;
+    std::set<NodeId> holders, missing;
+  };
+  std::map<std::tuple<bool, NodeId, Key, std::uint32_t>, Item> items_;
+  Random random_{7};
+};
+
+}  // namespace geomx::check
