@@ -84,7 +84,7 @@ def blaming(label: str, answer: object) -> Iterator[None]:
 
 
 def linear_traits(codec: Any) -> str:
-    """What tells a codec from others of another making, in words; all that are not linear are alike."""
+    """What tells a linear codec from others, in words; ``none`` for all that are not linear."""
     if isinstance(codec, BySize):
         kinds = [linear_traits(each) for each in (*codec.small, *codec.large)]
         linear = [kind for kind in kinds if kind != "none"]

@@ -387,7 +387,7 @@ class Selection:
         return answers[0][0], answer
 
     def minds(self, cluster: Cluster) -> list[tuple[str, Site]]:
-        """All coordinators, by number, and whose they are: the policy's, then overlays', each once."""
+        """Coordinators by number, and whose they are: the policy's, then overlays', each once."""
         built, policy = self._sync(cluster)
         label = f"{built.label}: geomx_sync_policy"
         found = [(label, site) for site in policy.coordinators(cluster)]

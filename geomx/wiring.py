@@ -203,15 +203,14 @@ def _check_linear(
     Raises:
         PluginError: They do not.
     """
-    ways: dict[str, set[str]] = {}
-    for child in below:
-        link = hop(cluster, selection, child, node, "push")
-        for label, codec in selection.labelled("geomx_codec", link=link):
-            ways.setdefault(label, set()).add(linear_traits(codec))
-    for label, kinds in ways.items():
+    links = [hop(cluster, selection, child, node, "push") for child in below]
+    answers = [selection.labelled("geomx_codec", link=link) for link in links]
+    chains = [{label: linear_traits(codec) for label, codec in chain} for chain in answers]
+    for label in {label for chain in chains for label in chain}:
+        kinds = {chain.get(label, "none") for chain in chains}
         if len(kinds) > 1:
             raise PluginError(
-                f"{label}: a linear codec must be the same on all links to a server, "
+                f"{label}: a linear codec must be the same on all links to a server; "
                 f"to {node.name} there are {' and '.join(sorted(kinds))}"
             )
 

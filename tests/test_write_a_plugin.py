@@ -88,7 +88,7 @@ def test_one_of_every_kind_works_live_and_as_predicted(installed: Path, tmp_path
 
 def test_examples_work_live_and_as_predicted(installed: Path, tmp_path: Path) -> None:
     words = ["workload=tiny", "network=pings", "network.workers=1", "sync=diloco", "sync.h=2"]
-    words += ["accel=[signsgd]", "iterations=4", "evaluate_every=4"]
+    words += ["accel=[powersgd,signsgd]", "iterations=4", "evaluate_every=4"]
     simulated = geomx.run([*words, f"hydra.run.dir={tmp_path / 'sim'}"])
     live = geomx.run([*words, "mode=live", f"hydra.run.dir={tmp_path / 'live'}"])
     for kind in ("wan_push", "wan_pull", "lan"):

@@ -1,11 +1,11 @@
-"""From nothing to plugins of every kind: what a newcomer types, typed in a fresh virtual environment.
+"""From nothing to plugins of every kind: what a newcomer types, in a fresh virtual environment.
 
 A clone of this checkout is installed by pip into a new environment, `geomx new-plugin` writes a
 project of every kind, the example projects come along, and then every command of every project's
 README is run in order, beside its own tests:
 
-    python benchmarks/plugins/walk.py FOLDER            # half an hour; writes results/plugins.md
-    python benchmarks/plugins/walk.py FOLDER codec pings     # these projects alone, nothing is written
+    python benchmarks/plugins/walk.py FOLDER               # writes results/plugins.md
+    python benchmarks/plugins/walk.py FOLDER codec pings   # these alone, and nothing is written
 
 It needs nothing but Python and git. What is committed is what is tried. FOLDER is kept, so that a
 second walk finds the environment there; with a new FOLDER all begins anew.
@@ -124,7 +124,7 @@ class Walk:
 
 
 def commands(readme: Path) -> Iterator[str]:
-    """The indented lines of a README, without comments; those with a FILE to be filled in are not."""
+    """The indented lines of a README, without comments and without those that lack a FILE."""
     for line in readme.read_text(encoding="utf-8").splitlines():
         command = line.split("  #")[0].strip()
         if line.startswith("    ") and command and "FILE" not in command:

@@ -1,17 +1,17 @@
 """PowerSGD: a shard, seen as a square matrix, crosses the WAN as a thin one.
 
-Vogels, Karimireddy, Jaggi, NeurIPS 2019 (arXiv 1905.13727). A matrix M of gradients is close to one
-of low rank, and subspace iteration finds it: with an orthonormal basis B of a few columns, F = M B is
-sent, and F B' stands for M. The next round begins where this one led (warm start): B becomes the
-orthonormal basis of what F came to, and M' takes the turn of M, so that over two rounds both sides of
-the matrix have been iterated once (Zhang et al., ICDCS 2023, arXiv 2306.08881). What is left over is
-added to the next M (error feedback).
+Vogels, Karimireddy, Jaggi, NeurIPS 2019 (arXiv 1905.13727). A matrix M of gradients is close to
+one of low rank, and subspace iteration finds it: with an orthonormal basis B of a few columns,
+F = M B is sent, and F B' stands for M. The next round begins where this one led (warm start): B
+becomes the orthonormal basis of what F came to, and M' takes the turn of M, so that over two rounds
+both sides of the matrix have been iterated once (Zhang et al., ICDCS 2023, arXiv 2306.08881). What
+is left over is added to the next M (error feedback).
 
-For everybody's F to have one meaning, B must be the same everywhere: then the sum of what all parties
-send is what would have been sent of their sum, which makes the codec *linear*. Servers add F without
-looking into it. The optimizer runs at the parties, so that the sum of F is also what comes back: from
-it every party takes the same sum of gradients and the same next B, and both ways over the WAN are
-thin.
+For everybody's F to have one meaning, B must be the same everywhere: then the sum of what all
+parties send is what would have been sent of their sum, which makes the codec *linear*. Servers add
+F without looking into it. The optimizer runs at the parties, so that the sum of F is also what
+comes back: from it every party takes the same sum of gradients and the same next B, and both ways
+over the WAN are thin.
 
 Where parties are answered one by one there is no common sum, and each sends both factors of its own
 matrix instead (`TwoFactors`). A shard has no shape by the time it is encoded; the matrix is square.
@@ -60,7 +60,8 @@ def orthonormal(columns: np.ndarray, seed: int) -> np.ndarray:
     """
     draw = np.random.default_rng(seed)
     basis = np.zeros(columns.shape)
-    for i, column in enumerate(columns.T.astype(np.float64)):
+    for i in range(columns.shape[1]):
+        column = columns[:, i].astype(np.float64)
         size = np.linalg.norm(column)
         for _ in range(8):
             for _ in range(2):  # once more, for what rounding left
@@ -181,7 +182,7 @@ class TwoFactors(Shape):
 
 
 class PowerSGD:
-    """A thin matrix instead of a square one over the WAN, up and down; servers add without decoding."""
+    """A thin matrix instead of a square one over the WAN; servers add without decoding."""
 
     def __init__(self, config: PowerSGDConfig) -> None:
         self.config = config
@@ -193,10 +194,16 @@ class PowerSGD:
 
     @geomx.hookimpl
     def geomx_codec(self, link: Link) -> geomx.BySize | None:
-        """Contributions that cross the WAN, where a shard is large enough to have a rank."""
-        if link.kind != "wan" or link.carries != "contributions":
+        """Contributions to global servers, where a shard is large enough to have a rank.
+
+        What is added up must be encoded alike: also what a party next door to the servers sends.
+        """
+        if link.summed:
+            codec = LowRank(self.config.rank)
+        elif link.kind == "wan" and link.carries == "contributions":
+            codec = TwoFactors(self.config.rank)
+        else:
             return None
-        codec = LowRank(self.config.rank) if link.summed else TwoFactors(self.config.rank)
         return geomx.BySize(self.config.least, small=(), large=(codec,))
 
 

@@ -13,7 +13,7 @@ import geomx
 from geomx.cluster import Link
 
 geomx_api = "1.0"
-# With pip install -e what was built lies in another folder than what was written; __path__ has both.
+# With pip install -e what was built lies in another folder than this file; __path__ has both.
 PLACES = [Path(folder, "eightbit.so") for folder in __path__]
 LIBRARY = next((place for place in PLACES if place.exists()), PLACES[0])
 
