@@ -22,6 +22,7 @@ from geomx import hookspecs
 from geomx.cluster import Link
 from geomx.errors import GeomxError, PluginError
 from geomx.options import near
+from geomx.patience import hook_limited
 
 TRACE = "GEOMX_TRACE_HOOKS"
 
@@ -113,11 +114,12 @@ def call(manager: pluggy.PluginManager, label: str, hook: str, **arguments: Any)
     """Ask one plugin one hook; its answers that are not None.
 
     Raises:
-        PluginError: It raised something that is no `GeomxError`.
+        PluginError: It raised something that is no `GeomxError`, or took too long.
     """
     caller = getattr(manager.hook, hook)
     try:
-        answers = caller(**arguments)
+        with hook_limited():
+            answers = caller(**arguments)
     except GeomxError as error:
         _trace(caller, label, hook, arguments, f"raised {one_line(error)}")
         raise

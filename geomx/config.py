@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from geomx.costs import Costs, timed
 from geomx.errors import ConfigError
 from geomx.options import build_options, near
+from geomx.patience import memory_limited
 
 if TYPE_CHECKING:
     from geomx.cluster import Cluster
@@ -214,6 +215,7 @@ class Root:
                 _at_least(name, getattr(self, name), 1)
 
 
+@memory_limited()
 def build_experiment(
     content: Mapping[str, Any],
     sync: str | None,

@@ -19,6 +19,7 @@ from geomx.config import RuntimeOptions, SimOptions, StudyOptions, TcpOptions
 from geomx.costs import Costs, doubt_costs, this_machine
 from geomx.doubts import LOSS_BASED, doubt_uneven_round_trips
 from geomx.errors import ConfigError, GeomxError
+from geomx.patience import memory_limited
 from geomx.registry import Selection
 from geomx.workload import Workload
 
@@ -146,7 +147,8 @@ def execute(experiment: Experiment, directory: Path) -> Results:
     if experiment.mode != "both":
         module, function = RUNNERS[experiment.mode].split(":")
         try:
-            return getattr(importlib.import_module(module), function)(experiment, directory)
+            with memory_limited():
+                return getattr(importlib.import_module(module), function)(experiment, directory)
         except GeomxError:
             raise
         except Exception as error:

@@ -309,6 +309,12 @@ class Codec(Protocol):
     codec that keeps some rows only adds ``"indices"``, uint32, one per row. Set `survives_holes` if
     any slice can be decoded without the others. What a hook returns is a prototype: every shard on
     every link works on a deep copy of it.
+
+    With ``linear = True`` a codec says that encodings of different senders add up: all its parts
+    are float32, it chooses no rows, and the sum of what they encoded decodes to the sum of what
+    each decodes to. Servers then add parts and decode once; where the sum comes back
+    (`Link.summed`) it comes as it is. There a method ``settle(parts)`` is called, if there is one,
+    with that sum after it was decoded, on all senders in the same rounds.
     """
 
     whole: frozenset[str]

@@ -33,6 +33,7 @@ from geomx.api import check_version
 from geomx.asking import admit, call, check_answer, one_line
 from geomx.errors import ConfigError, GeomxError, PluginError
 from geomx.options import build_options, near, prefixed
+from geomx.patience import hook_limited
 from geomx.plugin import groups_of
 
 if TYPE_CHECKING:
@@ -192,7 +193,8 @@ class Registry:
         """Import `module` and ask it hook 1; a failure is kept in `broken`, not raised."""
         origin = f"{module} ({distribution})" if distribution else module
         try:
-            loaded = importlib.import_module(module)
+            with hook_limited():
+                loaded = importlib.import_module(module)
             self.ask(loaded, distribution)
         except Exception as error:
             self.broken.append(Broken(origin, one_line(error)))

@@ -3,6 +3,7 @@ hook, and an end in time."""
 
 from __future__ import annotations
 
+import threading
 import time
 import types
 from dataclasses import replace
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 import geomx
+from geomx import patience
 from geomx.api import api_version, check_version
 from geomx.asking import hooks
 from geomx.errors import GeomxError, PluginError
@@ -21,6 +23,7 @@ from geomx.testing.worlds import FAST, NETWORK, build
 from tests.laws import Plain, registry_with
 from tests.strangers import accel, install
 
+ALL = [h for h in hooks() if h not in ("geomx_register", "geomx_live")]
 SOLO = {
     **NETWORK,
     "central": {"name": "hub", **FAST},
@@ -46,12 +49,32 @@ def oh() -> Any:
     raise ZeroDivisionError("oh")
 
 
-@pytest.mark.parametrize("hook", [h for h in hooks() if h not in ("geomx_register", "geomx_live")])
+@pytest.mark.parametrize("hook", ALL)
 def test_a_hook_that_raises_or_returns_something_else(hook: str, tmp_path: Path) -> None:
     with pytest.raises(PluginError, match=f"accel bad: {hook} failed: ZeroDivisionError: oh"):
         run(registry_with(bad=("accel", plugin(hook, oh))), tmp_path, network=NETWORK)
     with pytest.raises(PluginError, match=f"accel bad: {hook} must return .*not object"):
         run(registry_with(bad=("accel", plugin(hook, object))), tmp_path, network=NETWORK)
+
+
+@pytest.mark.parametrize("hook", ALL)
+def test_a_hook_that_sleeps(hook: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "HOOK_LIMIT_S", 0.2)
+    sleeping = plugin(hook, lambda: time.sleep(60))
+    words = f"accel bad: {hook} failed: TimeoutError: did not return for 0.2 s"
+    began = time.monotonic()
+    with pytest.raises(PluginError, match=words):
+        run(registry_with(bad=("accel", sleeping)), tmp_path, network=NETWORK)
+    assert time.monotonic() - began < 10
+
+
+def test_a_module_that_sleeps_while_it_is_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path / "site", "stranger_sleeps", "import time\ntime.sleep(60)\n", monkeypatch)
+    monkeypatch.setattr(patience, "HOOK_LIMIT_S", 0.5)
+    broken = {one.origin: one.error for one in Registry.discover().broken}
+    assert "did not return for 0.5 s" in broken["stranger_sleeps (stranger_sleeps 1.0)"]
 
 
 class Policy(geomx.SyncPolicy):
@@ -103,6 +126,38 @@ def overlay() -> geomx.Overlay:
     return geomx.Overlay(geomx.Site(cluster().scheduler, Mind()))
 
 
+class Immovable(Mind):
+    """Cannot be copied for its node."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+
+def immovable() -> geomx.Overlay:
+    return geomx.Overlay(geomx.Site(overlay().site.host, Immovable()))
+
+
+class Reporting(geomx.WorkerSync):
+    coordinator = 0
+
+    def after_step(self, step: int) -> bool:
+        return True
+
+    def finished(self, step: int) -> bool:
+        return step == 2
+
+    def report(self, step_s: float) -> list[float]:
+        return [step_s]
+
+
+class Minded(geomx.SyncPolicy):
+    def coordinators(self, cluster: Any) -> Any:
+        return [geomx.Site(cluster.scheduler, Mind())]
+
+    def worker(self, cluster: Any, worker: Any, steps: int) -> Any:
+        return Reporting()
+
+
 @pytest.mark.parametrize(
     ("hook", "answer", "words"),
     [
@@ -114,7 +169,9 @@ def overlay() -> geomx.Overlay:
             "accel bad: geomx_optimizer: Mover.update made .* values of",
         ),
         ("geomx_slicer", Cuts, "accel bad: geomx_slicer: Cuts.cut made slices that do not cover"),
-        ("geomx_overlay", overlay, "Mind.on_report"),
+        ("geomx_overlay", overlay, "accel bad: geomx_overlay: Mind.on_report"),
+        ("geomx_overlay", immovable, "accel bad: geomx_overlay: Immovable: .*cannot pickle"),
+        ("geomx_sync_policy", Minded, "accel bad: geomx_sync_policy: Mind.on_report"),
         ("geomx_codec", Huge, "accel bad: geomx_codec: Huge.layout promises 1099511627776 items"),
         ("geomx_codec", Hungry, "accel bad: geomx_codec: Hungry.encode: MemoryError: Unable"),
     ],
@@ -151,6 +208,19 @@ def geomx_codec(self, link):
     "class Base",
     "class Sleepy(Half):\n    def encode(self, parts):\n        time.sleep(60)\n\nclass Base",
 )
+HUNGRY = SLEEPS.replace(
+    "time.sleep(60)",
+    "self.kept = [np.empty(10**7) for _ in range(10**6)]",
+)
+MINDLESS = accel(
+    "bad",
+    """
+@geomx.hookimpl
+def geomx_overlay(self, group):
+    if group.level == "global":
+        return geomx.Overlay(geomx.Site(group.scheduler, Mind()))
+""",
+).replace("class Base", "class Mind:\n    def on_report(self, *said):\n        1 / 0\n\nclass Base")
 RAISES = SLEEPS.replace("time.sleep(60)", 'raise ZeroDivisionError("oh")')
 REFUSES = accel("bad", "@geomx.hookimpl\ndef geomx_live(self, runtime):\n    1 / 0\n")
 
@@ -166,16 +236,29 @@ REFUSES = accel("bad", "@geomx.hookimpl\ndef geomx_live(self, runtime):\n    1 /
         ),
         (RAISES, "live", "accel bad: geomx_codec: Sleepy.encode: ZeroDivisionError: oh"),
         (REFUSES, "live", "accel bad: geomx_live failed: ZeroDivisionError"),
+        (MINDLESS, "live", "accel bad: geomx_overlay: Mind.on_report: ZeroDivisionError"),
+        (HUNGRY, "sim", "accel bad: geomx_codec: Sleepy.encode: .*MemoryError: Unable to allocate"),
+        (HUNGRY, "live", "accel bad: geomx_codec: Sleepy.encode: .*MemoryError: Unable to alloc"),
     ],
-    ids=["sleeps-sim", "sleeps-live", "raises-live", "hook-live"],
+    ids=[
+        "sleeps-sim",
+        "sleeps-live",
+        "raises-live",
+        "hook-live",
+        "coordinator-live",
+        "hungry-sim",
+        "hungry-live",
+    ],
 )
 def test_a_stranger_that_sleeps_or_raises(
     source: str, mode: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(tmp_path / "site", "bad_stranger", source, monkeypatch)
+    network = NETWORK if source is MINDLESS else SOLO
     experiment = build(
-        Registry.discover(), accel=[("bad", {})], network=SOLO, iterations=3, mode=mode
+        Registry.discover(), accel=[("bad", {})], network=network, iterations=3, mode=mode
     )
+    monkeypatch.setattr(patience, "MEMORY_SHARE", 0.02)
     runtime = replace(experiment.runtime, failure_timeout_s=1.5)
     began = time.monotonic()
     with pytest.raises(GeomxError, match=words):

@@ -29,10 +29,11 @@ from geomx.live.notes import path as file_of
 from geomx.live.spec import Spec
 from geomx.live.status import DONE, FAILED, INTERRUPTED, LOST
 from geomx.live.tether import tie_to_parent
-from geomx.patience import overdue
+from geomx.patience import memory_limited, overdue
 
 _GRACE_S = 1.0  # from a loss or a signal until a thread that is stuck somewhere is given up
 _WATCH_S = 0.05
+_ENDING = {signal.SIGINT, signal.SIGTERM}
 _FAREWELL_S = 0.5  # how long a scheduler stays for others to hear that all is over
 
 
@@ -51,7 +52,8 @@ class Node:
         """Play the part to its end. Returns the exit status."""
         self._watch()
         try:
-            self._play()
+            with memory_limited():
+                self._play()
             self._end("done")
             return DONE
         except NodeLost as lost:
@@ -144,7 +146,7 @@ class Node:
         inward, outward = socket.socketpair()
         inward.setblocking(False)
         signal.set_wakeup_fd(inward.fileno())
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in _ENDING:
             signal.signal(number, _interrupt)
         threading.Thread(target=self._watchman, args=(outward,), daemon=True).start()
         self._keep = inward
@@ -154,7 +156,7 @@ class Node:
         while deadline is None or time.monotonic() < deadline:
             readable, _, _ = select.select([signals], [], [], _WATCH_S)
             loop = self._member.loop if self._member else None
-            if readable and signals.recv(16):
+            if readable and _ENDING.intersection(signals.recv(16)):
                 self._interrupted = True
                 deadline = deadline or time.monotonic() + _GRACE_S
                 if loop is not None:
