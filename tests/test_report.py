@@ -69,6 +69,20 @@ def test_a_whole_run_fills_every_section(tmp_path: Path) -> None:
     assert "did not finish" not in page.text
 
 
+def test_what_plugins_cost_in_python_is_shown(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path, header(mode="live"))
+    seconds, rounds = record(recorder, iterations=20)
+    for _ in range(2):  # processes
+        recorder.python({"accel mine: geomx_codec": (400, 0.02, 0.001)})
+    results = recorder.finish(seconds, rounds, wall_seconds=1.5)
+    text = check(page_of(tmp_path)).text
+    part = 0.002 / 2 / results.summary["seconds_per_iteration"]["mean"]
+    for expected in ("accel mine: geomx_codec", "2 ms", "100 µs", units.share(part)):
+        assert expected in text.partition("Plugins in Python")[2], expected
+    run(tmp_path / "plain")
+    assert "Plugins in Python" not in page_of(tmp_path / "plain")
+
+
 def test_sizes_only_means_no_learning_curves(tmp_path: Path) -> None:
     run(tmp_path, numerics=False)
     text = check(page_of(tmp_path)).text

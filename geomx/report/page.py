@@ -56,6 +56,7 @@ def render(
                  _dropped(timeline)),
         section("The WAN", *([wan.legend(), picture] if picture else [])),
         section("Load per link", *_links(results.links, summary["seconds"])),
+        section("Plugins in Python", *_python(summary)),
         section("Summary", _summary_table(summary), note(costs_note(summary))),
         footer(_BESIDE),
     ]  # fmt: skip
@@ -308,6 +309,44 @@ def _link(row: Row, most: int, seconds: float | None) -> Markup:
         tag("td", units.share(busy, 0), class_="num"),
         data_tip=tip,
     )
+
+
+def _python(summary: Mapping[str, Any]) -> list[Markup]:
+    """What plugins' Python parts cost in an iteration of a live run."""
+    costs = summary.get("python")
+    if not costs:
+        return []
+    parties = summary.get("network", {}).get("parties") or 1
+    head = (
+        "whose, and by which hook",
+        "calls",
+        "in Python",
+        "waiting for the interpreter",
+        "share",
+    )
+    lines = [
+        (
+            label,
+            units.number(cost["calls"]),
+            units.duration(cost["seconds"]),
+            units.duration(cost["waited_s"]),
+            units.share(cost["seconds"] / parties / summary["seconds_per_iteration"]["mean"]),
+        )
+        for label, cost in costs.items()
+    ]
+    body = [
+        tag("tr", tag("th", label), *(tag("td", figure, class_="num") for figure in figures))
+        for label, *figures in lines
+    ]
+    told = (
+        "Per iteration, all nodes together; the share is a party's, of the time of an iteration. "
+    )
+    told += "Above a tenth it is time for C++ (docs/write_a_plugin.md)."
+    return [
+        tag("table", tag("thead", tag("tr", *(tag("th", text) for text in head))),
+            tag("tbody", *body), class_="bars"),
+        tag("p", told, class_="note"),
+    ]  # fmt: skip
 
 
 def _summary_table(summary: Mapping[str, Any]) -> Markup:
