@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from geomx import _core
 from geomx.cluster import Cluster, Direction, Link, NodeSpec
@@ -89,13 +89,14 @@ def node_config(
     config.children = [child.id for child in below]
     config.parents = [parent.id for parent in above]
     config.quorum = len(below) if node.role == "server" else len(cluster.workers)
+    arriving = []
     for child in below:
-        _add_link(config, cluster, selection, child, node, child, "push")
+        arriving.append(_add_link(config, cluster, selection, child, node, child, "push"))
         _add_link(config, cluster, selection, node, child, child, "pull")
+    _check_linear(node, arriving)
     for parent in above:
         _add_link(config, cluster, selection, node, parent, parent, "push")
         _add_link(config, cluster, selection, parent, node, parent, "pull")
-    _check_linear(cluster, selection, node, below)
     _add_groups(config, cluster, selection, node, [site for _, site in minds])
     if node.role == "server":
         side = policy.party_policy(cluster, cluster.party_of(node))
@@ -185,7 +186,8 @@ def _add_link(
     target: NodeSpec,
     peer: NodeSpec,
     direction: Direction,
-) -> None:
+) -> list[tuple[str, Any]]:
+    """Tell the core what plugins say to one link; the codecs, and whose they are."""
     link = hop(cluster, selection, source, target, direction)
     chosen = selection.labelled("geomx_codec", link=link)
     codecs = [part(codec, "codec", label) for label, codec in chosen]
@@ -193,19 +195,16 @@ def _add_link(
     slicers = [part(slicer, "slicer", label) for label, slicer in cutting]
     grace_s = max((getattr(slicer, "grace_s", 0.0) for _, slicer in cutting), default=0.0)
     config.add_link(peer.id, direction, codecs, slicers, grace_s)
+    return chosen
 
 
-def _check_linear(
-    cluster: Cluster, selection: Selection, node: NodeSpec, below: Sequence[NodeSpec]
-) -> None:
+def _check_linear(node: NodeSpec, arriving: Sequence[Sequence[tuple[str, Any]]]) -> None:
     """What linear codecs encode is added up as it is, so all senders must encode alike.
 
     Raises:
         PluginError: They do not.
     """
-    links = [hop(cluster, selection, child, node, "push") for child in below]
-    answers = [selection.labelled("geomx_codec", link=link) for link in links]
-    chains = [{label: linear_traits(codec) for label, codec in chain} for chain in answers]
+    chains = [{label: linear_traits(codec) for label, codec in chain} for chain in arriving]
     for label in {label for chain in chains for label in chain}:
         kinds = {chain.get(label, "none") for chain in chains}
         if len(kinds) > 1:
@@ -223,12 +222,12 @@ def hop(
     direction: Direction,
 ) -> Link:
     """The directed hop from `source` to `target`, as plugins are asked about it."""
-    at_party = selection.update_at_party(cluster)
-    sums = direction == "pull" and at_party and source.role != "server"
+    with_global = source.role == ("server" if direction == "push" else "global_server")
+    sums = with_global and selection.update_at_party(cluster)
     return replace(
-        cluster.link(source, target, direction, "sum" if sums else None),
+        cluster.link(source, target, direction, "sum" if sums and direction == "pull" else None),
         exchange=selection.sync_policy(cluster).exchange,
-        summed=direction == "push" and at_party and source.role == "server",
+        summed=sums and direction == "push",
     )
 
 
