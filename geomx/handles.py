@@ -120,6 +120,16 @@ def training_optimizers(
     Raises:
         ConfigError: The core does not know it.
     """
+    chosen = chosen_optimizers(cluster, selection, optimizer)
+    for one in chosen:
+        check_optimizer(selection, one)
+    return chosen
+
+
+def chosen_optimizers(
+    cluster: Cluster, selection: Selection, optimizer: Mapping[str, Any]
+) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+    """`training_optimizers`, unchecked: for workers whose local steps are somebody else's."""
     policy = selection.sync_policy(cluster)
     brought = selection.optimizer()
     if brought is not None:
@@ -129,14 +139,21 @@ def training_optimizers(
             if option in _COMMON or option.startswith("schedule.")
         }
         optimizer = {"name": brought[0], **kept}
-    chosen = (
+    return (
         policy.global_optimizer(optimizer, len(cluster.workers)),
         policy.local_optimizer(optimizer),
     )
+
+
+def check_optimizer(selection: Selection, optimizer: Mapping[str, Any] | None) -> None:
+    """Refuse an optimizer that neither the core nor a plugin has.
+
+    Raises:
+        ConfigError: That is so.
+    """
+    brought = selection.optimizer()
     known = [*_core.optimizers(), *([brought[0]] if brought is not None else [])]
-    for one in chosen:
-        if one is not None and one["name"] not in known:
-            raise ConfigError(
-                "workload.optimizer", one["name"], f"one of {', '.join(_core.optimizers())}"
-            )
-    return chosen
+    if optimizer is not None and optimizer["name"] not in known:
+        raise ConfigError(
+            "workload.optimizer", optimizer["name"], f"one of {', '.join(_core.optimizers())}"
+        )

@@ -109,6 +109,11 @@ class KVStore:
         """Whether this is the worker that gives initial values and sets the optimizer."""
         return self._master
 
+    @property
+    def keys(self) -> tuple[Key, ...]:
+        """What has been introduced, in that order."""
+        return tuple(self._entries)
+
     def _party(self) -> Party:
         return self.member.spec.cluster.party_of(self.member.node)
 

@@ -121,6 +121,10 @@ class EngineExchange:
         for array in arrays:
             array.wait_to_read()
 
+    def copy(self, array: Any) -> Any:
+        """See `Exchange.copy`; an operation of the engine like any other."""
+        return array.copy()
+
     def _check(self) -> None:
         failure = self._loop.failure()
         if failure is not None:

@@ -2,11 +2,12 @@
 
 The worker's program is the same for every framework; only what an array is differs. `Exchange` says
 what it needs, `ArrayExchange` is the form for numpy. MXNet's form, where both are operations of its
-engine, is `geomx.mxnet.EngineExchange`.
+engine, is `geomx.mxnet.EngineExchange`; PyTorch's is `geomx.torch.TensorExchange`.
 """
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -64,6 +65,10 @@ class Exchange(Protocol):
         """Wait until `arrays` have been computed."""
         ...
 
+    def copy(self, array: Any) -> Any:
+        """A copy of `array`, once it has been computed, that no later pull changes."""
+        ...
+
 
 class ArrayExchange:
     """`Exchange` for numpy arrays: `push` returns at once, `pull` waits.
@@ -96,6 +101,12 @@ class ArrayExchange:
         value = as_vector(array)
         if self._copy and np.shares_memory(value, array):
             value = value.copy()
+        self._send(key, value, loss, last, not_before_s)
+
+    def _send(
+        self, key: int, value: NDArray[np.float32], loss: float, last: bool, not_before_s: float
+    ) -> None:
+        """Hand `value` over; it is kept, and must not change until it has left."""
         with naming_the_lost(self._loop):
             self._loop.push(key, value, loss, last, not_before_s)
         self._rounds[key] += 1
@@ -116,3 +127,25 @@ class ArrayExchange:
 
     def settle(self, arrays: Sequence[Any]) -> None:
         """Numpy has computed what it returned."""
+
+    def copy(self, array: Any) -> Any:
+        """See `Exchange.copy`."""
+        return array.copy()
+
+
+_FRAMEWORKS = {
+    "mxnet": ("geomx.mxnet", "EngineExchange"),
+    "torch": ("geomx.torch", "TensorExchange"),
+}
+
+
+def exchange_of(loop: _core.Loop, arrays: Sequence[Any]) -> Exchange:
+    """The exchange for the framework that `arrays` are of; without any, nothing is computed."""
+    if not arrays:
+        return ArrayExchange(loop, copy=False)
+    framework = type(arrays[0]).__module__.partition(".")[0]
+    if framework not in _FRAMEWORKS:
+        return ArrayExchange(loop)
+    module, name = _FRAMEWORKS[framework]
+    exchange: Exchange = getattr(importlib.import_module(module), name)(loop)
+    return exchange

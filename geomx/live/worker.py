@@ -23,9 +23,10 @@ from geomx import _core, wiring
 from geomx.errors import GeomxError
 from geomx.events import Event, Events
 from geomx.handles import optimizers, training_optimizers
-from geomx.live.exchange import ArrayExchange, Exchange
-from geomx.live.member import FOREVER_S, Member, naming_the_lost
+from geomx.live.exchange import exchange_of
+from geomx.live.member import Member
 from geomx.live.notes import Notes, Span
+from geomx.live.stepping import Stepping
 from geomx.plugin import as_vector, optimizer_text
 from geomx.workload import Model
 
@@ -114,7 +115,7 @@ class LiveWorker:
         self._rank = spec.cluster.workers.index(member.node)
         self._workload = workload = member.registry.workload(*spec.workload)
         self._model: Model | None = workload.model(spec.seed) if spec.numerics else None
-        self._exchange = _exchange(member.loop, self._model)
+        self._exchange = exchange_of(member.loop, self._model.parameters if self._model else ())
         self._keys = range(len(workload.tensors))
         self._keys_of: list[list[int]] = [[] for _ in workload.layers]
         for key, tensor in enumerate(workload.tensors):
@@ -122,8 +123,7 @@ class LiveWorker:
         speed = member.node.speed
         self._forward_s = [forward_s / speed for forward_s, _ in spec.times_s]
         self._backward_s = [backward_s / speed for _, backward_s in spec.times_s]
-        self._sync = member.policy.worker(spec.cluster, member.node, spec.iterations)
-        self._scale = np.float32(member.policy.push_scale(spec.cluster, member.node))
+        self._stepping = Stepping(member, spec.iterations)
         self._parameters: Sequence[Any] = (
             [np.zeros(tensor.shape, np.float32) for tensor in workload.tensors]
             if self._model is None
@@ -158,11 +158,10 @@ class LiveWorker:
         gradients = self._parameters if self._model is None else self._model.gradients
         start_s = self._initialise()
         before: list[Span] = [("wait", "wait", 0.0, start_s, self._about(self._latest(self._keys)))]
-        step = -1
-        last = False
-        while not last:
-            step += 1
-            last = self._sync.finished(step)
+        stepping = self._stepping
+        while not stepping.last:
+            stepping.begin()
+            step, last = stepping.step, stepping.last
             if spec.runtime.pace:
                 time.sleep(max(0.0, start_s - self._member.now()))
             else:
@@ -172,7 +171,7 @@ class LiveWorker:
             done = self._time_pass(start_s, gradients)
             for key, optimizer in enumerate(self._optimizers):
                 self._update(key, optimizer)
-            if last or self._sync.after_step(step):
+            if stepping.synchronises():
                 self._push(gradients, done, loss, last)
                 self._consult(done)
             first = self._pending if last else set(self._pending).intersection(self._keys_of[0])
@@ -188,7 +187,8 @@ class LiveWorker:
             self._publish("iteration", -1, step, end_s)
             if self._due(step, last):
                 self._pull()
-                self._snapshots.append((step, end_s, [array.copy() for array in self._parameters]))
+                kept = [self._exchange.copy(array) for array in self._parameters]
+                self._snapshots.append((step, end_s, kept))
             start_s = end_s
         self._exchange.settle(self._parameters)
 
@@ -281,14 +281,14 @@ class LiveWorker:
 
     def _push(self, gradients: Sequence[Any], done: Pass, loss: float, last: bool) -> None:
         """Push what the sync policy exchanges, in the order in which it appears."""
-        by_layer = self._member.policy.exchange == "gradients"
+        by_layer, scale = self._stepping.gradients, self._stepping.scale
         arrays = gradients if by_layer else self._parameters
         for layer in reversed(range(len(self._keys_of))):
             released_s = done.released_s[layer] if by_layer else done.end_s
             for key in reversed(self._keys_of[layer]):
                 array = arrays[key]
-                if self._scale != 1.0 and self._model is not None:
-                    array = array * self._scale
+                if scale != 1.0 and self._model is not None:
+                    array = array * scale
                 self._exchange.push(
                     key, array, priority=-key, loss=loss, last=last, not_before_s=released_s
                 )
@@ -297,15 +297,10 @@ class LiveWorker:
 
     def _consult(self, done: Pass) -> None:
         """Report to the sync policy's coordinator, if it has one, and hear its answer."""
-        number = self._sync.coordinator
-        if number is None:
+        if not self._stepping.consults:
             return
         self._exchange.settle(self._parameters)  # what was pushed has been handed over
-        host = self._member.policy.coordinators(self._member.spec.cluster)[number].host
-        values = self._sync.report(done.compute_s)
-        self._member.loop.report(host.id, number, values, done.end_s)
-        with naming_the_lost(self._member.loop):
-            self._sync.reply(self._member.loop.wait_reply(number, FOREVER_S))
+        self._stepping.consult(done.compute_s, done.end_s)
 
     def _due(self, step: int, last: bool) -> bool:
         """Whether the model after `step` is to be evaluated, here.
@@ -321,14 +316,3 @@ class LiveWorker:
     def _publish(self, kind: str, key: int, number: int, time_s: float) -> None:
         if self._events.observed:
             self._events.publish([Event(time_s, self._member.node.name, kind, key, number)])
-
-
-def _exchange(loop: _core.Loop, model: Model | None) -> Exchange:
-    """The exchange for the framework that the model is made of."""
-    if model is None:
-        return ArrayExchange(loop, copy=False)
-    if isinstance(model.parameters[0], np.ndarray):
-        return ArrayExchange(loop)
-    from geomx.mxnet import EngineExchange
-
-    return EngineExchange(loop)

@@ -1,0 +1,102 @@
+"""PyTorch's optimizers as names and numbers, which is how an optimizer travels to global servers.
+
+Only what makes the same steps there is translated: SGD, with momentum of either kind, Adam and
+AdamW. (The core adds epsilon to the root before Adam's bias is corrected, PyTorch after it; between
+them lies a share of epsilon.) Everything else can update on the workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from geomx.errors import ConfigError
+
+_ELSEWHERE = "let every worker update instead: geomx.torch.Optimizer(..., update='worker')"
+_BY_GROUP = ("lr", "weight_decay", "params", "initial_lr")  # may differ between parameter groups
+_HOW = ("foreach", "fused", "capturable", "differentiable")  # not what is computed
+
+
+def translated(optimizer: torch.optim.Optimizer, keys: Mapping[int, int]) -> dict[str, Any]:
+    """`optimizer` with the core's names.
+
+    Args:
+        optimizer: Of PyTorch.
+        keys: The keys of its parameters, by ``id``.
+
+    Returns:
+        ``name`` and numbers; a group's own learning rate or weight decay as multipliers of keys.
+
+    Raises:
+        ConfigError: Global servers have no such optimizer, or not that option of it.
+    """
+    name = type(optimizer).__name__
+    translate = _TRANSLATORS.get(type(optimizer))
+    if translate is None:
+        known = ", ".join(each.__name__ for each in _TRANSLATORS)
+        raise ConfigError("optimizer", name, f"global servers have {known}; {_ELSEWHERE}")
+    first, *others = groups(optimizer)
+    for group in others:
+        for option, value in group.items():
+            if option not in _BY_GROUP and value != first[option]:
+                _refuse(name, option, value)
+    if first.get("maximize"):
+        _refuse(name, "maximize", True)
+    rate, decay = float(first["lr"]), float(first["weight_decay"])
+    made = {"learning_rate": rate, "wd": decay, **translate(name, first)}
+    for group in others:
+        multipliers = {
+            "lr_mult": _ratio(name, "lr", group["lr"], rate),
+            "wd_mult": _ratio(name, "weight_decay", group["weight_decay"], decay),
+        }
+        for option, factor in multipliers.items():
+            if factor != 1.0:
+                made |= {f"{option}.{keys[id(each)]}": factor for each in group["params"]}
+    return made
+
+
+def groups(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
+    """Its parameter groups, without what does not change the result."""
+    return [
+        {option: value for option, value in group.items() if option not in _HOW}
+        for group in optimizer.param_groups
+    ]
+
+
+def _sgd(name: str, group: Mapping[str, Any]) -> dict[str, Any]:
+    if group["dampening"]:
+        _refuse(name, "dampening", group["dampening"])
+    if not group["momentum"]:
+        return {"name": "sgd"}
+    if group["nesterov"] and group["weight_decay"]:
+        _refuse(name, "weight_decay", f"{group['weight_decay']} with nesterov")
+    kind = "nag" if group["nesterov"] else "sgd"
+    return {"name": kind, "momentum": float(group["momentum"])}
+
+
+def _adam(name: str, group: Mapping[str, Any]) -> dict[str, Any]:
+    if group["amsgrad"]:
+        _refuse(name, "amsgrad", True)
+    beta1, beta2 = group["betas"]
+    numbers = {"beta1": float(beta1), "beta2": float(beta2), "epsilon": float(group["eps"])}
+    decoupled = name == "AdamW" or group.get("decoupled_weight_decay", False)
+    return {"name": "adamw" if decoupled else "adam", **numbers}
+
+
+_TRANSLATORS: dict[type, Callable[[str, Mapping[str, Any]], dict[str, Any]]] = {
+    torch.optim.SGD: _sgd,
+    torch.optim.Adam: _adam,
+    torch.optim.AdamW: _adam,
+}
+
+
+def _ratio(name: str, option: str, value: Any, base: float) -> float:
+    if base == 0.0 and value != 0.0:
+        _refuse(name, option, f"{value} in one group and 0 in the first")
+    return float(value) / base if base else 1.0
+
+
+def _refuse(name: str, option: str, value: Any) -> None:
+    raise ConfigError(f"optimizer.{name}.{option}", value, f"not on global servers; {_ELSEWHERE}")

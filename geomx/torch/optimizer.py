@@ -1,0 +1,382 @@
+"""An optimizer of PyTorch that trains with everybody else in the job.
+
+What a training loop does stays what it was: backward, then ``step``. Underneath, the job's sync
+policy decides.
+
+* **Gradients are exchanged** (``fsa``, ``mixedsync``): each leaves as soon as the backward pass has
+  accumulated it. Global servers update and answer with new weights; a module's next forward pass
+  waits for the parameters that are its own, not for those of the layers behind it.
+* **Parameters are exchanged** (``hfa``, ``esync``, others): every ``step`` is a local one of the
+  optimizer that was wrapped; when the policy says so, parameters leave, and what comes back is
+  waited for in the same way.
+
+Waiting for a layer is done by hooks on modules. A module that is never called, because somebody
+uses its parameters directly, has them waited for by the module around it.
+"""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+
+from geomx import kv
+from geomx.errors import ConfigError, GeomxError
+from geomx.handles import check_optimizer, chosen_optimizers
+from geomx.live.member import naming_the_lost
+from geomx.live.stepping import ENDLESS, Stepping
+from geomx.plugin import optimizer_text
+from geomx.torch.exchange import claimed
+from geomx.torch.numbers import groups, translated
+from geomx.torch.waiting import Waiting
+
+Update = Literal["servers", "worker"]
+_STATE = "geomx"
+
+
+@dataclass(eq=False)
+class Slot:
+    """One trained parameter.
+
+    Attributes:
+        name: As the model calls it.
+        parameter: The tensor itself.
+        key: What the exchange knows it by.
+        backwards: Backward passes that reached it in this step.
+        sent: The gradient that has left in this step.
+        version: How often that had been changed in place when it left.
+    """
+
+    name: str
+    parameter: torch.Tensor
+    key: int
+    backwards: int = 0
+    sent: torch.Tensor | None = None
+    version: int = 0
+
+
+class Optimizer(torch.optim.Optimizer):
+    """`optimizer`, as one worker of a job; a job of one worker if the script was not launched.
+
+    Every parameter of `model` starts from the first worker's value. Buffers (running means of a
+    batch normalisation) stay each worker's own.
+
+    Args:
+        optimizer: Of PyTorch; holds parameters of `model`.
+        model: What is trained. Load a checkpoint into it before.
+        steps: Calls of `step` in all, for the policies that care; the last one synchronises.
+        update: Where gradients are exchanged: ``servers`` update with a translation of `optimizer`
+            (SGD, Adam, AdamW with fixed rates) and answer with weights; or they answer with the
+            gradient's sum, and every ``worker`` updates with `optimizer` itself, in `step`.
+        overlap: Whether gradients leave, and parameters are waited for, one by one. If not, all of
+            it happens in `step`, so that gradients may be changed after the backward pass (clipped,
+            unscaled) and parameters are used in any order.
+        passes: Backward passes before each `step`, whose gradients add up.
+        store: Of this worker; by default `geomx.kv.create`'s.
+
+    Raises:
+        ConfigError: Servers cannot run `optimizer`, or the policy forbids `update`.
+        GeomxError: `optimizer` holds what is not a parameter of `model`, or the store is in use.
+        NodeLost: A node of the job died.
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        model: torch.nn.Module,
+        *,
+        steps: int | None = None,
+        update: Update = "servers",
+        overlap: bool = True,
+        passes: int = 1,
+        store: kv.KVStore | None = None,
+    ) -> None:
+        # PyTorch's constructor would keep groups and a state of its own, and is not called.
+        self.inner = optimizer
+        self._store = store or kv.create()
+        self._member = self._store.member
+        self._overlap = overlap
+        self._passes = passes
+        self._stepping = Stepping(self._member, ENDLESS if steps is None else steps)
+        named = dict(model.named_parameters())
+        self._slots = self._trained(named)
+        self._in_worker = _checked(update) == "worker" and self._stepping.gradients
+        self._told: list[dict[str, Any]] | None = None
+        self._steps_locally = False
+        self._choose()
+        self._exchange = exchange = claimed(self._store, copy=False)
+        self._introduce(named)
+        self._begun = False
+        self._syncs = False
+        self._since = time.monotonic()
+        self._waiting = Waiting(model, self._slots, exchange)
+        for slot in self._slots:
+            slot.parameter.register_post_accumulate_grad_hook(_reporting(self, slot))
+        model.register_state_dict_pre_hook(self._waiting.before_saving)
+        model.register_load_state_dict_post_hook(_refuse_loading)
+
+    # ---- what loops and schedules see ----
+
+    @property
+    def rank(self) -> int:
+        """Position of this worker among all; what a script slices its data by."""
+        return self._store.global_rank
+
+    @property
+    def workers(self) -> int:
+        """How many workers there are in all parties."""
+        return self._store.num_all_workers
+
+    @property
+    def done(self) -> bool:
+        """Whether the last step has been made: all `steps`, or as many as the policy gives."""
+        return self._stepping.last and not self._begun
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """The wrapped optimizer's."""
+        return self.inner.param_groups
+
+    @property
+    def state(self) -> Any:
+        """The wrapped optimizer's; empty where servers update."""
+        return self.inner.state
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """The wrapped optimizer's."""
+        return self.inner.defaults
+
+    def __repr__(self) -> str:
+        return f"geomx.torch.Optimizer({self.inner!r})"
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Refuse: everybody has to introduce the same parameters at once.
+
+        Raises:
+            GeomxError: Always.
+        """
+        raise GeomxError("add the parameter group before wrapping the optimizer")
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Drop the gradients, as PyTorch does."""
+        self.inner.zero_grad(set_to_none)
+
+    # ---- the training loop ----
+
+    def step(self, closure: Callable[[], float] | None = None) -> None:
+        """End a local step: what has not left yet leaves, and policies are asked.
+
+        Gradients belong to the store once they have left, so where servers update every
+        parameter's ``grad`` is None afterwards. The last step waits for all values.
+
+        Raises:
+            GeomxError: A gradient was changed after it had left; a learning rate was, which servers
+                do not hear of; there is a `closure`; or the last step has been made already.
+            NodeLost: A node of the job died.
+        """
+        if closure is not None:
+            raise GeomxError("a closure computes gradients several times a step, which would leave")
+        self._begin()
+        if self._stepping.gradients and self._syncs:
+            self._check_rates()
+            for slot in self._slots:
+                if slot.sent is None:
+                    self._send_gradient(slot)
+                self._check_untouched(slot)
+        computed_s = time.monotonic() - self._since - self._waiting.seconds
+        if self._in_worker and self._syncs:
+            self._take_sums()
+            self.inner.step()
+        elif self._steps_locally:
+            self.inner.step()
+        if self._syncs:
+            self._synchronise(computed_s)
+        self._begun = False
+        for slot in self._slots:
+            slot.backwards, slot.sent = 0, None
+        self._waiting.learn()
+        if self._stepping.last or not self._overlap:
+            self.wait()
+        self._since, self._waiting.seconds = time.monotonic(), 0.0
+
+    def wait(self) -> None:
+        """Wait until all parameters are those after the last `step`.
+
+        Forward passes and the model's ``state_dict`` do so by themselves; who looks at parameters
+        in other ways calls this first.
+
+        Raises:
+            NodeLost: A node of the job died.
+        """
+        self._waiting.everything()
+
+    # ---- checkpoints ----
+
+    def state_dict(self) -> dict[str, Any]:
+        """The wrapped optimizer's, and how many steps were made.
+
+        The state of an optimizer that runs on global servers (momentum) is not in it.
+        """
+        return {**self.inner.state_dict(), _STATE: {"step": self._stepping.step}}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Go on from what `state_dict` returned, or from a state of the wrapped optimizer's kind.
+
+        All workers do it, between two steps. Servers begin afresh with the numbers that were
+        loaded.
+
+        Raises:
+            ConfigError: Servers cannot run the optimizer with these numbers.
+            NodeLost: A node of the job died.
+        """
+        state = dict(state_dict)
+        own = state.pop(_STATE, None)
+        self.inner.load_state_dict(state)
+        if own is not None:
+            self._stepping.step = own["step"]
+        self._choose()
+        self._store.barrier()
+
+    # ---- the beginning ----
+
+    def _trained(self, named: Mapping[str, torch.Tensor]) -> list[Slot]:
+        names = {id(parameter): name for name, parameter in named.items()}
+        given = [each for group in self.inner.param_groups for each in group["params"]]
+        for parameter in given:
+            if id(parameter) not in names:
+                shape = tuple(parameter.shape)
+                raise GeomxError(f"the optimizer holds a tensor {shape} that is not the model's")
+        held = {id(parameter) for parameter in given}
+        return [
+            Slot(name, parameter, key)
+            for key, (name, parameter) in enumerate(named.items())
+            if id(parameter) in held and parameter.requires_grad
+        ]
+
+    def _choose(self) -> None:
+        """Who steps with which optimizer; tells the global servers, if this worker does that."""
+        member = self._member
+        policy, cluster = member.policy, member.spec.cluster
+        if self._in_worker:
+            if not policy.together:
+                name, _ = member.spec.sync
+                raise ConfigError("update", "worker", f"sync={name} updates on the global servers")
+            return
+        keys = {id(slot.parameter): slot.key for slot in self._slots}
+        own = {"name": "torch", "learning_rate": 0.0}  # for policies that have one of their own
+        numbers = translated(self.inner, keys) if self._stepping.gradients else own
+        at_servers, here = chosen_optimizers(cluster, member.selection, numbers)
+        check_optimizer(member.selection, at_servers)
+        self._steps_locally = here is not None
+        if self._stepping.gradients:
+            self._told = groups(self.inner)
+        if at_servers is not None and self._store.is_master_worker:
+            with naming_the_lost(member.loop):
+                member.loop.command("optimizer\n" + optimizer_text(at_servers))
+
+    def _introduce(self, named: Mapping[str, torch.Tensor]) -> None:
+        """Give every parameter a key, and everyone the first worker's values."""
+        names = list(named)
+        values = [parameter.detach().float().cpu().numpy() for parameter in named.values()]
+        self._store.init(names, values)
+        for name, parameter in named.items():
+            self._exchange.pull(self._store.entry(name).key, [parameter])
+
+    # ---- the parts of a step ----
+
+    def _begin(self) -> None:
+        """Begin a step, unless it has begun."""
+        if self._begun:
+            return
+        if self._stepping.last:
+            raise GeomxError("the last step has been made; loops can ask for `done`")
+        self._stepping.begin()
+        self._syncs = self._stepping.synchronises()
+        self._begun = True
+
+    def _appeared(self, slot: Slot) -> None:
+        """A backward pass has accumulated a gradient."""
+        self._begin()
+        slot.backwards += 1
+        if slot.backwards > self._passes:
+            raise GeomxError(
+                f"{slot.name} had {slot.backwards} backward passes before one step: "
+                f"geomx.torch.Optimizer(..., passes={slot.backwards}) adds them up"
+            )
+        ready = self._stepping.gradients and slot.backwards == self._passes
+        if ready and self._overlap and self._syncs:
+            self._send_gradient(slot)
+
+    def _send_gradient(self, slot: Slot) -> None:
+        gradient = slot.parameter.grad
+        if gradient is None:
+            gradient = torch.zeros_like(slot.parameter)
+            slot.parameter.grad = gradient
+        slot.sent, slot.version = gradient, gradient._version
+        scale = float(self._stepping.scale)
+        self._send(slot, gradient if scale == 1.0 else gradient * scale)
+
+    def _send(self, slot: Slot, tensor: torch.Tensor) -> None:
+        self._exchange.push(slot.key, tensor, priority=-slot.key, last=self._stepping.last)
+
+    def _check_untouched(self, slot: Slot) -> None:
+        sent = slot.sent
+        if sent is None or slot.parameter.grad is not sent or sent._version != slot.version:
+            raise GeomxError(
+                f"the gradient of {slot.name} was changed after it had left: "
+                "geomx.torch.Optimizer(..., overlap=False) sends gradients in step()"
+            )
+
+    def _check_rates(self) -> None:
+        if self._told is not None and groups(self.inner) != self._told:
+            raise GeomxError(
+                "the optimizer's numbers were changed, of which global servers do not hear: "
+                "geomx.torch.Optimizer(..., update='worker') steps here"
+            )
+
+    def _take_sums(self) -> None:
+        """Put the mean gradient of all workers in the place of this one's."""
+        for slot in self._slots:
+            total = torch.empty_like(slot.parameter)
+            self._waiting.timed(slot.key, total)
+            slot.parameter.grad = total.div_(self.workers)
+
+    def _synchronise(self, computed_s: float) -> None:
+        if not self._stepping.gradients:
+            for slot in self._slots:
+                # A copy: the answer overwrites the parameter, and late pieces may not have left.
+                self._send(slot, slot.parameter.detach() * float(self._stepping.scale))
+        if not self._in_worker:
+            self._waiting.expect(self._slots)
+        if self._stepping.gradients and not self._in_worker:
+            for slot in self._slots:
+                slot.parameter.grad = None
+        self._stepping.consult(computed_s, self._member.now())
+
+
+def _checked(update: str) -> str:
+    if update not in ("servers", "worker"):
+        raise ConfigError("update", update, "must be servers or worker")
+    return update
+
+
+def _reporting(optimizer: Optimizer, slot: Slot) -> Callable[[torch.Tensor], None]:
+    """A hook on a parameter: without a reference to `optimizer`, which Python could not take back
+    from PyTorch at the end of the program."""
+    reference, number = weakref.ref(optimizer), optimizer._slots.index(slot)
+
+    def appeared(_: torch.Tensor) -> None:
+        owner = reference()
+        if owner is not None:
+            owner._appeared(owner._slots[number])
+
+    return appeared
+
+
+def _refuse_loading(*_: Any) -> None:
+    raise GeomxError("load the model before geomx.torch.Optimizer wraps its optimizer")

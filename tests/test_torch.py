@@ -1,0 +1,489 @@
+"""PyTorch's face: training that equals training alone, under every policy, and what is refused."""
+
+from __future__ import annotations
+
+import copy
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from geomx import kv
+from geomx.errors import ConfigError, GeomxError, NodeLost
+from geomx.live.local import LocalCluster, unshaped
+
+torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'geomx[torch]'")
+
+import geomx.torch
+from geomx.torch.exchange import TensorExchange, on_host
+from geomx.torch.numbers import translated
+
+BATCH, FEATURES, CLASSES = 24, 6, 3
+NEAR = 1e-4  # Adam divides by roots of what is nearly nothing; the rest is a tenth of that
+Make = Callable[[Any], Any]
+SGD: Make = lambda parameters: torch.optim.SGD(parameters, lr=0.1)  # noqa: E731
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def network(seed: int = 1) -> Any:
+    """Two layers with fixed initial values."""
+    generator = torch.Generator().manual_seed(seed)
+    net = torch.nn.Sequential(
+        torch.nn.Linear(FEATURES, 16), torch.nn.Tanh(), torch.nn.Linear(16, CLASSES)
+    )
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator) / 3)
+    return net
+
+
+def data(seed: int) -> tuple[Any, Any]:
+    generator = torch.Generator().manual_seed(seed)
+    inputs = torch.randn(BATCH, FEATURES, generator=generator)
+    return inputs, torch.randint(0, CLASSES, (BATCH,), generator=generator)
+
+
+def train(optimizer: Any, net: Any, inputs: Any, targets: Any, steps: int) -> list[np.ndarray]:
+    """Steps on the same batch; the parameters afterwards."""
+    for _ in range(steps):
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(net(inputs), targets).backward()
+        optimizer.step()
+    return [value.numpy().copy() for value in net.state_dict().values()]
+
+
+def alone(make: Make, seed: int, steps: int = 4) -> list[np.ndarray]:
+    """What PyTorch itself makes of the whole batch."""
+    net = network()
+    return train(make(net.parameters()), net, *data(seed), steps)
+
+
+Body = Callable[[kv.KVStore], Any]
+
+
+def everyone(
+    body: Body,
+    parties: dict[str, int] | None = None,
+    sync: tuple[str, dict[str, Any]] = ("fsa", {}),
+) -> list[Any]:
+    """What `body` returns for every worker of two parties of two, all at once."""
+    spec = replace(unshaped(parties or {"east": 2, "west": 2}), sync=sync)
+    cluster = LocalCluster(spec)
+    stores = [kv.KVStore(member) for member in cluster.workers]
+
+    def act(store: kv.KVStore) -> Any:
+        result = body(store)
+        store.close()
+        return result
+
+    try:
+        with ThreadPoolExecutor(len(stores)) as pool:
+            return list(pool.map(act, stores))
+    finally:
+        cluster.close()
+
+
+def shared(make: Make, seed: int, count: int = 4, **options: Any) -> Body:
+    """Train on this worker's share of the batch; workers start from models that differ."""
+
+    def body(store: kv.KVStore) -> list[np.ndarray]:
+        net = network(seed=1 + store.global_rank)
+        optimizer = geomx.torch.Optimizer(make(net.parameters()), net, store=store, **options)
+        share = slice(optimizer.rank, None, optimizer.workers)
+        inputs, targets = data(seed)
+        return train(optimizer, net, inputs[share], targets[share], count)
+
+    return body
+
+
+def assert_same(values: Sequence[np.ndarray], expected: Sequence[np.ndarray], most: float) -> None:
+    for value, wanted in zip(values, expected, strict=True):
+        assert np.abs(value - wanted).max() <= most
+
+
+OPTIMIZERS: dict[str, Make] = {
+    "sgd": SGD,
+    "momentum": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=0.01),
+    "nesterov": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True),
+    "adam": lambda p: torch.optim.Adam(p, lr=0.01, weight_decay=0.01),
+    "adamw": lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=0.1),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_four_workers_are_one_with_the_whole_batch(name: str, seed: int) -> None:
+    make = OPTIMIZERS[name]
+    expected = alone(make, seed)
+    assert np.abs(expected[0] - alone(make, seed, 0)[0]).max() > 0.01  # it has learned something
+    for values in everyone(shared(make, seed)):
+        assert_same(values, expected, NEAR)
+
+
+@pytest.mark.parametrize("options", [{"update": "worker"}, {"overlap": False}], ids=str)
+def test_so_they_are_however_it_is_done(options: dict[str, Any], seed: int) -> None:
+    make = OPTIMIZERS["adam"]
+    for values in everyone(shared(make, seed, **options)):
+        assert_same(values, alone(make, seed), NEAR)
+
+
+def test_any_optimizer_and_schedule_can_step_on_the_workers(seed: int) -> None:
+    def decaying(optimizer: Any) -> Any:
+        return torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+
+    def loop(optimizer: Any, net: Any, inputs: Any, targets: Any) -> list[np.ndarray]:
+        schedule = decaying(optimizer)
+        for _ in range(4):
+            values = train(optimizer, net, inputs, targets, 1)
+            schedule.step()
+        return values
+
+    net = network()
+    expected = loop(torch.optim.RMSprop(net.parameters(), lr=0.02), net, *data(seed))
+
+    def body(store: kv.KVStore) -> list[np.ndarray]:
+        net = network()
+        inner = torch.optim.RMSprop(net.parameters(), lr=0.02)
+        optimizer = geomx.torch.Optimizer(inner, net, update="worker", store=store)
+        share = slice(store.global_rank, None, store.num_all_workers)
+        return loop(optimizer, net, *(each[share] for each in data(seed)))
+
+    for values in everyone(body):
+        assert_same(values, expected, NEAR)
+
+
+@pytest.mark.needs("hfa")
+def test_hfa_every_step_with_sgd_is_the_whole_batch(seed: int) -> None:
+    for values in everyone(shared(SGD, seed), sync=("hfa", {"k1": 1, "k2": 1})):
+        assert_same(values, alone(SGD, seed), NEAR)
+
+
+@pytest.mark.needs("hfa")
+def test_hfa_averages_what_workers_made_by_themselves(seed: int) -> None:
+    """Three local steps with momentum, then the mean of all: by hand, and through the store."""
+    make, count = OPTIMIZERS["momentum"], 3
+    inputs, targets = data(seed)
+    locally = []
+    for rank in range(4):
+        net = network()
+        share = slice(rank, None, 4)
+        locally.append(train(make(net.parameters()), net, inputs[share], targets[share], count))
+    expected = [np.mean(arrays, axis=0) for arrays in zip(*locally, strict=True)]
+    for values in everyone(
+        shared(make, seed, count, steps=count), sync=("hfa", {"k1": 10, "k2": 10})
+    ):
+        assert_same(values, expected, NEAR)
+
+
+@pytest.mark.needs("esync")
+def test_esync_gives_fast_workers_more_steps() -> None:
+    def body(store: kv.KVStore) -> tuple[int, list[np.ndarray]]:
+        net = network()
+        optimizer = geomx.torch.Optimizer(SGD(net.parameters()), net, steps=6, store=store)
+        made = 0
+        while not optimizer.done:
+            if store.global_rank == 3:
+                time.sleep(0.1)
+            train(optimizer, net, *data(0), 1)
+            made += 1
+        return made, [value.numpy().copy() for value in net.state_dict().values()]
+
+    results = everyone(body, sync=("esync", {}))
+    steps = [made for made, _ in results]
+    assert 6 <= steps[3] < min(steps[:3])
+    for _, values in results[1:]:
+        assert_same(values, results[0][1], 0.0)
+
+
+@pytest.mark.needs("mixedsync")
+def test_parties_that_do_not_wait_learn_too() -> None:
+    def body(store: kv.KVStore) -> float:
+        net = network()
+        optimizer = geomx.torch.Optimizer(SGD(net.parameters()), net, store=store)
+        inputs, targets = data(0)
+        before = torch.nn.functional.cross_entropy(net(inputs), targets).item()
+        train(optimizer, net, inputs, targets, 30)
+        return before - torch.nn.functional.cross_entropy(net(inputs), targets).item()
+
+    assert min(everyone(body, sync=("mixedsync", {}))) > 0.1
+    with pytest.raises(ConfigError, match="updates on the global servers"):
+        everyone(shared(SGD, 0, update="worker"), {"east": 1}, ("mixedsync", {}))
+
+
+def test_groups_have_rates_of_their_own(seed: int) -> None:
+    def make(parameters: Any) -> Any:
+        first, *others = parameters
+        return torch.optim.SGD(
+            [{"params": others}, {"params": [first], "lr": 0.3, "weight_decay": 0.5}],
+            lr=0.1, weight_decay=0.1,
+        )  # fmt: skip
+
+    for values in everyone(shared(make, seed), {"east": 2}):
+        assert_same(values, alone(make, seed), NEAR)
+
+
+def test_several_backward_passes_add_up(seed: int) -> None:
+    def body(store: kv.KVStore) -> list[np.ndarray]:
+        net = network()
+        optimizer = geomx.torch.Optimizer(SGD(net.parameters()), net, passes=2, store=store)
+        inputs, targets = data(seed)
+        for _ in range(4):
+            for half in range(2):
+                share = slice(2 * half + store.global_rank, None, 4)
+                loss = torch.nn.functional.cross_entropy(net(inputs[share]), targets[share])
+                (loss / 2).backward()
+            optimizer.step()
+        return [value.numpy().copy() for value in net.state_dict().values()]
+
+    for values in everyone(body, {"east": 1, "west": 1}):
+        assert_same(values, alone(SGD, seed), NEAR)
+
+
+# ---- overlap ----
+
+
+class Recorder(TensorExchange):
+    """Writes down what is pushed and pulled, in order."""
+
+    seen: list[tuple[str, int]]
+
+    def push(self, key: int, array: Any, **options: Any) -> None:
+        self.seen.append(("push", key))
+        super().push(key, array, **options)
+
+    def pull(self, key: int, out: Sequence[Any], *, priority: int = 0) -> None:
+        self.seen.append(("pull", key))
+        super().pull(key, out, priority=priority)
+
+
+def test_gradients_leave_during_backward_and_layers_wait_for_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[tuple[str, int]] = []
+    monkeypatch.setattr(Recorder, "seen", seen, raising=False)
+    monkeypatch.setattr("geomx.torch.exchange.TensorExchange", Recorder)
+    net = network()
+
+    def body(store: kv.KVStore) -> None:
+        optimizer = geomx.torch.Optimizer(SGD(net.parameters()), net, store=store)
+        inputs, targets = data(0)
+        torch.nn.functional.cross_entropy(net(inputs), targets).backward()
+        assert [what for what, _ in seen[4:]] == ["push"] * 4  # before step is called
+        assert {key for _, key in seen[4:6]} == {2, 3}  # the last layer's first
+        optimizer.step()
+        del seen[:]
+        hidden = net[0](inputs)
+        assert seen == [("pull", 0), ("pull", 1)]
+        net[2](net[1](hidden))
+        assert seen[2:] == [("pull", 2), ("pull", 3)]
+
+    everyone(body, {"east": 1})
+
+
+class Attention(torch.nn.Module):
+    """Its attention uses the parameters of a module that is never called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = torch.nn.Linear(FEATURES, 8)
+        self.attention = torch.nn.MultiheadAttention(8, 2, batch_first=True)
+        self.free = torch.nn.Parameter(torch.zeros(8))
+
+    def forward(self, inputs: Any) -> Any:
+        hidden = self.embed(inputs)[None]
+        attended, _ = self.attention(hidden, hidden, hidden)
+        return attended[0] + self.free
+
+
+def test_parameters_of_modules_that_are_never_called_are_waited_for_too(seed: int) -> None:
+    """Equal to training alone, which it would not be with any value of the step before."""
+
+    def make() -> Any:
+        torch.manual_seed(3)
+        return Attention()
+
+    lock = threading.Lock()
+
+    def body(store: kv.KVStore | None = None) -> list[np.ndarray]:
+        with lock:
+            net = make()
+        optimizer: Any = torch.optim.SGD(net.parameters(), lr=0.5)
+        inputs, _ = data(seed)
+        if store is not None:
+            optimizer = geomx.torch.Optimizer(optimizer, net, store=store)
+        for _ in range(5):
+            optimizer.zero_grad()
+            net(inputs).square().mean().backward()
+            optimizer.step()
+        return [value.numpy().copy() for value in net.state_dict().values()]
+
+    for values in everyone(body, {"east": 1, "west": 1}):
+        assert_same(values, body(), NEAR)
+
+
+def test_tensors_move_without_copies() -> None:
+    tensor = torch.arange(6, dtype=torch.float32, requires_grad=True)
+    assert on_host(tensor).ctypes.data == tensor.data_ptr()
+    strange = torch.arange(6, dtype=torch.float64).view(2, 3).t()
+    assert np.array_equal(on_host(strange), [0, 3, 1, 4, 2, 5])
+    with pytest.raises(GeomxError, match="keys are dense"):
+        on_host(torch.eye(3).to_sparse())
+
+    def body(store: kv.KVStore) -> None:
+        exchange = TensorExchange(store.member.loop, copy=False)
+        store.use(exchange)
+        store.init("w", np.zeros((2, 3)))
+        key = store.entry("w").key
+        for target in (torch.empty(2, 3), torch.empty(3, 2, dtype=torch.float64).t()):
+            exchange.push(key, torch.arange(6.0).view(2, 3))  # nobody else holds it
+            exchange.pull(key, [target])
+            assert torch.equal(target.float(), torch.arange(6.0).view(2, 3))
+
+    everyone(body, {"east": 1})
+
+
+# ---- checkpoints ----
+
+
+def test_training_goes_on_from_a_checkpoint(seed: int) -> None:
+    make = OPTIMIZERS["adam"]
+
+    def body(store: kv.KVStore, state: Any, steps: int) -> Any:
+        net, state = network(), copy.deepcopy(state)
+        if state is not None:
+            net.load_state_dict(state[0])
+        optimizer = geomx.torch.Optimizer(make(net.parameters()), net, update="worker", store=store)
+        if state is not None:
+            optimizer.load_state_dict(state[1])
+        share = slice(store.global_rank, None, store.num_all_workers)
+        inputs, targets = data(seed)
+        train(optimizer, net, inputs[share], targets[share], steps)
+        return net.state_dict(), optimizer.state_dict()
+
+    parties = {"east": 1, "west": 1}
+    half = everyone(lambda store: body(store, None, 2), parties)[0]
+    assert half[1]["geomx"] == {"step": 1}
+    for model, state in everyone(lambda store: body(store, half, 2), parties):
+        assert_same([value.numpy() for value in model.values()], alone(make, seed), NEAR)
+        assert state["geomx"] == {"step": 3}
+
+
+def test_servers_hear_the_numbers_of_a_checkpoint(seed: int) -> None:
+    slow = torch.optim.SGD(network().parameters(), lr=0.05).state_dict()
+
+    def body(store: kv.KVStore) -> list[np.ndarray]:
+        net = network()
+        optimizer = geomx.torch.Optimizer(SGD(net.parameters()), net, store=store)
+        optimizer.load_state_dict(slow)
+        return train(optimizer, net, *data(seed), 3)
+
+    expected = alone(lambda parameters: torch.optim.SGD(parameters, lr=0.05), seed, 3)
+    for values in everyone(body, {"east": 1, "west": 1}):
+        assert_same(values, expected, NEAR)
+
+
+# ---- what is refused ----
+
+
+def test_mistakes_are_named() -> None:
+    def body(store: kv.KVStore) -> None:
+        net = network()
+        inputs, targets = data(0)
+
+        def backward() -> None:
+            torch.nn.functional.cross_entropy(net(inputs), targets).backward()
+
+        with pytest.raises(GeomxError, match="not the model's"):
+            geomx.torch.Optimizer(SGD([torch.zeros(3)]), net, store=store)
+        with pytest.raises(ConfigError, match="servers or worker"):
+            geomx.torch.Optimizer(SGD(net.parameters()), net, update="x", store=store)  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match="update='worker'"):
+            geomx.torch.Optimizer(torch.optim.Adagrad(net.parameters()), net, store=store)
+        inner = SGD(net.parameters())
+        optimizer = geomx.torch.Optimizer(inner, net, steps=3, store=store)
+        assert (optimizer.rank, optimizer.workers) == (0, 1)
+        with pytest.raises(GeomxError, match="trains once"):
+            geomx.torch.Optimizer(inner, net, store=store)
+        with pytest.raises(GeomxError, match="load the model before"):
+            net.load_state_dict(network().state_dict())
+        with pytest.raises(GeomxError, match="closure"):
+            optimizer.step(lambda: 0.0)
+        with pytest.raises(GeomxError, match="before wrapping"):
+            optimizer.add_param_group({"params": []})
+
+        backward()
+        torch.nn.utils.clip_grad_norm_(net.parameters(), 1e-3)
+        with pytest.raises(GeomxError, match="overlap=False"):
+            optimizer.step()
+        with pytest.raises(GeomxError, match="passes=2"):
+            backward()
+
+    everyone(body, {"east": 1})
+
+
+def test_a_changed_rate_and_a_step_too_many_are_named() -> None:
+    def body(store: kv.KVStore) -> None:
+        net = network()
+        optimizer = geomx.torch.Optimizer(SGD(net.parameters()), net, steps=2, store=store)
+        train(optimizer, net, *data(0), 1)
+        assert not optimizer.done
+        optimizer.param_groups[0]["lr"] = 0.2
+        with pytest.raises(GeomxError, match="update='worker'"):
+            train(optimizer, net, *data(0), 1)
+        optimizer.param_groups[0]["lr"] = 0.1
+        optimizer.step()
+        assert optimizer.done
+        with pytest.raises(GeomxError, match="last step"):
+            optimizer.step()
+
+    everyone(body, {"east": 1})
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda p: torch.optim.SGD(p, lr=1, momentum=0.9, dampening=0.5), "dampening"),
+        (lambda p: torch.optim.SGD(p, lr=1, maximize=True), "maximize"),
+        (
+            lambda p: torch.optim.SGD(p, lr=1, momentum=0.9, nesterov=True, weight_decay=1),
+            "nesterov",
+        ),
+        (lambda p: torch.optim.Adam(p, amsgrad=True), "amsgrad"),
+        (torch.optim.Adagrad, "Adagrad"),
+    ],
+)
+def test_what_servers_cannot_do_is_named(make: Make, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        translated(make([torch.zeros(2, requires_grad=True)]), {})
+
+
+def test_a_lost_worker_is_named_and_nobody_hangs() -> None:
+    cluster = LocalCluster(unshaped({"east": 1, "west": 1}))
+    stores = [kv.KVStore(member) for member in cluster.workers]
+    nets = [network(), network()]
+    with ThreadPoolExecutor(2) as pool:
+        first, _ = pool.map(
+            lambda net, store: geomx.torch.Optimizer(SGD(net.parameters()), net, store=store),
+            nets,
+            stores,
+        )
+    inputs, targets = data(0)
+    torch.nn.functional.cross_entropy(nets[0](inputs), targets).backward()
+    first.step()
+    began = time.monotonic()
+    stores[1].member.loop.close()
+    with pytest.raises(NodeLost, match="west/worker0"):
+        nets[0](inputs)
+    assert time.monotonic() - began < 5
+    cluster.close()
