@@ -1,8 +1,8 @@
 """The workloads that come with geomx, announced exactly as a stranger's would be.
 
 Nothing here is imported by name elsewhere: the registry finds this module by its entry point and
-asks it what it has. MXNet and scikit-learn are imported only when a model is built, so the
-size-only workloads run where neither is installed.
+asks it what it has. MXNet, PyTorch and scikit-learn are imported only when a model is built, so the
+size-only workloads run where none is installed.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from geomx.workloads.cnn import DigitsConfig, IdxConfig, digits_cnn, fashion_mni
 from geomx.workloads.resnet50 import ResNet50Config, resnet50
 from geomx.workloads.synthetic import SyntheticConfig, synthetic
 from geomx.workloads.tiny import TinyConfig, tiny
+from geomx.workloads.transformer import TransformerConfig, torch_transformer
 
 
 @hookimpl
@@ -26,3 +27,4 @@ def geomx_register(register: Callable[[str, str, type, Callable[[Any], Any]], No
     register("workload", "resnet50", ResNet50Config, resnet50)
     register("workload", "synthetic", SyntheticConfig, synthetic)
     register("workload", "tiny", TinyConfig, tiny)
+    register("workload", "torch_transformer", TransformerConfig, torch_transformer)

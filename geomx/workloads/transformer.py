@@ -1,0 +1,125 @@
+"""A small transformer of PyTorch that learns a text letter by letter: real text, real gradients.
+
+Its shape is written down here, without PyTorch, so that sizes and times can be simulated where that
+is not installed; `geomx.workloads.transformer_model` has the numbers.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from geomx.errors import ConfigError
+from geomx.workload import Model, Workload
+from geomx.workloads.optimizers import optimizer_of
+from geomx.workloads.prose import ALPHABET, CHARACTERS, HELD_OUT
+from geomx.workloads.stages import Stage, check_pace, layers_and_tensors
+
+
+@dataclass
+class TransformerConfig:
+    """A small transformer of PyTorch on a text that comes with geomx, letter by letter."""
+
+    batch_size: int = 16  # pieces of text per worker and step
+    context: int = 32  # letters in a piece
+    width: int = 64  # elements that stand for a letter
+    heads: int = 4  # of attention; share the width evenly
+    blocks: int = 2  # attention and two dense layers each
+    device: str = "cpu"  # cpu, cuda or cuda:N, where numbers are computed
+    learning_rate: float = 0.003
+    optimizer: str = "adam"  # adagrad, adam, adamw, dcasgd, nag, rmsprop or sgd
+    momentum: float | None = None  # of dcasgd, nag and sgd
+    wd: float | None = None  # weight decay
+    optimizer_options: dict[str, Any] = field(default_factory=dict)  # others, as MXNet names them
+    iterations: int = 100  # local steps per worker
+    evaluate_every: int = 20  # local steps between evaluations on held-out text
+    forward_ms: float = 10.0  # nominal, whole network, one batch, a worker of speed 1.0
+    backward_ms: float = 20.0  # nominal, likewise
+
+
+@dataclass(frozen=True)
+class TransformerWorkload(Workload):
+    """The transformer.
+
+    Attributes:
+        context: Letters in a piece of text.
+        width: Elements that stand for a letter.
+        heads: Of attention.
+        blocks: How many follow each other.
+        device: Where numbers are computed, as PyTorch names it.
+    """
+
+    context: int = 32
+    width: int = 64
+    heads: int = 4
+    blocks: int = 2
+    device: str = "cpu"
+    has_numerics: bool = True
+
+    def model(self, seed: int) -> Model:
+        """Build the network and its text; see `Workload.model`.
+
+        Raises:
+            ConfigError: PyTorch is not installed, or there is no such device here.
+        """
+        try:
+            from geomx.workloads.transformer_model import TransformerModel
+        except ModuleNotFoundError as error:
+            remedy = "pip install 'geomx[torch]', or numerics=false for sizes and times only"
+            raise ConfigError("workload", self.name, f"{error}: {remedy}") from error
+        return TransformerModel(self, seed)
+
+
+def stages(config: TransformerConfig) -> list[Stage]:
+    """The layers in forward order; tensors by the names that PyTorch's modules give them."""
+    letters, width, context = len(ALPHABET), config.width, config.context
+
+    def dense(name: str, inputs: int, outputs: int, norm: str = "") -> Stage:
+        """A dense layer, with the normalisation of its input, if that has one."""
+        tensors = [(f"{name}.weight", (outputs, inputs)), (f"{name}.bias", (outputs,))]
+        if norm:
+            tensors += [(f"{norm}.weight", (inputs,)), (f"{norm}.bias", (inputs,))]
+        return Stage(name, tuple(tensors), context)
+
+    made = [Stage("letters", (("letters.weight", (letters, width)),))]
+    made += [Stage("positions", (("positions.weight", (context, width)),))]
+    for block in (f"blocks.{number}" for number in range(config.blocks)):
+        made += [
+            dense(f"{block}.gather", width, 3 * width, f"{block}.norm1"),
+            dense(f"{block}.attended", width, width),
+            dense(f"{block}.widen", width, 4 * width, f"{block}.norm2"),
+            dense(f"{block}.narrow", 4 * width, width),
+        ]
+    return [*made, dense("scores", width, letters, "norm")]
+
+
+def torch_transformer(config: TransformerConfig) -> Workload:
+    """A small transformer of PyTorch on a text that comes with geomx, letter by letter."""
+    check_pace(config)
+    for option in ("context", "width", "heads", "blocks"):
+        if getattr(config, option) < 1:
+            raise ConfigError(f"workload.{option}", getattr(config, option), "must be at least 1")
+    if config.context >= HELD_OUT:
+        raise ConfigError("workload.context", config.context, f"must be less than {HELD_OUT}")
+    if config.width % config.heads:
+        remedy = f"must be a divisor of the width, {config.width}"
+        raise ConfigError("workload.heads", config.heads, remedy)
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", config.device):
+        raise ConfigError("workload.device", config.device, "must be cpu, cuda or cuda:N")
+    layers, tensors = layers_and_tensors(stages(config), config.forward_ms, config.backward_ms)
+    return TransformerWorkload(
+        name="torch_transformer",
+        layers=layers,
+        tensors=tensors,
+        batch_size=config.batch_size,
+        samples=(CHARACTERS - HELD_OUT - 1) // config.context,
+        iterations=config.iterations,
+        evaluate_every=config.evaluate_every,
+        optimizer=optimizer_of(config),
+        context=config.context,
+        width=config.width,
+        heads=config.heads,
+        blocks=config.blocks,
+        device=config.device,
+    )
