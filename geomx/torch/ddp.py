@@ -1,12 +1,13 @@
 """DistributedDataParallel inside a party, geomx between parties.
 
 Keeping DDP inside a data centre is reasonable: NCCL knows its network better. Its processes are
-then one worker of the job, and rank 0 of them, the leader, speaks for the party: what DDP has
-averaged among them goes on to the global servers, and the mean over all workers of the job, that is
-over parties, comes back before DDP hands it to the optimizer.
+then together one worker of the job, and rank 0 of them, the leader, speaks for all: what DDP has
+averaged among them goes on to the global servers, and the mean over all parties comes back before
+DDP hands it to the optimizer.
 
+    hook = geomx.torch.PartyHook(model)
     model = DistributedDataParallel(model)
-    model.register_comm_hook(geomx.torch.PartyHook(), geomx.torch.PartyHook.average)
+    model.register_comm_hook(hook, geomx.torch.PartyHook.average)
 
 Buckets follow each other through three stages (averaged inside, sent, answered), so that the next
 one's reduction and the last one's round trip over the WAN happen at the same time. Collectives run
@@ -14,11 +15,9 @@ in two groups of their own, one per stage: every process starts them in the orde
 its buckets, whatever DDP itself does meanwhile.
 """
 
-from __future__ import annotations
-
+# DDP reads the hook's annotations and wants types there, not their names.
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -31,54 +30,67 @@ from geomx.torch.exchange import TensorExchange, claimed
 class PartyHook:
     """The state of DDP's communication hook in one process of a party; `average` is the hook.
 
-    Made after ``init_process_group``, by all its processes. Every process keeps its own optimizer;
-    since all get the same gradients from the same start, they stay alike. The job's network has
-    one worker per party, started as ``geomx launch ... -- torchrun ... train.py``.
+    Made after ``init_process_group`` and before DDP wraps `model`, by all processes of a party; the
+    model then is everywhere that of the first party. Every process keeps its own optimizer: as all
+    get the same gradients, they stay alike. The job's network has one worker per party, and there
+    are as many processes in each: ``geomx launch ... -- torchrun ... train.py``.
 
     Args:
-        store: Of the leader; by default `geomx.kv.create`'s, and others have none.
+        model: What is trained.
+        store: Of the leader; by default `geomx.kv.create`'s. Others have none.
+
+    Attributes:
+        rank: Position among the processes of all parties; what a script slices its data by.
+        processes: How many there are in all parties.
 
     Raises:
         ConfigError: The job's sync policy does not exchange gradients of all parties together.
+        NodeLost: A node of the job died.
     """
 
-    def __init__(self, store: kv.KVStore | None = None) -> None:
-        self._leader = dist.get_rank() == 0
+    def __init__(self, model: torch.nn.Module, store: kv.KVStore | None = None) -> None:
         self._inside, self._outside = dist.new_group(), dist.new_group()
-        self._processes = dist.get_world_size()
+        self._here = dist.get_world_size()
         self._send = ThreadPoolExecutor(1, "geomx-send")
         self._answer = ThreadPoolExecutor(1, "geomx-answer")
-        self._keys: dict[int, int] = {}  # by the number of the parameter
         self._store: kv.KVStore | None = None
         self._exchange: TensorExchange | None = None
-        if self._leader:
+        place = torch.zeros(2, dtype=torch.int64)  # this party's, and of how many
+        if dist.get_rank() == 0:
             self._store = store or kv.create()
             _check(self._store)
             self._exchange = claimed(self._store, copy=True)
+            place += torch.tensor([self._store.global_rank, self._store.num_all_workers])
+        self._introduce([each for each in model.parameters() if each.requires_grad])
+        dist.broadcast(place, 0, group=self._inside)
+        party, self._parties = place.tolist()
+        self.rank = party * self._here + dist.get_rank()
+        self.processes = self._parties * self._here
 
-    def introduce(self, model: torch.nn.Module) -> None:
-        """Start everywhere from the first party's model; called by all, before DDP wraps `model`.
-
-        Raises:
-            NodeLost: A node of the job died.
-        """
-        parameters = [each for each in model.parameters() if each.requires_grad]
+    def _introduce(self, parameters: list[torch.Tensor]) -> None:
+        """Start everywhere from the first party's values; the n-th parameter has key n."""
+        self._keys = {id(parameter): key for key, parameter in enumerate(parameters)}
         if self._store is not None and self._exchange is not None:
-            names = [str(number) for number in range(len(parameters))]
             values = [each.detach().float().cpu().numpy() for each in parameters]
-            self._store.init(names, values)
-            for name, parameter in zip(names, parameters, strict=True):
-                self._exchange.pull(self._store.entry(name).key, [parameter])
-        for number, parameter in enumerate(parameters):
+            self._store.init(list(range(len(parameters))), values)
+            for key, parameter in enumerate(parameters):
+                self._exchange.pull(key, [parameter])
+        for parameter in parameters:
             dist.broadcast(parameter.detach(), 0, group=self._inside)
-            self._keys[id(parameter)] = number
+
+    def close(self) -> None:
+        """Leave the job, once all parties are done; before the process group is destroyed."""
+        self._send.shutdown()
+        self._answer.shutdown()
+        if self._store is not None:
+            self._store.close()
 
     @staticmethod
-    def average(state: PartyHook, bucket: Any) -> torch.futures.Future[torch.Tensor]:
+    def average(state: "PartyHook", bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         """DDP's hook: the mean of one bucket over all processes of all parties."""
         done: torch.futures.Future[torch.Tensor] = torch.futures.Future()
         buffer = bucket.buffer()
-        buffer.div_(state._processes)
+        buffer.div_(state._here)
         work = dist.all_reduce(buffer, group=state._inside, async_op=True)
         keys = [state._keys[id(parameter)] for parameter in bucket.parameters()]
         pieces = list(zip(keys, bucket.gradients(), strict=True))
@@ -91,10 +103,10 @@ class PartyHook:
             state._answer.submit(_reporting, done, answer)
 
         def answer() -> None:
-            if state._exchange is not None and state._store is not None:
+            if state._exchange is not None:
                 for key, gradient in pieces:
                     state._exchange.pull(key, [gradient])
-                buffer.div_(state._store.num_all_workers)
+                buffer.div_(state._parties)
             dist.broadcast(buffer, 0, group=state._outside)
             done.set_result(buffer)
 
