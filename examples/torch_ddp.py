@@ -9,6 +9,8 @@ together. Without ``geomx launch`` it is a job of one party.
 
 from __future__ import annotations
 
+import argparse
+
 import torch
 import torch.distributed as dist
 from sklearn.datasets import load_digits
@@ -17,11 +19,15 @@ from torch.nn.parallel import DistributedDataParallel
 
 import geomx.torch
 
-BATCH, STEPS = 128, 100
+BATCH = 128  # of all processes together
 
 
 def main() -> None:
     """Train, and print the loss over all digits."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, default=100)
+    options = parser.parse_args()
+
     dist.init_process_group("gloo")
     digits = load_digits()
     inputs = torch.tensor(digits.data, dtype=torch.float32) / 16
@@ -36,7 +42,7 @@ def main() -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 
     order = torch.Generator().manual_seed(1)
-    for _ in range(STEPS):
+    for _ in range(options.steps):
         batch = torch.randint(len(inputs), (BATCH,), generator=order)
         mine = batch[hook.rank :: hook.processes]
         optimizer.zero_grad()

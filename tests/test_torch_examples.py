@@ -1,0 +1,142 @@
+"""What README and the examples say about PyTorch and JAX is run, as it is written there."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from geomx import kv
+from geomx.live.local import LocalCluster, unshaped
+
+torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'geomx[torch]'")
+
+ROOT = Path(__file__).resolve().parents[1]
+LAUNCH = "import sys; from geomx.live.launcher import launch; sys.exit(launch(sys.argv[1:]))"
+TIMEOUT_S = 300
+STEPS = "--steps=20"
+
+
+# ---- README's training diff ----
+
+
+def readme() -> list[str]:
+    """The lines of the diff, with what they begin with."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    found = re.search(r"<!-- pytorch -->\n```diff\n(.*?)```", text, re.DOTALL)
+    assert found is not None
+    return found[1].splitlines()
+
+
+def batches(samples: Any, count: int = 5) -> Any:
+    """A list of (inputs, target) in `count` batches."""
+    size = len(samples) // count
+    for start in range(0, count * size, size):
+        inputs, targets = zip(*samples[start : start + size], strict=True)
+        yield torch.stack(inputs), torch.stack(targets)
+
+
+def run_lines(lines: list[str], seed: int, lock: threading.Lock) -> list[Any]:
+    """The parameters after running what is left of the diff."""
+    with lock:
+        torch.manual_seed(seed)
+        model = torch.nn.Sequential(torch.nn.Linear(5, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3))
+        samples = [(torch.randn(5), torch.randint(3, ())) for _ in range(120)]
+    scope = {
+        "torch": torch, "model": model, "samples": samples, "batches": batches,
+        "loss_of": torch.nn.CrossEntropyLoss(),
+    }  # fmt: skip
+    exec("\n".join(line[1:] for line in lines), scope)
+    return list(model.state_dict().values())
+
+
+def test_readmes_three_lines_train_in_every_data_centre(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines, lock = readme(), threading.Lock()
+    assert [line[0] for line in lines].count("+") == 3
+    assert {line[0] for line in lines} == {"+", " "}
+    before = [line for line in lines if line[0] == " "]
+    expected = run_lines(before, seed, lock)
+    mine = threading.local()
+    monkeypatch.setattr(kv, "create", lambda: mine.store)
+    cluster = LocalCluster(unshaped({"east": 2, "west": 2}))
+
+    def worker(member: Any) -> list[Any]:
+        mine.store = kv.KVStore(member)
+        values = run_lines(lines, seed, lock)
+        mine.store.close()
+        return values
+
+    with ThreadPoolExecutor(len(cluster.workers)) as pool:
+        for values in pool.map(worker, cluster.workers):
+            for value, wanted in zip(values, expected, strict=True):
+                assert torch.allclose(value, wanted, rtol=0, atol=1e-4)
+    cluster.close()
+    unmoved = run_lines(before[:1], seed, lock)
+    assert not torch.allclose(expected[0], unmoved[0], rtol=0, atol=1e-2)
+
+
+# ---- the examples ----
+
+
+def documented(example: str, beginning: str) -> list[str]:
+    """The command in an example's first lines that begins so."""
+    text = (ROOT / "examples" / example).read_text(encoding="utf-8").split('"""')[1]
+    for line in text.replace("\\\n", " ").splitlines():
+        if line.strip().startswith(beginning):
+            return shlex.split(line, comments=True)
+    raise AssertionError(f"{example} has no command {beginning}...")
+
+
+def loss(command: list[str], *more: str) -> float:
+    """What a documented command prints in the end."""
+    programs = {
+        "geomx": [sys.executable, "-c", LAUNCH],
+        "python": [sys.executable],
+        "torchrun": [sys.executable, "-m", "torch.distributed.run"],
+    }
+    words = [part for word in command if word != "launch" for part in programs.get(word, [word])]
+    done = subprocess.run(
+        [*words, *more], cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    printed = re.fullmatch(r"loss (\d+\.\d+)", done.stdout.strip())
+    assert printed is not None, done.stdout
+    return float(printed[1])
+
+
+@pytest.fixture(scope="module")
+def plain() -> float:
+    """The loss that PyTorch reaches by itself."""
+    reached = loss(documented("torch_train.py", "python examples/torch_train.py --plain"), STEPS)
+    assert reached < 1.0  # it was 2.3
+    return reached
+
+
+def test_two_data_centres_reach_the_loss_of_one_process(plain: float) -> None:
+    launched = documented("torch_train.py", "geomx launch network=two_parties --")
+    assert loss(launched, STEPS) == pytest.approx(plain, abs=1e-4)
+
+
+def test_ddp_inside_parties_reaches_it_too(plain: float) -> None:
+    launched = documented("torch_ddp.py", "geomx launch")
+    assert loss(launched, STEPS) == pytest.approx(plain, abs=1e-4)
+
+
+@pytest.mark.skipif(
+    find_spec("jax") is None or find_spec("optax") is None, reason="jax is not installed"
+)
+def test_jax_and_optax_reach_the_loss_of_one_process() -> None:
+    alone = loss(documented("jax_train.py", "python examples/jax_train.py --plain"), STEPS)
+    assert alone < 1.0
+    launched = documented("jax_train.py", "geomx launch")
+    assert loss(launched, STEPS) == pytest.approx(alone, abs=1e-4)
