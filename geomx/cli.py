@@ -132,7 +132,7 @@ def info(options: argparse.Namespace) -> None:
         built: dict[str, Any] = getattr(core, "build_info", dict)()
         details = ", ".join(f"{name} {value}" for name, value in built.items())
         _print(f"compiled core: {core.__file__}" + (f" ({details})" if details else ""))
-    for name in ("mxnet", "numpy", "networkx", "simpy", "hydra-core"):
+    for name in ("mxnet", "torch", "numpy", "networkx", "simpy", "hydra-core"):
         try:
             _print(f"{name} {importlib.metadata.version(name)}")
         except importlib.metadata.PackageNotFoundError:

@@ -332,6 +332,33 @@ def test_parameters_of_modules_that_are_never_called_are_waited_for_too(seed: in
         assert_same(values, body(), NEAR)
 
 
+def test_a_parameter_used_before_its_value_has_come_is_named() -> None:
+    """Nobody calls a module here, so nobody has been waited for."""
+
+    def body(store: kv.KVStore) -> None:
+        net = torch.nn.ParameterList([torch.ones(3)])
+        optimizer = geomx.torch.Optimizer(SGD(net.parameters()), net, store=store)
+        net[0].square().sum().backward()
+        optimizer.step()
+        with pytest.raises(GeomxError, match="0 was used before its value had come"):
+            net[0].square().sum().backward()
+
+    everyone(body, {"east": 1})
+
+
+def test_parameters_that_are_not_trained_are_the_first_workers_too(seed: int) -> None:
+    def body(store: kv.KVStore) -> list[np.ndarray]:
+        net = network(seed=1 + store.global_rank)
+        net[0].requires_grad_(False)
+        optimizer = geomx.torch.Optimizer(SGD(net[2].parameters()), net, store=store)
+        return train(optimizer, net, *data(seed), 2)
+
+    net = network()
+    expected = train(SGD(net[2].parameters()), net, *data(seed), 2)
+    for values in everyone(body, {"east": 1, "west": 1}):
+        assert_same(values, expected, NEAR)
+
+
 def test_tensors_move_without_copies() -> None:
     tensor = torch.arange(6, dtype=torch.float32, requires_grad=True)
     assert on_host(tensor).ctypes.data == tensor.data_ptr()

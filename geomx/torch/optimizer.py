@@ -80,7 +80,8 @@ class Optimizer(torch.optim.Optimizer):
 
     Raises:
         ConfigError: Servers cannot run `optimizer`, or the policy forbids `update`.
-        GeomxError: `optimizer` holds what is not a parameter of `model`, or the store is in use.
+        GeomxError: `optimizer` holds what is not a parameter of `model`, or the process has wrapped
+            one already.
         NodeLost: A node of the job died.
     """
 
@@ -104,16 +105,16 @@ class Optimizer(torch.optim.Optimizer):
         self._stepping = Stepping(self._member, ENDLESS if steps is None else steps)
         named = dict(model.named_parameters())
         self._slots = self._trained(named)
+        self._exchange = claimed(self._store, copy=False)
         self._in_worker = _checked(update) == "worker" and self._stepping.gradients
         self._told: list[dict[str, Any]] | None = None
         self._steps_locally = False
         self._choose()
-        self._exchange = exchange = claimed(self._store, copy=False)
         self._introduce(named)
         self._begun = False
         self._syncs = False
         self._since = time.monotonic()
-        self._waiting = Waiting(model, self._slots, exchange)
+        self._waiting = Waiting(model, self._slots, self._exchange)
         for slot in self._slots:
             slot.parameter.register_post_accumulate_grad_hook(_reporting(self, slot))
         model.register_state_dict_pre_hook(self._waiting.before_saving)
@@ -302,6 +303,11 @@ class Optimizer(torch.optim.Optimizer):
     def _appeared(self, slot: Slot) -> None:
         """A backward pass has accumulated a gradient."""
         self._begin()
+        if self._waiting.expects(slot):
+            raise GeomxError(
+                f"{slot.name} was used before its value had come, outside of a call of its module: "
+                "geomx.torch.Optimizer(..., overlap=False) waits for all values in step()"
+            )
         slot.backwards += 1
         if slot.backwards > self._passes:
             raise GeomxError(

@@ -56,6 +56,10 @@ class Waiting:
         """New values of `slots` are on their way."""
         self._pending.update({slot.key: slot for slot in slots})
 
+    def expects(self, slot: Expected) -> bool:
+        """Whether the value of `slot` has not been waited for yet."""
+        return slot.key in self._pending
+
     def everything(self) -> None:
         """Wait for all that is on its way."""
         self._take(list(self._pending.values()))
