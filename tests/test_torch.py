@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import pytest
 from geomx import kv
 from geomx.errors import ConfigError, GeomxError, NodeLost
 from geomx.live.local import LocalCluster, unshaped
+from tests.strangers import install
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'geomx[torch]'")
 
@@ -23,6 +25,7 @@ import geomx.torch
 from geomx.torch.exchange import TensorExchange, on_host
 from geomx.torch.numbers import translated
 
+ROOT = Path(__file__).resolve().parents[1]
 BATCH, FEATURES, CLASSES = 24, 6, 3
 NEAR = 1e-4  # Adam divides by roots of what is nearly nothing; the rest is a tenth of that
 Make = Callable[[Any], Any]
@@ -77,9 +80,11 @@ def everyone(
     body: Body,
     parties: dict[str, int] | None = None,
     sync: tuple[str, dict[str, Any]] = ("fsa", {}),
+    accel: Sequence[str] = (),
 ) -> list[Any]:
     """What `body` returns for every worker of two parties of two, all at once."""
-    spec = replace(unshaped(parties or {"east": 2, "west": 2}), sync=sync)
+    chosen = tuple((name, dict[str, Any]()) for name in accel)
+    spec = replace(unshaped(parties or {"east": 2, "west": 2}), sync=sync, accel=chosen)
     cluster = LocalCluster(spec)
     stores = [kv.KVStore(member) for member in cluster.workers]
 
@@ -184,6 +189,38 @@ def test_hfa_averages_what_workers_made_by_themselves(seed: int) -> None:
         shared(make, seed, count, steps=count), sync=("hfa", {"k1": 10, "k2": 10})
     ):
         assert_same(values, expected, NEAR)
+
+
+def test_a_strangers_policy_is_followed_too(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DiLoCo with a plain outer step after every local one is the mean of all."""
+    source = ROOT / "examples" / "plugins" / "diloco" / "geomx_diloco.py"
+    install(tmp_path, "geomx_diloco", source.read_text(encoding="utf-8"), monkeypatch)
+    sync = ("diloco", {"h": 1, "outer_lr": 1.0, "momentum": 0.0})
+    for values in everyone(shared(SGD, seed), sync=sync):
+        assert_same(values, alone(SGD, seed), NEAR)
+
+
+@pytest.mark.needs("bisparse", "p3")
+@pytest.mark.parametrize("update", ["servers", "worker"])
+def test_accelerators_apply(update: str, seed: int) -> None:
+    """What crosses the WAN is sparse, and everybody ends with the same model, which has learned."""
+
+    def body(store: kv.KVStore) -> tuple[float, list[np.ndarray]]:
+        net = torch.nn.Sequential(
+            torch.nn.Linear(FEATURES, 400), torch.nn.Tanh(), torch.nn.Linear(400, CLASSES)
+        )
+        optimizer = geomx.torch.Optimizer(SGD(net.parameters()), net, update=update, store=store)
+        inputs, targets = data(seed)
+        before = torch.nn.functional.cross_entropy(net(inputs), targets).item()
+        values = train(optimizer, net, inputs, targets, 20)
+        return before - torch.nn.functional.cross_entropy(net(inputs), targets).item(), values
+
+    results = everyone(body, accel=["bisparse", "p3"])
+    assert min(gain for gain, _ in results) > 0.1
+    for _, values in results[1:]:
+        assert_same(values, results[0][1], 1e-6)
 
 
 @pytest.mark.needs("esync")
