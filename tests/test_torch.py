@@ -470,6 +470,8 @@ def test_mistakes_are_named() -> None:
 
         with pytest.raises(GeomxError, match="not the model's"):
             geomx.torch.Optimizer(SGD([torch.zeros(3)]), net, store=store)
+        with pytest.raises(ConfigError, match="passes"):
+            geomx.torch.Optimizer(SGD(net.parameters()), net, passes=0, store=store)
         with pytest.raises(ConfigError, match="servers or worker"):
             geomx.torch.Optimizer(SGD(net.parameters()), net, update="x", store=store)  # type: ignore[arg-type]
         with pytest.raises(ConfigError, match="update='worker'"):
@@ -494,6 +496,12 @@ def test_mistakes_are_named() -> None:
             backward()
 
     everyone(body, {"east": 1})
+
+
+@pytest.mark.needs("esync")
+def test_a_policy_that_gives_steps_wants_to_know_how_many() -> None:
+    with pytest.raises(ConfigError, match=r"while not optimizer\.done"):
+        everyone(shared(SGD, 0), {"east": 1}, ("esync", {}))
 
 
 def test_a_changed_rate_and_a_step_too_many_are_named() -> None:

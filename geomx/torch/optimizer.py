@@ -68,7 +68,9 @@ class Optimizer(torch.optim.Optimizer):
     Args:
         optimizer: Of PyTorch; holds parameters of `model`.
         model: What is trained. Load a checkpoint into it before.
-        steps: Calls of `step` in all, for the policies that care; the last one synchronises.
+        steps: Calls of `step` in all, for the policies that care; the last one synchronises. Where
+            a policy gives every worker a number of its own, those of the slowest; loop until
+            `done`.
         update: Where gradients are exchanged: ``servers`` update with a translation of `optimizer`
             (SGD, Adam, AdamW with fixed rates) and answer with weights; or they answer with the
             gradient's sum, and every ``worker`` updates with `optimizer` itself, in `step`.
@@ -102,7 +104,14 @@ class Optimizer(torch.optim.Optimizer):
         self._member = self._store.member
         self._overlap = overlap
         self._passes = passes
+        for option, count in (("steps", steps), ("passes", passes)):
+            if count is not None and count < 1:
+                raise ConfigError(option, count, "must be 1 or more")
         self._stepping = Stepping(self._member, ENDLESS if steps is None else steps)
+        if steps is None and self._stepping.consults:
+            sync, _ = self._member.spec.sync
+            remedy = f"sync={sync} has to know it; loop while not optimizer.done"
+            raise ConfigError("steps", None, remedy)
         named = dict(model.named_parameters())
         self._slots = self._trained(named)
         self._exchange = claimed(self._store, copy=False)
