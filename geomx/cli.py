@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from geomx import cli_plugins
 from geomx.errors import ConfigError, GeomxError
+from geomx.machines import command as cli_machines
 
 if TYPE_CHECKING:
     from geomx.experiment import Experiment
@@ -65,6 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         added = commands.add_parser(name, help=text, description=text)
         added.set_defaults(command=command)
         cli_plugins.add_arguments(name, added)
+        cli_machines.add_arguments(name, added)
         if name == "explain":
             added.add_argument("run", metavar="RUN", help="directory of a run, as it is printed")
     commands.add_parser("run", help="The same as python -m geomx.", add_help=False)
@@ -72,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands.add_parser("plan", help=text, description=text)
     text = (calibrate.__doc__ or "").split("\n", 1)[0]
     commands.add_parser("calibrate", help=text, add_help=False)
-    text = "Run a training script as every worker: geomx launch [WORDS] -- COMMAND."
+    text = "Run a script as every worker, here or on machines: geomx launch [JOB.yaml] -- COMMAND."
     commands.add_parser("launch", help=text, description=text)
     text = "Run a launch script of GeoMX or MXNet as it is: geomx compat -- COMMAND."
     commands.add_parser("compat", help=text, description=text)
@@ -140,7 +142,15 @@ def info(options: argparse.Namespace) -> None:
 
 
 def launch(words: Sequence[str]) -> None:
-    """Run a training script as every worker of a cluster on this machine."""
+    """Run a training script as every worker of a cluster, here or on a job file's machines."""
+    if words and words[0].endswith((".yaml", ".yml")):
+        from geomx.machines import launch as machines
+
+        directory, results = machines.launch(Path(words[0]), words[1:])
+        if results is not None:
+            _print(results.table())
+        print(directory, flush=True)
+        return
     from geomx.live.launcher import launch
 
     launch(words)
@@ -151,6 +161,17 @@ def compat(words: Sequence[str]) -> None:
     from geomx.compat import command
 
     command.run(words)
+
+
+def certs(options: argparse.Namespace) -> None:
+    """Make a private authority, and a certificate for every node of a job file."""
+    for folder in cli_machines.certs(options):
+        print(folder)
+
+
+def node(options: argparse.Namespace) -> None:
+    """Be one node of a run on this machine; what every launcher runs."""
+    raise SystemExit(cli_machines.node(options))
 
 
 def plan(words: Sequence[str]) -> None:
@@ -195,6 +216,8 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], None]] = {
     "explain": explain,
     "new-plugin": cli_plugins.new_plugin,
     "check": cli_plugins.check,
+    "node": node,
+    "certs": certs,
 }
 
 

@@ -25,11 +25,12 @@ from typing import IO, Literal
 from geomx.cluster import NodeSpec
 from geomx.errors import NodeLost
 from geomx.links import commons_bytes
-from geomx.live.notes import Reader, stem
+from geomx.live.blame import culprit, last_words
 from geomx.live.notes import path as file_of
+from geomx.live.notes import stem
 from geomx.live.places import place
 from geomx.live.spec import Spec
-from geomx.live.status import DONE, LOST
+from geomx.live.status import DONE
 
 SPEAK_TIMEOUT_S = 60.0
 """How long the scheduler may take to say where it listens."""
@@ -118,7 +119,7 @@ class Job:
                 self._ended[name] = status
         if any(status != DONE for status in self._ended.values()):
             self._wait(NOTICE_S)
-            raise self._culprit()
+            raise culprit(self.spec.cluster, self.directory, self._ended)
         return bool(self._running)
 
     def end(self) -> None:
@@ -147,7 +148,7 @@ class Job:
             self._address = output.readline().decode().strip() if ready else ""
         if not self._address:
             self._wait(POLITE_S)
-            raise NodeLost(node.name, self._last_words(node.name) or "it did not come up")
+            raise NodeLost(node.name, last_words(self.directory, node.name) or "it did not come up")
 
     def _start(self, node: NodeSpec) -> None:
         if node.role == "worker" and self.command:
@@ -213,37 +214,8 @@ class Job:
                     continue
                 del self._running[name]
 
-    def _culprit(self) -> NodeLost:
-        """Who was the first to go, and why."""
-        failed = {name: status for name, status in self._ended.items() if status != DONE}
-        for name, status in failed.items():
-            if status < 0:
-                return NodeLost(name, f"killed by {signal.Signals(-status).name}")
-        reported = self._reported()
-        own = [name for name, status in failed.items() if status != LOST]
-        if reported is not None and reported.name not in own:
-            return reported
-        name = reported.name if reported is not None else next(iter((*own, *failed)))
-        words = self._last_words(name)
-        return NodeLost(name, f"exit status {failed[name]}" + (f": {words}" if words else ""))
-
-    def _reported(self) -> NodeLost | None:
-        """What the scheduler, or else the first other node that knows, says of the loss."""
-        for node in self.spec.cluster.nodes:
-            for note in Reader(stem(self.directory, node.name)).new():
-                lost = note.get("end", {}).get("lost")
-                if lost:
-                    return NodeLost(*lost)
-        return None
-
     def _log(self, name: str) -> Path:
         return file_of(stem(self.directory, name), ".log")
-
-    def _last_words(self, name: str) -> str:
-        """The last line of a node's log that is not empty."""
-        text = self._log(name).read_text(encoding="utf-8", errors="replace")
-        lines = [line.strip() for line in text.splitlines() if line.strip()]
-        return lines[-1] if lines else ""
 
 
 def _signal(process: subprocess.Popen[bytes], number: int) -> None:

@@ -7,9 +7,9 @@ training script to every worker of a cluster on this machine.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -30,8 +30,28 @@ if TYPE_CHECKING:
     from geomx.experiment import Experiment
 
 
-def run_experiment(experiment: Experiment, directory: Path) -> Results:
-    """Run `experiment`, one process per node; see `geomx.live.run`."""
+class Running(Protocol):
+    """The processes of a run: started when it is entered, ended when it is left."""
+
+    def __enter__(self) -> Running: ...
+
+    def __exit__(self, *raised: Any) -> None: ...
+
+    def poll(self) -> bool:
+        """Whether anything is still running; raises `NodeLost` when something has failed."""
+        ...
+
+
+def run_experiment(
+    experiment: Experiment, directory: Path, start: Callable[[Spec], Running] | None = None
+) -> Results:
+    """Run `experiment`, one process per node; see `geomx.live.run`.
+
+    Args:
+        experiment: What to run.
+        directory: Where its files go.
+        start: What makes its processes; None: on this machine.
+    """
     began = time.perf_counter()
     workload, cluster = experiment.workload, experiment.cluster
     training_optimizers(cluster, experiment.selection, workload.optimizer)
@@ -43,7 +63,8 @@ def run_experiment(experiment: Experiment, directory: Path) -> Results:
     collector = Collector(experiment, directory, recorder)
     try:
         total = experiment.iterations * len(cluster.workers)
-        job = Job(Spec.of(experiment), directory, emulate=experiment.emulate)
+        spec = Spec.of(experiment)
+        job = start(spec) if start else Job(spec, directory, emulate=experiment.emulate)
         with job, progress(total, "training") as advance:
             while job.poll():
                 collector.collect(advance)

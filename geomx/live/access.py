@@ -1,0 +1,77 @@
+"""What lets a process into a run and protects what it says there: a token, and perhaps TLS.
+
+The token says which run. It is made anew for every run, travels in the environment or on a
+launcher's line, and is the first thing on every connection. Beyond this machine it is not enough:
+whoever sees the packets sees it. There, connections are TLS 1.3 with a certificate on both sides
+(`geomx.machines.certs`); a certificate says which node.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from geomx.errors import ConfigError
+
+TOKEN, TLS, INSECURE = "GEOMX_TOKEN", "GEOMX_TLS", "GEOMX_INSECURE"
+"""Environment: the token, the folder with a node's `FILES`, and the user's word that the network
+between the machines is nobody else's."""
+
+FILES = {"authority": "authority.pem", "certificate": "node.pem", "key": "node.key"}
+"""What a node's folder holds: whom it trusts, its own certificate, and the certificate's key."""
+
+
+def is_loopback(address: str) -> bool:
+    """Whether an address, or a name, is this machine's own and nobody else's."""
+    try:
+        return ipaddress.ip_address(address.strip("[]")).is_loopback
+    except ValueError:
+        return address == "localhost"
+
+
+def check(key: str, host: str, tls: object, insecure: bool) -> None:
+    """Refuse to listen beyond this machine without TLS.
+
+    Args:
+        key: What the user typed `host` for.
+        host: The address to listen on.
+        tls: True in a boolean context where there are certificates.
+        insecure: The user insists.
+
+    Raises:
+        ConfigError: Names the remedy.
+    """
+    if not (tls or insecure or is_loopback(host)):
+        remedy = (
+            "is beyond this machine, where everybody on the way could read and change what is "
+            "sent: give certificates (`geomx certs` makes them), or insist with insecure"
+        )
+        raise ConfigError(key, host, remedy)
+
+
+def read_files(folder: Path) -> dict[str, str]:
+    """Contents of a node's files by what they are.
+
+    Raises:
+        ConfigError: One is missing.
+    """
+    try:
+        return {what: (folder / name).read_text("ascii") for what, name in FILES.items()}
+    except (OSError, ValueError) as error:
+        remedy = f"lacks {', '.join(FILES.values())}, which `geomx certs` makes ({error})"
+        raise ConfigError("tls", folder, remedy) from error
+
+
+def write_files(folder: Path, contents: Mapping[str, str]) -> Path:
+    """Write what `read_files` read, for this user alone. Returns `folder`."""
+    folder.mkdir(mode=0o700, parents=True)
+    for what, name in FILES.items():
+        with open(folder / name, "w", opener=_private) as file:
+            file.write(contents[what])
+    return folder
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)

@@ -1,0 +1,8 @@
+"""``python -m geomx.machines``: `geomx node`, where that command is not on the path."""
+
+import sys
+
+from geomx.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main(["node", *sys.argv[1:]]))

@@ -1,0 +1,108 @@
+"""``geomx certs``: a private authority, and one certificate for every node of a job.
+
+    certs/authority.key            stays where it was made
+    certs/authority.pem            whom all nodes trust
+    certs/nodes/NAME/              what goes to the machine of a node: `geomx.live.access.FILES`
+
+A certificate holds the node's name as an address of its own kind, ``geomx:NAME``; machines and
+their addresses are not in it, so a node may move. What is made is made by the ``openssl`` command:
+keys on the curve P-256, nothing that outlives its days.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from urllib.parse import quote
+
+from geomx.errors import ConfigError, GeomxError
+from geomx.live.access import FILES
+
+DAYS = 365
+AUTHORITY = "authority.key"
+
+
+def folder_of(certs: Path, name: str) -> Path:
+    """Where the files of a node are."""
+    return certs / "nodes" / quote(name.replace("/", "-"), safe="")
+
+
+def make(certs: Path, names: Iterable[str], days: int = DAYS) -> list[Path]:
+    """Make the authority, unless there is one, and a certificate for every node without one.
+
+    Args:
+        certs: The folder; made if need be.
+        names: Of the nodes.
+        days: For which the new certificates count.
+
+    Returns:
+        The folders of the nodes that were given a certificate.
+
+    Raises:
+        ConfigError: The openssl command is not installed, or the folder is half of an authority.
+        GeomxError: It failed.
+    """
+    if shutil.which("openssl") is None:
+        remedy = "needs the openssl command (package openssl)"
+        raise ConfigError("certs", certs, remedy)
+    certs.mkdir(mode=0o700, parents=True, exist_ok=True)
+    authority, key = certs / FILES["authority"], certs / AUTHORITY
+    if authority.exists() != key.exists():
+        raise ConfigError("certs", certs, f"needs both {authority.name} and {key.name}, or neither")
+    if not authority.exists():
+        _openssl(
+            "req", "-x509", *_NEW_KEY, "-keyout", key, "-out", authority, "-days", str(10 * days),
+            "-subj", "/CN=geomx authority",
+            "-addext", "basicConstraints=critical,CA:TRUE,pathlen:0",
+            "-addext", "keyUsage=critical,keyCertSign",
+        )  # fmt: skip
+    made = []
+    for name in names:
+        folder = folder_of(certs, name)
+        if not (folder / FILES["certificate"]).exists():
+            _issue(certs, name, folder, days)
+            made.append(folder)
+    return made
+
+
+_NEW_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-sha256")
+
+
+def _issue(certs: Path, name: str, folder: Path, days: int) -> None:
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    request, extensions = folder / "request.pem", folder / "extensions.cnf"
+    extensions.write_text(
+        f"subjectAltName=URI:geomx:{quote(name, safe='/')}\n"
+        "basicConstraints=critical,CA:FALSE\n"
+        "keyUsage=critical,digitalSignature\n"
+        "extendedKeyUsage=serverAuth,clientAuth\n",
+        encoding="ascii",
+    )
+    try:
+        _openssl(
+            "req", "-new", *_NEW_KEY, "-keyout", folder / FILES["key"], "-out", request,
+            "-subj", "/CN=geomx node",
+        )  # fmt: skip
+        _openssl(
+            "x509", "-req", "-in", request, "-CA", certs / FILES["authority"],
+            "-CAkey", certs / AUTHORITY, "-set_serial", f"0x{os.urandom(16).hex()}",
+            "-days", str(days), "-sha256", "-extfile", extensions,
+            "-out", folder / FILES["certificate"],
+        )  # fmt: skip
+    finally:
+        request.unlink(missing_ok=True)
+        extensions.unlink(missing_ok=True)
+    shutil.copy(certs / FILES["authority"], folder)
+
+
+def _openssl(*words: str | Path) -> None:
+    command: Sequence[str] = ["openssl", *map(str, words)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, umask=0o077, timeout=60
+    )
+    if done.returncode != 0:
+        reason = done.stderr.strip().splitlines()
+        raise GeomxError(f"openssl {words[0]} failed: {reason[-1] if reason else done.returncode}")

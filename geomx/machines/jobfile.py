@@ -1,0 +1,172 @@
+"""Job files: which node lives on which machine, and how the machines are reached.
+
+    hosts:
+      core:    {address: 10.0.0.1}
+      bj1:     {address: 10.0.1.1}
+      bj2:     {address: 10.0.1.2}
+    parties:
+      hub:     {scheduler: core, global_server: core}
+      beijing: {server: bj1, worker: [bj1, bj2]}
+    tls: certs
+
+A party gives each of its roles a machine, or a list with one for every node of that role. The
+network is made from that, unless ``network`` names one: then the nodes are those of the network,
+and a single machine may hold all of a role.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from geomx.cluster import Cluster, NodeSpec
+from geomx.errors import ConfigError
+from geomx.machines import reach
+from geomx.machines.command import ROLES
+from geomx.options import build_options, near
+
+FAST_MBPS = 10_000  # of links of which the file says nothing; nothing is emulated
+
+
+@dataclass
+class Host:
+    """A machine."""
+
+    # Where the other nodes find those that live here.
+    address: str
+    # How a command is run here; null: as for all machines.
+    reach: str | None = None
+    # The interpreter that has geomx; null: as for all machines.
+    python: str | None = None
+    # Where a training script runs; null: as for all machines.
+    directory: str | None = None
+    # More of the environment, beside that for all machines.
+    env: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class JobFile:
+    """A job file's content."""
+
+    # The machines, by the names that the parties use.
+    hosts: dict[str, Host]
+    # By site and role: one machine, or one for each node.
+    parties: dict[str, dict[str, Any]]
+    # A name or a file, as in network=, or the content of one; null: made from the parties.
+    network: Any = None
+    # Words of the command line, before those that are typed.
+    words: list[str] = field(default_factory=list)
+    # How a command is run on a machine.
+    reach: str = reach.SSH
+    # The interpreter that has geomx on the machines; null: the path of this one.
+    python: str | None = None
+    # Where a training script runs.
+    directory: str = ""
+    # More of the environment of all nodes.
+    env: dict[str, str] = field(default_factory=dict)
+    # The scheduler's port; 0: any free one.
+    port: int = 0
+    # The folder that `geomx certs` made.
+    tls: str | None = None
+    # Beyond loopback, do without TLS: everybody on the way can read and change what is sent.
+    insecure: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what no job can be made of."""
+        for template in (self.reach, *(host.reach for host in self.hosts.values())):
+            if template is not None:
+                reach.check(template, "reach")
+        for party, roles in self.parties.items():
+            for role, places in roles.items():
+                key = f"parties.{party}.{role}"
+                if role not in ROLES:
+                    raise ConfigError(key, places, f"no such role; {near(role, ROLES)}")
+                roles[role] = _names(places, key)
+                for name in roles[role]:
+                    if name not in self.hosts:
+                        remedy = f"no such machine; {near(name, self.hosts)}"
+                        raise ConfigError(key, name, remedy)
+
+    def network_content(self) -> Any:
+        """What ``network=`` is given: a name, or the content of a file."""
+        if self.network is not None:
+            return self.network
+        access = {"uplink_mbps": FAST_MBPS, "downlink_mbps": FAST_MBPS}
+        central = [site for site, roles in self.parties.items() if "scheduler" in roles]
+        if len(central) != 1 or "global_server" not in self.parties[central[0]]:
+            remedy = "one site has the scheduler and the global servers"
+            raise ConfigError("parties", ",".join(self.parties), remedy)
+        hub = self.parties[central[0]]
+        content: dict[str, Any] = {"name": "machines", "delay_ms": 0, "parties": {}}
+        content["central"] = {
+            "name": central[0],
+            "global_servers": len(hub["global_server"]),
+            "workers": len(hub.get("worker", ())),
+            **access,
+        }
+        for site, roles in self.parties.items():
+            if site != central[0]:
+                content["parties"][site] = {"workers": len(roles.get("worker", ())), **access}
+        return content
+
+    def homes(self, cluster: Cluster) -> dict[str, str]:
+        """The machine of every node, by their names.
+
+        Raises:
+            ConfigError: A node has none, or a role has more machines than nodes.
+        """
+        groups: dict[tuple[str, str], list[NodeSpec]] = {}
+        for node in cluster.nodes:
+            groups.setdefault((node.party, node.role), []).append(node)
+        for party, roles in self.parties.items():
+            for role in roles:
+                if (party, role) not in groups:
+                    remedy = f"the network has no {role} there"
+                    raise ConfigError(f"parties.{party}.{role}", ",".join(roles[role]), remedy)
+        homes: dict[str, str] = {}
+        for (party, role), nodes in groups.items():
+            key = f"parties.{party}.{role}"
+            names = self.parties.get(party, {}).get(role, [])
+            if len(names) == 1:
+                names = names * len(nodes)
+            if len(names) != len(nodes):
+                wanted = f"one machine, or one for each of {len(nodes)}"
+                raise ConfigError(key, ",".join(names), f"must be {wanted}")
+            homes |= {node.name: name for node, name in zip(nodes, names, strict=True)}
+        return homes
+
+    def python_of(self, host: Host) -> str:
+        """The interpreter on a machine."""
+        return host.python or self.python or sys.executable
+
+
+def read(file: Path) -> JobFile:
+    """The content of a job file; files that it names are beside it.
+
+    Raises:
+        ConfigError: There is none, or it is wrong.
+    """
+    try:
+        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError) as error:
+        raise ConfigError("job", file, f"cannot be read: {' '.join(str(error).split())}") from error
+    if not isinstance(content, Mapping):
+        raise ConfigError("job", file, "must be a table with hosts and parties")
+    job = build_options(JobFile, content, "job")
+    if job.tls is not None:
+        job.tls = str(file.parent / job.tls)
+    if isinstance(job.network, str) and (file.parent / job.network).is_file():
+        job.network = str((file.parent / job.network).resolve())
+    return job
+
+
+def _names(places: Any, key: str) -> list[str]:
+    names = places if isinstance(places, list) else [places]
+    if not names or not all(isinstance(name, str) for name in names):
+        raise ConfigError(key, places, "must be a machine, or a list of machines")
+    return names

@@ -1,0 +1,228 @@
+"""Runs on many machines: job files, agents and lines to them. Here the machines are this one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from geomx.errors import ConfigError, NodeLost
+from geomx.machines import jobfile, reach
+from geomx.machines.frames import SILENCE_S
+from geomx.machines.launch import cluster_of, launch
+from geomx.results import Results
+
+JOB = {
+    "hosts": {"a": {"address": "127.0.0.1"}, "b": {"address": "127.0.0.1"}},
+    "parties": {
+        "hub": {"scheduler": "a", "global_server": "a"},
+        "east": {"server": "b", "worker": ["a", "b"]},
+    },
+    "reach": "env {command}",
+}
+NAMES = ["hub/scheduler", "hub/global_server0", "east/server", "east/worker0", "east/worker1"]
+GONE_S = 15.0  # after which nothing of a job whose launcher was killed may be left
+
+
+def write(folder: Path, **changes: object) -> Path:
+    """A job file."""
+    file = folder / "job.yaml"
+    file.write_text(yaml.safe_dump({**JOB, **changes}))
+    return file
+
+
+# ---- job files ----
+
+
+def test_a_network_is_made_from_the_parties(tmp_path: Path) -> None:
+    job = jobfile.read(write(tmp_path))
+    cluster = cluster_of(job)
+    assert [node.name for node in cluster.nodes] == NAMES
+    assert job.homes(cluster) == dict(zip(NAMES, "aabab", strict=True))
+
+
+def test_a_network_may_be_named_and_one_machine_may_hold_all_of_a_role(tmp_path: Path) -> None:
+    site = {"server": "b", "worker": "b"}
+    parties = {"hub": JOB["parties"]["hub"], "beijing": site, "chengdu": site}
+    job = jobfile.read(write(tmp_path, network="two_parties", parties=parties))
+    homes = job.homes(cluster_of(job))
+    assert homes["beijing/worker1"] == homes["chengdu/worker0"] == "b"
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"hosts": {}}, "no such machine"),
+        ({"parties": {"hub": {"sheduler": "a"}}}, "did you mean scheduler"),
+        ({"parties": {"east": {"worker": "a"}}}, "scheduler and the global servers"),
+        ({"reach": "ssh {address}"}, "needs {command}"),
+        ({"reach": "ssh {there} {command}"}, "is no template"),
+        ({"network": "two_parties"}, "the network has no"),
+        ({"colour": "red"}, "unknown option"),
+    ],
+)
+def test_what_a_job_file_gets_wrong_is_named(
+    tmp_path: Path, changes: dict[str, object], sentence: str
+) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        job = jobfile.read(write(tmp_path, **changes))
+        job.homes(cluster_of(job))
+
+
+def test_the_words_of_a_command_are_passed_on_as_they_are() -> None:
+    words = reach.argv("srun -w {host} {command}", "n1", "10.0.0.1", ["python", "-m", "x y"])
+    assert words == ["srun", "-w", "n1", "python", "-m", "x y"]
+
+
+def test_beyond_loopback_certificates_are_wanted(tmp_path: Path) -> None:
+    hosts = {"a": {"address": "10.9.8.7"}, "b": {"address": "127.0.0.1"}}
+    with pytest.raises(ConfigError, match=r"hosts.a.address=10.9.8.7: .*geomx certs.*insecure"):
+        launch(write(tmp_path, hosts=hosts), [])
+
+
+# ---- whole jobs ----
+
+
+def test_an_experiment_leaves_the_files_of_a_run_on_one_machine(tmp_path: Path) -> None:
+    _, results = launch(write(tmp_path), ["iterations=3", f"hydra.run.dir={tmp_path}/run"])
+    assert results is not None
+    assert sorted({row["worker"] for row in results.iterations}) == ["east/worker0", "east/worker1"]
+    assert results.summary["rounds"] == 3
+    assert results.summary["accuracy"]["final"] is not None
+    assert results.parameters()
+    files = ("summary.json", "iterations.csv", "evaluations.csv", "links.csv", "trace.json")
+    for file in (*files, "report.html", "parameters.npz", "network.json"):
+        assert (tmp_path / "run" / file).stat().st_size > 0
+    for name in NAMES:
+        assert (tmp_path / "run/nodes" / f"{name.replace('/', '-')}.log").exists()
+
+
+SCRIPT = """
+    import os, sys
+    import numpy as np
+    import geomx.kv
+    store = geomx.kv.create("dist_sync")
+    store.init(0, np.zeros(4, np.float32))
+    store.push(0, np.ones(4, np.float32))
+    print("sum", store.pull(0)[0], os.environ["COLOUR"], sys.argv[1])
+"""
+
+
+def test_a_script_is_run_by_every_worker_and_its_lines_have_names(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "train.py").write_text(textwrap.dedent(SCRIPT))
+    file = write(tmp_path, directory=str(tmp_path), env={"COLOUR": "red"})
+    words = [f"hydra.run.dir={tmp_path}/run", "--", sys.executable, "train.py", "a b"]
+    assert launch(file, words) == (tmp_path / "run", None)
+    shown = capfd.readouterr().err
+    for worker in ("east/worker0", "east/worker1"):
+        assert f"{worker}       | sum 2.0 red a b\n" in shown
+    assert "sum 2.0" in (tmp_path / "run/nodes/east-worker1.log").read_text()
+
+
+def test_all_stop_when_one_fails_and_it_is_named(tmp_path: Path) -> None:
+    script = "import geomx.kv, sys; s = geomx.kv.create();"
+    script += " sys.exit('no data') if s.rank else s.pull(9)"
+    words = [f"hydra.run.dir={tmp_path}/run", "--", sys.executable, "-c", script]
+    with pytest.raises(NodeLost, match=r"east/worker\d was lost: exit status 1: "):
+        launch(write(tmp_path), words)
+    assert processes(tmp_path) == []
+
+
+def test_a_machine_that_cannot_be_reached_is_named_with_what_was_said(tmp_path: Path) -> None:
+    broken = "sh -c 'echo no route to host >&2; exit 255' {command}"
+    hosts = {**JOB["hosts"], "b": {"address": "127.0.0.1", "reach": broken}}
+    sentence = r"east/\w+ was lost: exit status 255: no route to host; the line to it broke \(sh: "
+    with pytest.raises(NodeLost, match=sentence):
+        launch(write(tmp_path, hosts=hosts), [f"hydra.run.dir={tmp_path}/run"])
+
+
+# ---- killed launchers ----
+
+
+def processes(folder: Path) -> list[int]:
+    """Whatever was started for a job whose environment names `folder`."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if f"GEOMX_TEST={folder}\0".encode() in (entry / "environ").read_bytes():
+                found.append(int(entry.name))
+        except OSError:
+            continue
+    return [number for number in found if number != os.getpid()]
+
+
+def started(file: Path, *words: str) -> subprocess.Popen[str]:
+    """``geomx launch`` in a process of its own, training."""
+    folder = file.parent
+    program = "import sys; from geomx.cli import main; sys.exit(main())"
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, "launch", str(file), "iterations=5000", "numerics=false",
+         f"hydra.run.dir={folder}/run", *words],
+        env={**os.environ, "GEOMX_TEST": str(folder)},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    deadline = time.monotonic() + 120
+    table = folder / "run" / "iterations.csv"
+    while not table.exists() or table.read_text().count("\n") < 5:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    return process
+
+
+def all_gone(folder: Path) -> bool:
+    """Whether nothing is left, in time."""
+    deadline = time.monotonic() + GONE_S
+    while processes(folder) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return processes(folder) == []
+
+
+def test_nothing_outlives_a_killed_launcher(tmp_path: Path) -> None:
+    process = started(write(tmp_path))
+    assert len(processes(tmp_path)) >= 11  # itself; an agent and a node for each of five
+    process.kill()
+    process.communicate(timeout=GONE_S)
+    assert all_gone(tmp_path)
+
+
+def test_nothing_outlives_a_launcher_that_falls_silent(tmp_path: Path) -> None:
+    assert SILENCE_S < GONE_S - 4
+    process = started(write(tmp_path))
+    process.send_signal(signal.SIGSTOP)
+    deadline = time.monotonic() + GONE_S
+    while len(processes(tmp_path)) > 1 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    left = [pid for pid in processes(tmp_path) if pid != process.pid and not zombie(pid)]
+    process.kill()
+    process.communicate(timeout=GONE_S)
+    assert left == []
+
+
+def zombie(pid: int) -> bool:
+    """Whether a process has ended and only its parent has not taken note."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
+    process = started(write(tmp_path))
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert "interrupted" in errors
+    assert all_gone(tmp_path)
+    kept = Results.load(tmp_path / "run")
+    assert len(kept.iterations) >= 4
+    assert kept.summary["aborted"] == "interrupted"
