@@ -516,18 +516,18 @@ class Loop:
     REASON"), and failure() says the same; TimeoutError means that time was up.
     """
 
-    def __init__(self, host: str = '127.0.0.1', port: int = 0, token: str = '') -> None:
+    def __init__(self, host: str = '127.0.0.1', port: int = 0, token: str = '', tls: tuple[str, str, str] | None = None) -> None:
         """
-        Binds TCP and UDP on one port (0: any); RuntimeError if that cannot be had.
+        Binds TCP and UDP on one port (0: any); RuntimeError if that cannot be had. `tls`: PEM files of the authority, the certificate and its key; all that is sent is then encrypted.
         """
 
     @property
     def address(self) -> str:
         """host:port, as others reach this node."""
 
-    def join(self, scheduler: str, name: str, id: int, timeout_s: float) -> tuple[str, dict[str, str]]:
+    def join(self, scheduler: str, name: str, id: int | None, timeout_s: float) -> tuple[str, dict[str, str]]:
         """
-        Join the run whose scheduler is at host:port: (experiment, addresses by name).
+        Join the run whose scheduler is at host:port: (experiment, addresses by name). Without an id the name says which node this is.
         """
 
     def run(self, config: NodeConfig, roster: Mapping[str, str], shape: Shape | None, congestion: str = 'bbr') -> None:
@@ -548,6 +548,11 @@ class Loop:
 
     def failure(self) -> tuple[str, str] | None:
         """(name, reason) of the node that was lost, or None."""
+
+    def refusals(self) -> list[str]:
+        """
+        Who called and was no member, and why, since the last call; the first hundred of a run.
+        """
 
     def close(self) -> None:
         """End the thread and all connections. May be called twice."""

@@ -29,6 +29,7 @@ from geomx import _core
 from geomx.cluster import Party
 from geomx.errors import ConfigError, GeomxError, NodeLost
 from geomx.handles import training_optimizers
+from geomx.live import access
 from geomx.live.exchange import ArrayExchange, Exchange
 from geomx.live.keys import Entry, Keys
 from geomx.live.local import LocalCluster, unshaped
@@ -365,7 +366,7 @@ def _join(type: str) -> KVStore:
     except (KeyError, ValueError) as error:
         raise GeomxError(f"{SCHEDULER} is set, but {NAME} or {ID} is not right: {error}") from error
     token, host = os.environ.get(TOKEN, ""), os.environ.get(HOST, "127.0.0.1")
-    member = Member.join(scheduler, name, id, token, host)
+    member = Member.join(scheduler, name, id, token, host, access.folder_from_environment())
     try:
         member.wire()
         member.wait_started()

@@ -64,6 +64,20 @@ def read_files(folder: Path) -> dict[str, str]:
         raise ConfigError("tls", folder, remedy) from error
 
 
+def paths(folder: Path | None) -> tuple[str, str, str] | None:
+    """A node's files as `geomx._core.Loop` takes them."""
+    if folder is None:
+        return None
+    authority, certificate, key = (str(folder / name) for name in FILES.values())
+    return authority, certificate, key
+
+
+def folder_from_environment() -> Path | None:
+    """Where this process's files are, if its launcher gave it any."""
+    folder = os.environ.get(TLS)
+    return Path(folder) if folder else None
+
+
 def write_files(folder: Path, contents: Mapping[str, str]) -> Path:
     """Write what `read_files` read, for this user alone. Returns `folder`."""
     folder.mkdir(mode=0o700, parents=True)

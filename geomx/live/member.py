@@ -7,13 +7,16 @@ several in a process (`geomx.live.local`), it goes through the same steps in the
 from __future__ import annotations
 
 import os
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from geomx import _core, links, wiring
 from geomx.cluster import NodeSpec
 from geomx.errors import GeomxError, NodeLost
+from geomx.live.access import paths
 from geomx.live.spec import Spec
 from geomx.plugin import SyncPolicy
 from geomx.registry import Registry
@@ -23,6 +26,31 @@ JOIN_TIMEOUT_S = 300.0
 
 FOREVER_S = 1e8
 """For waits that end when what they wait for happens or when a node is lost."""
+
+
+def _await_name(address: str, patience_s: float) -> float:
+    """Wait until the name in ``host:port`` means something: names too come late where machines do.
+
+    Returns:
+        Seconds that are left.
+
+    Raises:
+        GeomxError: It never did.
+    """
+    began_s = time.monotonic()
+    host, _, port = address.rpartition(":")
+    while True:
+        spent_s = time.monotonic() - began_s
+        try:
+            socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
+            return patience_s - spent_s
+        except (OSError, UnicodeError) as error:
+            if spent_s >= patience_s:
+                raise GeomxError(
+                    f"cannot join the run: the scheduler's address {address} could not be resolved "
+                    f"in {spent_s:.1f} s ({error}): check its spelling, and this machine's names"
+                ) from error
+        time.sleep(min(1.0, max(0.05, patience_s / 10)))
 
 
 @contextmanager
@@ -59,32 +87,60 @@ class Member:
         self.policy: SyncPolicy = self.selection.sync_policy(spec.cluster)
 
     @classmethod
-    def open_scheduler(cls, spec: Spec, token: str, host: str = "127.0.0.1") -> Member:
+    def open_scheduler(
+        cls, spec: Spec, token: str, host: str = "127.0.0.1", tls: Path | None = None
+    ) -> Member:
         """Be the scheduler of the run that `spec` describes; others can join once it is wired.
+
+        Args:
+            spec: The experiment.
+            token: That others must show.
+            host: The address to listen on.
+            tls: Folder of this node's certificates (`geomx.live.access`); None: no TLS.
 
         Raises:
             GeomxError: The port cannot be had.
         """
         try:
-            loop = _core.Loop(host, spec.runtime.port, token)
+            loop = _core.Loop(host, spec.runtime.port, token, paths(tls))
         except RuntimeError as error:
             raise GeomxError(str(error)) from error
         return cls(loop, spec, spec.cluster.scheduler.name, {})
 
     @classmethod
     def join(
-        cls, scheduler: str, name: str, id: int, token: str, host: str = "127.0.0.1"
+        cls,
+        scheduler: str,
+        name: str,
+        id: int | None,
+        token: str,
+        host: str = "127.0.0.1",
+        tls: Path | None = None,
+        patience_s: float = JOIN_TIMEOUT_S,
     ) -> Member:
         """Join the run whose scheduler is at ``host:port``; returns once everybody has joined.
+
+        Args:
+            scheduler: Its address. It may come later than this node, and so may its name.
+            name: Of this node.
+            id: Its number; None: the scheduler knows it by the name.
+            token: Of the run.
+            host: The address to listen on.
+            tls: As for `open_scheduler`.
+            patience_s: How long to try.
 
         Raises:
             GeomxError: The scheduler was not reached, or refused.
             NodeLost: Somebody was lost meanwhile.
         """
-        loop = _core.Loop(host, 0, token)
         try:
+            loop = _core.Loop(host, 0, token, paths(tls))
+        except RuntimeError as error:
+            raise GeomxError(str(error)) from error
+        try:
+            left_s = _await_name(scheduler, patience_s)
             with naming_the_lost(loop):
-                text, roster = loop.join(scheduler, name, id, JOIN_TIMEOUT_S)
+                text, roster = loop.join(scheduler, name, id, left_s)
             return cls(loop, Spec.from_json(text), name, roster)
         except RuntimeError as error:
             loop.close()

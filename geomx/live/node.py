@@ -3,7 +3,8 @@
 It joins the scheduler (or is it), learns the experiment, plays its node's part and writes what it
 measured beside its log. It ends when the run ends, when a node is lost, when it is asked to
 (SIGINT, SIGTERM) and when its launcher dies; never later. The token that lets it in comes in the
-environment variable GEOMX_TOKEN, so that it is not seen in lists of processes.
+environment variable GEOMX_TOKEN, so that it is not seen in lists of processes; GEOMX_TLS names the
+folder of its certificates, if there are any.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from typing import Any
 
 from geomx import _core
 from geomx.errors import GeomxError, NodeLost
-from geomx.live.member import Member
+from geomx.live import access
+from geomx.live.member import JOIN_TIMEOUT_S, Member
 from geomx.live.notes import Notes
 from geomx.live.notes import path as file_of
 from geomx.live.spec import Spec
@@ -75,13 +77,20 @@ class Node:
             return self._failed(str(error) if failure is None else failure[1])
 
     def _play(self) -> None:
-        options, token = self._options, os.environ.get("GEOMX_TOKEN", "")
+        options, token = self._options, os.environ.get(access.TOKEN, "")
+        tls = access.folder_from_environment()
         if options.experiment:
             spec = Spec.from_json(Path(options.experiment).read_text(encoding="utf-8"))
-            member = self._member = Member.open_scheduler(spec, token, options.host)
+            member = self._member = Member.open_scheduler(spec, token, options.host, tls)
         else:
             member = self._member = Member.join(
-                options.scheduler, options.name, options.id, token, options.host
+                options.scheduler,
+                options.name,
+                options.id,
+                token,
+                options.host,
+                tls,
+                options.patience,
             )
         if member.node.role == "worker":
             self._work(member)
@@ -156,6 +165,8 @@ class Node:
         while deadline is None or time.monotonic() < deadline:
             readable, _, _ = select.select([signals], [], [], _WATCH_S)
             loop = self._member.loop if self._member else None
+            for refusal in loop.refusals() if loop is not None else ():
+                print(f"refused {refusal}", file=sys.stderr, flush=True)
             if readable and _ENDING.intersection(signals.recv(16)):
                 self._interrupted = True
                 deadline = deadline or time.monotonic() + _GRACE_S
@@ -193,9 +204,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     role.add_argument("--scheduler", metavar="HOST:PORT", help="whom to join")
     role.add_argument("--experiment", metavar="FILE", help="be the scheduler of this experiment")
     parser.add_argument("--name", default="", help="the node's name in the network")
-    parser.add_argument("--id", type=int, default=0, help="the node's number")
+    parser.add_argument("--id", type=int, help="the node's number; without it the name must do")
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen on")
     parser.add_argument("--notes", required=True, help="where to write, without suffix")
+    parser.add_argument(
+        "--patience", type=float, default=JOIN_TIMEOUT_S, help="seconds to try to join"
+    )
     parser.add_argument("--parent", type=int, help="end when this process does")
     options = parser.parse_args(arguments)
     if options.parent is not None:

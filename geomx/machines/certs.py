@@ -4,8 +4,8 @@
     certs/authority.pem            whom all nodes trust
     certs/nodes/NAME/              what goes to the machine of a node: `geomx.live.access.FILES`
 
-A certificate holds the node's name as an address of its own kind, ``geomx:NAME``; machines and
-their addresses are not in it, so a node may move. What is made is made by the ``openssl`` command:
+A certificate holds the node's name as an address of its own kind, ``geomx:NAME``, and that of the
+scheduler also says that it is one; machines and their addresses are not in it, so a node may move. What is made is made by the ``openssl`` command:
 keys on the curve P-256, nothing that outlives its days.
 """
 
@@ -18,6 +18,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
+from geomx.cluster import NodeSpec
 from geomx.errors import ConfigError, GeomxError
 from geomx.live.access import FILES
 
@@ -30,12 +31,12 @@ def folder_of(certs: Path, name: str) -> Path:
     return certs / "nodes" / quote(name.replace("/", "-"), safe="")
 
 
-def make(certs: Path, names: Iterable[str], days: int = DAYS) -> list[Path]:
+def make(certs: Path, nodes: Iterable[NodeSpec], days: int = DAYS) -> list[Path]:
     """Make the authority, unless there is one, and a certificate for every node without one.
 
     Args:
         certs: The folder; made if need be.
-        names: Of the nodes.
+        nodes: Who takes part.
         days: For which the new certificates count.
 
     Returns:
@@ -60,10 +61,10 @@ def make(certs: Path, names: Iterable[str], days: int = DAYS) -> list[Path]:
             "-addext", "keyUsage=critical,keyCertSign",
         )  # fmt: skip
     made = []
-    for name in names:
-        folder = folder_of(certs, name)
+    for node in nodes:
+        folder = folder_of(certs, node.name)
         if not (folder / FILES["certificate"]).exists():
-            _issue(certs, name, folder, days)
+            _issue(certs, node, folder, days)
             made.append(folder)
     return made
 
@@ -71,11 +72,14 @@ def make(certs: Path, names: Iterable[str], days: int = DAYS) -> list[Path]:
 _NEW_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-sha256")
 
 
-def _issue(certs: Path, name: str, folder: Path, days: int) -> None:
+def _issue(certs: Path, node: NodeSpec, folder: Path, days: int) -> None:
+    names = f"URI:geomx:{quote(node.name, safe='/')}"
+    if node.role == "scheduler":
+        names += ",URI:geomx-role:scheduler"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     request, extensions = folder / "request.pem", folder / "extensions.cnf"
     extensions.write_text(
-        f"subjectAltName=URI:geomx:{quote(name, safe='/')}\n"
+        f"subjectAltName={names}\n"
         "basicConstraints=critical,CA:FALSE\n"
         "keyUsage=critical,digitalSignature\n"
         "extendedKeyUsage=serverAuth,clientAuth\n",

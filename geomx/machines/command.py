@@ -53,4 +53,4 @@ def certs(options: argparse.Namespace) -> list[Path]:
     job = jobfile.read(file)
     if job.tls is None:
         raise ConfigError("tls", "", f"{file} must name the folder for them, as in tls: certs")
-    return certs.make(Path(job.tls), (node.name for node in cluster_of(job).nodes), options.days)
+    return certs.make(Path(job.tls), cluster_of(job).nodes, options.days)

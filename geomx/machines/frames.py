@@ -29,7 +29,7 @@ from typing import IO, Any
 from geomx.errors import GeomxError
 
 BEAT_S = 1.0
-SILENCE_S = 8.0
+SILENCE_S = 10.0
 """How long an agent goes on without hearing from its launcher."""
 
 PIECE_BYTES = 48 * 1024

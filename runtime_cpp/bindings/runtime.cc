@@ -72,9 +72,14 @@ void LookAtSignals() {
   if (PyErr_CheckSignals() != 0) throw nb::python_error();
 }
 
-std::shared_ptr<Loop> MakeLoop(const std::string& host, int port, const std::string& token) {
+using TlsPaths = std::tuple<std::string, std::string, std::string>;
+
+std::shared_ptr<Loop> MakeLoop(const std::string& host, int port, const std::string& token,
+                               const std::optional<TlsPaths>& paths) {
   nb::gil_scoped_release unlocked;
-  std::shared_ptr<Loop> loop(new Loop(host, port, token), [](Loop* old) {
+  std::optional<TlsFiles> tls;
+  if (paths) tls = TlsFiles{std::get<0>(*paths), std::get<1>(*paths), std::get<2>(*paths)};
+  std::shared_ptr<Loop> loop(new Loop(host, port, token, tls), [](Loop* old) {
     if (PyGILState_Check() == 0) {
       delete old;
       return;
@@ -93,7 +98,8 @@ std::shared_ptr<Loop> MakeLoop(const std::string& host, int port, const std::str
 
 std::pair<std::string, std::map<std::string, std::string>> Join(Loop& loop,
                                                                 const std::string& scheduler,
-                                                                const std::string& name, NodeId id,
+                                                                const std::string& name,
+                                                                std::optional<NodeId> id,
                                                                 double timeout_s) {
   nb::gil_scoped_release unlocked;
   loop.StartJoin(scheduler, name, id, timeout_s);
@@ -287,10 +293,13 @@ bandwidth is a Course, or a constant in bytes/s.)")
 Thread-safe. Once a node of the run is lost, every wait raises RuntimeError("node NAME was lost:
 REASON"), and failure() says the same; TimeoutError means that time was up.)")
       .def(nb::new_(&MakeLoop), "host"_a = "127.0.0.1", "port"_a = 0, "token"_a = "",
-           "Binds TCP and UDP on one port (0: any); RuntimeError if that cannot be had.")
+           "tls"_a.none() = nb::none(),
+           "Binds TCP and UDP on one port (0: any); RuntimeError if that cannot be had. `tls`: PEM "
+           "files of the authority, the certificate and its key; all that is sent is then encrypted.")
       .def_prop_ro("address", &Loop::address, "host:port, as others reach this node.")
-      .def("join", &Join, "scheduler"_a, "name"_a, "id"_a, "timeout_s"_a,
-           "Join the run whose scheduler is at host:port: (experiment, addresses by name).")
+      .def("join", &Join, "scheduler"_a, "name"_a, "id"_a.none(), "timeout_s"_a,
+           "Join the run whose scheduler is at host:port: (experiment, addresses by name). Without "
+           "an id the name says which node this is.")
       .def("run", &Loop::Run, "config"_a, "roster"_a, "shape"_a.none(),
            "congestion"_a = "bbr",
            nb::call_guard<nb::gil_scoped_release>(),
@@ -309,6 +318,8 @@ REASON"), and failure() says the same; TimeoutError means that time was up.)")
              return std::pair{failure->name, failure->reason};
            },
            "(name, reason) of the node that was lost, or None.")
+      .def("refusals", &Loop::TakeRefusals, nb::call_guard<nb::gil_scoped_release>(),
+           "Who called and was no member, and why, since the last call; the first hundred of a run.")
       .def("close",
            [](Loop& self) {
              {

@@ -14,13 +14,35 @@ constexpr std::size_t kMaxHeld = 64 * 1024 * 1024;  // of one connection, not ye
 
 // ---- connections -----------------------------------------------------------------------------
 
-Sessions::Verdict Driver::Judge(NodeId caller) {
+Sessions::Verdict Driver::Judge(Session& caller) {
   if (closing_) return Verdict::kNobody;
   if (!node_) return Verdict::kNotYet;
-  return node_->FindPeer(caller) != nullptr ? Verdict::kPeer : Verdict::kNobody;
+  for (const Peer& each : node_->config().peers) {
+    if (caller.peer == kUnknownPeer && each.name == caller.name) caller.peer = each.id;
+  }
+  const Peer* peer = node_->FindPeer(caller.peer);
+  if (peer == nullptr) return Verdict::kNobody;
+  return Genuine(caller, *peer) ? Verdict::kPeer : Verdict::kImpostor;
+}
+
+bool Driver::Genuine(const Session& session, const Peer& peer) const {
+  return !session.tls || session.certified.name == peer.name;
+}
+
+// Datagrams to and from a peer live as long as the connection whose keys they use.
+void Driver::SealDatagrams(Session& session) {
+  if (session.tls) datagrams_.SetSeal(session.peer, session.tls->MakeSeal());
 }
 
 void Driver::OnConnected(Session& session) {
+  if (session.tls) {
+    const Peer* peer = node_ ? node_->FindPeer(session.peer) : nullptr;
+    const bool right = peer ? Genuine(session, *peer) : session.certified.scheduler;
+    if (!right) {
+      return sessions_.Close(session, "its certificate is that of " + session.certified.name);
+    }
+    if (peer != nullptr) SealDatagrams(session);
+  }
   if (session.peer == kUnknownPeer) {
     const Address mine = IsWildcard(address_)
                              ? WithPort(LocalAddress(session.fd.get()), address_)
@@ -37,7 +59,12 @@ void Driver::OnConnected(Session& session) {
   CheckReady();
 }
 
+void Driver::OnRefused(const std::string& address, const std::string& reason) {
+  board_.AddRefusal(address + ": " + reason);
+}
+
 void Driver::OnLost(Session& session, const std::string& reason) {
+  datagrams_.SetSeal(session.peer, nullptr);
   if (closing_) return;
   if (node_) {
     node_->HandleLinkDown(session.peer, reason, Now());
@@ -45,7 +72,7 @@ void Driver::OnLost(Session& session, const std::string& reason) {
   } else if (!joined_) {
     join_deadline_ = kNever;
     board_.SetJoinError("the scheduler at " + join_address_ + " ended the connection (" + reason +
-                        "): check that token, node and version are those of its run");
+                        "): check that token, node, version and certificate are of its run");
   } else {
     board_.Fail("scheduler", reason);
   }
@@ -65,7 +92,9 @@ void Driver::OnUnreachable(NodeId peer, const std::string& reason) {
 
 void Driver::OnFrame(Session& session, Frame frame) {
   if (!node_) return BeforeTheNode(session, frame.message);
-  if (frame.message.header.source != session.peer) {
+  Header& header = frame.message.header;
+  if (header.kind == Kind::kJoin && header.source == kUnknownPeer) header.source = session.peer;
+  if (header.source != session.peer) {
     return sessions_.Close(session, "broke the protocol: speaks for another node");
   }
   if (frame.arrives == 0) return Handle(session.peer, frame.message);

@@ -83,11 +83,21 @@ class Board {
       if (!failure_) failure_ = Failure{std::move(name), std::move(reason)};
     });
   }
+  // Callers that were no members; the first are remembered.
+  void AddRefusal(std::string what) {
+    std::lock_guard lock(mutex_);
+    if (refusals_told_ < kRefusalsTold) refusals_.push_back(std::move(what));
+    refusals_told_ += refusals_told_ < kRefusalsTold ? 1 : 0;
+  }
   void SetEnded() {
     Change([&] { ended_ = true; });
   }
 
   // ---- any thread ----
+  std::vector<std::string> TakeRefusals() {
+    std::lock_guard lock(mutex_);
+    return std::exchange(refusals_, {});
+  }
   std::optional<Failure> failure() const {
     std::lock_guard lock(mutex_);
     return failure_;
@@ -152,6 +162,7 @@ class Board {
 
  private:
   static constexpr std::size_t kRemembered = 8;  // rounds of a key
+  static constexpr int kRefusalsTold = 100;
   static constexpr std::chrono::milliseconds kLookEvery{100};
 
   template <class Write>
@@ -193,6 +204,8 @@ class Board {
   std::map<std::uint32_t, std::deque<std::vector<double>>> replies_;
   std::map<Key, std::deque<std::pair<Round, Time>>> values_;
   std::optional<Failure> failure_;
+  std::vector<std::string> refusals_;
+  int refusals_told_ = 0;
   std::function<void()> look_;
 };
 

@@ -101,7 +101,7 @@ void Driver::Leave(Shaper::Sent sent) {
   if (session == nullptr) return;
   const auto& address = outlets_.at(sent.peer).address;
   if (sent.lane == Lane::kBestEffort && address && Datagrams::Fits(sent.message)) {
-    datagrams_.Send(*address, sent.message, sent.arrives);
+    datagrams_.Send(sent.peer, *address, sent.message, sent.arrives);
     return;
   }
   session->writer.Push(std::move(sent.message), sent.arrives, sent.left);
@@ -140,7 +140,8 @@ void Driver::Flush(Session& session) {
       if (!shaped && node_) PumpDatagrams(session, Now());
       return;
     }
-    const long taken = session.writer.Write(session.fd.get(), kWriteBytes, done);
+    const long taken =
+        session.writer.Write(session.fd.get(), session.tls.get(), kWriteBytes, done);
     if (taken < 0) return sessions_.Close(session, ErrorText(errno));
     if (taken == 0) break;
     written += static_cast<std::size_t>(taken);
@@ -173,7 +174,7 @@ void Driver::PumpDatagrams(Session& session, Time now) {
     outlet.pacer.Spend(message->wire_bytes());
     TraceSend(*message, peer, now, now);
     if (outlet.address && Datagrams::Fits(*message)) {
-      datagrams_.Send(*outlet.address, *message, 0);
+      datagrams_.Send(peer, *outlet.address, *message, 0);
     } else {
       session.writer.Push(std::move(*message), 0, now);
       dirty_.insert(peer);

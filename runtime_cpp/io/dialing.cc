@@ -18,11 +18,13 @@ std::string Tenths(Time time) {
 
 }  // namespace
 
-void Sessions::Dial(NodeId peer, NodeId self, const Address& address, Time deadline) {
+void Sessions::Dial(NodeId peer, NodeId self, const std::string& name, const Address& address,
+                    Time deadline) {
   const Time now = Now();
   Dialing& dialing = dialing_.emplace_back();
   dialing.peer = peer;
   dialing.self = self;
+  dialing.name = name;
   dialing.address = address;
   dialing.began = dialing.next_try = now;
   dialing.deadline = deadline;
@@ -43,28 +45,46 @@ void Sessions::Try(Dialing& dialing, Time now) {
   dialing.session = session.id;
 }
 
+Sessions::Dialing* Sessions::DialingOf(const Session& session) {
+  for (Dialing& each : dialing_) {
+    if (each.session == session.id) return &each;
+  }
+  return nullptr;
+}
+
 void Sessions::FinishConnect(Session& session) {
-  const auto dialing =
-      std::find_if(dialing_.begin(), dialing_.end(),
-                   [&](const Dialing& each) { return each.session == session.id; });
+  if (session.shaking) return Shake(session);
+  Dialing* dialing = DialingOf(session);
   int error = 0;
   socklen_t length = sizeof error;
   getsockopt(session.fd.get(), SOL_SOCKET, SO_ERROR, &error, &length);
-  if (error != 0 || dialing == dialing_.end()) {
-    if (dialing != dialing_.end()) {
+  if (error != 0 || dialing == nullptr) {
+    if (dialing != nullptr) {
       dialing->session = 0;
       dialing->last_error = ErrorText(error);
     }
     return Close(session, "not connected");
   }
+  if (!tls_) return Greet(session);
+  session.tls = tls_->Call(session.fd.get());
+  session.shaking = true;
+  Shake(session);
+}
+
+// The connection stands: the first message on it.
+void Sessions::Greet(Session& session) {
+  const Dialing* dialing = DialingOf(session);
+  if (dialing == nullptr) return Close(session, "not connected");
   Message hello;
   hello.header.kind = Kind::kHello;
   hello.header.source = dialing->self;
-  hello.payload = Payload::Copy(PackStrings({token_}));
+  const bool nameless = dialing->self != kUnknownPeer;
+  hello.payload =
+      Payload::Copy(nameless ? PackStrings({token_}) : PackStrings({token_, dialing->name}));
   hello.header.payload_bytes = static_cast<std::uint32_t>(hello.payload.size());
   session.writer.Push(std::move(hello), 0, Now());
   session.state = Session::State::kPeer;
-  dialing_.erase(dialing);
+  dialing_.erase(dialing_.begin() + (dialing - dialing_.data()));
   Attach(session);
 }
 
@@ -84,7 +104,9 @@ void Sessions::TickDialing(Time now) {
         "no connection to " + Format(failed.address) + " in " + Tenths(now - failed.began) + " s (" +
             std::to_string(failed.tries) + " attempts, last: " +
             (failed.last_error.empty() ? "no answer" : failed.last_error) +
-            "): check that it runs there and that TCP gets through to that port");
+            (failed.deadline == 0
+                 ? "): check that both ends have certificates of one authority"
+                 : "): check that it runs there and that TCP gets through to that port"));
   }
 }
 

@@ -13,11 +13,11 @@ constexpr Time kCloseTime = kSecond / 2;
 
 }  // namespace
 
-Driver::Driver(Port port, const std::string& token, Board& board)
+Driver::Driver(Port port, const std::string& token, std::unique_ptr<Tls> tls, Board& board)
     : board_(board),
       address_(port.address),
-      sessions_(std::move(port.listener), token, poller_, *this),
-      datagrams_(std::move(port.datagrams), token),
+      datagrams_(std::move(port.datagrams), token, tls != nullptr),
+      sessions_(std::move(port.listener), token, std::move(tls), poller_, *this),
       name_(Format(address_)) {
   poller_.Add(mailbox_.fd(), kMailbox, EPOLLIN);
   poller_.Add(datagrams_.fd(), kDatagrams, EPOLLIN);
@@ -99,7 +99,7 @@ void Driver::Join(const Address& scheduler, NodeId self, const std::string& name
   name_ = name;
   join_address_ = Format(scheduler);
   join_deadline_ = deadline;
-  sessions_.Dial(kUnknownPeer, self, scheduler, deadline);
+  sessions_.Dial(kUnknownPeer, self, name, scheduler, deadline);
 }
 
 void Driver::Run(const NodeConfig& config, const std::map<NodeId, Address>& addresses,
@@ -118,7 +118,10 @@ void Driver::Run(const NodeConfig& config, const std::map<NodeId, Address>& addr
     const auto found = addresses.find(peer.id);
     if (found != addresses.end()) outlet.address = found->second;
   }
-  if (config.scheduler) sessions_.Identify(*config.scheduler);
+  if (config.scheduler) {
+    sessions_.Identify(*config.scheduler);
+    if (Session* scheduler = sessions_.Find(*config.scheduler)) SealDatagrams(*scheduler);
+  }
   // Children dial parents; of two siblings, the later one dials.
   std::set<NodeId> to_dial(config.parents.begin(), config.parents.end());
   for (const OverlayGroup& group : config.groups) {
@@ -130,7 +133,7 @@ void Driver::Run(const NodeConfig& config, const std::map<NodeId, Address>& addr
   for (const NodeId peer : to_dial) {
     const auto& address = outlets_.at(peer).address;
     if (!address) throw std::invalid_argument(name_ + ": the roster lacks a peer");
-    sessions_.Dial(peer, self_, *address, connect_deadline);
+    sessions_.Dial(peer, self_, name_, *address, connect_deadline);
   }
   sessions_.Recheck();
   CheckReady();

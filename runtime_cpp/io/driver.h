@@ -55,7 +55,8 @@ using ReadyCallback = std::function<void(std::span<const float>)>;
 
 class Driver final : private Sessions::Handler {
  public:
-  Driver(Port port, const std::string& token, Board& board);
+  // `tls`: protects all that is sent; none: nothing does.
+  Driver(Port port, const std::string& token, std::unique_ptr<Tls> tls, Board& board);
   ~Driver() override = default;
 
   // False once the thread has ended.
@@ -114,11 +115,14 @@ class Driver final : private Sessions::Handler {
   bool Flushed();
 
   // arrivals.cc
-  Verdict Judge(NodeId caller) override;
+  Verdict Judge(Session& caller) override;
+  bool Genuine(const Session& session, const Peer& peer) const;
   void OnConnected(Session& session) override;
   void OnFrame(Session& session, Frame frame) override;
   void OnLost(Session& session, const std::string& reason) override;
   void OnUnreachable(NodeId peer, const std::string& reason) override;
+  void OnRefused(const std::string& address, const std::string& reason) override;
+  void SealDatagrams(Session& session);
   void BeforeTheNode(Session& session, const Message& message);
   void Hold(Held held);
   void ReleaseHeld(Time now);
@@ -140,8 +144,8 @@ class Driver final : private Sessions::Handler {
   Poller poller_;
   Mailbox mailbox_;
   Address address_;
-  Sessions sessions_;
   Datagrams datagrams_;
+  Sessions sessions_;
   Trace trace_;
 
   std::string name_;          // of this node, once known

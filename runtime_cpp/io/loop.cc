@@ -27,10 +27,12 @@ std::thread StartQuietly(std::function<void()> body) {
 
 }  // namespace
 
-Loop::Loop(const std::string& host, int port, const std::string& token) {
+Loop::Loop(const std::string& host, int port, const std::string& token,
+           const std::optional<TlsFiles>& tls) {
+  auto opened = tls ? OpenTls(*tls) : nullptr;
   Port bound = Bind(host, port);
   address_ = Format(bound.address);
-  state_ = std::make_shared<State>(std::move(bound), token);
+  state_ = std::make_shared<State>(std::move(bound), token, std::move(opened));
   thread_ = StartQuietly([state = state_] { state->driver.ThreadMain(); });
   thread_id_ = thread_.get_id();
 }
@@ -67,12 +69,12 @@ void Loop::Call(const std::function<void()>& task) {
 
 // ---- membership ------------------------------------------------------------------------------
 
-void Loop::StartJoin(const std::string& scheduler, const std::string& name, NodeId id,
-                     double timeout_s) {
+void Loop::StartJoin(const std::string& scheduler, const std::string& name,
+                     std::optional<NodeId> id, double timeout_s) {
   join_timeout_s_ = timeout_s;
   const Address address = Resolve(scheduler);
   const Time deadline = Now() + Nanoseconds(timeout_s);
-  Call([&] { state_->driver.Join(address, id, name, deadline); });
+  Call([&] { state_->driver.Join(address, id.value_or(kUnknownPeer), name, deadline); });
 }
 
 void Loop::Run(const NodeConfig& config, const std::map<std::string, std::string>& roster,

@@ -30,6 +30,7 @@
 #include "io/board.h"
 #include "io/driver.h"
 #include "io/shaper.h"
+#include "io/tls.h"
 
 namespace geomx::io {
 
@@ -41,9 +42,11 @@ struct PushOptions {
 
 class Loop : public std::enable_shared_from_this<Loop> {
  public:
-  // Binds TCP and UDP on one port (0: any free one) and starts the thread. Throws
-  // std::runtime_error if the port cannot be bound.
-  Loop(const std::string& host, int port, const std::string& token);
+  // Binds TCP and UDP on one port (0: any free one) and starts the thread. All that is sent is
+  // encrypted where there is `tls`. Throws std::runtime_error if the port cannot be bound, or a file
+  // cannot be used.
+  Loop(const std::string& host, int port, const std::string& token,
+       const std::optional<TlsFiles>& tls = std::nullopt);
   ~Loop();
   Loop(const Loop&) = delete;
   Loop& operator=(const Loop&) = delete;
@@ -54,8 +57,9 @@ class Loop : public std::enable_shared_from_this<Loop> {
   const std::string& address() const { return address_; }  // "host:port"
 
   // ---- membership ----
-  // Calls the scheduler at "host:port", again and again until it answers or time is up.
-  void StartJoin(const std::string& scheduler, const std::string& name, NodeId id,
+  // Calls the scheduler at "host:port", again and again until it answers or time is up. Without an
+  // id the name says which node this is.
+  void StartJoin(const std::string& scheduler, const std::string& name, std::optional<NodeId> id,
                  double timeout_s);
   // Throws std::runtime_error that says what was tried and what to check.
   std::optional<Joined> WaitJoined(double timeout_s);
@@ -104,6 +108,9 @@ class Loop : public std::enable_shared_from_this<Loop> {
                   double not_before_s);
   std::optional<std::vector<double>> WaitReply(std::uint32_t number, double timeout_s);
 
+  // Who called and was no member, and why, since the last call: the first hundred of a run.
+  std::vector<std::string> TakeRefusals() { return state_->board.TakeRefusals(); }
+
   // ---- reports; also after Close ----
   std::optional<Buffer> GlobalValue(Key key, std::uint32_t shard);  // a global server's
   Report GetReport();
@@ -125,7 +132,8 @@ class Loop : public std::enable_shared_from_this<Loop> {
   struct State {
     Board board;
     Driver driver;
-    State(Port port, const std::string& token) : driver(std::move(port), token, board) {}
+    State(Port port, const std::string& token, std::unique_ptr<Tls> tls)
+        : driver(std::move(port), token, std::move(tls), board) {}
   };
 
   std::string address_;

@@ -12,8 +12,9 @@ namespace geomx::io {
 namespace {
 
 constexpr std::uint64_t kListener = 16;  // smaller ids are the owner's
-constexpr std::size_t kMaxStrangers = 64;
+constexpr std::size_t kMaxStrangers = 256;
 constexpr Time kHelloTime = 2 * kSecond;
+constexpr Time kTlsTime = 8 * kSecond;  // the same behind a handshake: two round trips, arithmetic
 constexpr std::uint32_t kHelloBytes = 4096;
 constexpr int kAcceptsPerEvent = 64;
 constexpr Time kAcceptPause = 100 * kMillisecond;
@@ -21,9 +22,11 @@ constexpr std::size_t kReadBudget = 1024 * 1024;  // then others have their turn
 
 }  // namespace
 
-Sessions::Sessions(Fd listener, std::string token, Poller& poller, Handler& handler)
+Sessions::Sessions(Fd listener, std::string token, std::unique_ptr<Tls> tls, Poller& poller,
+                   Handler& handler)
     : listener_(std::move(listener)),
       token_(std::move(token)),
+      tls_(std::move(tls)),
       poller_(poller),
       handler_(handler),
       next_id_(kListener + 1) {
@@ -63,6 +66,7 @@ void Sessions::Identify(NodeId peer) {
 // ---- readiness -------------------------------------------------------------------------------
 
 void Sessions::Watch(Session& session) {
+  if (session.shaking) return;
   std::uint32_t interest = 0;
   if (session.state == Session::State::kWaiting) {
     interest = EPOLLRDHUP;
@@ -78,6 +82,7 @@ void Sessions::Watch(Session& session) {
 void Sessions::SetReading(Session& session, bool on) {
   session.reading = on;
   Watch(session);
+  if (on) ReadAgain(session);
 }
 
 void Sessions::SetWriting(Session& session, bool on) {
@@ -97,6 +102,10 @@ bool Sessions::Dispatch(std::uint64_t id, std::uint32_t events) {
     FinishConnect(*session);
     return true;
   }
+  if (session->shaking) {
+    Shake(*session);
+    return true;
+  }
   if (session->state == Session::State::kWaiting) {
     Close(*session, "connection closed");
     return true;
@@ -113,7 +122,10 @@ bool Sessions::Dispatch(std::uint64_t id, std::uint32_t events) {
 
 void Sessions::Accept() {
   for (int i = 0; i < kAcceptsPerEvent; ++i) {
-    Fd fd(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    Address caller;
+    caller.length = sizeof caller.storage;
+    auto* from = reinterpret_cast<sockaddr*>(&caller.storage);
+    Fd fd(accept4(listener_.get(), from, &caller.length, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!fd) {
       if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM) return;
       // No descriptor is left: make room, and give the others time to do the same.
@@ -127,23 +139,64 @@ void Sessions::Accept() {
     }
     Session& session = Make(std::move(fd), Session::State::kStranger);
     session.reader.set_max_payload(kHelloBytes);
-    session.deadline = Now() + kHelloTime;
+    session.deadline = Now() + (tls_ ? kTlsTime : kHelloTime);
+    session.address = Format(caller);
     strangers_.insert(session.id);
+    if (tls_) {
+      session.tls = tls_->Answer(session.fd.get());
+      session.shaking = true;
+    }
   }
+}
+
+// Goes on with a handshake, of a caller or of one who was called.
+void Sessions::Shake(Session& session) {
+  const TlsStream::Step step = session.tls->Handshake();
+  switch (step) {
+    case TlsStream::Step::kWantsRead:
+    case TlsStream::Step::kWantsWrite: {
+      const std::uint32_t interest = step == TlsStream::Step::kWantsRead ? EPOLLIN : EPOLLOUT;
+      if (interest == session.interest) return;
+      session.interest = interest;
+      return poller_.Change(session.fd.get(), session.id, interest);
+    }
+    case TlsStream::Step::kLost:
+    case TlsStream::Step::kRefused: {
+      const std::string reason = session.tls->error();
+      if (Dialing* dialing = DialingOf(session)) {
+        dialing->session = 0;
+        dialing->last_error = reason;
+        // Whoever is there will not become another by being called again.
+        if (step == TlsStream::Step::kRefused) dialing->deadline = 0;
+      }
+      return Close(session, reason);
+    }
+    case TlsStream::Step::kDone: break;
+  }
+  session.shaking = false;
+  session.certified = session.tls->Peer();
+  if (session.state == Session::State::kConnecting) return Greet(session);
+  Watch(session);
+  ReadAgain(session);
 }
 
 void Sessions::Hello(Session& session, const Frame& frame) {
   std::vector<std::byte> scratch;
   const Header& header = frame.message.header;
+  const bool nameless = header.source != kUnknownPeer;
   const auto words = header.kind == Kind::kHello
-                         ? UnpackStrings(frame.message.payload.Contiguous(scratch), 1)
+                         ? UnpackStrings(frame.message.payload.Contiguous(scratch), nameless ? 1 : 2)
                          : std::nullopt;
   if (!words || !SameSecret(words->front(), token_)) return Close(session, "not a member");
   session.peer = header.source;
-  Settle(session, handler_.Judge(session.peer));
+  if (!nameless) session.name = words->back();
+  Settle(session, handler_.Judge(session));
 }
 
 void Sessions::Settle(Session& session, Verdict verdict) {
+  if (verdict == Verdict::kImpostor) {
+    return Close(session, "its certificate is that of " + session.certified.name);
+  }
   if (verdict == Verdict::kNobody || (verdict == Verdict::kPeer && Find(session.peer) != nullptr)) {
     return Close(session, "nobody this node talks with");
   }
@@ -161,6 +214,7 @@ void Sessions::Attach(Session& session) {
   TuneConnection(session.fd.get(), congestion_);
   peers_[session.peer] = &session;
   Watch(session);
+  ReadAgain(session);
   handler_.OnConnected(session);
 }
 
@@ -172,7 +226,7 @@ void Sessions::Recheck() {
   std::sort(waiting.begin(), waiting.end());
   for (const std::uint64_t id : waiting) {
     Session& session = *sessions_.at(id);
-    if (!session.closed) Settle(session, handler_.Judge(session.peer));
+    if (!session.closed) Settle(session, handler_.Judge(session));
   }
 }
 
@@ -185,21 +239,35 @@ void Sessions::StopListening() {
 
 // ---- reading ---------------------------------------------------------------------------------
 
+// What TLS holds already decrypted makes no socket readable.
+void Sessions::ReadAgain(const Session& session) {
+  if (session.tls && !session.closed) again_.insert(session.id);
+}
+
+// Into `room`, and if there is more and `ahead`, into the scratch behind it.
+ssize_t Sessions::Receive(Session& session, std::span<std::byte> room, bool ahead) {
+  if (session.tls) return session.tls->Read(room);
+  const iovec pieces[2] = {{room.data(), room.size()}, {scratch_.data(), scratch_.size()}};
+  return readv(session.fd.get(), pieces, ahead ? 2 : 1);
+}
+
 void Sessions::Read(Session& session) {
   std::size_t budget = kReadBudget;
   while (budget > 0 && session.reading && !session.closed) {
     // What follows a hello must stay in the socket: it may not be ours to read yet.
     const bool ahead = session.state == Session::State::kPeer;
     const std::span<std::byte> room = session.reader.Room();
-    const iovec pieces[2] = {{room.data(), room.size()}, {scratch_.data(), scratch_.size()}};
-    const ssize_t got = readv(session.fd.get(), pieces, ahead ? 2 : 1);
+    const ssize_t got = Receive(session, room, ahead);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && errno == EAGAIN) return;
     if (got <= 0) {
-      return Close(session, got == 0 ? "connection closed" : ErrorText(errno));
+      const bool told = got < 0 && errno == EPROTO && session.tls;
+      return Close(session, got == 0 ? "connection closed"
+                            : told   ? session.tls->error()
+                                     : ErrorText(errno));
     }
     const auto bytes = static_cast<std::size_t>(got);
-    const bool drained = bytes < room.size() + (ahead ? scratch_.size() : 0);
+    const bool drained = !session.tls && bytes < room.size() + (ahead ? scratch_.size() : 0);
     const std::size_t direct = std::min(bytes, room.size());
     Fill(session, direct);
     std::span<const std::byte> rest = std::span(scratch_).first(bytes - direct);
@@ -213,6 +281,7 @@ void Sessions::Read(Session& session) {
     if (drained || session.state == Session::State::kWaiting) return;
     budget -= std::min(budget, bytes);
   }
+  if (session.reading) ReadAgain(session);
 }
 
 void Sessions::Fill(Session& session, std::size_t bytes) {
@@ -234,7 +303,11 @@ void Sessions::Close(Session& session, const std::string& reason) {
   poller_.Remove(session.fd.get());
   session.fd.Reset();
   closed_.push_back(session.id);
-  if (strangers_.erase(session.id) > 0) ++refused_;
+  again_.erase(session.id);
+  if (strangers_.erase(session.id) > 0) {
+    ++refused_;
+    handler_.OnRefused(session.address, reason);
+  }
   const auto found = peers_.find(session.peer);
   if (found == peers_.end() || found->second != &session) return;
   peers_.erase(found);
@@ -242,6 +315,7 @@ void Sessions::Close(Session& session, const std::string& reason) {
 }
 
 Time Sessions::NextDeadline() const {
+  if (!again_.empty()) return 0;
   Time next = accept_at_;
   if (!strangers_.empty()) next = std::min(next, sessions_.at(*strangers_.begin())->deadline);
   for (const Dialing& dialing : dialing_) {
@@ -260,6 +334,10 @@ void Sessions::Tick(Time now) {
     Session& oldest = *sessions_.at(*strangers_.begin());
     if (oldest.deadline > now) break;
     Close(oldest, "no hello");
+  }
+  for (const std::uint64_t id : std::exchange(again_, {})) {
+    Session* session = FindById(id);
+    if (session != nullptr && session->state != Session::State::kWaiting) Read(*session);
   }
   TickDialing(now);
 }

@@ -1,9 +1,12 @@
 // Connections: accepting them, making them, finding out who calls, and noticing that they end.
 //
-// A caller must say hello with the run's token and its node id before anything else, within two
-// seconds; until then it is a stranger. There are at most 64 strangers, the oldest of them goes when
+// A caller must say hello with the run's token and its node id before anything else, within a few
+// seconds; until then it is a stranger. There are at most 256 strangers, the oldest of them goes when
 // another comes, and whatever a stranger sends beyond a correct hello ends its connection and nothing
 // else. A caller that comes before this node knows its peers is kept unread until it does.
+//
+// With TLS nothing is said or heard before both ends have shown their certificates; a caller is then
+// only whom its certificate names.
 //
 // What is read is handed up as frames; what is written is the owner's business (session.writer). One
 // thread. A session that was closed stays in memory until Sweep().
@@ -35,6 +38,11 @@ struct Session {
   Fd fd;
   State state = State::kStranger;
   NodeId peer = kUnknownPeer;
+  std::string address;       // of a caller
+  std::string name;          // of one that does not know its number, and is kUnknownPeer
+  std::unique_ptr<TlsStream> tls;
+  bool shaking = false;      // hands, as TLS does first
+  Certified certified;       // with TLS: whom the other end's certificate names
   FrameReader reader{0};
   FrameWriter writer;
   Time deadline = kNever;    // of a stranger's hello
@@ -47,24 +55,29 @@ struct Session {
 
 class Sessions {
  public:
-  enum class Verdict { kPeer, kNotYet, kNobody };
+  enum class Verdict { kPeer, kNotYet, kNobody, kImpostor };
 
   // The owner. Calls come from inside Dispatch, Tick and Close.
   class Handler {
    public:
     virtual ~Handler() = default;
-    virtual Verdict Judge(NodeId caller) = 0;
+    virtual Verdict Judge(Session& caller) = 0;  // finds the number of one that gives its name
     virtual void OnConnected(Session& session) = 0;  // with a peer, whoever dialed
     virtual void OnFrame(Session& session, Frame frame) = 0;
     virtual void OnWritable(Session& session) = 0;
     virtual void OnLost(Session& session, const std::string& reason) = 0;  // a peer's connection
     virtual void OnUnreachable(NodeId peer, const std::string& reason) = 0;  // dialed in vain
+    virtual void OnRefused(const std::string& address, const std::string& reason) = 0;  // a stranger
   };
 
-  Sessions(Fd listener, std::string token, Poller& poller, Handler& handler);
+  // `tls`: of all connections; none: they are in the clear.
+  Sessions(Fd listener, std::string token, std::unique_ptr<Tls> tls, Poller& poller,
+           Handler& handler);
 
-  // Calls `peer`, again and again until `deadline`, and says hello as node `self`.
-  void Dial(NodeId peer, NodeId self, const Address& address, Time deadline);
+  // Calls `peer`, again and again until `deadline`, and says hello as node `self`; by its name, if
+  // it does not know its number.
+  void Dial(NodeId peer, NodeId self, const std::string& name, const Address& address,
+            Time deadline);
   // Of connections to peers from now on.
   void SetCongestion(std::string name) { congestion_ = std::move(name); }
   // The peer that was dialed as unknown is `peer`.
@@ -96,6 +109,7 @@ class Sessions {
   struct Dialing {
     NodeId peer = kUnknownPeer;
     NodeId self = 0;
+    std::string name;
     Address address;
     Time began = 0;
     Time deadline = 0;
@@ -110,7 +124,12 @@ class Sessions {
   void Accept();
   void Try(Dialing& dialing, Time now);        // dialing.cc, with the next two
   void FinishConnect(Session& session);
+  void Greet(Session& session);
+  Dialing* DialingOf(const Session& session);
   void TickDialing(Time now);
+  void Shake(Session& session);
+  void ReadAgain(const Session& session);
+  ssize_t Receive(Session& session, std::span<std::byte> room, bool ahead);
   void Read(Session& session);
   void Fill(Session& session, std::size_t bytes);
   void Hello(Session& session, const Frame& frame);
@@ -120,6 +139,7 @@ class Sessions {
 
   Fd listener_;
   std::string token_, congestion_ = "bbr";
+  std::unique_ptr<Tls> tls_;
   Poller& poller_;
   Handler& handler_;
   std::uint64_t next_id_;
@@ -128,6 +148,7 @@ class Sessions {
   std::set<std::uint64_t> strangers_;  // in the order in which they came
   std::vector<Dialing> dialing_;
   std::vector<std::uint64_t> closed_;
+  std::set<std::uint64_t> again_;      // may hold bytes of which the poller does not know
   Time accept_at_ = kNever;            // listening is suspended until then
   std::uint64_t refused_ = 0;
   std::array<std::byte, 16 * 1024> scratch_;

@@ -14,6 +14,28 @@ namespace {
 constexpr std::size_t kMaxPieces = 64;           // of one system call
 constexpr std::size_t kKeptBlock = 1024 * 1024;  // larger payloads' memory is given back
 constexpr std::size_t kSmallestBlock = 4096;
+constexpr std::size_t kTlsRecord = 16 * 1024;
+
+ssize_t SendPlain(int fd, std::span<const iovec> pieces) {
+  msghdr message{};
+  message.msg_iov = const_cast<iovec*>(pieces.data());
+  message.msg_iovlen = pieces.size();
+  return sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+// Encryption copies anyhow, but wants its bytes in one piece.
+ssize_t SendRecord(TlsStream& tls, std::span<const iovec> pieces) {
+  if (pieces.size() == 1) {
+    return tls.Write({static_cast<const std::byte*>(pieces[0].iov_base), pieces[0].iov_len});
+  }
+  std::array<std::byte, kTlsRecord> record;
+  std::size_t filled = 0;
+  for (const iovec& piece : pieces) {
+    std::memcpy(record.data() + filled, piece.iov_base, piece.iov_len);
+    filled += piece.iov_len;
+  }
+  return tls.Write(std::span(record).first(filled));
+}
 
 }  // namespace
 
@@ -96,7 +118,8 @@ void FrameWriter::Push(Message message, Time arrives, Time now) {
   pending_bytes_ += frame.size;
 }
 
-long FrameWriter::Write(int fd, std::size_t limit, const Done& done) {
+long FrameWriter::Write(int fd, TlsStream* tls, std::size_t limit, const Done& done) {
+  if (tls != nullptr) limit = std::min(limit, kTlsRecord);
   std::array<iovec, kMaxPieces> pieces;
   std::size_t count = 0;
   std::size_t total = 0;
@@ -115,10 +138,8 @@ long FrameWriter::Write(int fd, std::size_t limit, const Done& done) {
     add(frame.head);
     for (const Bytes piece : frame.message.payload.pieces()) add(piece);
   }
-  msghdr message{};
-  message.msg_iov = pieces.data();
-  message.msg_iovlen = count;
-  const ssize_t taken = sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  const std::span<const iovec> chosen(pieces.data(), count);
+  const ssize_t taken = tls != nullptr ? SendRecord(*tls, chosen) : SendPlain(fd, chosen);
   if (taken < 0) return errno == EAGAIN || errno == EINTR ? 0 : -1;
   written_ += static_cast<std::size_t>(taken);
   pending_bytes_ -= static_cast<std::size_t>(taken);

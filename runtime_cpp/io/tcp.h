@@ -19,6 +19,7 @@
 
 #include "core/message.h"
 #include "io/clock.h"
+#include "io/tls.h"
 
 namespace geomx::io {
 
@@ -77,9 +78,9 @@ class FrameWriter {
   bool empty() const { return frames_.empty(); }
   std::size_t pending_bytes() const { return pending_bytes_; }
 
-  // Writes at most about `limit` bytes with one system call. Returns how many were taken; 0 if the
-  // socket is full; -1 if the connection is broken (errno).
-  long Write(int fd, std::size_t limit, const Done& done);
+  // Writes at most about `limit` bytes with one system call; one record through `tls`, if there is
+  // one. Returns how many were taken; 0 if the socket is full; -1 if the connection is broken (errno).
+  long Write(int fd, TlsStream* tls, std::size_t limit, const Done& done);
 
  private:
   struct Outgoing {

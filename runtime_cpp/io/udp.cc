@@ -20,11 +20,20 @@ int TrafficClass(std::uint8_t channel) {
 
 }  // namespace
 
-Datagrams::Datagrams(Fd fd, std::string_view token)
+Datagrams::Datagrams(Fd fd, std::string_view token, bool sealed)
     : fd_(std::move(fd)),
       v6_(LocalAddress(fd_.get()).storage.ss_family == AF_INET6),
+      sealed_(sealed),
       secret_(KeyedHash::SecretOf(token)),
       buffer_(kDatagramRoom) {}
+
+void Datagrams::SetSeal(NodeId peer, std::unique_ptr<Seal> seal) {
+  if (seal) {
+    seals_[peer] = std::move(seal);
+  } else {
+    seals_.erase(peer);
+  }
+}
 
 std::uint64_t Datagrams::Check(std::span<const Bytes> pieces) const {
   KeyedHash hash(secret_);
@@ -32,22 +41,41 @@ std::uint64_t Datagrams::Check(std::span<const Bytes> pieces) const {
   return hash.Finish();
 }
 
-void Datagrams::Send(const Address& address, const Message& message, Time arrives) {
+void Datagrams::Send(NodeId peer, const Address& address, const Message& message, Time arrives) {
   const WireHeader header = SerializeHeader(message.header);
   std::vector<Bytes> parts = {std::as_bytes(std::span(&arrives, 1)), header};
   parts.insert(parts.end(), message.payload.pieces().begin(), message.payload.pieces().end());
+  const std::uint8_t channel = message.header.channel;
+  if (sealed_) {
+    const auto seal = seals_.find(peer);
+    if (seal == seals_.end()) {
+      ++counts_.unsent;
+      return;
+    }
+    const std::uint64_t sender = message.header.source;
+    const Bytes about = std::as_bytes(std::span(&sender, 1));
+    closed_.assign(about.begin(), about.end());
+    seal->second->Close(about, parts, closed_);
+    const Bytes whole = closed_;
+    return SendPieces(address, channel, {&whole, 1});
+  }
   std::vector<std::byte> gathered;
   if (parts.size() >= kMaxPieces) {
     parts = {parts[0], parts[1], message.payload.Contiguous(gathered)};
   }
   const std::uint64_t check = Check(parts);
+  parts.insert(parts.begin(), std::as_bytes(std::span(&check, 1)));
+  SendPieces(address, channel, parts);
+}
+
+void Datagrams::SendPieces(const Address& address, std::uint8_t channel,
+                           std::span<const Bytes> parts) {
   std::array<iovec, kMaxPieces + 1> pieces;
   std::size_t count = 0;
-  pieces[count++] = {const_cast<std::uint64_t*>(&check), sizeof check};
   for (const Bytes part : parts) {
     pieces[count++] = {const_cast<std::byte*>(part.data()), part.size()};
   }
-  const int traffic_class = TrafficClass(message.header.channel);
+  const int traffic_class = TrafficClass(channel);
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof traffic_class)> control{};
   msghdr datagram{};
   datagram.msg_name = const_cast<sockaddr*>(address.get());
@@ -65,21 +93,34 @@ void Datagrams::Send(const Address& address, const Message& message, Time arrive
   ++(sent ? counts_.sent : counts_.unsent);
 }
 
+// Takes off what proves that a member sent it.
+std::optional<Frame> Datagrams::Open(Bytes bytes) {
+  std::uint64_t first;
+  if (bytes.size() < sizeof first) return std::nullopt;
+  std::memcpy(&first, bytes.data(), sizeof first);
+  const Bytes about = bytes.first(sizeof first);
+  const Bytes rest = bytes.subspan(sizeof first);
+  if (!sealed_) return first == Check({&rest, 1}) ? Parse(rest) : std::nullopt;
+  const auto seal = first <= UINT32_MAX ? seals_.find(static_cast<NodeId>(first)) : seals_.end();
+  if (seal == seals_.end() || !seal->second->Open(about, rest, opened_)) return std::nullopt;
+  auto frame = Parse(opened_);
+  if (frame && frame->message.header.source != first) return std::nullopt;
+  return frame;
+}
+
+// Arrival time, header, payload.
 std::optional<Frame> Datagrams::Parse(Bytes bytes) const {
-  if (bytes.size() < kFrameHead || bytes.size() > kMaxBytes) return std::nullopt;
-  std::uint64_t check;
-  std::memcpy(&check, bytes.data(), sizeof check);
-  const Bytes rest = bytes.subspan(sizeof check);
-  if (check != Check({&rest, 1})) return std::nullopt;
   Frame frame;
-  std::memcpy(&frame.arrives, rest.data(), sizeof frame.arrives);
+  constexpr std::size_t kHead = sizeof frame.arrives + kHeaderBytes;
+  if (bytes.size() < kHead || bytes.size() > kMaxBytes) return std::nullopt;
+  std::memcpy(&frame.arrives, bytes.data(), sizeof frame.arrives);
   if (frame.arrives < 0 || frame.arrives > Now() + kLongestFlight) return std::nullopt;
   std::string error;
-  const auto header = ParseHeader(bytes.subspan<kPrefixBytes, kHeaderBytes>(), error);
-  if (!header || header->payload_bytes != bytes.size() - kFrameHead) return std::nullopt;
+  const auto header = ParseHeader(bytes.subspan<sizeof frame.arrives, kHeaderBytes>(), error);
+  if (!header || header->payload_bytes != bytes.size() - kHead) return std::nullopt;
   if (!IsTransfer(header->kind) || header->channel == 0) return std::nullopt;
   frame.message.header = *header;
-  frame.message.payload = Payload::Copy(bytes.subspan(kFrameHead));
+  frame.message.payload = Payload::Copy(bytes.subspan(kHead));
   return frame;
 }
 
@@ -87,7 +128,7 @@ void Datagrams::Receive(int budget, const std::function<void(Frame)>& sink) {
   for (; budget > 0; --budget) {
     const ssize_t size = recv(fd_.get(), buffer_.data(), buffer_.size(), MSG_DONTWAIT);
     if (size < 0) return;
-    auto frame = Parse({buffer_.data(), static_cast<std::size_t>(size)});
+    auto frame = Open({buffer_.data(), static_cast<std::size_t>(size)});
     ++(frame ? counts_.received : counts_.refused);
     if (frame) sink(std::move(*frame));
   }

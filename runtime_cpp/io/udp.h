@@ -3,11 +3,19 @@
 //     0  keyed hash of all that follows   8  arrival time (ns)   16  header   96  payload
 //
 // Only a member of the run can make the hash (keyed_hash.h); what does not fit it is dropped and
-// counted. Channels carry a DSCP mark of one class with rising drop precedence (AF11, AF12, AF13), so
+// counted. Where connections are encrypted, so are datagrams, by the seal (tls.h) of the connection
+// between the same two nodes:
+//
+//     0  node id of the sender   8  counter   16  sealed: arrival time, header, payload   tag
+//
+// Then nothing else is sent or taken. Channels carry a DSCP mark of one class with rising drop precedence (AF11, AF12, AF13), so
 // that a network that looks at it loses the least important first.
 #pragma once
 
 #include <functional>
+#include <map>
+#include <memory>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -19,7 +27,7 @@ namespace geomx::io {
 
 class Datagrams {
  public:
-  static constexpr std::size_t kMaxBytes = 65'000;
+  static constexpr std::size_t kMaxBytes = 65'000;  // and a seal's
 
   struct Counts {
     std::uint64_t sent = 0;
@@ -28,7 +36,7 @@ class Datagrams {
     std::uint64_t unsent = 0;   // the kernel did not take them
   };
 
-  Datagrams(Fd fd, std::string_view token);
+  Datagrams(Fd fd, std::string_view token, bool sealed);
 
   int fd() const { return fd_.get(); }
   const Counts& counts() const { return counts_; }
@@ -38,18 +46,25 @@ class Datagrams {
     return kPrefixBytes + message.wire_bytes() <= kMaxBytes;
   }
 
+  // How datagrams to and from `peer` are sealed from now on; null: there are none.
+  void SetSeal(NodeId peer, std::unique_ptr<Seal> seal);
+
   // REQUIRES: Fits(message).
-  void Send(const Address& address, const Message& message, Time arrives);
+  void Send(NodeId peer, const Address& address, const Message& message, Time arrives);
 
   // Reads what is there, at most `budget` datagrams.
   void Receive(int budget, const std::function<void(Frame)>& sink);
 
  private:
   std::uint64_t Check(std::span<const Bytes> pieces) const;
+  void SendPieces(const Address& address, std::uint8_t channel, std::span<const Bytes> pieces);
+  std::optional<Frame> Open(Bytes bytes);
   std::optional<Frame> Parse(Bytes bytes) const;
 
   Fd fd_;
-  bool v6_;
+  bool v6_, sealed_;
+  std::map<NodeId, std::unique_ptr<Seal>> seals_;
+  std::vector<std::byte> closed_, opened_;
   KeyedHash::Secret secret_;
   std::vector<std::byte> buffer_;
   Counts counts_;

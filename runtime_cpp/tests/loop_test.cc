@@ -189,7 +189,7 @@ TEST(loop_frames_survive_any_cut) {
   CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
   int done = 0;
   while (!writer.empty()) {
-    CHECK(writer.Write(ends[0], 100, [&](const Message&, Time) { ++done; }) > 0);
+    CHECK(writer.Write(ends[0], nullptr, 100, [&](const Message&, Time) { ++done; }) > 0);
   }
   CHECK_EQ(done, 4);
   CHECK_EQ(writer.pending_bytes(), std::size_t{0});

@@ -1,0 +1,36 @@
+// Which datagrams have been here before: by their numbers, of which the latest are remembered.
+#pragma once
+
+#include <bitset>
+#include <cstdint>
+
+namespace geomx::io {
+
+class ReplayWindow {
+ public:
+  static constexpr std::uint64_t kRemembered = 4096;
+
+  // Whether `number` is new; to be asked about what is known to be genuine only. What is older than
+  // all that is remembered counts as seen.
+  bool Accept(std::uint64_t number) {
+    if (number >= next_) {
+      if (number - next_ >= kRemembered) {
+        seen_.reset();
+      } else {
+        for (std::uint64_t each = next_; each < number; ++each) seen_.reset(each % kRemembered);
+      }
+      next_ = number + 1;
+      seen_.set(number % kRemembered);
+      return true;
+    }
+    if (next_ - number > kRemembered || seen_.test(number % kRemembered)) return false;
+    seen_.set(number % kRemembered);
+    return true;
+  }
+
+ private:
+  std::uint64_t next_ = 0;  // one more than the largest
+  std::bitset<kRemembered> seen_;
+};
+
+}  // namespace geomx::io

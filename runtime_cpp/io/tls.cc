@@ -1,0 +1,309 @@
+#include "io/tls.h"
+
+#include <openssl/err.h>
+#include <openssl/evp.h>
+#include <openssl/ssl.h>
+#include <openssl/x509v3.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <stdexcept>
+#include <string_view>
+
+#include "io/replay.h"
+
+namespace geomx::io {
+namespace {
+
+constexpr std::size_t kReadAhead = 64 * 1024;
+constexpr std::size_t kKeyBytes = 32;
+constexpr std::size_t kSaltBytes = 4;  // the nonce is salt and counter
+constexpr std::string_view kNameScheme = "geomx:";
+constexpr std::string_view kSchedulerUri = "geomx-role:scheduler";
+constexpr std::string_view kExportLabel = "EXPORTER-geomx-datagrams";
+
+template <auto Free>
+struct Freer {
+  template <class T>
+  void operator()(T* owned) const {
+    Free(owned);
+  }
+};
+using Context = std::unique_ptr<SSL_CTX, Freer<SSL_CTX_free>>;
+using Connection = std::unique_ptr<SSL, Freer<SSL_free>>;
+using Cipher = std::unique_ptr<EVP_CIPHER_CTX, Freer<EVP_CIPHER_CTX_free>>;
+
+// What OpenSSL complains about, and forgets.
+std::string TakeError() {
+  const unsigned long code = ERR_get_error();
+  ERR_clear_error();
+  const char* reason = ERR_reason_error_string(code);
+  return reason != nullptr ? reason : "unknown TLS error";
+}
+
+int HexDigit(char digit) {
+  if (digit >= '0' && digit <= '9') return digit - '0';
+  if (digit >= 'A' && digit <= 'F') return digit - 'A' + 10;
+  return -1;
+}
+
+std::string PercentDecoded(std::string_view text) {
+  std::string plain;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const bool escaped = text[i] == '%' && i + 2 < text.size() && HexDigit(text[i + 1]) >= 0 &&
+                         HexDigit(text[i + 2]) >= 0;
+    plain += escaped ? static_cast<char>(HexDigit(text[i + 1]) * 16 + HexDigit(text[i + 2])) : text[i];
+    if (escaped) i += 2;
+  }
+  return plain;
+}
+
+// ---- datagrams -------------------------------------------------------------------------------
+
+struct DirectionKey {
+  std::array<unsigned char, kKeyBytes> key;
+  std::array<unsigned char, kSaltBytes> salt;
+};
+
+class AesSeal final : public Seal {
+ public:
+  AesSeal(const DirectionKey& mine, const DirectionKey& theirs)
+      : mine_(mine), theirs_(theirs), sealing_(EVP_CIPHER_CTX_new()), opening_(EVP_CIPHER_CTX_new()) {
+    Check(sealing_ && opening_);
+    Check(EVP_EncryptInit_ex(sealing_.get(), EVP_aes_256_gcm(), nullptr, mine_.key.data(), nullptr));
+    Check(EVP_DecryptInit_ex(opening_.get(), EVP_aes_256_gcm(), nullptr, theirs_.key.data(), nullptr));
+  }
+
+  void Close(Bytes about, std::span<const Bytes> parts, std::vector<std::byte>& out) override {
+    const std::uint64_t counter = counter_++;
+    const auto* number = reinterpret_cast<const std::byte*>(&counter);
+    out.insert(out.end(), number, number + sizeof counter);
+    const auto nonce = Nonce(mine_, counter);
+    Check(EVP_EncryptInit_ex(sealing_.get(), nullptr, nullptr, nullptr, nonce.data()));
+    int taken = 0;
+    Check(EVP_EncryptUpdate(sealing_.get(), nullptr, &taken, Raw(about), Size(about)));
+    for (const Bytes part : parts) {
+      if (part.empty()) continue;
+      const std::size_t at = out.size();
+      out.resize(at + part.size());
+      Check(EVP_EncryptUpdate(sealing_.get(), Raw(out, at), &taken, Raw(part), Size(part)));
+    }
+    const std::size_t at = out.size();
+    out.resize(at + kTagBytes);
+    Check(EVP_EncryptFinal_ex(sealing_.get(), Raw(out, at), &taken));
+    Check(EVP_CIPHER_CTX_ctrl(sealing_.get(), EVP_CTRL_GCM_GET_TAG, kTagBytes, Raw(out, at)));
+  }
+
+  bool Open(Bytes about, Bytes sealed, std::vector<std::byte>& out) override {
+    if (sealed.size() < kCounterBytes + kTagBytes) return false;
+    std::uint64_t counter;
+    std::memcpy(&counter, sealed.data(), sizeof counter);
+    const Bytes hidden = sealed.subspan(kCounterBytes, sealed.size() - kCounterBytes - kTagBytes);
+    std::array<std::byte, kTagBytes> tag;
+    std::memcpy(tag.data(), sealed.last(kTagBytes).data(), kTagBytes);
+    const auto nonce = Nonce(theirs_, counter);
+    out.resize(hidden.size() + kTagBytes);
+    int taken = 0;
+    const bool genuine =
+        EVP_DecryptInit_ex(opening_.get(), nullptr, nullptr, nullptr, nonce.data()) == 1 &&
+        EVP_DecryptUpdate(opening_.get(), nullptr, &taken, Raw(about), Size(about)) == 1 &&
+        EVP_DecryptUpdate(opening_.get(), Raw(out, 0), &taken, Raw(hidden), Size(hidden)) == 1 &&
+        EVP_CIPHER_CTX_ctrl(opening_.get(), EVP_CTRL_GCM_SET_TAG, kTagBytes, tag.data()) == 1 &&
+        EVP_DecryptFinal_ex(opening_.get(), Raw(out, hidden.size()), &taken) == 1;
+    out.resize(hidden.size());
+    if (!genuine) ERR_clear_error();
+    return genuine && window_.Accept(counter);
+  }
+
+ private:
+  static void Check(bool done) {
+    if (!done) throw std::runtime_error("sealing a datagram failed: " + TakeError());
+  }
+  static const unsigned char* Raw(Bytes bytes) {
+    return reinterpret_cast<const unsigned char*>(bytes.data());
+  }
+  static unsigned char* Raw(std::vector<std::byte>& bytes, std::size_t at) {
+    return reinterpret_cast<unsigned char*>(bytes.data() + at);
+  }
+  static int Size(Bytes bytes) { return static_cast<int>(bytes.size()); }
+  static std::array<unsigned char, kSaltBytes + kCounterBytes> Nonce(const DirectionKey& key,
+                                                                    std::uint64_t counter) {
+    std::array<unsigned char, kSaltBytes + kCounterBytes> nonce;
+    std::memcpy(nonce.data(), key.salt.data(), kSaltBytes);
+    std::memcpy(nonce.data() + kSaltBytes, &counter, sizeof counter);
+    return nonce;
+  }
+
+  DirectionKey mine_, theirs_;
+  Cipher sealing_, opening_;
+  std::uint64_t counter_ = 0;
+  ReplayWindow window_;
+};
+
+// ---- connections -----------------------------------------------------------------------------
+
+class OpenSslStream final : public TlsStream {
+ public:
+  OpenSslStream(SSL_CTX* context, int fd, bool calls) : ssl_(SSL_new(context)), calls_(calls) {
+    if (!ssl_ || SSL_set_fd(ssl_.get(), fd) != 1) {
+      throw std::runtime_error("cannot begin TLS: " + TakeError());
+    }
+    if (calls) {
+      SSL_set_connect_state(ssl_.get());
+    } else {
+      SSL_set_accept_state(ssl_.get());
+    }
+  }
+
+  Step Handshake() override {
+    ERR_clear_error();
+    errno = 0;
+    const int done = SSL_do_handshake(ssl_.get());
+    if (done == 1) return Step::kDone;
+    switch (SSL_get_error(ssl_.get(), done)) {
+      case SSL_ERROR_WANT_READ: return Step::kWantsRead;
+      case SSL_ERROR_WANT_WRITE: return Step::kWantsWrite;
+      case SSL_ERROR_SSL: break;
+      default: error_ = "the connection ended during the TLS handshake"; return Step::kLost;
+    }
+    const long verdict = SSL_get_verify_result(ssl_.get());
+    const std::string reason = TakeError();
+    if (reason.find("unexpected eof") != std::string::npos) {
+      error_ = "the connection ended during the TLS handshake";
+      return Step::kLost;
+    }
+    error_ = "TLS: " + reason;
+    if (verdict != X509_V_OK) error_ += std::string(" (") + X509_verify_cert_error_string(verdict) + ")";
+    return Step::kRefused;
+  }
+
+  ssize_t Read(std::span<std::byte> room) override {
+    ERR_clear_error();
+    errno = 0;
+    std::size_t got = 0;
+    if (SSL_read_ex(ssl_.get(), room.data(), room.size(), &got) == 1) {
+      return static_cast<ssize_t>(got);
+    }
+    return Failed();
+  }
+
+  ssize_t Write(Bytes bytes) override {
+    ERR_clear_error();
+    errno = 0;
+    std::size_t taken = 0;
+    if (SSL_write_ex(ssl_.get(), bytes.data(), bytes.size(), &taken) == 1) {
+      return static_cast<ssize_t>(taken);
+    }
+    const ssize_t result = Failed();
+    if (result != 0) return result;
+    errno = EPIPE;
+    return -1;
+  }
+
+  Certified Peer() const override {
+    Certified peer;
+    const std::unique_ptr<X509, Freer<X509_free>> certificate(SSL_get1_peer_certificate(ssl_.get()));
+    if (!certificate) return peer;
+    const std::unique_ptr<GENERAL_NAMES, Freer<GENERAL_NAMES_free>> names(static_cast<GENERAL_NAMES*>(
+        X509_get_ext_d2i(certificate.get(), NID_subject_alt_name, nullptr, nullptr)));
+    for (int i = 0; names && i < sk_GENERAL_NAME_num(names.get()); ++i) {
+      const GENERAL_NAME* name = sk_GENERAL_NAME_value(names.get(), i);
+      if (name->type != GEN_URI) continue;
+      const ASN1_IA5STRING* text = name->d.uniformResourceIdentifier;
+      const std::string_view uri(reinterpret_cast<const char*>(ASN1_STRING_get0_data(text)),
+                                 static_cast<std::size_t>(ASN1_STRING_length(text)));
+      if (uri == kSchedulerUri) peer.scheduler = true;
+      if (uri.starts_with(kNameScheme)) peer.name = PercentDecoded(uri.substr(kNameScheme.size()));
+    }
+    return peer;
+  }
+
+  std::unique_ptr<Seal> MakeSeal() override {
+    DirectionKey keys[2];
+    std::array<unsigned char, 2 * (kKeyBytes + kSaltBytes)> secret;
+    if (SSL_export_keying_material(ssl_.get(), secret.data(), secret.size(), kExportLabel.data(),
+                                   kExportLabel.size(), nullptr, 0, 0) != 1) {
+      throw std::runtime_error("cannot derive the keys of datagrams: " + TakeError());
+    }
+    const unsigned char* at = secret.data();
+    for (DirectionKey& key : keys) {
+      std::memcpy(key.key.data(), at, kKeyBytes);
+      std::memcpy(key.salt.data(), at + kKeyBytes, kSaltBytes);
+      at += kKeyBytes + kSaltBytes;
+    }
+    return std::make_unique<AesSeal>(keys[calls_ ? 0 : 1], keys[calls_ ? 1 : 0]);
+  }
+
+  const std::string& error() const override { return error_; }
+
+ private:
+  // After a call that moved nothing: 0 at the end of the stream, else -1 and errno.
+  ssize_t Failed() {
+    const int system = errno;
+    switch (SSL_get_error(ssl_.get(), 0)) {
+      case SSL_ERROR_WANT_READ:
+      case SSL_ERROR_WANT_WRITE: errno = EAGAIN; return -1;
+      case SSL_ERROR_ZERO_RETURN: return 0;
+      case SSL_ERROR_SYSCALL:
+        if (system == 0) return 0;
+        errno = system;
+        return -1;
+      default: break;
+    }
+    const std::string reason = TakeError();
+    if (reason.find("unexpected eof") != std::string::npos) return 0;
+    error_ = "TLS: " + reason;
+    errno = EPROTO;
+    return -1;
+  }
+
+  Connection ssl_;
+  bool calls_;
+  std::string error_;
+};
+
+class OpenSslTls final : public Tls {
+ public:
+  explicit OpenSslTls(const TlsFiles& files) : context_(SSL_CTX_new(TLS_method())) {
+    SSL_CTX* context = context_.get();
+    Check(context != nullptr, "OpenSSL");
+    SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION);
+    SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
+    SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
+                                  SSL_MODE_RELEASE_BUFFERS);
+    // Every connection shows its certificates: nothing is resumed, nothing is sent ahead.
+    SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
+    SSL_CTX_set_num_tickets(context, 0);
+    SSL_CTX_set_quiet_shutdown(context, 1);
+    SSL_CTX_set_read_ahead(context, 1);
+    SSL_CTX_set_default_read_buffer_len(context, kReadAhead);
+    Check(SSL_CTX_load_verify_locations(context, files.authority.c_str(), nullptr) == 1,
+          files.authority);
+    Check(SSL_CTX_use_certificate_chain_file(context, files.certificate.c_str()) == 1,
+          files.certificate);
+    Check(SSL_CTX_use_PrivateKey_file(context, files.key.c_str(), SSL_FILETYPE_PEM) == 1, files.key);
+    Check(SSL_CTX_check_private_key(context) == 1, files.key);
+  }
+
+  std::unique_ptr<TlsStream> Answer(int fd) override {
+    return std::make_unique<OpenSslStream>(context_.get(), fd, false);
+  }
+  std::unique_ptr<TlsStream> Call(int fd) override {
+    return std::make_unique<OpenSslStream>(context_.get(), fd, true);
+  }
+
+ private:
+  static void Check(bool done, const std::string& what) {
+    if (!done) throw std::runtime_error("TLS cannot use " + what + ": " + TakeError());
+  }
+
+  Context context_;
+};
+
+}  // namespace
+
+std::unique_ptr<Tls> OpenTls(const TlsFiles& files) { return std::make_unique<OpenSslTls>(files); }
+
+}  // namespace geomx::io

@@ -1,0 +1,14 @@
+// What a build without OpenSSL has of tls.h: a sentence.
+#include <stdexcept>
+
+#include "io/tls.h"
+
+namespace geomx::io {
+
+std::unique_ptr<Tls> OpenTls(const TlsFiles&) {
+  throw std::runtime_error(
+      "this geomx was built without OpenSSL and has no TLS: install OpenSSL's headers (libssl-dev, "
+      "openssl-devel) and build it again");
+}
+
+}  // namespace geomx::io
