@@ -5,8 +5,9 @@
     certs/nodes/NAME/              what goes to the machine of a node: `geomx.live.access.FILES`
 
 A certificate holds the node's name as an address of its own kind, ``geomx:NAME``, and that of the
-scheduler also says that it is one; machines and their addresses are not in it, so a node may move. What is made is made by the ``openssl`` command:
-keys on the curve P-256, nothing that outlives its days.
+scheduler also says that it is one. Machines and their addresses are not in it, so a node may move.
+What is made is made by the ``openssl`` command: keys on the curve P-256, nothing that outlives its
+days.
 """
 
 from __future__ import annotations
