@@ -80,7 +80,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands.add_parser("compat", help=text, description=text)
 
     def dispatch() -> None:
-        options = parser.parse_args(words)
+        own, behind = cli_machines.split(words)
+        options = parser.parse_args(own, argparse.Namespace(behind=behind))
         options.command(options)
 
     return _guarded(dispatch)
@@ -171,7 +172,14 @@ def certs(options: argparse.Namespace) -> None:
 
 def node(options: argparse.Namespace) -> None:
     """Be one node of a run on this machine; what every launcher runs."""
-    raise SystemExit(cli_machines.node(options))
+    raise SystemExit(cli_machines.node(options, options.behind))
+
+
+def collect(options: argparse.Namespace) -> None:
+    """Make the files of a run from what its nodes left in one folder."""
+    results = cli_machines.collect(options)
+    _print(results.table())
+    print(results.directory, flush=True)
 
 
 def plan(words: Sequence[str]) -> None:
@@ -218,6 +226,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], None]] = {
     "check": cli_plugins.check,
     "node": node,
     "certs": certs,
+    "collect": collect,
 }
 
 

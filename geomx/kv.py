@@ -361,8 +361,8 @@ def _join(type: str) -> KVStore:
         cluster = LocalCluster(unshaped({"local": 1}))
         return KVStore(cluster.workers[0], type, cluster.close)
     try:
-        scheduler, name, number = (os.environ[each] for each in (SCHEDULER, NAME, ID))
-        id = int(number)
+        scheduler, name = os.environ[SCHEDULER], os.environ[NAME]
+        id = int(os.environ[ID]) if ID in os.environ else None
     except (KeyError, ValueError) as error:
         raise GeomxError(f"{SCHEDULER} is set, but {NAME} or {ID} is not right: {error}") from error
     token, host = os.environ.get(TOKEN, ""), os.environ.get(HOST, "127.0.0.1")

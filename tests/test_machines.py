@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -13,10 +15,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from geomx.cli import main
 from geomx.errors import ConfigError, NodeLost
 from geomx.machines import jobfile, reach
 from geomx.machines.frames import SILENCE_S
-from geomx.machines.launch import cluster_of, launch
+from geomx.machines.launch import composed_experiment, launch
 from geomx.results import Results
 
 JOB = {
@@ -43,7 +46,7 @@ def write(folder: Path, **changes: object) -> Path:
 
 def test_a_network_is_made_from_the_parties(tmp_path: Path) -> None:
     job = jobfile.read(write(tmp_path))
-    cluster = cluster_of(job)
+    cluster = composed_experiment(job).cluster
     assert [node.name for node in cluster.nodes] == NAMES
     assert job.homes(cluster) == dict(zip(NAMES, "aabab", strict=True))
 
@@ -52,7 +55,7 @@ def test_a_network_may_be_named_and_one_machine_may_hold_all_of_a_role(tmp_path:
     site = {"server": "b", "worker": "b"}
     parties = {"hub": JOB["parties"]["hub"], "beijing": site, "chengdu": site}
     job = jobfile.read(write(tmp_path, network="two_parties", parties=parties))
-    homes = job.homes(cluster_of(job))
+    homes = job.homes(composed_experiment(job).cluster)
     assert homes["beijing/worker1"] == homes["chengdu/worker0"] == "b"
 
 
@@ -73,7 +76,7 @@ def test_what_a_job_file_gets_wrong_is_named(
 ) -> None:
     with pytest.raises(ConfigError, match=sentence):
         job = jobfile.read(write(tmp_path, **changes))
-        job.homes(cluster_of(job))
+        job.homes(composed_experiment(job).cluster)
 
 
 def test_the_words_of_a_command_are_passed_on_as_they_are() -> None:
@@ -143,6 +146,78 @@ def test_a_machine_that_cannot_be_reached_is_named_with_what_was_said(tmp_path: 
     sentence = r"east/\w+ was lost: exit status 255: no route to host; the line to it broke \(sh: "
     with pytest.raises(NodeLost, match=sentence):
         launch(write(tmp_path, hosts=hosts), [f"hydra.run.dir={tmp_path}/run"])
+
+
+# ---- by hand ----
+
+
+def node(folder: Path, *words: str, token: str = "a secret") -> subprocess.Popen[str]:
+    """``geomx node``, started by hand."""
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "geomx.machines", *words, "--directory", str(folder / "run")],
+        env={**os.environ, "GEOMX_TOKEN": token, "GEOMX_TEST": str(folder)},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def free_port() -> str:
+    """A port that nobody has."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return str(free.getsockname()[1])
+
+
+def test_nodes_started_by_hand_in_any_order_leave_a_run_to_collect(tmp_path: Path) -> None:
+    port = free_port()
+    whom = ("--scheduler", f"localhost:{port}")
+    east = ("--party", "east")
+    nodes = [
+        node(tmp_path, "--role", "worker", *east, "--index", "1", *whom),
+        node(tmp_path, "--role", "worker", *east, *whom),
+        node(tmp_path, "--role", "server", *east, *whom),
+        node(tmp_path, "--role", "global_server", "--name", "hub/global_server0", *whom),
+    ]
+    time.sleep(1.0)  # the scheduler comes last
+    words = ["iterations=2", "numerics=false"]
+    scheduler = ("--role", "scheduler", "--party", "hub", "--port", port)
+    nodes.append(node(tmp_path, *scheduler, "--job", str(write(tmp_path)), *words))
+    for process in nodes:
+        _, errors = process.communicate(timeout=120)
+        assert process.returncode == 0, errors
+    assert main(["collect", str(tmp_path / "job.yaml"), str(tmp_path / "run"), *words]) == 0
+    results = Results.load(tmp_path / "run")
+    assert len(results.iterations) == 4
+    assert results.summary["rounds"] == 2
+
+
+@pytest.mark.parametrize(
+    ("address", "sentence"),
+    [
+        ("127.0.0.1:9", r"no connection to 127\.0\.0\.1:9 in [12]\.\d s \(\d+ attempts, .*check"),
+        ("nowhere.invalid:9", r"nowhere\.invalid:9 could not be resolved in [12]\.\d s .*check"),
+    ],
+)
+def test_a_node_that_cannot_reach_its_scheduler_says_what_it_tried(
+    tmp_path: Path, address: str, sentence: str
+) -> None:
+    words = ("--role", "server", "--party", "east", "--scheduler", address, "--patience", "1.5")
+    process = node(tmp_path, *words)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert re.search(sentence, errors), errors
+
+
+def test_a_wrong_token_is_refused_and_logged(tmp_path: Path) -> None:
+    port = free_port()
+    words = ("--role", "scheduler", "--party", "hub", "--port", port)
+    scheduler = node(tmp_path, *words, "--job", str(write(tmp_path)))
+    words = ("--role", "server", "--party", "east", "--scheduler", f"127.0.0.1:{port}")
+    stranger = node(tmp_path, *words, token="a guess")
+    _, said = stranger.communicate(timeout=120)
+    scheduler.terminate()
+    _, log = scheduler.communicate(timeout=60)
+    assert stranger.returncode == 1
+    assert "check that token, node, version and certificate" in said
+    assert re.search(r"^refused 127\.0\.0\.1:\d+: not a member$", log, re.MULTILINE), log
 
 
 # ---- killed launchers ----

@@ -18,7 +18,7 @@ import yaml
 
 from geomx.machines.certs import make
 from geomx.machines.jobfile import read
-from geomx.machines.launch import cluster_of, launch
+from geomx.machines.launch import composed_experiment, launch
 from geomx.results import Results
 from tests import sites
 from tests.sites import Sites, SshServers
@@ -57,7 +57,7 @@ def job(places: Sites, folder: Path, **more: Any) -> Path:
     file = folder / "job.yaml"
     file.write_text(yaml.safe_dump(content))
     if "tls" in more:
-        make(folder / more["tls"], cluster_of(read(file)).nodes)
+        make(folder / more["tls"], composed_experiment(read(file)).cluster.nodes)
     return file
 
 
@@ -117,7 +117,9 @@ def test_strangers_are_refused_and_logged_and_the_job_goes_on(
 ) -> None:
     other = tmp_path / "other"
     other.mkdir()
-    make(other / "certs", cluster_of(read(job(places, other, insecure=True))).nodes)
+    make(
+        other / "certs", composed_experiment(read(job(places, other, insecure=True))).cluster.nodes
+    )
     file = job(places, tmp_path, tls="certs")
     words = ["iterations=60", "numerics=false", f"hydra.run.dir={tmp_path}/run"]
     launcher = background(places, file, *words)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from geomx.cluster import NodeSpec
-from geomx.errors import ConfigError
+from geomx.errors import ConfigError, GeomxError
 from geomx.handles import training_optimizers
 from geomx.live import places
 from geomx.live.job import POLL_S, Job
@@ -78,6 +78,25 @@ def run_experiment(
         raise
 
 
+def collect(experiment: Experiment, directory: Path) -> Results:
+    """Record a run from what its nodes left in one folder, each by its own clock.
+
+    Raises:
+        GeomxError: It did not come to its end; says which node has not.
+    """
+    for node in experiment.cluster.nodes:
+        notes = list(Reader(stem(directory, node.name)).new())
+        status = notes[-1].get("end", {}).get("status") if notes else None
+        if status != "done":
+            raise GeomxError(f"{directory}: node {node.name} has not come to its end ({status})")
+    header = {**experiment.header(), "mode": "live", "emulate": experiment.emulate}
+    recorder = Recorder(directory, header)
+    recorder.network(experiment.cluster.graph)
+    collector = Collector(experiment, directory, recorder, one_clock=False)
+    collector.collect()
+    return collector.finish(collector.seconds)
+
+
 def launch(arguments: Sequence[str]) -> int:
     """Run a training script as every worker of a cluster on this machine.
 
@@ -111,11 +130,19 @@ def launch(arguments: Sequence[str]) -> int:
 class Collector:
     """Turns the processes' notes into the records of a run, while they are written.
 
-    Every process counts from the moment at which it heard that the run had started. They share this
-    machine's clock, so all times are told from the moment at which the scheduler said so.
+    Every process counts from the moment at which it heard that the run had started. On one clock
+    all times are told from the moment at which the scheduler said so; on clocks that have nothing
+    to do with each other, those moments count as the same.
     """
 
-    def __init__(self, experiment: Experiment, directory: Path, recorder: Recorder) -> None:
+    def __init__(
+        self,
+        experiment: Experiment,
+        directory: Path,
+        recorder: Recorder,
+        one_clock: bool = True,
+    ) -> None:
+        self._one_clock = one_clock
         self._experiment = experiment
         self._directory = directory
         self._recorder = recorder
@@ -126,7 +153,7 @@ class Collector:
         self._latest: tuple[NodeSpec, float, Note] | None = None
         self._started_s: float | None = None
         self._late_s: dict[str, float] = {}
-        self._seconds = 0.0
+        self.seconds = 0.0
         self._shard_rounds = 0
 
     def collect(self, advance: Advance | None = None) -> None:
@@ -149,12 +176,13 @@ class Collector:
                 self._recorder.parameters(dict(archive))
         cut = shards(experiment.cluster, experiment.selection, experiment.workload.tensors)
         rounds = self._shard_rounds // sum(len(pieces) for pieces in cut)
-        return self._recorder.finish(self._seconds, rounds, wall_seconds)
+        return self._recorder.finish(self.seconds, rounds, wall_seconds)
 
     def _record(self, node: NodeSpec, note: Note, advance: Advance | None) -> None:
         if "started" in note:
             self._started_s = note["started"] if self._started_s is None else self._started_s
-            self._late_s[node.name] = note["started"] - self._started_s
+            late_s = note["started"] - self._started_s if self._one_clock else 0.0
+            self._late_s[node.name] = late_s
         elif "iteration" in note:
             self._iteration(node, note, advance)
         elif "evaluation" in note:
@@ -184,7 +212,7 @@ class Collector:
             self._experiment.workload.batch_size,
         )
         self._spans(node, note["spans"])
-        self._seconds = max(self._seconds, end_s)
+        self.seconds = max(self.seconds, end_s)
         if advance is not None:
             advance(1, time_s=end_s, loss=note["loss"])
 

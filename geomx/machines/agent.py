@@ -3,12 +3,13 @@
 Every launcher runs this one command. By hand, or by a launcher that only starts processes, the node
 is named by its role and place, and its log goes to the terminal:
 
-    geomx node --role scheduler --experiment experiment.json --host 10.0.0.1 --port 9000
+    geomx node --role scheduler --job job.yaml --host 10.0.0.1 --port 9000
     geomx node --role worker --party beijing --index 0 --scheduler 10.0.0.1:9000 --host 10.0.1.1
 
-With ``--attached`` it is told by its launcher on standard input what to be, and tells in turn what
-happens (`geomx.machines.frames`). It is a process of its own beside the node's, so that it can end
-a node that hangs, and so that the end of its input ends everything that the node started.
+They may be started in any order. With ``--attached`` it is told by its launcher on standard input
+what to be, and tells in turn what happens (`geomx.machines.frames`). It is a process of its own
+beside the node's, so that it can end a node that hangs, and so that the end of its input ends
+everything that the node started.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Literal
 
 from geomx.live.notes import path as file_of
 from geomx.live.notes import stem
@@ -67,17 +69,43 @@ def tethered(command: Sequence[str]) -> list[str]:
     return [sys.executable, "-P", "-m", "geomx.live.tether", str(os.getpid()), *command]
 
 
+def script_env(name: str, id: int | None, host: str, scheduler: str) -> dict[str, str]:
+    """What tells a training script which worker it is."""
+    env = {"GEOMX_SCHEDULER": scheduler, "GEOMX_NAME": name, "GEOMX_HOST": host}
+    return env if id is None else {**env, "GEOMX_ID": str(id)}
+
+
+def by_hand(words: Sequence[str], env: dict[str, str]) -> int:
+    """Run a node whose log goes to the terminal. Returns the exit status."""
+    child = Child(words, env, output="terminal")
+
+    def leave(number: int, frame: object) -> None:
+        child.end()
+        os._exit(INTERRUPTED)
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, leave)
+    status = child.process.wait()
+    child.sweep()
+    return status if status >= 0 else 128 - status
+
+
 class Child:
     """The node's process, and all that it starts."""
 
     def __init__(
-        self, words: Sequence[str], env: dict[str, str], directory: str = "", merged: bool = False
+        self,
+        words: Sequence[str],
+        env: dict[str, str],
+        directory: str = "",
+        output: Literal["apart", "merged", "terminal"] = "apart",
     ) -> None:
+        errors = {"apart": subprocess.PIPE, "merged": subprocess.STDOUT, "terminal": None}
         self.process = subprocess.Popen(
             words,
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT if merged else subprocess.PIPE,
+            stdout=None if output == "terminal" else subprocess.PIPE,
+            stderr=errors[output],
             env={**os.environ, **env},
             cwd=directory or None,
             start_new_session=True,
@@ -130,7 +158,7 @@ class _Attached:
         self._beats: deque[tuple[int, float]] = deque()  # answers that are due
         self._gone = threading.Lock()
         words, env = self._plan(folder)
-        self._child = Child(words, env, opening.directory, merged=bool(opening.command))
+        self._child = Child(words, env, opening.directory, "merged" if opening.command else "apart")
 
     def run(self) -> int:
         """Tell of the node until it ends."""
@@ -154,12 +182,7 @@ class _Attached:
 
             env[TLS] = str(write_files(folder / "tls", opening.tls))
         if opening.command:
-            env |= {
-                "GEOMX_SCHEDULER": opening.scheduler,
-                "GEOMX_NAME": opening.name,
-                "GEOMX_ID": str(opening.id),
-                "GEOMX_HOST": opening.host,
-            }
+            env |= script_env(opening.name, opening.id, opening.host, opening.scheduler)
             return tethered(opening.command), env
         experiment = None
         if opening.experiment:

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from geomx.cluster import Cluster, NodeSpec
+from geomx.cluster import NodeSpec
 from geomx.errors import ConfigError
 from geomx.live import access, places
 from geomx.live.launcher import run_experiment
 from geomx.live.spec import Spec
 from geomx.machines import jobfile, reach
 from geomx.machines.certs import folder_of
+from geomx.machines.command import split
 from geomx.machines.jobfile import JobFile
 from geomx.machines.remote import POLL_S, RemoteJob, to_terminal
 
@@ -46,13 +47,9 @@ def launch(file: Path, arguments: Sequence[str]) -> tuple[Path, Results | None]:
     """
     from geomx.compose import compose
 
-    words = list(arguments)
-    command: list[str] = []
-    if "--" in words:
-        split = words.index("--")
-        words, command = words[:split], words[split + 1 :]
-        if not command:
-            raise ConfigError("launch", shlex.join(arguments), "there is no command after --")
+    words, command = split(list(arguments))
+    if "--" in arguments and not command:
+        raise ConfigError("launch", shlex.join(arguments), "there is no command after --")
     job = jobfile.read(file)
     for name, host in job.hosts.items():
         access.check(f"hosts.{name}.address", host.address, job.tls, job.insecure)
@@ -71,17 +68,17 @@ def launch(file: Path, arguments: Sequence[str]) -> tuple[Path, Results | None]:
     return directory, None
 
 
-def cluster_of(job: JobFile) -> Cluster:
-    """Who takes part in a job.
+def composed_experiment(job: JobFile, words: Sequence[str] = ()) -> Experiment:
+    """The experiment of a job, without a directory of its own.
 
     Raises:
-        ConfigError: The network is wrong.
+        ConfigError: The network or a word is wrong.
     """
     from geomx.compose import compose
 
     with tempfile.TemporaryDirectory(prefix="geomx-") as name:
         folder = Path(name)
-        return compose(composed(job, (), folder), directory=folder)[0].cluster
+        return compose(composed(job, words, folder), directory=folder)[0]
 
 
 def composed(job: JobFile, words: Sequence[str], folder: Path) -> list[str]:
