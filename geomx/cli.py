@@ -175,6 +175,11 @@ def node(options: argparse.Namespace) -> None:
     raise SystemExit(cli_machines.node(options, options.behind))
 
 
+def manifest(options: argparse.Namespace) -> None:
+    """Write a job as Kubernetes objects, one StatefulSet for every party."""
+    print(cli_machines.manifest(options, options.behind), end="")
+
+
 def collect(options: argparse.Namespace) -> None:
     """Make the files of a run from what its nodes left in one folder."""
     results = cli_machines.collect(options)
@@ -227,6 +232,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], None]] = {
     "node": node,
     "certs": certs,
     "collect": collect,
+    "manifest": manifest,
 }
 
 

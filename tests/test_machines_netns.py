@@ -117,9 +117,8 @@ def test_strangers_are_refused_and_logged_and_the_job_goes_on(
 ) -> None:
     other = tmp_path / "other"
     other.mkdir()
-    make(
-        other / "certs", composed_experiment(read(job(places, other, insecure=True))).cluster.nodes
-    )
+    same = composed_experiment(read(job(places, other, insecure=True))).cluster
+    make(other / "certs", same.nodes)
     file = job(places, tmp_path, tls="certs")
     words = ["iterations=60", "numerics=false", f"hydra.run.dir={tmp_path}/run"]
     launcher = background(places, file, *words)

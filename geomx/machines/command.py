@@ -9,6 +9,7 @@ left.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,6 +28,11 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
     if command == "certs":
         add("job", metavar="JOB.yaml", help="the job file; its tls names the folder")
         add("--days", type=int, default=365, help="for which the certificates count")
+    elif command == "manifest":
+        add("job", metavar="JOB.yaml", help="the job file")
+        add("words", nargs="*", help="of the command line, after those of the job file")
+        add("--image", required=True, help="holds geomx and, after --, the workers' command")
+        add("--claim", help="a PersistentVolumeClaim that all nodes can write to")
     elif command == "collect":
         add("job", metavar="JOB.yaml", help="the job file of the run")
         add("directory", metavar="DIRECTORY", help="what its nodes shared")
@@ -35,6 +41,7 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
         add("--role", choices=ROLES, required=True, help="its part in the run")
         add("--attached", action="store_true", help="a launcher says the rest on standard input")
         add("--job", metavar="JOB.yaml", help="the scheduler's: what is to be run")
+        add("--experiment", metavar="FILE", help="the same, as geomx manifest wrote it")
         add("--scheduler", metavar="HOST:PORT", help="the others': whom to join")
         add("--party", help="its site, as in the network")
         add("--index", type=int, default=0, help="which of this role at the site, from 0")
@@ -80,13 +87,15 @@ def node(options: argparse.Namespace, command: list[str]) -> int:
     if not env[access.TOKEN] and not options.tls:
         remedy = "must be the same secret for all nodes of the run: there is nothing else here"
         raise ConfigError(access.TOKEN, "", remedy)
-    if (options.job is None) == (options.scheduler is None):
-        raise ConfigError("--role", options.role, "the scheduler needs --job, others --scheduler")
+    given = [each for each in (options.job, options.experiment, options.scheduler) if each]
+    if len(given) != 1 or bool(options.scheduler) == (options.role == "scheduler"):
+        remedy = "the scheduler needs --job or --experiment, all others need --scheduler"
+        raise ConfigError("--role", options.role, remedy)
     name = options.name or _conventional_name(options)
     directory = Path(options.directory)
     (directory / "nodes").mkdir(parents=True, exist_ok=True)
     experiment = None
-    if options.job:
+    if options.role == "scheduler":
         experiment = directory / "nodes" / "experiment.json"
         experiment.write_text(_experiment(options), encoding="utf-8")
     if command:
@@ -112,9 +121,22 @@ def _experiment(options: argparse.Namespace) -> str:
     from geomx.machines import jobfile
     from geomx.machines.launch import composed_experiment
 
+    if options.experiment:
+        spec = Spec.from_json(Path(options.experiment).read_text(encoding="utf-8"))
+        runtime = dataclasses.replace(spec.runtime, port=options.port or spec.runtime.port)
+        return dataclasses.replace(spec, runtime=runtime).to_json()
     job = jobfile.read(Path(options.job))
     job.port = options.port or job.port
     return Spec.of(composed_experiment(job, options.words)).to_json()
+
+
+def manifest(options: argparse.Namespace, command: list[str]) -> str:
+    """A job as Kubernetes objects; see `geomx.machines.kubernetes.manifest`."""
+    from geomx.machines import jobfile, kubernetes
+
+    file = Path(options.job)
+    job = jobfile.read(file)
+    return kubernetes.manifest(job, file.stem, options.image, options.words, command, options.claim)
 
 
 def collect(options: argparse.Namespace) -> Results:

@@ -11,7 +11,8 @@
 
 A party gives each of its roles a machine, or a list with one for every node of that role. The
 network is made from that, unless ``network`` names one: then the nodes are those of the network,
-and a single machine may hold all of a role.
+and a single machine may hold all of a role. ``hosts: slurm`` stands for the machines of an
+allocation (`geomx.machines.slurm`).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import yaml
 
 from geomx.cluster import Cluster, NodeSpec
 from geomx.errors import ConfigError
-from geomx.machines import reach
+from geomx.machines import reach, slurm
 from geomx.machines.command import ROLES
 from geomx.options import build_options, near
 
@@ -157,6 +158,8 @@ def read(file: Path) -> JobFile:
         raise ConfigError("job", file, f"cannot be read: {' '.join(str(error).split())}") from error
     if not isinstance(content, Mapping):
         raise ConfigError("job", file, "must be a table with hosts and parties")
+    if content.get("hosts") == slurm.NAME:
+        content = {**content, "hosts": slurm.hosts()}
     job = build_options(JobFile, content, "job")
     if job.tls is not None:
         job.tls = str(file.parent / job.tls)

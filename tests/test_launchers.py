@@ -1,0 +1,161 @@
+"""Other ways onto machines than SSH: Slurm, Kubernetes and Ray, as far as one machine goes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from geomx.cli import main
+from geomx.errors import ConfigError
+from geomx.live.spec import Spec
+from geomx.machines import jobfile
+from geomx.machines.certs import make
+from geomx.machines.launch import composed_experiment, launch
+from geomx.results import Results
+
+PARTIES = {
+    "hub": {"scheduler": "n0", "global_server": "n0"},
+    "east": {"server": "n1", "worker": ["n0", "n1"]},
+}
+WORDS = ["iterations=2", "numerics=false"]
+NODES = 5
+
+
+def write(folder: Path, **content: Any) -> Path:
+    """A job file."""
+    file = folder / "job.yaml"
+    file.write_text(yaml.safe_dump({"parties": PARTIES, **content}))
+    return file
+
+
+def program(folder: Path, name: str, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program of that name, before all others."""
+    folder.mkdir(exist_ok=True)
+    file = folder / name
+    file.write_text(f"#!/bin/sh\n{script}\n")
+    file.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+
+# ---- Slurm ----
+
+
+def test_a_job_runs_on_what_slurm_granted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By programs that take srun's and scontrol's words, on this machine."""
+    log = tmp_path / "srun.log"
+    steps = 'while [ "${1#--}" != "$1" ]; do echo "$1" >> LOG; shift; done\nexec "$@"'
+    program(tmp_path / "bin", "srun", steps.replace("LOG", str(log)), monkeypatch)
+    granted = '[ "$1 $2 $3" = "show hostnames two[1-2]" ] && echo localhost && echo 127.0.0.1'
+    program(tmp_path / "bin", "scontrol", granted, monkeypatch)
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "two[1-2]")
+    file = write(tmp_path, hosts="slurm")
+    _, results = launch(file, [*WORDS, f"hydra.run.dir={tmp_path}/run"])
+    assert results is not None
+    assert len(results.iterations) == 4
+    asked = log.read_text().split()
+    assert asked.count("--nodelist=localhost") == 3
+    assert asked.count("--nodelist=127.0.0.1") == 2
+    assert asked.count("--overlap") == NODES
+
+
+def test_without_an_allocation_slurm_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SLURM_JOB_NODELIST", raising=False)
+    with pytest.raises(ConfigError, match="hosts=slurm: needs an allocation"):
+        jobfile.read(write(tmp_path, hosts="slurm"))
+
+
+# ---- Kubernetes ----
+
+
+@pytest.fixture(params=["insecure", "tls"])
+def objects(
+    request: pytest.FixtureRequest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> Iterator[list[dict[str, Any]]]:
+    """What geomx manifest writes."""
+    machines = {name: {"address": "127.0.0.1"} for name in ("n0", "n1")}
+    secured = {"tls": "certs"} if request.param == "tls" else {"insecure": True}
+    file = write(tmp_path, hosts=machines, **secured)
+    if request.param == "tls":
+        make(tmp_path / "certs", composed_experiment(jobfile.read(file)).cluster.nodes)
+    assert main(["manifest", str(file), *WORDS, "--image", "an/image", "--claim", "disk"]) == 0
+    yield list(yaml.safe_load_all(capsys.readouterr().out))
+
+
+def of_kind(objects: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    return [each for each in objects if each["kind"] == kind]
+
+
+def test_a_manifest_obeys_the_schema(objects: list[dict[str, Any]]) -> None:
+    validator = pytest.importorskip("kubernetes_validate", reason="needs kubernetes-validate")
+    for each in objects:
+        validator.validate(each, validator.latest_version(), strict=True)
+
+
+def test_a_manifest_has_a_set_for_every_party_whose_parts_fit(
+    objects: list[dict[str, Any]],
+) -> None:
+    (service,) = of_kind(objects, "Service")
+    (secret,) = of_kind(objects, "Secret")
+    (config,) = of_kind(objects, "ConfigMap")
+    sets = {each["metadata"]["name"]: each["spec"] for each in of_kind(objects, "StatefulSet")}
+    assert {name: spec["replicas"] for name, spec in sets.items()} == {"job-hub": 2, "job-east": 3}
+    assert Spec.from_json(config["data"]["experiment.json"]).iterations == 2
+    for spec in sets.values():
+        template = spec["template"]
+        labels = template["metadata"]["labels"]
+        assert spec["selector"]["matchLabels"] == labels
+        assert service["spec"]["selector"].items() <= labels.items()
+        assert spec["serviceName"] == service["metadata"]["name"]
+        (container,) = template["spec"]["containers"]
+        volumes = {volume["name"]: volume for volume in template["spec"]["volumes"]}
+        assert {mount["name"] for mount in container["volumeMounts"]} == set(volumes)
+        for item in volumes.get("tls", {}).get("secret", {}).get("items", []):
+            assert secret["stringData"][item["key"]].startswith("-----BEGIN")
+
+
+def test_the_pods_of_a_manifest_train(
+    objects: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every pod's command, run here: volumes are folders, and names of pods mean this machine."""
+    program(tmp_path / "bin", "sleep", "exit 0", monkeypatch)
+    (secret,) = of_kind(objects, "Secret")
+    (config,) = of_kind(objects, "ConfigMap")
+    home = tmp_path / "home"
+    pods = []
+    for each in of_kind(objects, "StatefulSet"):
+        name, pod = each["metadata"]["name"], each["spec"]["template"]["spec"]
+        folder = home / name
+        folder.mkdir(parents=True)
+        (folder / "experiment.json").write_text(config["data"]["experiment.json"])
+        (folder / "run").symlink_to(tmp_path / "run")
+        for volume in pod["volumes"]:
+            for item in volume.get("secret", {}).get("items", []):
+                file = folder / "tls" / item["path"]
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(secret["stringData"][item["key"]])
+        script = pod["containers"][0]["command"][2]
+        script = script.replace("/geomx/", f"{folder}/").replace("job-hub-0.job:", "localhost:")
+        pods += [(f"{name}-{number}", script) for number in range(each["spec"]["replicas"])]
+    (tmp_path / "run").mkdir()
+    token = secret["stringData"]["token"]
+    running = [
+        subprocess.Popen(
+            ["sh", "-c", script],
+            env={**os.environ, "HOSTNAME": name, "POD_IP": "127.0.0.1", "GEOMX_TOKEN": token},
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )
+        for name, script in reversed(pods)
+    ]  # fmt: skip
+    for process in running:
+        said, _ = process.communicate(timeout=240)
+        assert process.returncode == 0, said
+    assert main(["collect", str(tmp_path / "job.yaml"), str(tmp_path / "run"), *WORDS]) == 0
+    assert len(Results.load(tmp_path / "run").iterations) == 4
