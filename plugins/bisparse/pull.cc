@@ -13,7 +13,7 @@ class Pull final : public Codec {
  public:
   Pull(const Options& options, const ShardInfo& shard)
       : density_(options, static_cast<std::uint64_t>(Require(options, "times"))),
-        selector_(shard) {}
+        shard_(shard) {}
 
   void Layout(Parts& parts) const override {
     if (IsDense(parts)) density_.Layout(parts);
@@ -54,7 +54,7 @@ class Pull final : public Codec {
       }
     };
     return selector_.Select(residual != nullptr ? residual : sum, parts.elements, parts.rows,
-                            parts.round, true, peek, pass);
+                            Seed(shard_, parts.round), true, peek, pass);
   }
 
   void SendAll(Parts& parts, const float* sum) {
@@ -67,7 +67,8 @@ class Pull final : public Codec {
   }
 
   Density density_;
-  Selector selector_;
+  ShardInfo shard_;
+  kernels::Selector selector_;
   kernels::Array<float> residual_;  // empty while everything has been sent
 };
 

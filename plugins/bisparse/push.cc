@@ -26,7 +26,7 @@ class Push final : public Codec {
         masking_(Require(options, "masking") != 0),
         clip_(Require(options, "clip")),
         exact_(Require(options, "exact") != 0),
-        selector_(shard) {}
+        shard_(shard) {}
 
   void Layout(Parts& parts) const override {
     if (IsDense(parts)) density_.Layout(parts);
@@ -38,16 +38,14 @@ class Push final : public Codec {
     const std::uint64_t elements = parts.elements;
     sum_.resize(elements);
     if (momentum_ != 0) velocity_.resize(elements);
-    const float scale = ClipScale(gradient, elements);
     if (!density_.Layout(parts)) {
-      SendAll(parts, gradient, scale);
+      SendAll(parts, gradient);
       return;
     }
-    const kernels::Entries& rows = Choose(parts, gradient, scale);
-    Store(parts, rows);
-    for (const std::uint32_t row : rows.indices) sum_[row] = 0;
-    if (momentum_ == 0 || !masking_) return;
-    for (const std::uint32_t row : rows.indices) velocity_[row] = 0;
+    const kernels::Sparsification how{.momentum = momentum_, .clip = clip_, .masking = masking_,
+                                      .exact = exact_, .seed = Seed(shard_, parts.round)};
+    Store(parts, kernels::Sparsify(how, gradient, momentum_ != 0 ? velocity_.data() : nullptr,
+                                   sum_.data(), elements, parts.rows, selector_));
   }
 
   // What others have sent already had its momentum and its clipping.
@@ -61,29 +59,9 @@ class Push final : public Codec {
   void Decode(Parts& parts) const override { Expand(parts); }
 
  private:
-  float ClipScale(const float* gradient, std::uint64_t elements) const {
-    if (!(clip_ > 0)) return 1;
-    const double norm = std::sqrt(kernels::SumOfSquares(gradient, elements));
-    return norm > clip_ ? static_cast<float>(clip_ / norm) : 1.0f;
-  }
-
-  const kernels::Entries& Choose(const Parts& parts, const float* gradient, float scale) {
-    const kernels::Accumulation step{.scale = scale, .momentum = momentum_};
-    float* sum = sum_.data();
-    float* velocity = momentum_ != 0 ? velocity_.data() : nullptr;
-    const auto peek = [=](std::uint64_t i) {
-      return sum[i] + (velocity != nullptr ? step.Step(gradient[i], velocity[i])
-                                           : step.Step(gradient[i]));
-    };
-    const auto pass = [&](std::uint32_t threshold, kernels::FindScratch& scratch,
-                          kernels::Entries& found) {
-      kernels::Accumulate(step, gradient, velocity, sum, parts.elements, threshold, scratch, found);
-    };
-    return selector_.Select(sum, parts.elements, parts.rows, parts.round, exact_, peek, pass);
-  }
-
   // So many rows are wanted that their indices are not worth it.
-  void SendAll(Parts& parts, const float* gradient, float scale) {
+  void SendAll(Parts& parts, const float* gradient) {
+    const float scale = kernels::ClipScale(clip_, gradient, parts.elements);
     std::byte* out = parts.Allocate(parts.elements * sizeof(float));
     auto* values = reinterpret_cast<float*>(out);
     for (std::uint64_t i = 0; i < parts.elements; ++i) {
@@ -100,7 +78,8 @@ class Push final : public Codec {
   bool masking_;
   double clip_;
   bool exact_;
-  Selector selector_;
+  ShardInfo shard_;
+  kernels::Selector selector_;
   kernels::Array<float> velocity_, sum_;  // u and v; only where values are sent from
 };
 

@@ -70,32 +70,8 @@ void Store(Parts& parts, const kernels::Entries& rows) {
   parts.Find("values")->data = kept;
 }
 
-std::uint32_t Selector::Threshold(double rank) {
-  const auto at = static_cast<std::size_t>(rank + 2 * std::sqrt(rank));
-  if (at >= sample_.size()) return 1;
-  return std::max(1u, kernels::MagnitudeOfRank(sample_.data(), sample_.size(), at, numbers_));
-}
-
-void Selector::FillUp(const float* values, std::uint64_t elements, std::uint64_t rows) {
-  std::vector<std::uint32_t>& indices = chosen_.indices;
-  const std::size_t before = indices.size();
-  indices.reserve(rows);
-  next_fill_ %= elements;
-  std::size_t ahead = static_cast<std::size_t>(
-      std::lower_bound(indices.begin(), indices.end(), next_fill_) - indices.begin());
-  while (indices.size() < rows) {
-    if (ahead < before && indices[ahead] == next_fill_) {
-      ++ahead;
-    } else {
-      indices.push_back(static_cast<std::uint32_t>(next_fill_));
-    }
-    if (++next_fill_ == elements) next_fill_ = ahead = 0;
-  }
-  const auto added = indices.begin() + static_cast<std::ptrdiff_t>(before);
-  std::sort(added, indices.end());
-  std::inplace_merge(indices.begin(), added, indices.end());
-  chosen_.values.resize(rows);
-  for (std::uint64_t row = 0; row < rows; ++row) chosen_.values[row] = values[indices[row]];
+std::uint64_t Seed(const ShardInfo& shard, Round round) {
+  return (std::uint64_t{shard.key} << 32) ^ shard.index ^ (std::uint64_t{round} << 20);
 }
 
 }  // namespace geomx::bisparse

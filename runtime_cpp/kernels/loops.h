@@ -20,6 +20,11 @@ struct Loops {
   void (*widen)(const std::byte* in, float* out, std::uint64_t n);
   void (*widen_add)(const std::byte* in, float* out, std::uint64_t n);
 
+  // bfloat.h
+  void (*narrow_bfloat)(const float* in, std::uint16_t* out, std::uint64_t n);
+  void (*widen_bfloat)(const std::byte* in, float* out, std::uint64_t n);
+  void (*widen_bfloat_add)(const std::byte* in, float* out, std::uint64_t n);
+
   // sums.h; 1 to 4 terms, at most kRun elements for the sums over elements
   void (*add)(float* sum, const float* const* terms, std::size_t count, std::uint64_t n);
   void (*add_bytes)(const std::byte* in, float* out, std::uint64_t n);

@@ -85,4 +85,14 @@ Norms NormsOf(const float* a, const float* b, std::uint64_t n) {
   });
 }
 
+void Contribute(const float* values, const Range* ranges, std::uint64_t count, double alpha,
+                double* averages) {
+  for (std::uint64_t i = 0; i < count; ++i) {
+    const auto [first, many] = ranges[i];
+    const double mean =
+        many == 0 ? 0 : SumOfMagnitudes(values + first, many) / static_cast<double>(many);
+    averages[i] = alpha * averages[i] + (1 - alpha) * mean;
+  }
+}
+
 }  // namespace geomx::kernels

@@ -33,4 +33,14 @@ struct Norms {
 // Of a + b; `b` may be null.
 Norms NormsOf(const float* a, const float* b, std::uint64_t n);
 
+// Entries [first, first + count) of an array.
+struct Range {
+  std::uint64_t first, count;
+};
+
+// How much each of several ranges matters, averaged over time: average <- alpha average +
+// (1 - alpha) the mean magnitude of the range, 0 where it is empty.
+void Contribute(const float* values, const Range* ranges, std::uint64_t count, double alpha,
+                double* averages);
+
 }  // namespace geomx::kernels

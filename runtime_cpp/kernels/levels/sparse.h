@@ -103,12 +103,9 @@ static std::uint64_t AccumulateIn(const Accumulation& accumulation, const float*
   for (std::uint64_t at = 0; at < n; at += kChunk) {
     const std::uint64_t count = n - at < kChunk ? n - at : kChunk;
     for (std::uint64_t i = at; i < at + count; ++i) {
-      float step = scale * term[i];
-      if (kVelocity) {
-        step += momentum * velocity[i];
-        step = __builtin_fabsf(step) < 0x1p-126f ? 0.0f : step;
-        velocity[i] = step;
-      }
+      const float step = kVelocity ? MovedBy(scale, momentum, term[i], velocity[i])
+                                   : scale * term[i];
+      if (kVelocity) velocity[i] = step;
       sum[i] += step;
     }
     hits += FindInChunk(sum + at, count, threshold, first + static_cast<std::uint32_t>(at),

@@ -1,44 +1,24 @@
 // The optimizers' steps at one level (steps.h); part of a level, see table.h. Plain loops without a
 // branch per element, each array read and written once.
 
-static inline float Within(float bound, float value) {
-  const float above = value < -bound ? -bound : value;
-  return bound < above ? bound : above;
-}
-
 static void SgdStep(const Descent& step, float* __restrict w, const float* __restrict gradient,
                     std::uint64_t n) {
   const Descent s = step;
-  const float decay = s.rate * s.wd;
-  for (std::uint64_t i = 0; i < n; ++i) {
-    const float g = Within(s.clip, s.rescale * gradient[i]);
-    w[i] -= decay * w[i] + s.rate * g;
-  }
+  for (std::uint64_t i = 0; i < n; ++i) SgdOne(s, w[i], gradient[i]);
 }
 
 static void MomentumStep(const Descent& step, float momentum, float* __restrict w,
                          const float* __restrict gradient, float* __restrict velocity,
                          std::uint64_t n) {
   const Descent s = step;
-  const float decay = s.rate * s.wd;
-  for (std::uint64_t i = 0; i < n; ++i) {
-    const float g = Within(s.clip, s.rescale * gradient[i]);
-    velocity[i] = momentum * velocity[i] - decay * w[i] - s.rate * g;
-    w[i] += velocity[i];
-  }
+  for (std::uint64_t i = 0; i < n; ++i) MomentumOne(s, momentum, w[i], gradient[i], velocity[i]);
 }
 
-// MXNet's operator writes the weights first, so the decay in the velocity is that of the new ones.
 static void NesterovStep(const Descent& step, float momentum, float* __restrict w,
                          const float* __restrict gradient, float* __restrict velocity,
                          std::uint64_t n) {
   const Descent s = step;
-  for (std::uint64_t i = 0; i < n; ++i) {
-    const float g = Within(s.clip, s.rescale * gradient[i]);
-    const float kept = momentum * velocity[i];
-    w[i] = w[i] - kept + (momentum + 1.0f) * (kept - s.rate * (g + s.wd * w[i]));
-    velocity[i] = kept - s.rate * (g + s.wd * w[i]);
-  }
+  for (std::uint64_t i = 0; i < n; ++i) NesterovOne(s, momentum, w[i], gradient[i], velocity[i]);
 }
 
 static void AdamStep(const Descent& step, const Moments& moments, float* __restrict w,
@@ -46,12 +26,7 @@ static void AdamStep(const Descent& step, const Moments& moments, float* __restr
                      float* __restrict square, std::uint64_t n) {
   const Descent s = step;
   const Moments m = moments;
-  for (std::uint64_t i = 0; i < n; ++i) {
-    const float g = Within(s.clip, s.rescale * gradient[i] + s.wd * w[i]);
-    mean[i] = m.beta1 * mean[i] + (1.0f - m.beta1) * g;
-    square[i] = m.beta2 * square[i] + (1.0f - m.beta2) * g * g;
-    w[i] -= s.rate * mean[i] / (__builtin_sqrtf(square[i]) + m.epsilon);
-  }
+  for (std::uint64_t i = 0; i < n; ++i) AdamOne(s, m, w[i], gradient[i], mean[i], square[i]);
 }
 
 static void AdamWStep(const Descent& step, const Moments& moments, float correction,
@@ -60,11 +35,7 @@ static void AdamWStep(const Descent& step, const Moments& moments, float correct
   const Descent s = step;
   const Moments m = moments;
   for (std::uint64_t i = 0; i < n; ++i) {
-    const float g = Within(s.clip, s.rescale * gradient[i]);
-    mean[i] = m.beta1 * mean[i] + (1.0f - m.beta1) * g;
-    square[i] = m.beta2 * square[i] + (1.0f - m.beta2) * g * g;
-    w[i] -= s.rate *
-            (correction * mean[i] / (__builtin_sqrtf(square[i]) + m.epsilon) + s.wd * w[i]);
+    AdamWOne(s, m, correction, w[i], gradient[i], mean[i], square[i]);
   }
 }
 
@@ -73,11 +44,7 @@ static void RmsPropStep(const Descent& step, const RmsProp& rms, float* __restri
                         std::uint64_t n) {
   const Descent s = step;
   const RmsProp r = rms;
-  for (std::uint64_t i = 0; i < n; ++i) {
-    const float g = Within(s.clip, s.rescale * gradient[i] + s.wd * w[i]);
-    square[i] = r.gamma * square[i] + (1.0f - r.gamma) * (g * g);
-    w[i] = Within(r.largest, w[i] - s.rate * (g / __builtin_sqrtf(square[i] + r.epsilon)));
-  }
+  for (std::uint64_t i = 0; i < n; ++i) RmsPropOne(s, r, w[i], gradient[i], square[i]);
 }
 
 static void CenteredStep(const Descent& step, const RmsProp& rms, float* __restrict w,
@@ -86,12 +53,7 @@ static void CenteredStep(const Descent& step, const RmsProp& rms, float* __restr
   const Descent s = step;
   const RmsProp r = rms;
   for (std::uint64_t i = 0; i < n; ++i) {
-    const float g = Within(s.clip, s.rescale * gradient[i] + s.wd * w[i]);
-    square[i] = r.gamma * square[i] + (1.0f - r.gamma) * g * g;
-    mean[i] = r.gamma * mean[i] + (1.0f - r.gamma) * g;
-    velocity[i] = r.momentum * velocity[i] -
-                  s.rate * g / __builtin_sqrtf(square[i] - mean[i] * mean[i] + r.epsilon);
-    w[i] = Within(r.largest, w[i] + velocity[i]);
+    CenteredOne(s, r, w[i], gradient[i], square[i], mean[i], velocity[i]);
   }
 }
 
@@ -99,11 +61,7 @@ static void AdaGradStep(const Descent& step, float epsilon, float* __restrict w,
                         const float* __restrict gradient, float* __restrict history,
                         std::uint64_t n) {
   const Descent s = step;
-  for (std::uint64_t i = 0; i < n; ++i) {
-    const float g = Within(s.clip, s.rescale * gradient[i]);
-    history[i] += g * g;
-    w[i] -= s.rate * (g / __builtin_sqrtf(history[i] + epsilon) + s.wd * w[i]);
-  }
+  for (std::uint64_t i = 0; i < n; ++i) AdaGradOne(s, epsilon, w[i], gradient[i], history[i]);
 }
 
 template <bool kAdaptive, bool kMomentum>
@@ -114,13 +72,8 @@ static void CompensatedStep(const Descent& step, const Compensation& compensatio
   const Descent s = step;
   const Compensation c = compensation;
   for (std::uint64_t i = 0; i < n; ++i) {
-    const float g = Within(s.clip, s.rescale * gradient[i]);
-    float strength = c.lamda;
-    if (kAdaptive) {
-      mean_square[i] = c.decay * mean_square[i] + (1.0f - c.decay) * g * g;
-      strength = c.lamda / __builtin_sqrtf(mean_square[i] + c.epsilon);
-    }
-    const float move = s.rate * (g + s.wd * w[i] + strength * g * g * (w[i] - backup[i]));
+    const float strength = kAdaptive ? StrengthOne(s, c, gradient[i], mean_square[i]) : c.lamda;
+    const float move = CompensatedOne(s, strength, w[i], gradient[i], backup[i]);
     if (kMomentum) {
       velocity[i] = c.momentum * velocity[i] - move;
       w[i] += velocity[i];

@@ -2,6 +2,22 @@
 // namespace and with its instructions allowed: plain loops that the compiler turns into vector
 // instructions, and intrinsics where it does not. GEOMX_LEVEL is 0 (portable), 2 (AVX2) or 5
 // (AVX-512). Nothing but the parts may be included from here, hence no guards either.
+#define GEOMX_EACH static inline
+GEOMX_EACH std::uint32_t BitsOf(float value) {
+  std::uint32_t bits;
+  __builtin_memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
+GEOMX_EACH float FloatOf(std::uint32_t bits) {
+  float value;
+  __builtin_memcpy(&value, &bits, sizeof value);
+  return value;
+}
+GEOMX_EACH float RootOf(float value) { return __builtin_sqrtf(value); }
+#include "kernels/levels/elements.h"
+#undef GEOMX_EACH
+
+#include "kernels/levels/bfloat.h"
 #include "kernels/levels/half.h"
 #include "kernels/levels/sparse.h"
 #include "kernels/levels/steps.h"
@@ -12,6 +28,9 @@ static constexpr Loops kLoops = {
     .narrow = Narrow,
     .widen = WidenInto<false>,
     .widen_add = WidenInto<true>,
+    .narrow_bfloat = NarrowBfloat,
+    .widen_bfloat = WidenBfloatInto<false>,
+    .widen_bfloat_add = WidenBfloatInto<true>,
     .add = Add,
     .add_bytes = AddBytes,
     .squares = Squares,

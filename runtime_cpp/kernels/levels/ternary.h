@@ -4,23 +4,15 @@ template <bool kAdded>
 static void QuantiseIn(const Ternary& ternary, const float* __restrict added,
                        float* __restrict residual, std::byte* __restrict codes, std::uint64_t n) {
   const float threshold = ternary.threshold;
-  std::uint32_t scale;
-  __builtin_memcpy(&scale, &ternary.scale, sizeof scale);
+  const std::uint32_t scale = BitsOf(ternary.scale);
   std::uint8_t bytes[kChunk];  // a code each
   for (std::uint64_t first = 0; first < n; first += kChunk) {
     const std::uint64_t count = n - first < kChunk ? n - first : kChunk;
     float* __restrict here = residual + first;
     for (std::uint64_t i = 0; i < count; ++i) {
-      const float value = kAdded ? here[i] + added[first + i] : here[i];
-      std::uint32_t bits;
-      __builtin_memcpy(&bits, &value, sizeof bits);
-      const std::uint32_t says = __builtin_fabsf(value) < threshold ? 0u : ~0u;
-      const std::uint32_t sign = bits & 0x80000000u;
-      const std::uint32_t sent_bits = (scale | sign) & says;
-      float sent;
-      __builtin_memcpy(&sent, &sent_bits, sizeof sent);
-      here[i] = value - sent;
-      bytes[i] = static_cast<std::uint8_t>((3u - (sign >> 31)) & says);
+      float value = kAdded ? here[i] + added[first + i] : here[i];
+      bytes[i] = static_cast<std::uint8_t>(QuantiseOne(scale, threshold, value));
+      here[i] = value;
     }
     for (std::uint64_t i = count; i % 4 != 0; ++i) bytes[i] = 0;
     std::byte* __restrict out = codes + first / 4;

@@ -1,0 +1,12 @@
+// Stands in for the GPU's queues where no CUDA compiler was found, or none was wanted.
+#include "kernels/queue.h"
+
+namespace geomx::kernels::cuda {
+
+std::vector<DeviceInfo> Devices() { return {}; }
+
+std::string Build() { return "no_cuda"; }
+
+std::unique_ptr<Queue> Open(const DeviceInfo&) { return nullptr; }
+
+}  // namespace geomx::kernels::cuda

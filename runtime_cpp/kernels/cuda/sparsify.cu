@@ -1,0 +1,100 @@
+// Sparsifying on a GPU: selector.h, the same entries as there, bit for bit, and no waiting for the host.
+//
+// One pass over the tensor does what must touch all of it: it reads the term, reads and writes velocity
+// and sum, and puts what reaches the threshold aside, tile by tile, so that order can be restored. All
+// that follows is about these few, unless the threshold let too many or (in an exact choice) too few
+// pass: then the whole sum takes their place. Which of it is so is decided on the device: kernels are
+// always launched in the same order, and those that have nothing to do return at once.
+#include "kernels/cuda/sparsify/choice.h"
+#include "kernels/cuda/sparsify/filling.h"
+#include "kernels/cuda/sparsify/pass.h"
+#include "kernels/cuda/sparsify/threshold.h"
+
+namespace geomx::kernels::GEOMX_CUDA {
+namespace {
+
+struct Pieces {
+  Control* control;
+  unsigned long long* histogram;
+  double* squares;
+  double* squares_room;
+  float* sample;
+  Tile* tiles;
+  Aside aside;
+  Rows waiting;
+};
+
+Pieces Lay(Outline& outline, const Tensor& tensor, double clip, std::uint64_t sample,
+           std::uint64_t tiles) {
+  Pieces pieces;
+  pieces.control = outline.Piece<Control>(1);
+  pieces.histogram = outline.Piece<unsigned long long>(kBuckets);
+  pieces.squares = outline.Piece<double>(1);
+  pieces.squares_room = outline.Piece<double>(clip > 0 ? SquaresRoom(tensor.n) : 0);
+  pieces.sample = outline.Piece<float>(sample);
+  pieces.tiles = outline.Piece<Tile>(tiles);
+  // A threshold from a sample lets some 1.3 times as many pass as are wanted, hardly ever four times.
+  std::uint64_t room = sample == 0 ? 0 : 4 * tensor.rows + kTile;
+  room = room < tensor.n ? room : tensor.n;
+  pieces.aside.indices = outline.Piece<std::uint32_t>(room);
+  pieces.aside.values = outline.Piece<float>(room);
+  pieces.aside.room = room;
+  pieces.waiting.indices = outline.Piece<std::uint32_t>(tensor.rows);
+  pieces.waiting.values = outline.Piece<float>(tensor.rows);
+  return pieces;
+}
+
+void SelectRank(Context& context, const Pieces& pieces, const float* few, const float* all,
+                std::uint64_t items) {
+  for (const Digit digit : kDigits) {
+    Launch(context, BlocksFor(context, items), kThreads, &HistogramKernel, pieces.control, few, all,
+           digit, pieces.histogram);
+    Launch(context, 1, kThreads, &PickKernel, pieces.control, digit, pieces.histogram);
+  }
+}
+
+}  // namespace
+
+void Sparsify(Context& context, const Sparsification& how, const float* term, float* velocity,
+              float* sum, std::uint64_t n, std::uint64_t rows, std::uint64_t* next_fill,
+              std::uint32_t* indices, float* values) {
+  if (rows == 0) return;
+  const Tensor tensor{term, velocity, sum, n, rows, how.momentum, how.masking, how.exact};
+  const Sampling sampling(n, rows);
+  const std::uint64_t tiles = (n + kTile - 1) / kTile;
+  Outline needed(nullptr);
+  Lay(needed, tensor, how.clip, sampling.size, tiles);
+  Outline outline(context.Scratch(needed.bytes()));
+  const Pieces pieces = Lay(outline, tensor, how.clip, sampling.size, tiles);
+  Control* const control = pieces.control;
+
+  Check(cudaMemsetAsync(pieces.histogram, 0, kBuckets * sizeof(unsigned long long), context.stream),
+        "clearing memory");
+  if (how.clip > 0) SumOfSquaresIn(context, term, n, pieces.squares, pieces.squares_room);
+  Launch(context, 1, 1, &StartKernel, control, how.clip, pieces.squares, sampling.size,
+         Sampling::Rank(sampling.rank));
+  if (sampling.size > 0) {
+    Launch(context, BlocksFor(context, sampling.size), kThreads, &SampleKernel, control, tensor,
+           how.seed, sampling.size, pieces.sample);
+    SelectRank(context, pieces, pieces.sample, nullptr, sampling.size);
+    Launch(context, 1, 1, &ThresholdKernel, control);
+  }
+  const bool aligned = Aligned16(term, velocity, sum);
+  Launch(context, tiles, kThreads,
+         velocity != nullptr ? &AccumulateKernel<true> : &AccumulateKernel<false>, control, tensor,
+         aligned, pieces.aside, pieces.tiles);
+  Launch(context, 1, 1, &DecideKernel, control, tensor, pieces.aside.room);
+  SelectRank(context, pieces, pieces.aside.values, sum, n);
+  Launch(context, 1, 1, &LeastKernel, control);
+  const std::uint64_t warps = BlocksFor(context, tiles * kWarp);
+  Launch(context, warps, kThreads, &CountKernel, control, tensor, pieces.aside, pieces.tiles, tiles);
+  Launch(context, 1, kThreads, &ScanKernel, control, pieces.tiles, tiles);
+  const Rows wanted{indices, values};
+  Launch(context, warps, kThreads, &EmitKernel, control, tensor, pieces.aside, pieces.tiles, tiles,
+         wanted, pieces.waiting);
+  Launch(context, 1, 1, &ReachKernel, control, tensor, pieces.waiting.indices, next_fill);
+  Launch(context, BlocksFor(context, rows), kThreads, &FillKernel, control, tensor, pieces.waiting,
+         wanted);
+}
+
+}  // namespace geomx::kernels::GEOMX_CUDA

@@ -1,0 +1,95 @@
+// The threshold: a rank found among a sample, or later among what passed.
+#pragma once
+
+#include "kernels/cuda/sparsify/shared.h"
+
+namespace geomx::kernels::GEOMX_CUDA {
+namespace {
+
+__global__ void StartKernel(Control* control, double clip, const double* squares,
+                            std::uint64_t sample, std::uint64_t rank) {
+  Control fresh = {};
+  fresh.scale = 1;
+  if (clip > 0) {
+    const double norm = sqrt(*squares);
+    if (norm > clip) fresh.scale = static_cast<float>(clip / norm);
+  }
+  fresh.threshold = 1;
+  fresh.selecting = rank < sample;
+  fresh.items = sample;
+  fresh.rank = rank;
+  *control = fresh;
+}
+
+__global__ void __launch_bounds__(kThreads)
+    SampleKernel(const Control* control, Tensor tensor, std::uint64_t seed, std::uint64_t size,
+                 float* sample) {
+  const float scale = control->scale;
+  for (std::uint64_t j = Place(); j < size; j += Stride()) {
+    std::uint64_t hash = seed + (j + 1) * kSampleStep;  // SampledAt, which is the host's
+    hash = (hash ^ (hash >> 30)) * 0xbf58476d1ce4e5b9u;
+    hash = (hash ^ (hash >> 27)) * 0x94d049bb133111ebu;
+    const std::uint64_t i = (hash >> 32) * tensor.n >> 32;
+    sample[j] = tensor.sum[i] + StepOf(tensor, scale, i);
+  }
+}
+
+// How many items have each value of the digit, among those that share the digits before it.
+__global__ void __launch_bounds__(kThreads)
+    HistogramKernel(const Control* control, const float* few, const float* all, Digit digit,
+                    unsigned long long* histogram) {
+  if (control->selecting == 0) return;
+  __shared__ unsigned counts[kBuckets];
+  const unsigned buckets = 1u << digit.bits;
+  for (unsigned bucket = threadIdx.x; bucket < buckets; bucket += kThreads) counts[bucket] = 0;
+  __syncthreads();
+  const float* const values = control->everything != 0 ? all : few;
+  const std::uint64_t items = control->items;
+  const std::uint32_t prefix = control->prefix;
+  const unsigned above = digit.shift + digit.bits;
+  for (std::uint64_t i = Place(); i < items; i += Stride()) {
+    const std::uint32_t magnitude = MagnitudeOf(values[i]);
+    if (magnitude >> above != prefix >> above) continue;
+    atomicAdd(&counts[magnitude >> digit.shift & (buckets - 1)], 1u);
+  }
+  __syncthreads();
+  for (unsigned bucket = threadIdx.x; bucket < buckets; bucket += kThreads) {
+    if (counts[bucket] != 0) {
+      atomicAdd(&histogram[bucket], static_cast<unsigned long long>(counts[bucket]));
+    }
+  }
+}
+
+// The bucket that the rank falls into, counted from the top; by one block. Clears the histogram.
+__global__ void __launch_bounds__(kThreads)
+    PickKernel(Control* control, Digit digit, unsigned long long* histogram) {
+  if (control->selecting == 0) return;
+  __shared__ std::uint64_t room[kThreads / kWarp];
+  constexpr unsigned kEach = kBuckets / kThreads;
+  const unsigned top = (1u << digit.bits) - 1;
+  const std::uint64_t rank = control->rank;
+  std::uint64_t counts[kEach], mine = 0, total = 0;
+  for (unsigned k = 0; k < kEach; ++k) {
+    const unsigned place = threadIdx.x * kEach + k;
+    counts[k] = 0;
+    if (place > top) continue;
+    counts[k] = histogram[top - place];
+    histogram[top - place] = 0;
+    mine += counts[k];
+  }
+  std::uint64_t before = SumBefore(mine, total, room);  // after it, everyone has read the rank
+  if (before > rank || before + mine <= rank) return;
+  for (unsigned k = 0; k < kEach; before += counts[k++]) {
+    if (before + counts[k] <= rank) continue;
+    control->prefix |= (top - (threadIdx.x * kEach + k)) << digit.shift;
+    control->rank = rank - before;
+    return;
+  }
+}
+
+__global__ void ThresholdKernel(Control* control) {
+  if (control->selecting != 0 && control->prefix > 1) control->threshold = control->prefix;
+}
+
+}  // namespace
+}  // namespace geomx::kernels::GEOMX_CUDA
