@@ -199,6 +199,55 @@ def vector_level() -> str:
 def use_vector_level(name: str) -> None:
     """For tests and measurements, while nothing is running."""
 
+def devices() -> list[tuple[str, str]]:
+    """
+    (name, what it is) of every device that this build has kernels for, the processor first.
+    """
+
+def describe_tensor(tensor: NDArray) -> tuple:
+    """
+    Of a DLPack capsule, or an object that gives one: (device type, device number, address,
+    shape, type's name, whether it is contiguous).
+    """
+
+class Stage:
+    """
+    Brings tensors of one device to the host and back, as float32.
+
+    ValueError if there is no such device. Thread-safe. At most `most_kept` bytes of pinned memory are
+    kept between copies.
+    """
+
+    def __init__(self, device: str, most_kept: int = 268435456) -> None: ...
+
+    @property
+    def device(self) -> str: ...
+
+    @property
+    def stream(self) -> int:
+        """The queue's stream as a number, for DLPack."""
+
+    @property
+    def kept(self) -> int:
+        """Bytes of pinned memory that wait for the next copy."""
+
+    def after(self, producer: int) -> None:
+        """
+        What the stream `producer` has been given so far comes before what is asked for next.
+        """
+
+    def fetch(self, address: int, type: str, out: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C')]) -> None:
+        """
+        Copy a contiguous tensor's values into a float32 vector as long as it. What the queue's
+        stream waits for comes first.
+        """
+
+    def fill(self, values: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C')], address: int, type: str, consumer: int = -1) -> None:
+        """
+        Copy float32 values into a contiguous tensor. The stream `consumer` waits for it; without
+        one (-1) the caller does.
+        """
+
 class Course:
     """
     The bandwidth of an edge over time, from the start of the run on.

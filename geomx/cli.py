@@ -135,6 +135,8 @@ def info(options: argparse.Namespace) -> None:
         built: dict[str, Any] = getattr(core, "build_info", dict)()
         details = ", ".join(f"{name} {value}" for name, value in built.items())
         _print(f"compiled core: {core.__file__}" + (f" ({details})" if details else ""))
+        for device, description in core.devices():
+            _print(f"device {device}: {description}")
     for name in ("mxnet", "torch", "numpy", "networkx", "simpy", "hydra-core"):
         try:
             _print(f"{name} {importlib.metadata.version(name)}")

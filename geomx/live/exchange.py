@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from geomx import _core
+from geomx.live import tensors
 from geomx.live.member import FOREVER_S, naming_the_lost
 from geomx.plugin import as_vector
 
@@ -71,7 +72,7 @@ class Exchange(Protocol):
 
 
 class ArrayExchange:
-    """`Exchange` for numpy arrays: `push` returns at once, `pull` waits.
+    """`Exchange` for numpy arrays: `push` returns at once, `pull` waits, and fills tensors as well.
 
     Args:
         loop: Of a worker.
@@ -111,10 +112,17 @@ class ArrayExchange:
             self._loop.push(key, value, loss, last, not_before_s)
         self._rounds[key] += 1
 
-    def pull(self, key: int, out: Sequence[NDArray[Any]], *, priority: int = 0) -> None:
+    def pull(self, key: int, out: Sequence[Any], *, priority: int = 0) -> None:
         """See `Exchange.pull`."""
         self.wait(key)
+        fetched: NDArray[np.float32] | None = None
         for target in out:
+            if tensors.is_tensor(target):
+                if fetched is None:
+                    fetched = np.empty(math.prod(target.shape), np.float32)
+                    self._loop.value(key, fetched)
+                tensors.write(fetched, target)
+                continue
             vector = as_vector(target)
             self._loop.value(key, vector)
             if not np.shares_memory(vector, target):

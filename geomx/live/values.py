@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from geomx.errors import ConfigError, GeomxError
+from geomx.live import tensors
 
 Key = int | str
 
@@ -71,13 +72,13 @@ def devices(value: Any) -> list[Any]:
 
 
 def to_float32(key: Key, value: Any) -> NDArray[np.float32]:
-    """`value` as a float32 array; the same one if it is that already.
+    """`value`, an array or a tensor, as a float32 array on the host; itself if it is one already.
 
     Raises:
         GeomxError: It does not consist of numbers, or a finite one is beyond float32.
     """
     try:
-        array = np.asarray(value)
+        array = tensors.read(value) if tensors.is_tensor(value) else np.asarray(value)
     except ValueError as error:
         raise GeomxError(f"key {key!r}: {error}") from error
     if array.dtype == np.float32:

@@ -13,6 +13,7 @@
 #include "core/node.h"
 #include "core/optimizer.h"
 #include "kernels/level.h"
+#include "kernels/queue.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -87,6 +88,7 @@ void init_core(nb::module_& m) {
         {"build", "debug"},
 #endif
         {"vectors", kernels::Name(kernels::Current())},
+        {"gpu", kernels::CudaBuild()},
         {"wire version", std::to_string(kWireVersion)}};
   }, "What this module was built with, and the vector instructions that it uses here.");
 

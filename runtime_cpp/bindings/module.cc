@@ -6,6 +6,7 @@ namespace nb = nanobind;
 void init_core(nb::module_& m);
 void init_codecs(nb::module_& m);
 void init_kernels(nb::module_& m);
+void init_device(nb::module_& m);
 void init_net(nb::module_& m);
 void init_fabric(nb::module_& m);
 void init_emulation(nb::module_& m);
@@ -20,6 +21,7 @@ NB_MODULE(_core, m) {
   init_core(m);
   init_codecs(m);
   init_kernels(m);
+  init_device(m);
   init_net(m);
   init_fabric(m);
   init_emulation(m);

@@ -34,6 +34,7 @@ class ProcessorQueue final : public Queue {
   }
   void Wait() override {}
   bool Done() override { return true; }
+  std::uintptr_t stream() const override { return 0; }
   void After(std::uintptr_t) override {}
   void Before(std::uintptr_t) override {}
 

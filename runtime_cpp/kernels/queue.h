@@ -63,7 +63,9 @@ class Queue {
   // Whether Wait would return at once.
   virtual bool Done() = 0;
 
-  // `stream` is a cudaStream_t as a number, 0 the default one. What was asked for there so far comes
+  // Streams are cudaStream_t as numbers: this queue's own, 0 where there are none.
+  virtual std::uintptr_t stream() const = 0;
+  // `stream` is such a number, 0 the default one. What was asked for there so far comes
   // before what is asked for here from now on; and the other way round. The caller does not wait.
   virtual void After(std::uintptr_t stream) = 0;
   virtual void Before(std::uintptr_t stream) = 0;

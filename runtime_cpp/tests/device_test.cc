@@ -316,6 +316,89 @@ TEST(DeviceKernelsAreTheProcessorsTwins) {
   });
 }
 
+// Float64 formulas, on fresh numbers: what a cast, a sum, a code and a step are.
+TEST(DeviceKernelsFollowTheirDefinitions) {
+  const auto queues = Queues();
+  check::ForSeeds(6, [&](std::uint64_t seed) {
+    Random random(seed);
+    const std::uint64_t n = Between(random, 1, 5000);
+    const Values a = Draw(random, n), b = Draw(random, n), c = Draw(random, n), d = Draw(random, n);
+    Values positive = d;
+    for (float& value : positive) value = std::fabs(value);
+    for (const auto& queue : queues) {
+      There<float> x(*queue, a), y(*queue, b), z(*queue, c), s(*queue, positive);
+      There<std::uint16_t> brief(*queue, std::vector<std::uint16_t>(n));
+      auto* bytes = reinterpret_cast<std::byte*>(brief.data());
+      const auto near = [&](const Values& found, double tolerance, auto expected) {
+        for (std::uint64_t i = 0; i < n; ++i) {
+          const double wanted = expected(i);
+          CHECK_NEAR(found[i], wanted, tolerance * (1e-3 + std::fabs(wanted)));
+        }
+      };
+      queue->Narrow(x.data(), brief.data(), n);
+      queue->Widen(bytes, z.data(), n);
+      near(z.Back(), 0x1p-11, [&](std::uint64_t i) { return double{a[i]}; });
+      queue->NarrowBfloat(x.data(), brief.data(), n);
+      queue->WidenBfloat(bytes, z.data(), n);
+      near(z.Back(), 0x1p-8, [&](std::uint64_t i) { return double{a[i]}; });
+      const float* const terms[] = {x.data(), y.data(), x.data()};
+      queue->Add(z.data(), terms, 3, n);
+      const Values sum = z.Back();
+      queue->Copy(z.data(), c.data(), 4 * n);
+      queue->Add(z.data(), terms, 2, n);
+      near(z.Back(), 1e-4, [&](std::uint64_t i) { return double{c[i]} + a[i] + b[i]; });
+      CHECK(n < 10 || sum != z.Back());
+
+      const Descent step{.rate = 0.1f, .wd = 0.01f, .rescale = 0.5f, .clip = 0.4f};
+      const auto g = [&](std::uint64_t i) { return std::clamp(0.5 * b[i], -0.4, 0.4); };
+      const auto decayed = [&](std::uint64_t i) {
+        return std::clamp(0.5 * b[i] + 0.01 * a[i], -0.4, 0.4);
+      };
+      const auto fresh = [&] {
+        queue->Copy(x.data(), a.data(), 4 * n);
+        queue->Copy(z.data(), c.data(), 4 * n);
+        queue->Copy(s.data(), positive.data(), 4 * n);
+      };
+      constexpr double kClose = 1e-4;
+      fresh();
+      queue->Sgd(step, x.data(), y.data(), n);
+      near(x.Back(), kClose, [&](std::uint64_t i) { return a[i] - 0.1 * (0.01 * a[i] + g(i)); });
+      fresh();
+      queue->Momentum(step, 0.9f, x.data(), y.data(), z.data(), n);
+      near(x.Back(), kClose, [&](std::uint64_t i) {
+        return a[i] + 0.9 * c[i] - 0.1 * (0.01 * a[i] + g(i));
+      });
+      const Moments moments{.beta1 = 0.9f, .beta2 = 0.99f, .epsilon = 1e-2f};
+      fresh();
+      queue->Adam(step, moments, x.data(), y.data(), z.data(), s.data(), n);
+      near(x.Back(), kClose, [&](std::uint64_t i) {
+        const double mean = 0.9 * c[i] + 0.1 * decayed(i);
+        const double square = 0.99 * positive[i] + 0.01 * decayed(i) * decayed(i);
+        return a[i] - 0.1 * mean / (std::sqrt(square) + 1e-2);
+      });
+      fresh();
+      queue->AdamW(step, moments, 1.5f, x.data(), y.data(), z.data(), s.data(), n);
+      near(x.Back(), kClose, [&](std::uint64_t i) {
+        const double mean = 0.9 * c[i] + 0.1 * g(i);
+        const double square = 0.99 * positive[i] + 0.01 * g(i) * g(i);
+        return a[i] - 0.1 * (1.5 * mean / (std::sqrt(square) + 1e-2) + 0.01 * a[i]);
+      });
+      fresh();
+      queue->AdaGrad(step, 1e-2f, x.data(), y.data(), s.data(), n);
+      near(x.Back(), kClose, [&](std::uint64_t i) {
+        return a[i] - 0.1 * (g(i) / std::sqrt(positive[i] + g(i) * g(i) + 1e-2) + 0.01 * a[i]);
+      });
+      const RmsProp rms{.gamma = 0.9f, .momentum = 0.8f, .epsilon = 1e-2f, .largest = 0.9f};
+      fresh();
+      queue->RmsPropPlain(step, rms, x.data(), y.data(), s.data(), n);
+      near(x.Back(), kClose, [&](std::uint64_t i) {
+        const double square = 0.9 * positive[i] + 0.1 * decayed(i) * decayed(i);
+        return std::clamp(a[i] - 0.1 * decayed(i) / std::sqrt(square + 1e-2), -0.9, 0.9);
+      });
+    }
+  });
+}
+
 TEST(DeviceSumsKeepTheirOrderOverManyBlocks) {
   Random random(5);
   const std::uint64_t n = 3 * kBlock + 4321;

@@ -104,6 +104,9 @@ class DeviceQueue final : public Queue {
     Check(state, "asking the stream");
     return true;
   }
+  std::uintptr_t stream() const override {
+    return reinterpret_cast<std::uintptr_t>(context_.stream);
+  }
   void After(std::uintptr_t stream) override {
     const On on(context_.device);
     Check(cudaEventRecord(event_, StreamOf(stream)), "recording an event");

@@ -1,0 +1,120 @@
+"""Builds what benchmarks/gpu runs, with a compiler and, for a GPU, nvcc; CMake is not needed.
+
+The kernels see nothing of the rest of geomx, so two programs of some twenty files say everything
+about them: the battery of tests (runtime_cpp/tests/device_test.cc) and the timings beside this
+file. Flags are those of runtime_cpp/CMakeLists.txt.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+NATIVE = ROOT / "runtime_cpp"
+CXX = ["-std=c++20", "-O3", "-DNDEBUG", "-Wall", "-Wextra", "-ffp-contract=off"]
+CUDA = ["-std=c++20", "-O3", "-DNDEBUG", "--fmad=false", "-Werror"]
+CUDA += ["all-warnings,cross-execution-space-call", "-lineinfo"]
+
+
+@dataclass(frozen=True)
+class Job:
+    """A file to compile, by which command, into which object."""
+
+    source: Path
+    object: Path
+    words: list[str]
+
+
+def compiler() -> str:
+    """The C++ compiler.
+
+    Raises:
+        SystemExit: There is none.
+    """
+    found = os.environ.get("CXX") or next(filter(shutil.which, ("c++", "g++", "clang++")), None)
+    if found is None:
+        raise SystemExit("needs a C++20 compiler: set CXX to one")
+    return found
+
+
+def nvcc() -> str:
+    """The CUDA compiler.
+
+    Raises:
+        SystemExit: There is none.
+    """
+    places = [os.environ.get("CUDACXX"), shutil.which("nvcc"), "/usr/local/cuda/bin/nvcc"]
+    for place in places:
+        if place and Path(place).exists():
+            return place
+    raise SystemExit("needs nvcc: set CUDACXX to its path, or measure the processor: --device cpu")
+
+
+def build(folder: Path, gpu: bool, architecture: str = "native") -> tuple[Path, Path]:
+    """Compile and link.
+
+    Args:
+        folder: Where to.
+        gpu: With CUDA, for `architecture` (a name that nvcc knows), or without.
+
+    Returns:
+        The battery and the timings.
+
+    Raises:
+        RuntimeError: A file does not compile; with what the compiler said.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    version = f'-DGEOMX_CUDA_BUILD="CUDA for {architecture}"'
+    plain = [compiler(), *CXX, f"-I{NATIVE}", "-c"]
+    device = [nvcc(), *CUDA, f"-arch={architecture}", f"-I{NATIVE}", "-c"] if gpu else []
+    device += ["-DGEOMX_CUDA_LOWEST=0", version]
+    emulation = ["-DGEOMX_CUDA=emulated", "-DGEOMX_CUDA_LOWEST=0", '-DGEOMX_CUDA_BUILD="emulated"']
+    emulated = [compiler(), *CXX, *emulation, f"-I{NATIVE}/tests/emulated", f"-I{NATIVE}", "-c"]
+    emulated += ["-Wno-unknown-pragmas"]
+
+    def job(source: Path, words: list[str], kind: str) -> Job:
+        return Job(source, folder / f"{kind}-{source.name}.o", words)
+
+    kernels, tests = NATIVE / "kernels", NATIVE / "tests"
+    common = [job(path, plain, "cpu") for path in sorted(kernels.glob("*.cc"))]
+    loops = ["-fno-math-errno", "-fno-trapping-math"]
+    common = [
+        Job(each.source, each.object, [*plain, *loops]) if each.source.stem == "loops" else each
+        for each in common
+    ]
+    sources = sorted((kernels / "cuda").glob("*.cu"))
+    if gpu:
+        common += [job(path, device, "cuda") for path in sources]
+    else:
+        common.append(job(kernels / "cuda" / "absent.cc", plain, "cpu"))
+    battery = [job(tests / name, plain, "test") for name in ("check_main.cc", "device_test.cc")]
+    battery += [job(path, [*emulated, "-x", "c++"], "emulated") for path in sources]
+    battery += [job(tests / "emulated" / "runtime.cc", emulated, "emulated")]
+    timings = [job(HERE / "timings.cc", plain, "timings")]
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        list(pool.map(_compile, [*common, *battery, *timings]))
+    programs = []
+    linker = nvcc() if gpu else compiler()
+    libraries = ["-lpthread"] if gpu else ["-pthread"]
+    for name, jobs in (("device_tests", battery), ("device_timings", timings)):
+        objects = [str(each.object) for each in (*common, *jobs)]
+        _call([linker, *objects, *libraries, "-o", str(folder / name)])
+        programs.append(folder / name)
+    return programs[0], programs[1]
+
+
+def _compile(job: Job) -> None:
+    """Compile one file."""
+    _call([*job.words, str(job.source), "-o", str(job.object)])
+
+
+def _call(words: list[str]) -> None:
+    done = subprocess.run(words, check=False, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(words)}\n{done.stderr[-4000:]}")

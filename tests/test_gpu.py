@@ -1,0 +1,230 @@
+"""Tensors of other frameworks in the store, and the GPU's kernels: compiled where nvcc is.
+
+What the kernels compute is tested in C++, on every device there is: runtime_cpp/tests/device_test.cc.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from geomx import _core, cli
+from geomx.errors import GeomxError
+from geomx.kv import KVStore
+from geomx.live import tensors
+from geomx.live.local import LocalCluster, unshaped
+from geomx.live.values import to_float32
+
+ROOT = Path(__file__).resolve().parents[1]
+DEVICES = [name for name, _ in _core.devices()]
+needs_device = pytest.mark.skipif(len(DEVICES) == 1, reason="no device")
+
+
+class Foreign:
+    """An array that says nothing but DLPack."""
+
+    def __init__(self, array: np.ndarray[Any, Any]) -> None:
+        self.array = array
+        self.shape = array.shape
+
+    def __dlpack__(self) -> Any:
+        return self.array.__dlpack__()
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.array.__dlpack_device__()
+
+
+@pytest.fixture
+def store() -> Iterator[KVStore]:
+    cluster = LocalCluster(unshaped({"here": 1}))
+    made = KVStore(cluster.workers[0], "dist_sync", cluster.close)
+    yield made
+    made.close()
+
+
+# ---- tensors ----
+
+
+@pytest.mark.parametrize("type_", [np.float32, np.float16, np.float64, np.int32])
+@pytest.mark.parametrize("shape", [(), (1,), (3, 5), (0, 4)])
+def test_tensors_are_read_and_written_where_they_lie(type_: Any, shape: tuple[int, ...]) -> None:
+    array = np.asarray(10 * np.random.default_rng(1).standard_normal(shape)).astype(type_)
+    found = to_float32(0, Foreign(array))
+    assert found.dtype == np.float32
+    assert found.shape == shape
+    assert np.array_equal(found, array.astype(np.float32))
+    assert not np.shares_memory(found, array)
+    target = np.zeros(shape, type_)
+    tensors.write(found.reshape(-1), Foreign(target))
+    assert np.array_equal(target, array)
+
+
+def test_views_are_read_and_written_too() -> None:
+    array = np.arange(24, dtype=np.float32).reshape(4, 6)
+    view = array[::2, 1:4]
+    assert np.array_equal(to_float32(0, Foreign(view)), view)
+    tensors.write(np.full(view.size, 7, np.float32), Foreign(view))
+    assert array.sum() == 24 * 23 / 2 - sum([1, 2, 3, 13, 14, 15]) + 6 * 7
+
+
+def test_what_is_not_made_of_numbers_is_refused() -> None:
+    with pytest.raises(GeomxError, match="not made of numbers"):
+        to_float32("key", Foreign(np.zeros(3, np.complex64)))
+
+
+def test_a_tensor_on_a_strange_device_is_refused() -> None:
+    class Elsewhere(Foreign):
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return (2, 99)
+
+    with pytest.raises(GeomxError, match="no device cuda:99; there is cpu"):
+        to_float32(0, Elsewhere(np.zeros(3, np.float32)))
+
+
+def test_the_store_takes_tensors(store: KVStore) -> None:
+    start = np.arange(6, dtype=np.float32).reshape(2, 3)
+    store.init(0, Foreign(start))
+    target = np.zeros((2, 3), np.float16)
+    store.pull(0, Foreign(target))
+    assert np.array_equal(target, start)
+    store.push(0, [Foreign(start), Foreign(start)])  # of two devices
+    start[:] = -1  # may be changed as soon as push returns
+    several = [np.zeros((2, 3), np.float32) for _ in range(2)]
+    store.pull(0, [Foreign(several[0]), several[1]])
+    assert several[0].tolist() == several[1].tolist() == [[0, 2, 4], [6, 8, 10]]
+    with pytest.raises(GeomxError, match="shape"):
+        store.push(0, Foreign(np.zeros(6, np.float32)))
+
+
+def test_torch_tensors(store: KVStore) -> None:
+    torch = pytest.importorskip("torch")
+    draw = torch.randn(4, 5)
+    for type_ in (torch.float32, torch.float16, torch.bfloat16, torch.float64):
+        tensor = draw.to(type_)
+        assert np.array_equal(to_float32(0, tensor), tensor.float().numpy())
+        target = torch.zeros(4, 5, dtype=type_)
+        tensors.write(draw.numpy().reshape(-1), target)
+        assert torch.equal(target, tensor)
+    store.init(0, draw)
+    store.push(0, draw.bfloat16())
+    assert np.array_equal(store.pull(0), draw.bfloat16().float().numpy())
+
+
+def test_a_stage_keeps_no_more_than_it_may() -> None:
+    stage = _core.Stage("cpu", most_kept=1000)
+    source = np.arange(200, dtype=np.float32)
+    for count in (100, 200, 50, 0):
+        out = np.empty(count, np.float32)
+        stage.fetch(source.ctypes.data, "float32", out)
+        assert np.array_equal(out, source[:count])
+        assert stage.kept <= 1000
+    assert stage.kept >= 800
+    with pytest.raises(ValueError, match="a tensor of int8"):
+        stage.fetch(source.ctypes.data, "int8", out)
+
+
+@needs_device
+def test_the_store_takes_tensors_of_a_device(store: KVStore) -> None:
+    torch = pytest.importorskip("torch")
+    draw = torch.randn(1000, 33)
+    store.init(0, draw.cuda())
+    for type_ in (torch.float32, torch.float16, torch.bfloat16):
+        side = torch.cuda.Stream()
+        with torch.cuda.stream(side):
+            tensor = draw.cuda().to(type_)
+            for _ in range(50):
+                tensor = tensor + 1  # still being computed when it is pushed
+            store.push(0, tensor)
+            target = torch.zeros_like(tensor)
+            store.pull(0, target)
+        assert torch.equal(target.cpu(), tensor.cpu())
+
+
+# ---- the build ----
+
+
+def test_info_says_what_was_built_and_what_is_there(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["info"]) == 0
+    said = capsys.readouterr().out
+    assert f"gpu {_core.build_info()['gpu']}" in said
+    assert "device cpu: the processor" in said
+    assert said.count("device cuda:") == len(DEVICES) - 1
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
+def test_the_cuda_sources_compile() -> None:
+    """For every architecture, warnings being errors; and the program runs without a GPU."""
+    folder = ROOT / "build" / "cpp-tests-cuda"
+    (folder / "CMakeCache.txt").unlink(missing_ok=True)
+    cmake = shutil.which("cmake", path=str(Path(sys.executable).parent)) or shutil.which("cmake")
+    assert cmake
+    switches = ["-DGEOMX_PYTHON=OFF", "-DGEOMX_BENCHMARKS=ON", "-DGEOMX_CUDA=on"]
+    said = _output(cmake, "-S", ROOT, "-B", folder, *switches)
+    assert "geomx: CUDA " in said
+    cores = str(os.cpu_count() or 1)
+    _output(cmake, "--build", folder, "--target", "device_timings", "--parallel", cores)
+    program = folder / "runtime_cpp" / "device_timings"
+    assert _output(program, "cpu", "large", 4321).strip() == "ok"
+    symbols = program.read_bytes()
+    assert b"AccumulateKernel" in symbols
+
+
+def _output(*words: str | Path | int) -> str:
+    done = subprocess.run(
+        [str(word) for word in words], check=False, capture_output=True, text=True, timeout=900
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-5000:]
+    return done.stdout
+
+
+# ---- the benchmark ----
+
+
+def test_the_benchmark_trains_alike_on_tensors() -> None:
+    said = _output(sys.executable, ROOT / "benchmarks" / "gpu" / "training.py", "cpu")
+    found = json.loads(said.splitlines()[-1])
+    assert found["largest_difference"] < 1e-3 < found["largest_weight"]
+
+
+def test_the_benchmark_reads_as_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks" / "gpu"))
+    run = importlib.import_module("run")
+    rows = [
+        {"name": name, "elements": run.GIB, "seconds": seconds, "bytes": size * run.GIB,
+         "of_copy": 2e-3 * size / seconds / 8}
+        for name, seconds, size in [
+            ("copy", 2e-3, 8), ("narrow to fp16", 1.6e-3, 6), ("widen and add fp16", 4e-3, 10),
+            ("add 1", 3e-3, 12), ("add 2", 4e-3, 16), ("add 4", 6e-3, 24), ("add 8", 10e-3, 40),
+            ("sparsify", 10e-3, 20),
+        ]
+    ]  # fmt: skip
+    theirs = [{"library": "torch", "name": "sparsify", "elements": run.GIB, "seconds": 60e-3}]
+    report = {
+        "device": "cuda:0",
+        "machine": run.machine(),
+        "steps": {
+            "timings": {"ok": True, "wall_s": 1, "rows": rows, "about": {"description": "a GPU"}},
+            "others": {"ok": True, "wall_s": 1, "rows": theirs},
+            "training": {"ok": False, "wall_s": 1, "error": "RuntimeError: no\nluck"},
+        },
+    }
+    report["verdicts"] = run.verdicts(report)
+    found = {each["what"]: (each["found"], each["ok"]) for each in report["verdicts"]}
+    assert found["narrow to fp16: of copy bandwidth"] == (pytest.approx(0.938, abs=1e-3), True)
+    assert found["widen and add fp16: of copy bandwidth"] == (0.625, False)
+    assert found["sparsify: times its state once"] == (2.0, True)
+    assert found["sparsify: times faster than torch.topk"] == (6.0, True)
+    text = run.page(report)
+    assert "# Kernels on a GPU" in text
+    assert "FAILED: RuntimeError: no luck" in text
+    assert "| sparsify | 268435456 | 10000.0 | 536.9 | 0.50 | 60000.0 |  |" in text
