@@ -207,7 +207,7 @@ def devices() -> list[tuple[str, str]]:
 def describe_tensor(tensor: NDArray) -> tuple:
     """
     Of a DLPack capsule, or an object that gives one: (device type, device number, address,
-    shape, type's name, whether it is contiguous).
+    shape, type's name, strides in bytes).
     """
 
 class Stage:

@@ -3,7 +3,7 @@
     python benchmarks/gpu/run.py                  # the first GPU
     python benchmarks/gpu/run.py --device cpu     # the same steps over the processor's twins
 
-Builds the kernels (nvcc and a compiler, nothing else), runs their battery against float64 references
+Builds the kernels (nvcc and a compiler, nothing else), runs their battery against float64 formulas
 and the processor's bits on fresh random inputs, looks beyond 2^31 elements, times every kernel
 against the device's copy bandwidth and against PyTorch and CuPy, and trains two parties on tensors
 of the device. Leaves ``gpu.json`` and ``gpu.md`` under benchmarks/results (``gpu_cpu.*`` for the

@@ -1,12 +1,12 @@
-// Times every kernel on one device, next to what copying arrays takes there, and looks at arrays of more
-// than 2^31 elements. Prints one JSON object per measurement; run.py, beside this file, builds it and
-// makes the table.
+// Times every kernel on one device, next to what copying arrays takes there, and looks at arrays of
+// more than 2^31 elements. Prints one JSON object per measurement; run.py, beside this file, builds it
+// and makes the table.
 //
 //   device_timings DEVICE MILLISECONDS ELEMENTS      times of arrays of so many float32
-//   device_timings DEVICE large ELEMENTS             probes near the end of an array: "ok", or what not
+//   device_timings DEVICE large ELEMENTS             probes up to an array's end: "ok", or what not
 //
-// A time is the least of batches that fill the milliseconds; a batch is queued as a whole and waited for
-// once. `bytes` is what the operation must read and write at least.
+// A time is the least of batches that fill the milliseconds; a batch is queued as a whole and waited
+// for once. `bytes` is what the operation must read and write at least.
 #include <algorithm>
 #include <bit>
 #include <chrono>
@@ -55,8 +55,8 @@ class Measuring {
   // `bytes` per element.
   void Row(const char* name, double bytes, const std::function<void()>& run) {
     const double took = Least(run);
-    std::printf("{\"name\": \"%s\", \"elements\": %llu, \"seconds\": %.9g, \"bytes\": %.0f}\n", name,
-                static_cast<unsigned long long>(elements_), took,
+    std::printf("{\"name\": \"%s\", \"elements\": %llu, \"seconds\": %.9g, \"bytes\": %.0f}\n",
+                name, static_cast<unsigned long long>(elements_), took,
                 bytes * static_cast<double>(elements_));
     std::fflush(stdout);
   }
@@ -67,12 +67,27 @@ class Measuring {
   std::uint64_t elements_;
 };
 
-template <class T = float>
-T* Taken(Queue& queue, std::uint64_t count) {
-  auto* memory = reinterpret_cast<T*>(queue.Take(count * sizeof(T)));
-  queue.Clear(memory, count * sizeof(T));
-  return memory;
-}
+// The device's memory, cleared, until this goes.
+class Memory {
+ public:
+  explicit Memory(Queue& queue) : queue_(queue) {}
+  ~Memory() {
+    for (std::byte* memory : taken_) queue_.Give(memory);
+  }
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+
+  template <class T = float>
+  T* Take(std::uint64_t count) {
+    taken_.push_back(queue_.Take(count * sizeof(T)));
+    queue_.Clear(taken_.back(), count * sizeof(T));
+    return reinterpret_cast<T*>(taken_.back());
+  }
+
+ private:
+  Queue& queue_;
+  std::vector<std::byte*> taken_;
+};
 
 // Numbers as gradients have them: small, with tails. A stretch is drawn, and repeated.
 void Fill(Queue& queue, float* values, std::uint64_t n, std::uint64_t seed) {
@@ -91,13 +106,14 @@ void Fill(Queue& queue, float* values, std::uint64_t n, std::uint64_t seed) {
 
 void Time(Queue& queue, double seconds, std::uint64_t n) {
   Measuring measuring(queue, seconds, n);
+  Memory memory(queue);
   std::vector<float*> all;
   for (std::uint64_t i = 0; i < 6; ++i) {
-    all.push_back(Taken(queue, n));
+    all.push_back(memory.Take(n));
     Fill(queue, all.back(), n, i + 1);
   }
   float *a = all[0], *b = all[1], *c = all[2], *d = all[3];
-  auto* brief = Taken<std::uint16_t>(queue, n);
+  auto* brief = memory.Take<std::uint16_t>(n);
   auto* bytes = reinterpret_cast<std::byte*>(brief);
   const float* const terms[] = {a, b, c, d, a, b, c, d};
   float* const out = all[4];
@@ -114,7 +130,7 @@ void Time(Queue& queue, double seconds, std::uint64_t n) {
     measuring.Row(name.c_str(), 4.0 * static_cast<double>(count) + 8,
                   [&] { queue.Add(out, terms, count, n); });
   }
-  auto* sums = Taken<double>(queue, 2);
+  auto* sums = memory.Take<double>(2);
   measuring.Row("norms", 4, [&] {
     queue.NormsOf(a, nullptr, n, reinterpret_cast<Norms*>(sums));
   });
@@ -122,7 +138,7 @@ void Time(Queue& queue, double seconds, std::uint64_t n) {
   for (std::uint64_t at = 0; at < n; at += 1024) {
     ranges.push_back({at, std::min<std::uint64_t>(1024, n - at)});
   }
-  auto* averages = Taken<double>(queue, ranges.size());
+  auto* averages = memory.Take<double>(ranges.size());
   measuring.Row("contribution per block", 4, [&] {
     queue.Contribute(a, ranges.data(), ranges.size(), 0.3, averages);
   });
@@ -132,10 +148,11 @@ void Time(Queue& queue, double seconds, std::uint64_t n) {
   measuring.Row("add two bits", 8.25, [&] { queue.WorthAdd(0.02f, bytes, out, n); });
 
   // Accumulating reads the gradient, and reads and writes velocity and sum.
-  const auto rows = std::max<std::uint64_t>(1, static_cast<std::uint64_t>(kRatio * static_cast<double>(n)));
-  auto* indices = Taken<std::uint32_t>(queue, rows);
-  float* const values = Taken(queue, rows);
-  auto* next = Taken<std::uint64_t>(queue, 1);
+  const auto share = static_cast<std::uint64_t>(kRatio * static_cast<double>(n));
+  const std::uint64_t rows = std::max<std::uint64_t>(1, share);
+  auto* indices = memory.Take<std::uint32_t>(rows);
+  float* const values = memory.Take(rows);
+  auto* next = memory.Take<std::uint64_t>(1);
   float* const velocity = all[5];
   Sparsification how{.momentum = 0.9f, .clip = 0, .masking = true, .exact = false, .seed = 1};
   const auto sparsify = [&] {
@@ -148,11 +165,11 @@ void Time(Queue& queue, double seconds, std::uint64_t n) {
   measuring.Row("sparsify, exact", state, sparsify);
   how.clip = 1e-3;
   measuring.Row("sparsify, clipped", state + 4, sparsify);
-  const auto width = static_cast<std::uint32_t>(std::max(1, static_cast<int>(std::bit_width(n - 1))));
+  const auto width = std::max(1u, static_cast<std::uint32_t>(std::bit_width(n - 1)));
   measuring.Row("pack indices", kRatio * (4 + width / 8.0), [&] {
     queue.PackBits(indices, rows, width, bytes);
   });
-  auto* refused = Taken<std::uint32_t>(queue, 1);
+  auto* refused = memory.Take<std::uint32_t>(1);
   measuring.Row("add rows", kRatio * 16, [&] {
     queue.ScatterAdd(reinterpret_cast<std::byte*>(values), reinterpret_cast<std::byte*>(indices),
                      rows, n, out, refused);
@@ -164,21 +181,14 @@ void Time(Queue& queue, double seconds, std::uint64_t n) {
   measuring.Row("sgd", 12, [&] { queue.Sgd(step, out, a, n); });
   measuring.Row("momentum", 20, [&] { queue.Momentum(step, 0.9f, out, a, b, n); });
   measuring.Row("adam", 28, [&] { queue.Adam(step, moments, out, a, c, d, n); });
-
-  for (float* array : all) queue.Give(array);
-  for (void* memory : {static_cast<void*>(brief), static_cast<void*>(sums),
-                       static_cast<void*>(averages), static_cast<void*>(indices),
-                       static_cast<void*>(values), static_cast<void*>(next),
-                       static_cast<void*>(refused)}) {
-    queue.Give(static_cast<std::byte*>(memory));
-  }
 }
 
 // Few entries that are not zero, some of them far out: all must be found where they are.
 bool Large(Queue& queue, std::uint64_t n) {
+  Memory memory(queue);
   const std::vector<std::uint64_t> places = {0, n / 2 - 1, n / 2, n - 1};
-  float *term = Taken(queue, n), *sum = Taken(queue, n), *velocity = Taken(queue, n);
-  auto* brief = Taken<std::uint16_t>(queue, n);
+  float *term = memory.Take(n), *sum = memory.Take(n), *velocity = memory.Take(n);
+  auto* brief = memory.Take<std::uint16_t>(n);
   for (const std::uint64_t place : places) {
     const auto value = static_cast<float>(1 + place % 1000);
     queue.Copy(term + place, &value, sizeof value);
@@ -201,9 +211,9 @@ bool Large(Queue& queue, std::uint64_t n) {
   queue.Narrow(term, brief, n);
   queue.WidenAdd(reinterpret_cast<std::byte*>(brief), sum, n);
   expect("cast and add", sum, 2);
-  auto* indices = Taken<std::uint32_t>(queue, places.size());
-  float* values = Taken(queue, places.size());
-  auto* next = Taken<std::uint64_t>(queue, 1);
+  auto* indices = memory.Take<std::uint32_t>(places.size());
+  float* values = memory.Take(places.size());
+  auto* next = memory.Take<std::uint64_t>(1);
   queue.Sparsify({.momentum = 0.5f, .clip = 0, .masking = false, .exact = true, .seed = 1}, term,
                  velocity, sum, n, places.size(), next, indices, values);
   expect("velocity", velocity, 1);
@@ -214,16 +224,10 @@ bool Large(Queue& queue, std::uint64_t n) {
     if (found[i] != places[i]) wrong.push_back("sparsify, entry " + std::to_string(places[i]));
   }
   expect("sum of what has left", sum, 0);
-  auto* refused = Taken<std::uint32_t>(queue, 1);
+  auto* refused = memory.Take<std::uint32_t>(1);
   queue.ScatterAdd(reinterpret_cast<std::byte*>(values), reinterpret_cast<std::byte*>(indices),
                    places.size(), n, sum, refused);
   expect("add rows", sum, 3);
-  for (void* memory : {static_cast<void*>(term), static_cast<void*>(sum),
-                       static_cast<void*>(velocity), static_cast<void*>(brief),
-                       static_cast<void*>(indices), static_cast<void*>(values),
-                       static_cast<void*>(next), static_cast<void*>(refused)}) {
-    queue.Give(static_cast<std::byte*>(memory));
-  }
   for (const std::string& what : wrong) std::printf("wrong: %s\n", what.c_str());
   if (wrong.empty()) std::printf("ok\n");
   return wrong.empty();

@@ -131,7 +131,14 @@ def write(values: NDArray[np.float32], target: Any, stream: int | None = None) -
 def _plain(tensor: Tensor) -> bool:
     """Whether a stage can move it."""
     size = _SIZES.get(tensor.type)
-    return size is not None and tensor.strides == _dense(tensor.shape, size)
+    if size is None:
+        return False
+    dense = _dense(tensor.shape, size)
+    # Strides of single elements, and of none at all, say nothing.
+    return 0 in tensor.shape or all(
+        extent == 1 or stride == wanted
+        for extent, stride, wanted in zip(tensor.shape, tensor.strides, dense, strict=True)
+    )
 
 
 def _type_of(tensor: Tensor) -> str:

@@ -1,6 +1,6 @@
 // The kernels behind their queues: whatever device computes, the processor's bits come out, wherever
-// arrays begin and however long they are; and those are what the definitions say in float64. The
-// devices are those of this machine, and one that runs the GPU's sources on the processor (emulated/).
+// arrays begin and however long they are; and those are what the definitions say in float64. Devices
+// are those of this machine, and one that runs the GPU's sources on the processor (emulated/).
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -286,7 +286,8 @@ std::vector<std::uint32_t> Sparsified(Queue& queue, std::uint64_t seed) {
     // By the definition: nothing is lost, indices ascend, and an exact choice takes the largest.
     double norm = 0;
     for (const float value : gradient) norm += double{value} * value;
-    const double scale = how.clip > 0 && std::sqrt(norm) > how.clip ? how.clip / std::sqrt(norm) : 1;
+    norm = std::sqrt(norm);
+    const double scale = how.clip > 0 && norm > how.clip ? how.clip / norm : 1;
     Values sent(n), left = sum.Back();
     for (std::size_t row = 0; row < rows; ++row) sent[chosen[row]] = values.Back()[row];
     CHECK(std::adjacent_find(chosen.begin(), chosen.end(), std::greater_equal<>()) == chosen.end());

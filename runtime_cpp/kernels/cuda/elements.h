@@ -1,5 +1,5 @@
 // The arithmetic of one element (levels/elements.h), as device code. No product is contracted into a
-// sum (the build says so), divisions and roots are rounded to nearest: the same bits as the processor's.
+// sum (the build says so), divisions and roots are rounded to nearest: the processor's bits.
 #pragma once
 
 #include "kernels/bfloat.h"

@@ -1,8 +1,8 @@
-// What all device code here shares: errors, launches, scratch memory, and access to memory that may lie
-// anywhere. Private to this folder.
+// What all device code here shares: errors, launches, scratch memory, and access to memory that may
+// lie anywhere. Private to this folder.
 //
-// Arrays may be views that begin at any address of their type: kernels move 16 bytes at a time where
-// all addresses allow it, and single elements elsewhere. Counts are 64-bit throughout.
+// Arrays may be views that begin at any address of their type: kernels move 16 bytes at a time
+// where all addresses allow it, and single elements elsewhere. Counts are 64-bit throughout.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -55,7 +55,7 @@ struct Context {
   }
 };
 
-// Hands out pieces of scratch memory. First to an Outline with null memory, to learn how much is wanted.
+// Hands out pieces of scratch memory; with null memory, to learn how much is wanted.
 class Outline {
  public:
   explicit Outline(std::byte* memory) : memory_(memory) {}
@@ -147,8 +147,8 @@ __device__ inline std::uint16_t LoadShort(const std::byte* from) {
   return static_cast<std::uint16_t>(low | high << 8);
 }
 
-// What the threads of the block before this one have together; `total` is all of them. `room` holds a
-// number for each warp, and may be used again after the next __syncthreads.
+// What the threads of the block before this one have together; `total` is what all have. `room` holds
+// a number for each warp, and may be used again after the next __syncthreads.
 __device__ inline std::uint64_t SumBefore(std::uint64_t mine, std::uint64_t& total,
                                           std::uint64_t* room) {
   const unsigned lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;

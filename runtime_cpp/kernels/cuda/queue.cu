@@ -241,7 +241,8 @@ class DeviceQueue final : public Queue {
               const float* gradient, float* backup, float* velocity, float* mean_square,
               std::uint64_t n) override {
     const On on(context_.device);
-    GEOMX_CUDA::DcAsgd(context_, step, compensation, weight, gradient, backup, velocity, mean_square, n);
+    GEOMX_CUDA::DcAsgd(context_, step, compensation, weight, gradient, backup, velocity,
+                       mean_square, n);
   }
 
  private:

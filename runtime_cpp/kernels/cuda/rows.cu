@@ -54,11 +54,11 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Codecs make ascending indices, which no two threads share. Others (from a stranger) are added by one
-// thread in their order: slow, and the same sum as anywhere.
+// Codecs make ascending indices, which no two threads share. Others (from a stranger) are added by
+// one thread in their order: slow, and the same sum as anywhere.
 __global__ void __launch_bounds__(kThreads)
-    ScatterKernel(const std::byte* values, const std::byte* indices, std::uint64_t count, float* out,
-                  const std::uint32_t* refused, const std::uint32_t* disordered) {
+    ScatterKernel(const std::byte* values, const std::byte* indices, std::uint64_t count,
+                  float* out, const std::uint32_t* refused, const std::uint32_t* disordered) {
   if (*refused != 0) return;
   const bool alone = *disordered != 0;
   if (alone && Place() > 0) return;

@@ -1,7 +1,7 @@
-// CUDA as far as geomx's kernels need it, on the processor: the tests compile the kernels with this in
-// place of NVIDIA's header and run them, thread by thread, where no GPU is. Every thread of a block is a
-// fiber that runs until it meets others at a barrier; a barrier that not all reach is reported. What
-// only hardware has (memory that is not coherent, real concurrency) is not seen here.
+// CUDA as far as geomx's kernels need it, on the processor: the tests compile the kernels with this
+// in place of NVIDIA's header and run them, thread by thread, where no GPU is. Every thread of a block
+// is a fiber that runs until it meets others at a barrier; a barrier that not all reach is reported.
+// What only hardware has (memory that is not coherent, real concurrency) is not seen here.
 #pragma once
 
 #include <math.h>
@@ -34,7 +34,7 @@ inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return
 
 namespace geomx::emulated {
 
-// Runs `thread` once for every thread of every block. Throws std::logic_error if a barrier is missed.
+// `thread` once for every thread of every block. Throws std::logic_error if a barrier is missed.
 void RunGrid(dim3 blocks, dim3 threads, const std::function<void()>& thread);
 
 // Until all threads of the block are here.

@@ -135,7 +135,7 @@ const std::uint64_t* MeetWarp(std::uint64_t brought) {
 }  // namespace geomx::emulated
 
 cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
-  // No more than was asked for, and full of garbage: so that sanitizers and tests see what is wrong.
+  // No more than was asked for, and full of garbage: sanitizers and tests are to see what is wrong.
   if (posix_memalign(memory, 256, bytes) != 0) return cudaErrorMemoryAllocation;
   std::memset(*memory, 0xa5, bytes);
   return cudaSuccess;
