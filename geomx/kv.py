@@ -114,7 +114,7 @@ class KVStore:
     @property
     def keys(self) -> tuple[Key, ...]:
         """What has been introduced, in that order."""
-        return tuple(self._entries)
+        return tuple(self._keys)
 
     def _party(self) -> Party:
         return self.member.spec.cluster.party_of(self.member.node)
