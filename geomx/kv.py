@@ -11,9 +11,10 @@ what compresses their traffic was decided when the job was launched; scripts do 
     store.pull(0, out=weights)
 
 Under ``geomx launch ... -- python train.py`` the script is one of the workers. Started alone it
-gets a cluster of one worker inside its own process. Arrays are numpy's, or any framework's tensors on
-the processor or a GPU (what speaks DLPack or has ``__cuda_array_interface__``); `geomx.mxnet` has the
-same store for MXNet. Values travel as float32; other widths are converted on the way in and out.
+gets a cluster of one worker inside its own process. Arrays are numpy's, or any framework's tensors
+on the processor or a GPU (what speaks DLPack or has ``__cuda_array_interface__``); `geomx.mxnet`
+has the same store for MXNet. Values travel as float32; other widths are converted on the way in and
+out.
 """
 
 from __future__ import annotations

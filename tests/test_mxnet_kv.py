@@ -158,13 +158,10 @@ def test_the_trainer_does_what_it_does_alone(
 
 def test_what_cannot_be_is_refused(alone: KVStore) -> None:
     alone.init(0, mx.nd.zeros((2, 2)))
-    sparse = mx.nd.zeros((2, 2), stype="row_sparse")
     for mistake, words in (
         (lambda: alone.push(1, mx.nd.zeros(2)), "never initialised"),
         (lambda: alone.push(0, mx.nd.zeros(2)), "has shape"),
         (lambda: alone.push(0, np.zeros((2, 2))), "is not an array of MXNet"),
-        (lambda: alone.push(0, sparse), "keys are dense"),
-        (lambda: alone.row_sparse_pull(0, sparse, row_ids=mx.nd.zeros(1)), "keys are dense"),
         (lambda: alone.pull(0), "needs the arrays"),
         (lambda: alone.save_optimizer_states("x"), "live on the global servers"),
     ):

@@ -124,8 +124,8 @@ class Diary:
             self.stem = self._folder / f"{kind}-{os.getpid()}"
             self._notes = Notes(self.stem)
             log = self.stem.with_name(self.stem.name + ".log").open("w", encoding="utf-8")
-            sys.stdout = _Both(sys.stdout, log)  # type: ignore[assignment]
-            sys.stderr = _Both(sys.stderr, log)  # type: ignore[assignment]
+            sys.stdout = _Both(sys.stdout, log)
+            sys.stderr = _Both(sys.stderr, log)
 
     def call(self, name: str) -> None:
         """This process has a name now; so do its files."""

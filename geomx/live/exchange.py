@@ -2,7 +2,7 @@
 
 The worker's program is the same for every framework; only what an array is differs. `Exchange` says
 what it needs, `ArrayExchange` is the form for numpy. MXNet's form, where both are operations of its
-engine, is `geomx.mxnet.EngineExchange`; PyTorch's is `geomx.torch.TensorExchange`.
+engine, is `geomx.mxnet_engine.EngineExchange`; PyTorch's is `geomx.torch.TensorExchange`.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class ArrayExchange:
 
 
 _FRAMEWORKS = {
-    "mxnet": ("geomx.mxnet", "EngineExchange"),
+    "mxnet": ("geomx.mxnet_engine", "EngineExchange"),
     "torch": ("geomx.torch", "TensorExchange"),
 }
 

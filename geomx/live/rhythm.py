@@ -1,4 +1,4 @@
-"""When a training script exchanges parameters: as the job's sync algorithm says, asked step by step.
+"""When a script exchanges parameters: as the job's sync algorithm says, asked step by step.
 
     for step in (rhythm := store.rhythm(steps)):
         ...                             # a local step, by this worker's own optimizer

@@ -107,6 +107,9 @@ def optimizer_numbers(optimizer: Any, options: Mapping[str, float]) -> dict[str,
     if isinstance(optimizer, Mapping):
         return {**optimizer, **options}
     name = type(optimizer).__name__.lower()
+    if name == "test":  # MXNet's own tests use it: what is pushed is added
+        numbers = {"learning_rate": 1.0, "rescale_grad": -optimizer.rescale_grad}
+        return {"name": "sgd", **numbers}
     if name not in _NUMBERS:
         known = ", ".join(_NUMBERS)
         raise ConfigError("optimizer", name, f"global servers run {known}; or update on workers")
