@@ -137,6 +137,10 @@ def info(options: argparse.Namespace) -> None:
         _print(f"compiled core: {core.__file__}" + (f" ({details})" if details else ""))
         for device, description in core.devices():
             _print(f"device {device}: {description}")
+        from geomx.live import access
+
+        if not access.has_tls():
+            _print(f"TLS: {access.NO_TLS}; until then, runs stay on this machine")
     for name in ("mxnet", "torch", "numpy", "networkx", "simpy", "hydra-core"):
         try:
             _print(f"{name} {importlib.metadata.version(name)}")

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from geomx import _core
 from geomx.cli import main
 from geomx.errors import ConfigError, NodeLost
 from geomx.machines import jobfile, reach
@@ -88,6 +89,22 @@ def test_beyond_loopback_certificates_are_wanted(tmp_path: Path) -> None:
     hosts = {"a": {"address": "10.9.8.7"}, "b": {"address": "127.0.0.1"}}
     with pytest.raises(ConfigError, match=r"hosts.a.address=10.9.8.7: .*geomx certs.*insecure"):
         launch(write(tmp_path, hosts=hosts), [])
+
+
+def test_without_tls_in_the_core_runs_stay_here_and_it_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    built = {**_core.build_info(), "tls": "no_openssl"}  # what tls_absent.cc answers
+    assert built.keys() == _core.build_info().keys()
+    monkeypatch.setattr(_core, "build_info", lambda: built)
+    assert main(["info"]) == 0
+    assert "TLS: this geomx was built without TLS: install OpenSSL's headers (libssl-dev" in (
+        capsys.readouterr().out
+    )
+    hosts = {"a": {"address": "10.9.8.7"}, "b": {"address": "127.0.0.1"}}
+    for secured in ({}, {"tls": "certs"}):
+        with pytest.raises(ConfigError, match=r"hosts.a.address=10.9.8.7: .*without TLS.*libssl"):
+            launch(write(tmp_path, hosts=hosts, **secured), [])
 
 
 # ---- whole jobs ----

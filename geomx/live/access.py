@@ -13,6 +13,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from geomx import _core
 from geomx.errors import ConfigError
 
 TOKEN, TLS, INSECURE = "GEOMX_TOKEN", "GEOMX_TLS", "GEOMX_INSECURE"
@@ -21,6 +22,16 @@ between the machines is nobody else's."""
 
 FILES = {"authority": "authority.pem", "certificate": "node.pem", "key": "node.key"}
 """What a node's folder holds: whom it trusts, its own certificate, and the certificate's key."""
+
+NO_TLS = (
+    "this geomx was built without TLS: install OpenSSL's headers (libssl-dev, openssl-devel) and "
+    "install geomx again"
+)
+
+
+def has_tls() -> bool:
+    """Whether the compiled core was built with OpenSSL."""
+    return _core.build_info()["tls"] != "no_openssl"
 
 
 def is_loopback(address: str) -> bool:
@@ -41,14 +52,16 @@ def check(key: str, host: str, tls: object, insecure: bool) -> None:
         insecure: The user insists.
 
     Raises:
-        ConfigError: Names the remedy.
+        ConfigError: There are none, or this geomx cannot use them. Names the remedy.
     """
+    if tls and not has_tls():
+        raise ConfigError(key, host, f"is to be reached by TLS, and {NO_TLS}")
     if not (tls or insecure or is_loopback(host)):
         remedy = (
             "is beyond this machine, where everybody on the way could read and change what is "
             "sent: give certificates (`geomx certs` makes them), or insist with insecure"
         )
-        raise ConfigError(key, host, remedy)
+        raise ConfigError(key, host, remedy if has_tls() else f"{remedy}; {NO_TLS}")
 
 
 def read_files(folder: Path) -> dict[str, str]:

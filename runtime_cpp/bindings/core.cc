@@ -12,6 +12,7 @@
 #include "core/natives.h"
 #include "core/node.h"
 #include "core/optimizer.h"
+#include "io/tls.h"
 #include "kernels/level.h"
 #include "kernels/queue.h"
 
@@ -89,6 +90,7 @@ void init_core(nb::module_& m) {
 #endif
         {"vectors", kernels::Name(kernels::Current())},
         {"gpu", kernels::CudaBuild()},
+        {"tls", io::TlsBuild()},
         {"wire version", std::to_string(kWireVersion)}};
   }, "What this module was built with, and the vector instructions that it uses here.");
 

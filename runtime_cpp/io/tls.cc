@@ -306,4 +306,6 @@ class OpenSslTls final : public Tls {
 
 std::unique_ptr<Tls> OpenTls(const TlsFiles& files) { return std::make_unique<OpenSslTls>(files); }
 
+std::string TlsBuild() { return std::string("openssl ") + OpenSSL_version(OPENSSL_VERSION_STRING); }
+
 }  // namespace geomx::io

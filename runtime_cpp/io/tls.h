@@ -79,4 +79,7 @@ class Tls {
 // Throws std::runtime_error that says which file is wrong, and how.
 std::unique_ptr<Tls> OpenTls(const TlsFiles& files);
 
+// What protects connections in this build: "openssl 3.0.2", or "no_openssl".
+std::string TlsBuild();
+
 }  // namespace geomx::io

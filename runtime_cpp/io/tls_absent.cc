@@ -11,4 +11,6 @@ std::unique_ptr<Tls> OpenTls(const TlsFiles&) {
       "openssl-devel) and build it again");
 }
 
+std::string TlsBuild() { return "no_openssl"; }
+
 }  // namespace geomx::io
