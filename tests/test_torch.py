@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import copy
+import gc
+import pickle
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from geomx import kv
+from geomx import _core, kv
 from geomx.errors import ConfigError, GeomxError, NodeLost
+from geomx.live import tensors
 from geomx.live.local import LocalCluster, unshaped
 from tests.strangers import install
 
@@ -328,6 +333,47 @@ def test_gradients_leave_during_backward_and_layers_wait_for_their_own(
     everyone(body, {"east": 1})
 
 
+def test_a_layer_does_not_wait_for_what_others_lack(seed: int) -> None:
+    """The last layer's gradients are kept back until the other worker's first layer has gone on."""
+    gone_on = threading.Event()
+    behind: list[bool] = []
+    inputs, targets = data(seed)
+
+    def patient(store: kv.KVStore) -> list[np.ndarray]:
+        net = network()
+        optimizer = geomx.torch.Optimizer(SGD(net.parameters()), net, store=store)
+        torch.nn.functional.cross_entropy(net(inputs), targets).backward()
+        optimizer.step()
+        hidden = net[0](inputs)  # would never return, did it wait for all of them
+        last = next(net[2].parameters())
+        before = last.detach().clone()
+        gone_on.set()
+        net[2](net[1](hidden))
+        behind.append(torch.equal(last, before))
+        return [value.numpy().copy() for value in net.state_dict().values()]
+
+    def late(store: kv.KVStore) -> list[np.ndarray]:
+        net = network()
+        named = dict(net.named_parameters())
+        names = list(named)
+        store.init(names, [each.detach() for each in named.values()])
+        torch.nn.functional.cross_entropy(net(inputs), targets).backward()
+        gradients = {name: each.grad for name, each in named.items()}
+        for name in names[:2]:
+            store.push(name, gradients[name])
+        assert gone_on.wait(30), "the first layer waited for the last one's values"
+        for name in names[2:]:
+            store.push(name, gradients[name])
+        return list(store.pull(names))
+
+    def body(store: kv.KVStore) -> list[np.ndarray]:
+        return (late if store.global_rank else patient)(store)
+
+    for values in everyone(body, {"east": 1, "west": 1}):
+        assert_same(values, alone(SGD, seed, 1), NEAR)
+    assert behind == [False]
+
+
 class Attention(torch.nn.Module):
     """Its attention uses the parameters of a module that is never called."""
 
@@ -415,6 +461,106 @@ def test_tensors_move_without_copies() -> None:
             assert torch.equal(target.float(), torch.arange(6.0).view(2, 3))
 
     everyone(body, {"east": 1})
+
+
+@pytest.mark.parametrize("type_", [torch.float32, torch.bfloat16], ids=str)
+def test_tensors_of_a_device_pass_through_its_stage(
+    type_: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the processor, whose stage is asked for here, so that the way is walked everywhere."""
+    streams: list[int] = []
+    fill = tensors.write
+
+    def write(values: Any, target: Any, stream: int) -> None:
+        streams.append(stream)
+        fill(values, target, stream)
+
+    monkeypatch.setattr(tensors, "write", write)
+    monkeypatch.setattr("geomx.torch.exchange.staged", lambda _: True)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(cuda_stream=7))
+    _exchange_values(torch.arange(6).view(2, 3).to(type_))
+    assert streams == [7]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available() or len(_core.devices()) == 1, reason="no device")
+def test_training_on_a_device_is_training_on_the_processor(seed: int) -> None:
+    def body(store: kv.KVStore) -> list[np.ndarray]:
+        net = network().cuda()
+        optimizer = geomx.torch.Optimizer(SGD(net.parameters()), net, store=store)
+        inputs, targets = (each.cuda() for each in data(seed))
+        for _ in range(4):
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(net(inputs), targets).backward()
+            optimizer.step()
+        return [value.cpu().numpy() for value in net.state_dict().values()]
+
+    _exchange_values(torch.arange(6.0).view(2, 3).cuda())
+    for values in everyone(body, {"east": 1, "west": 1}):
+        assert_same(values, alone(SGD, seed), 1e-3)
+
+
+def _exchange_values(tensor: Any) -> None:
+    """What a job of one worker sums up is what it pushed."""
+
+    def body(store: kv.KVStore) -> None:
+        exchange = TensorExchange(store.member.loop, copy=False)
+        store.use(exchange)
+        store.init("w", np.zeros(tensor.shape))
+        key, target = store.entry("w").key, torch.zeros_like(tensor)
+        version = target._version
+        exchange.push(key, tensor)
+        exchange.pull(key, [target])
+        assert torch.equal(target, tensor)
+        assert target._version > version
+
+    everyone(body, {"east": 1})
+
+
+# ---- models come and go ----
+
+
+def test_a_model_goes_with_the_last_reference_to_it(seed: int) -> None:
+    """Python's search for circles is off: there are none."""
+    inputs, targets = data(seed)
+
+    def body(store: kv.KVStore) -> list[Any]:
+        net = network()
+        optimizer = geomx.torch.Optimizer(SGD(net.parameters()), net, store=store)
+        for _ in range(2):
+            torch.nn.functional.cross_entropy(net(inputs), targets).backward()
+            optimizer.step()
+        assert len(net.state_dict()) == 4  # and nothing is on its way
+        return [weakref.ref(each) for each in (optimizer, net, *net.parameters(), *net)]
+
+    gc.collect()
+    gc.disable()
+    try:
+        (references,) = everyone(body, {"east": 1})
+        assert [each() for each in references] == [None] * len(references)
+    finally:
+        gc.enable()
+
+
+def test_copies_of_a_model_wait_for_nothing(seed: int) -> None:
+    inputs, targets = data(seed)
+    start = network().state_dict()
+
+    def body(store: kv.KVStore) -> Any:
+        net = network()
+        optimizer = geomx.torch.Optimizer(SGD(net.parameters()), net, store=store)
+        torch.nn.functional.cross_entropy(net(inputs), targets).backward()
+        optimizer.step()
+        with pytest.raises(GeomxError, match=r"call optimizer\.wait\(\)"):
+            copy.deepcopy(net)
+        optimizer.wait()
+        mean = torch.optim.swa_utils.AveragedModel(net)
+        for other in (mean.module, pickle.loads(pickle.dumps(net))):
+            assert torch.equal(other(inputs), net(inputs))
+            other.load_state_dict(start)
+        return net
+
+    (net,) = everyone(body, {"east": 1})
+    net.load_state_dict(start)  # its optimizer is gone
 
 
 # ---- checkpoints ----

@@ -24,7 +24,7 @@ import torch.distributed as dist
 
 from geomx import kv
 from geomx.errors import ConfigError
-from geomx.torch.exchange import TensorExchange, claimed
+from geomx.torch.exchange import TensorExchange, claimed, shaped
 
 
 class PartyHook:
@@ -55,13 +55,15 @@ class PartyHook:
         self._answer = ThreadPoolExecutor(1, "geomx-answer")
         self._store: kv.KVStore | None = None
         self._exchange: TensorExchange | None = None
-        place = torch.zeros(2, dtype=torch.int64)  # this party's, and of how many
+        trained = [each for each in model.parameters() if each.requires_grad]
+        # This party's place, and of how many; where a group of NCCL can broadcast it.
+        place = torch.zeros(2, dtype=torch.int64, device=trained[0].device)
         if dist.get_rank() == 0:
             self._store = store or kv.create()
             _check(self._store)
             self._exchange = claimed(self._store, copy=True)
-            place += torch.tensor([self._store.global_rank, self._store.num_all_workers])
-        self._introduce([each for each in model.parameters() if each.requires_grad])
+            place[0], place[1] = self._store.global_rank, self._store.num_all_workers
+        self._introduce(trained)
         dist.broadcast(place, 0, group=self._inside)
         party, self._parties = place.tolist()
         self.rank = party * self._here + dist.get_rank()
@@ -71,8 +73,7 @@ class PartyHook:
         """Start everywhere from the first party's values; the n-th parameter has key n."""
         self._keys = {id(parameter): key for key, parameter in enumerate(parameters)}
         if self._store is not None and self._exchange is not None:
-            values = [each.detach().float().cpu().numpy() for each in parameters]
-            self._store.init(list(range(len(parameters))), values)
+            self._store.init(list(range(len(parameters))), list(map(shaped, parameters)))
             for key, parameter in enumerate(parameters):
                 self._exchange.pull(key, [parameter])
         for parameter in parameters:
@@ -88,8 +89,9 @@ class PartyHook:
     @staticmethod
     def average(state: "PartyHook", bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         """DDP's hook: the mean of one bucket over all processes of all parties."""
-        done: torch.futures.Future[torch.Tensor] = torch.futures.Future()
         buffer = bucket.buffer()
+        devices = [buffer.device] if buffer.is_cuda else None  # whose streams will wait for it
+        done: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=devices)
         buffer.div_(state._here)
         work = dist.all_reduce(buffer, group=state._inside, async_op=True)
         keys = [state._keys[id(parameter)] for parameter in bucket.parameters()]
@@ -100,7 +102,7 @@ class PartyHook:
             if state._exchange is not None:
                 for key, gradient in pieces:
                     state._exchange.push(key, gradient, priority=-key)
-            state._answer.submit(_reporting, done, answer)
+            state._answer.submit(_reporting, done, buffer, answer)
 
         def answer() -> None:
             if state._exchange is not None:
@@ -110,14 +112,17 @@ class PartyHook:
             dist.broadcast(buffer, 0, group=state._outside)
             done.set_result(buffer)
 
-        state._send.submit(_reporting, done, send)
+        state._send.submit(_reporting, done, buffer, send)
         return done
 
 
-def _reporting(done: torch.futures.Future[torch.Tensor], action: Callable[[], None]) -> None:
-    """Carry out `action`; what goes wrong is DDP's to raise."""
+def _reporting(
+    done: torch.futures.Future[torch.Tensor], buffer: torch.Tensor, action: Callable[[], None]
+) -> None:
+    """Carry out `action` where `buffer` lies; what goes wrong is DDP's to raise."""
     try:
-        action()
+        with torch.cuda.device_of(buffer):
+            action()
     except Exception as error:
         done.set_exception(error)
 

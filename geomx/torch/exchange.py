@@ -1,12 +1,15 @@
 """Pushing and pulling PyTorch's tensors.
 
 A dense float32 tensor in the host's memory leaves from where it is and is filled where it is; the
-loop holds on to what it sends until it has been sent. Others (on a device, of another type, not
-contiguous) go through a copy in the host's memory.
+loop holds on to what it sends until it has been sent. What lies on a GPU passes through that
+device's stage (`geomx.live.tensors`): copies run on a stream of geomx's own, and the stream that
+uses a value waits for it by an event. PyTorch itself copies what no stage takes: other types, other
+layouts, devices for which this build has no kernels.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -15,9 +18,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from geomx import kv
+from geomx import _core, kv
 from geomx.errors import GeomxError
+from geomx.live import tensors
 from geomx.live.exchange import ArrayExchange
+
+_STAGED = (torch.float32, torch.float16, torch.bfloat16)
 
 
 def on_host(tensor: torch.Tensor) -> NDArray[np.float32]:
@@ -30,9 +36,30 @@ def on_host(tensor: torch.Tensor) -> NDArray[np.float32]:
         raise GeomxError(f"{tensor.layout} tensors cannot be exchanged, keys are dense")
     if tensor.is_complex():
         raise GeomxError("complex tensors cannot be exchanged, values are real numbers")
-    dense = tensor.detach().to("cpu", torch.float32).contiguous().view(-1)
-    vector: NDArray[np.float32] = dense.numpy()
+    there = tensor.detach()
+    vector: NDArray[np.float32]
+    if staged(there):
+        with torch.cuda.device_of(there):  # whose current stream is the producer
+            vector = tensors.read(there).reshape(-1)
+    else:
+        vector = there.to("cpu", torch.float32).contiguous().view(-1).numpy()
     return vector
+
+
+def staged(tensor: torch.Tensor) -> bool:
+    """Whether a stage takes `tensor`."""
+    return (
+        tensor.is_cuda
+        and tensor.dtype in _STAGED
+        and tensor.is_contiguous()
+        and f"cuda:{tensor.get_device()}" in _devices()
+    )
+
+
+@functools.cache
+def _devices() -> frozenset[str]:
+    """Those that this build has kernels for."""
+    return frozenset(name for name, _ in _core.devices())
 
 
 class TensorExchange(ArrayExchange):
@@ -55,16 +82,22 @@ class TensorExchange(ArrayExchange):
         self._send(key, value, loss, last, not_before_s)
 
     def pull(self, key: int, out: Sequence[torch.Tensor], *, priority: int = 0) -> None:
-        """See `Exchange.pull`."""
+        """See `Exchange.pull`. On a device the current stream waits for the copy, not the host."""
         self.wait(key)
         for target in out:
             there = target.detach()
-            vector = on_host(there)
-            self._loop.value(key, vector)
-            if vector.ctypes.data != there.data_ptr():
-                there.copy_(torch.from_numpy(vector).view(there.shape))
-            elif not target.is_inference():
-                torch.autograd.graph.increment_version(target)  # nobody else saw it change
+            if staged(there):
+                vector = np.empty(there.numel(), np.float32)
+                self._loop.value(key, vector)
+                with torch.cuda.device_of(there):
+                    tensors.write(vector, there, torch.cuda.current_stream().cuda_stream)
+            else:
+                vector = on_host(there)
+                self._loop.value(key, vector)
+                if vector.ctypes.data != there.data_ptr():
+                    there.copy_(torch.from_numpy(vector).view(there.shape))
+            if not target.is_inference():
+                torch.autograd.graph.increment_version(target)  # PyTorch did not see all changes
 
     def settle(self, arrays: Sequence[torch.Tensor]) -> None:
         """See `Exchange.settle`."""
@@ -74,6 +107,11 @@ class TensorExchange(ArrayExchange):
     def copy(self, array: Any) -> Any:
         """See `Exchange.copy`."""
         return array.detach().clone()
+
+
+def shaped(tensor: torch.Tensor) -> NDArray[np.float32]:
+    """`on_host`, in the tensor's shape: what a store is given as an initial value."""
+    return on_host(tensor).reshape(tuple(tensor.shape))
 
 
 def claimed(store: kv.KVStore, copy: bool) -> TensorExchange:

@@ -30,9 +30,9 @@ from geomx.handles import check_optimizer, chosen_optimizers
 from geomx.live.member import naming_the_lost
 from geomx.live.stepping import ENDLESS, Stepping
 from geomx.plugin import optimizer_text
-from geomx.torch.exchange import claimed
+from geomx.torch.exchange import claimed, shaped
 from geomx.torch.numbers import groups, translated
-from geomx.torch.waiting import Waiting
+from geomx.torch.waiting import watching
 
 Update = Literal["servers", "worker"]
 _STATE = "geomx"
@@ -123,11 +123,10 @@ class Optimizer(torch.optim.Optimizer):
         self._begun = False
         self._syncs = False
         self._since = time.monotonic()
-        self._waiting = Waiting(model, self._slots, self._exchange)
+        self._waiting = watching(model, self._slots, self._exchange)
+        weakref.finalize(self, self._waiting.end).atexit = False
         for slot in self._slots:
             slot.parameter.register_post_accumulate_grad_hook(_reporting(self, slot))
-        model.register_state_dict_pre_hook(self._waiting.before_saving)
-        model.register_load_state_dict_post_hook(_refuse_loading)
 
     # ---- what loops and schedules see ----
 
@@ -212,6 +211,8 @@ class Optimizer(torch.optim.Optimizer):
         self._waiting.learn()
         if self._stepping.last or not self._overlap:
             self.wait()
+        if self._stepping.last:
+            self._waiting.end()
         self._since, self._waiting.seconds = time.monotonic(), 0.0
 
     def wait(self) -> None:
@@ -292,8 +293,7 @@ class Optimizer(torch.optim.Optimizer):
     def _introduce(self, named: Mapping[str, torch.Tensor]) -> None:
         """Give every parameter a key, and everyone the first worker's values."""
         names = list(named)
-        values = [parameter.detach().float().cpu().numpy() for parameter in named.values()]
-        self._store.init(names, values)
+        self._store.init(names, [shaped(parameter) for parameter in named.values()])
         for name, parameter in named.items():
             self._exchange.pull(self._store.entry(name).key, [parameter])
 
@@ -381,8 +381,8 @@ def _checked(update: str) -> str:
 
 
 def _reporting(optimizer: Optimizer, slot: Slot) -> Callable[[torch.Tensor], None]:
-    """A hook on a parameter: without a reference to `optimizer`, which Python could not take back
-    from PyTorch at the end of the program."""
+    """A hook on a parameter: without a reference to `optimizer`, which holds the parameter. Python
+    does not see what a tensor's hooks hold, and could never take back such a circle."""
     reference, number = weakref.ref(optimizer), optimizer._slots.index(slot)
 
     def appeared(_: torch.Tensor) -> None:
@@ -391,7 +391,3 @@ def _reporting(optimizer: Optimizer, slot: Slot) -> Callable[[torch.Tensor], Non
             owner._appeared(owner._slots[number])
 
     return appeared
-
-
-def _refuse_loading(*_: Any) -> None:
-    raise GeomxError("load the model before geomx.torch.Optimizer wraps its optimizer")
