@@ -110,8 +110,12 @@ def test_an_aborted_run_says_why_and_shows_the_rest(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("head", [header(), {}], ids=["header", "nothing"])
 def test_a_run_that_measured_nothing_still_has_a_page(tmp_path: Path, head: dict) -> None:
-    Recorder(tmp_path, head).abort("interrupted")
-    assert "interrupted" in check(page_of(tmp_path)).text
+    recorder = Recorder(tmp_path, head)
+    recorder.python({"accel mine: geomx_codec": (3, 0.5, 0.25)})
+    recorder.abort("interrupted")
+    text = check(page_of(tmp_path)).text
+    assert "interrupted" in text
+    assert "accel mine: geomx_codec" in text
     assert Results.load(tmp_path).table()
 
 

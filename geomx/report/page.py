@@ -317,6 +317,7 @@ def _python(summary: Mapping[str, Any]) -> list[Markup]:
     if not costs:
         return []
     parties = summary.get("network", {}).get("parties") or 1
+    iteration_s = summary["seconds_per_iteration"]["mean"]  # None where not one was completed
     head = (
         "whose, and by which hook",
         "calls",
@@ -330,7 +331,7 @@ def _python(summary: Mapping[str, Any]) -> list[Markup]:
             units.number(cost["calls"]),
             units.duration(cost["seconds"]),
             units.duration(cost["waited_s"]),
-            units.share(cost["seconds"] / parties / summary["seconds_per_iteration"]["mean"]),
+            units.share(cost["seconds"] / parties / iteration_s if iteration_s else None),
         )
         for label, cost in costs.items()
     ]
