@@ -2,32 +2,38 @@
 
 A clone of this checkout is installed by pip into a new environment, `geomx new-plugin` writes a
 project of every kind, the example projects come along, and then every command of every project's
-README is run in order, beside its own tests:
+README is run in order, beside its own tests. At last come the plugins that misbehave:
 
     python benchmarks/plugins/walk.py FOLDER               # writes results/plugins.md
-    python benchmarks/plugins/walk.py FOLDER codec pings   # these alone, and nothing is written
+    python benchmarks/plugins/walk.py FOLDER codec pings   # these alone, once more
 
-It needs nothing but Python and git. What is committed is what is tried. FOLDER is kept, so that a
-second walk finds the environment there; with a new FOLDER all begins anew.
+It needs nothing but Python and git. What is committed is what is tried. FOLDER is kept, with a note
+of every command, so that a walk that was interrupted goes on there with the project that it had
+come to; with a new FOLDER all begins anew.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "plugins.md"
 KINDS = ("codec", "slicer", "sync", "placement", "overlay", "optimizer", "workload", "network")
 EXAMPLES = ("signsgd", "powersgd", "diloco", "eightbit", "pings")
+MISBEHAVING = "misbehaving"
 LIMIT_S = 1800
+OUTER = "diloco"  # in its sweep: as accurate as the baseline within a point, for 1/50 of its bytes
 
 
 @dataclass(frozen=True)
@@ -39,7 +45,7 @@ class Step:
         command: What was typed.
         seconds: What it took.
         status: Exit status; None where it had to be ended.
-        output: What it said.
+        output: The end of what it said.
     """
 
     project: str
@@ -60,7 +66,9 @@ class Walk:
     def __init__(self, folder: Path) -> None:
         self.folder = folder.resolve()
         self.projects = self.folder / "projects"
-        self.steps: list[Step] = []
+        self._notes = self.folder / "steps.jsonl"
+        lines = self._notes.read_text(encoding="utf-8").splitlines() if self._notes.exists() else []
+        self.steps = [Step(**json.loads(line)) for line in lines]
         environment = {
             k: v for k, v in os.environ.items() if k not in ("VIRTUAL_ENV", "PYTHONPATH")
         }
@@ -87,12 +95,14 @@ class Walk:
             status, output = done.returncode, done.stdout.decode(errors="replace")
         except subprocess.TimeoutExpired as late:
             status, output = None, (late.stdout or b"").decode(errors="replace")
-        step = Step(project, command, time.monotonic() - began, status, output)
+        step = Step(project, command, time.monotonic() - began, status, output[-4000:])
         self.steps.append(step)
+        with self._notes.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(asdict(step)) + "\n")
         verdict = "ok" if status == 0 else f"FAILED ({status})"
         print(f"{step.seconds:7.1f} s  {verdict:<12} {project}: {command}", flush=True)
         if status != 0:
-            print(output[-4000:], flush=True)
+            print(step.output, flush=True)
         return status == 0
 
     def install(self) -> bool:
@@ -103,15 +113,30 @@ class Walk:
         return (
             self.type("geomx", f"{sys.executable} -m venv venv", self.folder)
             and self.type("geomx", f"git clone -q {ROOT} geomx", self.folder)
-            and self.type("geomx", "pip install -q . pytest", self.folder / "geomx")
+            and self.type("geomx", "pip install -q . pytest hypothesis", self.folder / "geomx")
         )
+
+    def forget(self, name: str) -> None:
+        """Begin anew with a project."""
+        self.steps = [step for step in self.steps if step.project != name]
+        lines = [json.dumps(asdict(step)) + "\n" for step in self.steps]
+        self._notes.write_text("".join(lines), encoding="utf-8")
+        shutil.rmtree(self.home(name), ignore_errors=True)
+
+    def home(self, name: str) -> Path:
+        """Where a project is."""
+        return self.projects / (f"geomx-mine-{name}" if name in KINDS else f"geomx-{name}")
 
     def project(self, name: str) -> None:
         """Every command of a project's README, and its tests."""
-        home = self.projects / f"geomx-{name}"
+        home = self.home(name)
+        if name == MISBEHAVING:
+            home.mkdir()
+            self.type(name, f"cp -r {self.folder / 'geomx' / 'tests'} tests", home)
+            self.type(name, f"python -m pytest tests/test_{name}.py", home)
+            return
         if name in KINDS:
             made = self.type(name, f"geomx new-plugin mine_{name} --kind {name}", self.projects)
-            home = self.projects / f"geomx-mine-{name}"
             if not made:
                 return
         else:
@@ -131,16 +156,53 @@ def commands(readme: Path) -> Iterator[str]:
             yield command
 
 
+def compared(home: Path) -> list[dict[str, Any]]:
+    """The variants of a project's last sweep, the built-in one first; none without a sweep."""
+    sweeps = sorted(home.glob("*/*/*/study.json"))
+    return json.loads(sweeps[-1].read_text(encoding="utf-8"))["variants"] if sweeps else []
+
+
+def outer_promise(walk: Walk) -> str | None:
+    """What is wrong with the accuracy and the bytes of `OUTER`; None where nothing is."""
+    variants = compared(walk.home(OUTER))
+    if len(variants) != 2 or any(variant["status"] != "done" for variant in variants):
+        return f"{OUTER} has not been compared"
+    ours = variants[1]
+    lost = variants[0]["figures"]["accuracy"] - ours["figures"]["accuracy"]
+    share = ours["against_baseline"]["wan_bytes"]
+    if lost > 0.01 or abs(50 * share - 1) > 0.01:
+        return f"{OUTER}: {100 * lost:.1f} points of accuracy lost, {share:.4f} of the bytes"
+    return None
+
+
+def sweeps(walk: Walk) -> Iterator[str]:
+    """Lines of a table: every project's plugin beside built-in ones."""
+    yield "| project | variant | time per iteration | bytes over the WAN | accuracy |"
+    yield "|---|---|---:|---:|---:|"
+    for name in (*KINDS, *EXAMPLES):
+        for variant in compared(walk.home(name)):
+            figures = variant["figures"]
+            if variant["status"] == "done":
+                shown = f"{1000 * figures['seconds_per_iteration']:.1f} ms"
+                shown += f" | {figures['wan_bytes']:,} | {figures['accuracy']:.3f}"
+            else:
+                shown = f"{variant['status']}: {variant['reason']} | |"
+            yield f"| {name} | {variant['name']} | {shown} |"
+
+
 def page(walk: Walk) -> str:
     """What was typed and what came of it."""
     wrong = [step for step in walk.steps if step.status != 0]
+    promise = outer_promise(walk)
     lines = [
         "# A walk through plugins",
         "",
         "Written by `benchmarks/plugins/walk.py`: every command of every new project's and every",
         f"example's README, in a fresh virtual environment (Python {platform.python_version()},",
         f"{os.cpu_count()} cores, {datetime.now(UTC):%Y-%m-%d}).",
-        f"{len(walk.steps) - len(wrong)} of {len(walk.steps)} ended well.",
+        f"{len(walk.steps) - len(wrong)} of {len(walk.steps)} commands ended well.",
+        f"`{OUTER}`, rounds of 50 steps, is to be as accurate as full synchrony within one point",
+        f"for 1/50 of the bytes: {promise or 'so it was'}.",
         "",
         "| project | command | seconds | it ended |",
         "|---|---|---:|---|",
@@ -150,23 +212,30 @@ def page(walk: Walk) -> str:
         ended = "well" if step.status == 0 else f"with {step.status}: {step.last}"
         shown = command.replace(sys.executable, "python3").replace("|", "\\|")
         lines.append(f"| {step.project} | `{shown}` | {step.seconds:.1f} | {ended} |")
+    lines += ["", "What the sweeps found, simulated:", "", *sweeps(walk)]
     return "\n".join([*lines, ""])
 
 
 def main(words: list[str]) -> int:
     """Walk; the exit status says whether all ended well."""
-    if not words or any(word not in (*KINDS, *EXAMPLES) for word in words[1:]):
+    everything = (*KINDS, *EXAMPLES, MISBEHAVING)
+    if not words or any(word not in everything for word in words[1:]):
         print(__doc__)
         return 2
     walk = Walk(Path(words[0]))
     if not walk.install():
         return 1
     walk.projects.mkdir(exist_ok=True)
-    for name in words[1:] or (*KINDS, *EXAMPLES):
+    begun = list(dict.fromkeys(step.project for step in walk.steps))
+    for name in words[1:] or everything:
+        if name in begun and name != begun[-1] and not words[1:]:
+            continue  # an earlier walk has been there
+        walk.forget(name)
         walk.project(name)
     if not words[1:]:
         RESULTS.write_text(page(walk), encoding="utf-8")
-    return int(any(step.status != 0 for step in walk.steps))
+    wrong = any(step.status != 0 for step in walk.steps)
+    return int(wrong or (not words[1:] and outer_promise(walk) is not None))
 
 
 if __name__ == "__main__":
