@@ -60,7 +60,8 @@ def test_all_are_announced_like_any_plugin() -> None:
         announced[name] = (config, factory)
 
     workloads.geomx_register(register)
-    names = ["digits_cnn", "mnist", "fashion_mnist", "resnet50", "synthetic", "tiny"]
+    built_in = ["digits_cnn", "mnist", "fashion_mnist", "resnet50", "synthetic", "tiny"]
+    names = [*built_in, "torch_transformer"]
     assert list(announced) == names
     for name in ("digits_cnn", "resnet50"):
         config, factory = announced[name]

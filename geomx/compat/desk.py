@@ -135,7 +135,7 @@ class Desk:
         self._workers = self._in_order(lambda each: each["kind"] == "worker")
         for spokes in (self._servers, self._workers):
             for rank, spoke in enumerate(spokes):
-                facts = {"rank": rank, "flat": self._flat()}
+                facts: dict[str, Any] = {"rank": rank, "flat": self._flat()}
                 if spoke == self._servers[0]:
                     facts["workers"] = [self._about[worker] for worker in self._workers]
                 self._hub.send(spoke, Note("rank", facts))

@@ -44,7 +44,7 @@ class CompatStore(mxnet.KVStore):
     is_master_worker = property(lambda self: self._attendance.master, doc="Configures the job.")
 
     @property
-    def _store(self) -> kv.KVStore:
+    def _store(self) -> kv.KVStore:  # type: ignore[override]
         """The store itself; the job is joined when it is first asked for."""
         if self._joined is None:
             attendance = self._attendance

@@ -133,6 +133,6 @@ def _check(store: kv.KVStore) -> None:
         raise ConfigError(
             "sync",
             name,
-            "DDP wants everyone's gradient every step, as with sync=fsa; "
-            "geomx.torch.Optimizer follows any policy",
+            "DDP wants everyone's gradient every step; choose a policy that waits for all, or "
+            "geomx.torch.Optimizer, which follows any",
         )

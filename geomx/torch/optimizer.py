@@ -3,10 +3,10 @@
 What a training loop does stays what it was: backward, then ``step``. Underneath, the job's sync
 policy decides.
 
-* **Gradients are exchanged** (``fsa``, ``mixedsync``): each leaves as soon as the backward pass has
+* **Policies that exchange gradients**: each leaves as soon as the backward pass has
   accumulated it. Global servers update and answer with new weights; a module's next forward pass
   waits for the parameters that are its own, not for those of the layers behind it.
-* **Parameters are exchanged** (``hfa``, ``esync``, others): every ``step`` is a local one of the
+* **Policies that exchange parameters**: every ``step`` is a local one of the
   optimizer that was wrapped; when the policy says so, parameters leave, and what comes back is
   waited for in the same way.
 

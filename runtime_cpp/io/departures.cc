@@ -166,7 +166,7 @@ void Driver::PumpDatagrams(Session& session, Time now) {
       outlet.pace_set = now;
     }
     if (!outlet.pacer.Allows(now)) {
-      pacing_[peer] = outlet.pacer.NextAt();
+      pacing_[peer] = std::min(outlet.pacer.NextAt(), outlet.pace_set + kRateAge);
       return;
     }
     auto message = node_->PollTransmit(peer, Lane::kBestEffort);
