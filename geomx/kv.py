@@ -342,7 +342,7 @@ def create(type: str = TYPES[0]) -> KVStore:
         _stores.append(_join(type))
         atexit.register(_stores[-1].close)
     store = _stores[-1]
-    if type == "dist_async" and store.num_all_workers > 1:
+    if type == "dist_async" and store.member.policy.together and store.num_all_workers > 1:
         sync, _ = store.member.spec.sync
         raise ConfigError("kvstore", type, f"this job is synchronous: it runs sync={sync}")
     return store
