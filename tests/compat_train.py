@@ -13,7 +13,7 @@ parser.add_argument("folder")
 parser.add_argument("--slice", type=int)
 parser.add_argument("--type", default="dist_sync")
 parser.add_argument("--compress", default="")
-parser.add_argument("--half", action="store_true")
+parser.add_argument("--half", action="store_true", help="with --compress, of small tensors")
 parser.add_argument("--local", action="store_true", help="parameters are exchanged")
 parser.add_argument("--steps", type=int, default=20)
 options = parser.parse_args()
@@ -29,9 +29,11 @@ if master and updates:
     store.set_optimizer(mx.optimizer.SGD(learning_rate=0.05))
 parameters = list(net.collect_params().values())
 trainer = mx.gluon.Trainer(parameters, "sgd", {"learning_rate": 0.2}, kvstore=None)
-kind = "float16" if options.half else "float32"
+small = [parameter.data().size < 1000 for parameter in parameters]
+halves = [options.half and (little or not options.compress) for little in small]
+kinds = ["float16" if half else "float32" for half in halves]
 for key, parameter in enumerate(parameters):
-    value = parameter.data().astype(kind)
+    value = parameter.data().astype(kinds[key])
     store.init(key, value)
     if not master or os.environ.get("TRAINING_MASTER"):
         store.pull(key, value)
@@ -55,10 +57,10 @@ for _ in range(options.steps):
     for key, parameter in enumerate(parameters):
         sent = parameter.data() / store.num_workers if options.local else parameter.grad()
         got = parameter.data() if updates or options.local else parameter.grad()
-        answer = got.astype(kind) if options.half else got
-        store.push(key, sent.astype(kind), priority=-key)
+        answer = got.astype(kinds[key]) if halves[key] else got
+        store.push(key, sent.astype(kinds[key]), priority=-key)
         store.pull(key, answer, priority=-key)
-        if options.half:
+        if halves[key]:
             got[:] = answer.astype("float32")
     if not (updates or options.local):
         trainer.step(store.num_all_workers)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from geomx.compat.roles import Role, role_of
-from geomx.compat.variables import KNOWN, OBSOLETE, Said, Settled, Wish, settle
+from geomx.compat.variables import FEATURES, KNOWN, OBSOLETE, Said, Settled, Wish, settle
 from geomx.errors import ConfigError, GeomxError
 from geomx.mxnet_loader import load_mxnet
 from geomx.registry import Registry
@@ -187,10 +187,57 @@ def test_a_number_that_is_none_is_refused() -> None:
         settled(ENABLE_DGT="1", DMLC_K="1.5")
 
 
+def documented() -> dict[str, tuple[str, str]]:
+    """docs/moving.md's table: what each variable becomes, and the remark."""
+    text = (HERE.parent / "docs" / "moving.md").read_text(encoding="utf-8")
+    table = text.partition("<!-- variables -->")[2].partition("<!-- end -->")[0]
+    rows = [line.strip("| ").split(" |") for line in table.splitlines()[3:] if line]
+    return {row[0].strip("`"): (row[1].strip(), "".join(row[2:]).strip()) for row in rows}
+
+
 def test_every_variable_is_documented() -> None:
-    table = (HERE.parent / "docs" / "moving.md").read_text(encoding="utf-8")
-    assert [name for name in KNOWN if f"`{name}`" not in table] == []
-    assert set(OBSOLETE) < set(KNOWN)
+    table = documented()
+    assert set(table) == set(KNOWN)
+    assert {name: why for name, (what, why) in table.items() if what == "nothing"} == OBSOLETE
+
+
+SETTINGS = {
+    name: re.findall(r"`((?:accel|sync|runtime)\.[\w.]+)`", what)
+    for name, (what, _) in documented().items()
+}
+
+
+VALUES = {
+    "MXNET_KVSTORE_HFA_K1": "3", "MXNET_KVSTORE_HFA_K2": "3", "DMLC_K_MIN": "0.1",
+    "DGT_CONTRIBUTION_ALPHA": "0.7", "DGT_BLOCK_SIZE": "2048",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [name for name, options in SETTINGS.items() if options])
+def test_a_variable_becomes_what_is_documented(name: str) -> None:
+    """Beside its switch, a variable sets the options that the table names, and no other."""
+    switch = {other: each for each, others in FEATURES.items() for other in others}
+    switch |= {"MAX_GREED_RATE_TS": "ENABLE_INTER_TS", "MXNET_KVSTORE_BIGARRAY_BOUND": "ENABLE_P3"}
+    sparse = Wish(compression={"type": "bsc"})
+
+    def options(**environ: str) -> dict[str, object]:
+        result = settled(sparse, 2, **environ)
+        sync, periods = result.sync
+        found: dict[str, object] = {f"sync.{sync}": True}
+        found |= {f"sync.{option}": value for option, value in periods.items()}
+        for accel, chosen in result.accel:
+            found |= {f"accel.{accel}": True}
+            found |= {f"accel.{accel}.{option}": value for option, value in chosen.items()}
+        return found | {f"runtime.{option}": value for option, value in result.runtime.items()}
+
+    without = {switch[name]: "1"} if name in switch else {}
+    before, after = options(**without), options(**without, **{name: VALUES.get(name, "1")})
+    changed = {option for option, value in after.items() if before.get(option, value) != value}
+    changed |= after.keys() - before.keys()
+    expected = set(SETTINGS[name])
+    assert expected <= changed
+    if name not in FEATURES:  # a switch brings the options of what it switches on
+        assert changed == expected
 
 
 # ---- whole jobs ----
@@ -237,11 +284,11 @@ def ends(folder: Path) -> dict[str, dict[str, object]]:
 @pytest.mark.parametrize(
     ("job", "train", "processes"),
     [
-        (["2", "2", "1", "PS_RESEND=1"], [], 12),
+        (["2", "2", "1", "PS_RESEND=1", "ENABLE_INTRA_TS=1"], [], 12),
         (["2", "1", "2", "ENABLE_P3=1", "ENABLE_DGT=1", "ENABLE_INTER_TS=1"], [], 11),
         (
             ["2", "1", "1", "MXNET_KVSTORE_SIZE_LOWER_BOUND=1000"],
-            ["--compress", "bsc", "--steps", "60"],
+            ["--compress", "bsc", "--half", "--steps", "60"],
             10,
         ),
         (["1", "2", "1"], ["--half"], 8),
@@ -252,7 +299,7 @@ def ends(folder: Path) -> dict[str, dict[str, object]]:
             12,
         ),
     ],
-    ids=["plain", "accelerators", "bisparse", "fp16", "mixedsync", "hfa"],
+    ids=["intra", "accelerators", "mpq", "fp16", "mixedsync", "hfa"],
 )
 def test_a_launch_script_runs_to_its_end(
     tmp_path: Path, digits: Path, job: list[str], train: list[str], processes: int
@@ -275,7 +322,8 @@ def test_a_launch_script_runs_to_its_end(
 
 
 def test_a_flat_job_of_mxnets_own_kind_runs_too(tmp_path: Path, digits: Path) -> None:
-    done = compat(tmp_path, "0", "2", "2", "TRAINING_MASTER=1", "--", str(digits))
+    train = [str(digits), "--compress", "bsc", "--steps", "60"]
+    done = compat(tmp_path, "0", "2", "2", "TRAINING_MASTER=1", "--", *train)
     assert done.returncode == 0, done.stderr
     assert len(ends(tmp_path)) == 5
     assert float(re.findall(r"accuracy ([\d.]+)", done.stdout)[0]) > 0.8

@@ -27,7 +27,7 @@ PLACES = (
     "DMLC_ROLE", "DMLC_ROLE_GLOBAL", "DMLC_ROLE_MASTER_WORKER", "DMLC_ENABLE_CENTRAL_WORKER",
     "DMLC_PS_ROOT_URI", "DMLC_PS_ROOT_PORT", "DMLC_NUM_SERVER", "DMLC_NUM_WORKER",
     "DMLC_PS_GLOBAL_ROOT_URI", "DMLC_PS_GLOBAL_ROOT_PORT", "DMLC_NUM_GLOBAL_SERVER",
-    "DMLC_NUM_GLOBAL_WORKER", ALL_WORKERS, "DMLC_INTERFACE", "DMLC_NODE_HOST", "PORT",
+    "DMLC_NUM_GLOBAL_WORKER", ALL_WORKERS, "DMLC_INTERFACE", "DMLC_NODE_HOST",
     "DMLC_USE_KUBERNETES", "PS_VERBOSE", "DMLC_RANK", "DMLC_GLOBAL_RANK",
 )  # fmt: skip
 
@@ -44,6 +44,7 @@ _THRESHOLDS = (SLICE, BOUND, "PS_HEARTBEAT_TIMEOUT")
 
 OBSOLETE = {
     "DGT_INFO": "counts of lost and late blocks are in the run's notes",
+    "PORT": "all but schedulers listen on any free port",
     "DMLC_LOCAL": "processes of one machine talk over loopback connections",
     "PS_RESEND": "connections lose nothing",
     "PS_RESEND_TIMEOUT": "connections lose nothing",
