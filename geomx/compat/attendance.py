@@ -54,6 +54,7 @@ class Attendance:
         self.members: list[Member] = []
         self._wish = Wish()
         self._told = False
+        self._broken = False
         self._lock = threading.RLock()
         self._pending: list[tuple[Key, NDArray[Any], str]] = []
         self._rules: list[str] = []
@@ -63,6 +64,7 @@ class Attendance:
             f"master-{role.party[1]}" if role.master else f"worker-{role.party[1]}-{self.rank}"
         )
         atexit.register(self._end)
+        threading.Thread(target=self._show_up, name="geomx-end").start()
 
     @property
     def workers(self) -> int:
@@ -177,9 +179,29 @@ class Attendance:
         self._spoke.send("barrier")
         self._spoke.expect("release")
 
+    def _show_up(self) -> None:
+        """When the program has ended, take the place that it had no use for: others wait for it.
+
+        This needs threads, which can no longer be started when `atexit` calls.
+        """
+        threading.main_thread().join()
+        if self.members or getattr(sys, "last_value", None) is not None:
+            return
+        try:
+            self.tell()
+            if self._ticket is None:
+                self._ticket = self._spoke.expect("job").facts
+            if self._ticket["own"]:
+                member = self.join()
+                member.loop.leave()
+                member.wait_stopped()
+        except (GeomxError, RuntimeError) as error:
+            print(error, file=sys.stderr, flush=True)
+            self._broken = True
+
     def _end(self) -> None:
         """The program is over: the job may end for this worker."""
-        failed = getattr(sys, "last_value", None) is not None
+        failed = self._broken or getattr(sys, "last_value", None) is not None
         if not failed:
             try:
                 self.tell()

@@ -8,9 +8,10 @@ gives the global servers what that says.
 from __future__ import annotations
 
 import sys
+import threading
 import traceback
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from multiprocessing.connection import wait
 from typing import Any
 
@@ -58,15 +59,21 @@ def take(seats: Sequence[Seat], ticket: Mapping[str, Any], host: str) -> list[Me
         GeomxError: One could not.
     """
 
-    def join(seat: Seat) -> Member:
-        name, number = seat
-        member = Member.join(ticket["scheduler"], name, number, ticket["token"], host)
-        member.wire()
-        member.wait_started()
-        return member
+    def join(seat: Seat, joined: Future[Member]) -> None:
+        try:
+            name, number = seat
+            member = Member.join(ticket["scheduler"], name, number, ticket["token"], host)
+            member.wire()
+            member.wait_started()
+            joined.set_result(member)
+        except BaseException as error:
+            joined.set_exception(error)
 
-    with ThreadPoolExecutor(len(seats), "geomx-join") as pool:
-        return list(pool.map(join, seats))
+    # Not a pool: there is none any more while a program ends.
+    places: list[Future[Member]] = [Future() for _ in seats]
+    for each in zip(seats, places, strict=True):
+        threading.Thread(target=join, args=each, name="geomx-join").start()
+    return [place.result() for place in places]
 
 
 class Server:
