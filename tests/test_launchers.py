@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,9 +14,9 @@ import pytest
 import yaml
 
 from geomx.cli import main
-from geomx.errors import ConfigError
+from geomx.errors import ConfigError, GeomxError
 from geomx.live.spec import Spec
-from geomx.machines import jobfile
+from geomx.machines import jobfile, ray
 from geomx.machines.certs import make
 from geomx.machines.launch import composed_experiment, launch
 from geomx.results import Results
@@ -70,6 +72,52 @@ def test_without_an_allocation_slurm_is_refused(
     monkeypatch.delenv("SLURM_JOB_NODELIST", raising=False)
     with pytest.raises(ConfigError, match="hosts=slurm: needs an allocation"):
         jobfile.read(write(tmp_path, hosts="slurm"))
+
+
+# ---- Ray ----
+
+
+RAYLET = "import os, geomx.kv; geomx.kv.create(); print('by', os.environ['RAY_RAYLET_PID'])"
+
+
+def test_a_job_is_placed_by_the_resources_of_a_ray_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Three Ray nodes on this machine, one for every site."""
+    pytest.importorskip("ray", reason="needs ray")
+    from ray.cluster_utils import Cluster
+
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    small = {"num_cpus": 0, "object_store_memory": 80 << 20, "include_dashboard": False}
+    cluster = Cluster()
+    try:
+        raylets = {}
+        for site in ("hub", "east", "west"):
+            there = cluster.add_node(resources={site: 1}, **small)
+            (raylet,) = there.all_processes["raylet"]
+            raylets[site] = str(raylet.process.pid)
+        monkeypatch.setenv("RAY_ADDRESS", cluster.address)
+        parties = {
+            "hub": {"scheduler": "hub", "global_server": "hub"},
+            "east": {"server": "east", "worker": "east"},
+            "west": {"server": "west", "worker": "west"},
+        }
+        file = write(tmp_path, hosts="ray", parties=parties, insecure=True)
+        launch(file, [f"hydra.run.dir={tmp_path}/run", "--", sys.executable, "-c", RAYLET])
+        by = dict(re.findall(r"(\S+) +\| by (\d+)", capfd.readouterr().err))
+        assert set(by) == {"east/worker0", "west/worker0"}
+        for worker, raylet in by.items():
+            assert raylet == raylets[worker.split("/")[0]]
+        with pytest.raises(GeomxError, match="has the resource south: ray start --resources"):
+            ray.carry("south", ["true"])
+    finally:
+        cluster.shutdown()
+
+
+def test_a_job_on_ray_wants_tls_or_the_word_to_do_without(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"hosts.n\d.address=auto: is beyond this machine"):
+        launch(write(tmp_path, hosts="ray"), WORDS)
 
 
 # ---- Kubernetes ----

@@ -33,7 +33,7 @@ from typing import Literal
 from geomx.live.notes import path as file_of
 from geomx.live.notes import stem
 from geomx.live.status import INTERRUPTED
-from geomx.machines.frames import PIECE_BYTES, SILENCE_S, Opening, Voice
+from geomx.machines.frames import ELSEWHERE, PIECE_BYTES, SILENCE_S, Opening, Voice
 
 OPENING_S = 600.0
 """How long a launcher may take to say what the node is: the scheduler comes first."""
@@ -176,20 +176,21 @@ class _Attached:
 
     def _plan(self, folder: Path) -> tuple[list[str], dict[str, str]]:
         opening = self._opening
+        host = os.environ.get("GEOMX_HOST", "") if opening.host == ELSEWHERE else opening.host
         env = {**opening.env, "GEOMX_TOKEN": opening.token, "PYTHONUNBUFFERED": "1"}
         if opening.tls:
             from geomx.live.access import TLS, write_files
 
             env[TLS] = str(write_files(folder / "tls", opening.tls))
         if opening.command:
-            env |= script_env(opening.name, opening.id, opening.host, opening.scheduler)
+            env |= script_env(opening.name, opening.id, host, opening.scheduler)
             return tethered(opening.command), env
         experiment = None
         if opening.experiment:
             experiment = folder / "experiment.json"
             experiment.write_text(opening.experiment, encoding="utf-8")
         words = node_words(
-            opening.name, opening.id, opening.host, self._stem,
+            opening.name, opening.id, host, self._stem,
             experiment=experiment, scheduler=opening.scheduler,
         )  # fmt: skip
         return words, env

@@ -32,6 +32,9 @@ BEAT_S = 1.0
 SILENCE_S = 10.0
 """How long an agent goes on without hearing from its launcher."""
 
+ELSEWHERE = "auto"
+"""In place of a machine's address: what brought the agent there says it, as GEOMX_HOST."""
+
 PIECE_BYTES = 48 * 1024
 """Of a file, in one line."""
 
@@ -43,7 +46,7 @@ class Opening:
     Attributes:
         name: The node.
         id: Its number.
-        host: The address that it listens on.
+        host: The address that it listens on, or `ELSEWHERE`.
         token: Lets it into the run.
         experiment: Text of the experiment, for the scheduler; else empty.
         scheduler: Whom to join, for everybody else.

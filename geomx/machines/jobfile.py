@@ -12,7 +12,8 @@
 A party gives each of its roles a machine, or a list with one for every node of that role. The
 network is made from that, unless ``network`` names one: then the nodes are those of the network,
 and a single machine may hold all of a role. ``hosts: slurm`` stands for the machines of an
-allocation (`geomx.machines.slurm`).
+allocation (`geomx.machines.slurm`), ``hosts: ray`` for those of a Ray cluster by their resources
+(`geomx.machines.ray`).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ import yaml
 
 from geomx.cluster import Cluster, NodeSpec
 from geomx.errors import ConfigError
-from geomx.machines import reach, slurm
+from geomx.machines import ray, reach, slurm
 from geomx.machines.command import ROLES
 from geomx.options import build_options, near
 
@@ -38,7 +39,7 @@ FAST_MBPS = 10_000  # of links of which the file says nothing; nothing is emulat
 class Host:
     """A machine."""
 
-    # Where the other nodes find those that live here.
+    # Where the other nodes find those that live here; auto: as GEOMX_HOST says there.
     address: str
     # How a command is run here; null: as for all machines.
     reach: str | None = None
@@ -160,6 +161,8 @@ def read(file: Path) -> JobFile:
         raise ConfigError("job", file, "must be a table with hosts and parties")
     if content.get("hosts") == slurm.NAME:
         content = {**content, "hosts": slurm.hosts()}
+    elif content.get("hosts") == ray.NAME:
+        content = {**content, "hosts": ray.hosts(content.get("parties") or {})}
     job = build_options(JobFile, content, "job")
     if job.tls is not None:
         job.tls = str(file.parent / job.tls)
