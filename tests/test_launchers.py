@@ -84,7 +84,7 @@ def test_a_job_is_placed_by_the_resources_of_a_ray_cluster(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Three Ray nodes on this machine, one for every site."""
-    pytest.importorskip("ray", reason="needs ray")
+    library = pytest.importorskip("ray", reason="needs ray")
     from ray.cluster_utils import Cluster
 
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
@@ -112,6 +112,7 @@ def test_a_job_is_placed_by_the_resources_of_a_ray_cluster(
         with pytest.raises(GeomxError, match="has the resource south: ray start --resources"):
             ray.carry("south", ["true"])
     finally:
+        library.shutdown()
         cluster.shutdown()
 
 
