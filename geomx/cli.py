@@ -150,10 +150,11 @@ def info(options: argparse.Namespace) -> None:
 
 def launch(words: Sequence[str]) -> None:
     """Run a training script as every worker of a cluster, here or on a job file's machines."""
-    if words and words[0].endswith((".yaml", ".yml")):
+    job = words[0] if words and "=" not in words[0] else ""  # network=wan.yaml is none
+    if job.endswith((".yaml", ".yml")):
         from geomx.machines import launch as machines
 
-        directory, results = machines.launch(Path(words[0]), words[1:])
+        directory, results = machines.launch(Path(job), words[1:])
         if results is not None:
             _print(results.table())
         print(directory, flush=True)

@@ -20,7 +20,7 @@ from geomx.live.local import LocalCluster, unshaped
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'geomx[torch]'")
 
 ROOT = Path(__file__).resolve().parents[1]
-LAUNCH = "import sys; from geomx.live.launcher import launch; sys.exit(launch(sys.argv[1:]))"
+GEOMX = "import sys; from geomx.cli import main; sys.exit(main())"
 TIMEOUT_S = 300
 STEPS = "--steps=20"
 
@@ -100,11 +100,11 @@ def documented(example: str, beginning: str) -> list[str]:
 def loss(command: list[str], *more: str) -> float:
     """What a documented command prints in the end."""
     programs = {
-        "geomx": [sys.executable, "-c", LAUNCH],
+        "geomx": [sys.executable, "-c", GEOMX],
         "python": [sys.executable],
         "torchrun": [sys.executable, "-m", "torch.distributed.run"],
     }
-    words = [part for word in command if word != "launch" for part in programs.get(word, [word])]
+    words = [part for word in command for part in programs.get(word, [word])]
     done = subprocess.run(
         [*words, *more], cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
     )
