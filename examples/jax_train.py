@@ -1,4 +1,4 @@
-"""JAX and optax on the same store: arrays cross through DLPack, without a copy on a CPU.
+"""JAX and optax on the same store, which takes JAX's arrays as they are, through DLPack.
 
     pip install jax optax
     python examples/jax_train.py --plain                                    # without geomx
@@ -59,9 +59,9 @@ def main() -> None:
     if not options.plain:
         store = geomx.kv.create("dist_sync")
         rank, workers = store.global_rank, store.num_all_workers
-        store.init(names, [np.from_dlpack(parameters[name]) for name in names])
-        first = store.pull(names)
-        parameters = dict(zip(names, map(jnp.from_dlpack, first), strict=True))
+        store.init(names, [parameters[name] for name in names])
+        first = map(jnp.asarray, store.pull(names))
+        parameters = dict(zip(names, first, strict=True))
 
     step = jax.jit(jax.grad(loss_of))
     order = np.random.default_rng(1)
@@ -69,8 +69,8 @@ def main() -> None:
         mine = order.integers(len(inputs), size=BATCH)[rank::workers]
         gradients = step(parameters, inputs[mine], targets[mine])
         if store is not None:
-            store.push(names, [np.from_dlpack(gradients[name]) for name in names])
-            sums = map(jnp.from_dlpack, store.pull(names))
+            store.push(names, [gradients[name] for name in names])
+            sums = map(jnp.asarray, store.pull(names))
             gradients = {name: total / workers for name, total in zip(names, sums, strict=True)}
         updates, state = optimizer.update(gradients, state)
         parameters = optax.apply_updates(parameters, updates)
