@@ -7,6 +7,7 @@ import gc
 import pickle
 import threading
 import time
+import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -532,6 +533,7 @@ def test_a_model_goes_with_the_last_reference_to_it(seed: int) -> None:
         assert len(net.state_dict()) == 4  # and nothing is on its way
         return [weakref.ref(each) for each in (optimizer, net, *net.parameters(), *net)]
 
+    everyone(body, {"east": 1})  # PyTorch's first steps leave circles of their own
     gc.collect()
     gc.disable()
     try:
@@ -601,6 +603,18 @@ def test_servers_hear_the_numbers_of_a_checkpoint(seed: int) -> None:
     expected = alone(lambda parameters: torch.optim.SGD(parameters, lr=0.05), seed, 3)
     for values in everyone(body, {"east": 1, "west": 1}):
         assert_same(values, expected, NEAR)
+
+
+def test_what_is_not_in_a_checkpoint_is_said() -> None:
+    def body(store: kv.KVStore, make: Make) -> None:
+        net = network()
+        geomx.torch.Optimizer(make(net.parameters()), net, store=store).state_dict()
+
+    with pytest.warns(UserWarning, match="keep the state of AdamW.*update='worker'"):
+        everyone(lambda store: body(store, OPTIMIZERS["adamw"]), {"east": 1})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        everyone(lambda store: body(store, SGD), {"east": 1})
 
 
 # ---- what is refused ----

@@ -57,6 +57,11 @@ def translated(optimizer: torch.optim.Optimizer, keys: Mapping[int, int]) -> dic
     return made
 
 
+def keeps_state(numbers: Mapping[str, Any]) -> bool:
+    """Whether such an optimizer's next step depends on more than weights and gradients."""
+    return numbers["name"] != "sgd" or "momentum" in numbers
+
+
 def groups(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
     """Its parameter groups, without what does not change the result."""
     return [

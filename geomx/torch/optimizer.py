@@ -17,6 +17,7 @@ uses its parameters directly, has them waited for by the module around it.
 from __future__ import annotations
 
 import time
+import warnings
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ from geomx.live.member import naming_the_lost
 from geomx.live.stepping import ENDLESS, Stepping
 from geomx.plugin import optimizer_text
 from geomx.torch.exchange import claimed, shaped
-from geomx.torch.numbers import groups, translated
+from geomx.torch.numbers import groups, keeps_state, translated
 from geomx.torch.waiting import watching
 
 Update = Literal["servers", "worker"]
@@ -117,7 +118,7 @@ class Optimizer(torch.optim.Optimizer):
         self._exchange = claimed(self._store, copy=False)
         self._in_worker = _checked(update) == "worker" and self._stepping.gradients
         self._told: list[dict[str, Any]] | None = None
-        self._steps_locally = False
+        self._steps_locally = self._kept_away = False
         self._choose()
         self._introduce(named)
         self._begun = False
@@ -231,8 +232,15 @@ class Optimizer(torch.optim.Optimizer):
     def state_dict(self) -> dict[str, Any]:
         """The wrapped optimizer's, and how many steps were made.
 
-        The state of an optimizer that runs on global servers (momentum) is not in it.
+        What an optimizer that runs on global servers remembers (momentum) is not in it; a warning
+        says so.
         """
+        if self._kept_away:
+            warnings.warn(
+                f"global servers keep the state of {type(self.inner).__name__}, which is not in a "
+                "checkpoint: geomx.torch.Optimizer(..., update='worker') keeps it here",
+                stacklevel=2,
+            )
         return {**self.inner.state_dict(), _STATE: {"step": self._stepping.step}}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
@@ -285,7 +293,7 @@ class Optimizer(torch.optim.Optimizer):
         check_optimizer(member.selection, at_servers)
         self._steps_locally = here is not None
         if self._stepping.gradients:
-            self._told = groups(self.inner)
+            self._told, self._kept_away = groups(self.inner), keeps_state(numbers)
         if at_servers is not None and self._store.is_master_worker:
             with naming_the_lost(member.loop):
                 member.loop.command("optimizer\n" + optimizer_text(at_servers))
