@@ -7,6 +7,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from rich.text import Text
 
 from geomx.report import gantt, units, wan
 from geomx.report.charts import Series, line_chart, ticks
@@ -79,6 +80,8 @@ def test_what_plugins_cost_in_python_is_shown(tmp_path: Path) -> None:
     part = 0.002 / 2 / results.summary["seconds_per_iteration"]["mean"]
     for expected in ("accel mine: geomx_codec", "2 ms", "100 µs", units.share(part)):
         assert expected in text.partition("Plugins in Python")[2], expected
+    told = [list(column.cells) for column in results.table().columns]
+    assert "2 ms" in str(told[1][told[0].index(Text("accel mine"))])
     run(tmp_path / "plain")
     assert "Plugins in Python" not in page_of(tmp_path / "plain")
 

@@ -24,6 +24,7 @@ from tests.strangers import name_it, on_path
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "examples" / "plugins"
 PURE = ("signsgd", "powersgd", "diloco", "pings")
+SMALL = ("adabelief", "apart", "branches", "ratings", "tails")  # modules of examples/plugins/kinds
 OURS = [
     plugin
     for plugin in Registry.discover().plugins()
@@ -55,6 +56,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for example in PURE:
         shutil.copy(EXAMPLES / example / f"geomx_{example}.py", folder)
         name_it(folder, f"geomx_{example}", {example: f"geomx_{example}"})
+    shutil.copytree(EXAMPLES / "kinds" / "geomx_kinds", folder / "geomx_kinds")
+    name_it(folder, "geomx_kinds", {name: f"geomx_kinds.{name}" for name in SMALL})
     return folder
 
 
@@ -64,9 +67,7 @@ def installed(site: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return site
 
 
-@pytest.mark.parametrize(
-    "name", [*(f"new_{k}" for k in KINDS), "signsgd", "powersgd", "diloco", "pings"]
-)
+@pytest.mark.parametrize("name", [*(f"new_{kind}" for kind in KINDS), *PURE, *SMALL])
 def test_new_plugins_and_examples_keep_the_laws(name: str, installed: Path, seed: int) -> None:
     check_plugin(name, modes=["sim"], seed=seed)
 
@@ -86,23 +87,25 @@ def test_one_of_every_kind_works_live_and_as_predicted(installed: Path, tmp_path
     assert simulated.summary["python"] == {}
 
 
-def test_examples_work_live_and_as_predicted(installed: Path, tmp_path: Path) -> None:
-    words = ["workload=tiny", "network=pings", "network.workers=1", "sync=diloco", "sync.h=2"]
-    words += ["accel=[powersgd,signsgd]", "iterations=4", "evaluate_every=4"]
+def test_examples_work_live_and_as_predicted(
+    installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["workload=ratings", "network=pings", "network.workers=1", "sync=diloco", "sync.h=2"]
+    words += ["accel=[powersgd,signsgd,branches]", "iterations=4", "evaluate_every=4"]
+    monkeypatch.setenv("GEOMX_TRACE_HOOKS", "1")
     simulated = geomx.run([*words, f"hydra.run.dir={tmp_path / 'sim'}"])
     live = geomx.run([*words, "mode=live", f"hydra.run.dir={tmp_path / 'live'}"])
     for kind in ("wan_push", "wan_pull", "lan"):
         assert live.summary["bytes"][kind] == simulated.summary["bytes"][kind]
     for name, value in simulated.parameters().items():
         assert np.array_equal(live.parameters()[name], value)
+    log = (tmp_path / "live" / "nodes" / "ohio-server.log").read_text(encoding="utf-8")
+    assert "sync diloco: geomx_sync_policy(cluster=Cluster pings) -> DiLoCoPolicy(" in log
 
 
 def test_examples_own_tests_pass(installed: Path) -> None:
     """Those that are not about geomx's laws, which they keep above."""
-    files = [
-        str(EXAMPLES / name / f"test_{name}.py")
-        for name in ("signsgd", "powersgd", "diloco", "pings")
-    ]
+    files = [str(EXAMPLES / name / f"test_{name}.py") for name in (*PURE, "kinds")]
     command = [
         sys.executable,
         "-m",

@@ -30,7 +30,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "plugins.md"
 KINDS = ("codec", "slicer", "sync", "placement", "overlay", "optimizer", "workload", "network")
-EXAMPLES = ("signsgd", "powersgd", "diloco", "eightbit", "pings")
+EXAMPLES = ("signsgd", "powersgd", "diloco", "eightbit", "pings", "kinds")
 MISBEHAVING = "misbehaving"
 LIMIT_S = 1800
 OUTER = "diloco"  # in its sweep: as accurate as the baseline within a point, for 1/50 of its bytes

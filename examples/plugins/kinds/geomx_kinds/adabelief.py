@@ -1,0 +1,75 @@
+"""adabelief: steps are large where gradients come as expected, and small where they surprise.
+
+AdaBelief (Zhuang et al., NeurIPS 2020, arXiv 2010.07468): Adam, with the second moment taken about
+the mean of the gradient in the place of zero.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+import geomx
+
+geomx_api = "1.1"
+
+
+@dataclass(frozen=True)
+class AdaBeliefConfig:
+    """Options of adabelief."""
+
+    beta1: float = 0.9
+    """How much of the mean of gradients stays in a step, 0 to below 1."""
+    beta2: float = 0.999
+    """How much of the mean of squared surprises stays in a step, 0 to below 1."""
+    epsilon: float = 1e-8
+    """Added where a surprise might be zero, more than 0."""
+    rate: float = 0.1
+    """Times the workload's learning rate, more than 0: the workloads' own are meant for SGD."""
+
+    def __post_init__(self) -> None:
+        for name in ("beta1", "beta2"):
+            if not 0 <= getattr(self, name) < 1:
+                raise geomx.ConfigError(name, getattr(self, name), "must be 0 to below 1")
+        for name in ("epsilon", "rate"):
+            if not getattr(self, name) > 0:
+                raise geomx.ConfigError(name, getattr(self, name), "must be more than 0")
+
+
+class Belief:
+    """The state of one shard; geomx makes a deep copy for each."""
+
+    def __init__(self, config: AdaBeliefConfig) -> None:
+        self.config = config
+        self.steps = 0
+        self.mean = self.surprise = np.float32(0)
+
+    def update(self, weight, gradient, learning_rate):
+        """The new weights (algorithm 2 of the paper)."""
+        beta1, beta2, epsilon = self.config.beta1, self.config.beta2, self.config.epsilon
+        self.steps += 1
+        self.mean = beta1 * self.mean + (1 - beta1) * gradient
+        surprise = (gradient - self.mean) ** 2
+        self.surprise = beta2 * self.surprise + (1 - beta2) * surprise + epsilon
+        mean = self.mean / (1 - beta1**self.steps)
+        spread = np.sqrt(self.surprise / (1 - beta2**self.steps)) + epsilon
+        return weight - self.config.rate * learning_rate * mean / spread
+
+
+class AdaBelief:
+    """AdaBelief moves the weights: large steps where gradients come as expected."""
+
+    def __init__(self, config: AdaBeliefConfig) -> None:
+        self.config = config
+
+    @geomx.hookimpl
+    def geomx_optimizer(self) -> Belief:
+        """In the place of the workload's optimizer, wherever that runs."""
+        return Belief(self.config)
+
+
+@geomx.hookimpl
+def geomx_register(register) -> None:
+    """Announce ``accel=[adabelief]``."""
+    register("accel", "adabelief", AdaBeliefConfig, AdaBelief)

@@ -1,0 +1,75 @@
+"""tails: a share of what goes up over the WAN may be lost, another part of it in every round.
+
+A message that was lost on a long way costs a round trip to send again, and everybody waits for it.
+Gradients can do without some of their values: so a window of every shard travels on channel 1, best
+effort, and the round ends when all the rest is there. The window moves on from round to round, so
+that no value is always at risk, and it leaves first, so that it is not late as a rule. Codecs whose
+messages cannot be missed are not cut, and lose nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import geomx
+from geomx.cluster import Link
+
+geomx_api = "1.1"
+
+RELIABLE, BEST_EFFORT = 0, 1
+
+
+@dataclass(frozen=True)
+class TailsConfig:
+    """Options of tails."""
+
+    share: float = 0.25
+    """Of every shard's rows, the part that may be lost, more than 0 and at most 0.5."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.share <= 0.5:
+            raise geomx.ConfigError("share", self.share, "must be more than 0 and at most 0.5")
+
+
+class Window:
+    """Cuts the encoded rows of one shard on one link in up to three."""
+
+    def __init__(self, share: float) -> None:
+        self.share = share
+
+    def cut(self, slices, row_bytes, round_number):
+        """Slices (first row, rows, priority, channel) of the same rows, the window first."""
+        made = []
+        for first, rows, priority, channel in slices:
+            width = 8 * int(self.share * rows / 8)
+            if width == 0 or channel != RELIABLE:
+                made.append((first, rows, priority, channel))
+                continue
+            places = -(-rows // width)
+            begin = round_number % places * width
+            end = min(begin + width, rows)
+            made.append((first + begin, end - begin, priority, BEST_EFFORT))
+            if begin > 0:
+                made.append((first, begin, priority, RELIABLE))
+            if end < rows:
+                made.append((first + end, rows - end, priority, RELIABLE))
+        return made
+
+
+class Tails:
+    """A moving part of every contribution rides the WAN best effort."""
+
+    def __init__(self, config: TailsConfig) -> None:
+        self.config = config
+
+    @geomx.hookimpl
+    def geomx_slicer(self, link: Link) -> Window | None:
+        """Contributions over the WAN; a weight must not be missed."""
+        up = link.kind == "wan" and link.carries == "contributions"
+        return Window(self.config.share) if up else None
+
+
+@geomx.hookimpl
+def geomx_register(register) -> None:
+    """Announce ``accel=[tails]``."""
+    register("accel", "tails", TailsConfig, Tails)
