@@ -19,7 +19,7 @@ from geomx.asking import hooks
 from geomx.errors import GeomxError, PluginError
 from geomx.experiment import execute
 from geomx.registry import Registry
-from geomx.testing.worlds import FAST, NETWORK, build
+from geomx.testing.worlds import FAST, NETWORK, SMALLEST, build
 from tests.laws import Plain, registry_with
 from tests.strangers import accel, install
 
@@ -222,7 +222,13 @@ def geomx_overlay(self, group):
 """,
 ).replace("class Base", "class Mind:\n    def on_report(self, *said):\n        1 / 0\n\nclass Base")
 RAISES = SLEEPS.replace("time.sleep(60)", 'raise ZeroDivisionError("oh")')
-REFUSES = accel("bad", "@geomx.hookimpl\ndef geomx_live(self, runtime):\n    1 / 0\n")
+LIVE = [hook for hook in (*ALL, "geomx_live") if hook != "geomx_sim"]
+
+
+def answering(hook: str, answer: str) -> str:
+    """A stranger that answers one hook by that expression."""
+    arguments = ", ".join(["self", *hooks()[hook]])
+    return accel("bad", f"@geomx.hookimpl\ndef {hook}({arguments}):\n    return {answer}\n")
 
 
 @pytest.mark.parametrize(
@@ -235,7 +241,6 @@ REFUSES = accel("bad", "@geomx.hookimpl\ndef geomx_live(self, runtime):\n    1 /
             "east/server was lost: .*accel bad: geomx_codec: encode did not return for",
         ),
         (RAISES, "live", "accel bad: geomx_codec: Sleepy.encode: ZeroDivisionError: oh"),
-        (REFUSES, "live", "accel bad: geomx_live failed: ZeroDivisionError"),
         (MINDLESS, "live", "accel bad: geomx_overlay: Mind.on_report: ZeroDivisionError"),
         (HUNGRY, "sim", "accel bad: geomx_codec: Sleepy.encode: .*MemoryError: Unable to allocate"),
         (HUNGRY, "live", "accel bad: geomx_codec: Sleepy.encode: .*MemoryError: Unable to alloc"),
@@ -244,7 +249,6 @@ REFUSES = accel("bad", "@geomx.hookimpl\ndef geomx_live(self, runtime):\n    1 /
         "sleeps-sim",
         "sleeps-live",
         "raises-live",
-        "hook-live",
         "coordinator-live",
         "hungry-sim",
         "hungry-live",
@@ -264,6 +268,22 @@ def test_a_stranger_that_sleeps_or_raises(
     with pytest.raises(GeomxError, match=words):
         execute(replace(experiment, runtime=runtime), tmp_path / "run")
     assert time.monotonic() - began < 30
+
+
+@pytest.mark.parametrize("hook", LIVE)
+def test_a_hook_that_raises_or_returns_something_else_live(
+    hook: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some hooks are asked in the processes of nodes alone."""
+    odd = LIVE.index(hook) % 2
+    source = answering(hook, "object()" if odd else "1 / 0")
+    words = f"accel bad: {hook} " + ("must return .*not object" if odd else "failed: ZeroDivision")
+    install(tmp_path / "site", "bad_stranger", source, monkeypatch)
+    network = SMALLEST if hook == "geomx_overlay" else SOLO  # one server alone is no group
+    began = time.monotonic()
+    with pytest.raises(GeomxError, match=words):
+        run(Registry.discover(), tmp_path / "run", mode="live", network=network)
+    assert time.monotonic() - began < 60
 
 
 def test_a_method_without_self_and_a_wrong_argument_are_named() -> None:
