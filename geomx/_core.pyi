@@ -148,6 +148,10 @@ class CodecChain:
 
     def __init__(self, codecs: Sequence[Codec], elements: int) -> None: ...
 
+    @property
+    def on_devices(self) -> bool:
+        """Whether all of them encode on a GPU a value that lies there."""
+
     def layout(self, round: int = 1) -> tuple:
         """
         (rows, bytes) that encoding a value of that round makes, without doing it.
@@ -204,18 +208,29 @@ def devices() -> list[tuple[str, str]]:
     (name, what it is) of every device that this build has kernels for, the processor first.
     """
 
+def time_device(device: str, elements: int, repeats: int) -> dict:
+    """
+    Seconds, by repeat, that `elements` float32 values take from a device "to_host", back
+    "to_device", and to be cast to half precision there, "encode". ValueError if there is no
+    such device.
+    """
+
 def describe_tensor(tensor: NDArray) -> tuple:
     """
     Of a DLPack capsule, or an object that gives one: (device type, device number, address,
     shape, type's name, strides in bytes).
     """
 
+class StagedValue:
+    """A tensor's values on their way, for Loop.push_value."""
+
 class Stage:
     """
-    Brings tensors of one device to the host and back, as float32.
+    Brings tensors of one device to the store and back.
 
-    ValueError if there is no such device. Thread-safe. At most `most_kept` bytes of pinned memory are
-    kept between copies.
+    ValueError if there is no such device. Thread-safe. Of memory of the device, and of pinned memory for
+    copies, at most `most_kept` bytes are kept between values. Tensors are contiguous, of float32, float16 or
+    bfloat16; streams are CUDA's, as numbers.
     """
 
     def __init__(self, device: str, most_kept: int = 268435456) -> None: ...
@@ -225,7 +240,7 @@ class Stage:
 
     @property
     def stream(self) -> int:
-        """The queue's stream as a number, for DLPack."""
+        """The stream that waits for others, for DLPack."""
 
     @property
     def kept(self) -> int:
@@ -237,15 +252,18 @@ class Stage:
         """
 
     def fetch(self, address: int, type: str, out: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C')]) -> None:
+        """Copy a tensor's values into a float32 vector as long as it."""
+
+    def fill(self, values: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C')], address: int, type: str, owner: object, consumer: int | None = None) -> None:
         """
-        Copy a contiguous tensor's values into a float32 vector as long as it. What the queue's
-        stream waits for comes first.
+        Copy float32 values into a tensor, which `owner` keeps alive. The stream `consumer` waits
+        for it; without one the caller does.
         """
 
-    def fill(self, values: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C')], address: int, type: str, consumer: int = -1) -> None:
+    def take(self, address: int, type: str, elements: int, owner: object, copy: bool, producer: int | None = None) -> StagedValue:
         """
-        Copy float32 values into a contiguous tensor. The stream `consumer` waits for it; without
-        one (-1) the caller does.
+        A tensor's values, which `owner` keeps alive. With `copy` the tensor may be changed
+        afterwards, by the stream `producer` or, without one, by anybody.
         """
 
 class Course:
@@ -612,6 +630,11 @@ class Loop:
     def init(self, key: int, array: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)]) -> None:
         """
         Give a tensor its initial value (float32), for everyone; kept, not copied.
+        """
+
+    def push_value(self, key: int, value: StagedValue, loss: float = float('nan'), last: bool = False, not_before_s: float = 0.0) -> int:
+        """
+        The same of what a Stage took: it is encoded on its device as far as codecs can.
         """
 
     def push(self, key: int, array: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], loss: float = float('nan'), last: bool = False, not_before_s: float = 0.0) -> int:

@@ -98,6 +98,35 @@ class CodecCosts:
 
 
 @dataclass
+class DeviceCosts:
+    """What it takes that a worker's tensors lie on a GPU; `geomx calibrate` measures it on one.
+
+    The shipped figures were measured nowhere: bytes go at the bandwidths that NVIDIA publishes for
+    the device named, which is the best that can be; the times per message are assumed.
+    """
+
+    # The device.
+    name: str = "NVIDIA H200 SXM"
+    # Where the figures come from; measured, or what they were derived from.
+    basis: str = "published peaks (memory 4.8 TB/s, bus 64 GB/s each way), assumed latencies"
+    # Starting a copy between the device and the host, and its bytes.
+    copy_message_s: float = 1e-05
+    copy_byte_s: float = 1.56e-11
+    # Encoding there, by codecs with kernels for it; bytes before encoding, 1.5 of memory for each.
+    encode_message_s: float = 5e-06
+    encode_byte_s: float = 3.13e-13
+
+    def __post_init__(self) -> None:
+        """Refuse negative time."""
+        for name in DEVICE_FIGURES:
+            _not_negative(name, getattr(self, name))
+
+
+DEVICE_FIGURES = ("copy_message_s", "copy_byte_s", "encode_message_s", "encode_byte_s")
+"""The fields of `DeviceCosts` that are times."""
+
+
+@dataclass
 class Costs:
     """What endpoints spend, in seconds per message and per byte; calibration measures them."""
 
@@ -122,6 +151,10 @@ class Costs:
     # Cores that all simulated nodes share; 0: each node has its own; null: this machine's in the
     # prediction of mode=both, where live nodes share them, and otherwise each node has its own.
     cores: int | None = None
+    # What is charged in addition, or instead, where a worker's tensors lie on a GPU.
+    device: DeviceCosts = field(default_factory=DeviceCosts)
+    # Whether they do; null: as the workload says (workload.device).
+    on_device: bool | None = None
     # Encoding and decoding by accelerator.
     codecs: dict[str, CodecCosts] = field(default_factory=dict)
     # Measured times of layers by workload; they replace the workload's own.
@@ -154,8 +187,13 @@ class Costs:
         message_s, byte_s = (getattr(self, name) for name in names)
         return message_s, byte_s
 
-    def about(self) -> dict[str, Any]:
-        """Where the figures come from, for ``summary.json``."""
+    def about(self, on_device: bool = False) -> dict[str, Any]:
+        """Where the figures come from, for ``summary.json``.
+
+        Args:
+            on_device: Whether those of `device` count.
+        """
+        device = {"name": self.device.name, "basis": self.device.basis} if on_device else None
         changed = any(getattr(self, name) != getattr(Costs, name) for name in FIGURES)
         source = GIVEN if changed and self.source == SHIPPED_SOURCE else self.source
         facts = {name: getattr(self.measured, name) for name in ("machine", "cores", "date")}
@@ -163,12 +201,42 @@ class Costs:
             "source": source,
             "measured": None if source == GIVEN else facts,
             "shared_cores": self.cores or None,
+            "device": device,
             "workloads": sorted(self.compute),
         }
 
 
 FIGURES = tuple(f"{work}_{per}_s" for work in WORK for per in ("message", "byte"))
 """The fields of `Costs` that are times."""
+
+Figures = Mapping[str, tuple[float, float]]
+"""Seconds per message and per byte, by kind of work."""
+
+
+def beside_device(figures: Figures, device: DeviceCosts, push: bool | None, pull: bool) -> Figures:
+    """What a worker's work takes whose tensors lie on a GPU.
+
+    Values cross the bus once each way: what is pushed as it is on the wire, if all codecs encode on
+    the GPU, else before it is encoded; what is pulled after it has been decoded.
+
+    Args:
+        figures: Of a worker with tensors in the host's memory.
+        device: Of the GPU.
+        push: Whether all codecs of its pushes encode on the GPU; None: there are none.
+        pull: Whether what it pulls is decoded.
+    """
+    copy = device.copy_message_s, device.copy_byte_s
+    changed = dict(figures)
+
+    def add(work: str) -> None:
+        message_s, byte_s = changed[work]
+        changed[work] = message_s + copy[0], byte_s + copy[1]
+
+    if push:
+        changed["encode"] = device.encode_message_s, device.encode_byte_s
+    add("encode" if push is False else "send")
+    add("decode" if pull else "receive")
+    return changed
 
 
 def this_machine() -> tuple[str, int]:

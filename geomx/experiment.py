@@ -92,6 +92,12 @@ class Experiment:
 
             doubt_uneven_round_trips(self.tcp.congestion, wan_ways(self.cluster, self.selection))
 
+    @property
+    def on_device(self) -> bool:
+        """Whether workers' tensors lie on a GPU."""
+        said = self.costs.on_device
+        return self.workload.device != "cpu" if said is None else said
+
     def header(self) -> dict[str, Any]:
         """The part of ``summary.json`` that is known before the run."""
         sync, options = self.selection.sync
@@ -117,7 +123,7 @@ class Experiment:
             },
             "iterations": self.iterations,
             "numerics": self.numerics,
-            "costs": self.costs.about(),
+            "costs": self.costs.about(self.on_device),
             "words": list(self.words),
         }
 

@@ -31,7 +31,7 @@ from geomx import _core
 from geomx.cluster import Party
 from geomx.errors import ConfigError, GeomxError, NodeLost
 from geomx.handles import training_optimizers
-from geomx.live import access
+from geomx.live import access, tensors
 from geomx.live.exchange import ArrayExchange, Exchange
 from geomx.live.keys import Entry, Keys
 from geomx.live.local import LocalCluster, unshaped
@@ -161,7 +161,12 @@ class KVStore:
         """
         for each, given in pairs(key, value):
             entry = self.entry(each)
-            arrays = [to_float32(each, array) for array in devices(given)]
+            terms = devices(given)
+            if len(terms) == 1 and tensors.on_device(terms[0]):
+                self.check_shape(each, tuple(terms[0].shape))
+                self.exchange.push(entry.key, terms[0], priority=priority)
+                continue
+            arrays = [to_float32(each, array) for array in terms]
             for array in arrays:
                 self.check_shape(each, array.shape)
             total = arrays[0] if len(arrays) == 1 else np.sum(arrays, axis=0, dtype=np.float32)

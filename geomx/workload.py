@@ -98,6 +98,7 @@ class Workload:
         iterations: Default number of local steps per worker.
         evaluate_every: Local steps between evaluations on held-out data.
         optimizer: Name and numbers, e.g. ``{"name": "adam", "learning_rate": 0.001}``.
+        device: Where workers' tensors lie: cpu, cuda or cuda:N.
     """
 
     name: str
@@ -110,6 +111,8 @@ class Workload:
     optimizer: dict[str, Any] = field(
         default_factory=lambda: {"name": "sgd", "learning_rate": 0.01}
     )
+
+    device: str = "cpu"
 
     has_numerics: bool = False
 

@@ -20,12 +20,12 @@ from typing import Any
 import simpy
 
 from geomx import _core
-from geomx.cluster import NodeSpec
-from geomx.costs import WORK
+from geomx.cluster import Direction, NodeSpec
+from geomx.costs import WORK, Figures, beside_device
 from geomx.errors import GeomxError
 from geomx.events import Event, Events
 from geomx.experiment import Experiment
-from geomx.handles import optimizers, training_optimizers
+from geomx.handles import optimizers, part, training_optimizers
 from geomx.patience import calls_limited
 from geomx.plugin import as_vector
 from geomx.progress import progress
@@ -34,7 +34,7 @@ from geomx.results import Recorder, Results
 from geomx.sim.network import add_edges, connect
 from geomx.sim.repetition import IterationRow, Repetition
 from geomx.sim.worker import NS, SimulatedWorker
-from geomx.wiring import node_config, shards
+from geomx.wiring import hop, node_config, shards
 from geomx.workload import Model
 
 AFTER_EVERYTHING = 2
@@ -119,9 +119,7 @@ class Simulation:
 
     def _build(self) -> None:
         cluster, experiment = self.experiment.cluster, self.experiment
-        costs = _core.Costs()
-        for work, (per_message_s, per_byte_s) in self.costs.items():
-            costs.set(work, per_message_s, per_byte_s)
+        costs, workers_costs = _handle(self.costs), _handle(self._workers_costs())
         self.fabric.share_cores(experiment.costs.cores or 0)
         for node in cluster.nodes:
             config = node_config(
@@ -133,13 +131,33 @@ class Simulation:
                 live=False,
                 seed=experiment.seed,
             )
-            self.fabric.add_node(config, costs)
+            self.fabric.add_node(config, workers_costs if node.role == "worker" else costs)
         self.fabric.report_values(self.events.observed)
         edges = add_edges(self.fabric, cluster, experiment.seed)
         connect(self.fabric, cluster, experiment.selection, edges, experiment.tcp)
         self.workers = {
             spec.id: SimulatedWorker(self, spec, rank) for rank, spec in enumerate(cluster.workers)
         }
+
+    def _workers_costs(self) -> Figures:
+        """What their work takes, wherever their tensors lie."""
+        experiment = self.experiment
+        if not experiment.on_device:
+            return self.costs
+        worker = experiment.cluster.workers[0]
+        server = experiment.cluster.party_of(worker).server
+        largest = max(tensor.elements for tensor in experiment.workload.tensors)
+
+        def chain(source: NodeSpec, target: NodeSpec, direction: Direction) -> _core.CodecChain:
+            link = hop(experiment.cluster, experiment.selection, source, target, direction)
+            codecs = [part(codec, "codec") for codec in experiment.selection.codecs(link)]
+            return _core.CodecChain(codecs, largest)
+
+        push, pull = chain(worker, server, "push"), chain(server, worker, "pull")
+        dense = 4 * largest
+        encodes, decodes = (each.layout()[1] != dense for each in (push, pull))
+        on_device = push.on_devices if encodes else None
+        return beside_device(self.costs, experiment.costs.device, on_device, decodes)
 
     def _pace(self, speed: float) -> Pace:
         layers = self.experiment.workload.layers
@@ -305,6 +323,13 @@ class Simulation:
             shard_rounds += counts["rounds"]
         rounds = shard_rounds // sum(len(pieces) for pieces in self.shards)
         return self.recorder.finish(self._end_ns / NS, rounds, wall_seconds)
+
+
+def _handle(figures: Figures) -> _core.Costs:
+    costs = _core.Costs()
+    for work, (per_message_s, per_byte_s) in figures.items():
+        costs.set(work, per_message_s, per_byte_s)
+    return costs
 
 
 def simulate(experiment: Experiment, directory: Path) -> Results:

@@ -17,13 +17,24 @@ import pytest
 import yaml
 
 from geomx import calibrate
-from geomx.calibrate import codecs, endpoints, layers, probe
+from geomx.calibrate import codecs, device, endpoints, layers, probe
 from geomx.calibrate.fit import Sample, fit
 from geomx.compose import compose
-from geomx.costs import FIGURES, CodecCosts, Costs, CostsDoubt, LayerTimes, Measured, this_machine
+from geomx.costs import (
+    DEVICE_FIGURES,
+    FIGURES,
+    CodecCosts,
+    Costs,
+    CostsDoubt,
+    DeviceCosts,
+    LayerTimes,
+    Measured,
+    this_machine,
+)
 from geomx.errors import ConfigError, GeomxError
 from geomx.experiment import Experiment, version
 from geomx.network import read_network
+from geomx.options import build_options
 from geomx.report.terminal import costs_note
 from geomx.workload import Layer
 from tests.laws import Build
@@ -320,6 +331,56 @@ def test_shared_cores_slow_down_as_they_must(network: Build, sized: Build, simul
     work_s = shared[0].simulation.fabric.messages * costs.receive_message_s
     assert seconds[1] >= work_s
     assert all(run.results.summary["bytes"] == own.results.summary["bytes"] for run in shared)
+
+
+# ---- GPUs ----
+
+
+def test_a_gpu_changes_what_workers_pay(network: Build, sized: Build, simulate: Build) -> None:
+    """One worker and one step: encoding takes what the GPU takes, and the bus is crossed both ways
+    by what is on the wire or decoded; copies may overlap with the network, not with each other."""
+    elements = 50_000
+    free = Costs(**dict.fromkeys(FIGURES, 0.0))
+    workload = replace(sized(elements), iterations=1)
+
+    def seconds(*accel: str, **figures: float) -> float:
+        device = DeviceCosts(**dict.fromkeys(DEVICE_FIGURES, 0.0) | figures)
+        costs = replace(free, device=device, on_device=bool(figures))
+        summary = simulate(network(1, 1), workload, accel=accel, costs=costs).results.summary
+        assert ("GPU: NVIDIA H200 SXM (published peaks" in costs_note(summary)) == bool(figures)
+        taken: float = summary["seconds"]
+        return taken
+
+    plain, cast = seconds(), seconds("fp16")
+    assert seconds(encode_byte_s=1e-5) == plain
+    assert seconds("fp16", encode_byte_s=1e-5) == pytest.approx(cast + 4 * elements * 1e-5)
+    slow_plain, slow_cast = (seconds(*accel, copy_byte_s=1e-5) for accel in ((), ("fp16",)))
+    assert slow_plain > (4 + 4) * elements * 1e-5
+    assert slow_plain > slow_cast > (2 + 4) * elements * 1e-5
+
+
+def test_a_workload_says_where_its_tensors_lie(composed: Callable[..., Experiment]) -> None:
+    words = "workload=torch_transformer", "workload.device=cuda:0"
+    assert composed(content(), *words).on_device
+    assert not composed(content(), *words, "costs.on_device=false").on_device
+    assert not composed(content()).on_device
+    made = composed(content(device={"copy_byte_s": 3e-11}), "costs.on_device=true")
+    assert made.on_device
+    assert made.costs.device == DeviceCosts(copy_byte_s=3e-11)
+    with pytest.raises(ConfigError, match=r"costs\.device\.copy_byte_s=-1\.0: must be 0 or more"):
+        composed(content(device={"copy_byte_s": -1.0}))
+
+
+def test_a_gpu_is_measured_through_its_queue() -> None:
+    """Here over the processor's queue; runtime_cpp/tests has the emulated device's."""
+    figures, spread = device.measure("cpu", "the processor", 3)
+    made = build_options(DeviceCosts, figures, "costs.device")
+    assert (made.name, made.basis) == ("the processor", "measured")
+    assert 0 < made.copy_byte_s < 1e-8
+    assert 0 < made.encode_byte_s < 1e-8
+    assert set(spread) == set(DEVICE_FIGURES)
+    with pytest.raises(ValueError, match="no device cuda:77"):
+        device.measure("cuda:77", "", 1)
 
 
 def test_files_are_yaml_that_people_read(tmp_path: Path) -> None:

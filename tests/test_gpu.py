@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,29 @@ def test_the_store_takes_tensors(store: KVStore) -> None:
     assert several[0].tolist() == several[1].tolist() == [[0, 2, 4], [6, 8, 10]]
     with pytest.raises(GeomxError, match="shape"):
         store.push(0, Foreign(np.zeros(6, np.float32)))
+
+
+@pytest.mark.parametrize("accel", [(), (("fp16", {}),)])
+def test_what_a_stage_took_is_pushed_like_an_array(accel: tuple[Any, ...]) -> None:
+    """The way of a GPU's tensors, over the processor's queue: the same bits arrive."""
+    cluster = LocalCluster(replace(unshaped({"here": 1}), accel=accel))
+    store = KVStore(cluster.workers[0], close=cluster.close)
+    draw = np.random.default_rng(3).standard_normal((2, 700_000)).astype(np.float32)
+    store.init([0, 1], [draw, draw[0]])
+    for key, array in ((0, draw), (1, draw[0])):
+        store.push(key, array)
+        expected = store.pull(key)
+        for copied in (True, False):
+            pushed = array.copy()
+            value = tensors.take(Foreign(pushed), copied)
+            store.member.loop.push_value(store.entry(key).key, value)
+            if copied:
+                pushed[:] = -1
+            assert store.member.loop.wait(store.entry(key).key, 2 + (not copied), 20) > 0
+            found = np.empty(array.size, np.float32)
+            store.member.loop.value(store.entry(key).key, found)
+            assert np.array_equal(found, expected.reshape(-1))
+    store.close()
 
 
 def test_torch_tensors(store: KVStore) -> None:

@@ -12,7 +12,7 @@ import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from geomx.costs import Costs, this_machine
+from geomx.costs import Costs, DeviceCosts, this_machine
 from geomx.options import build_options
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def run(experiment: Experiment) -> dict[str, Any]:
     Raises:
         GeomxError: A process failed.
     """
-    from geomx.calibrate import codecs, endpoints, layers
+    from geomx.calibrate import codecs, device, endpoints, layers
     from geomx.calibrate.fit import fit
     from geomx.experiment import version
     from geomx.progress import progress
@@ -51,6 +51,10 @@ def run(experiment: Experiment) -> dict[str, Any]:
         update, update_spread = fit(endpoints.measure_update(experiment.workload.optimizer, 9))
         by_accelerator, codec_spread = codecs.measure(experiment, CODEC_REPEATS, advance)
         times = layers.measure(experiment, LAYERS_S, advance)
+    beside: dict[str, Any] = {}
+    if there := device.gpu():
+        beside, device_spread = device.measure(*there, REPEATS)
+        spread |= {f"device.{name}": value for name, value in device_spread.items()}
     added = {"aggregate_message_s": 0.0, "aggregate_byte_s": links["aggregate_byte_s"]}
     figures = update | codecs.general(by_accelerator) | added
     spread |= update_spread | codec_spread
@@ -71,6 +75,7 @@ def run(experiment: Experiment) -> dict[str, Any]:
             "spread": {name: round(value, 3) for name, value in sorted(spread.items())},
         },
         **{name: _short(figures[name]) for name in sorted(figures)},
+        **({"device": _shortened_device(beside)} if beside else {}),
         "codecs": {
             name: {figure: _short(value) for figure, value in costs.items()}
             for name, costs in by_accelerator.items()
@@ -109,6 +114,9 @@ def table(content: dict[str, Any]) -> Any:
 
     for work in WORK:
         add(work, "", costs, work)
+    if costs.device != DeviceCosts():
+        for work in ("copy", "encode"):
+            add(f"{work}, GPU", "device.", costs.device, work)
     for accel, values in costs.codecs.items():
         for work in ("encode", "decode"):
             add(f"{work}, {accel}", f"codecs.{accel}.", values, work)
@@ -126,6 +134,13 @@ def table(content: dict[str, Any]) -> Any:
 def _short(value: float) -> float:
     """Four figures: more would say that more is known."""
     return float(f"{value:.4g}")
+
+
+def _shortened_device(figures: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: _short(value) if isinstance(value, float) else value
+        for name, value in figures.items()
+    }
 
 
 def _shortened(times: dict[str, Any]) -> dict[str, Any]:

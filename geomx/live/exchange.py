@@ -98,7 +98,10 @@ class ArrayExchange:
         last: bool = False,
         not_before_s: float = 0.0,
     ) -> None:
-        """See `Exchange.push`."""
+        """See `Exchange.push`. A tensor that lies on a device is encoded and copied from there."""
+        if tensors.on_device(array):
+            staged = tensors.take(array, self._copy)
+            return self._send_value(key, staged, loss, last, not_before_s)
         value = as_vector(array)
         if self._copy and np.shares_memory(value, array):
             value = value.copy()
@@ -110,6 +113,14 @@ class ArrayExchange:
         """Hand `value` over; it is kept, and must not change until it has left."""
         with naming_the_lost(self._loop):
             self._loop.push(key, value, loss, last, not_before_s)
+        self._rounds[key] += 1
+
+    def _send_value(
+        self, key: int, value: _core.StagedValue, loss: float, last: bool, not_before_s: float
+    ) -> None:
+        """Hand over what a stage took."""
+        with naming_the_lost(self._loop):
+            self._loop.push_value(key, value, loss, last, not_before_s)
         self._rounds[key] += 1
 
     def pull(self, key: int, out: Sequence[Any], *, priority: int = 0) -> None:

@@ -2,9 +2,9 @@
 
 A tensor is what speaks DLPack or has ``__cuda_array_interface__``: PyTorch's, CuPy's, JAX's. On the
 processor it is read and written in place. On a GPU it passes through a stage: the producer's stream
-is waited for by an event, copies run on a stream of geomx's own through pinned memory, and the
-stream that uses a pulled value waits for it by an event where it is known. The device waits for
-nobody.
+is waited for by an event, what is pushed is encoded and copied on streams of geomx's own through
+pinned memory, and the stream that uses a pulled value waits for it by an event where it is known.
+The device waits for nobody.
 """
 
 from __future__ import annotations
@@ -60,6 +60,13 @@ def is_tensor(value: Any) -> bool:
     return hasattr(value, "__dlpack__") or hasattr(value, "__cuda_array_interface__")
 
 
+def on_device(value: Any) -> bool:
+    """Whether `value` is a tensor on a GPU."""
+    if not is_tensor(value):
+        return False
+    return not hasattr(value, "__dlpack__") or int(value.__dlpack_device__()[0]) == _CUDA
+
+
 def look_at(value: Any) -> Tensor:
     """Where `value` lies; what is queued for it so far comes before what its stage does next.
 
@@ -88,6 +95,26 @@ def look_at(value: Any) -> Tensor:
         owner = value
     device = "cpu" if stage is None else stage.device
     return Tensor(device, address, tuple(shape), type_, tuple(strides), owner, stage)
+
+
+def take(value: Any, copy: bool, stream: int | None = None) -> _core.StagedValue:
+    """A tensor's values for `_core.Loop.push_value`.
+
+    Args:
+        value: The tensor.
+        copy: Whether it may be changed afterwards.
+        stream: The CUDA stream that would change it, as a number; it waits by an event. None: that
+            of ``__cuda_array_interface__`` if it names one, else this call waits for the copy.
+
+    Raises:
+        GeomxError: See `read`.
+    """
+    tensor = look_at(value)
+    stage = tensor.stage or _stage("cpu")
+    if stream is None and tensor.stage is not None:
+        stream = _stream_of(value)
+    elements = math.prod(tensor.shape)
+    return stage.take(tensor.address, _type_of(tensor), elements, tensor.owner, copy, stream)
 
 
 def read(value: Any) -> NDArray[Any]:
@@ -123,9 +150,14 @@ def write(values: NDArray[np.float32], target: Any, stream: int | None = None) -
         view[...] = values.reshape(view.shape)
         return
     if stream is None and tensor.stage is not None:
-        stream = getattr(target, "__cuda_array_interface__", {}).get("stream")
+        stream = _stream_of(target)
     stage = tensor.stage or _stage("cpu")
-    stage.fill(values, tensor.address, _type_of(tensor), -1 if stream is None else stream)
+    stage.fill(values, tensor.address, _type_of(tensor), tensor.owner, stream)
+
+
+def _stream_of(value: Any) -> int | None:
+    stream: int | None = getattr(value, "__cuda_array_interface__", {}).get("stream")
+    return stream
 
 
 def _plain(tensor: Tensor) -> bool:

@@ -57,6 +57,8 @@ def costs_note(summary: Summary) -> str:
     }
     since = f", {measured['date'][:10]}" if measured and measured["date"] else ""
     note = told.get(source, f"Endpoint costs come from {source}, measured on {where}{since}.")
+    if device := costs.get("device"):
+        note += f" Workers' tensors lie on a GPU: {device['name']} ({device['basis']})."
     shared = costs["shared_cores"]
     return f"{note} All nodes share {shared} cores." if shared else note
 

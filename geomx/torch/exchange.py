@@ -76,6 +76,12 @@ class TensorExchange(ArrayExchange):
         not_before_s: float = 0.0,
     ) -> None:
         """See `Exchange.push`. Without ``copy``, `array` must not be changed any more."""
+        there = array.detach()
+        if staged(there):  # encoded and copied on the stage's own streams; nobody waits
+            with torch.cuda.device_of(there):
+                stream = torch.cuda.current_stream().cuda_stream
+                taken = tensors.take(there, self._copy, stream)
+            return self._send_value(key, taken, loss, last, not_before_s)
         value = on_host(array)
         if self._copy and value.ctypes.data == array.data_ptr():
             value = value.copy()

@@ -29,6 +29,8 @@ class PyCodecChain {
     chain_ = CodecChain(factories, ShardInfo{.elements = elements});
   }
 
+  bool OnDevices() const { return chain_.OnDevices(elements_); }
+
   nb::tuple Layout(Round round) const {
     const Parts parts = chain_.Layout(elements_, round);
     return nb::make_tuple(parts.rows, parts.SliceBytes(0, parts.rows));
@@ -110,6 +112,8 @@ void init_codecs(nb::module_& m) {
   nb::class_<PyCodecChain>(m, "CodecChain", "The codecs of one link for one shard, with their state.")
       .def(nb::init<const std::vector<geomx::CodecHandle>&, std::uint32_t>(), "codecs"_a,
            "elements"_a)
+      .def_prop_ro("on_devices", &PyCodecChain::OnDevices,
+                   "Whether all of them encode on a GPU a value that lies there.")
       .def("layout", &PyCodecChain::Layout, "round"_a = 1,
            "(rows, bytes) that encoding a value of that round makes, without doing it.")
       .def("encode", &PyCodecChain::Encode, "values"_a, "round"_a = 1, "rows"_a = 0,

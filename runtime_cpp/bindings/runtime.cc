@@ -14,9 +14,9 @@
 
 #include <cmath>
 #include <cstring>
-#include <mutex>
 #include <utility>
 
+#include "bindings/graveyard.h"
 #include "bindings/handles.h"
 #include "io/loop.h"
 
@@ -31,38 +31,8 @@ using Output = nb::ndarray<float, nb::c_contig, nb::device::cpu>;
 using ShardTuples =
     std::vector<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t, std::int32_t>>;
 
-// Where threads without the interpreter lock leave arrays that they are done with.
-class Graveyard {
- public:
-  // Any thread.
-  void Bury(Input array) {
-    std::lock_guard lock(mutex_);
-    buried_.push_back(std::move(array));
-  }
-  // With the interpreter lock.
-  void Release() {
-    std::vector<Input> gone;
-    {
-      std::lock_guard lock(mutex_);
-      gone.swap(buried_);
-    }
-  }
-  static Graveyard& Instance() {
-    static Graveyard* const graveyard = new Graveyard;  // outlives the interpreter
-    return *graveyard;
-  }
-
- private:
-  std::mutex mutex_;
-  std::vector<Input> buried_;
-};
-
 std::shared_ptr<const void> KeepAlive(const Input& array) {
-  return {new Input(array), [](const void* memory) {
-            auto* kept = static_cast<Input*>(const_cast<void*>(memory));
-            Graveyard::Instance().Bury(std::move(*kept));
-            delete kept;
-          }};
+  return Graveyard::Instance().Keep(array);
 }
 
 std::span<const float> View(const Input& array) { return {array.data(), array.size()}; }
@@ -147,6 +117,13 @@ Round Push(Loop& loop, Key key, const Input& array, float loss, bool last, doubl
   nb::gil_scoped_release unlocked;
   return loop.Push(key, View(array), std::move(owner),
                    {.loss = loss, .last = last, .not_before_s = not_before_s});
+}
+
+Round PushValue(Loop& loop, Key key, const std::shared_ptr<Stage::Value>& value, float loss,
+                bool last, double not_before_s) {
+  Graveyard::Instance().Release();
+  nb::gil_scoped_release unlocked;
+  return loop.Push(key, value, {.loss = loss, .last = last, .not_before_s = not_before_s});
 }
 
 void Init(Loop& loop, Key key, const Input& array) {
@@ -333,6 +310,9 @@ REASON"), and failure() says the same; TimeoutError means that time was up.)")
            "A tensor and its shards: (offset, elements, global server, priority).")
       .def("init", &Init, "key"_a, "array"_a.noconvert(),
            "Give a tensor its initial value (float32), for everyone; kept, not copied.")
+      .def("push_value", &PushValue, "key"_a, "value"_a, "loss"_a = NAN, "last"_a = false,
+           "not_before_s"_a = 0.0,
+           "The same of what a Stage took: it is encoded on its device as far as codecs can.")
       .def("push", &Push, "key"_a, "array"_a.noconvert(),
            "loss"_a = std::numeric_limits<float>::quiet_NaN(), "last"_a = false,
            "not_before_s"_a = 0.0,

@@ -57,11 +57,24 @@ Parts CodecChain::Layout(std::uint64_t elements, Round round, std::size_t& conce
   return parts;
 }
 
-void CodecChain::Encode(Parts& parts) {
-  for (const auto& codec : codecs_) {
-    if (!Codec::Concerns(parts)) break;
-    codec->Encode(parts);
+std::size_t CodecChain::EncodeOn(kernels::Workplace& place, Parts& parts) {
+  std::size_t done = 0;
+  for (; done < size() && Codec::Concerns(parts); ++done) {
+    if (!codecs_[done]->OnDevices()) return done;
+    codecs_[done]->EncodeOn(place, parts);
   }
+  return size();
+}
+
+bool CodecChain::OnDevices(std::uint64_t elements) const {
+  std::size_t concerned = 0;
+  Layout(elements, 1, concerned);
+  return std::all_of(codecs_.begin(), codecs_.begin() + static_cast<std::ptrdiff_t>(concerned),
+                     [](auto& codec) { return codec->OnDevices(); });
+}
+
+void CodecChain::EncodeFrom(std::size_t first, Parts& parts) {
+  for (std::size_t i = first; i < size() && Codec::Concerns(parts); ++i) codecs_[i]->Encode(parts);
 }
 
 bool CodecChain::Stateless() const {
@@ -240,6 +253,13 @@ class Sequence final : public Codec {
   }
   void Encode(Parts& parts) override {
     for (const auto& codec : codecs_) codec->Encode(parts);
+  }
+  bool OnDevices() const override {
+    return std::all_of(codecs_.begin(), codecs_.end(),
+                       [](auto& codec) { return codec->OnDevices(); });
+  }
+  void EncodeOn(kernels::Workplace& place, Parts& parts) override {
+    for (const auto& codec : codecs_) codec->EncodeOn(place, parts);
   }
   bool Absorb(std::span<const float> relayed) override {
     return !codecs_.empty() && codecs_.front()->Absorb(relayed);

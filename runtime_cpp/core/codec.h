@@ -27,6 +27,7 @@
 
 #include "core/payload.h"
 #include "core/types.h"
+#include "kernels/lender.h"
 #include "kernels/memory.h"
 
 namespace geomx {
@@ -104,6 +105,11 @@ class Codec {
   // Encode in place. May keep state (a residual), one codec object per shard and link.
   virtual void Encode(Parts& parts) = 0;
 
+  // The same where the data lies on a device: what is made lies there too, the same bits. Called only
+  // if this codec has kernels for devices; without, the parts come to the host first.
+  virtual bool OnDevices() const { return false; }
+  virtual void EncodeOn(kernels::Workplace& place, Parts& parts) { (void)place, (void)parts; }
+
   // Take in a dense vector that another node had encoded before: it leaves with the next Encode, as
   // far as that has room, and is kept until then. False if adding it to what is encoded does as well.
   virtual bool Absorb(std::span<const float> relayed) {
@@ -165,7 +171,12 @@ class CodecChain {
   CodecChain(const Factories& factories, const ShardInfo& shard);
 
   Parts Layout(std::uint64_t elements, Round round = 1) const;
-  void Encode(Parts& parts);
+  void Encode(Parts& parts) { EncodeFrom(0, parts); }
+  // On a device, as far as codecs go that can: how many, for EncodeFrom to go on with on the host.
+  std::size_t EncodeOn(kernels::Workplace& place, Parts& parts);
+  void EncodeFrom(std::size_t first, Parts& parts);
+  bool OnDevices(std::uint64_t elements) const;  // whether nothing is left to go on with
+  std::size_t size() const { return codecs_.size(); }
   // Only the first codec sees dense vectors.
   bool Absorb(std::span<const float> relayed) {
     return !codecs_.empty() && codecs_.front()->Absorb(relayed);

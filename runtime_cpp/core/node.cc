@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "core/device_value.h"
 #include "core/worker.h"
 #include "kernels/sums.h"
 
@@ -259,12 +260,63 @@ void Node::SendValue(std::span<const NodeId> targets, Direction direction, Heade
     Flow& flow = outgoing({target, direction, plain, header.key, header.shard}, shard);
     Encode(flow, plain ? kDensePlan : plan(target, direction), header, value, owner, encoding);
     auto messages = Slices(flow, header, value == nullptr, encoding.parts);
-    if (header.round > 1) {
-      stats_.dropped_slices +=
-          queues_.at(target).DropStale(header.key, header.shard, header.round - 1);
-    }
+    DropStale(target, header);
     for (Message& message : messages) Queue(target, std::move(message));
   }
+}
+
+void Node::DropStale(NodeId target, const Header& header) {
+  if (header.round < 2) return;
+  stats_.dropped_slices +=
+      queues_.at(target).DropStale(header.key, header.shard, header.round - 1);
+}
+
+void Node::SendFrom(DeviceValue& device, NodeId target, const Header& header, const float* value,
+                    const std::shared_ptr<const void>& owner) {
+  struct Leaving {
+    std::size_t encoded = 0;  // codecs that are done
+    bool cut = false;
+    std::vector<Message> messages;  // whose rows are not there yet
+  };
+  const FlowId id{target, Direction::kPush, false, header.key, header.shard};
+  const auto leaving = std::make_shared<Leaving>();
+  Parts dense = Parts::Dense(header.shard_elements, value, owner);
+  dense.round = header.round;
+  const auto encode = [&](kernels::Workplace& place, Parts& parts) {
+    if (overlay_) return;  // contributions are added up on their way
+    Flow& flow = outgoing(id, header.shard_info());
+    if (!flow.chain.Dense()) work_.encode.Add(std::uint64_t{header.shard_elements} * sizeof(float));
+    leaving->encoded = flow.chain.EncodeOn(place, parts);
+  };
+  const auto arrive = [this, id, header, leaving](const std::shared_ptr<Parts>& parts,
+                                                  std::uint64_t rows, Time now) {
+    const bool all = rows == parts->rows;
+    if (overlay_) {
+      const auto* there = reinterpret_cast<const float*>(parts->Find("values")->data);
+      if (all) SendValue({&id.peer, 1}, id.direction, header, there, parts, now);
+      return;
+    }
+    Flow& flow = outgoing(id, header.shard_info());
+    // Other codecs and slicers look at the whole.
+    if (!all && (leaving->encoded < flow.chain.size() || !flow.slicers.empty())) return;
+    if (!leaving->cut) {
+      flow.chain.EncodeFrom(leaving->encoded, *parts);
+      leaving->messages = Slices(flow, header, false, parts);
+      leaving->cut = true;
+      DropStale(id.peer, header);
+    }
+    std::vector<Message> later;
+    for (Message& message : leaving->messages) {
+      const bool there = all || message.header.first_row + message.header.rows <= rows;
+      if (there) {
+        Queue(id.peer, std::move(message));
+      } else {
+        later.push_back(std::move(message));
+      }
+    }
+    leaving->messages = std::move(later);
+  };
+  device.Fetch(std::move(dense), encode, arrive);
 }
 
 std::vector<Message> Node::Pack(NodeId peer, Direction direction, const Header& header,

@@ -159,6 +159,7 @@ class RoleLogic {
 };
 
 class Worker;
+class DeviceValue;
 
 class Node {
  public:
@@ -215,6 +216,9 @@ class Node {
   // Send one shard's value to `targets`, encoded, sliced and queued. `value` is null if phantom.
   void SendValue(std::span<const NodeId> targets, Direction direction, Header header,
                  const float* value, std::shared_ptr<const void> owner, Time now);
+  // The same of a push of this node whose value lies on a device; it leaves as it arrives from there.
+  void SendFrom(DeviceValue& device, NodeId target, const Header& header, const float* value,
+                const std::shared_ptr<const void>& owner);
   // Send a push with what others gave this node on its way, to `target` instead of `root`. What the
   // codecs remember is what they would have remembered on the way to `root`.
   void SendMerged(NodeId root, NodeId target, const Header& header, const float* value,
@@ -290,6 +294,7 @@ class Node {
               const std::shared_ptr<const void>& owner, Encoding& encoding);
   std::vector<Message> Slices(Flow& flow, Header header, bool phantom,
                               const std::shared_ptr<Parts>& encoded) const;
+  void DropStale(NodeId target, const Header& header);
   void SayBye();
   void HandleReport(NodeId from, const Message& message, Time now);
   bool SendReplies(std::uint32_t number, std::span<const Coordinator::Reply> replies);

@@ -97,8 +97,12 @@ void Worker::SendNext(Key key, Tensor& tensor, Time now) {
     header.priority = shard.priority;
     header.round = tensor.sent;
     header.loss = push.loss;
-    node_.SendValue({&server, 1}, Direction::kPush, header,
-                    push.value == nullptr ? nullptr : push.value + shard.offset, push.owner, now);
+    const float* value = push.value == nullptr ? nullptr : push.value + shard.offset;
+    if (push.device) {
+      node_.SendFrom(*push.device, server, header, value, push.owner);
+    } else {
+      node_.SendValue({&server, 1}, Direction::kPush, header, value, push.owner, now);
+    }
   }
 }
 

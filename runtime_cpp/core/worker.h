@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "core/device_value.h"
 #include "core/node.h"
 
 namespace geomx {
@@ -24,6 +25,7 @@ class Worker final : public RoleLogic {
     std::shared_ptr<const void> owner;  // keeps `value` alive and unchanged until it has left
     float loss = 0;                // the last training loss; NaN if unknown
     bool last = false;
+    std::shared_ptr<DeviceValue> device;  // `value` lies there; null: on the host
   };
 
   // How a tensor is cut; many workers of a simulation share one.

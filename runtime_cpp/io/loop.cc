@@ -140,13 +140,24 @@ void Loop::Init(Key key, std::span<const float> value, std::shared_ptr<const voi
 
 Round Loop::Push(Key key, std::span<const float> value, std::shared_ptr<const void> owner,
                  const PushOptions& options) {
+  return Submit(key, value.size(), {.value = value.data(), .owner = std::move(owner)}, options);
+}
+
+Round Loop::Push(Key key, const std::shared_ptr<Stage::Value>& value, const PushOptions& options) {
+  value->Reach([state = std::weak_ptr(state_)](std::function<void()> task) {
+    if (const auto held = state.lock()) held->driver.Post(std::move(task));
+  });
+  const std::span<const float> values = value->values();
+  return Submit(key, values.size(),
+                {.value = values.data(), .owner = value->owner(), .device = value}, options);
+}
+
+Round Loop::Submit(Key key, std::size_t elements, Worker::Push push, const PushOptions& options) {
   state_->board.ThrowIfFailed();
   std::lock_guard lock(verbs_);
-  Tensor& tensor = FindTensor(key, value.size());
-  Worker::Push push{.value = value.data(),
-                    .owner = std::move(owner),
-                    .loss = options.loss,
-                    .last = options.last};
+  Tensor& tensor = FindTensor(key, elements);
+  push.loss = options.loss;
+  push.last = options.last;
   const Time not_before = Nanoseconds(options.not_before_s);
   Driver& driver = state_->driver;
   driver.Post([&driver, key, not_before, push = std::move(push)]() mutable {

@@ -30,6 +30,7 @@
 #include "io/board.h"
 #include "io/driver.h"
 #include "io/shaper.h"
+#include "io/stage.h"
 #include "io/tls.h"
 
 namespace geomx::io {
@@ -88,6 +89,9 @@ class Loop : public std::enable_shared_from_this<Loop> {
   // `value` is read later and never copied: `owner` keeps it alive and unchanged. Returns the round.
   Round Push(Key key, std::span<const float> value, std::shared_ptr<const void> owner,
              const PushOptions& options = {});
+  // Of a value on a device: it is encoded there as far as codecs can, and leaves as it comes to the
+  // host. Nobody waits for the device.
+  Round Push(Key key, const std::shared_ptr<Stage::Value>& value, const PushOptions& options = {});
   void Request(Key key);
   // Seconds since the start at which the value of `round` (or of a later one) was complete.
   std::optional<double> Wait(Key key, Round round, double timeout_s);
@@ -127,6 +131,7 @@ class Loop : public std::enable_shared_from_this<Loop> {
   // Runs `task` on the loop's thread and waits for it; here, if that thread has ended.
   void Call(const std::function<void()>& task);
   Tensor& FindTensor(Key key, std::size_t elements);  // REQUIRES: verbs_ is held
+  Round Submit(Key key, std::size_t elements, Worker::Push push, const PushOptions& options);
 
   // What the thread works on; it outlives the loop if the loop ends on that thread.
   struct State {

@@ -34,6 +34,17 @@ std::vector<DeviceInfo> Devices();
 // What was built: "no_cuda", or the toolkit's version and the architectures covered.
 std::string CudaBuild();
 
+// A moment in a queue's work: what was asked for before it. Any thread may wait for it.
+class Mark {
+ public:
+  Mark() = default;
+  Mark(const Mark&) = delete;
+  Mark& operator=(const Mark&) = delete;
+  virtual ~Mark() = default;
+  // Throws std::runtime_error if anything of it failed.
+  virtual void Wait() = 0;
+};
+
 class Queue {
  public:
   Queue() = default;
@@ -69,6 +80,10 @@ class Queue {
   // before what is asked for here from now on; and the other way round. The caller does not wait.
   virtual void After(std::uintptr_t stream) = 0;
   virtual void Before(std::uintptr_t stream) = 0;
+
+  virtual std::shared_ptr<Mark> Record() = 0;
+  // What is asked for here from now on comes after `mark`, which is of a queue of this device.
+  virtual void After(const Mark& mark) = 0;
 
   // ---- half.h, bfloat.h ----
 

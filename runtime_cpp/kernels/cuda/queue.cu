@@ -27,6 +27,30 @@ class On {
 
 cudaStream_t StreamOf(std::uintptr_t number) { return reinterpret_cast<cudaStream_t>(number); }
 
+// Whoever waits sleeps, and takes no core from those who compute.
+class Event final : public Mark {
+ public:
+  explicit Event(const Context& context) : device_(context.device) {
+    const On on(device_);
+    Check(cudaEventCreateWithFlags(&event_, cudaEventBlockingSync | cudaEventDisableTiming),
+          "making an event");
+    if (const cudaError_t error = cudaEventRecord(event_, context.stream); error != cudaSuccess) {
+      (void)cudaEventDestroy(event_);
+      Check(error, "recording an event");
+    }
+  }
+  ~Event() override { (void)cudaEventDestroy(event_); }
+  void Wait() override {
+    const On on(device_);
+    Check(cudaEventSynchronize(event_), "waiting for an event");
+  }
+  cudaEvent_t event() const { return event_; }
+
+ private:
+  int device_;
+  cudaEvent_t event_ = nullptr;
+};
+
 class DeviceQueue final : public Queue {
  public:
   DeviceQueue(DeviceInfo info, int device) : info_(std::move(info)) {
@@ -116,6 +140,12 @@ class DeviceQueue final : public Queue {
     const On on(context_.device);
     Check(cudaEventRecord(event_, context_.stream), "recording an event");
     Check(cudaStreamWaitEvent(StreamOf(stream), event_, 0), "waiting for an event");
+  }
+  std::shared_ptr<Mark> Record() override { return std::make_shared<Event>(context_); }
+  void After(const Mark& mark) override {
+    const On on(context_.device);
+    const cudaEvent_t event = static_cast<const Event&>(mark).event();
+    Check(cudaStreamWaitEvent(context_.stream, event, 0), "waiting for an event");
   }
 
   void Narrow(const float* in, std::uint16_t* out, std::uint64_t n) override {

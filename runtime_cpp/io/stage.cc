@@ -1,0 +1,177 @@
+#include "io/stage.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "io/clock.h"
+#include "kernels/bfloat.h"
+#include "kernels/half.h"
+
+namespace geomx::io {
+namespace {
+
+using kernels::Lender;
+using kernels::Mark;
+
+void Move(void* to, const void* from, std::size_t bytes) {
+  if (bytes > 0) std::memcpy(to, from, bytes);
+}
+
+}  // namespace
+
+// ---- the watcher -----------------------------------------------------------------------------
+
+Watcher::~Watcher() {
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  changed_.notify_one();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Watcher::Watch(std::shared_ptr<Mark> mark, Action action) {
+  const std::lock_guard lock(mutex_);
+  items_.push_back({std::move(mark), std::move(action)});
+  if (!thread_.joinable()) thread_ = std::thread(&Watcher::Run, this);
+  changed_.notify_one();
+}
+
+void Watcher::Run() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return ending_ || !items_.empty(); });
+    if (items_.empty()) return;
+    Item item = std::move(items_.front());
+    items_.pop_front();
+    lock.unlock();
+    std::exception_ptr failure;
+    try {
+      item.mark->Wait();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    item.action(failure);
+    item = {};  // what it kept is let go before the next is waited for
+    lock.lock();
+  }
+}
+
+// ---- the stage -------------------------------------------------------------------------------
+
+Stage::Stage(const Open& open, std::size_t most_kept, std::size_t piece)
+    : outer_(open()),
+      encoding_(open()),
+      copying_(open()),
+      memory_(std::make_shared<Lender>(open(), Lender::Kind::kDevice, most_kept)),
+      pinned_(std::make_shared<Lender>(open(), Lender::Kind::kPinned, most_kept)),
+      piece_(piece) {}
+
+void Stage::After(std::uintptr_t producer) {
+  const std::lock_guard lock(outside_);
+  outer_->After(producer);
+}
+
+void Stage::Fetch(const Tensor& tensor, std::span<float> out) {
+  const std::shared_ptr<std::byte> loan = pinned_->Lend(tensor.bytes());
+  std::shared_ptr<Mark> mark;
+  {
+    const std::lock_guard lock(outside_);
+    outer_->Copy(loan.get(), reinterpret_cast<const void*>(tensor.address), tensor.bytes());
+    mark = outer_->Record();
+  }
+  mark->Wait();
+  switch (tensor.width) {
+    case Width::kFloat32: return Move(out.data(), loan.get(), tensor.bytes());
+    case Width::kFloat16: return kernels::Widen(loan.get(), out.data(), out.size());
+    case Width::kBfloat16: return kernels::WidenBfloat(loan.get(), out.data(), out.size());
+  }
+}
+
+void Stage::Fill(std::span<const float> values, const Tensor& tensor, const Stream& consumer) {
+  const std::shared_ptr<std::byte> loan = pinned_->Lend(tensor.bytes());
+  auto* narrow = reinterpret_cast<std::uint16_t*>(loan.get());
+  switch (tensor.width) {
+    case Width::kFloat32: Move(loan.get(), values.data(), tensor.bytes()); break;
+    case Width::kFloat16: kernels::Narrow(values.data(), narrow, values.size()); break;
+    case Width::kBfloat16: kernels::NarrowBfloat(values.data(), narrow, values.size()); break;
+  }
+  std::shared_ptr<Mark> mark;
+  {
+    const std::lock_guard lock(outside_);
+    outer_->Copy(reinterpret_cast<void*>(tensor.address), loan.get(), tensor.bytes());
+    mark = outer_->Record();
+    if (consumer) outer_->Before(*consumer);
+  }
+  if (!consumer) return mark->Wait();
+  // Should the copy fail, the consumer's stream has failed as well.
+  watcher_.Watch(mark, [loan, owner = tensor.owner](std::exception_ptr) {});
+}
+
+std::shared_ptr<Stage::Value> Stage::Take(const Tensor& tensor, bool copy, const Stream& producer) {
+  const auto* values = reinterpret_cast<const float*>(tensor.address);
+  std::shared_ptr<const void> owner = tensor.owner;
+  std::shared_ptr<std::byte> own;
+  if (copy || tensor.width != Width::kFloat32) own = memory_->Lend(tensor.elements * sizeof(float));
+  std::shared_ptr<Mark> mark;
+  {
+    const std::lock_guard lock(outside_);
+    if (own) {
+      const auto* from = reinterpret_cast<const std::byte*>(tensor.address);
+      auto* to = reinterpret_cast<float*>(own.get());
+      switch (tensor.width) {
+        case Width::kFloat32: outer_->Copy(to, from, tensor.bytes()); break;
+        case Width::kFloat16: outer_->Widen(from, to, tensor.elements); break;
+        case Width::kBfloat16: outer_->WidenBfloat(from, to, tensor.elements); break;
+      }
+      values = to;
+      using Both = std::pair<std::shared_ptr<std::byte>, std::shared_ptr<const void>>;
+      owner = std::make_shared<const Both>(own, owner);
+    }
+    mark = outer_->Record();
+    if (copy && producer) outer_->Before(*producer);
+  }
+  if (copy && !producer) mark->Wait();
+  return std::make_shared<Value>(shared_from_this(), values, tensor.elements, mark, owner);
+}
+
+void Stage::Lift(Parts parts, const Mark& complete, const DeviceValue::Encode& encode,
+                 const DeviceValue::Arrival& arrival, const Post& post) {
+  const std::lock_guard lock(inside_);
+  encoding_->After(complete);
+  kernels::Workplace place{*encoding_, *memory_};
+  encode(place, parts);
+  copying_->After(*encoding_->Record());
+
+  const auto there = std::make_shared<const Parts>(std::move(parts));  // with all that it owns
+  const auto here = std::make_shared<Parts>(*there);
+  here->owners.clear();
+  for (Part& part : here->parts) {
+    const std::shared_ptr<std::byte> loan = pinned_->Lend(part.BytesFor(here->rows));
+    part.data = loan.get();
+    here->owners.push_back(loan);
+  }
+  const std::uint64_t row_bits = std::max<std::uint64_t>(1, there->RowBits());
+  const std::uint64_t piece = std::max<std::uint64_t>(8, piece_ * 8 / row_bits / 8 * 8);
+  std::uint64_t first = 0;
+  do {
+    const std::uint64_t end = std::min(there->rows, first + piece);
+    for (std::size_t i = 0; i < there->parts.size(); ++i) {
+      const Part& from = there->parts[i];
+      if (from.whole && first > 0) continue;
+      const std::uint64_t at = from.whole ? 0 : from.BytesFor(first);
+      auto* to = const_cast<std::byte*>(here->parts[i].data) + at;
+      copying_->Copy(to, from.data + at, from.BytesFor(end) - at);
+    }
+    watcher_.Watch(copying_->Record(), [there, here, end, arrival, post](std::exception_ptr failed) {
+      post([here, end, arrival, failed] {
+        if (failed) std::rethrow_exception(failed);
+        arrival(here, end, Now());
+      });
+    });
+    first = end;
+  } while (first < there->rows);
+}
+
+}  // namespace geomx::io

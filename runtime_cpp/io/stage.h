@@ -1,0 +1,133 @@
+// Where values of one device pass on their way to the store and back.
+//
+// A stage has three queues on its device: one that meets the streams of whoever computes, one on which
+// codecs encode, one for copies to the host, so that while a value is being copied the next one is
+// encoded and what arrived before is sent. A thread of the stage sleeps until a copy is done and
+// then calls whoever wants to hear; the device waits for nobody but the streams it was asked to.
+// Memory for all of this is lent (kernels/lender.h): of pinned memory there is never more than a bound.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+
+#include "core/device_value.h"
+#include "kernels/lender.h"
+#include "kernels/queue.h"
+
+namespace geomx::io {
+
+// Values of a tensor as they lie in its memory.
+enum class Width { kFloat32, kFloat16, kBfloat16 };
+
+// A contiguous tensor; `owner` keeps its memory alive.
+struct Tensor {
+  std::uintptr_t address = 0;
+  Width width = Width::kFloat32;
+  std::uint64_t elements = 0;
+  std::shared_ptr<const void> owner;
+
+  std::size_t bytes() const { return elements * (width == Width::kFloat32 ? 4 : 2); }
+};
+
+using Stream = std::optional<std::uintptr_t>;  // nothing: it is not known
+
+// Calls when something is done, in the order in which it was asked for, from a thread of its own.
+class Watcher {
+ public:
+  // With what went wrong, or null.
+  using Action = std::function<void(std::exception_ptr)>;
+
+  ~Watcher();
+  void Watch(std::shared_ptr<kernels::Mark> mark, Action action);
+
+ private:
+  struct Item {
+    std::shared_ptr<kernels::Mark> mark;
+    Action action;
+  };
+  void Run();
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Item> items_;
+  bool ending_ = false;
+  std::thread thread_;  // from the first item on
+};
+
+class Stage : public std::enable_shared_from_this<Stage> {
+ public:
+  using Open = std::function<std::unique_ptr<kernels::Queue>()>;
+  using Post = std::function<void(std::function<void()>)>;  // to the node's thread
+
+  // `most_kept`: bytes of memory of each kind that are kept between values; `piece`: bytes that
+  // cross the bus before whoever waits for them hears of it.
+  Stage(const Open& open, std::size_t most_kept, std::size_t piece = std::size_t{4} << 20);
+
+  std::string device() const { return outer_->device().name; }
+  // Of the queue that others wait for, and that waits for others, as a number.
+  std::uintptr_t stream() const { return outer_->stream(); }
+  std::size_t pinned() { return pinned_->kept(); }
+
+  // What `producer` was asked for so far comes before what is asked for here from now on.
+  void After(std::uintptr_t producer);
+
+  // A tensor's values; waits for them.
+  void Fetch(const Tensor& tensor, std::span<float> out);
+  // Values into a tensor. `consumer` waits for them; if it is not known, the caller does.
+  void Fill(std::span<const float> values, const Tensor& tensor, const Stream& consumer);
+
+  // A tensor's values on their way to the wire, as float32 on the device.
+  class Value;
+  // With `copy` the tensor may be changed afterwards: by what `producer` is asked for, or, if that is
+  // not known, as soon as this returns. Without, it stays as it is until its owner is let go.
+  std::shared_ptr<Value> Take(const Tensor& tensor, bool copy, const Stream& producer);
+
+ private:
+  void Lift(Parts parts, const kernels::Mark& complete, const DeviceValue::Encode& encode,
+            const DeviceValue::Arrival& arrival, const Post& post);
+
+  std::unique_ptr<kernels::Queue> outer_, encoding_, copying_;
+  std::shared_ptr<kernels::Lender> memory_, pinned_;
+  std::size_t piece_;
+  std::mutex outside_;  // of outer_
+  std::mutex inside_;   // of encoding_ and copying_
+  Watcher watcher_;     // ends first
+};
+
+// Handed to the loop, which says how its thread is reached.
+class Stage::Value final : public DeviceValue {
+ public:
+  Value(std::shared_ptr<Stage> stage, const float* values, std::uint64_t elements,
+        std::shared_ptr<kernels::Mark> complete, std::shared_ptr<const void> owner)
+      : stage_(std::move(stage)),
+        values_(values),
+        elements_(elements),
+        complete_(std::move(complete)),
+        owner_(std::move(owner)) {}
+
+  std::span<const float> values() const { return {values_, elements_}; }
+  const std::shared_ptr<const void>& owner() const { return owner_; }
+  void Reach(Post post) { post_ = std::move(post); }
+
+  void Fetch(Parts parts, const Encode& encode, Arrival arrival) override {
+    stage_->Lift(std::move(parts), *complete_, encode, arrival, post_);
+  }
+
+ private:
+  std::shared_ptr<Stage> stage_;
+  const float* values_;
+  std::uint64_t elements_;
+  std::shared_ptr<kernels::Mark> complete_;
+  std::shared_ptr<const void> owner_;
+  Post post_;
+};
+
+}  // namespace geomx::io

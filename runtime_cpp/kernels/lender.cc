@@ -1,0 +1,83 @@
+#include "kernels/lender.h"
+
+#include <algorithm>
+#include <new>
+#include <stdexcept>
+
+#include "kernels/memory.h"
+
+namespace geomx::kernels {
+
+Lender::~Lender() {
+  for (const Block& block : kept_) GiveBack(block.memory);
+}
+
+std::size_t Lender::kept() {
+  const std::lock_guard lock(mutex_);
+  return kept_bytes_;
+}
+
+std::shared_ptr<std::byte> Lender::Lend(std::size_t bytes) {
+  Block block{nullptr, bytes};
+  {
+    const std::lock_guard lock(mutex_);
+    if (kind_ == Kind::kPinned && lent_bytes_ + bytes > most_) {
+      const auto plain = ShareMemory(bytes);
+      return {plain, plain.get()};
+    }
+    // The smallest that is large enough, but no waste of half of it.
+    auto best = kept_.end();
+    for (auto each = kept_.begin(); each != kept_.end(); ++each) {
+      if (each->bytes < bytes || each->bytes > 2 * bytes) continue;
+      if (best == kept_.end() || each->bytes < best->bytes) best = each;
+    }
+    if (best != kept_.end()) {
+      block = *best;
+      kept_.erase(best);
+      kept_bytes_ -= block.bytes;
+    } else {
+      block.memory = Take(bytes);
+    }
+    lent_bytes_ += block.bytes;
+  }
+  return {block.memory, [self = shared_from_this(), block](std::byte*) { self->Return(block); }};
+}
+
+std::byte* Lender::Take(std::size_t bytes) {
+  const auto take = [&] {
+    return kind_ == Kind::kPinned ? queue_->TakePinned(bytes) : queue_->Take(bytes);
+  };
+  try {
+    return take();
+  } catch (const std::bad_alloc&) {  // what is kept is of other sizes
+    for (const Block& block : kept_) GiveBack(block.memory);
+    kept_.clear();
+    kept_bytes_ = 0;
+    return take();
+  }
+}
+
+void Lender::Return(Block block) {
+  const std::lock_guard lock(mutex_);
+  lent_bytes_ -= block.bytes;
+  if (block.bytes > most_) return GiveBack(block.memory);
+  kept_.push_back(block);
+  kept_bytes_ += block.bytes;
+  while (kept_bytes_ > most_) {  // the smallest serve the fewest
+    const auto least = std::min_element(
+        kept_.begin(), kept_.end(), [](const Block& a, const Block& b) { return a.bytes < b.bytes; });
+    GiveBack(least->memory);
+    kept_bytes_ -= least->bytes;
+    kept_.erase(least);
+  }
+}
+
+void Lender::GiveBack(std::byte* memory) {
+  try {
+    kind_ == Kind::kPinned ? queue_->GivePinned(memory) : queue_->Give(memory);
+  } catch (const std::runtime_error&) {
+    // The device failed, and whoever used it hears of it; or the process is ending.
+  }
+}
+
+}  // namespace geomx::kernels

@@ -1,0 +1,59 @@
+// Memory of a device, or of the host for copies to and from it, lent and taken back.
+//
+// Taking such memory from the system stops the device or the host for longer than a tensor needs to
+// cross the bus, so what comes back is kept for the next who asks, up to a bound.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "kernels/queue.h"
+
+namespace geomx::kernels {
+
+class Lender : public std::enable_shared_from_this<Lender> {
+ public:
+  enum class Kind { kDevice, kPinned };
+
+  // `queue` is used for nothing else. At most `most` bytes are kept, and of pinned memory as many at
+  // most are out.
+  Lender(std::unique_ptr<Queue> queue, Kind kind, std::size_t most)
+      : queue_(std::move(queue)), kind_(kind), most_(most) {}
+  ~Lender();
+  Lender(const Lender&) = delete;
+  Lender& operator=(const Lender&) = delete;
+
+  // At least `bytes`, given back when nobody points there any more: by then no queue may work on it.
+  // Pinned memory beyond the bound is the host's own, to which copies are slower. Throws
+  // std::bad_alloc. Any thread.
+  std::shared_ptr<std::byte> Lend(std::size_t bytes);
+
+  std::size_t kept();
+
+ private:
+  struct Block {
+    std::byte* memory;
+    std::size_t bytes;
+  };
+
+  std::byte* Take(std::size_t bytes);
+  void Return(Block block);
+  void GiveBack(std::byte* memory);
+
+  std::mutex mutex_;
+  std::unique_ptr<Queue> queue_;
+  Kind kind_;
+  std::size_t most_, kept_bytes_ = 0, lent_bytes_ = 0;
+  std::vector<Block> kept_;
+};
+
+// Where a codec works that encodes on a device. Whoever holds what was lent there keeps it until what
+// was asked for is done: in the owners of the parts that are being encoded.
+struct Workplace {
+  Queue& queue;
+  Lender& memory;
+};
+
+}  // namespace geomx::kernels

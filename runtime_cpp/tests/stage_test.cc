@@ -1,0 +1,217 @@
+// Values that lie on a device are pushed as if they lay on the host: encoded there, whole or in pieces,
+// the same bits arrive. Devices are those of this machine, and the emulated one.
+#include "io/stage.h"
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+
+#include "core/natives.h"
+#include "kernels/bfloat.h"
+#include "kernels/half.h"
+#include "kernels/timing.h"
+#include "tests/cluster.h"
+
+namespace geomx {
+namespace kernels::emulated {
+
+std::vector<DeviceInfo> Devices();
+std::unique_ptr<Queue> Open(const DeviceInfo& device);
+
+}  // namespace kernels::emulated
+
+namespace {
+
+using check::Between;
+using check::Cluster;
+using check::Random;
+using io::Stage;
+
+std::vector<Stage::Open> Opens() {
+  std::vector<Stage::Open> opens;
+  for (const kernels::DeviceInfo& device : kernels::Devices()) {
+    opens.push_back([name = device.name] { return kernels::OpenQueue(name); });
+  }
+  opens.push_back([] { return kernels::emulated::Open(kernels::emulated::Devices().at(0)); });
+  return opens;
+}
+
+// Bytes in a device's memory.
+struct There {
+  There(const Stage::Open& open, const void* bytes, std::size_t size) : queue(open()) {
+    memory = queue->Take(size);
+    queue->Copy(memory, bytes, size);
+    queue->Wait();
+  }
+  There(const There&) = delete;
+  ~There() { queue->Give(memory); }
+
+  std::unique_ptr<kernels::Queue> queue;
+  std::byte* memory;
+};
+
+// What comes from other threads for the nodes', in order.
+class Posts {
+ public:
+  void Post(std::function<void()> task) {
+    const std::lock_guard lock(mutex_);
+    tasks_.push_back(std::move(task));
+    changed_.notify_one();
+  }
+  std::function<void()> Next() {
+    std::unique_lock lock(mutex_);
+    if (!changed_.wait_for(lock, std::chrono::seconds(20), [this] { return !tasks_.empty(); })) {
+      throw std::runtime_error("nothing came from the device");
+    }
+    auto task = std::move(tasks_.front());
+    tasks_.pop_front();
+    return task;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> tasks_;
+};
+
+// Two bits without kernels for devices, and half precision with them.
+CodecChain::Factories AnyCodecs(Random& random) {
+  CodecChain::Factories codecs;
+  const auto add = [&](const char* name, const Options& options) {
+    if (Between(random, 0, 1) == 1) {
+      codecs.push_back(NativeCodecs::Instance().Create(name, options));
+    }
+  };
+  add("twobit", {{"threshold", 0.0}});
+  add("fp16", {});
+  return codecs;
+}
+
+TEST(StagedPushesEndLikePushesOfTheHost) {
+  check::ForSeeds(12, [](std::uint64_t seed) {
+    for (const Stage::Open& open : Opens()) {
+      Random random(seed);
+      check::Plan plan;
+      plan.parties = {2};
+      plan.frame_bytes = 64;
+      plan.lan_push.codecs = AnyCodecs(random);
+      if (Between(random, 0, 2) == 0) plan.lan_push.slicers = {check::BlockSlices(16, 1)};
+      Cluster host(seed, plan), device(seed, plan);
+      const auto elements = static_cast<std::uint32_t>(Between(random, 1, 500));
+      const auto shards = host.RandomShards(elements, 4);
+      const auto start = host.RandomValues(elements);
+      for (Cluster* cluster : {&host, &device}) {
+        cluster->Declare(0, elements, shards);
+        cluster->Init(0, start);
+        cluster->RequestAll(0);
+        cluster->Drive();
+      }
+      const auto stage = std::make_shared<Stage>(open, 1 << 20, 8 * Between(random, 1, 40));
+      Posts posts;
+      for (int round = 0; round < 3; ++round) {
+        device.ClearEvents();
+        for (const NodeId id : host.workers) {
+          const auto value = host.RandomValues(elements);
+          host.Push(id, 0, value);
+          const There there(open, value.data(), value.size() * sizeof(float));
+          const auto address = reinterpret_cast<std::uintptr_t>(there.memory);
+          // It is gone when the node's turn comes.
+          const auto staged = stage->Take({.address = address, .elements = elements}, true, {});
+          staged->Reach([&](std::function<void()> task) { posts.Post(std::move(task)); });
+          device.Do(id, [staged](Node& node, Time now) {
+            node.worker().Submit(
+                0, {.value = staged->values().data(), .owner = staged->owner(), .device = staged},
+                now);
+          });
+        }
+        host.Drive();
+        device.Drive();
+        while (device.Count(Event::Kind::kValueReady) < device.workers.size()) {
+          device.Do(device.workers.front(), [task = posts.Next()](Node&, Time) { task(); });
+          device.Drive();
+        }
+        for (const NodeId id : host.workers) CHECK_EQ(device.Value(id, 0), host.Value(id, 0));
+      }
+    }
+  });
+}
+
+TEST(StagesBringTensorsOfAnyWidthAcross) {
+  for (const Stage::Open& open : Opens()) {
+    Random random(7);
+    const std::size_t n = 1003;
+    std::vector<float> values(n), back(n);
+    for (float& value : values) value = check::Uniform(random, -9, 9);
+    std::vector<std::uint16_t> half(n), bfloat(n);
+    kernels::Narrow(values.data(), half.data(), n);
+    kernels::NarrowBfloat(values.data(), bfloat.data(), n);
+    const auto stage = std::make_shared<Stage>(open, 1 << 20);
+    const auto across = [&](const void* from, std::size_t size, io::Width width) {
+      const There there(open, from, n * size);
+      const io::Tensor tensor{reinterpret_cast<std::uintptr_t>(there.memory), width, n, nullptr};
+      stage->Fetch(tensor, back);
+      const auto kept = back;
+      stage->Fill(std::vector<float>(n), tensor, {});
+      const auto taken = stage->Take(tensor, true, {});
+      stage->Fill(kept, tensor, there.queue->stream());
+      stage->Fetch(tensor, back);
+      CHECK(back == kept);
+      there.queue->Copy(back.data(), taken->values().data(), n * sizeof(float));
+      there.queue->Wait();
+      CHECK(back == std::vector<float>(n));
+      return kept;
+    };
+    CHECK(across(values.data(), 4, io::Width::kFloat32) == values);
+    std::vector<float> expected(n);
+    kernels::Widen(reinterpret_cast<std::byte*>(half.data()), expected.data(), n);
+    CHECK(across(half.data(), 2, io::Width::kFloat16) == expected);
+    kernels::WidenBfloat(reinterpret_cast<std::byte*>(bfloat.data()), expected.data(), n);
+    CHECK(across(bfloat.data(), 2, io::Width::kBfloat16) == expected);
+  }
+}
+
+TEST(DevicesAreTimed) {
+  for (const Stage::Open& open : Opens()) {
+    for (const std::uint64_t elements : {0u, 1u, 5000u}) {
+      const kernels::Timings timings = kernels::TimeQueue(*open(), elements, 3);
+      for (const auto* seconds : {&timings.to_host, &timings.to_device, &timings.encode}) {
+        CHECK_EQ(seconds->size(), 3u);
+        for (const double each : *seconds) CHECK(each > 0 && each < 10);
+      }
+    }
+  }
+}
+
+TEST(OnlyWhatACodecLeavesComesToTheHost) {
+  for (const Stage::Open& open : Opens()) {
+    const std::uint32_t n = 5000;
+    const std::vector<float> values(n, 1.5f);
+    const There there(open, values.data(), n * sizeof(float));
+    const auto address = reinterpret_cast<std::uintptr_t>(there.memory);
+    const auto stage = std::make_shared<Stage>(open, 1 << 20);
+    const auto staged = stage->Take({.address = address, .elements = n}, false, {});
+    CHECK(staged->values().data() == reinterpret_cast<const float*>(there.memory));  // no copy there
+    Posts posts;
+    staged->Reach([&](std::function<void()> task) { posts.Post(std::move(task)); });
+    CodecChain chain({NativeCodecs::Instance().Create("fp16", {})}, ShardInfo{});
+    bool arrived = false;
+    staged->Fetch(
+        Parts::Dense(n, staged->values().data(), nullptr),
+        [&](kernels::Workplace& place, Parts& parts) { CHECK_EQ(chain.EncodeOn(place, parts), 1u); },
+        [&](const std::shared_ptr<Parts>& parts, std::uint64_t rows, Time) {
+          arrived = true;
+          CHECK_EQ(rows, n);
+          CHECK_EQ(parts->Find("values")->bits, 16u);
+        });
+    posts.Next()();
+    CHECK(arrived);
+    // Everything that was lent is back.
+    for (int tries = 0; stage->pinned() == 0 && tries < 2000; ++tries) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    CHECK_EQ(stage->pinned(), n * sizeof(std::uint16_t));
+  }
+}
+
+}  // namespace
+}  // namespace geomx
