@@ -2,7 +2,8 @@
 
 The kernels see nothing of the rest of geomx, so two programs of some twenty files say everything
 about them: the battery of tests (runtime_cpp/tests/device_test.cc) and the timings beside this
-file. Flags are those of runtime_cpp/CMakeLists.txt.
+file. A third one, live training, takes the protocol and its driver as well. Flags are those of
+runtime_cpp/CMakeLists.txt.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def nvcc() -> str:
     raise SystemExit("needs nvcc: set CUDACXX to its path, or measure the processor: --device cpu")
 
 
-def build(folder: Path, gpu: bool, architecture: str = "native") -> tuple[Path, Path]:
+def build(folder: Path, gpu: bool, architecture: str = "native") -> dict[str, Path]:
     """Compile and link.
 
     Args:
@@ -64,7 +65,7 @@ def build(folder: Path, gpu: bool, architecture: str = "native") -> tuple[Path, 
         gpu: With CUDA, for `architecture` (a name that nvcc knows), or without.
 
     Returns:
-        The battery and the timings.
+        The programs ``device_tests``, ``device_timings`` and ``device_live``.
 
     Raises:
         RuntimeError: A file does not compile; with what the compiler said.
@@ -97,16 +98,25 @@ def build(folder: Path, gpu: bool, architecture: str = "native") -> tuple[Path, 
     battery += [job(path, [*emulated, "-x", "c++"], "emulated") for path in sources]
     battery += [job(tests / "emulated" / "runtime.cc", emulated, "emulated")]
     timings = [job(HERE / "timings.cc", plain, "timings")]
+    protocol = [
+        path
+        for part in ("core", "core/optimizers", "net", "io")
+        for path in sorted((NATIVE / part).glob("*.cc"))
+        if path.name != "tls.cc"
+    ]
+    protocol += [*sorted((ROOT / "plugins" / "fp16").glob("fp16.cc")), HERE / "live.cc"]
+    live = [job(path, plain, f"live-{path.parent.name}") for path in protocol]
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        list(pool.map(_compile, [*common, *battery, *timings]))
-    programs = []
+        list(pool.map(_compile, [*common, *battery, *timings, *live]))
+    programs = {}
     linker = nvcc() if gpu else compiler()
     libraries = ["-lpthread"] if gpu else ["-pthread"]
-    for name, jobs in (("device_tests", battery), ("device_timings", timings)):
+    parts = {"device_tests": battery, "device_timings": timings, "device_live": live}
+    for name, jobs in parts.items():
         objects = [str(each.object) for each in (*common, *jobs)]
         _call([linker, *objects, *libraries, "-o", str(folder / name)])
-        programs.append(folder / name)
-    return programs[0], programs[1]
+        programs[name] = folder / name
+    return programs
 
 
 def _compile(job: Job) -> None:
