@@ -124,7 +124,7 @@ MAY_INCLUDE = {  # plugins' units what core may
     "core": ("core", "kernels"),
     "net": ("net", "core"),
     "fabric": ("fabric", "net", "core"),
-    "io": ("io", "net", "core"),
+    "io": ("io", "net", "core", "kernels"),
     "emulation": ("emulation", "io", "net", "core"),
     "bindings": ("bindings", "emulation", "fabric", "io", "net", "core", "kernels"),
 }

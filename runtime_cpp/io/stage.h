@@ -32,7 +32,7 @@ struct Tensor {
   std::uintptr_t address = 0;
   Width width = Width::kFloat32;
   std::uint64_t elements = 0;
-  std::shared_ptr<const void> owner;
+  std::shared_ptr<const void> owner = {};
 
   std::size_t bytes() const { return elements * (width == Width::kFloat32 ? 4 : 2); }
 };
