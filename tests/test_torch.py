@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import copy
-import gc
-import pickle
 import threading
 import time
-import warnings
-import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -30,107 +24,24 @@ torch = pytest.importorskip("torch", reason="torch is not installed: pip install
 import geomx.torch
 from geomx.torch.exchange import TensorExchange, on_host
 from geomx.torch.numbers import translated
+from tests.torch_laws import (
+    CLASSES,
+    FEATURES,
+    NEAR,
+    OPTIMIZERS,
+    SGD,
+    Make,
+    alone,
+    assert_same,
+    data,
+    everyone,
+    network,
+    shared,
+    train,
+)
+from tests.torch_laws import one_thread as one_thread  # for every test here
 
 ROOT = Path(__file__).resolve().parents[1]
-BATCH, FEATURES, CLASSES = 24, 6, 3
-NEAR = 1e-4  # Adam divides by roots of what is nearly nothing; the rest is a tenth of that
-Make = Callable[[Any], Any]
-SGD: Make = lambda parameters: torch.optim.SGD(parameters, lr=0.1)  # noqa: E731
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
-def network(seed: int = 1) -> Any:
-    """Two layers with fixed initial values."""
-    generator = torch.Generator().manual_seed(seed)
-    net = torch.nn.Sequential(
-        torch.nn.Linear(FEATURES, 16), torch.nn.Tanh(), torch.nn.Linear(16, CLASSES)
-    )
-    with torch.no_grad():
-        for parameter in net.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator) / 3)
-    return net
-
-
-def data(seed: int) -> tuple[Any, Any]:
-    generator = torch.Generator().manual_seed(seed)
-    inputs = torch.randn(BATCH, FEATURES, generator=generator)
-    return inputs, torch.randint(0, CLASSES, (BATCH,), generator=generator)
-
-
-def train(optimizer: Any, net: Any, inputs: Any, targets: Any, steps: int) -> list[np.ndarray]:
-    """Steps on the same batch; the parameters afterwards."""
-    for _ in range(steps):
-        optimizer.zero_grad()
-        torch.nn.functional.cross_entropy(net(inputs), targets).backward()
-        optimizer.step()
-    return [value.numpy().copy() for value in net.state_dict().values()]
-
-
-def alone(make: Make, seed: int, steps: int = 4) -> list[np.ndarray]:
-    """What PyTorch itself makes of the whole batch."""
-    net = network()
-    return train(make(net.parameters()), net, *data(seed), steps)
-
-
-Body = Callable[[kv.KVStore], Any]
-
-
-def everyone(
-    body: Body,
-    parties: dict[str, int] | None = None,
-    sync: tuple[str, dict[str, Any]] = ("fsa", {}),
-    accel: Sequence[str] = (),
-) -> list[Any]:
-    """What `body` returns for every worker of two parties of two, all at once."""
-    chosen = tuple((name, dict[str, Any]()) for name in accel)
-    spec = replace(unshaped(parties or {"east": 2, "west": 2}), sync=sync, accel=chosen)
-    cluster = LocalCluster(spec)
-    stores = [kv.KVStore(member) for member in cluster.workers]
-
-    def act(store: kv.KVStore) -> Any:
-        result = body(store)
-        store.close()
-        return result
-
-    try:
-        with ThreadPoolExecutor(len(stores)) as pool:
-            return list(pool.map(act, stores))
-    finally:
-        cluster.close()
-
-
-def shared(make: Make, seed: int, count: int = 4, **options: Any) -> Body:
-    """Train on this worker's share of the batch; workers start from models that differ."""
-
-    def body(store: kv.KVStore) -> list[np.ndarray]:
-        net = network(seed=1 + store.global_rank)
-        optimizer = geomx.torch.Optimizer(make(net.parameters()), net, store=store, **options)
-        share = slice(optimizer.rank, None, optimizer.workers)
-        inputs, targets = data(seed)
-        return train(optimizer, net, inputs[share], targets[share], count)
-
-    return body
-
-
-def assert_same(values: Sequence[np.ndarray], expected: Sequence[np.ndarray], most: float) -> None:
-    for value, wanted in zip(values, expected, strict=True):
-        assert np.abs(value - wanted).max() <= most
-
-
-OPTIMIZERS: dict[str, Make] = {
-    "sgd": SGD,
-    "momentum": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=0.01),
-    "nesterov": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True),
-    "adam": lambda p: torch.optim.Adam(p, lr=0.01, weight_decay=0.01),
-    "adamw": lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=0.1),
-}
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
@@ -515,106 +426,6 @@ def _exchange_values(tensor: Any) -> None:
         assert target._version > version
 
     everyone(body, {"east": 1})
-
-
-# ---- models come and go ----
-
-
-def test_a_model_goes_with_the_last_reference_to_it(seed: int) -> None:
-    """Python's search for circles is off: there are none."""
-    inputs, targets = data(seed)
-
-    def body(store: kv.KVStore) -> list[Any]:
-        net = network()
-        optimizer = geomx.torch.Optimizer(SGD(net.parameters()), net, store=store)
-        for _ in range(2):
-            torch.nn.functional.cross_entropy(net(inputs), targets).backward()
-            optimizer.step()
-        assert len(net.state_dict()) == 4  # and nothing is on its way
-        return [weakref.ref(each) for each in (optimizer, net, *net.parameters(), *net)]
-
-    everyone(body, {"east": 1})  # PyTorch's first steps leave circles of their own
-    gc.collect()
-    gc.disable()
-    try:
-        (references,) = everyone(body, {"east": 1})
-        assert [each() for each in references] == [None] * len(references)
-    finally:
-        gc.enable()
-
-
-def test_copies_of_a_model_wait_for_nothing(seed: int) -> None:
-    inputs, targets = data(seed)
-    start = network().state_dict()
-
-    def body(store: kv.KVStore) -> Any:
-        net = network()
-        optimizer = geomx.torch.Optimizer(SGD(net.parameters()), net, store=store)
-        torch.nn.functional.cross_entropy(net(inputs), targets).backward()
-        optimizer.step()
-        with pytest.raises(GeomxError, match=r"call optimizer\.wait\(\)"):
-            copy.deepcopy(net)
-        optimizer.wait()
-        mean = torch.optim.swa_utils.AveragedModel(net)
-        for other in (mean.module, pickle.loads(pickle.dumps(net))):
-            assert torch.equal(other(inputs), net(inputs))
-            other.load_state_dict(start)
-        return net
-
-    (net,) = everyone(body, {"east": 1})
-    net.load_state_dict(start)  # its optimizer is gone
-
-
-# ---- checkpoints ----
-
-
-def test_training_goes_on_from_a_checkpoint(seed: int) -> None:
-    make = OPTIMIZERS["adam"]
-
-    def body(store: kv.KVStore, state: Any, steps: int) -> Any:
-        net, state = network(), copy.deepcopy(state)
-        if state is not None:
-            net.load_state_dict(state[0])
-        optimizer = geomx.torch.Optimizer(make(net.parameters()), net, update="worker", store=store)
-        if state is not None:
-            optimizer.load_state_dict(state[1])
-        share = slice(store.global_rank, None, store.num_all_workers)
-        inputs, targets = data(seed)
-        train(optimizer, net, inputs[share], targets[share], steps)
-        return net.state_dict(), optimizer.state_dict()
-
-    parties = {"east": 1, "west": 1}
-    half = everyone(lambda store: body(store, None, 2), parties)[0]
-    assert half[1]["geomx"] == {"step": 1}
-    for model, state in everyone(lambda store: body(store, half, 2), parties):
-        assert_same([value.numpy() for value in model.values()], alone(make, seed), NEAR)
-        assert state["geomx"] == {"step": 3}
-
-
-def test_servers_hear_the_numbers_of_a_checkpoint(seed: int) -> None:
-    slow = torch.optim.SGD(network().parameters(), lr=0.05).state_dict()
-
-    def body(store: kv.KVStore) -> list[np.ndarray]:
-        net = network()
-        optimizer = geomx.torch.Optimizer(SGD(net.parameters()), net, store=store)
-        optimizer.load_state_dict(slow)
-        return train(optimizer, net, *data(seed), 3)
-
-    expected = alone(lambda parameters: torch.optim.SGD(parameters, lr=0.05), seed, 3)
-    for values in everyone(body, {"east": 1, "west": 1}):
-        assert_same(values, expected, NEAR)
-
-
-def test_what_is_not_in_a_checkpoint_is_said() -> None:
-    def body(store: kv.KVStore, make: Make) -> None:
-        net = network()
-        geomx.torch.Optimizer(make(net.parameters()), net, store=store).state_dict()
-
-    with pytest.warns(UserWarning, match="keep the state of AdamW.*update='worker'"):
-        everyone(lambda store: body(store, OPTIMIZERS["adamw"]), {"east": 1})
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        everyone(lambda store: body(store, SGD), {"east": 1})
 
 
 # ---- what is refused ----
