@@ -36,10 +36,10 @@ from tests.torch_laws import (
     data,
     everyone,
     network,
+    one_thread,  # noqa: F401 (for every test here)
     shared,
     train,
 )
-from tests.torch_laws import one_thread as one_thread  # for every test here
 
 ROOT = Path(__file__).resolve().parents[1]
 

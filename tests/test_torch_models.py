@@ -28,9 +28,9 @@ from tests.torch_laws import (
     data,
     everyone,
     network,
+    one_thread,  # noqa: F401 (for every test here)
     train,
 )
-from tests.torch_laws import one_thread as one_thread  # for every test here
 
 # ---- models come and go ----
 
