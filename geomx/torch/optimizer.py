@@ -6,9 +6,8 @@ policy decides.
 * **Policies that exchange gradients**: each leaves as soon as the backward pass has accumulated it.
   Global servers update and answer with new weights; a module's next forward pass waits for the
   parameters that are its own, not for those of the layers behind it.
-* **Policies that exchange parameters**: every ``step`` is a local one of the optimizer that was
-  wrapped; when the policy says so, parameters leave, and what comes back is waited for in the same
-  way.
+* **Policies that exchange parameters**: every ``step`` is one of the wrapped optimizer alone; when
+  the policy says so, parameters leave, and what comes back is waited for in the same way.
 
 Waiting for a layer is done by hooks on modules. A module that is never called, because somebody
 uses its parameters directly, has them waited for by the module around it.

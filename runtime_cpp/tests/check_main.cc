@@ -1,7 +1,10 @@
-// Runs the registered tests, or those whose name contains the first argument.
+// Runs the registered tests, or those whose name contains the first argument. Names the slow ones.
+#include <chrono>
 #include <cstring>
 
 #include "tests/check.h"
+
+constexpr double kSlow = 1.0;  // s
 
 int main(int argc, char** argv) {
   const char* filter = argc > 1 ? argv[1] : "";
@@ -9,7 +12,10 @@ int main(int argc, char** argv) {
   for (const auto& test : geomx::check::Tests()) {
     if (test.name.find(filter) == std::string::npos) continue;
     const int before = geomx::check::Failures();
+    const auto begun = std::chrono::steady_clock::now();
     test.body();
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begun;
+    if (took.count() > kSlow) std::cerr << "  " << test.name << ": " << took.count() << " s\n";
     ++run;
     if (geomx::check::Failures() != before) std::cerr << "FAILED " << test.name << "\n";
   }

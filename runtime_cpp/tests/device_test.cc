@@ -426,7 +426,7 @@ TEST(DeviceSumsKeepTheirOrderOverManyBlocks) {
 
 TEST(DeviceSparsificationIsTheProcessorsTwin) {
   const auto queues = Queues();
-  check::ForSeeds(60, [&](std::uint64_t seed) {
+  check::ForSeeds(12, [&](std::uint64_t seed) {
     const auto expected = Sparsified(*queues.front(), seed);
     for (const auto& queue : queues) CHECK(Sparsified(*queue, seed) == expected);
   });
