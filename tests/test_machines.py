@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from pathlib import Path
 
@@ -230,11 +231,16 @@ def test_a_wrong_token_is_refused_and_logged(tmp_path: Path) -> None:
     words = ("--role", "server", "--party", "east", "--scheduler", f"127.0.0.1:{port}")
     stranger = node(tmp_path, *words, token="a guess")
     _, said = stranger.communicate(timeout=120)
+    assert scheduler.stderr is not None
+    patience = threading.Timer(60, scheduler.terminate)
+    patience.start()
+    line = scheduler.stderr.readline()  # it may still be about to begin
+    patience.cancel()
     scheduler.terminate()
-    _, log = scheduler.communicate(timeout=60)
+    scheduler.communicate(timeout=60)
     assert stranger.returncode == 1
     assert "check that token, node, version and certificate" in said
-    assert re.search(r"^refused 127\.0\.0\.1:\d+: not a member$", log, re.MULTILINE), log
+    assert re.fullmatch(r"refused 127\.0\.0\.1:\d+: not a member\n", line), line
 
 
 # ---- killed launchers ----

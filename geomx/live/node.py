@@ -145,6 +145,7 @@ class Node:
         if self._member is not None:
             loop = self._member.loop
             loop.close()
+            self._tell_refusals()
             report = {**loop.stats(), "spans": loop.spans(), "python": _core.python_costs()}
             if self._trains:  # it tells itself when it waited, on its own clock
                 report["spans"] = [span for span in report["spans"] if span[1] != "wait"]
@@ -165,8 +166,7 @@ class Node:
         while deadline is None or time.monotonic() < deadline:
             readable, _, _ = select.select([signals], [], [], _WATCH_S)
             loop = self._member.loop if self._member else None
-            for refusal in loop.refusals() if loop is not None else ():
-                print(f"refused {refusal}", file=sys.stderr, flush=True)
+            self._tell_refusals()
             if readable and _ENDING.intersection(signals.recv(16)):
                 self._interrupted = True
                 deadline = deadline or time.monotonic() + _GRACE_S
@@ -183,6 +183,11 @@ class Node:
             os._exit(self._failed(failure[1]) if mine else self._lost(NodeLost(*failure)))
         self._end("interrupted")
         os._exit(INTERRUPTED)
+
+    def _tell_refusals(self) -> None:
+        """Log who was turned away since this was last asked."""
+        for refusal in self._member.loop.refusals() if self._member else ():
+            print(f"refused {refusal}", file=sys.stderr, flush=True)
 
     def _stuck(self) -> str | None:
         """A plugin's call that has kept this node silent for almost as long as others bear."""
