@@ -9,7 +9,7 @@
 
 #include "kernels/pool.h"
 #include "kernels/queue.h"
-#include "tests/seeds.h"
+#include "tests/numbers.h"
 
 namespace geomx::kernels {
 namespace emulated {
@@ -23,8 +23,10 @@ namespace {
 
 using check::Between;
 using check::Chance;
+using check::Collect;
+using check::Draw;
 using check::Random;
-using Values = std::vector<float>;
+using check::Values;
 
 std::vector<std::unique_ptr<Queue>> Queues() {
   std::vector<std::unique_ptr<Queue>> queues;
@@ -70,39 +72,6 @@ class There {
   std::size_t count_, shift_;
   std::byte* memory_;
 };
-
-float AnyNumber(Random& random) {
-  if (Chance(random, 0.05)) {
-    const float odd[] = {0.0f, -0.0f, HUGE_VALF, -HUGE_VALF, std::nanf(""), 0x1p-149f, -0x1p-127f,
-                         65504.0f, 65520.0f, 0x1p-24f, 0x1p-25f, 3.4e38f};
-    return odd[Between(random, 0, std::size(odd) - 1)];
-  }
-  return std::ldexp(check::Uniform(random, -1, 1), static_cast<int>(Between(random, 0, 40)) - 30);
-}
-
-Values Draw(Random& random, std::uint64_t n, bool any = false) {
-  Values values(n);
-  for (float& value : values) value = any ? AnyNumber(random) : check::Uniform(random, -1, 1);
-  return values;
-}
-
-// All bits, but one NaN is as good as another.
-void Collect(std::vector<std::uint32_t>& bits, const Values& values) {
-  for (const float value : values) {
-    bits.push_back(std::isnan(value) ? 0x7fc00000u : std::bit_cast<std::uint32_t>(value));
-  }
-}
-void Collect(std::vector<std::uint32_t>& bits, const std::vector<double>& values) {
-  for (const double value : values) {
-    const auto whole = std::bit_cast<std::uint64_t>(std::isnan(value) ? std::nan("") : value);
-    bits.push_back(static_cast<std::uint32_t>(whole));
-    bits.push_back(static_cast<std::uint32_t>(whole >> 32));
-  }
-}
-template <class Whole>
-void Collect(std::vector<std::uint32_t>& bits, const std::vector<Whole>& values) {
-  for (const Whole value : values) bits.push_back(static_cast<std::uint32_t>(value));
-}
 
 std::vector<std::uint16_t> OneNan(std::vector<std::uint16_t> narrow, std::uint16_t infinity) {
   for (std::uint16_t& value : narrow) {

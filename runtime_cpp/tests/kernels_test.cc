@@ -17,49 +17,17 @@
 #include "kernels/steps.h"
 #include "kernels/sums.h"
 #include "kernels/ternary.h"
-#include "tests/seeds.h"
+#include "tests/numbers.h"
 
 namespace geomx::kernels {
 namespace {
 
 using check::Between;
 using check::Chance;
+using check::Collect;
+using check::Draw;
 using check::Random;
-using Values = std::vector<float>;
-
-// Anything that float32 can hold, now and then; else numbers of very different sizes.
-float AnyNumber(Random& random) {
-  if (Chance(random, 0.05)) {
-    const float odd[] = {0.0f, -0.0f, HUGE_VALF, -HUGE_VALF, std::nanf(""), 0x1p-149f, -0x1p-127f,
-                         65504.0f, 65520.0f, 0x1p-24f, 0x1p-25f, 3.4e38f};
-    return odd[Between(random, 0, std::size(odd) - 1)];
-  }
-  return std::ldexp(check::Uniform(random, -1, 1), static_cast<int>(Between(random, 0, 40)) - 30);
-}
-
-Values Draw(Random& random, std::uint64_t n, bool any) {
-  Values values(n);
-  for (float& value : values) value = any ? AnyNumber(random) : check::Uniform(random, -1, 1);
-  return values;
-}
-
-// All bits, but one NaN is as good as another: which of two an addition passes on is not laid down.
-void Collect(std::vector<std::uint32_t>& bits, std::span<const float> values) {
-  for (const float value : values) {
-    bits.push_back(std::isnan(value) ? 0x7fc00000u : std::bit_cast<std::uint32_t>(value));
-  }
-}
-
-void Collect(std::vector<std::uint32_t>& bits, double value) {
-  const auto whole = std::bit_cast<std::uint64_t>(std::isnan(value) ? std::nan("") : value);
-  bits.push_back(static_cast<std::uint32_t>(whole));
-  bits.push_back(static_cast<std::uint32_t>(whole >> 32));
-}
-
-template <class Whole>
-void CollectWhole(std::vector<std::uint32_t>& bits, const std::vector<Whole>& values) {
-  for (const Whole value : values) bits.push_back(static_cast<std::uint32_t>(value));
-}
+using check::Values;
 
 // Everything that the kernels make of numbers that the seed draws.
 std::vector<std::uint32_t> Everything(std::uint64_t seed, std::uint64_t n, bool any) {
@@ -76,7 +44,7 @@ std::vector<std::uint32_t> Everything(std::uint64_t seed, std::uint64_t n, bool 
   std::vector<std::uint16_t> halves(n + shift);
   Narrow(view(a), halves.data() + shift, n);
   for (std::uint16_t& half : halves) half = (half & 0x7fffu) > 0x7c00u ? 0x7e00u : half;
-  CollectWhole(bits, halves);
+  Collect(bits, halves);
   Widen(bytes.data() + shift, view(b), n);
   Collect(bits, b);
   WidenAdd(bytes.data() + shift, view(b), n);
@@ -108,13 +76,13 @@ std::vector<std::uint32_t> Everything(std::uint64_t seed, std::uint64_t n, bool 
                threshold, scratch, found);
     Collect(bits, total);
     Collect(bits, velocity);
-    CollectWhole(bits, found.indices);
+    Collect(bits, found.indices);
     Collect(bits, found.values);
     Accumulate({}, view(a), nullptr, view(total), n, threshold, scratch, found);
     Collect(bits, total);
-    CollectWhole(bits, found.indices);
+    Collect(bits, found.indices);
     Find(view(a), n, threshold, scratch, found);
-    CollectWhole(bits, found.indices);
+    Collect(bits, found.indices);
     Collect(bits, found.values);
   }
 
@@ -123,7 +91,7 @@ std::vector<std::uint32_t> Everything(std::uint64_t seed, std::uint64_t n, bool 
     Values residual = a;
     Quantise({.scale = 0.25f, .threshold = 0.125f}, added, view(residual), codes.data(), n);
     Collect(bits, residual);
-    CollectWhole(bits, codes);
+    Collect(bits, codes);
   }
   Values worth = a;
   WorthAdd(0.3f, bytes.data(), view(worth), n);
