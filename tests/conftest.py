@@ -43,6 +43,12 @@ def pytest_report_header(config: pytest.Config) -> str:
     return f"seed: {config.stash[SEED]}"
 
 
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Bytes are named by their number, not their content: an id is read by people, and content that
+    differs from one process to the next (a time within it) would part the processes of xdist."""
+    return f"{argname}-{len(val)}B" if isinstance(val, bytes) else None
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
     report = yield

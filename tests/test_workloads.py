@@ -349,7 +349,7 @@ def write_idx(folder: Path, packed: bool = False, training: int = 40, held_out: 
             (f"{part}-labels-idx1-ubyte", idx(0x801, (count,), labels)),
         ):
             if packed:
-                (folder / f"{name}.gz").write_bytes(gzip.compress(content))
+                (folder / f"{name}.gz").write_bytes(gzip.compress(content, mtime=0))
             else:
                 (folder / name).write_bytes(content)
 
@@ -381,7 +381,11 @@ def test_idx_files_train_like_the_digits(tmp_path: Path, packed: bool) -> None:
         ("train-labels-idx1-ubyte", idx(0x801, (40,), bytes(50)), "it has more"),
         ("train-labels-idx1-ubyte", idx(0x801, (40,), bytes([9] * 39 + [10])), "label 10"),
         ("t10k-labels-idx1-ubyte.gz", b"not gzip at all", "cannot be read"),
-        ("t10k-labels-idx1-ubyte.gz", gzip.compress(idx(0x801, (20,), bytes(20)))[:-9], "cannot"),
+        (
+            "t10k-labels-idx1-ubyte.gz",
+            gzip.compress(idx(0x801, (20,), bytes(20)), mtime=0)[:-9],
+            "cannot",
+        ),
     ],
 )
 def test_damaged_idx_files_are_named(
