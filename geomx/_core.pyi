@@ -125,6 +125,11 @@ class NodeConfig:
     @property
     def name(self) -> str: ...
 
+    def set_device(self, device: str) -> None:
+        """
+        Where a server updates and encodes; ValueError if there is no such device.
+        """
+
     def set_heartbeat(self, interval_s: float, timeout_s: float) -> None: ...
 
 class Optimizer:
@@ -211,8 +216,8 @@ def devices() -> list[tuple[str, str]]:
 def time_device(device: str, elements: int, repeats: int) -> dict:
     """
     Seconds, by repeat, that `elements` float32 values take from a device "to_host", back
-    "to_device", and to be cast to half precision there, "encode". ValueError if there is no
-    such device.
+    "to_device", and there to be cast to half precision, "encode", and to take a step of an
+    optimizer, "update". ValueError if there is no such device.
     """
 
 def describe_tensor(tensor: NDArray) -> tuple:

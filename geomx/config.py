@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,10 @@ AIMS = TO_ACCURACY, PER_ITERATION = "time_to_accuracy", "seconds_per_iteration"
 PACE = ("forward_ms", "backward_ms")
 
 
+DEVICES = r"cpu|cuda(:\d+)?"
+"""What names a device, as in PyTorch; cuda is the first GPU."""
+
+
 @dataclass
 class RuntimeOptions:
     """How the live runtime behaves (mode=live)."""
@@ -46,9 +51,13 @@ class RuntimeOptions:
     # Threads of each process that work on one large tensor; null: this machine's cores, shared
     # among the processes of the run that are on it. Results do not depend on it.
     threads: int | None = None
+    # Where servers run the optimizer and encode: cpu, cuda or cuda:N of the machine they are on.
+    server_device: str = "cpu"
 
     def __post_init__(self) -> None:
         """Refuse what no run can work with."""
+        if not re.fullmatch(DEVICES, self.server_device):
+            raise ConfigError("server_device", self.server_device, "must be cpu, cuda or cuda:N")
         if self.threads is not None:
             _at_least("threads", self.threads, 1)
         _at_least("failure_timeout_s", self.failure_timeout_s, 0.1)

@@ -99,7 +99,7 @@ class CodecCosts:
 
 @dataclass
 class DeviceCosts:
-    """What it takes that a worker's tensors lie on a GPU; `geomx calibrate` measures it on one.
+    """What it takes that tensors of workers or servers lie on a GPU; `geomx calibrate` measures it.
 
     The shipped figures were measured nowhere: bytes go at the bandwidths that NVIDIA publishes for
     the device named, which is the best that can be; the times per message are assumed.
@@ -115,6 +115,9 @@ class DeviceCosts:
     # Encoding there, by codecs with kernels for it; bytes before encoding, 1.5 of memory for each.
     encode_message_s: float = 5e-06
     encode_byte_s: float = 3.13e-13
+    # A server's optimizer there; 5 bytes of memory for each of the weights (momentum).
+    update_message_s: float = 5e-06
+    update_byte_s: float = 1.04e-12
 
     def __post_init__(self) -> None:
         """Refuse negative time."""
@@ -122,7 +125,9 @@ class DeviceCosts:
             _not_negative(name, getattr(self, name))
 
 
-DEVICE_FIGURES = ("copy_message_s", "copy_byte_s", "encode_message_s", "encode_byte_s")
+DEVICE_FIGURES = tuple(
+    f"{work}_{per}_s" for work in ("copy", "encode", "update") for per in ("message", "byte")
+)
 """The fields of `DeviceCosts` that are times."""
 
 
@@ -151,9 +156,10 @@ class Costs:
     # Cores that all simulated nodes share; 0: each node has its own; null: this machine's in the
     # prediction of mode=both, where live nodes share them, and otherwise each node has its own.
     cores: int | None = None
-    # What is charged in addition, or instead, where a worker's tensors lie on a GPU.
+    # What is charged in addition, or instead, where tensors lie on a GPU.
     device: DeviceCosts = field(default_factory=DeviceCosts)
-    # Whether they do; null: as the workload says (workload.device).
+    # Whether workers' do; null: as the workload says (workload.device). For servers see
+    # runtime.server_device.
     on_device: bool | None = None
     # Encoding and decoding by accelerator.
     codecs: dict[str, CodecCosts] = field(default_factory=dict)
@@ -236,6 +242,31 @@ def beside_device(figures: Figures, device: DeviceCosts, push: bool | None, pull
         changed["encode"] = device.encode_message_s, device.encode_byte_s
     add("encode" if push is False else "send")
     add("decode" if pull else "receive")
+    return changed
+
+
+def served_on_device(figures: Figures, device: DeviceCosts, share: float | None) -> Figures:
+    """What a server's work takes that updates and encodes on a GPU.
+
+    Sums are made on the host and cross the bus on their way to an optimizer or a codec; weights
+    come back dense, encoded values as they are on the wire.
+
+    Args:
+        figures: Of a server without a GPU.
+        device: Of the GPU.
+        share: Bytes on the wire for one before encoding, if all codecs encode there; else None.
+    """
+    changed = dict(figures)
+
+    def work(name: str, message_s: float, byte_s: float, back: float) -> None:
+        changed[name] = (
+            message_s + 2 * device.copy_message_s,
+            byte_s + (1 + back) * device.copy_byte_s,
+        )
+
+    work("update", device.update_message_s, device.update_byte_s, 1.0)
+    if share is not None:
+        work("encode", device.encode_message_s, device.encode_byte_s, share)
     return changed
 
 

@@ -123,7 +123,7 @@ class Experiment:
             },
             "iterations": self.iterations,
             "numerics": self.numerics,
-            "costs": self.costs.about(self.on_device),
+            "costs": self.costs.about(self.on_device or self.runtime.server_device != "cpu"),
             "words": list(self.words),
         }
 

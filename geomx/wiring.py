@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from geomx import _core
 from geomx.cluster import Cluster, Direction, Link, NodeSpec
-from geomx.errors import PluginError
+from geomx.errors import ConfigError, PluginError
 from geomx.handles import blaming, linear_traits, optimizers, part
 from geomx.plugin import ByTurns, Native, Shard, Site
 from geomx.workload import TensorSpec
@@ -61,10 +61,14 @@ def node_config(
         selection: The plugins of the experiment.
         node: Which node.
         phantom: Payloads are sizes only.
-        runtime: Frame size and failure timeout.
+        runtime: Frame size and failure timeout, and in live mode the servers' device.
         live: Heartbeats are sent and watched.
         seed: Of the experiment, for coordinators that draw.
         experiment_json: What the scheduler tells every member on joining.
+
+    Raises:
+        ConfigError: The servers' device is not there.
+        PluginError: What plugins said does not fit together.
     """
     config = _core.NodeConfig(node.id, node.name, node.role)
     config.phantom = phantom
@@ -81,6 +85,8 @@ def node_config(
         config.experiment = experiment_json
         return config
 
+    if live and node.role in ("server", "global_server"):
+        _set_device(config, runtime.server_device)
     policy = selection.sync_policy(cluster)
     at_party = selection.update_at_party(cluster)
     config.set_rounds(policy.together, policy.staleness_bound, at_party)
@@ -109,6 +115,21 @@ def node_config(
     for optimizer in optimizers(selection):
         config.add_optimizer(optimizer)
     return config
+
+
+def _set_device(config: _core.NodeConfig, name: str) -> None:
+    """Let a server update and encode there.
+
+    Raises:
+        ConfigError: This machine, or this build, has no such device.
+    """
+    if name == "cpu":
+        return
+    try:
+        config.set_device("cuda:0" if name == "cuda" else name)
+    except ValueError as error:
+        remedy = f"{config.name} runs where there is {str(error).rpartition('there is ')[2]}"
+        raise ConfigError("runtime.server_device", name, f"{remedy}; see `geomx info`") from error
 
 
 def _add_coordinator(

@@ -21,7 +21,7 @@ import simpy
 
 from geomx import _core
 from geomx.cluster import Direction, NodeSpec
-from geomx.costs import WORK, Figures, beside_device
+from geomx.costs import WORK, Figures, beside_device, served_on_device
 from geomx.errors import GeomxError
 from geomx.events import Event, Events
 from geomx.experiment import Experiment
@@ -119,7 +119,12 @@ class Simulation:
 
     def _build(self) -> None:
         cluster, experiment = self.experiment.cluster, self.experiment
-        costs, workers_costs = _handle(self.costs), _handle(self._workers_costs())
+        costs = {
+            "scheduler": _handle(self.costs),
+            "global_server": _handle(self._servers_costs("pull")),
+            "server": _handle(self._servers_costs("push")),
+            "worker": _handle(self._workers_costs()),
+        }
         self.fabric.share_cores(experiment.costs.cores or 0)
         for node in cluster.nodes:
             config = node_config(
@@ -131,7 +136,7 @@ class Simulation:
                 live=False,
                 seed=experiment.seed,
             )
-            self.fabric.add_node(config, workers_costs if node.role == "worker" else costs)
+            self.fabric.add_node(config, costs[node.role])
         self.fabric.report_values(self.events.observed)
         edges = add_edges(self.fabric, cluster, experiment.seed)
         connect(self.fabric, cluster, experiment.selection, edges, experiment.tcp)
@@ -146,18 +151,32 @@ class Simulation:
             return self.costs
         worker = experiment.cluster.workers[0]
         server = experiment.cluster.party_of(worker).server
+        push, push_share = self._chain(worker, server, "push")
+        _, pull_share = self._chain(server, worker, "pull")
+        on_device = push.on_devices if push_share != 1 else None
+        return beside_device(self.costs, experiment.costs.device, on_device, pull_share != 1)
+
+    def _servers_costs(self, direction: Direction) -> Figures:
+        """What the work of servers takes that send to the WAN in `direction`."""
+        experiment = self.experiment
+        if experiment.runtime.server_device == "cpu":
+            return self.costs
+        server = experiment.cluster.parties[0].server
+        ends = server, experiment.cluster.global_servers[0]
+        chain, share = self._chain(*(ends if direction == "push" else ends[::-1]), direction)
+        there = chain.on_devices and share != 1
+        return served_on_device(self.costs, experiment.costs.device, share if there else None)
+
+    def _chain(
+        self, source: NodeSpec, target: NodeSpec, direction: Direction
+    ) -> tuple[_core.CodecChain, float]:
+        """A hop's codecs for the largest tensor, and its bytes on the wire over those before."""
+        experiment = self.experiment
         largest = max(tensor.elements for tensor in experiment.workload.tensors)
-
-        def chain(source: NodeSpec, target: NodeSpec, direction: Direction) -> _core.CodecChain:
-            link = hop(experiment.cluster, experiment.selection, source, target, direction)
-            codecs = [part(codec, "codec") for codec in experiment.selection.codecs(link)]
-            return _core.CodecChain(codecs, largest)
-
-        push, pull = chain(worker, server, "push"), chain(server, worker, "pull")
-        dense = 4 * largest
-        encodes, decodes = (each.layout()[1] != dense for each in (push, pull))
-        on_device = push.on_devices if encodes else None
-        return beside_device(self.costs, experiment.costs.device, on_device, decodes)
+        link = hop(experiment.cluster, experiment.selection, source, target, direction)
+        codecs = [part(codec, "codec") for codec in experiment.selection.codecs(link)]
+        chain = _core.CodecChain(codecs, largest)
+        return chain, chain.layout()[1] / (4 * largest)
 
     def _pace(self, speed: float) -> Pace:
         layers = self.experiment.workload.layers

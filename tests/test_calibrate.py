@@ -20,6 +20,7 @@ from geomx import calibrate
 from geomx.calibrate import codecs, device, endpoints, layers, probe
 from geomx.calibrate.fit import Sample, fit
 from geomx.compose import compose
+from geomx.config import RuntimeOptions
 from geomx.costs import (
     DEVICE_FIGURES,
     FIGURES,
@@ -357,6 +358,32 @@ def test_a_gpu_changes_what_workers_pay(network: Build, sized: Build, simulate: 
     slow_plain, slow_cast = (seconds(*accel, copy_byte_s=1e-5) for accel in ((), ("fp16",)))
     assert slow_plain > (4 + 4) * elements * 1e-5
     assert slow_plain > slow_cast > (2 + 4) * elements * 1e-5
+
+
+def test_a_gpu_changes_what_servers_pay(network: Build, sized: Build, simulate: Build) -> None:
+    """One step: sums go to the GPU, weights come back dense and what is encoded as it is sent."""
+    elements = 50_000
+    free = Costs(**dict.fromkeys(FIGURES, 0.0) | {"update_byte_s": 1e-3})
+    runtime = RuntimeOptions(server_device="cuda")
+    workload = replace(sized(elements), iterations=1)
+
+    def seconds(*accel: str, **figures: float) -> float:
+        device = DeviceCosts(**dict.fromkeys(DEVICE_FIGURES, 0.0) | figures)
+        costs = replace(free, device=device)
+        run = simulate(network(1, 1), workload, accel=accel, costs=costs, runtime=runtime)
+        assert "GPU: NVIDIA H200 SXM (published peaks" in costs_note(run.results.summary)
+        taken: float = run.results.summary["seconds"]
+        return taken
+
+    dense = 4 * elements
+    plain, cast = seconds(), seconds("fp16")
+    assert plain < dense * 1e-3  # the processor's update is not charged
+    assert seconds(update_byte_s=1e-5) == pytest.approx(plain + dense * 1e-5)
+    assert seconds(copy_byte_s=1e-5) == pytest.approx(plain + 2 * dense * 1e-5)
+    # Encoded are the party's sum, the weights, and these again on their way to the worker.
+    assert seconds("fp16", encode_byte_s=1e-5) == pytest.approx(cast + 3 * dense * 1e-5)
+    copies = 2 * dense + 3 * (dense + dense / 2)
+    assert seconds("fp16", copy_byte_s=1e-5) == pytest.approx(cast + copies * 1e-5)
 
 
 def test_a_workload_says_where_its_tensors_lie(composed: Callable[..., Experiment]) -> None:

@@ -8,6 +8,7 @@ begins with what an editable install compiled, whose flags are the same.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -89,6 +90,13 @@ def test_the_optimised_build_passes_its_tests() -> None:
     if begun and not folder.exists():
         shutil.copytree(begun, folder)  # with its times, by which Ninja knows what is up to date
     assert passed(call(build("release") / "geomx_tests")) > 50
+
+
+def test_the_benchmark_of_devices_trains_alike_on_the_processor() -> None:
+    """Values go the ways of a device's tensors: encoded, made sparse and updated there, and back."""
+    found = json.loads(call(build("release") / "device_live", "cpu", "30000", "40"))
+    assert found["largest_difference"] == 0
+    assert found["largest_error"] < 1
 
 
 @pytest.fixture(scope="module")

@@ -8,10 +8,11 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,14 @@ import numpy as np
 import pytest
 
 from geomx import _core, cli
-from geomx.errors import GeomxError
+from geomx.cluster import NodeSpec
+from geomx.config import RuntimeOptions
+from geomx.errors import ConfigError, GeomxError
 from geomx.kv import KVStore
 from geomx.live import tensors
 from geomx.live.local import LocalCluster, unshaped
 from geomx.live.values import to_float32
+from geomx.wiring import node_config
 
 ROOT = Path(__file__).resolve().parents[1]
 DEVICES = [name for name, _ in _core.devices()]
@@ -175,6 +179,26 @@ def test_the_store_takes_tensors_of_a_device(store: KVStore) -> None:
 
 
 # ---- the build ----
+
+
+def test_a_server_says_which_device_it_lacks(
+    experiment: Callable[..., Any], network: Callable[..., Any], sized: Callable[..., Any]
+) -> None:
+    built = experiment(network(1, 1), sized(9))
+    members, selection = built.cluster, built.selection
+    runtime = RuntimeOptions(server_device="cuda:77")
+
+    def configure(node: NodeSpec, live: bool) -> None:
+        node_config(members, selection, node, phantom=False, runtime=runtime, live=live, seed=0)
+
+    server = members.parties[0].server
+    told = f"runtime.server_device=cuda:77: {server.name} runs where there is {', '.join(DEVICES)};"
+    with pytest.raises(ConfigError, match=re.escape(told)):
+        configure(server, live=True)
+    configure(server, live=False)
+    configure(members.workers[0], live=True)
+    with pytest.raises(ConfigError, match="server_device=gpu: must be cpu, cuda or cuda:N"):
+        RuntimeOptions(server_device="gpu")
 
 
 def test_info_says_what_was_built_and_what_is_there(capsys: pytest.CaptureFixture[str]) -> None:

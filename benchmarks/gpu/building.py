@@ -1,9 +1,8 @@
 """Builds what benchmarks/gpu runs, with a compiler and, for a GPU, nvcc; CMake is not needed.
 
-The kernels see nothing of the rest of geomx, so two programs of some twenty files say everything
-about them: the battery of tests (runtime_cpp/tests/device_test.cc) and the timings beside this
-file. A third one, live training, takes the protocol and its driver as well. Flags are those of
-runtime_cpp/CMakeLists.txt.
+Three programs: the tests of kernels and of what is pushed, encoded and updated by them (BATTERY, in
+runtime_cpp/tests), and, beside this file, timings and live training. They take the kernels, the
+protocol, its driver and the plugins' codecs; flags are those of runtime_cpp/CMakeLists.txt.
 """
 
 from __future__ import annotations
@@ -18,6 +17,9 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 NATIVE = ROOT / "runtime_cpp"
+PROTOCOL = [f"runtime_cpp/{part}" for part in ("core", "core/optimizers", "net", "io")]
+PROTOCOL += [f"plugins/{name}" for name in ("fp16", "bisparse", "twobit")]
+BATTERY = ("check_main", "wire", "cluster", "device_test", "stage_test", "server_device_test")
 CXX = ["-std=c++20", "-O3", "-DNDEBUG", "-Wall", "-Wextra", "-ffp-contract=off"]
 CUDA = ["-std=c++20", "-O3", "-DNDEBUG", "--fmad=false", "-Werror"]
 CUDA += ["all-warnings,cross-execution-space-call", "-lineinfo"]
@@ -94,24 +96,27 @@ def build(folder: Path, gpu: bool, architecture: str = "native") -> dict[str, Pa
         common += [job(path, device, "cuda") for path in sources]
     else:
         common.append(job(kernels / "cuda" / "absent.cc", plain, "cpu"))
-    battery = [job(tests / name, plain, "test") for name in ("check_main.cc", "device_test.cc")]
+    protocol = [
+        job(path, plain, f"protocol-{path.parent.name}")
+        for part in PROTOCOL
+        for path in sorted((ROOT / part).glob("*.cc"))
+        if path.name != "tls.cc" and not path.name.endswith("_test.cc")
+    ]
+    battery = [job(tests / f"{name}.cc", plain, "test") for name in BATTERY]
     battery += [job(path, [*emulated, "-x", "c++"], "emulated") for path in sources]
     battery += [job(tests / "emulated" / "runtime.cc", emulated, "emulated")]
     timings = [job(HERE / "timings.cc", plain, "timings")]
-    protocol = [
-        path
-        for part in ("core", "core/optimizers", "net", "io")
-        for path in sorted((NATIVE / part).glob("*.cc"))
-        if path.name != "tls.cc"
-    ]
-    protocol += [*sorted((ROOT / "plugins" / "fp16").glob("fp16.cc")), HERE / "live.cc"]
-    live = [job(path, plain, f"live-{path.parent.name}") for path in protocol]
+    live = [job(HERE / "live.cc", plain, "live")]
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        list(pool.map(_compile, [*common, *battery, *timings, *live]))
+        list(pool.map(_compile, [*common, *protocol, *battery, *timings, *live]))
     programs = {}
     linker = nvcc() if gpu else compiler()
     libraries = ["-lpthread"] if gpu else ["-pthread"]
-    parts = {"device_tests": battery, "device_timings": timings, "device_live": live}
+    parts = {
+        "device_tests": [*protocol, *battery],
+        "device_timings": timings,
+        "device_live": [*protocol, *live],
+    }
     for name, jobs in parts.items():
         objects = [str(each.object) for each in (*common, *jobs)]
         _call([linker, *objects, *libraries, "-o", str(folder / name)])

@@ -6,8 +6,9 @@
 // All of it in one process, over loopback: a scheduler, a global server that descends, and in each party
 // a server and a worker. What is learnt is the mean of what the workers see, by least squares: weight,
 // sample and gradient lie on the device, and the gradient is computed there. Pushes inside a party are
-// encoded to half precision, on the device where tensors lie there. Nothing of Python is needed, so that
-// this can be built wherever the kernels can.
+// encoded to half precision, on the device where tensors lie there; servers then make sums sparse and
+// take the optimizer's steps on the device too. Nothing of Python is needed, so that this can be built
+// wherever the kernels can.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -39,7 +40,8 @@ Role RoleOf(NodeId id) {
 
 class Cluster {
  public:
-  explicit Cluster(std::uint32_t elements) {
+  // Servers work on `device`, if one is named.
+  Cluster(std::uint32_t elements, const std::string& device) {
     std::vector<NodeConfig> configs(kNodes);
     const auto peer = [](NodeId id) { return Peer{id, kNames[id], RoleOf(id)}; };
     const auto link = [&](NodeId child, NodeId parent) {
@@ -58,13 +60,24 @@ class Cluster {
       configs[id].peers.push_back(peer(kScheduler));
       configs[kScheduler].peers.push_back(peer(id));
     }
-    const LinkPlan halves{.codecs = {NativeCodecs::Instance().Create("fp16", {})}, .slicers = {}};
+    const auto codec = [](const char* name, const Options& options) {
+      return LinkPlan{.codecs = {NativeCodecs::Instance().Create(name, options)}, .slicers = {}};
+    };
+    const LinkPlan halves = codec("fp16", {});
+    const LinkPlan sparse = codec("bisparse", {{"ratio", 0.2}, {"momentum", 0}, {"masking", 0},
+                                               {"clip", 0}, {"warmup_rounds", 0}, {"exact", 0}});
     for (NodeId party = 0; party < 2; ++party) {
       const NodeId server = kServers + party, worker = kWorkers + party;
       link(server, kGlobal);
       link(worker, server);
       configs[worker].links[{server, Direction::kPush}] = halves;
       configs[server].links[{worker, Direction::kPush}] = halves;
+      configs[server].links[{kGlobal, Direction::kPush}] = sparse;
+      configs[kGlobal].links[{server, Direction::kPush}] = sparse;
+    }
+    for (NodeId id = kGlobal; id < kWorkers && !device.empty(); ++id) {
+      const auto open = [&] { return kernels::OpenQueue(device); };
+      configs[id].device = std::make_shared<kernels::Workshop>(open, 0);
     }
     for (NodeId id = 0; id < kNodes; ++id) {
       loops_.push_back(std::make_unique<Loop>("127.0.0.1", 0, "benchmark"));
@@ -79,7 +92,7 @@ class Cluster {
     for (auto& loop : loops_) loop->WaitStarted(kPatience).value();
     for (NodeId party = 0; party < 2; ++party) {
       worker(party).Declare(kKey, elements,
-                            {{.offset = 0, .elements = elements, .server = kGlobal}});
+                            {{.offset = 0, .elements = elements, .server = 0}});
     }
     const auto start = std::make_shared<std::vector<float>>(elements);
     worker(0).Init(kKey, *start, start);
@@ -168,8 +181,9 @@ std::vector<float> OnDevice(Loop& loop, NodeId party, std::size_t elements, int 
 
 // The weights of both workers.
 template <class Work>
-std::vector<std::vector<float>> Train(std::uint32_t elements, Work work) {
-  Cluster cluster(elements);
+std::vector<std::vector<float>> Train(std::uint32_t elements, const std::string& servers,
+                                      Work work) {
+  Cluster cluster(elements, servers);
   std::vector<std::future<std::vector<float>>> workers;
   for (NodeId party = 0; party < 2; ++party) {
     workers.push_back(std::async(std::launch::async, work, std::ref(cluster.worker(party)), party));
@@ -181,10 +195,10 @@ std::vector<std::vector<float>> Train(std::uint32_t elements, Work work) {
 
 int Main(const std::string& device, std::uint32_t elements, int steps) {
   const auto start = std::chrono::steady_clock::now();
-  const auto expected = Train(elements, [&](Loop& loop, NodeId party) {
+  const auto expected = Train(elements, "", [&](Loop& loop, NodeId party) {
     return OnHost(loop, party, elements, steps);
   });
-  const auto found = Train(elements, [&](Loop& loop, NodeId party) {
+  const auto found = Train(elements, device, [&](Loop& loop, NodeId party) {
     return OnDevice(loop, party, elements, steps, device);
   });
   double difference = 0, error = 0;

@@ -115,14 +115,13 @@ def main() -> int:
 
 
 def battery(program: Path) -> Report:
-    """The tests of the kernels, with their own seeds and with fresh ones."""
+    """The tests of the kernels and of what uses them, with their own seeds and with fresh ones."""
     runs = []
     for seed in [None, *(secrets.randbelow(1 << 31) for _ in range(FRESH_SEEDS))]:
         environment = dict(os.environ) if seed is None else {**os.environ, "GEOMX_SEED": str(seed)}
         done = subprocess.run(
-            [program, "Device"], check=False, capture_output=True, text=True, env=environment,
-            timeout=300,
-        )  # fmt: skip
+            [program], check=False, capture_output=True, text=True, env=environment, timeout=300
+        )
         if done.returncode != 0:
             raise RuntimeError(f"seed {seed}: {done.stderr[-2000:]}")
         runs.append({"seed": seed, "said": done.stderr.strip().splitlines()[-1]})
@@ -324,8 +323,8 @@ def page(report: Report) -> str:
         lines += [
             "",
             f"Two parties trained live, in C++, {there['steps']} steps on a tensor of "
-            f"{there['elements']} elements on {there['device']}, encoded there: the largest "
-            f"difference from training on the host is {there['largest_difference']:.2g}.",
+            f"{there['elements']} elements on {there['device']}, encoded and updated there: the "
+            f"largest difference from training on the host is {there['largest_difference']:.2g}.",
         ]
     if train.get("ok") and "skipped" not in train:
         lines += [

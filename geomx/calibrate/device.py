@@ -1,4 +1,4 @@
-"""What a GPU takes to move tensors to the host and back, and to encode them, where there is one."""
+"""What a GPU takes to move tensors to the host and back, and to encode and update them there."""
 
 from __future__ import annotations
 
@@ -26,16 +26,23 @@ def measure(name: str, about: str, repeats: int) -> tuple[dict[str, Any], dict[s
     Args:
         name: As `geomx info` calls the device.
         about: What it is.
-        repeats: How often each size is moved and encoded, after a pass that does not count.
+        repeats: How often each size is moved, encoded and updated, after a pass that does not
+            count.
     """
-    copies, encodings = [], []
+    copies, encodings, updates = [], [], []
     for elements in ELEMENTS:
         seconds = _core.time_device(name, elements, repeats)
         for way in ("to_host", "to_device"):
             copies.append(Sample(_counts("copy", elements), seconds[way]))
         encodings.append(Sample(_counts("encode", elements), seconds["encode"]))
-    (copy, copy_spread), (encode, encode_spread) = fit(copies), fit(encodings)
-    return {"name": about, "basis": MEASURED} | copy | encode, copy_spread | encode_spread
+        updates.append(Sample(_counts("update", elements), seconds["update"]))
+    figures: dict[str, Any] = {"name": about, "basis": MEASURED}
+    spread: dict[str, float] = {}
+    for samples in (copies, encodings, updates):
+        times, their_spread = fit(samples)
+        figures |= times
+        spread |= their_spread
+    return figures, spread
 
 
 def _counts(work: str, elements: int) -> dict[str, float]:

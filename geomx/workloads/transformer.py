@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
+from geomx.config import DEVICES
 from geomx.errors import ConfigError
 from geomx.workload import Model, Workload
 from geomx.workloads.optimizers import optimizer_of
@@ -105,7 +106,7 @@ def torch_transformer(config: TransformerConfig) -> Workload:
     if config.width % config.heads:
         remedy = f"must be a divisor of the width, {config.width}"
         raise ConfigError("workload.heads", config.heads, remedy)
-    if not re.fullmatch(r"cpu|cuda(:\d+)?", config.device):
+    if not re.fullmatch(DEVICES, config.device):
         raise ConfigError("workload.device", config.device, "must be cpu, cuda or cuda:N")
     layers, tensors = layers_and_tensors(stages(config), config.forward_ms, config.backward_ms)
     return TransformerWorkload(

@@ -34,42 +34,74 @@ class Push final : public Codec {
 
   void Encode(Parts& parts) override {
     if (!IsDense(parts)) return;
+    const kernels::Workplace& host = kernels::Host();
     const auto* gradient = reinterpret_cast<const float*>(parts.Find("values")->data);
-    const std::uint64_t elements = parts.elements;
-    sum_.resize(elements);
-    if (momentum_ != 0) velocity_.resize(elements);
+    float* sum = sum_.At(host, parts.elements);
+    float* velocity = momentum_ != 0 ? velocity_.At(host, parts.elements) : nullptr;
     if (!density_.Layout(parts)) {
-      SendAll(parts, gradient);
+      SendAll(parts, gradient, velocity, sum);
       return;
     }
-    const kernels::Sparsification how{.momentum = momentum_, .clip = clip_, .masking = masking_,
-                                      .exact = exact_, .seed = Seed(shard_, parts.round)};
-    Store(parts, kernels::Sparsify(how, gradient, momentum_ != 0 ? velocity_.data() : nullptr,
-                                   sum_.data(), elements, parts.rows, selector_));
+    auto* next_fill = next_fill_.At<std::uint64_t>(host, 1);
+    selector_.set_next_fill(*next_fill);
+    Store(parts, kernels::Sparsify(How(parts), gradient, velocity, sum, parts.elements, parts.rows,
+                                   selector_));
+    *next_fill = selector_.next_fill();
+  }
+
+  bool OnDevices() const override { return true; }
+  void EncodeOn(kernels::Workplace& place, Parts& parts) override {
+    if (!IsDense(parts)) return;
+    const auto* gradient = reinterpret_cast<const float*>(parts.Find("values")->data);
+    float* sum = sum_.At(place, parts.elements);
+    float* velocity = momentum_ != 0 ? velocity_.At(place, parts.elements) : nullptr;
+    auto* next_fill = next_fill_.At<std::uint64_t>(place, 1);
+    const bool packed = density_.Layout(parts);  // otherwise all rows are chosen
+    auto* values = parts.Lend<float>(place, parts.rows);
+    auto* indices = parts.Lend<std::uint32_t>(place, parts.rows);
+    place.queue.Sparsify(How(parts), gradient, velocity, sum, parts.elements, parts.rows,
+                         next_fill, indices, values);
+    parts.Find("values")->data = reinterpret_cast<const std::byte*>(values);
+    if (packed) {
+      Part* where = parts.Find("indices");
+      auto* bits = parts.Lend<std::byte>(place, where->BytesFor(parts.rows));
+      place.queue.PackBits(indices, parts.rows, where->bits, bits);
+      where->data = bits;
+    }
+    parts.owners.insert(parts.owners.end(), {sum_.loan(), velocity_.loan(), next_fill_.loan()});
   }
 
   // What others have sent already had its momentum and its clipping.
   bool Absorb(std::span<const float> relayed) override {
-    sum_.resize(relayed.size());
     const float* const terms[] = {relayed.data()};
-    kernels::Add(sum_.data(), terms, 1, relayed.size());
+    kernels::Add(sum_.At(kernels::Host(), relayed.size()), terms, 1, relayed.size());
     return true;
   }
 
   void Decode(Parts& parts) const override { Expand(parts); }
 
  private:
+  kernels::Sparsification How(const Parts& parts) const {
+    return {.momentum = momentum_, .clip = clip_, .masking = masking_, .exact = exact_,
+            .seed = Seed(shard_, parts.round)};
+  }
+
   // So many rows are wanted that their indices are not worth it.
-  void SendAll(Parts& parts, const float* gradient) {
-    const float scale = kernels::ClipScale(clip_, gradient, parts.elements);
+  void SendAll(Parts& parts, const float* gradient, float* velocity, float* sum) {
+    const kernels::Accumulation step{.scale = kernels::ClipScale(clip_, gradient, parts.elements),
+                                     .momentum = momentum_};
     std::byte* out = parts.Allocate(parts.elements * sizeof(float));
     auto* values = reinterpret_cast<float*>(out);
     for (std::uint64_t i = 0; i < parts.elements; ++i) {
-      float step = scale * gradient[i];
-      if (momentum_ != 0) velocity_[i] = step += momentum_ * velocity_[i];
-      values[i] = std::exchange(sum_[i], 0.0f) + step;
+      float more = 0;
+      if (velocity != nullptr) {
+        more = velocity[i] = step.Step(gradient[i], velocity[i]);
+        if (masking_) velocity[i] = 0;
+      } else {
+        more = step.Step(gradient[i]);
+      }
+      values[i] = std::exchange(sum[i], 0.0f) + more;
     }
-    if (masking_) std::fill(velocity_.begin(), velocity_.end(), 0.0f);
     parts.Find("values")->data = out;
   }
 
@@ -80,7 +112,8 @@ class Push final : public Codec {
   bool exact_;
   ShardInfo shard_;
   kernels::Selector selector_;
-  kernels::Array<float> velocity_, sum_;  // u and v; only where values are sent from
+  kernels::Resident velocity_, sum_;  // u and v; only where values are sent from
+  kernels::Resident next_fill_;       // of the selection
 };
 
 const Registered<NativeCodecs> registered("bisparse", MakeCodecFactory<Push>);

@@ -31,13 +31,10 @@ class Fp16 final : public Codec {
   void EncodeOn(kernels::Workplace& place, Parts& parts) override {
     Part* values = parts.Find("values");
     if (values == nullptr || values->bits != 32) return;
-    const std::shared_ptr<std::byte> half =
-        place.memory.Lend(parts.rows * sizeof(std::uint16_t));
-    place.queue.Narrow(reinterpret_cast<const float*>(values->data),
-                       reinterpret_cast<std::uint16_t*>(half.get()), parts.rows);
-    values->data = half.get();
+    auto* half = parts.Lend<std::uint16_t>(place, parts.rows);
+    place.queue.Narrow(reinterpret_cast<const float*>(values->data), half, parts.rows);
+    values->data = reinterpret_cast<const std::byte*>(half);
     values->bits = 16;
-    parts.owners.push_back(half);
   }
 
   void Decode(Parts& parts) const override {

@@ -14,7 +14,7 @@
 
 #include "core/natives.h"
 #include "kernels/bits.h"
-#include "kernels/sums.h"
+#include "kernels/sparse.h"
 #include "kernels/ternary.h"
 
 namespace geomx {
@@ -26,8 +26,8 @@ class TwoBit final : public Codec {
       : fixed_(static_cast<float>(Require(options, "threshold"))) {}
 
   void Layout(Parts& parts) const override {
+    if (!Codec::Concerns(parts)) return;
     Part* values = parts.Find("values");
-    if (values == nullptr || values->bits != 32 || values->whole) return;
     values->name = "codes";
     values->bits = 2;
     if (fixed_ > 0) return;
@@ -36,33 +36,57 @@ class TwoBit final : public Codec {
   }
 
   void Encode(Parts& parts) override {
-    const Part* values = parts.Find("values");
-    if (values == nullptr || values->bits != 32 || values->whole) return;
-    const auto* gradient = reinterpret_cast<const float*>(values->data);
-    residual_.resize(parts.elements);
+    if (!Codec::Concerns(parts)) return;
+    const auto* gradient = reinterpret_cast<const float*>(parts.Find("values")->data);
+    float* residual = residual_.At(kernels::Host(), parts.elements);
     const std::uint32_t* elements = Elements(parts);
     Layout(parts);
 
     // Rows that were chosen are gathered, and go back to their elements when they have spoken.
-    float* pending = residual_.data();
+    float* pending = residual;
     if (elements != nullptr) {
       chosen_.resize(parts.rows);
-      for (std::uint64_t row = 0; row < parts.rows; ++row) chosen_[row] = residual_[elements[row]];
       pending = chosen_.data();
+      kernels::Gather(residual, elements, parts.rows, pending);
     }
-    const float scale = fixed_ > 0 ? fixed_ : Scale(pending, gradient, parts.rows);
     std::byte* codes = parts.Allocate((parts.rows + 3) / 4);
-    kernels::Quantise({.scale = scale, .threshold = fixed_ > 0 ? scale : scale / 2}, gradient,
-                      pending, codes, parts.rows);
-    parts.Find("codes")->data = codes;
-    if (elements != nullptr) {
-      for (std::uint64_t row = 0; row < parts.rows; ++row) residual_[elements[row]] = chosen_[row];
-    }
     if (Part* part = parts.Find("scale")) {
-      std::byte* data = parts.Allocate(sizeof scale);
-      std::memcpy(data, &scale, sizeof scale);
+      const float level = kernels::QuantiseToLevel(gradient, pending, codes, parts.rows);
+      std::byte* data = parts.Allocate(sizeof level);
+      std::memcpy(data, &level, sizeof level);
       part->data = data;
+    } else {
+      kernels::Quantise(Fixed(), gradient, pending, codes, parts.rows);
     }
+    parts.Find("codes")->data = codes;
+    if (elements != nullptr) kernels::Scatter(pending, elements, parts.rows, residual);
+  }
+
+  bool OnDevices() const override { return true; }
+  void EncodeOn(kernels::Workplace& place, Parts& parts) override {
+    if (!Codec::Concerns(parts)) return;
+    const auto* gradient = reinterpret_cast<const float*>(parts.Find("values")->data);
+    float* residual = residual_.At(place, parts.elements);
+    parts.owners.push_back(residual_.loan());
+    float* pending = residual;
+    std::uint32_t* elements = nullptr;
+    if (const Part* indices = parts.Find("indices")) {
+      elements = parts.Lend<std::uint32_t>(place, parts.rows);
+      place.queue.UnpackBits(indices->data, parts.rows, indices->bits, elements);
+      pending = parts.Lend<float>(place, parts.rows);
+      place.queue.Gather(residual, elements, parts.rows, pending);
+    }
+    Layout(parts);
+    auto* codes = parts.Lend<std::byte>(place, (parts.rows + 3) / 4);
+    if (Part* part = parts.Find("scale")) {
+      auto* level = parts.Lend<float>(place, 1);
+      place.queue.QuantiseToLevel(gradient, pending, level, codes, parts.rows);
+      part->data = reinterpret_cast<const std::byte*>(level);
+    } else {
+      place.queue.Quantise(Fixed(), gradient, pending, codes, parts.rows);
+    }
+    parts.Find("codes")->data = codes;
+    if (elements != nullptr) place.queue.Scatter(pending, elements, parts.rows, residual);
   }
 
   void Decode(Parts& parts) const override {
@@ -87,11 +111,7 @@ class TwoBit final : public Codec {
   Stage stage() const override { return Stage::kQuantise; }
 
  private:
-  // What follows the values: 0 where all is zero, NaN where anything is.
-  static float Scale(const float* residual, const float* gradient, std::uint64_t rows) {
-    const kernels::Norms norms = kernels::NormsOf(residual, gradient, rows);
-    return norms.magnitudes == 0 ? 0.0f : static_cast<float>(norms.squares / norms.magnitudes);
-  }
+  kernels::Ternary Fixed() const { return {.scale = fixed_, .threshold = fixed_}; }
 
   float ScaleOf(const Parts& parts) const {
     float scale = fixed_;
@@ -112,7 +132,7 @@ class TwoBit final : public Codec {
   }
 
   float fixed_;  // 0: the threshold follows the values
-  kernels::Array<float> residual_;
+  kernels::Resident residual_;
   std::vector<float> chosen_;
   std::vector<std::uint32_t> elements_;
 };

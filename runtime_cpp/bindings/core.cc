@@ -175,6 +175,10 @@ void init_core(nb::module_& m) {
       .def_rw("experiment", &NodeConfig::experiment)
       .def_ro("id", &NodeConfig::id)
       .def_ro("name", &NodeConfig::name)
+      .def("set_device", [](NodeConfig& self, const std::string& device) {
+        self.device = std::make_shared<kernels::Workshop>(
+            [&] { return kernels::OpenQueue(device); }, kernels::Workshop::kLeastElements);
+      }, "device"_a, "Where a server updates and encodes; ValueError if there is no such device.")
       .def("set_heartbeat", [](NodeConfig& self, double interval_s, double timeout_s) {
         self.heartbeat_interval = Nanoseconds(interval_s);
         self.failure_timeout = Nanoseconds(timeout_s);

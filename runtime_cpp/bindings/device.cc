@@ -61,6 +61,7 @@ nb::dict TimeDevice(const std::string& device, std::uint64_t elements, std::uint
   found["to_host"] = timings.to_host;
   found["to_device"] = timings.to_device;
   found["encode"] = timings.encode;
+  found["update"] = timings.update;
   return found;
 }
 
@@ -110,8 +111,8 @@ void init_device(nb::module_& m) {
   }, "(name, what it is) of every device that this build has kernels for, the processor first.");
   m.def("time_device", &TimeDevice, "device"_a, "elements"_a, "repeats"_a,
         "Seconds, by repeat, that `elements` float32 values take from a device \"to_host\", back\n"
-        "\"to_device\", and to be cast to half precision there, \"encode\". ValueError if there is no\n"
-        "such device.");
+        "\"to_device\", and there to be cast to half precision, \"encode\", and to take a step of an\n"
+        "optimizer, \"update\". ValueError if there is no such device.");
   m.def("describe_tensor", &Describe, "tensor"_a,
         "Of a DLPack capsule, or an object that gives one: (device type, device number, address,\n"
         "shape, type's name, strides in bytes).");

@@ -188,9 +188,13 @@ class PythonOptimizer final : public ElementWise {
   PythonOptimizer(nb::object optimizer, const std::string& label, const OptimizerSpec& spec, Key key)
       : ElementWise(spec, key), optimizer_(std::move(optimizer), label) {}
 
+  bool OnDevices() const override { return false; }
+
  protected:
-  void Apply(std::span<float> weight, const float* gradient, Step step) override {
-    std::vector<float> scaled(weight.size());
+  void Apply(const kernels::Workplace&, float* weights, const float* gradient, std::uint64_t n,
+             const Step& step) override {
+    const std::span<float> weight(weights, n);
+    std::vector<float> scaled(n);
     for (std::size_t i = 0; i < scaled.size(); ++i) {
       scaled[i] = std::clamp(gradient[i] * step.rescale, -step.clip, step.clip) + step.wd * weight[i];
     }

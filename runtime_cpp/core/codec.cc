@@ -4,6 +4,7 @@
 #include <cstring>
 #include <iterator>
 #include <stdexcept>
+#include <utility>
 
 #include "kernels/sparse.h"
 #include "kernels/sums.h"
@@ -75,6 +76,24 @@ bool CodecChain::OnDevices(std::uint64_t elements) const {
 
 void CodecChain::EncodeFrom(std::size_t first, Parts& parts) {
   for (std::size_t i = first; i < size() && Codec::Concerns(parts); ++i) codecs_[i]->Encode(parts);
+}
+
+void CodecChain::EncodeThrough(kernels::Workshop& device, Parts& parts) {
+  if (codecs_.empty() || !codecs_.front()->OnDevices()) return Encode(parts);
+  Part* values = parts.Find("values");
+  const std::shared_ptr<std::byte> brought =
+      device.Bring(values->data, parts.elements * sizeof(float));
+  values->data = brought.get();
+  kernels::Workplace place = device.place();
+  const std::size_t done = EncodeOn(place, parts);
+  const std::vector<std::shared_ptr<const void>> there = std::exchange(parts.owners, {});
+  for (Part& part : parts.parts) {
+    std::byte* here = parts.Allocate(part.BytesFor(parts.rows));
+    place.queue.Copy(here, part.data, part.BytesFor(parts.rows));
+    part.data = here;
+  }
+  place.queue.Wait();
+  EncodeFrom(done, parts);
 }
 
 bool CodecChain::Stateless() const {

@@ -90,6 +90,15 @@ struct Parts {
   // Bytes of rows [first, first + count), with the whole parts when the range starts at row 0.
   std::uint64_t SliceBytes(std::uint64_t first, std::uint64_t count) const;
 
+  // Likewise, memory of a device for `count` of T.
+  template <class T>
+  T* Lend(kernels::Workplace& place, std::uint64_t count) {
+    std::shared_ptr<std::byte> memory = place.memory.Lend(count * sizeof(T));
+    auto* data = reinterpret_cast<T*>(memory.get());
+    owners.push_back(std::move(memory));
+    return data;
+  }
+
   // The parts of a dense shard. `values` may be null (a layout).
   static Parts Dense(std::uint64_t elements, const float* values,
                      std::shared_ptr<const void> owner);
@@ -175,6 +184,8 @@ class CodecChain {
   // On a device, as far as codecs go that can: how many, for EncodeFrom to go on with on the host.
   std::size_t EncodeOn(kernels::Workplace& place, Parts& parts);
   void EncodeFrom(std::size_t first, Parts& parts);
+  // What lies on the host, as far as codecs go on the device, which is waited for.
+  void EncodeThrough(kernels::Workshop& device, Parts& parts);
   bool OnDevices(std::uint64_t elements) const;  // whether nothing is left to go on with
   std::size_t size() const { return codecs_.size(); }
   // Only the first codec sees dense vectors.

@@ -195,7 +195,8 @@ class GlobalServer final : public RoleLogic {
 
   void Update(const Header& header, Shard& shard, Buffer sum, const Contribution& from) {
     node_.work().update.Add(std::uint64_t{header.shard_elements} * sizeof(float));
-    shard.weights.Update(std::move(sum), optimizer_, header.key, from, !rules_.together);
+    shard.weights.Update(std::move(sum), optimizer_, header.key, from, !rules_.together,
+                         node_.config().device.get());
   }
 
   void Finish(Header header, Round round, std::uint32_t merge_count,

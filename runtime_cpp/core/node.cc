@@ -213,6 +213,8 @@ void Node::Encode(Flow& flow, const LinkPlan& link, const Header& header, const 
   work_.encode.Add(std::uint64_t{header.shard_elements} * sizeof(float));
   if (value == nullptr) {
     *encoding.parts = flow.chain.Layout(header.shard_elements, header.round);
+  } else if (config_.device && config_.device->Suits(header.shard_elements)) {
+    flow.chain.EncodeThrough(*config_.device, *encoding.parts);
   } else {
     flow.chain.Encode(*encoding.parts);
   }

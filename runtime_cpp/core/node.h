@@ -34,6 +34,7 @@
 #include "core/send_queue.h"
 #include "core/slicer.h"
 #include "core/types.h"
+#include "kernels/lender.h"
 
 namespace geomx {
 
@@ -73,6 +74,7 @@ struct NodeConfig {
   std::map<std::pair<NodeId, Direction>, LinkPlan> links;  // (peer, direction of the value)
   std::shared_ptr<PartyPolicy> policy;                     // local servers
   OptimizerFactories optimizers;                           // that plugins brought; servers
+  std::shared_ptr<kernels::Workshop> device;  // servers: where they update and encode; or null
   GlobalRounds rounds;                                     // global and local servers
   std::map<std::uint32_t, std::shared_ptr<Coordinator>> coordinators;  // that live here, by number
   std::vector<OverlayGroup> groups;  // whose members talk with each other; their peers are in `peers`

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "core/types.h"
+#include "kernels/lender.h"
 
 namespace geomx {
 
@@ -61,6 +62,14 @@ class Optimizer {
                       const Contribution& from) = 0;
   void Update(std::span<float> weight, std::span<const float> gradient) {
     Update(weight, gradient, {});
+  }
+
+  // The same where both lie on a device: queued there, the same bits. Called only if this optimizer
+  // has kernels for devices. What it keeps lies wherever it was last asked for.
+  virtual bool OnDevices() const { return false; }
+  virtual void UpdateOn(const kernels::Workplace& place, std::span<float> weight,
+                        std::span<const float> gradient, const Contribution& from) {
+    (void)place, (void)weight, (void)gradient, (void)from;
   }
 
   // Throws std::invalid_argument.

@@ -10,6 +10,7 @@
 
 #include "core/inbox.h"
 #include "core/optimizer.h"
+#include "kernels/lender.h"
 #include "kernels/sums.h"
 
 namespace geomx {
@@ -30,30 +31,53 @@ class Replica {
   // Null if there is none; empty if phantom. What was handed out before stays as it was.
   std::shared_ptr<const Buffer> value() const { return value_; }
 
-  void Set(Buffer value) { value_ = std::make_shared<Buffer>(std::move(value)); }
+  void Set(Buffer value) {
+    value_ = std::make_shared<Buffer>(std::move(value));
+    there_ = nullptr;
+  }
   void ForgetOptimizer() { optimizer_.reset(); }
 
-  // Apply a gradient. Without an optimizer `gradient` replaces the value, or is added to it.
+  // Apply a gradient. Without an optimizer `gradient` replaces the value, or is added to it. The
+  // optimizer works on `device` where there is one and it can.
   // REQUIRES: has_value(), if there is an optimizer.
   void Update(Buffer gradient, const std::optional<OptimizerSpec>& spec, Key key,
-              const Contribution& from, bool accumulate) {
+              const Contribution& from, bool accumulate, kernels::Workshop* device) {
     if (gradient.empty() || value_ == nullptr || (!spec && !accumulate)) {
       Set(std::move(gradient));
       return;
     }
-    // An answer may still be leaving from the old value's memory.
-    if (value_.use_count() > 1) value_ = std::make_shared<Buffer>(*value_);
-    if (!spec) {
-      const float* const terms[] = {gradient.data()};
-      kernels::Add(value_->data(), terms, 1, gradient.size());
+    if (spec && !optimizer_) optimizer_ = Optimizer::Make(*spec, key);
+    if (spec && device != nullptr && device->Suits(gradient.size()) && optimizer_->OnDevices()) {
+      UpdateOn(*device, gradient, from);
       return;
     }
-    if (!optimizer_) optimizer_ = Optimizer::Make(*spec, key);
-    optimizer_->Update(*value_, gradient, from);
+    // An answer may still be leaving from the old value's memory.
+    if (value_.use_count() > 1) value_ = std::make_shared<Buffer>(*value_);
+    there_ = nullptr;
+    if (spec) {
+      optimizer_->Update(*value_, gradient, from);
+      return;
+    }
+    const float* const terms[] = {gradient.data()};
+    kernels::Add(value_->data(), terms, 1, gradient.size());
   }
 
  private:
+  // The weights stay on the device; here is a copy for those who ask.
+  void UpdateOn(kernels::Workshop& device, const Buffer& gradient, const Contribution& from) {
+    const std::size_t n = gradient.size(), bytes = n * sizeof(float);
+    if (there_ == nullptr) there_ = device.Bring(value_->data(), bytes);
+    const std::shared_ptr<std::byte> brought = device.Bring(gradient.data(), bytes);
+    auto* weight = reinterpret_cast<float*>(there_.get());
+    optimizer_->UpdateOn(device.place(), {weight, n},
+                         {reinterpret_cast<const float*>(brought.get()), n}, from);
+    value_ = std::make_shared<Buffer>(n);
+    device.place().queue.Copy(value_->data(), weight, bytes);
+    device.place().queue.Wait();
+  }
+
   std::shared_ptr<Buffer> value_;
+  std::shared_ptr<std::byte> there_;  // the same on the device, if it is known there
   std::unique_ptr<Optimizer> optimizer_;
 };
 

@@ -202,7 +202,7 @@ class Server final : public RoleLogic {
       }
       node_.work().update.Add(std::uint64_t{header.shard_elements} * sizeof(float));
       shard.weights.Update(std::move(*owned), optimizer_, header.key, {header.merge_count, peer},
-                           false);
+                           false, node_.config().device.get());
       *owned = *shard.weights.value();
     }
     policy_->Answer(info, *owned);

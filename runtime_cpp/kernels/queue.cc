@@ -38,6 +38,7 @@ class ProcessorQueue final : public Queue {
     if (bytes > 0) std::memset(memory, 0, bytes);
   }
   void Wait() override {}
+  void WaitForAll() override {}
   bool Done() override { return true; }
   std::uintptr_t stream() const override { return 0; }
   void After(std::uintptr_t) override {}
@@ -99,6 +100,14 @@ class ProcessorQueue final : public Queue {
                   std::uint32_t* out) override {
     geomx::UnpackBits(in, count, bits, out);
   }
+  void Gather(const float* from, const std::uint32_t* rows, std::uint64_t count,
+              float* out) override {
+    kernels::Gather(from, rows, count, out);
+  }
+  void Scatter(const float* values, const std::uint32_t* rows, std::uint64_t count,
+               float* to) override {
+    kernels::Scatter(values, rows, count, to);
+  }
   void ScatterAdd(const std::byte* values, const std::byte* indices, std::uint64_t count,
                   std::uint64_t elements, float* out, std::uint32_t* refused) override {
     *refused = !kernels::ScatterAdd(values, indices, count, elements, out);
@@ -107,6 +116,10 @@ class ProcessorQueue final : public Queue {
   void Quantise(const Ternary& ternary, const float* added, float* residual, std::byte* codes,
                 std::uint64_t n) override {
     kernels::Quantise(ternary, added, residual, codes, n);
+  }
+  void QuantiseToLevel(const float* added, float* residual, float* level, std::byte* codes,
+                       std::uint64_t n) override {
+    *level = kernels::QuantiseToLevel(added, residual, codes, n);
   }
   void Worth(float scale, const std::byte* codes, float* out, std::uint64_t n) override {
     kernels::Worth(scale, codes, out, n);

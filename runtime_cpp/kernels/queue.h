@@ -71,6 +71,8 @@ class Queue {
 
   // Until all that was asked for is done. Throws std::runtime_error if anything of it failed.
   virtual void Wait() = 0;
+  // Until everything is done that any queue of this device was asked for.
+  virtual void WaitForAll() = 0;
   // Whether Wait would return at once.
   virtual bool Done() = 0;
 
@@ -114,6 +116,10 @@ class Queue {
                         std::byte* out) = 0;
   virtual void UnpackBits(const std::byte* in, std::uint64_t count, std::uint32_t bits,
                           std::uint32_t* out) = 0;
+  virtual void Gather(const float* from, const std::uint32_t* rows, std::uint64_t count,
+                      float* out) = 0;
+  virtual void Scatter(const float* values, const std::uint32_t* rows, std::uint64_t count,
+                       float* to) = 0;
   // `refused` becomes 1, and nothing is added, if an index is `elements` or more; else 0.
   virtual void ScatterAdd(const std::byte* values, const std::byte* indices, std::uint64_t count,
                           std::uint64_t elements, float* out, std::uint32_t* refused) = 0;
@@ -122,6 +128,8 @@ class Queue {
 
   virtual void Quantise(const Ternary& ternary, const float* added, float* residual,
                         std::byte* codes, std::uint64_t n) = 0;
+  virtual void QuantiseToLevel(const float* added, float* residual, float* level,
+                               std::byte* codes, std::uint64_t n) = 0;
   virtual void Worth(float scale, const std::byte* codes, float* out, std::uint64_t n) = 0;
   virtual void WorthAdd(float scale, const std::byte* codes, float* out, std::uint64_t n) = 0;
 

@@ -77,6 +77,7 @@ class Selector {
   // Whether the last choice is known to hold everything that is not zero.
   bool complete() const { return complete_; }
   std::uint64_t next_fill() const { return next_fill_; }
+  void set_next_fill(std::uint64_t next_fill) { next_fill_ = next_fill; }
 
  private:
   // At least 1: zeros are never worth a row. 1 if the sample does not go so far.

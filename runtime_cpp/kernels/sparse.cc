@@ -147,6 +147,14 @@ void KeepLargest(Entries& entries, std::uint64_t count, std::vector<std::uint32_
   entries.values.resize(count);
 }
 
+void Gather(const float* from, const std::uint32_t* rows, std::uint64_t count, float* out) {
+  for (std::uint64_t i = 0; i < count; ++i) out[i] = from[rows[i]];
+}
+
+void Scatter(const float* values, const std::uint32_t* rows, std::uint64_t count, float* to) {
+  for (std::uint64_t i = 0; i < count; ++i) to[rows[i]] = values[i];
+}
+
 bool ScatterAdd(const std::byte* values, const std::byte* indices, std::uint64_t count,
                 std::uint64_t elements, float* out) {
   if (!TheLoops().all_below(indices, count, elements)) return false;

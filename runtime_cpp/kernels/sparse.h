@@ -61,6 +61,10 @@ std::uint32_t MagnitudeOfRank(const float* values, std::uint64_t n, std::uint64_
 // REQUIRES: 0 < count <= entries.size().
 void KeepLargest(Entries& entries, std::uint64_t count, std::vector<std::uint32_t>& scratch);
 
+// out[i] = from[rows[i]], and to[rows[i]] = values[i]; no row twice.
+void Gather(const float* from, const std::uint32_t* rows, std::uint64_t count, float* out);
+void Scatter(const float* values, const std::uint32_t* rows, std::uint64_t count, float* to);
+
 // out[indices[i]] += the float32 at values + 4 i, for 32-bit indices at indices + 4 i; neither need
 // be aligned. False, and nothing is added, if an index is `elements` or more.
 bool ScatterAdd(const std::byte* values, const std::byte* indices, std::uint64_t count,

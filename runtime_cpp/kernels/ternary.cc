@@ -14,6 +14,12 @@ void Quantise(const Ternary& ternary, const float* added, float* residual, std::
   });
 }
 
+float QuantiseToLevel(const float* added, float* residual, std::byte* codes, std::uint64_t n) {
+  const float scale = LevelFor(NormsOf(residual, added, n));
+  Quantise({.scale = scale, .threshold = scale / 2}, added, residual, codes, n);
+  return scale;
+}
+
 void Worth(float scale, const std::byte* codes, float* out, std::uint64_t n) {
   const Loops& loops = TheLoops();
   ForBlocks(n, [&](std::uint64_t first, std::uint64_t count) {

@@ -5,6 +5,14 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/sums.h"
+
+#ifdef __CUDACC__
+#define GEOMX_ANYWHERE __host__ __device__
+#else
+#define GEOMX_ANYWHERE
+#endif
+
 namespace geomx::kernels {
 
 struct Ternary {
@@ -16,6 +24,15 @@ struct Ternary {
 // (n + 3) / 4 bytes; what is left over of the last says nothing.
 void Quantise(const Ternary& ternary, const float* added, float* residual, std::byte* codes,
               std::uint64_t n);
+
+// The level whose -s, 0 and s lie nearest to values of these norms, if they are Laplace distributed: 0
+// where all is zero, NaN where anything is.
+GEOMX_ANYWHERE inline float LevelFor(const Norms& norms) {
+  return norms.magnitudes == 0 ? 0.0f : static_cast<float>(norms.squares / norms.magnitudes);
+}
+
+// Quantise to the level for residual + added, with half of it as the threshold. Returns the level.
+float QuantiseToLevel(const float* added, float* residual, std::byte* codes, std::uint64_t n);
 
 // What `n` codes are worth, stored into `out` or added to it.
 void Worth(float scale, const std::byte* codes, float* out, std::uint64_t n);

@@ -1,4 +1,4 @@
-// What a device takes to move a tensor to the host and back, and to encode one: what `geomx calibrate`
+// What a device takes to move a tensor to the host and back, to encode and to update one: what `geomx calibrate`
 // asks the queue of every device.
 #pragma once
 
@@ -13,6 +13,7 @@ namespace geomx::kernels {
 struct Timings {
   std::vector<double> to_host, to_device;  // of the tensor's bytes, through pinned memory
   std::vector<double> encode;              // to half precision, on the device
+  std::vector<double> update;              // by momentum, likewise
 };
 
 // Of a tensor of `elements` float32 values; a first repeat does not count.

@@ -190,7 +190,10 @@ NodeConfig Cluster::Config(NodeId id) const {
   config.name = Name(id);
   config.frame_bytes = plan_.frame_bytes;
   config.phantom = plan_.phantom;
-  config.rounds.update_at_party = plan_.update_at_party;
+  config.rounds = plan_.rounds;
+  if (plan_.device && (Contains(globals, id) || Contains(servers, id))) {
+    config.device = plan_.device();
+  }
   config.heartbeat_interval = plan_.heartbeat_interval;
   config.failure_timeout = 5 * kSecond;
   if (id == scheduler) {

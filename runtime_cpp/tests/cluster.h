@@ -17,7 +17,6 @@ struct Plan {
   LinkPlan lan_push, lan_pull, wan_push, wan_pull;
   std::uint32_t frame_bytes = 256 * 1024;
   bool phantom = false;
-  bool update_at_party = false;
   bool started = true;  // false: the test plays the handshake
   Time heartbeat_interval = 0;
   std::function<std::shared_ptr<PartyPolicy>(std::uint32_t party)> policy = nullptr;
@@ -25,6 +24,9 @@ struct Plan {
   // scheduler. Each coordinator is a fresh one.
   std::function<std::shared_ptr<Coordinator>()> mind = nullptr;
   bool overlay_push = true, overlay_pull = true;
+  GlobalRounds rounds = {};
+  // Where servers update and encode; each has its own.
+  std::function<std::shared_ptr<kernels::Workshop>()> device = nullptr;
 };
 
 class Cluster : public Wire {

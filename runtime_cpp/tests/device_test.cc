@@ -8,17 +8,10 @@
 #include <numeric>
 
 #include "kernels/pool.h"
-#include "kernels/queue.h"
+#include "tests/devices.h"
 #include "tests/numbers.h"
 
 namespace geomx::kernels {
-namespace emulated {
-
-std::vector<DeviceInfo> Devices();
-std::unique_ptr<Queue> Open(const DeviceInfo& device);
-
-}  // namespace emulated
-
 namespace {
 
 using check::Between;
@@ -30,8 +23,7 @@ using check::Values;
 
 std::vector<std::unique_ptr<Queue>> Queues() {
   std::vector<std::unique_ptr<Queue>> queues;
-  for (const DeviceInfo& device : Devices()) queues.push_back(OpenQueue(device.name));
-  queues.push_back(emulated::Open(emulated::Devices().at(0)));
+  for (const check::OpenDevice& open : check::Devices()) queues.push_back(open());
   return queues;
 }
 
@@ -144,8 +136,24 @@ std::vector<std::uint32_t> Everything(Queue& queue, std::uint64_t seed, std::uin
     Collect(bits, codes.Back());
     queue.WorthAdd(0.3f, codes.data(), residual.data(), n);
     Collect(bits, residual.Back());
+    There<float> level(queue, {7.0f});
+    queue.QuantiseToLevel(added ? term.data() : nullptr, residual.data(), level.data(),
+                          codes.data(), n);
+    Collect(bits, level.Back());
+    Collect(bits, residual.Back());
+    Collect(bits, codes.Back());
     queue.Worth(0.3f, codes.data(), residual.data(), n);
     Collect(bits, residual.Back());
+  }
+  {
+    std::vector<std::uint32_t> some;
+    for (std::uint32_t row = 0; row < n; row += 1 + random() % 3) some.push_back(row);
+    There<float> values(queue, a, shift(4)), chosen(queue, Values(some.size()), shift(4));
+    There<std::uint32_t> rows(queue, some, shift(4));
+    queue.Gather(values.data(), rows.data(), some.size(), chosen.data());
+    Collect(bits, chosen.Back());
+    queue.Scatter(term.data(), rows.data(), some.size(), values.data());
+    Collect(bits, values.Back());
   }
   for (const std::uint32_t wide : {1u, 7u, 13u, 24u, 31u, 32u}) {
     std::vector<std::uint32_t> numbers(n);

@@ -82,7 +82,7 @@ Plan Linear(Random& random, bool trees) {
   if (Between(random, 0, 1) == 0) plan.lan_push = Encoded();
   if (Between(random, 0, 1) == 0) plan.frame_bytes = 16;
   if (trees) plan.mind = [] { return std::make_shared<RandomPairs>(); };
-  plan.update_at_party = Between(random, 0, 1) == 0;
+  plan.rounds.update_at_party = Between(random, 0, 1) == 0;
   return plan;
 }
 
@@ -149,7 +149,7 @@ TEST(WhatLinearCodecsEncodeIsAddedWithoutDecoding) {
         std::vector<float> part(first, first + shards[i].elements);
         CodecChain& inside = i == 0 ? before : after;
         if (!inside.Dense()) part = Through(inside, part, round, false);
-        part = Through(chains[i], part, round, plan.update_at_party);
+        part = Through(chains[i], part, round, plan.rounds.update_at_party);
         expected.insert(expected.end(), part.begin(), part.end());
       }
       for (const NodeId worker : cluster.workers) {
@@ -164,7 +164,7 @@ TEST(WhatLinearCodecsEncodeIsAddedWithoutDecoding) {
     const std::uint64_t dense = kRounds * cluster.servers.size() * kElements * sizeof(float);
     CHECK_EQ(WanPayload(cluster, Kind::kPush), encoded);
     const std::uint64_t plain = cluster.servers.size() * kElements * sizeof(float);  // initial values
-    CHECK_EQ(WanPayload(cluster, Kind::kValue), (plan.update_at_party ? encoded : dense) + plain);
+    CHECK_EQ(WanPayload(cluster, Kind::kValue), (plan.rounds.update_at_party ? encoded : dense) + plain);
     cluster.ReplayAll();
   });
 }

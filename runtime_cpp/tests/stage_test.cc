@@ -11,30 +11,15 @@
 #include "kernels/half.h"
 #include "kernels/timing.h"
 #include "tests/cluster.h"
+#include "tests/devices.h"
 
 namespace geomx {
-namespace kernels::emulated {
-
-std::vector<DeviceInfo> Devices();
-std::unique_ptr<Queue> Open(const DeviceInfo& device);
-
-}  // namespace kernels::emulated
-
 namespace {
 
 using check::Between;
 using check::Cluster;
 using check::Random;
 using io::Stage;
-
-std::vector<Stage::Open> Opens() {
-  std::vector<Stage::Open> opens;
-  for (const kernels::DeviceInfo& device : kernels::Devices()) {
-    opens.push_back([name = device.name] { return kernels::OpenQueue(name); });
-  }
-  opens.push_back([] { return kernels::emulated::Open(kernels::emulated::Devices().at(0)); });
-  return opens;
-}
 
 // Bytes in a device's memory.
 struct There {
@@ -74,22 +59,34 @@ class Posts {
   std::deque<std::function<void()>> tasks_;
 };
 
-// Two bits without kernels for devices, and half precision with them.
+// Some without kernels for devices (bisparse_pull), some with; some remember what they did not send.
 CodecChain::Factories AnyCodecs(Random& random) {
   CodecChain::Factories codecs;
   const auto add = [&](const char* name, const Options& options) {
-    if (Between(random, 0, 1) == 1) {
-      codecs.push_back(NativeCodecs::Instance().Create(name, options));
-    }
+    codecs.push_back(NativeCodecs::Instance().Create(name, options));
   };
-  add("twobit", {{"threshold", 0.0}});
-  add("fp16", {});
+  const double ratio = 0.05 * static_cast<double>(Between(random, 1, 14));
+  switch (Between(random, 0, 3)) {
+    case 0: add("bisparse_pull", {{"ratio", ratio}, {"times", 1}, {"warmup_rounds", 0}}); break;
+    case 1:
+    case 2:
+      add("bisparse", {{"ratio", ratio},
+                       {"momentum", Between(random, 0, 1) == 1 ? 0.9 : 0.0},
+                       {"masking", Between(random, 0, 1) == 1},
+                       {"clip", Between(random, 0, 1) == 1 ? 2.0 : 0.0},
+                       {"warmup_rounds", 2},
+                       {"exact", Between(random, 0, 1) == 1}});
+      break;
+    default: break;
+  }
+  if (Between(random, 0, 1) == 1) add("twobit", {{"threshold", Between(random, 0, 1) * 0.5}});
+  if (Between(random, 0, 1) == 1) add("fp16", {});
   return codecs;
 }
 
 TEST(StagedPushesEndLikePushesOfTheHost) {
-  check::ForSeeds(12, [](std::uint64_t seed) {
-    for (const Stage::Open& open : Opens()) {
+  check::ForSeeds(20, [](std::uint64_t seed) {
+    for (const Stage::Open& open : check::Devices()) {
       Random random(seed);
       check::Plan plan;
       plan.parties = {2};
@@ -108,11 +105,15 @@ TEST(StagedPushesEndLikePushesOfTheHost) {
       }
       const auto stage = std::make_shared<Stage>(open, 1 << 20, 8 * Between(random, 1, 40));
       Posts posts;
-      for (int round = 0; round < 3; ++round) {
+      for (int round = 0; round < 4; ++round) {
         device.ClearEvents();
         for (const NodeId id : host.workers) {
           const auto value = host.RandomValues(elements);
           host.Push(id, 0, value);
+          if (Between(random, 0, 3) == 0) {  // what codecs keep follows the values
+            device.Push(id, 0, value);
+            continue;
+          }
           const There there(open, value.data(), value.size() * sizeof(float));
           const auto address = reinterpret_cast<std::uintptr_t>(there.memory);
           // It is gone when the node's turn comes.
@@ -137,7 +138,7 @@ TEST(StagedPushesEndLikePushesOfTheHost) {
 }
 
 TEST(StagesBringTensorsOfAnyWidthAcross) {
-  for (const Stage::Open& open : Opens()) {
+  for (const Stage::Open& open : check::Devices()) {
     Random random(7);
     const std::size_t n = 1003;
     std::vector<float> values(n), back(n);
@@ -171,10 +172,10 @@ TEST(StagesBringTensorsOfAnyWidthAcross) {
 }
 
 TEST(DevicesAreTimed) {
-  for (const Stage::Open& open : Opens()) {
+  for (const Stage::Open& open : check::Devices()) {
     for (const std::uint64_t elements : {0u, 1u, 5000u}) {
       const kernels::Timings timings = kernels::TimeQueue(*open(), elements, 3);
-      for (const auto* seconds : {&timings.to_host, &timings.to_device, &timings.encode}) {
+      for (const auto* seconds : {&timings.to_host, &timings.to_device, &timings.encode, &timings.update}) {
         CHECK_EQ(seconds->size(), 3u);
         for (const double each : *seconds) CHECK(each > 0 && each < 10);
       }
@@ -183,7 +184,7 @@ TEST(DevicesAreTimed) {
 }
 
 TEST(OnlyWhatACodecLeavesComesToTheHost) {
-  for (const Stage::Open& open : Opens()) {
+  for (const Stage::Open& open : check::Devices()) {
     const std::uint32_t n = 5000;
     const std::vector<float> values(n, 1.5f);
     const There there(open, values.data(), n * sizeof(float));

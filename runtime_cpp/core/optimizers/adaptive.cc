@@ -16,16 +16,13 @@ class Adam : public ElementWise {
         moments_{static_cast<float>(beta1_), static_cast<float>(beta2_), Number(spec, "epsilon")} {}
 
  protected:
-  void Apply(std::span<float> weight, const float* gradient, Step step) override {
-    Prepare(weight.size());
-    kernels::Adam(step.Descent(Correction(step.count)), moments_, weight.data(), gradient,
-                  mean_.data(), square_.data(), weight.size());
+  void Apply(const kernels::Workplace& place, float* weight, const float* gradient,
+             std::uint64_t n, const Step& step) override {
+    float *mean = mean_.At(place, n), *square = square_.At(place, n);
+    place.queue.Adam(step.Descent(Correction(step.count)), moments_, weight, gradient, mean, square,
+                     n);
   }
 
-  void Prepare(std::size_t elements) {
-    mean_.resize(elements);
-    square_.resize(elements);
-  }
   double Correction(std::uint64_t count) const {
     const auto t = static_cast<double>(count);
     return std::sqrt(1.0 - std::pow(beta2_, t)) / (1.0 - std::pow(beta1_, t));
@@ -44,11 +41,11 @@ class AdamW final : public Adam {
       : Adam(spec, key), correct_bias_(spec.options.at("correct_bias") != 0) {}
 
  protected:
-  void Apply(std::span<float> weight, const float* gradient, Step step) override {
-    Prepare(weight.size());
+  void Apply(const kernels::Workplace& place, float* weight, const float* gradient,
+             std::uint64_t n, const Step& step) override {
+    float *mean = mean_.At(place, n), *square = square_.At(place, n);
     const auto correction = static_cast<float>(correct_bias_ ? Correction(step.count) : 1.0);
-    kernels::AdamW(step.Descent(), moments_, correction, weight.data(), gradient, mean_.data(),
-                   square_.data(), weight.size());
+    place.queue.AdamW(step.Descent(), moments_, correction, weight, gradient, mean, square, n);
   }
 
  private:
@@ -68,17 +65,15 @@ class RmsProp final : public ElementWise {
         centered_(spec.options.at("centered") != 0) {}
 
  protected:
-  void Apply(std::span<float> weight, const float* gradient, Step step) override {
-    const std::size_t n = weight.size();
-    square_.resize(n);
+  void Apply(const kernels::Workplace& place, float* weight, const float* gradient,
+             std::uint64_t n, const Step& step) override {
+    float* square = square_.At(place, n);
     if (!centered_) {
-      return kernels::RmsPropPlain(step.Descent(), numbers_, weight.data(), gradient,
-                                   square_.data(), n);
+      return place.queue.RmsPropPlain(step.Descent(), numbers_, weight, gradient, square, n);
     }
-    mean_.resize(n);
-    velocity_.resize(n);
-    kernels::RmsPropCentered(step.Descent(), numbers_, weight.data(), gradient, square_.data(),
-                             mean_.data(), velocity_.data(), n);
+    float *mean = mean_.At(place, n), *velocity = velocity_.At(place, n);
+    place.queue.RmsPropCentered(step.Descent(), numbers_, weight, gradient, square, mean, velocity,
+                                n);
   }
 
  private:
@@ -94,10 +89,9 @@ class AdaGrad final : public ElementWise {
       : ElementWise(spec, key), eps_(Number(spec, "eps")) {}
 
  protected:
-  void Apply(std::span<float> weight, const float* gradient, Step step) override {
-    history_.resize(weight.size());
-    kernels::AdaGrad(step.Descent(), eps_, weight.data(), gradient, history_.data(),
-                     weight.size());
+  void Apply(const kernels::Workplace& place, float* weight, const float* gradient,
+             std::uint64_t n, const Step& step) override {
+    place.queue.AdaGrad(step.Descent(), eps_, weight, gradient, history_.At(place, n), n);
   }
 
  private:

@@ -32,21 +32,13 @@ class DcAsgd final : public ElementWise {
   }
 
  protected:
-  void Apply(std::span<float> weight, const float* gradient, Step step) override {
-    Source& from = Recall(step.source, weight);
-    const std::size_t n = weight.size();
-    float* velocity = nullptr;
-    float* mean_square = nullptr;
-    if (numbers_.momentum != 0.0f) {
-      velocity_.resize(n);
-      velocity = velocity_.data();
-    }
-    if (adaptive_) {
-      from.mean_square.resize(n);
-      mean_square = from.mean_square.data();
-    }
-    kernels::DcAsgd(step.Descent(), numbers_, weight.data(), gradient, from.backup.data(),
-                    velocity, mean_square, n);
+  void Apply(const kernels::Workplace& place, float* weight, const float* gradient,
+             std::uint64_t n, const Step& step) override {
+    Source& from = Recall(place, step.source, weight, n);
+    float* velocity = numbers_.momentum != 0.0f ? velocity_.At(place, n) : nullptr;
+    float* mean_square = adaptive_ ? from.mean_square.At(place, n) : nullptr;
+    place.queue.DcAsgd(step.Descent(), numbers_, weight, gradient, from.backup.At(place, n),
+                       velocity, mean_square, n);
   }
 
  private:
@@ -57,18 +49,21 @@ class DcAsgd final : public ElementWise {
 
   // A source starts from the initial weights. They are kept until as many sources as are expected
   // have been heard; one beyond those starts from the weights as they are.
-  Source& Recall(NodeId id, std::span<const float> weight) {
-    if (sources_.empty()) initial_.assign(weight.begin(), weight.end());
+  Source& Recall(const kernels::Workplace& place, NodeId id, const float* weight,
+                 std::uint64_t n) {
+    const auto copy = [&](State& to, const float* from) {
+      place.queue.Copy(to.At(place, n), from, n * sizeof(float));
+    };
+    if (sources_.empty()) copy(initial_, weight);
     const auto [found, fresh] = sources_.try_emplace(id);
     State& backup = found->second.backup;
     if (fresh && static_cast<double>(sources_.size()) == expected_) {
-      backup = std::move(initial_);
+      backup = std::exchange(initial_, {});
     } else if (fresh && static_cast<double>(sources_.size()) > expected_ && expected_ > 0) {
-      backup.assign(weight.begin(), weight.end());
+      copy(backup, weight);
     } else if (fresh) {
-      backup = initial_;
+      copy(backup, initial_.At(place, n));
     }
-    backup.resize(weight.size());
     return found->second;
   }
 

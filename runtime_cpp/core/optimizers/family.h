@@ -10,8 +10,7 @@
 
 #include "core/optimizer.h"
 #include "core/optimizers/schedule.h"
-#include "kernels/memory.h"
-#include "kernels/steps.h"
+#include "kernels/lender.h"
 
 namespace geomx {
 
@@ -38,7 +37,7 @@ struct Step {
 };
 
 // What an optimizer keeps per element.
-using State = kernels::Array<float>;
+using State = kernels::Resident;
 
 inline float Number(const OptimizerSpec& spec, const char* option) {
   return static_cast<float>(spec.options.at(option));
@@ -51,10 +50,17 @@ class ElementWise : public Optimizer {
   // `spec` has every option of the optimizer, defaults included.
   ElementWise(const OptimizerSpec& spec, Key key);
   void Update(std::span<float> weight, std::span<const float> gradient,
-              const Contribution& from) final;
+              const Contribution& from) final {
+    UpdateOn(kernels::Host(), weight, gradient, from);
+  }
+  bool OnDevices() const override { return true; }
+  void UpdateOn(const kernels::Workplace& place, std::span<float> weight,
+                std::span<const float> gradient, const Contribution& from) final;
 
  protected:
-  virtual void Apply(std::span<float> weight, const float* gradient, Step step) = 0;
+  // The optimizer's step on `n` elements where `place` works.
+  virtual void Apply(const kernels::Workplace& place, float* weight, const float* gradient,
+                     std::uint64_t n, const Step& step) = 0;
 
  private:
   double rate_, rate_multiplier_;

@@ -4,7 +4,7 @@
 namespace geomx {
 namespace {
 
-// `kRoll` is how velocity and weights move where there is a momentum.
+// `kRoll` is the queue's kernel that moves velocity and weights where there is a momentum.
 template <auto kRoll>
 class Descending final : public ElementWise {
  public:
@@ -12,12 +12,11 @@ class Descending final : public ElementWise {
       : ElementWise(spec, key), momentum_(Number(spec, "momentum")) {}
 
  protected:
-  void Apply(std::span<float> weight, const float* gradient, Step step) override {
-    if (momentum_ == 0.0f) {
-      return kernels::Sgd(step.Descent(), weight.data(), gradient, weight.size());
-    }
-    velocity_.resize(weight.size());
-    kRoll(step.Descent(), momentum_, weight.data(), gradient, velocity_.data(), weight.size());
+  void Apply(const kernels::Workplace& place, float* weight, const float* gradient,
+             std::uint64_t n, const Step& step) override {
+    if (momentum_ == 0.0f) return place.queue.Sgd(step.Descent(), weight, gradient, n);
+    float* velocity = velocity_.At(place, n);
+    (place.queue.*kRoll)(step.Descent(), momentum_, weight, gradient, velocity, n);
   }
 
  private:
@@ -28,11 +27,11 @@ class Descending final : public ElementWise {
 }  // namespace
 
 std::unique_ptr<Optimizer> MakeSgd(const OptimizerSpec& spec, Key key) {
-  return std::make_unique<Descending<kernels::Momentum>>(spec, key);
+  return std::make_unique<Descending<&kernels::Queue::Momentum>>(spec, key);
 }
 
 std::unique_ptr<Optimizer> MakeNag(const OptimizerSpec& spec, Key key) {
-  return std::make_unique<Descending<kernels::Nesterov>>(spec, key);
+  return std::make_unique<Descending<&kernels::Queue::Nesterov>>(spec, key);
 }
 
 }  // namespace geomx

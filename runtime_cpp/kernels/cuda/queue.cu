@@ -118,6 +118,10 @@ class DeviceQueue final : public Queue {
     const On on(context_.device);
     Check(cudaStreamSynchronize(context_.stream), "waiting for the stream");
   }
+  void WaitForAll() override {
+    const On on(context_.device);
+    Check(cudaDeviceSynchronize(), "waiting for the device");
+  }
   bool Done() override {
     const On on(context_.device);
     const cudaError_t state = cudaStreamQuery(context_.stream);
@@ -209,6 +213,16 @@ class DeviceQueue final : public Queue {
     const On on(context_.device);
     GEOMX_CUDA::UnpackBits(context_, in, count, bits, out);
   }
+  void Gather(const float* from, const std::uint32_t* rows, std::uint64_t count,
+              float* out) override {
+    const On on(context_.device);
+    GEOMX_CUDA::Gather(context_, from, rows, count, out);
+  }
+  void Scatter(const float* values, const std::uint32_t* rows, std::uint64_t count,
+               float* to) override {
+    const On on(context_.device);
+    GEOMX_CUDA::Scatter(context_, values, rows, count, to);
+  }
   void ScatterAdd(const std::byte* values, const std::byte* indices, std::uint64_t count,
                   std::uint64_t elements, float* out, std::uint32_t* refused) override {
     const On on(context_.device);
@@ -218,6 +232,11 @@ class DeviceQueue final : public Queue {
                 std::uint64_t n) override {
     const On on(context_.device);
     GEOMX_CUDA::Quantise(context_, ternary, added, residual, codes, n);
+  }
+  void QuantiseToLevel(const float* added, float* residual, float* level, std::byte* codes,
+                       std::uint64_t n) override {
+    const On on(context_.device);
+    GEOMX_CUDA::QuantiseToLevel(context_, added, residual, level, codes, n);
   }
   void Worth(float scale, const std::byte* codes, float* out, std::uint64_t n) override {
     const On on(context_.device);

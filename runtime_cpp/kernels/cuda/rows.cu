@@ -67,6 +67,16 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+__global__ void __launch_bounds__(kThreads)
+    GatherKernel(const float* from, const std::uint32_t* rows, std::uint64_t count, float* out) {
+  for (std::uint64_t i = Place(); i < count; i += Stride()) out[i] = from[rows[i]];
+}
+
+__global__ void __launch_bounds__(kThreads)
+    PutKernel(const float* values, const std::uint32_t* rows, std::uint64_t count, float* to) {
+  for (std::uint64_t i = Place(); i < count; i += Stride()) to[rows[i]] = values[i];
+}
+
 }  // namespace
 
 void PackBits(Context& context, const std::uint32_t* numbers, std::uint64_t count,
@@ -79,6 +89,16 @@ void PackBits(Context& context, const std::uint32_t* numbers, std::uint64_t coun
 void UnpackBits(Context& context, const std::byte* in, std::uint64_t count, std::uint32_t bits,
                 std::uint32_t* out) {
   Launch(context, BlocksFor(context, count), kThreads, &UnpackKernel, in, count, bits, out);
+}
+
+void Gather(Context& context, const float* from, const std::uint32_t* rows, std::uint64_t count,
+            float* out) {
+  Launch(context, BlocksFor(context, count), kThreads, &GatherKernel, from, rows, count, out);
+}
+
+void Scatter(Context& context, const float* values, const std::uint32_t* rows, std::uint64_t count,
+             float* to) {
+  Launch(context, BlocksFor(context, count), kThreads, &PutKernel, values, rows, count, to);
 }
 
 void ScatterAdd(Context& context, const std::byte* values, const std::byte* indices,

@@ -228,9 +228,15 @@ void SumOfSquares(Context& context, const float* values, std::uint64_t n, double
   SumOfSquaresIn(context, values, n, sum, room);
 }
 
+std::uint64_t NormsRoom(std::uint64_t n) { return (Runs(n) + Blocks(n)) * sizeof(Pair); }
+
+void NormsIn(Context& context, const float* a, const float* b, std::uint64_t n, Norms* norms,
+             std::byte* room) {
+  SumUp(context, Both{a, b}, n, reinterpret_cast<Pair*>(norms), reinterpret_cast<Pair*>(room));
+}
+
 void NormsOf(Context& context, const float* a, const float* b, std::uint64_t n, Norms* norms) {
-  auto* room = reinterpret_cast<Pair*>(context.Scratch((Runs(n) + Blocks(n)) * sizeof(Pair)));
-  SumUp(context, Both{a, b}, n, reinterpret_cast<Pair*>(norms), room);
+  NormsIn(context, a, b, n, norms, context.Scratch(NormsRoom(n)));
 }
 
 void Contribute(Context& context, const float* values, const Range* ranges, std::uint64_t count,

@@ -1,14 +1,24 @@
 // Codes of two bits on a GPU: ternary.h. A thread has four values and their byte.
+#include <algorithm>
+
 #include "kernels/cuda/elements.h"
 #include "kernels/cuda/twins.h"
 
 namespace geomx::kernels::GEOMX_CUDA {
 namespace {
 
+// The level is given, or follows from norms on the device, and is left at `level`.
 template <bool kAdded>
 __global__ void __launch_bounds__(kThreads)
-    QuantiseKernel(std::uint32_t scale_bits, float threshold, const float* added, float* residual,
-                   std::byte* codes, std::uint64_t n, bool aligned) {
+    QuantiseKernel(Ternary ternary, const Norms* norms, float* level, const float* added,
+                   float* residual, std::byte* codes, std::uint64_t n, bool aligned) {
+  if (norms != nullptr) {
+    ternary.scale = LevelFor(*norms);
+    ternary.threshold = ternary.scale / 2;
+    if (Place() == 0) *level = ternary.scale;
+  }
+  const std::uint32_t scale_bits = BitsOf(ternary.scale);
+  const float threshold = ternary.threshold;
   for (std::uint64_t group = Place(); 4 * group < n; group += Stride()) {
     const std::uint64_t i = 4 * group;
     float values[4] = {};
@@ -50,15 +60,29 @@ __global__ void __launch_bounds__(kThreads)
 
 std::uint64_t Groups(std::uint64_t n) { return (n + 3) / 4; }
 
+void QueueCodes(Context& context, const Ternary& ternary, const Norms* norms, float* level,
+                const float* added, float* residual, std::byte* codes, std::uint64_t n,
+                std::uint64_t threads) {
+  Launch(context, BlocksFor(context, threads), kThreads,
+         added != nullptr ? &QuantiseKernel<true> : &QuantiseKernel<false>, ternary, norms, level,
+         added, residual, codes, n, Aligned16(added, residual));
+}
+
 }  // namespace
 
 void Quantise(Context& context, const Ternary& ternary, const float* added, float* residual,
               std::byte* codes, std::uint64_t n) {
-  const auto scale_bits = std::bit_cast<std::uint32_t>(ternary.scale);
-  const bool aligned = Aligned16(added, residual);
-  Launch(context, BlocksFor(context, Groups(n)), kThreads,
-         added != nullptr ? &QuantiseKernel<true> : &QuantiseKernel<false>, scale_bits,
-         ternary.threshold, added, residual, codes, n, aligned);
+  QueueCodes(context, ternary, nullptr, nullptr, added, residual, codes, n, Groups(n));
+}
+
+void QuantiseToLevel(Context& context, const float* added, float* residual, float* level,
+                     std::byte* codes, std::uint64_t n) {
+  constexpr std::size_t kHead = 256;  // what follows is aligned as all memory of a device
+  std::byte* const room = context.Scratch(kHead + NormsRoom(n));
+  auto* norms = reinterpret_cast<Norms*>(room);
+  NormsIn(context, residual, added, n, norms, room + kHead);
+  const std::uint64_t threads = std::max<std::uint64_t>(1, Groups(n));  // one says the level
+  QueueCodes(context, {}, norms, level, added, residual, codes, n, threads);
 }
 
 void Worth(Context& context, float scale, const std::byte* codes, float* out, std::uint64_t n) {

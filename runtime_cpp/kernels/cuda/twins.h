@@ -36,6 +36,11 @@ std::uint64_t SquaresRoom(std::uint64_t n);
 void SumOfSquaresIn(Context& context, const float* values, std::uint64_t n, double* sum,
                     double* room);
 
+// Likewise, NormsRoom(n) bytes.
+std::uint64_t NormsRoom(std::uint64_t n);
+void NormsIn(Context& context, const float* a, const float* b, std::uint64_t n, Norms* norms,
+             std::byte* room);
+
 // sparsify.cu
 void Sparsify(Context& context, const Sparsification& how, const float* term, float* velocity,
               float* sum, std::uint64_t n, std::uint64_t rows, std::uint64_t* next_fill,
@@ -46,12 +51,18 @@ void PackBits(Context& context, const std::uint32_t* numbers, std::uint64_t coun
               std::uint32_t bits, std::byte* out);
 void UnpackBits(Context& context, const std::byte* in, std::uint64_t count, std::uint32_t bits,
                 std::uint32_t* out);
+void Gather(Context& context, const float* from, const std::uint32_t* rows, std::uint64_t count,
+            float* out);
+void Scatter(Context& context, const float* values, const std::uint32_t* rows, std::uint64_t count,
+             float* to);
 void ScatterAdd(Context& context, const std::byte* values, const std::byte* indices,
                 std::uint64_t count, std::uint64_t elements, float* out, std::uint32_t* refused);
 
 // ternary.cu
 void Quantise(Context& context, const Ternary& ternary, const float* added, float* residual,
               std::byte* codes, std::uint64_t n);
+void QuantiseToLevel(Context& context, const float* added, float* residual, float* level,
+                     std::byte* codes, std::uint64_t n);
 void Worth(Context& context, float scale, const std::byte* codes, float* out, std::uint64_t n);
 void WorthAdd(Context& context, float scale, const std::byte* codes, float* out, std::uint64_t n);
 

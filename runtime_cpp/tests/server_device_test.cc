@@ -1,0 +1,118 @@
+// Servers that update and encode on a device leave the bits that they would leave without one: every
+// optimizer, with the codecs of the WAN, in all kinds of rounds.
+#include "core/natives.h"
+#include "tests/cluster.h"
+#include "tests/devices.h"
+
+namespace geomx {
+namespace {
+
+using check::Between;
+using check::Cluster;
+using check::Random;
+
+// One of all optimizers, its options drawn.
+std::string AnyOptimizer(Random& random) {
+  const std::vector<std::string> names = Optimizer::Names();
+  const std::string name = names[Between(random, 0, names.size() - 1)];
+  std::string text = name + "\nlearning_rate 0.1\nwd 0.01\nrescale_grad 0.25";
+  const auto maybe = [&](const char* of, const char* line) {
+    if (name == of && Between(random, 0, 1) == 1) text += line;
+  };
+  maybe("sgd", "\nmomentum 0.9");
+  maybe("nag", "\nmomentum 0.9");
+  maybe("rmsprop", "\ncentered 1");
+  maybe("dcasgd", "\nmomentum 0.9\nvariance 1");
+  maybe("dcasgd", "\nsources 2");
+  return text;
+}
+
+CodecChain::Factories AnyCodecs(Random& random) {
+  CodecChain::Factories codecs;
+  const auto maybe = [&](const char* name, const Options& options) {
+    if (Between(random, 0, 1) == 1) {
+      codecs.push_back(NativeCodecs::Instance().Create(name, options));
+    }
+  };
+  maybe("bisparse", {{"ratio", 0.2},
+                     {"momentum", 0.5},
+                     {"masking", 1},
+                     {"clip", 0},
+                     {"warmup_rounds", 0},
+                     {"exact", 1}});
+  maybe("twobit", {{"threshold", 0}});
+  maybe("fp16", {});
+  return codecs;
+}
+
+TEST(ServersOnADeviceLeaveTheBitsOfThoseOnTheHost) {
+  check::ForSeeds(20, [](std::uint64_t seed) {
+    for (const check::OpenDevice& open : check::Devices()) {
+      Random random(seed);
+      check::Plan plan;
+      plan.frame_bytes = 256;
+      plan.wan_push.codecs = AnyCodecs(random);
+      plan.wan_pull.codecs = {NativeCodecs::Instance().Create("fp16", {})};
+      plan.rounds.together = Between(random, 0, 2) > 0;
+      plan.rounds.update_at_party = plan.rounds.together && Between(random, 0, 1) == 1;
+      check::Plan with = plan;
+      const std::uint64_t least = Between(random, 0, 100);
+      with.device = [=] { return std::make_shared<kernels::Workshop>(open, least, 1 << 20); };
+      Cluster host(seed, plan), device(seed, with);
+      const auto elements = static_cast<std::uint32_t>(Between(random, 1, 300));
+      const auto shards = host.RandomShards(elements, 4);
+      const auto start = host.RandomValues(elements);
+      std::string optimizer = AnyOptimizer(random);
+      for (Cluster* cluster : {&host, &device}) {
+        cluster->Declare(0, elements, shards);
+        cluster->Init(0, start);
+        cluster->Command("optimizer\n" + optimizer);
+        cluster->RequestAll(0);
+        cluster->Drive();
+      }
+      for (int round = 0; round < 5; ++round) {
+        if (round == 3) optimizer = AnyOptimizer(random);  // what the one before kept is forgotten
+        for (const NodeId id : host.workers) {
+          const auto value = host.RandomValues(elements);
+          for (Cluster* cluster : {&host, &device}) {
+            if (round == 3 && id == host.workers.front()) cluster->Command("optimizer\n" + optimizer);
+            cluster->Push(id, 0, value);
+          }
+          // Where parties do not wait for each other, the order is to be the same.
+          if (plan.rounds.together) continue;
+          host.Drive();
+          device.Drive();
+        }
+        host.Drive();
+        device.Drive();
+        for (const NodeId id : host.workers) CHECK_EQ(device.Value(id, 0), host.Value(id, 0));
+      }
+    }
+  });
+}
+
+TEST(StateFollowsToWhereItIsAskedFor) {
+  for (const check::OpenDevice& open : check::Devices()) {
+    kernels::Workshop workshop(open, 0, 1 << 20);
+    kernels::Resident state;
+    CHECK(state.empty());
+    float* here = state.At(kernels::Host(), 3);
+    CHECK_EQ(std::vector<float>(here, here + 3), std::vector<float>(3));
+    here[1] = 2;
+    CHECK(state.At(kernels::Host(), 3) == here);
+    const kernels::Workplace place = workshop.place();
+    float* there = state.At(place, 3);
+    const float more[] = {1, 1, 1};
+    const auto brought = workshop.Bring(more, sizeof more);
+    const float* const terms[] = {reinterpret_cast<const float*>(brought.get())};
+    place.queue.Add(there, terms, 1, 3);
+    here = state.At(kernels::Host(), 5);  // waits; what is new is zero
+    CHECK_EQ(std::vector<float>(here, here + 5), (std::vector<float>{1, 3, 1, 0, 0}));
+    kernels::Resident taken = std::exchange(state, {});
+    CHECK(state.empty());
+    CHECK(taken.At(kernels::Host(), 5) == here);
+  }
+}
+
+}  // namespace
+}  // namespace geomx
