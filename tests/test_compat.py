@@ -329,17 +329,29 @@ def test_a_flat_job_of_mxnets_own_kind_runs_too(tmp_path: Path, digits: Path) ->
     assert float(re.findall(r"accuracy ([\d.]+)", done.stdout)[0]) > 0.8
 
 
-def test_workers_that_want_nothing_of_the_store_end_too(tmp_path: Path) -> None:
-    program = "import sys; from geomx.cli import main; sys.exit(main(sys.argv[1:]))"
-    idle = [sys.executable, "-c", "import mxnet; print(mxnet.kv.create('dist_sync').rank)"]
-    script = [sys.executable, str(HERE / "compat_script.py"), "0", "2", "1", "--", *idle]
-    done = subprocess.run(
-        [sys.executable, "-c", program, "compat", "--", *script],
-        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
+def flat(folder: Path, program: str) -> subprocess.CompletedProcess[str]:
+    """``geomx compat`` of a flat job of two workers that run this program."""
+    main = "import sys; from geomx.cli import main; sys.exit(main(sys.argv[1:]))"
+    command = [sys.executable, "-c", program]
+    script = [sys.executable, str(HERE / "compat_script.py"), "0", "2", "1", "--", *command]
+    return subprocess.run(
+        [sys.executable, "-c", main, "compat", "--", *script],
+        cwd=folder, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
+
+
+def test_workers_that_want_nothing_of_the_store_end_too(tmp_path: Path) -> None:
+    done = flat(tmp_path, "import mxnet; print(mxnet.kv.create('dist_sync').rank)")
     assert done.returncode == 0, done.stderr
     assert {end["status"] for end in ends(tmp_path).values()} == {0}
     assert len(ends(tmp_path)) == 4
+
+
+def test_nobody_waits_for_a_worker_that_failed_before_it_came(tmp_path: Path) -> None:
+    failing = "import sys, mxnet; sys.argv[-1] == '0' and 1 / 0; mxnet.kv.create('dist_sync').rank"
+    done = flat(tmp_path, failing)
+    assert done.returncode == 1
+    assert "ended before the job began" in done.stderr
 
 
 def test_a_process_that_fails_ends_the_job(tmp_path: Path, digits: Path) -> None:

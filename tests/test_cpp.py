@@ -93,7 +93,7 @@ def test_the_optimised_build_passes_its_tests() -> None:
 
 
 def test_the_benchmark_of_devices_trains_alike_on_the_processor() -> None:
-    """Values go the ways of a device's tensors: encoded, made sparse and updated there, and back."""
+    """Values go the ways of a device's: encoded, made sparse and updated there, and back."""
     found = json.loads(call(build("release") / "device_live", "cpu", "30000", "40"))
     assert found["largest_difference"] == 0
     assert found["largest_error"] < 1

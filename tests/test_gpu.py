@@ -5,7 +5,7 @@ What the kernels compute is tested in C++ (runtime_cpp/tests/device_test.cc), on
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import json
 import os
 import re
@@ -32,6 +32,7 @@ from geomx.wiring import node_config
 
 ROOT = Path(__file__).resolve().parents[1]
 DEVICES = [name for name, _ in _core.devices()]
+TOOLKIT = ("bin/ptxas", "include/cuda_runtime.h", "include/nv/target", "nvvm/libdevice")
 needs_device = pytest.mark.skipif(len(DEVICES) == 1, reason="no device")
 
 
@@ -225,6 +226,41 @@ def test_the_cuda_sources_compile() -> None:
     assert _output(program, "cpu", "large", 4321).strip() == "ok"
     symbols = program.read_bytes()
     assert b"AccumulateKernel" in symbols
+
+
+VOLTA = "needs clang 16 or newer, and nvidia-cuda-{nvcc,runtime,cccl}-cu12 of PyPI"
+
+
+def test_the_cuda_sources_compile_for_volta(tmp_path: Path) -> None:
+    """sm_70, which nvcc 13 has left behind: clang makes it with headers and ptxas of CUDA 12."""
+    names = [f"clang++-{version}" for version in range(22, 15, -1)]
+    clang = next(filter(None, map(shutil.which, names)), None)
+    nvidia = importlib.util.find_spec("nvidia")
+    roots = [Path(root) for root in nvidia.submodule_search_locations or ()] if nvidia else []
+    parts = [root / name for root in roots for name in ("cuda_nvcc", "cuda_runtime", "cuda_cccl")]
+    if clang is None or not all(any((part / f).exists() for part in parts) for f in TOOLKIT):
+        pytest.skip(VOLTA)
+    toolkit = tmp_path / "cuda"
+    for path in (path for part in parts for path in part.glob("*/*")):
+        link = toolkit / path.parent.name / path.name
+        link.parent.mkdir(parents=True, exist_ok=True)
+        if not link.exists():
+            link.symlink_to(path)
+    # Clang's own headers ask for one of a library that nothing here uses.
+    (toolkit / "include" / "curand_mtgp32_kernel.h").touch()
+    words = [clang, "-x", "cuda", f"--cuda-path={toolkit}", "--cuda-gpu-arch=sm_70", "-std=c++20"]
+    words += ["--cuda-device-only", "-Wno-unknown-cuda-version", "-O1", "-ffp-contract=off"]
+    words += [
+        f"-I{ROOT / 'runtime_cpp'}",
+        "-DGEOMX_CUDA_LOWEST=70",
+        '-DGEOMX_CUDA_BUILD="12"',
+        "-c",
+    ]
+    sources = sorted((ROOT / "runtime_cpp" / "kernels" / "cuda").glob("*.cu"))
+    assert len(sources) > 5
+    for source in sources:
+        _output(*words, source, "-o", tmp_path / source.stem)
+        assert (tmp_path / source.stem).read_bytes().startswith(b"\x7fELF")
 
 
 def _output(*words: str | Path | int) -> str:

@@ -9,6 +9,7 @@ end. Other workers wait for that, at their first key.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import sys
 import threading
 import time
@@ -29,6 +30,15 @@ from geomx.live.status import DONE, FAILED
 from geomx.live.values import Key
 
 _QUIET_S = 1.0
+_EXCUSE_S = 5.0
+
+
+def excuse(role: Role, environ: Mapping[str, str]) -> None:
+    """Say that this worker will not come, if its program has failed: the others wait for it."""
+    if role.party is None or getattr(sys, "last_value", None) is None:
+        return
+    with contextlib.suppress(GeomxError):
+        Spoke(role.party, "scheduler", about(role, environ), _EXCUSE_S).connection.close()
 
 
 class Attendance:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 from typing import Any
@@ -33,9 +34,15 @@ def enter() -> Any:
 
     accept_any(mxnet.mx)
     if role is not None:
-        from geomx.compat.attendance import Attendance
+        from geomx.compat.attendance import Attendance, excuse
         from geomx.compat.store import install
 
         diary = Diary(role.kind, environ)
-        install(lambda: Attendance(role, environ, diary))
+
+        def attend() -> Attendance:
+            atexit.unregister(excuse)
+            return Attendance(role, environ, diary)
+
+        atexit.register(excuse, role, environ)
+        install(attend)
     return mxnet.mx

@@ -71,15 +71,22 @@ class Spoke:
         address: Of the hub.
         whose: Who sits there, for messages: ``scheduler``.
         about: Who this is.
+        patience_s: How long to dial.
 
     Raises:
         GeomxError: Nobody answered; says where, and for how long.
     """
 
-    def __init__(self, address: Address, whose: str, about: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        address: Address,
+        whose: str,
+        about: dict[str, Any],
+        patience_s: float = JOIN_TIMEOUT_S,
+    ) -> None:
         self._whose = f"the {whose} at {address[0]}:{address[1]}"
         self._waiting: list[Note] = []
-        deadline = time.monotonic() + JOIN_TIMEOUT_S
+        deadline = time.monotonic() + patience_s
         while True:
             try:
                 self.connection: Connection[bytes, bytes] = Client(address, "AF_INET")
@@ -89,7 +96,7 @@ class Spoke:
                     time.sleep(_REDIAL_S)
                     continue
                 raise GeomxError(
-                    f"{self._whose} was not reached in {JOIN_TIMEOUT_S:.0f} s ({error}): check "
+                    f"{self._whose} was not reached in {patience_s:.0f} s ({error}): check "
                     "that it runs, that the address is right, and that no firewall is between"
                 ) from error
         self.send("register", **about)
