@@ -19,6 +19,7 @@ import yaml
 from geomx import _core
 from geomx.cli import main
 from geomx.errors import ConfigError, NodeLost
+from geomx.live import launcher
 from geomx.machines import jobfile, reach
 from geomx.machines.frames import SILENCE_S
 from geomx.machines.launch import composed_experiment, launch
@@ -149,13 +150,23 @@ def test_a_script_is_run_by_every_worker_and_its_lines_have_names(
     assert "sum 2.0" in (tmp_path / "run/nodes/east-worker1.log").read_text()
 
 
-def test_all_stop_when_one_fails_and_it_is_named(tmp_path: Path) -> None:
-    script = "import geomx.kv, sys; s = geomx.kv.create();"
-    script += " sys.exit('no data') if s.rank else s.pull(9)"
+@pytest.mark.parametrize("agents", [True, False])
+def test_all_stop_when_one_fails_and_it_is_named(
+    agents: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also what scripts started in sessions of their own, as torchrun does."""
+    script = "import geomx.kv, subprocess as s, sys; store = geomx.kv.create();"
+    script += f" s.Popen(['sleep', '600'], start_new_session=True); open('{tmp_path}/slept', 'w');"
+    script += " sys.exit('no data') if store.rank else store.pull(9)"
     words = [f"hydra.run.dir={tmp_path}/run", "--", sys.executable, "-c", script]
-    with pytest.raises(NodeLost, match=r"east/worker\d was lost: exit status 1: "):
-        launch(write(tmp_path), words)
-    assert processes(tmp_path) == []
+    monkeypatch.setenv("GEOMX_TEST", str(tmp_path))
+    with pytest.raises(NodeLost, match=r"\w/worker\d was lost: exit status 1: "):
+        if agents:
+            launch(write(tmp_path), words)
+        else:
+            launcher.launch(["network=two_parties", *words])
+    assert (tmp_path / "slept").exists()
+    assert all_gone(tmp_path)
 
 
 def test_a_machine_that_cannot_be_reached_is_named_with_what_was_said(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ killed.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
 import secrets
@@ -31,6 +30,7 @@ from geomx.live.notes import stem
 from geomx.live.places import place
 from geomx.live.spec import Spec
 from geomx.live.status import DONE
+from geomx.live.tether import Tied
 
 SPEAK_TIMEOUT_S = 60.0
 """How long the scheduler may take to say where it listens."""
@@ -63,7 +63,8 @@ class Job:
         self.directory = directory
         self.command = list(command)
         self._token = secrets.token_hex(16)
-        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._started: list[Tied] = []
+        self._running: dict[str, Tied] = {}
         self._ended: dict[str, int] = {}  # exit status by node, in the order in which they ended
         self._address = ""
         self._experiment = directory / "nodes" / "experiment.json"
@@ -123,14 +124,14 @@ class Job:
         return bool(self._running)
 
     def end(self) -> None:
-        """End every process: ask, wait, kill. Also its children, if a training script had any."""
+        """End every process: ask, wait, kill. Also all that a training script started."""
         try:
-            for process in self._running.values():
-                _signal(process, signal.SIGTERM)
+            for process in self._started:
+                process.signal_all(signal.SIGTERM)
             self._wait(POLITE_S)
         finally:  # also when Ctrl-C comes again
-            for process in self._running.values():
-                _signal(process, signal.SIGKILL)
+            for process in self._started:
+                process.signal_all(signal.SIGKILL)
             self._wait(KILLED_S)
             self._commons.unlink(missing_ok=True)
             self._place.__exit__()
@@ -171,7 +172,7 @@ class Job:
         node: NodeSpec,
         command: Sequence[str],
         output: Literal["log", "pipe", "terminal"] = "log",
-    ) -> subprocess.Popen[bytes]:
+    ) -> Tied:
         with self._log(node.name).open("wb") as log, self._place.inside(node):
             streams: dict[str, int | IO[bytes] | None] = {
                 "log": log,
@@ -179,14 +180,9 @@ class Job:
                 "terminal": None,
             }
             # A group of its own: Ctrl-C reaches the launcher alone, which ends the others in order.
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=streams[output],
-                stderr=None if output == "terminal" else log,
-                env=self._environment(node),
-                start_new_session=True,
-            )
+            errors = None if output == "terminal" else log
+            process = Tied(command, self._environment(node), stdout=streams[output], stderr=errors)
+        self._started.append(process)
         self._running[node.name] = process
         return process
 
@@ -199,7 +195,7 @@ class Job:
                 "GEOMX_ID": str(node.id),
                 "GEOMX_HOST": self._place.host(node),
             }
-        return {**os.environ, **own}
+        return own
 
     # ---- watching ----
 
@@ -216,9 +212,3 @@ class Job:
 
     def _log(self, name: str) -> Path:
         return file_of(stem(self.directory, name), ".log")
-
-
-def _signal(process: subprocess.Popen[bytes], number: int) -> None:
-    """Send a signal to a process and all that it started."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, number)

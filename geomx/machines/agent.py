@@ -33,6 +33,7 @@ from typing import Literal
 from geomx.live.notes import path as file_of
 from geomx.live.notes import stem
 from geomx.live.status import INTERRUPTED
+from geomx.live.tether import Tied
 from geomx.machines.frames import ELSEWHERE, PIECE_BYTES, SILENCE_S, Opening, Voice
 
 OPENING_S = 600.0
@@ -101,32 +102,26 @@ class Child:
         output: Literal["apart", "merged", "terminal"] = "apart",
     ) -> None:
         errors = {"apart": subprocess.PIPE, "merged": subprocess.STDOUT, "terminal": None}
-        self.process = subprocess.Popen(
+        self.process = Tied(
             words,
-            stdin=subprocess.DEVNULL,
+            env,
             stdout=None if output == "terminal" else subprocess.PIPE,
             stderr=errors[output],
-            env={**os.environ, **env},
             cwd=directory or None,
-            start_new_session=True,
         )
 
     def end(self) -> None:
         """Ask it to end, wait, kill it with all its children."""
-        self._signal(signal.SIGTERM)
+        self.process.signal_all(signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(POLITE_S)
         self.sweep()
 
     def sweep(self) -> None:
         """Kill what is left of it."""
-        self._signal(signal.SIGKILL)
+        self.process.signal_all(signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(KILLED_S)
-
-    def _signal(self, number: int) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, number)
 
 
 def attached() -> int:
