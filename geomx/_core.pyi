@@ -271,6 +271,12 @@ class Stage:
         afterwards, by the stream `producer` or, without one, by anybody.
         """
 
+    def take_sum(self, terms: Sequence[tuple[Stage, int, str, object, int | None]], elements: int) -> StagedValue:
+        """
+        The sum of tensors, in their order, which may be changed afterwards likewise: each is
+        (the stage of its device, address, type, owner, producer or None).
+        """
+
 class Course:
     """
     The bandwidth of an edge over time, from the start of the run on.

@@ -162,9 +162,11 @@ class KVStore:
         for each, given in pairs(key, value):
             entry = self.entry(each)
             terms = devices(given)
-            if len(terms) == 1 and tensors.on_device(terms[0]):
-                self.check_shape(each, tuple(terms[0].shape))
-                self.exchange.push(entry.key, terms[0], priority=priority)
+            if tensors.on_device(terms):
+                for term in terms:
+                    self.check_shape(each, tuple(term.shape))
+                handed = terms[0] if len(terms) == 1 else terms
+                self.exchange.push(entry.key, handed, priority=priority)
                 continue
             arrays = [to_float32(each, array) for array in terms]
             for array in arrays:

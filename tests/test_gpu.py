@@ -162,6 +162,24 @@ def test_a_stage_keeps_no_more_than_it_may() -> None:
         stage.fetch(source.ctypes.data, "int8", out)
 
 
+def test_a_sum_that_a_stage_took_is_pushed_like_the_arrays(store: KVStore) -> None:
+    draw = np.random.default_rng(3).standard_normal((5, 31, 7)).astype(np.float32)
+    store.init(0, draw[0])
+    store.push(0, list(draw))
+    expected = store.pull(0)
+    pushed = draw.copy()
+    value = tensors.take([Foreign(each) for each in pushed], True)
+    pushed[:] = -1
+    store.member.loop.push_value(store.entry(0).key, value)
+    assert store.member.loop.wait(store.entry(0).key, 2, 20) > 0
+    found = np.empty(draw[0].size, np.float32)
+    store.member.loop.value(store.entry(0).key, found)
+    assert np.array_equal(found, expected.reshape(-1))
+    strange = Foreign(np.zeros((31, 7), np.int32))
+    with pytest.raises(GeomxError, match=r"a tensor of int32.*make it float32"):
+        tensors.take([Foreign(draw[0]), strange], True)
+
+
 @needs_device
 def test_the_store_takes_tensors_of_a_device(store: KVStore) -> None:
     torch = pytest.importorskip("torch")
@@ -176,7 +194,11 @@ def test_the_store_takes_tensors_of_a_device(store: KVStore) -> None:
             store.push(0, tensor)
             target = torch.zeros_like(tensor)
             store.pull(0, target)
+            store.push(0, [tensor] * 3)
+            several = torch.zeros_like(draw).cuda()
+            store.pull(0, several)
         assert torch.equal(target.cpu(), tensor.cpu())
+        assert torch.equal(several, tensor.float() + tensor.float() + tensor.float())
 
 
 # ---- the build ----

@@ -42,7 +42,7 @@ class Exchange(Protocol):
 
         Args:
             key: Declared before.
-            array: Of the declared shape.
+            array: Of the declared shape; or a list of tensors on devices, which are summed there.
             priority: For the framework's own scheduler.
             loss: The worker's last training loss.
             last: The key will not be pushed again.
@@ -91,7 +91,7 @@ class ArrayExchange:
     def push(
         self,
         key: int,
-        array: NDArray[Any],
+        array: Any,
         *,
         priority: int = 0,
         loss: float = math.nan,

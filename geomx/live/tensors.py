@@ -61,7 +61,9 @@ def is_tensor(value: Any) -> bool:
 
 
 def on_device(value: Any) -> bool:
-    """Whether `value` is a tensor on a GPU."""
+    """Whether `value` is a tensor on a GPU, or a list of nothing else."""
+    if isinstance(value, list):
+        return bool(value) and all(map(on_device, value))
     if not is_tensor(value):
         return False
     return not hasattr(value, "__dlpack__") or int(value.__dlpack_device__()[0]) == _CUDA
@@ -101,20 +103,34 @@ def take(value: Any, copy: bool, stream: int | None = None) -> _core.StagedValue
     """A tensor's values for `_core.Loop.push_value`.
 
     Args:
-        value: The tensor.
-        copy: Whether it may be changed afterwards.
+        value: The tensor; or a list of tensors of one shape: their sum, in their order, made on the
+            first one's device.
+        copy: Whether it may be changed afterwards; those of a list may.
         stream: The CUDA stream that would change it, as a number; it waits by an event. None: that
             of ``__cuda_array_interface__`` if it names one, else this call waits for the copy.
 
     Raises:
         GeomxError: See `read`.
     """
+    if isinstance(value, list):
+        return _take_sum(value)
     tensor = look_at(value)
     stage = tensor.stage or _stage("cpu")
     if stream is None and tensor.stage is not None:
         stream = _stream_of(value)
     elements = math.prod(tensor.shape)
     return stage.take(tensor.address, _type_of(tensor), elements, tensor.owner, copy, stream)
+
+
+def _take_sum(values: list[Any]) -> _core.StagedValue:
+    terms, elements = [], 0
+    for value in values:
+        tensor = look_at(value)
+        stage = tensor.stage or _stage("cpu")
+        stream = None if tensor.stage is None else _stream_of(value)
+        terms.append((stage, tensor.address, _type_of(tensor), tensor.owner, stream))
+        elements = math.prod(tensor.shape)
+    return terms[0][0].take_sum(terms, elements)
 
 
 def read(value: Any) -> NDArray[Any]:

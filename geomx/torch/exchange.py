@@ -68,7 +68,7 @@ class TensorExchange(ArrayExchange):
     def push(
         self,
         key: int,
-        array: torch.Tensor,
+        array: torch.Tensor | list[torch.Tensor],
         *,
         priority: int = 0,
         loss: float = math.nan,
@@ -76,6 +76,8 @@ class TensorExchange(ArrayExchange):
         not_before_s: float = 0.0,
     ) -> None:
         """See `Exchange.push`. Without ``copy``, `array` must not be changed any more."""
+        if isinstance(array, list):
+            return self._send_value(key, tensors.take(array, True), loss, last, not_before_s)
         there = array.detach()
         if staged(there):  # encoded and copied on the stage's own streams; nobody waits
             with torch.cuda.device_of(there):

@@ -6,6 +6,7 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <memory>
@@ -96,6 +97,24 @@ std::shared_ptr<Stage::Value> Take(Stage& stage, std::uintptr_t address, const s
   return stage.Take(tensor, copy, producer);
 }
 
+using Term = std::tuple<std::shared_ptr<Stage>, std::uintptr_t, std::string, nb::object, io::Stream>;
+
+std::shared_ptr<Stage::Value> TakeSum(Stage& stage, std::vector<Term> given,
+                                      std::uint64_t elements) {
+  if (given.empty()) throw nb::value_error("no tensors");
+  std::vector<Stage::Term> terms;
+  for (auto& [its_stage, address, type, owner, producer] : given) {
+    terms.push_back({its_stage,
+                     {.address = address,
+                      .width = WidthOf(type),
+                      .elements = elements,
+                      .owner = Graveyard::Instance().Keep(std::move(owner))},
+                     producer});
+  }
+  const nb::gil_scoped_release unlocked;
+  return stage.TakeSum(terms);
+}
+
 }  // namespace
 }  // namespace geomx
 
@@ -137,5 +156,8 @@ bfloat16; streams are CUDA's, as numbers.)")
       .def("take", &Take, "address"_a, "type"_a, "elements"_a, "owner"_a, "copy"_a,
            "producer"_a = nb::none(),
            "A tensor's values, which `owner` keeps alive. With `copy` the tensor may be changed\n"
-           "afterwards, by the stream `producer` or, without one, by anybody.");
+           "afterwards, by the stream `producer` or, without one, by anybody.")
+      .def("take_sum", &TakeSum, "terms"_a, "elements"_a,
+           "The sum of tensors, in their order, which may be changed afterwards likewise: each is\n"
+           "(the stage of its device, address, type, owner, producer or None).");
 }

@@ -18,6 +18,15 @@ void Move(void* to, const void* from, std::size_t bytes) {
   if (bytes > 0) std::memcpy(to, from, bytes);
 }
 
+// A tensor's values, which lie at `from` as those of `tensor` do, as float32.
+void Store(kernels::Queue& queue, const Tensor& tensor, const std::byte* from, float* to) {
+  switch (tensor.width) {
+    case Width::kFloat32: return queue.Copy(to, from, tensor.bytes());
+    case Width::kFloat16: return queue.Widen(from, to, tensor.elements);
+    case Width::kBfloat16: return queue.WidenBfloat(from, to, tensor.elements);
+  }
+}
+
 }  // namespace
 
 // ---- the watcher -----------------------------------------------------------------------------
@@ -118,13 +127,8 @@ std::shared_ptr<Stage::Value> Stage::Take(const Tensor& tensor, bool copy, const
   {
     const std::lock_guard lock(outside_);
     if (own) {
-      const auto* from = reinterpret_cast<const std::byte*>(tensor.address);
       auto* to = reinterpret_cast<float*>(own.get());
-      switch (tensor.width) {
-        case Width::kFloat32: outer_->Copy(to, from, tensor.bytes()); break;
-        case Width::kFloat16: outer_->Widen(from, to, tensor.elements); break;
-        case Width::kBfloat16: outer_->WidenBfloat(from, to, tensor.elements); break;
-      }
+      Store(*outer_, tensor, reinterpret_cast<const std::byte*>(tensor.address), to);
       values = to;
       using Both = std::pair<std::shared_ptr<std::byte>, std::shared_ptr<const void>>;
       owner = std::make_shared<const Both>(own, owner);
@@ -134,6 +138,62 @@ std::shared_ptr<Stage::Value> Stage::Take(const Tensor& tensor, bool copy, const
   }
   if (copy && !producer) mark->Wait();
   return std::make_shared<Value>(shared_from_this(), values, tensor.elements, mark, owner);
+}
+
+std::shared_ptr<Mark> Stage::Ready() {
+  const std::lock_guard lock(outside_);
+  return outer_->Record();
+}
+
+std::shared_ptr<Stage::Value> Stage::TakeSum(std::span<const Term> terms) {
+  std::vector<std::shared_ptr<Mark>> ready;  // of other devices, whose locks are taken before ours
+  for (const Term& term : terms) {
+    ready.push_back(term.stage.get() == this ? nullptr : term.stage->Ready());
+  }
+  const std::uint64_t n = terms.front().tensor.elements;
+  const std::shared_ptr<std::byte> loan = memory_->Lend(n * sizeof(float));
+  auto* sum = reinterpret_cast<float*>(loan.get());
+  const auto owners = std::make_shared<std::vector<std::shared_ptr<const void>>>();
+  owners->push_back(loan);
+  bool known = true;
+  std::shared_ptr<Mark> mark;
+  {
+    const std::lock_guard lock(outside_);
+    std::vector<const float*> waiting;  // to be added at once
+    const auto add = [&] {
+      outer_->Add(sum, waiting.data(), waiting.size(), n);
+      waiting.clear();
+    };
+    for (std::size_t i = 0; i < terms.size(); ++i) {
+      const Tensor& tensor = terms[i].tensor;
+      const auto* from = reinterpret_cast<const std::byte*>(tensor.address);
+      owners->push_back(tensor.owner);
+      if (ready[i]) {
+        const std::shared_ptr<std::byte> across = memory_->Lend(tensor.bytes());
+        outer_->After(*ready[i]);
+        outer_->Copy(across.get(), from, tensor.bytes());
+        from = across.get();
+        owners->push_back(across);
+      }
+      if (i == 0) {
+        Store(*outer_, tensor, from, sum);
+      } else if (tensor.width == Width::kFloat32) {
+        waiting.push_back(reinterpret_cast<const float*>(from));
+      } else {
+        add();
+        (*outer_.*(tensor.width == Width::kFloat16 ? &kernels::Queue::WidenAdd
+                                                   : &kernels::Queue::WidenBfloatAdd))(from, sum, n);
+      }
+    }
+    add();
+    mark = outer_->Record();
+    for (const Term& term : terms) {
+      known = known && term.producer;
+      if (term.producer) outer_->Before(*term.producer);
+    }
+  }
+  if (!known) mark->Wait();
+  return std::make_shared<Value>(shared_from_this(), sum, n, mark, owners);
 }
 
 void Stage::Lift(Parts parts, const Mark& complete, const DeviceValue::Encode& encode,

@@ -17,6 +17,7 @@
 #include <span>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "core/device_value.h"
 #include "kernels/lender.h"
@@ -90,7 +91,19 @@ class Stage : public std::enable_shared_from_this<Stage> {
   // not known, as soon as this returns. Without, it stays as it is until its owner is let go.
   std::shared_ptr<Value> Take(const Tensor& tensor, bool copy, const Stream& producer);
 
+  // One of several tensors of the same size; `stage` is its device's.
+  struct Term {
+    std::shared_ptr<Stage> stage;
+    Tensor tensor;
+    Stream producer;
+  };
+  // Their sum, in their order; those of other devices come here first. All may be changed afterwards,
+  // as with `copy`.
+  std::shared_ptr<Value> TakeSum(std::span<const Term> terms);
+
  private:
+  // A moment by which all is done that others' streams were waited for.
+  std::shared_ptr<kernels::Mark> Ready();
   void Lift(Parts parts, const kernels::Mark& complete, const DeviceValue::Encode& encode,
             const DeviceValue::Arrival& arrival, const Post& post);
 

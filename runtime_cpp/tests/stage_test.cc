@@ -171,6 +171,48 @@ TEST(StagesBringTensorsOfAnyWidthAcross) {
   }
 }
 
+TEST(TensorsOfSeveralDevicesArePushedAsTheirSum) {
+  check::ForSeeds(10, [](std::uint64_t seed) {
+    for (const Stage::Open& open : check::Devices()) {
+      Random random(seed);
+      const std::size_t n = Between(random, 0, 700);
+      const auto first = std::make_shared<Stage>(open, 1 << 20);
+      const auto second = std::make_shared<Stage>(open, 1 << 20);  // another, as far as it knows
+      std::vector<std::unique_ptr<There>> there;
+      std::vector<Stage::Term> terms;
+      std::vector<float> expected(n);
+      const std::uint64_t count = Between(random, 1, 12);
+      for (std::uint64_t i = 0; i < count; ++i) {
+        std::vector<float> values(n);
+        for (float& value : values) value = check::Uniform(random, -9, 9);
+        io::Tensor tensor{.width = io::Width::kFloat32, .elements = n};
+        if (Between(random, 0, 3) > 0) {
+          there.push_back(std::make_unique<There>(open, values.data(), n * sizeof(float)));
+        } else {
+          std::vector<std::uint16_t> narrow(n);
+          const bool half = Between(random, 0, 1) == 1;
+          tensor.width = half ? io::Width::kFloat16 : io::Width::kBfloat16;
+          (half ? kernels::Narrow : kernels::NarrowBfloat)(values.data(), narrow.data(), n);
+          there.push_back(std::make_unique<There>(open, narrow.data(), n * 2));
+          (half ? kernels::Widen : kernels::WidenBfloat)(
+              reinterpret_cast<const std::byte*>(narrow.data()), values.data(), n);
+        }
+        for (std::size_t k = 0; k < n; ++k) expected[k] = i == 0 ? values[k] : expected[k] + values[k];
+        tensor.address = reinterpret_cast<std::uintptr_t>(there.back()->memory);
+        terms.push_back({i > 0 && Between(random, 0, 1) == 1 ? second : first, tensor, {}});
+      }
+      const auto taken = first->TakeSum(terms);
+      CHECK_EQ(taken->values().size(), n);
+      there.clear();  // the tensors are their owners' again
+      std::vector<float> found(n);
+      const auto queue = open();
+      queue->Copy(found.data(), taken->values().data(), n * sizeof(float));
+      queue->Wait();
+      CHECK(found == expected);
+    }
+  });
+}
+
 TEST(DevicesAreTimed) {
   for (const Stage::Open& open : check::Devices()) {
     for (const std::uint64_t elements : {0u, 1u, 5000u}) {
