@@ -214,12 +214,12 @@ def test_layers_add_up_to_a_step() -> None:
 
 
 @pytest.fixture
-def probes() -> Iterator[Callable[[], str]]:
+def probes() -> Iterator[Callable[..., str]]:
     """Starts probes on this machine; they end with the test."""
     running: list[probe.Probe] = []
 
-    def start() -> str:
-        running.append(probe.Probe("127.0.0.1", 0))
+    def start(token: str = "") -> str:
+        running.append(probe.Probe("127.0.0.1", 0, token))
         threading.Thread(target=running[-1].serve_forever, daemon=True).start()
         return f"127.0.0.1:{running[-1].server_address[1]}"
 
@@ -309,6 +309,26 @@ def test_a_survey_becomes_a_network(
 def test_a_stranger_learns_nothing(probes: Callable[[], str]) -> None:
     with pytest.raises(GeomxError, match="GEOMX_TOKEN is not that of the probe"):
         probe.measure(probes(), token="guess")
+
+
+def test_what_was_heard_on_the_way_proves_nothing(
+    probes: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The token does not cross the network, and what does is good for one connection."""
+    said: list[dict[str, Any]] = []
+    say = probe._say
+    monkeypatch.setattr(probe, "_say", lambda *words: (said.append(dict(words[1])), say(*words)))
+    address = probes("secret")
+    with probe._connected(address, "secret", "echo") as (_, stream):
+        probe._echo(stream)
+    assert "secret" not in str(said)
+    (heard,) = [each for each in said if "proof" in each]
+    host, _, port = address.rpartition(":")
+    with socket.create_connection((host, int(port)), 10) as again, again.makefile("rwb") as stream:
+        probe._hear(stream)
+        say(stream, heard)
+        with pytest.raises(GeomxError, match="GEOMX_TOKEN is not that of the probe"):
+            probe._hear(stream)
 
 
 @pytest.mark.parametrize("sites", [["a=1"], ["a=h:1", "a=h:2"], ["a=h:1"], ["h:1", "b=h:2"]])

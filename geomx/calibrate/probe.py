@@ -4,7 +4,8 @@
 when it is asked to. `survey` asks the probes of all sites in turn, one way at a time, so that no
 measurement disturbs another. Connections are made as the runtime makes them: TCP without delay,
 under the runtime's default congestion control where the kernel has it, and UDP on the same host.
-Callers must know the token in the environment variable GEOMX_TOKEN, if the probe was given one.
+Callers must prove that they know the token in the environment variable GEOMX_TOKEN, if the probe
+was given one: by its HMAC of what they want and of a number that the probe has just drawn.
 
 * Round trip: the median of `ECHOES` small messages that are sent back; half of it is the delay.
 * Bandwidth: one connection, ever more bytes until a transfer takes `ENOUGH_S`; what arrived after
@@ -19,6 +20,7 @@ import contextlib
 import hmac
 import json
 import os
+import secrets
 import socket
 import socketserver
 import statistics
@@ -88,8 +90,11 @@ class _Handler(socketserver.StreamRequestHandler):
         self.connection.settimeout(TIMEOUT_S)
         _use_congestion_control(self.connection)
         with contextlib.suppress(OSError, ValueError, KeyError):
+            challenge = secrets.token_hex(16)
+            _say(self.wfile, {"challenge": challenge})
             order = json.loads(self.rfile.readline(4096))
-            if not hmac.compare_digest(str(order["token"]), self.server.token):
+            proof = _proof(self.server.token, challenge, order["do"], order["target"])
+            if not hmac.compare_digest(str(order["proof"]), proof):
                 _say(self.wfile, {"error": "GEOMX_TOKEN is not that of the probe"})
                 return
             serve_one = {"echo": self._echo, "sink": self._sink, "datagrams": self._datagrams}
@@ -306,8 +311,16 @@ def _connected(
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         _use_congestion_control(connection)
         with connection.makefile("rwb") as stream:
-            _say(stream, {"token": token, "do": order, "target": target})
+            challenge = str(_hear(stream)["challenge"])
+            proof = _proof(token, challenge, order, target)
+            _say(stream, {"proof": proof, "do": order, "target": target})
             yield connection, stream
+
+
+def _proof(token: str, challenge: str, order: str, target: str) -> str:
+    """That whoever gives this order knows the token, which itself does not cross the network."""
+    message = json.dumps([challenge, order, target]).encode()
+    return hmac.new(token.encode(), message, "sha256").hexdigest()
 
 
 def _use_congestion_control(connection: socket.socket) -> None:
