@@ -3,7 +3,9 @@
 MXNet 1.9.1 spells names that numpy has since dropped (``np.bool`` went in 1.24, ``np.NaN`` and
 others in 2.0) and a standard module that Python dropped (``distutils``, in 3.12), so a plain
 ``import mxnet`` fails on current systems. `load_mxnet` puts back what is missing; nothing that
-numpy has is replaced, and a program that never asks for MXNet never pays for it.
+numpy has is replaced, and a program that never asks for MXNet never pays for it. MXNet also hands
+operators their shapes as text, in which a number of numpy 2 would be ``np.int64(3)``: numbers look
+as they did before, from then on, unless the program has chosen how.
 """
 
 from __future__ import annotations
@@ -42,6 +44,9 @@ def load_mxnet() -> Any:
     # With MXNet's default of one thread, a gradient that is ready waits for the next operator.
     os.environ.setdefault("MXNET_CPU_WORKER_NTHREADS", "2")
     _restore_numpy_names()
+    if np.lib.NumpyVersion(np.__version__) >= "2.0.0" and not np.get_printoptions()["legacy"]:
+        before: Any = "1.25"  # which numpy 1's own types do not know
+        np.set_printoptions(legacy=before)
     with warnings.catch_warnings(), _distutils_version():
         warnings.simplefilter("ignore")
         _restore_scipy_name()

@@ -153,3 +153,12 @@ def test_present_names_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mxnet_loader, "np", numpy)
     mxnet_loader._restore_numpy_names()
     assert numpy.bool is np.bool_
+
+
+@needs_mxnet
+def test_numpys_integers_bound_slices() -> None:
+    """MXNet writes them down for its operators, as they look under the numpy that is there."""
+    mx = mxnet_loader.load_mxnet()
+    array = mx.nd.zeros((4, 3))
+    array[np.int64(1) : np.int64(3)] = 1
+    assert array.asnumpy().sum() == 6
