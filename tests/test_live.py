@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -15,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from geomx import __version__
 from geomx.compose import compose
 from geomx.errors import GeomxError, NodeLost
 from geomx.experiment import execute
@@ -75,9 +77,11 @@ def test_an_experiment_survives_the_wire() -> None:
     assert again.cluster.nodes == experiment.cluster.nodes
     assert again.sync[1]["k1"] == 3
     assert [name for name, _ in again.accel] == ["dgt", "p3"]
-    with pytest.raises(GeomxError, match="another version"):
-        Spec.from_json(spec.to_json().replace('"format": 1', '"format": 0'))
-    for text in ("", "[]", "{}", '{"format": 1}', spec.to_json().replace('"seed"', '"sead"')):
+    other = spec.to_json().replace(f'"geomx": "{__version__}"', '"geomx": "9.8"')
+    with pytest.raises(GeomxError, match=f"runs geomx 9.8, this is {re.escape(__version__)}: ins"):
+        Spec.from_json(other)
+    own = f'{{"geomx": "{__version__}"}}'
+    for text in ("", "[]", "{}", own, spec.to_json().replace('"seed"', '"sead"')):
         with pytest.raises(GeomxError):
             Spec.from_json(text)
 

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from geomx import __version__
 from geomx.cluster import Cluster
 from geomx.config import RuntimeOptions, TcpOptions
 from geomx.errors import GeomxError
@@ -24,8 +25,6 @@ from geomx.options import build_options
 if TYPE_CHECKING:
     from geomx.experiment import Experiment
     from geomx.registry import Choice
-
-FORMAT = 1
 
 
 @dataclass(frozen=True)
@@ -98,7 +97,7 @@ class Spec:
         fields["cluster"] = to_node_link(self.cluster.graph)
         fields["runtime"] = dataclasses.asdict(self.runtime)
         fields["tcp"] = dataclasses.asdict(self.tcp)
-        return json.dumps({"format": FORMAT, **fields})
+        return json.dumps({"geomx": __version__, **fields})
 
     @classmethod
     def from_json(cls, text: str) -> Spec:
@@ -109,8 +108,11 @@ class Spec:
         """
         try:
             fields = dict(json.loads(text))
-            if fields.pop("format") != FORMAT:
-                raise GeomxError("the scheduler runs another version of geomx")
+            if (theirs := fields.pop("geomx")) != __version__:
+                raise GeomxError(
+                    f"the scheduler runs geomx {theirs}, this is {__version__}: install the same "
+                    "version on all machines"
+                )
             fields["cluster"] = read_network(fields["cluster"])
             fields["sync"] = _choice(fields["sync"])
             fields["accel"] = tuple(_choice(choice) for choice in fields["accel"])

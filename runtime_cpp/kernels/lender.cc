@@ -113,9 +113,9 @@ std::byte* Resident::BytesAt(const Workplace& place, std::size_t bytes) {
     if (!passing.empty()) {
       lender_->Fetch(passing.data(), loan_.get(), passing.size());
       place.queue.Copy(loan.get(), passing.data(), passing.size());
+      place.queue.Wait();
     }
     place.queue.Clear(loan.get() + passing.size(), bytes - passing.size());
-    place.queue.Wait();
     loan_ = loan;
     lender_ = place.memory.shared_from_this();
     bytes_ = bytes;
