@@ -27,8 +27,8 @@
 
 #include "core/payload.h"
 #include "core/types.h"
-#include "kernels/lender.h"
 #include "kernels/memory.h"
+#include "kernels/workplace.h"
 
 namespace geomx {
 

@@ -11,7 +11,7 @@
 
 #include "core/codec.h"
 #include "core/types.h"
-#include "kernels/lender.h"
+#include "kernels/workplace.h"
 
 namespace geomx {
 

@@ -34,7 +34,7 @@
 #include "core/send_queue.h"
 #include "core/slicer.h"
 #include "core/types.h"
-#include "kernels/lender.h"
+#include "kernels/workplace.h"
 
 namespace geomx {
 

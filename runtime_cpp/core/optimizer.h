@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "core/types.h"
-#include "kernels/lender.h"
+#include "kernels/workplace.h"
 
 namespace geomx {
 

@@ -10,8 +10,8 @@
 
 #include "core/inbox.h"
 #include "core/optimizer.h"
-#include "kernels/lender.h"
 #include "kernels/sums.h"
+#include "kernels/workplace.h"
 
 namespace geomx {
 

@@ -22,6 +22,7 @@
 #include "core/device_value.h"
 #include "kernels/lender.h"
 #include "kernels/queue.h"
+#include "kernels/workplace.h"
 
 namespace geomx::io {
 

@@ -10,7 +10,7 @@
 
 #include "core/optimizer.h"
 #include "core/optimizers/schedule.h"
-#include "kernels/lender.h"
+#include "kernels/workplace.h"
 
 namespace geomx {
 
