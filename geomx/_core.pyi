@@ -154,6 +154,10 @@ class CodecChain:
     def __init__(self, codecs: Sequence[Codec], elements: int) -> None: ...
 
     @property
+    def decodes_on_devices(self) -> bool:
+        """Whether what is encoded is decoded where a device's tensors lie."""
+
+    @property
     def on_devices(self) -> bool:
         """Whether all of them encode on a GPU a value that lies there."""
 
@@ -263,6 +267,12 @@ class Stage:
         """
         Copy float32 values into a tensor, which `owner` keeps alive. The stream `consumer` waits
         for it; without one the caller does.
+        """
+
+    def fill_from(self, loop: Loop, key: int, address: int, type: str, elements: int, owner: object, consumer: int | None = None) -> None:
+        """
+        Likewise a worker's last complete value. Those of later rounds come to the device as they
+        are on the wire, if it can decode them.
         """
 
     def take(self, address: int, type: str, elements: int, owner: object, copy: bool, producer: int | None = None) -> StagedValue:

@@ -112,7 +112,8 @@ class DeviceCosts:
     # Starting a copy between the device and the host, and its bytes.
     copy_message_s: float = 1e-05
     copy_byte_s: float = 1.56e-11
-    # Encoding there, by codecs with kernels for it; bytes before encoding, 1.5 of memory for each.
+    # Encoding or decoding there, by codecs with kernels for it; bytes of float32 values, 1.5 of
+    # memory for each.
     encode_message_s: float = 5e-06
     encode_byte_s: float = 3.13e-13
     # A server's optimizer there; 5 bytes of memory for each of the weights (momentum).
@@ -219,17 +220,19 @@ Figures = Mapping[str, tuple[float, float]]
 """Seconds per message and per byte, by kind of work."""
 
 
-def beside_device(figures: Figures, device: DeviceCosts, push: bool | None, pull: bool) -> Figures:
+def beside_device(
+    figures: Figures, device: DeviceCosts, push: bool | None, pull: bool | None
+) -> Figures:
     """What a worker's work takes whose tensors lie on a GPU.
 
-    Values cross the bus once each way: what is pushed as it is on the wire, if all codecs encode on
-    the GPU, else before it is encoded; what is pulled after it has been decoded.
+    Values cross the bus once each way, as they are on the wire if the GPU encodes or decodes them,
+    which takes as long either way; else before they are encoded, or after they have been decoded.
 
     Args:
         figures: Of a worker with tensors in the host's memory.
         device: Of the GPU.
         push: Whether all codecs of its pushes encode on the GPU; None: there are none.
-        pull: Whether what it pulls is decoded.
+        pull: Whether the codecs of its pulls decode on the GPU; None: there are none.
     """
     copy = device.copy_message_s, device.copy_byte_s
     changed = dict(figures)
@@ -240,8 +243,10 @@ def beside_device(figures: Figures, device: DeviceCosts, push: bool | None, pull
 
     if push:
         changed["encode"] = device.encode_message_s, device.encode_byte_s
+    if pull:
+        changed["decode"] = device.encode_message_s, device.encode_byte_s
     add("encode" if push is False else "send")
-    add("decode" if pull else "receive")
+    add("decode" if pull is False else "receive")
     return changed
 
 

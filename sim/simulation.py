@@ -152,9 +152,10 @@ class Simulation:
         worker = experiment.cluster.workers[0]
         server = experiment.cluster.party_of(worker).server
         push, push_share = self._chain(worker, server, "push")
-        _, pull_share = self._chain(server, worker, "pull")
-        on_device = push.on_devices if push_share != 1 else None
-        return beside_device(self.costs, experiment.costs.device, on_device, pull_share != 1)
+        pull, pull_share = self._chain(server, worker, "pull")
+        encoded = push.on_devices if push_share != 1 else None
+        decoded = pull.decodes_on_devices if pull_share != 1 else None
+        return beside_device(self.costs, experiment.costs.device, encoded, decoded)
 
     def _servers_costs(self, direction: Direction) -> Figures:
         """What the work of servers takes that send to the WAN in `direction`."""

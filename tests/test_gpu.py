@@ -135,6 +135,31 @@ def test_what_a_stage_took_is_pushed_like_an_array(accel: tuple[Any, ...]) -> No
     store.close()
 
 
+@pytest.mark.parametrize("accel", [(), (("fp16", {}),), (("mpq", {}),)])
+def test_values_are_decoded_where_they_are_wanted(accel: tuple[Any, ...]) -> None:
+    """The way to a GPU's tensors, over the processor's queue; the first round comes decoded."""
+    cluster = LocalCluster(replace(unshaped({"here": 1}), accel=accel))
+    store = KVStore(cluster.workers[0], close=cluster.close)
+    random = np.random.default_rng(4)
+    shapes = [(7,), (123, 321), (2, 250_000)]
+    store.init([0, 1, 2], [np.zeros(shape, np.float32) for shape in shapes])
+    for _ in range(3):
+        for key, shape in enumerate(shapes):
+            draw = random.standard_normal(shape).astype(np.float32)
+            store.push(key, draw)
+            number = store.entry(key).key
+            store.exchange.wait(number)
+            targets = [np.full(shape, 7, type_) for type_ in (np.float32, np.float16)]
+            for target in targets:
+                tensors.fill(store.member.loop, number, Foreign(target))
+            value = store.pull(key)
+            for target in targets:
+                assert np.array_equal(target, value.astype(target.dtype))
+    with pytest.raises(ValueError, match="elements, not 4"):
+        tensors.fill(store.member.loop, store.entry(0).key, Foreign(np.zeros(4, np.float32)))
+    store.close()
+
+
 def test_torch_tensors(store: KVStore) -> None:
     torch = pytest.importorskip("torch")
     draw = torch.randn(4, 5)

@@ -128,6 +128,9 @@ class ArrayExchange:
         self.wait(key)
         fetched: NDArray[np.float32] | None = None
         for target in out:
+            if tensors.on_device(target):
+                tensors.fill(self._loop, key, target)
+                continue
             if tensors.is_tensor(target):
                 if fetched is None:
                     fetched = np.empty(math.prod(target.shape), np.float32)

@@ -171,6 +171,28 @@ def write(values: NDArray[np.float32], target: Any, stream: int | None = None) -
     stage.fill(values, tensor.address, _type_of(tensor), tensor.owner, stream)
 
 
+def fill(loop: _core.Loop, key: int, target: Any, stream: int | None = None) -> None:
+    """Store a worker's last complete value of a key in a tensor of a device.
+
+    Values of later rounds cross the bus as they are on the wire, where codecs have kernels for it.
+
+    Args:
+        loop: The worker's.
+        key: As the loop knows it.
+        target: The tensor.
+        stream: See `write`.
+
+    Raises:
+        GeomxError: See `read`.
+    """
+    tensor = look_at(target)
+    stage = tensor.stage or _stage("cpu")
+    if stream is None and tensor.stage is not None:
+        stream = _stream_of(target)
+    type_, elements = _type_of(tensor), math.prod(tensor.shape)
+    stage.fill_from(loop, key, tensor.address, type_, elements, tensor.owner, stream)
+
+
 def _stream_of(value: Any) -> int | None:
     stream: int | None = getattr(value, "__cuda_array_interface__", {}).get("stream")
     return stream

@@ -95,10 +95,9 @@ class TensorExchange(ArrayExchange):
         for target in out:
             there = target.detach()
             if staged(there):
-                vector = np.empty(there.numel(), np.float32)
-                self._loop.value(key, vector)
                 with torch.cuda.device_of(there):
-                    tensors.write(vector, there, torch.cuda.current_stream().cuda_stream)
+                    stream = torch.cuda.current_stream().cuda_stream
+                    tensors.fill(self._loop, key, there, stream)
             else:
                 vector = on_host(there)
                 self._loop.value(key, vector)

@@ -53,6 +53,11 @@ class Fp16 final : public Codec {
     return true;
   }
 
+  bool DecodesOnDevices() const override { return true; }
+  void DecodeOn(kernels::Workplace& place, const Parts& parts, float* out) const override {
+    place.queue.Widen(parts.Find("values")->data, out, parts.rows);
+  }
+
   bool Stateless() const override { return true; }
   bool FixedSize() const override { return true; }
   Stage stage() const override { return Stage::kCast; }

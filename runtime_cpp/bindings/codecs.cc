@@ -30,6 +30,7 @@ class PyCodecChain {
   }
 
   bool OnDevices() const { return chain_.OnDevices(elements_); }
+  bool DecodesOnDevices() const { return chain_.DecodesOnDevices(elements_); }
 
   nb::tuple Layout(Round round) const {
     const Parts parts = chain_.Layout(elements_, round);
@@ -112,6 +113,8 @@ void init_codecs(nb::module_& m) {
   nb::class_<PyCodecChain>(m, "CodecChain", "The codecs of one link for one shard, with their state.")
       .def(nb::init<const std::vector<geomx::CodecHandle>&, std::uint32_t>(), "codecs"_a,
            "elements"_a)
+      .def_prop_ro("decodes_on_devices", &PyCodecChain::DecodesOnDevices,
+                   "Whether what is encoded is decoded where a device's tensors lie.")
       .def_prop_ro("on_devices", &PyCodecChain::OnDevices,
                    "Whether all of them encode on a GPU a value that lies there.")
       .def("layout", &PyCodecChain::Layout, "round"_a = 1,

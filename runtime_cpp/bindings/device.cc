@@ -12,6 +12,7 @@
 #include <memory>
 
 #include "bindings/graveyard.h"
+#include "io/loop.h"
 #include "io/stage.h"
 #include "kernels/queue.h"
 #include "kernels/timing.h"
@@ -86,6 +87,17 @@ void Fill(Stage& stage, const Vector& values, std::uintptr_t address, const std:
   stage.Fill({values.data(), values.size()}, tensor, consumer);
 }
 
+void FillFrom(Stage& stage, io::Loop& loop, Key key, std::uintptr_t address,
+              const std::string& type, std::uint64_t elements, nb::object owner,
+              const io::Stream& consumer) {
+  const io::Tensor tensor{.address = address,
+                          .width = WidthOf(type),
+                          .elements = elements,
+                          .owner = Graveyard::Instance().Keep(std::move(owner))};
+  const nb::gil_scoped_release unlocked;
+  loop.Fill(key, stage, tensor, consumer);
+}
+
 std::shared_ptr<Stage::Value> Take(Stage& stage, std::uintptr_t address, const std::string& type,
                                    std::uint64_t elements, nb::object owner, bool copy,
                                    const io::Stream& producer) {
@@ -153,6 +165,10 @@ bfloat16; streams are CUDA's, as numbers.)")
            "consumer"_a = nb::none(),
            "Copy float32 values into a tensor, which `owner` keeps alive. The stream `consumer` waits\n"
            "for it; without one the caller does.")
+      .def("fill_from", &FillFrom, "loop"_a, "key"_a, "address"_a, "type"_a, "elements"_a, "owner"_a,
+           "consumer"_a = nb::none(),
+           "Likewise a worker's last complete value. Those of later rounds come to the device as they\n"
+           "are on the wire, if it can decode them.")
       .def("take", &Take, "address"_a, "type"_a, "elements"_a, "owner"_a, "copy"_a,
            "producer"_a = nb::none(),
            "A tensor's values, which `owner` keeps alive. With `copy` the tensor may be changed\n"

@@ -74,6 +74,12 @@ bool CodecChain::OnDevices(std::uint64_t elements) const {
                      [](auto& codec) { return codec->OnDevices(); });
 }
 
+bool CodecChain::DecodesOnDevices(std::uint64_t elements) const {
+  std::size_t concerned = 0;
+  Layout(elements, 1, concerned);
+  return concerned == 1 && codecs_.front()->DecodesOnDevices();
+}
+
 void CodecChain::EncodeFrom(std::size_t first, Parts& parts) {
   for (std::size_t i = first; i < size() && Codec::Concerns(parts); ++i) codecs_[i]->Encode(parts);
 }
@@ -221,7 +227,7 @@ const char* CodecChain::Keep(Bytes payload, std::uint64_t elements, std::uint64_
     return reason;
   }
   if (total_rows != layout.rows) return "fewer rows than the codec makes";
-  encoded.resize(layout.SliceBytes(0, layout.rows) / sizeof(float));
+  encoded.resize((layout.SliceBytes(0, layout.rows) + sizeof(float) - 1) / sizeof(float));
   const std::byte* from = payload.data();
   auto* to = reinterpret_cast<std::byte*>(encoded.data());
   for (const Part& part : layout.parts) {
@@ -288,6 +294,12 @@ class Sequence final : public Codec {
   }
   bool DecodeStraight(const Parts& parts, bool overwrite, float* out) const override {
     return codecs_.size() == 1 && codecs_.front()->DecodeStraight(parts, overwrite, out);
+  }
+  bool DecodesOnDevices() const override {
+    return codecs_.size() == 1 && codecs_.front()->DecodesOnDevices();
+  }
+  void DecodeOn(kernels::Workplace& place, const Parts& parts, float* out) const override {
+    codecs_.front()->DecodeOn(place, parts, out);
   }
   bool Linear() const override {
     return !codecs_.empty() && std::all_of(codecs_.begin(), codecs_.end(),

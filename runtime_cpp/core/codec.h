@@ -136,6 +136,12 @@ class Codec {
     return false;
   }
 
+  // The same of a whole shard that lies on a device, into `out` there. Called only if this codec can.
+  virtual bool DecodesOnDevices() const { return false; }
+  virtual void DecodeOn(kernels::Workplace& place, const Parts& parts, float* out) const {
+    (void)place, (void)parts, (void)out;
+  }
+
   // Whether encodings of different senders add up: all parts are float32, no rows are chosen, and the
   // sum of what was encoded decodes to the sum of what each would decode to. What a codec remembers
   // must then be alike at all of them, or not matter to decoding.
@@ -187,6 +193,11 @@ class CodecChain {
   // What lies on the host, as far as codecs go on the device, which is waited for.
   void EncodeThrough(kernels::Workshop& device, Parts& parts);
   bool OnDevices(std::uint64_t elements) const;  // whether nothing is left to go on with
+  // What is encoded can be decoded on a device: there is one codec that matters, and it can.
+  bool DecodesOnDevices(std::uint64_t elements) const;
+  void DecodeOn(kernels::Workplace& place, const Parts& parts, float* out) const {
+    codecs_.front()->DecodeOn(place, parts, out);
+  }
   std::size_t size() const { return codecs_.size(); }
   // Only the first codec sees dense vectors.
   bool Absorb(std::span<const float> relayed) {
@@ -209,7 +220,7 @@ class CodecChain {
                          std::uint64_t total_rows, std::uint64_t payload_bytes,
                          Round round = 1) const;
 
-  // ---- linear chains ----
+  // ---- values that stay encoded: those of linear chains, and those decoded on devices ----
   // An encoded value as one vector, part after part; null data (a layout) gives none.
   static std::vector<float> Gather(const Parts& encoded);
   // The parts that lie in such a vector, which `owner` keeps alive. Null gives a layout.

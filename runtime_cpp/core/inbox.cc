@@ -4,7 +4,7 @@
 
 namespace geomx {
 
-const char* Inbox::Begin(const Header& header, const CodecChain& chain) {
+const char* Inbox::Begin(const Header& header, const CodecChain& chain, bool keep) {
   std::uint64_t most_rows = header.shard_elements;
   bool in_place = true;  // rows lie where they belong
   if (!chain.Dense()) {
@@ -29,6 +29,7 @@ const char* Inbox::Begin(const Header& header, const CodecChain& chain) {
   received_ = reliable_received_ = 0;
   seen_ = SliceSet(header.slices);
   overwrite_ = !has_late_ && header.reliable == header.slices && in_place;
+  kept_ = keep && header.reliable == header.slices && header.total_rows == most_rows;
   return nullptr;
 }
 
@@ -40,7 +41,7 @@ const char* Inbox::Store(const Header& header, const Payload& payload, const Cod
                             header.total_rows, payload.size(), header.round);
   }
   std::vector<std::byte> scratch;
-  if (chain.Linear()) {
+  if (chain.Linear() || kept_) {
     return chain.Keep(payload.Contiguous(scratch), header.shard_elements, header.first_row,
                       header.rows, header.total_rows, target, header.round);
   }
@@ -50,7 +51,7 @@ const char* Inbox::Store(const Header& header, const Payload& payload, const Cod
 }
 
 Inbox::Outcome Inbox::Accept(const Header& header, const Payload& payload,
-                             const CodecChain& chain, std::string& error) {
+                             const CodecChain& chain, std::string& error, bool keep) {
   const auto fail = [&](const char* reason) {
     error = reason;
     return Outcome::kError;
@@ -61,7 +62,7 @@ Inbox::Outcome Inbox::Accept(const Header& header, const Payload& payload,
   }
   if (first || header.round > header_.round) {
     if (open_) return fail("a new round before the last one was complete");
-    if (const char* reason = Begin(header, chain)) return fail(reason);
+    if (const char* reason = Begin(header, chain, keep)) return fail(reason);
   }
   const bool push = header.kind == Kind::kPush;
   if (header.round < header_.round) {

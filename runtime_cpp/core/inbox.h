@@ -5,7 +5,8 @@
 // slices count as zero. A slice that arrives after its round was closed is kept for the next round
 // and added there once, or dropped if that round does not come this way; older ones are refused, and so is everything that arrives twice. Late adding
 // is for pushes, whose values are summed; it is off for values that replace. What a linear chain
-// encoded stays encoded: it is a vector to be added like any other.
+// encoded stays encoded: it is a vector to be added like any other. So do values that are to be
+// decoded elsewhere (`keep`), if all of a round's slices are reliable.
 #pragma once
 
 #include <cstdint>
@@ -57,7 +58,7 @@ class Inbox {
   };
 
   Outcome Accept(const Header& header, const Payload& payload, const CodecChain& chain,
-                 std::string& error);
+                 std::string& error, bool keep = false);
 
   // Declare the current round complete as it is and take its value (empty if phantom).
   // REQUIRES: the last outcome for this round was kReliable or kComplete.
@@ -66,11 +67,12 @@ class Inbox {
   // The header of the current round's first slice: merge count, flags, loss.
   const Header& current() const { return header_; }
   bool open() const { return open_; }
+  bool kept() const { return kept_; }  // the current round's value is encoded, as by CodecChain::Keep
   const Stats& stats() const { return stats_; }
   void Describe(Digest& digest, Digest::Level level) const;
 
  private:
-  const char* Begin(const Header& header, const CodecChain& chain);
+  const char* Begin(const Header& header, const CodecChain& chain, bool keep);
   const char* Store(const Header& header, const Payload& payload, const CodecChain& chain,
                     Buffer& target, bool overwrite);
 
@@ -78,6 +80,7 @@ class Inbox {
   bool begun_ = false;       // a first slice has come
   bool open_ = false;
   bool overwrite_ = false;   // every row arrives exactly once: no need for zeros
+  bool kept_ = false;
   bool phantom_ = false;
   bool has_late_ = false;
   std::uint32_t received_ = 0;

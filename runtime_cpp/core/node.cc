@@ -521,7 +521,8 @@ void Node::HandleTransfer(NodeId from, const Message& message, Time now) {
   if (!plain && !plan(from, direction).codecs.empty() && !flow.chain.Linear()) {
     work_.decode.Add(std::uint64_t{header.rows} * sizeof(float));
   }
-  const Inbox::Outcome outcome = flow.inbox.Accept(header, message.payload, flow.chain, error);
+  const Inbox::Outcome outcome =
+      flow.inbox.Accept(header, message.payload, flow.chain, error, flow.keep);
   if (overlay_ && outcome != Inbox::Outcome::kError && outcome != Inbox::Outcome::kRefused) {
     flow.bytes += message.wire_bytes();
     if (overlay_->Relays(header)) flow.messages.push_back(message);
@@ -565,6 +566,11 @@ void Node::CloseRound(const FlowId& id, Flow& flow, Time now) {
       overlay_->Hold(id.peer, header, std::move(messages), bytes, now);
     }
   }
+  if (flow.inbox.kept()) {
+    logic_->OnEncoded(id.peer, header, std::move(value), now);
+    if (leaving_ && !logic_->Unanswered()) SayBye();
+    return;
+  }
   if (header.kind == Kind::kValue && flow.sums) {
     auto settled = Settled(header, value);
     if (!settled) {
@@ -589,6 +595,15 @@ Buffer Node::Decoded(const Header& header, Buffer value) {
   work_.decode.Add(std::uint64_t{header.shard_elements} * sizeof(float));
   if (value.empty()) return value;
   return flow->chain.Decoded(value, header.shard_elements, header.round);
+}
+
+void Node::KeepEncoded(NodeId peer, const ShardInfo& shard) {
+  Flow& flow = this->flow({peer, Direction::kPull, false, shard.key, shard.index}, shard);
+  flow.keep = flow.chain.DecodesOnDevices(shard.elements);
+}
+
+const CodecChain& Node::Decoder(NodeId peer, const ShardInfo& shard) {
+  return flow({peer, Direction::kPull, false, shard.key, shard.index}, shard).chain;
 }
 
 std::uint64_t Node::AddedBytes(const Header& header) {

@@ -147,6 +147,10 @@ class RoleLogic {
   virtual ~RoleLogic() = default;
   // A whole value arrived from `peer`. `value` is empty if phantom.
   virtual void OnValue(NodeId peer, const Header& header, Buffer value, Time now) = 0;
+  // Likewise, of a flow whose values are kept encoded.
+  virtual void OnEncoded(NodeId peer, const Header& header, Buffer encoded, Time now) {
+    (void)peer, (void)header, (void)encoded, (void)now;
+  }
   virtual void OnControl(NodeId peer, const Message& message, Time now) = 0;
   virtual void OnLinkDown(NodeId peer, const std::string& reason, Time now);
   virtual void Describe(Digest& digest) const = 0;  // see Node::Describe
@@ -246,6 +250,11 @@ class Node {
   // A push from `header.source`, or a sum of such pushes, as a dense vector: what linear codecs made is
   // added up as it came, and decoded by this.
   Buffer Decoded(const Header& header, Buffer value);
+  // Values of a shard that come from `peer` are passed on encoded from the next round on, if a device
+  // can decode them.
+  void KeepEncoded(NodeId peer, const ShardInfo& shard);
+  // The codecs of such values.
+  const CodecChain& Decoder(NodeId peer, const ShardInfo& shard);
   // Bytes of the vector that is added up for such a push.
   std::uint64_t AddedBytes(const Header& header);
   // Report at once, wherever the coordinator is: this node too.
@@ -256,6 +265,7 @@ class Node {
   struct Flow {
     CodecChain chain;
     bool sums = false;  // values: what linear codecs made of pushes, added up, in that form
+    bool keep = false;  // values: stay encoded
     std::vector<std::unique_ptr<Slicer>> slicers;
     Inbox inbox;
     Time close_at = kNever;  // when to stop waiting for best-effort slices

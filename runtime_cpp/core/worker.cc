@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <utility>
 
 namespace geomx {
 
@@ -139,13 +140,43 @@ void Worker::Command(const std::string& text, Time now) {
   node_.SendControl(node_.config().parents.front(), Kind::kCommand, {text});
 }
 
-std::span<const float> Worker::Value(Key key) const {
+std::span<const float> Worker::Value(Key key) {
   const auto found = tensors_.find(key);
   if (found == tensors_.end()) return {};
-  return found->second.value;
+  Tensor& tensor = found->second;
+  const NodeId server = node_.config().parents.front();
+  for (const auto& [index, kept] : std::exchange(tensor.encoded, {})) {
+    const auto& [round, encoded] = kept;
+    const ShardInfo& shard = (*tensor.shards)[index];
+    const Buffer value = node_.Decoder(server, shard).Decoded(*encoded, shard.elements, round);
+    tensor.value.resize(tensor.elements);
+    std::copy(value.begin(), value.end(), tensor.value.begin() + shard.offset);
+  }
+  return tensor.value;
 }
 
-void Worker::OnValue(NodeId peer, const Header& header, Buffer value, Time now) {
+void Worker::KeepEncoded(Key key) {
+  for (const ShardInfo& shard : *tensor(key).shards) {
+    node_.KeepEncoded(node_.config().parents.front(), shard);
+  }
+}
+
+std::vector<Worker::Encoded> Worker::EncodedValue(Key key) {
+  const Tensor& tensor = this->tensor(key);
+  if (tensor.encoded.size() != tensor.shards->size()) return {};
+  std::vector<Encoded> shards;
+  for (const auto& [index, kept] : tensor.encoded) {
+    const auto& [round, encoded] = kept;
+    const ShardInfo& shard = (*tensor.shards)[index];
+    const CodecChain& decoder = node_.Decoder(node_.config().parents.front(), shard);
+    shards.push_back({shard.offset,
+                      decoder.View(shard.elements, round, encoded->data(), encoded), &decoder});
+  }
+  return shards;
+}
+
+template <class Store>
+void Worker::Arrive(NodeId peer, const Header& header, Store store, Time now) {
   const auto fail = [&](const char* reason) {
     node_.Emit({.kind = Event::Kind::kPeerError, .peer = peer, .reason = reason});
   };
@@ -157,12 +188,7 @@ void Worker::OnValue(NodeId peer, const Header& header, Buffer value, Time now) 
   if (shard.elements != header.shard_elements) return fail("a value of the wrong size");
   if (tensor.arrived.Has(header.shard)) return;
   tensor.arrived.Add(header.shard);
-  if (!value.empty() && tensor.shards->size() == 1) {
-    tensor.value = std::move(value);
-  } else if (!value.empty()) {
-    tensor.value.resize(tensor.elements);
-    std::copy(value.begin(), value.end(), tensor.value.begin() + shard.offset);
-  }
+  store(tensor, shard);
   if (--tensor.missing > 0) return;
   tensor.waiting = false;
   tensor.has_value = true;
@@ -170,6 +196,27 @@ void Worker::OnValue(NodeId peer, const Header& header, Buffer value, Time now) 
   ++node_.counts().rounds;
   node_.Emit({.kind = Event::Kind::kValueReady, .key = header.key, .round = tensor.complete});
   if (!tensor.queue.empty()) SendNext(header.key, tensor, now);
+}
+
+void Worker::OnValue(NodeId peer, const Header& header, Buffer value, Time now) {
+  const auto store = [&](Tensor& tensor, const ShardInfo& shard) {
+    tensor.encoded.erase(shard.index);
+    if (!value.empty() && tensor.shards->size() == 1) {
+      tensor.value = std::move(value);
+    } else if (!value.empty()) {
+      tensor.value.resize(tensor.elements);
+      std::copy(value.begin(), value.end(), tensor.value.begin() + shard.offset);
+    }
+  };
+  Arrive(peer, header, store, now);
+}
+
+void Worker::OnEncoded(NodeId peer, const Header& header, Buffer encoded, Time now) {
+  const auto store = [&](Tensor& tensor, const ShardInfo& shard) {
+    tensor.encoded[shard.index] = {header.round,
+                                   std::make_shared<const Buffer>(std::move(encoded))};
+  };
+  Arrive(peer, header, store, now);
 }
 
 bool Worker::Unanswered() const {

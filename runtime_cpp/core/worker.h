@@ -6,6 +6,7 @@
 #pragma once
 
 #include <list>
+#include <map>
 #include <memory>
 #include <span>
 #include <unordered_map>
@@ -58,11 +59,24 @@ class Worker final : public RoleLogic {
   void Command(const std::string& text, Time now);
 
   // The last complete value of a tensor: `elements` floats, empty before the first or if phantom.
-  std::span<const float> Value(Key key) const;
+  std::span<const float> Value(Key key);
+
+  // Values of this tensor are for a device: as far as they can be decoded there they stay encoded,
+  // from the next round on, until `Value` is asked for.
+  void KeepEncoded(Key key);
+  // A shard of the last complete value, encoded; `decoder` decodes it on a device.
+  struct Encoded {
+    std::uint32_t offset = 0;
+    Parts parts;
+    const CodecChain* decoder = nullptr;
+  };
+  // All of its shards; nothing if some are not encoded. Valid until the node is called again.
+  std::vector<Encoded> EncodedValue(Key key);
   // The round that the last complete value belongs to.
   Round ValueRound(Key key) const { return tensors_.at(key).complete; }
 
   void OnValue(NodeId peer, const Header& header, Buffer value, Time now) override;
+  void OnEncoded(NodeId peer, const Header& header, Buffer encoded, Time now) override;
   void OnControl(NodeId peer, const Message& message, Time now) override;
   bool Unanswered() const override;
   void Describe(Digest& digest) const override;
@@ -80,11 +94,16 @@ class Worker final : public RoleLogic {
     SharedShards shards;
     std::list<Push> queue;          // takes nothing while it is empty
     std::vector<float> value;
+    // Of the shards that are encoded, by number; the rest of the value is in `value`.
+    std::map<std::uint32_t, std::pair<Round, std::shared_ptr<const Buffer>>> encoded;
   };
 
   Tensor& tensor(Key key);
   void SendNext(Key key, Tensor& tensor, Time now);
   void Await(Tensor& tensor);
+  // Whether a value of this shard is due; if so, `store` puts it into its tensor.
+  template <class Store>
+  void Arrive(NodeId peer, const Header& header, Store store, Time now);
 
   std::unordered_map<Key, Tensor> tensors_;
   Round barriers_ = 0;

@@ -290,7 +290,7 @@ void Driver::SubmitNow(Key key, Worker::Push push, Time now) {
 
 void Driver::WhenReady(Key key, Round round, ReadyCallback callback) {
   if (closing_ || board_.failure()) return callback({});
-  const Worker& worker = node().worker();
+  Worker& worker = node().worker();
   const auto value = worker.Value(key);
   if (!value.empty() && worker.ValueRound(key) >= round) return callback(value);
   callbacks_.emplace(key, std::pair{round, std::move(callback)});

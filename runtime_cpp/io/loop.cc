@@ -204,6 +204,29 @@ void Loop::Value(Key key, std::span<float> out) {
   });
 }
 
+void Loop::Fill(Key key, Stage& stage, const io::Tensor& tensor, const Stream& consumer) {
+  std::shared_ptr<kernels::Mark> mark;
+  {
+    std::lock_guard lock(verbs_);
+    FindTensor(key, tensor.elements);
+  }
+  Call([&] {
+    Worker& worker = state_->driver.node().worker();
+    for (const Worker::Encoded& shard : worker.EncodedValue(key)) {
+      const auto decode = [&](kernels::Workplace& place, const Parts& there, float* out) {
+        shard.decoder->DecodeOn(place, there, out);
+      };
+      mark = stage.Fill(shard.parts, decode, tensor, shard.offset, consumer);
+    }
+    worker.KeepEncoded(key);
+  });
+  if (mark && !consumer) return mark->Wait();
+  if (mark) return;
+  std::vector<float> value(tensor.elements);
+  Value(key, value);
+  stage.Fill(value, tensor, consumer);
+}
+
 Round Loop::StartBarrier() {
   state_->board.ThrowIfFailed();
   Driver& driver = state_->driver;

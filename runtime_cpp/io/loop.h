@@ -101,6 +101,9 @@ class Loop : public std::enable_shared_from_this<Loop> {
   void WhenReady(Key key, Round round, ReadyCallback callback);
   // Copies the last complete value. Throws std::invalid_argument if sizes differ or there is none.
   void Value(Key key, std::span<float> out);
+  // The same into a tensor of a device, which the stage's `consumer` waits for or else the caller. From
+  // the next round on, values of this key come encoded to the device where it can decode them.
+  void Fill(Key key, Stage& stage, const io::Tensor& tensor, const Stream& consumer);
   Round StartBarrier();
   bool WaitBarrier(Round barrier, double timeout_s);
   void Command(const std::string& text);  // a global server obeys it itself

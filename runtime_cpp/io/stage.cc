@@ -118,6 +118,34 @@ void Stage::Fill(std::span<const float> values, const Tensor& tensor, const Stre
   watcher_.Watch(mark, [loan, owner = tensor.owner](std::exception_ptr) {});
 }
 
+std::shared_ptr<Mark> Stage::Fill(const Parts& encoded, const Decode& decode, const Tensor& tensor,
+                                  std::uint64_t offset, const Stream& consumer) {
+  const auto loans = std::make_shared<Parts>(encoded);  // of both kinds of memory
+  const std::lock_guard lock(outside_);
+  kernels::Workplace place{*outer_, *memory_};
+  for (Part& part : loans->parts) {
+    const std::size_t bytes = part.BytesFor(loans->rows);
+    const std::shared_ptr<std::byte> passing = pinned_->Lend(bytes);
+    Move(passing.get(), part.data, bytes);
+    auto* there = loans->Lend<std::byte>(place, bytes);
+    outer_->Copy(there, passing.get(), bytes);
+    part.data = there;
+    loans->owners.push_back(passing);
+  }
+  const bool wide = tensor.width == Width::kFloat32;
+  const std::size_t size = wide ? sizeof(float) : sizeof(std::uint16_t);
+  auto* target = reinterpret_cast<std::byte*>(tensor.address) + offset * size;
+  auto* values = wide ? reinterpret_cast<float*>(target) : loans->Lend<float>(place, loans->elements);
+  decode(place, *loans, values);
+  auto* narrow = reinterpret_cast<std::uint16_t*>(target);
+  if (tensor.width == Width::kFloat16) outer_->Narrow(values, narrow, loans->elements);
+  if (tensor.width == Width::kBfloat16) outer_->NarrowBfloat(values, narrow, loans->elements);
+  const std::shared_ptr<Mark> mark = outer_->Record();
+  if (consumer) outer_->Before(*consumer);
+  watcher_.Watch(mark, [loans, owner = tensor.owner](std::exception_ptr) {});
+  return mark;
+}
+
 std::shared_ptr<Stage::Value> Stage::Take(const Tensor& tensor, bool copy, const Stream& producer) {
   const auto* values = reinterpret_cast<const float*>(tensor.address);
   std::shared_ptr<const void> owner = tensor.owner;

@@ -85,6 +85,12 @@ class Stage : public std::enable_shared_from_this<Stage> {
   void Fetch(const Tensor& tensor, std::span<float> out);
   // Values into a tensor. `consumer` waits for them; if it is not known, the caller does.
   void Fill(std::span<const float> values, const Tensor& tensor, const Stream& consumer);
+  // The same of a shard of them that is still encoded, from element `offset` on: what is encoded crosses
+  // the bus. Returns when it can be waited for; nobody has to, where `consumer` is known.
+  using Decode = std::function<void(kernels::Workplace& place, const Parts& there, float* out)>;
+  std::shared_ptr<kernels::Mark> Fill(const Parts& encoded, const Decode& decode,
+                                      const Tensor& tensor, std::uint64_t offset,
+                                      const Stream& consumer);
 
   // A tensor's values on their way to the wire, as float32 on the device.
   class Value;

@@ -2,6 +2,7 @@
 // the same bits arrive. Devices are those of this machine, and the emulated one.
 #include "io/stage.h"
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
@@ -169,6 +170,67 @@ TEST(StagesBringTensorsOfAnyWidthAcross) {
     kernels::WidenBfloat(reinterpret_cast<std::byte*>(bfloat.data()), expected.data(), n);
     CHECK(across(bfloat.data(), 2, io::Width::kBfloat16) == expected);
   }
+}
+
+TEST(ValuesAreDecodedOnDevicesAsOnTheHost) {
+  check::ForSeeds(12, [](std::uint64_t seed) {
+    for (const Stage::Open& open : check::Devices()) {
+      Random random(seed);
+      check::Plan plan;
+      plan.parties = {2};
+      plan.frame_bytes = 64;
+      const auto half = NativeCodecs::Instance().Create("fp16", {});
+      const bool by_size = Between(random, 0, 1) == 1;
+      plan.lan_pull.codecs = {half};
+      if (by_size) {  // small shards come dense
+        plan.lan_pull.codecs = {std::make_shared<BySizeFactory>(
+            60, CodecChain::Factories{}, CodecChain::Factories{half})};
+      }
+      Cluster host(seed, plan), device(seed, plan);
+      const auto elements = static_cast<std::uint32_t>(Between(random, 1, 400));
+      const auto shards = host.RandomShards(elements, 3);
+      const bool all = !by_size || std::all_of(shards.begin(), shards.end(), [](auto& shard) {
+        return shard.elements >= 60;
+      });
+      for (Cluster* cluster : {&host, &device}) {
+        cluster->Declare(0, elements, shards);
+        cluster->Init(0, std::vector<float>(elements));
+        cluster->RequestAll(0);
+        cluster->Drive();
+      }
+      const NodeId id = device.workers.front();
+      device.Do(id, [](Node& node, Time) { node.worker().KeepEncoded(0); });
+      const auto stage = std::make_shared<Stage>(open, 1 << 20);
+      for (int round = 0; round < 3; ++round) {
+        for (const NodeId each : host.workers) {
+          const auto value = host.RandomValues(elements);
+          host.Push(each, 0, value);
+          device.Push(each, 0, value);
+        }
+        host.Drive();
+        device.Drive();
+        const There there(open, std::vector<float>(elements).data(), elements * sizeof(float));
+        const io::Tensor tensor{.address = reinterpret_cast<std::uintptr_t>(there.memory),
+                                .elements = elements};
+        device.Do(id, [&](Node& node, Time) {
+          const auto encoded = node.worker().EncodedValue(0);
+          CHECK_EQ(encoded.size(), all ? shards.size() : 0u);
+          for (const Worker::Encoded& shard : encoded) {
+            const auto decode = [&](kernels::Workplace& place, const Parts& parts, float* out) {
+              shard.decoder->DecodeOn(place, parts, out);
+            };
+            stage->Fill(shard.parts, decode, tensor, shard.offset, {})->Wait();
+          }
+        });
+        if (all) {
+          std::vector<float> found(elements);
+          stage->Fetch(tensor, found);
+          CHECK_EQ(found, host.Value(id, 0));
+        }
+        for (const NodeId each : host.workers) CHECK_EQ(device.Value(each, 0), host.Value(each, 0));
+      }
+    }
+  });
 }
 
 TEST(TensorsOfSeveralDevicesArePushedAsTheirSum) {
