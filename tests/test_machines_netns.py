@@ -142,7 +142,7 @@ def test_a_job_over_ssh_to_four_sites_is_complete_and_tls_hides_it(
     seen = sum(piece in passed for piece in known)
     if protected:
         assert seen == 0
-        assert b'"format"' not in passed
+        assert b'"evaluate_every"' not in passed
         log = (tmp_path / "run/nodes/hub-scheduler.log").read_text()
         refused = re.findall(rf"refused {places.address['west']}:\d+: (.*)", log)
         assert len(refused) == 4, log
@@ -150,7 +150,7 @@ def test_a_job_over_ssh_to_four_sites_is_complete_and_tls_hides_it(
         assert refused[3] == "not a member"
     else:  # so that this test would see them
         assert seen > len(known) / 2
-        assert b'"format"' in passed
+        assert b'"evaluate_every"' in passed
 
 
 def strangers(folder: Path) -> Path:

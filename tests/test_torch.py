@@ -381,13 +381,13 @@ def test_tensors_of_a_device_pass_through_its_stage(
 ) -> None:
     """On the processor, whose stage is asked for here, so that the way is walked everywhere."""
     streams: list[int] = []
-    fill = tensors.write
+    fill = tensors.fill
 
-    def write(values: Any, target: Any, stream: int) -> None:
+    def filled(loop: _core.Loop, key: int, target: Any, stream: int) -> None:
         streams.append(stream)
-        fill(values, target, stream)
+        fill(loop, key, target, stream)
 
-    monkeypatch.setattr(tensors, "write", write)
+    monkeypatch.setattr(tensors, "fill", filled)
     monkeypatch.setattr("geomx.torch.exchange.staged", lambda _: True)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(cuda_stream=7))
     _exchange_values(torch.arange(6).view(2, 3).to(type_))
