@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 MODES = ("sim", "live", "both")
 EMULATIONS = ("shaper", "netns", "none")
+QUEUEING = ("fair", "fifo")
 STUDIED = ("sync", "accel")
 AIMS = TO_ACCURACY, PER_ITERATION = "time_to_accuracy", "seconds_per_iteration"
 PACE = ("forward_ms", "backward_ms")
@@ -76,12 +77,17 @@ class TcpOptions:
     streams: int = 1
     # Most bytes that one connection has under way; its rate is at most this over the round trip.
     window_bytes: int = 2750000
+    # What routers do with connections that meet: fair (each its share, whatever others send) or
+    # fifo (first come, first served: who brings more gets more).
+    queueing: str = "fair"
 
     def __post_init__(self) -> None:
         """Refuse what the model does not know."""
         known = ("bbr", "cubic", "reno")
         if self.congestion not in known:
             raise ConfigError("congestion", self.congestion, near(self.congestion, known))
+        if self.queueing not in QUEUEING:
+            raise ConfigError("queueing", self.queueing, near(self.queueing, QUEUEING))
         _at_least("streams", self.streams, 1)
         _at_least("window_bytes", self.window_bytes, 1448)
 

@@ -17,7 +17,7 @@ import argparse
 import itertools
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,9 +72,9 @@ def _as_near_as_loopback(cluster: Cluster, source: NodeSpec, target: NodeSpec) -
     return fast and not way.loss and not changes
 
 
-def settings(spec: Spec) -> dict[str, str]:
+def settings(window_bytes: float) -> dict[str, str]:
     """What holds for the kernel's TCP in every namespace, by file below /proc/sys/net."""
-    buffer = round(spec.tcp.window_bytes / WINDOW_SHARE)
+    buffer = round(window_bytes / WINDOW_SHARE)
     return {
         # Connections ask for their own; those that begin as bbr would be paced under any other.
         "ipv4/tcp_congestion_control": "reno",
@@ -110,12 +110,12 @@ class Ways:
             for edge in there.edges:
                 longest_s[edge] = max(longest_s.get(edge, 0.0), there.delay_s + back.delay_s)
         self.queues = {
-            edge: _queue_bytes(cluster.graph.edges[edge], rtt_s)
-            for edge, rtt_s in longest_s.items()
+            edge: queue_bytes(cluster.graph.edges[edge], rtt_s) for edge, rtt_s in longest_s.items()
         }
 
 
-def _queue_bytes(data: dict[str, Any], rtt_s: float) -> int:
+def queue_bytes(data: Mapping[str, Any], rtt_s: float) -> int:
+    """Bytes that may wait before an edge of these attributes; see `Ways`."""
     bandwidth = data.get("bandwidth_mbps", float("inf")) * BYTES_PER_MBIT
     if bandwidth == float("inf"):
         bandwidth = LOOPBACK_MBPS * BYTES_PER_MBIT  # it has one only while the edge is down
@@ -134,8 +134,9 @@ def build(spec: Spec) -> tuple[_core.Router, list[int]]:
     cluster = spec.cluster
     router = _core.Router(spec.seed)
     number = {node: FIRST_ADDRESS + node.id for node in cluster.nodes}
+    kernel = settings(spec.tcp.window_bytes)
     namespaces = [
-        router.add_site([number[node] for node in site], settings(spec)) for site in sites(cluster)
+        router.add_site([number[node] for node in site], kernel) for site in sites(cluster)
     ]
     ways = Ways(spec)
     ids: dict[Edge, int] = {}

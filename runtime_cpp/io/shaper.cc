@@ -42,7 +42,8 @@ Shaper::Shaper(const Shape& shape) : random_(shape.seed) {
       for (const net::EdgeId edge : path.path) {
         if (const auto found = shared.find(edge); found != shared.end()) {
           shared_[found->second].crossings.push_back({link.connection, options.priority_class,
-                                                      options.weight, options.efficiency});
+                                                      network_.Weight(link.connection),
+                                                      options.efficiency});
         }
       }
       link.options = path;

@@ -34,6 +34,7 @@ struct LinkOptions {
   Time rtt = 0;                        // of the path, for sharing and for the cap that loss puts
   Time jitter = 0;                     // a message arrives up to this much later, drawn evenly
   Time queue = kNever;                 // see above; kNever: no datagram is too late
+  Queueing queueing = Queueing::kFair;
 };
 
 inline ConnectionOptions LaneOptions(const LinkOptions& link, Lane lane) {
@@ -41,6 +42,7 @@ inline ConnectionOptions LaneOptions(const LinkOptions& link, Lane lane) {
   options.path = link.path;
   options.reverse = link.reverse;
   options.efficiency = link.efficiency;
+  options.queueing = link.queueing;
   options.ramp.congestion = link.congestion;
   if (lane == Lane::kBestEffort) {
     options.ramp.window_limit = kInfinity;

@@ -10,14 +10,17 @@
 // fast as the link allows and the connection then waits for the acknowledgements that open the next
 // round: `RateCap` is no limit until the window is used up and 0 until the round ends. That is why
 // ten kilobytes on a new connection take no longer than their transmission, which a smooth rate of
-// window / RTT would miss by a round trip. Under bbr a connection that has been idle sends no faster
-// than it knows it can, which is little if all it has sent were bursts shorter than a round trip. Once the window has reached its limit, acknowledgements
-// arrive evenly and the cap is smooth, window / RTT. All byte counts are payload.
+// window / RTT would miss by a round trip. Once the window has reached its limit, acknowledgements
+// arrive evenly and the cap is smooth, window / RTT; but after a pause in which all of them came in
+// a whole window may leave at once. Under bbr a connection that has been idle sends no faster than it
+// knows it can, which is little if all it has sent were bursts shorter than a round trip. All byte
+// counts are payload.
 //
 // Formulas and where they come from
 //   initial window    10 segments of 1448 B                           RFC 6928; 1500 - 20 - 20 - 12
 //   growth            W += bytes acknowledged, if at least W / 2      RFC 5681 3.1, Linux
-//                     were under way                                  tcp_is_cwnd_limited
+//                     were under way; so up to 2 W_max, of which      tcp_is_cwnd_limited
+//                     no more than W_max are ever under way
 //   rounds unfilled   ceil(log2(b / w0 + 1))                          follows; Cardwell et al. 2000
 //   window limit      rate <= W_max / RTT, W_max 2.75e6 B             stock Linux (4 MiB tcp_wmem)
 //   idle restart      cubic, reno: W halves per RTO of idleness,      RFC 7661, Linux
@@ -27,7 +30,8 @@
 //                     delivered per second: b / (RTT + T) by a burst  tcp_rate.c, tcp_bbr.c
 //                     of b bytes in T < RTT, the rate itself by a
 //                     whole round; until three rounds in a row have
-//                     not brought a quarter more
+//                     not brought a quarter more though the window    tcp_rate_check_app_limited
+//                     would have let them
 //   a repeated burst  takes RTT / (2.885 - 1), if the link allows     follows: T = b / (2.885 E)
 //   loss, reno        1.22 MSS / (RTT sqrt p)                         Mathis et al. 1997
 //   loss, cubic       1.054 (RTT / p)^0.75 segments, at least reno's  RFC 8312 5.1
@@ -121,7 +125,7 @@ class TcpRamp {
         for (; rounds > 0 && window_ > floor_; --rounds) window_ = std::max(window_ / 2, floor_);
       }
       round_start_ = now;
-      fresh_ = true;
+      fresh_ = now - last_ >= options_.rtt;
     }
     used_ = true;
     last_ = now;
@@ -139,7 +143,7 @@ class TcpRamp {
         round_sent_ += part;
         rest -= part;
       }
-      Learn(round_sent_ / Seconds(rtt), 1);
+      LearnRounds(round_sent_, 1);
       CloseRound();
       round_start_ = last_ = end;
       if (now == end) break;
@@ -147,7 +151,7 @@ class TcpRamp {
       const double per_round = rest * Seconds(rtt) / Seconds(now - end);
       if (Grown(per_round) > window_) continue;
       const Time whole = (now - end) / rtt;
-      if (whole > 0) Learn(per_round / Seconds(rtt), whole);
+      if (whole > 0) LearnRounds(per_round, whole);
       rest -= per_round * static_cast<double>(whole);
       round_start_ += whole * rtt;
       last_ = round_start_;
@@ -164,14 +168,14 @@ class TcpRamp {
     // It cannot have left faster than such bursts are paced, even if no pace was known yet.
     const double least = Seconds(options_.rtt) / (kPacingGain - 1);
     const double took = std::max(Seconds(now - round_start_), least);
-    Learn(round_sent_ / (Seconds(options_.rtt) + took), 0);
+    Learn(round_sent_ / (Seconds(options_.rtt) + took));
   }
 
   // Payload bytes/s that the window allows at the time of the last call: all that a card can send,
   // window / RTT, or 0 while the window is used up. Infinite where no window is felt.
   double RateCap() const {
     if (!limited_) return options_.rate_limit;
-    if (Smooth()) return std::min(options_.rate_limit, window_ / Seconds(options_.rtt));
+    if (Smooth()) return std::min(options_.rate_limit, Allowed() / Seconds(options_.rtt));
     return UsedUp() ? 0.0 : std::min({options_.rate_limit, kBurstRate, Pace()});
   }
 
@@ -183,21 +187,26 @@ class TcpRamp {
     if (UsedUp()) return round_end;
     if (rate <= 0.0) return kNever;
     const Time paced = rate >= Pace() * (1 - 1e-9) ? round_end : kNever;  // then it knows of more
-    const double until_used_up = (window_ - round_sent_) / rate * kSecond;
+    const double until_used_up = (Allowed() - round_sent_) / rate * kSecond;
     if (until_used_up < static_cast<double>(round_end - last_)) {
       return std::min(round_end, last_ + static_cast<Time>(std::ceil(until_used_up)));
     }
     // This round ends first. Look whether the next one, with its own window, could stall.
     const double sent = round_sent_ + rate * Seconds(round_end - last_);
-    return rate * Seconds(options_.rtt) <= Grown(sent) ? paced : round_end;
+    const double allowed = std::min(Grown(sent), options_.window_limit);
+    return rate * Seconds(options_.rtt) <= allowed ? paced : round_end;
   }
 
-  // What the answers to come depend on. A paced window at its limit stays there, whatever is sent.
+  // What the answers to come depend on. Under bbr a window at its limit stays there, whatever is sent,
+  // and a way that is known to be full has nothing more to tell.
   void Describe(Digest& digest) const {
     digest.Add(std::uint64_t{used_});
     if (!limited_ || !used_) return;
     digest.Add(window_);
-    if (Smooth() && options_.congestion == Congestion::kBbr) return;
+    if (Smooth() && options_.congestion == Congestion::kBbr && full_rounds_ == kFullRounds) {
+      digest.Moment(last_);
+      return;
+    }
     digest.Add(estimate_);
     digest.Add(std::uint64_t(full_rounds_) << 1 | std::uint64_t{ended_});
     digest.Add(round_sent_);
@@ -212,19 +221,19 @@ class TcpRamp {
  private:
   static double Seconds(Time ns) { return static_cast<double>(ns) / kSecond; }
 
-  // Half a byte forgives the rounding of event times to nanoseconds.
-  bool UsedUp() const { return round_sent_ >= window_ - 0.5; }
+  // Bytes that may be under way.
+  double Allowed() const { return std::min(window_, options_.window_limit); }
 
-  // At its limit the window moves evenly: always for a paced connection, and for the others from
-  // the second round after a pause (their first one leaves as a burst).
-  bool Smooth() const {
-    return window_ >= options_.window_limit &&
-           (options_.congestion == Congestion::kBbr || !fresh_);
-  }
+  // Half a byte forgives the rounding of event times to nanoseconds.
+  bool UsedUp() const { return round_sent_ >= Allowed() - 0.5; }
+
+  // At its limit the window moves evenly from the second round after a pause on; the first one leaves
+  // as a burst.
+  bool Smooth() const { return window_ >= options_.window_limit && !fresh_; }
 
   double Grown(double sent) const {
     if (2 * sent < window_) return window_;
-    return std::min(options_.window_limit, window_ + std::min(sent, window_));
+    return std::min(2 * options_.window_limit, window_ + std::min(sent, window_));
   }
 
   // How fast a connection sends that has been idle. Infinite where nothing paces it.
@@ -234,16 +243,20 @@ class TcpRamp {
     return paced ? kPacingGain * estimate_ : kInfinity;
   }
 
-  // Bytes were delivered at `rate`, in `rounds` whole rounds in a row or, if 0, in a burst.
-  void Learn(double rate, Time rounds) {
-    if (options_.congestion != Congestion::kBbr) return;
-    if (rounds > 0 && full_rounds_ < kFullRounds) {
+  // `sent` bytes left in each of some rounds in a row. Those that the window ended tell nothing of how
+  // much the way would have taken.
+  void LearnRounds(double sent, Time rounds) {
+    const double rate = sent / Seconds(options_.rtt);
+    if (full_rounds_ < kFullRounds && sent < Allowed() - 0.5) {
       const bool more = rate >= kFullGrowth * estimate_;
       const Time found = (more ? 0 : full_rounds_ + 1) + rounds - 1;
       full_rounds_ = static_cast<int>(std::min<Time>(found, kFullRounds));
     }
-    estimate_ = std::max(estimate_, rate);
+    Learn(rate);
   }
+
+  // So many bytes/s were delivered.
+  void Learn(double rate) { estimate_ = std::max(estimate_, rate); }
 
   void CloseRound() {
     window_ = Grown(round_sent_);

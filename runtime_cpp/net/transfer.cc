@@ -202,7 +202,8 @@ std::vector<double> TcpTransfers(const std::vector<TransferEdge>& edges,
                                              .window_limit = model.window_bytes,
                                              .efficiency = model.efficiency,
                                              .loss = route.loss,
-                                             .rtt = Nanoseconds(forth + back)},
+                                             .rtt = Nanoseconds(forth + back),
+                                             .queueing = model.queueing},
                                             Lane::kReliable);
     options.ramp.rtt = Nanoseconds(forth + back);
     options.reverse_share = model.reverse_share;

@@ -320,9 +320,50 @@ TEST(ramp_paces_repeated_bursts_under_bbr) {
       if (!paced) continue;
       send(50e6);  // many rounds at what the link, or the largest window, allows
       send(1e5);
-      const double full = std::min(rate, kWindowLimit / rtt_s);
-      CHECK_NEAR(static_cast<double>(took) / kSecond, 1e5 / full, 1e-6);
+      // Rounds that the window ended leave the way unknown; others showed that it is full.
+      const double known = std::min(rate, kPacingGain * kWindowLimit / rtt_s);
+      CHECK_NEAR(static_cast<double>(took) / kSecond, 1e5 / known, 1e-6);
     }
+  }
+}
+
+TEST(ramp_lets_a_whole_window_leave_after_a_pause) {
+  // 1 MB per 100 ms is 10 MB/s; the link takes 20. Once everything is acknowledged, a window leaves at
+  // the link's rate, and what is more than that at the window's.
+  for (const Congestion congestion : {Congestion::kBbr, Congestion::kCubic}) {
+    FlowNetwork network;
+    ConnectionOptions options = Plain({network.AddEdge(20e6, 50 * kMillisecond)});
+    options.ramp.congestion = congestion;
+    options.ramp.window_limit = 1e6;
+    const ConnectionId connection = network.AddConnection(options);
+    Time now = 0, took = 0;
+    const auto send = [&](double bytes, Time pause) {
+      network.Start(connection, bytes, now += pause);
+      Drive(&network, [&](ConnectionId, Time at) { took = at - now; });
+      now += took;
+      return static_cast<double>(took) / kSecond;
+    };
+    send(20e6, 0);
+    CHECK_NEAR(send(1e6, 50 * kMillisecond), 1e6 / 10e6, 1e-6);  // half of them are under way
+    CHECK_NEAR(send(1e6, 100 * kMillisecond), 1e6 / 20e6, 1e-6);
+    CHECK_NEAR(send(3e6, 100 * kMillisecond), 0.1 + 2e6 / 10e6, 1e-6);
+  }
+}
+
+TEST(ramp_grows_to_twice_what_may_be_under_way) {
+  // So one timeout of idleness costs a full window nothing, the second one half of it.
+  RampOptions options;
+  options.rtt = 100 * kMillisecond;
+  options.congestion = Congestion::kCubic;
+  options.window_limit = 1e6;
+  for (const int timeouts : {1, 2}) {
+    TcpRamp ramp(options);
+    ramp.Begin(0);
+    ramp.Sent(20e6, 2 * kSecond);
+    ramp.End(2 * kSecond);
+    CHECK_NEAR(ramp.window(), 2e6, 1e-6);
+    ramp.Begin(2 * kSecond + timeouts * (options.rtt + kRtoMargin));
+    CHECK_NEAR(ramp.window(), 2e6 / (1 << timeouts), 1e-6);
   }
 }
 
@@ -338,6 +379,26 @@ TEST(ramp_lazy_and_eager_accounting_agree) {
   lazy.Sent(505 * per_ms, 505 * kMillisecond);
   CHECK_NEAR(lazy.window(), eager.window(), 1e-6);
   CHECK_EQ(lazy.NextChange(2e6), eager.NextChange(2e6));
+}
+
+TEST(first_come_first_served_favours_who_brings_more) {
+  // 40 MB/s shared by a connection that could have all of it and one that 10 MB/s hold back further on.
+  const auto rates = [](Queueing queueing) {
+    FlowNetwork network;
+    const EdgeId shared = network.AddEdge(40e6, 0);
+    ConnectionOptions fast = Plain({shared}), slow = Plain({shared, network.AddEdge(10e6, 0)});
+    fast.queueing = slow.queueing = queueing;
+    const ConnectionId ids[] = {network.AddConnection(fast), network.AddConnection(slow)};
+    for (const ConnectionId id : ids) network.Start(id, 1e6, 0);
+    network.NextEvent();
+    return std::pair{network.Rate(ids[0]), network.Rate(ids[1])};
+  };
+  const auto [fair_fast, fair_slow] = rates(Queueing::kFair);
+  CHECK_NEAR(fair_fast, 30e6, 1);
+  CHECK_NEAR(fair_slow, 10e6, 1);
+  const auto [fifo_fast, fifo_slow] = rates(Queueing::kFifo);
+  CHECK_NEAR(fifo_fast, 32e6, 1);
+  CHECK_NEAR(fifo_slow, 8e6, 1);
 }
 
 TEST(transfer_kept_connections_pay_no_handshake) {
