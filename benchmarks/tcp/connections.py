@@ -27,7 +27,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median
 from typing import TypeVar
@@ -228,8 +228,8 @@ def rows_of(way: Way) -> Iterator[dict[str, object]]:
         }
         return {
             "mbps": way.mbps, "rtt_ms": way.rtt_ms, "congestion": way.congestion, "state": state,
-            "bytes": moment.size, "seconds": took_s,
-            "errors": {name: seconds / took_s - 1 for name, seconds in said.items()},
+            "bytes": moment.size, "seconds": round(took_s, 6),
+            "errors": {name: round(seconds / took_s - 1, 5) for name, seconds in said.items()},
         }  # fmt: skip
 
     for moment in alone:
@@ -326,11 +326,11 @@ def main() -> None:
         "machine": f"{os.cpu_count()} cores, Linux {platform.release()}",
         "load": round(os.getloadavg()[2], 1),
         "seed": arguments.seed,
-        "ways": [asdict(way) for way in ways],
         "figures": {name: figures(members) for name, members in groups(rows) if members},
-        "rows": rows,
     }
-    (RESULTS / "tcp.json").write_text(json.dumps(study, indent=1) + "\n", encoding="utf-8")
+    lines = ",\n".join(f"  {json.dumps(row)}" for row in rows)
+    text = f'{json.dumps(study, indent=1)[:-2]},\n "rows": [\n{lines}\n ]\n}}\n'
+    (RESULTS / "tcp.json").write_text(text, encoding="utf-8")
     (RESULTS / "tcp.md").write_text(
         "# One TCP connection, against the model\n\n"
         f"Written by `benchmarks/tcp/connections.py`: {arguments.ways} ways drawn by seed "
