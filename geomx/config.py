@@ -78,18 +78,23 @@ class TcpOptions:
     # Most bytes that one connection has under way; its rate is at most this over the round trip.
     window_bytes: int = 2750000
     # What routers do with connections that meet: fair (each its share, whatever others send) or
-    # fifo (first come, first served: who brings more gets more).
-    queueing: str = "fair"
+    # fifo (first come, first served: who brings more gets more); null: fifo with emulate=netns.
+    queueing: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse what the model does not know."""
         known = ("bbr", "cubic", "reno")
         if self.congestion not in known:
             raise ConfigError("congestion", self.congestion, near(self.congestion, known))
-        if self.queueing not in QUEUEING:
+        if self.queueing not in (None, *QUEUEING):
             raise ConfigError("queueing", self.queueing, near(self.queueing, QUEUEING))
         _at_least("streams", self.streams, 1)
         _at_least("window_bytes", self.window_bytes, 1448)
+
+    def over(self, emulate: str) -> TcpOptions:
+        """These, with what is left open decided by what makes the network's links."""
+        queueing = self.queueing or ("fifo" if emulate == "netns" else "fair")
+        return dataclasses.replace(self, queueing=queueing)
 
 
 @dataclass
@@ -277,7 +282,7 @@ def build_experiment(
         workload=trained,
         selection=selection,
         runtime=root.runtime,
-        tcp=root.tcp,
+        tcp=root.tcp.over(root.emulate),
         emulate=root.emulate,
         costs=root.costs,
         sim=root.sim,

@@ -113,9 +113,22 @@ def test_options_of_an_experiment() -> None:
     assert (made.mode, made.seed, made.iterations, made.evaluate_every) == ("live", 3, 7, 2)
     assert not made.numerics
     assert made.runtime == RuntimeOptions(failure_timeout_s=2.0)
-    assert made.tcp == TcpOptions(congestion="cubic")
+    assert made.tcp == TcpOptions(congestion="cubic", queueing="fair")
     assert made.costs == Costs(send_message_s=1e-3)
     assert not experiment("numerics=false").numerics
+
+
+def test_routers_queue_as_those_of_the_live_run_do() -> None:
+    for words, expected in (
+        ((), "fair"),
+        (("emulate=netns",), "fifo"),
+        (("emulate=none",), "fair"),
+        (("tcp.queueing=fifo",), "fifo"),
+        (("emulate=netns", "tcp.queueing=fair"), "fair"),
+    ):
+        assert experiment(*words).tcp.queueing == expected
+    with pytest.raises(ConfigError, match=r"tcp\.queueing=red"):
+        experiment("tcp.queueing=red")
 
 
 def test_header_is_what_a_summary_starts_with() -> None:

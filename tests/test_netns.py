@@ -269,12 +269,19 @@ def test_without_root_a_way_out_is_named(
     complaint = refusal([f"mode={mode}", "emulate=netns"], capsys)
     assert "root" in complaint
     assert "emulate=shaper" in complaint
-    assert compose(["mode=sim", "emulate=netns"])[0].emulate == "netns"  # of no consequence
+    assert compose(["mode=sim", "emulate=netns"])[0].emulate == "netns"
 
 
 def test_only_the_shaper_has_parallel_streams(capsys: pytest.CaptureFixture[str]) -> None:
     complaint = refusal(["mode=live", "emulate=none", "tcp.streams=2"], capsys)
     assert "tcp.streams=2" in complaint
+
+
+@needs_namespaces
+def test_routers_between_namespaces_do_not_share_fairly(capsys: pytest.CaptureFixture[str]) -> None:
+    complaint = refusal(["mode=live", "emulate=netns", "tcp.queueing=fair"], capsys)
+    assert "tcp.queueing=fair" in complaint
+    assert "emulate=shaper" in complaint
 
 
 @needs_namespaces
