@@ -242,12 +242,13 @@ std::vector<Message> Node::Slices(Flow& flow, Header header, bool phantom,
       message.payload = Payload::Phantom(encoded->SliceBytes(slice.first_row, slice.rows));
       continue;
     }
+    std::vector<Bytes> pieces;
     for (const Part& part : encoded->parts) {
       if (!part.IsIn(slice.first_row)) continue;
       const std::uint64_t start = part.whole ? 0 : part.BytesFor(slice.first_row);
-      message.payload.Append({part.data + start, part.BytesFor(slice.rows)});
+      pieces.push_back({part.data + start, part.BytesFor(slice.rows)});
     }
-    message.payload.set_owner(encoded);
+    message.payload = Payload::View(std::move(pieces), encoded);
   }
   return messages;
 }
