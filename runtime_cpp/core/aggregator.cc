@@ -12,6 +12,7 @@ void Aggregator::Fold(std::span<Buffer> values) {
     started_ = true;
     values = values.subspan(1);
   }
+  if (values.empty() || sum_.empty()) return;
   std::vector<const float*> terms;
   for (const Buffer& value : values) {
     if (value.size() == sum_.size()) terms.push_back(value.data());
@@ -23,8 +24,17 @@ bool Aggregator::Add(NodeId source, std::uint32_t merge_count, Buffer value) {
   if (Has(source)) return false;
   added_.push_back(source);
   merge_count_ += merge_count;
-  waiting_.emplace(source, std::move(value));
+  if (next_ == order_.size() || order_[next_] != source) {
+    waiting_.emplace(source, std::move(value));
+    return true;
+  }
+  ++next_;
+  if (waiting_.empty()) {
+    Fold({&value, 1});
+    return true;
+  }
   std::vector<Buffer> next;
+  next.push_back(std::move(value));
   for (; next_ < order_.size(); ++next_) {
     const auto found = waiting_.find(order_[next_]);
     if (found == waiting_.end()) break;

@@ -1,6 +1,7 @@
 #include "core/inbox.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace geomx {
 
@@ -17,14 +18,28 @@ const char* Inbox::Begin(const Header& header, const CodecChain& chain, bool kee
   if (header.reliable < header.slices && !chain.SurvivesHoles()) {
     return "best-effort slices of a codec that cannot lose any";
   }
-  if (has_late_ && header.round != header_.round + 1) {  // not the next round: too late for this one
-    value_ = {};
+  if (has_late_ && header.round != opening_.round + 1) {  // not the next round: too late for it
+    rest().value = {};
     has_late_ = false;
   }
-  seen_before_ = std::move(seen_);
-  round_before_ = header_.round;
-  slices_before_ = header_.slices;
-  header_ = header;
+  holes_before_ = begun_ && received_ < opening_.slices;
+  if (holes_before_) {
+    rest().seen_before = std::move(seen_);
+    rest().round_before = opening_.round;
+    rest().slices_before = opening_.slices;
+  }
+  opening_ = {.kind = header.kind,
+              .flags = header.flags,
+              .round = header.round,
+              .merge_count = header.merge_count,
+              .priority = header.priority,
+              .shard_elements = header.shard_elements,
+              .total_rows = header.total_rows,
+              .slices = header.slices,
+              .reliable = header.reliable,
+              .server = header.server,
+              .offset = header.offset,
+              .loss = header.loss};
   begun_ = open_ = true;
   received_ = reliable_received_ = 0;
   seen_ = SliceSet(header.slices);
@@ -33,13 +48,31 @@ const char* Inbox::Begin(const Header& header, const CodecChain& chain, bool kee
   return nullptr;
 }
 
+Header Inbox::current() const {
+  Header header;
+  header.kind = opening_.kind;
+  header.flags = opening_.flags;
+  header.round = opening_.round;
+  header.merge_count = opening_.merge_count;
+  header.priority = opening_.priority;
+  header.shard_elements = opening_.shard_elements;
+  header.total_rows = opening_.total_rows;
+  header.slices = opening_.slices;
+  header.reliable = opening_.reliable;
+  header.server = opening_.server;
+  header.offset = opening_.offset;
+  header.loss = opening_.loss;
+  return header;
+}
+
 const char* Inbox::Store(const Header& header, const Payload& payload, const CodecChain& chain,
-                         Buffer& target, bool overwrite) {
+                         bool overwrite) {
   phantom_ = payload.phantom();
   if (phantom_) {
     return chain.CheckSlice(header.shard_elements, header.first_row, header.rows,
                             header.total_rows, payload.size(), header.round);
   }
+  Buffer& target = rest().value;
   std::vector<std::byte> scratch;
   if (chain.Linear() || kept_) {
     return chain.Keep(payload.Contiguous(scratch), header.shard_elements, header.first_row,
@@ -57,80 +90,83 @@ Inbox::Outcome Inbox::Accept(const Header& header, const Payload& payload,
     return Outcome::kError;
   };
   const bool first = !begun_;
-  if (!first && header.shard_elements != header_.shard_elements) {
+  if (!first && header.shard_elements != opening_.shard_elements) {
     return fail("the shard changed its size");
   }
-  if (first || header.round > header_.round) {
+  if (first || header.round > opening_.round) {
     if (open_) return fail("a new round before the last one was complete");
     if (const char* reason = Begin(header, chain, keep)) return fail(reason);
   }
   const bool push = header.kind == Kind::kPush;
-  if (header.round < header_.round) {
+  if (header.round < opening_.round) {
     // One round late while this round is still open: it still counts, here.
-    if (!push || !open_ || header.round != round_before_ || header.slices != slices_before_ ||
-        header.channel == 0 || seen_before_.Has(header.slice)) {
-      ++stats_.refused;
+    if (!push || !open_ || !holes_before_ || header.round != rest_->round_before ||
+        header.slices != rest_->slices_before || header.channel == 0 ||
+        rest_->seen_before.Has(header.slice)) {
+      ++rest().stats.refused;
       return Outcome::kRefused;
     }
     overwrite_ = false;  // what follows must not wipe this out
-    if (const char* reason = Store(header, payload, chain, value_, false)) return fail(reason);
-    seen_before_.Add(header.slice);
-    ++stats_.late;
+    if (const char* reason = Store(header, payload, chain, false)) return fail(reason);
+    rest_->seen_before.Add(header.slice);
+    ++rest_->stats.late;
     return Outcome::kLate;
   }
-  if (header.slices != header_.slices || header.total_rows != header_.total_rows ||
-      header.reliable != header_.reliable) {
+  if (header.slices != opening_.slices || header.total_rows != opening_.total_rows ||
+      header.reliable != opening_.reliable) {
     return fail("slices of one round disagree");
   }
   if (seen_.Has(header.slice)) {
-    ++stats_.refused;
+    ++rest().stats.refused;
     return Outcome::kRefused;
   }
   if (!open_) {  // closed without this slice: keep it for the next round
     if (!push || header.channel == 0) {
-      ++stats_.refused;
+      ++rest().stats.refused;
       return Outcome::kRefused;
     }
-    if (const char* reason = Store(header, payload, chain, value_, false)) return fail(reason);
+    if (const char* reason = Store(header, payload, chain, false)) return fail(reason);
     seen_.Add(header.slice);
     has_late_ = true;
-    ++stats_.late;
+    ++rest().stats.late;
     return Outcome::kLate;
   }
-  if (const char* reason = Store(header, payload, chain, value_, overwrite_)) return fail(reason);
+  if (const char* reason = Store(header, payload, chain, overwrite_)) return fail(reason);
   seen_.Add(header.slice);
   ++received_;
   if (header.channel == 0) ++reliable_received_;
-  if (received_ == header_.slices) return Outcome::kComplete;
-  return reliable_received_ >= header_.reliable ? Outcome::kReliable : Outcome::kPartial;
+  if (received_ == opening_.slices) return Outcome::kComplete;
+  return reliable_received_ >= opening_.reliable ? Outcome::kReliable : Outcome::kPartial;
 }
 
 void Inbox::Describe(Digest& digest, Digest::Level level) const {
   if (!begun_) return;  // nor will it, if this node is the sender
   digest.Add(std::uint64_t{open_} << 2 | std::uint64_t{overwrite_} << 1 | std::uint64_t{has_late_});
-  digest.Count(level, header_.round);
-  digest.Count(level, round_before_);
-  digest.Add(std::uint64_t{header_.slices} << 32 | slices_before_);
-  digest.Add(std::uint64_t{header_.total_rows} << 32 | header_.reliable);
-  digest.Add(std::uint64_t{header_.merge_count} << 32 | header_.flags);
+  digest.Count(level, opening_.round);
+  digest.Add(std::uint64_t{opening_.slices} << 1 | std::uint64_t{holes_before_});
+  digest.Add(std::uint64_t{opening_.total_rows} << 32 | opening_.reliable);
+  digest.Add(std::uint64_t{opening_.merge_count} << 32 | opening_.flags);
   digest.Add(std::uint64_t{received_} << 32 | reliable_received_);
-  for (std::uint32_t slice = 0; slice < header_.slices; ++slice) {
+  for (std::uint32_t slice = 0; slice < opening_.slices; ++slice) {
     digest.Add(std::uint64_t{seen_.Has(slice)});
   }
-  for (std::uint32_t slice = 0; slice < slices_before_; ++slice) {
-    digest.Add(std::uint64_t{seen_before_.Has(slice)});
+  if (holes_before_) {
+    digest.Count(level, rest_->round_before);
+    digest.Add(std::uint64_t{rest_->slices_before});
+    for (std::uint32_t slice = 0; slice < rest_->slices_before; ++slice) {
+      digest.Add(std::uint64_t{rest_->seen_before.Has(slice)});
+    }
   }
   if (!phantom_) digest.Unknown();
 }
 
 Buffer Inbox::Close() {
-  stats_.missing += header_.slices - received_;
+  if (received_ < opening_.slices) rest().stats.missing += opening_.slices - received_;
   open_ = false;
   has_late_ = false;
-  Buffer value = std::move(value_);
-  value_ = {};
+  Buffer value = rest_ ? std::exchange(rest_->value, {}) : Buffer{};
   // Nothing of a round may have come (every slice was best effort and lost): it is then all zero.
-  if (value.empty() && !phantom_) value.assign(header_.shard_elements, 0.0f);
+  if (value.empty() && !phantom_) value.assign(opening_.shard_elements, 0.0f);
   return value;
 }
 

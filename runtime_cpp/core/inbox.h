@@ -7,6 +7,9 @@
 // is for pushes, whose values are summed; it is off for values that replace. What a linear chain
 // encoded stays encoded: it is a vector to be added like any other. So do values that are to be
 // decoded elsewhere (`keep`), if all of a round's slices are reliable.
+//
+// A simulation has hundreds of thousands of these, and waits for memory more than for anything
+// else: what a round of few slices without values needs is small and lies together.
 #pragma once
 
 #include <cstdint>
@@ -64,33 +67,59 @@ class Inbox {
   // REQUIRES: the last outcome for this round was kReliable or kComplete.
   Buffer Close();
 
-  // The header of the current round's first slice: merge count, flags, loss.
-  const Header& current() const { return header_; }
+  // The header of the current round's first slice, as far as it is about the round: what the inbox
+  // is for (source, key, shard) and what belongs to a slice alone is left out.
+  Header current() const;
   bool open() const { return open_; }
   bool kept() const { return kept_; }  // the current round's value is encoded, as by CodecChain::Keep
-  const Stats& stats() const { return stats_; }
+  Stats stats() const { return rest_ ? rest_->stats : Stats{}; }
   void Describe(Digest& digest, Digest::Level level) const;
 
  private:
   const char* Begin(const Header& header, const CodecChain& chain, bool keep);
   const char* Store(const Header& header, const Payload& payload, const CodecChain& chain,
-                    Buffer& target, bool overwrite);
+                    bool overwrite);
 
-  Header header_;
-  bool begun_ = false;       // a first slice has come
-  bool open_ = false;
-  bool overwrite_ = false;   // every row arrives exactly once: no need for zeros
-  bool kept_ = false;
-  bool phantom_ = false;
-  bool has_late_ = false;
+  // What `current` is made of.
+  struct Opening {
+    Kind kind = Kind::kHello;
+    std::uint8_t flags = 0;
+    Round round = 0;
+    std::uint32_t merge_count = 0;
+    std::int32_t priority = 0;
+    std::uint32_t shard_elements = 0;
+    std::uint32_t total_rows = 0;
+    std::uint32_t slices = 0;
+    std::uint32_t reliable = 0;
+    std::uint32_t server = 0;
+    std::uint32_t offset = 0;
+    float loss = 0;
+  };
+  // What values need, and rounds that end with slices missing.
+  struct Rest {
+    SliceSet seen_before;  // of the round before, while the current one is open
+    Round round_before = 0;
+    std::uint32_t slices_before = 0;
+    Buffer value;  // of the current round; after Close, late slices for the next one
+    Stats stats;
+  };
+  Rest& rest() {
+    if (!rest_) rest_ = std::make_unique<Rest>();
+    return *rest_;
+  }
+
+  Opening opening_;
+  bool begun_ : 1 = false;         // a first slice has come
+  bool open_ : 1 = false;
+  bool overwrite_ : 1 = false;     // every row arrives exactly once: no need for zeros
+  bool kept_ : 1 = false;
+  bool phantom_ : 1 = false;
+  bool has_late_ : 1 = false;
+  bool holes_before_ : 1 = false;  // slices of the round before were missing when it was closed
   std::uint32_t received_ = 0;
   std::uint32_t reliable_received_ = 0;
-  SliceSet seen_;         // of the current round, also after it was closed
-  SliceSet seen_before_;  // of the round before, while the current one is open
-  Round round_before_ = 0;
-  std::uint32_t slices_before_ = 0;
-  Buffer value_;   // of the current round; after Close, late slices for the next one
-  Stats stats_;
+  SliceSet seen_;  // of the current round, also after it was closed
+  std::unique_ptr<Rest> rest_;
 };
 
 }  // namespace geomx

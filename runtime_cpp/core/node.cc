@@ -24,6 +24,22 @@ std::unique_ptr<RoleLogic> MakeLogic(Node& node, Role role) {
 
 const LinkPlan kDensePlan;
 
+// No message is larger than a frame, so that an urgent one never waits long for the wire.
+std::vector<Slice> IntoFrames(std::span<const Slice> slices, std::uint32_t frame_rows) {
+  std::vector<Slice> frames;
+  for (Slice rest : slices) {
+    while (rest.rows > frame_rows) {
+      Slice frame = rest;
+      frame.rows = frame_rows;
+      frames.push_back(frame);
+      rest.first_row += frame.rows;
+      rest.rows -= frame.rows;
+    }
+    frames.push_back(rest);
+  }
+  return frames;
+}
+
 }  // namespace
 
 std::size_t Node::FlowIdHash::operator()(const FlowId& id) const {
@@ -35,11 +51,20 @@ std::size_t Node::FlowIdHash::operator()(const FlowId& id) const {
   return hash ^ (hash >> 31);
 }
 
-Node::Node(NodeConfig config) : config_(std::move(config)) {
+Node::Node(NodeConfig config) : config_(std::move(config)), plainly_{.link = &kDensePlan} {
   std::sort(config_.children.begin(), config_.children.end());
+  for (const Peer& peer : config_.peers) peers_.push_back(peer.id);
+  std::sort(peers_.begin(), peers_.end());
+  peers_.erase(std::unique(peers_.begin(), peers_.end()), peers_.end());
+  neighbours_.resize(peers_.size());
   for (const Peer& peer : config_.peers) {
-    peers_.emplace(peer.id, peer);
-    queues_.try_emplace(peer.id);
+    Neighbour& neighbour = this->neighbour(peer.id);
+    neighbour.peer = &peer;
+    for (const Direction direction : {Direction::kPush, Direction::kPull}) {
+      const auto found = config_.links.find({peer.id, direction});
+      neighbour.plans[static_cast<int>(direction)] =
+          found == config_.links.end() ? &kDensePlan : &found->second;
+    }
   }
   if (config_.frame_bytes == 0) throw std::invalid_argument("frame_bytes must be positive");
   if (!config_.groups.empty()) overlay_.emplace(*this, config_.groups);
@@ -48,9 +73,24 @@ Node::Node(NodeConfig config) : config_(std::move(config)) {
 
 Node::~Node() = default;
 
+const Node::Neighbour* Node::FindNeighbour(NodeId id) const {
+  const auto found = std::lower_bound(peers_.begin(), peers_.end(), id);
+  if (found == peers_.end() || *found != id) return nullptr;
+  return &neighbours_[static_cast<std::size_t>(found - peers_.begin())];
+}
+
+Node::Neighbour* Node::FindNeighbour(NodeId id) {
+  return const_cast<Neighbour*>(static_cast<const Node*>(this)->FindNeighbour(id));
+}
+
+Node::Neighbour& Node::neighbour(NodeId id) {
+  if (Neighbour* found = FindNeighbour(id)) return *found;
+  throw std::logic_error(config_.name + " has no peer " + std::to_string(id));
+}
+
 const Peer* Node::FindPeer(NodeId id) const {
-  const auto found = peers_.find(id);
-  return found == peers_.end() ? nullptr : &found->second;
+  const Neighbour* found = FindNeighbour(id);
+  return found == nullptr ? nullptr : found->peer;
 }
 
 Worker& Node::worker() {
@@ -92,31 +132,40 @@ const Buffer* Node::GlobalValue(Key key, std::uint32_t shard) const {
 // ---- sending ---------------------------------------------------------------------------------
 
 const LinkPlan& Node::plan(NodeId peer, Direction direction) const {
-  const auto found = config_.links.find({peer, direction});
-  return found == config_.links.end() ? kDensePlan : found->second;
+  const Neighbour* found = FindNeighbour(peer);
+  return found == nullptr ? kDensePlan : *found->plans[static_cast<int>(direction)];
 }
 
 Node::Flow& Node::flow(const FlowId& id, const ShardInfo& shard) {
   const auto [flow, fresh] = flows_.TryEmplace(id);
-  if (fresh && !id.plain) {
-    const LinkPlan& link = plan(id.peer, id.direction);
-    if (AnswersAreSums(id.peer, id.direction)) {
-      flow->chain = CodecChain(plan(id.peer, Direction::kPush).codecs, shard);
-      flow->sums = flow->chain.Linear();
-    }
-    if (!flow->sums) flow->chain = CodecChain(link.codecs, shard);
-    linear_ = linear_ || flow->chain.Linear();
-    for (const auto& factory : link.slicers) flow->slicers.push_back(factory->Make(shard));
-  }
+  if (fresh) flow->handling = MakeHandling(id, shard);
   return *flow;
 }
 
-Node::Flow& Node::outgoing(const FlowId& id, const ShardInfo& shard) {
-  const LinkPlan& link = id.plain ? kDensePlan : plan(id.peer, id.direction);
-  const bool may_be_sums = !id.plain && AnswersAreSums(id.peer, id.direction) &&
+// Null where `plainly_` does as well.
+std::unique_ptr<Node::Handling> Node::MakeHandling(const FlowId& id, const ShardInfo& shard) {
+  if (id.plain) return nullptr;
+  const LinkPlan& link = plan(id.peer, id.direction);
+  auto handling = std::make_unique<Handling>(Handling{.link = &link});
+  if (AnswersAreSums(id.peer, id.direction)) {
+    handling->chain = CodecChain(plan(id.peer, Direction::kPush).codecs, shard);
+    handling->sums = handling->chain.Linear();
+  }
+  if (!handling->sums) handling->chain = CodecChain(link.codecs, shard);
+  linear_ = linear_ || handling->chain.Linear();
+  for (const auto& factory : link.slicers) handling->slicers.push_back(factory->Make(shard));
+  const bool stateless =
+      handling->chain.Dense() && link.slicers.empty() && link.grace <= 0 && !overlay_;
+  return stateless ? nullptr : std::move(handling);
+}
+
+Node::Handling& Node::outgoing(const FlowId& id, const ShardInfo& shard) {
+  if (id.plain) return plainly_;
+  const LinkPlan& link = plan(id.peer, id.direction);
+  const bool may_be_sums = AnswersAreSums(id.peer, id.direction) &&
                            !plan(id.peer, Direction::kPush).codecs.empty();
   const bool plainly = link.codecs.empty() && link.slicers.empty() && !may_be_sums;
-  return plainly ? plainly_ : flow(id, shard);
+  return plainly ? plainly_ : handling(flow(id, shard));
 }
 
 // Where updates happen at the parties, global servers answer with sums.
@@ -125,15 +174,14 @@ bool Node::AnswersAreSums(NodeId peer, Direction direction) const {
   return config_.role == Role::kGlobalServer || (config_.role == Role::kServer && !IsChild(peer));
 }
 
-void Node::Queue(NodeId target, Message message) {
-  const auto queue = queues_.find(target);
-  if (queue == queues_.end()) {
-    throw std::logic_error(config_.name + " has no peer " + std::to_string(target));
-  }
+void Node::Queue(NodeId target, Message message) { Queue(neighbour(target), std::move(message)); }
+
+void Node::Queue(Neighbour& target, Message message) {
   message.header.source = config_.id;
   message.header.payload_bytes = static_cast<std::uint32_t>(message.payload.size());
-  queue->second.Push(std::move(message));
-  if (std::find(dirty_.begin(), dirty_.end(), target) == dirty_.end()) dirty_.push_back(target);
+  target.queue.Push(std::move(message));
+  const NodeId id = target.peer->id;
+  if (std::find(dirty_.begin(), dirty_.end(), id) == dirty_.end()) dirty_.push_back(id);
 }
 
 void Node::SendControl(NodeId target, Kind kind, std::initializer_list<std::string_view> strings,
@@ -153,86 +201,88 @@ void Node::SendRequest(NodeId target, Header header) {
   Queue(target, std::move(message));
 }
 
-std::vector<Slice> Node::Cut(Flow& flow, const ShardInfo& shard, Round round, const Parts& encoded,
-                             bool plain) const {
-  std::vector<Slice> slices = {
-      {.first_row = 0, .rows = static_cast<std::uint32_t>(encoded.rows), .priority = shard.priority}};
-  if (!plain) {
-    const SliceContext context{shard, round, encoded, flow.chain.SurvivesHoles(), LossRatio()};
-    for (const auto& slicer : flow.slicers) slicer->Cut(context, slices);
+const std::vector<Slice>& Node::Cut(Handling& handling, const ShardInfo& shard, Round round,
+                                    const Parts& encoded, bool plain) {
+  std::vector<Slice>& slices = slices_;
+  slices.assign(1, {.first_row = 0,
+                    .rows = static_cast<std::uint32_t>(encoded.rows),
+                    .priority = shard.priority});
+  const bool survives_holes = handling.chain.SurvivesHoles();
+  if (!plain && !handling.slicers.empty()) {
+    const SliceContext context{shard, round, encoded, survives_holes, LossRatio()};
+    for (const auto& slicer : handling.slicers) slicer->Cut(context, slices);
   }
-  // No message is larger than a frame, so that an urgent one never waits long for the wire.
-  std::vector<Slice> frames;
-  const std::uint64_t row_bits = encoded.RowBits();
-  const std::uint64_t frame_rows =
-      std::max<std::uint64_t>(8, config_.frame_bytes * 8ull / std::max<std::uint64_t>(1, row_bits) /
-                                     8 * 8);
   for (const Slice& slice : slices) {
     if (slice.first_row % 8 != 0 && encoded.Packed()) {
       throw std::runtime_error("a slicer cut packed rows at row " +
                                std::to_string(slice.first_row) + ", no multiple of 8");
     }
-    Slice rest = slice;
-    while (rest.rows > frame_rows) {
-      Slice frame = rest;
-      frame.rows = static_cast<std::uint32_t>(frame_rows);
-      frames.push_back(frame);
-      rest.first_row += frame.rows;
-      rest.rows -= frame.rows;
-    }
-    frames.push_back(rest);
+  }
+  const std::uint64_t row_bits = std::max<std::uint64_t>(1, encoded.RowBits());
+  const std::uint64_t frame_rows =
+      std::max<std::uint64_t>(8, config_.frame_bytes * 8ull / row_bits / 8 * 8);
+  const auto too_long = [&](const Slice& slice) { return slice.rows > frame_rows; };
+  if (std::any_of(slices.begin(), slices.end(), too_long)) {
+    slices = IntoFrames(slices, static_cast<std::uint32_t>(frame_rows));
   }
   // Without a reliable slice the receiver would never know that the round took place.
-  const bool any_reliable = std::any_of(frames.begin(), frames.end(),
+  const bool any_reliable = std::any_of(slices.begin(), slices.end(),
                                         [](const Slice& slice) { return slice.channel == 0; });
-  if (!any_reliable || !flow.chain.SurvivesHoles()) {
-    for (Slice& frame : frames) {
-      frame.channel = 0;
-      if (flow.chain.SurvivesHoles()) break;
+  if (!any_reliable || !survives_holes) {
+    for (Slice& slice : slices) {
+      slice.channel = 0;
+      if (survives_holes) break;
     }
   }
-  return frames;
+  return slices;
 }
 
 // Fills `encoding`, unless what is in there serves this flow too.
-void Node::Encode(Flow& flow, const LinkPlan& link, const Header& header, const float* value,
+void Node::Encode(Handling& handling, const Header& header, const float* value,
                   const std::shared_ptr<const void>& owner, Encoding& encoding) {
-  if (encoding.parts && encoding.sums == flow.sums) {
-    if (flow.sums || (flow.chain.Stateless() && encoding.link->codecs == link.codecs)) return;
+  const Handling* before = std::exchange(encoding.handling, &handling);
+  if (before != nullptr && before->sums == handling.sums) {
+    const bool alike = handling.chain.Stateless() && before->link->codecs == handling.link->codecs;
+    if (handling.sums || alike) return;
   }
-  encoding.link = &link;
-  encoding.sums = flow.sums;
-  if (flow.sums) {  // it is encoded
+  if (value == nullptr && handling.chain.Dense()) {
+    if (!dense_) dense_ = std::make_shared<Parts>(Parts::Dense(0, nullptr, nullptr));
+    encoding.parts = dense_;
+    dense_->elements = dense_->rows = header.shard_elements;
+    dense_->round = header.round;
+    return;
+  }
+  if (handling.sums) {  // it is encoded
     encoding.parts = std::make_shared<Parts>(
-        flow.chain.View(header.shard_elements, header.round, value, owner));
+        handling.chain.View(header.shard_elements, header.round, value, owner));
     return;
   }
   encoding.parts = std::make_shared<Parts>(Parts::Dense(header.shard_elements, value, owner));
   encoding.parts->round = header.round;
-  if (link.codecs.empty()) return;
+  if (handling.chain.Dense()) return;
   work_.encode.Add(std::uint64_t{header.shard_elements} * sizeof(float));
   if (value == nullptr) {
-    *encoding.parts = flow.chain.Layout(header.shard_elements, header.round);
+    *encoding.parts = handling.chain.Layout(header.shard_elements, header.round);
   } else if (config_.device && config_.device->Suits(header.shard_elements)) {
-    flow.chain.EncodeThrough(*config_.device, *encoding.parts);
+    handling.chain.EncodeThrough(*config_.device, *encoding.parts);
   } else {
-    flow.chain.Encode(*encoding.parts);
+    handling.chain.Encode(*encoding.parts);
   }
 }
 
-std::vector<Message> Node::Slices(Flow& flow, Header header, bool phantom,
-                                  const std::shared_ptr<Parts>& encoded) const {
+template <class Take>
+void Node::Slices(Handling& handling, Header header, bool phantom,
+                  const std::shared_ptr<Parts>& encoded, Take take) {
   const bool plain = (header.flags & kPlain) != 0;
-  const std::vector<Slice> slices = Cut(flow, header.shard_info(), header.round, *encoded, plain);
+  const std::vector<Slice>& slices =
+      Cut(handling, header.shard_info(), header.round, *encoded, plain);
   header.total_rows = static_cast<std::uint32_t>(encoded->rows);
   header.slices = static_cast<std::uint32_t>(slices.size());
   header.reliable = static_cast<std::uint32_t>(std::count_if(
       slices.begin(), slices.end(), [](const Slice& slice) { return slice.channel == 0; }));
-  std::vector<Message> messages(slices.size());
   for (std::size_t i = 0; i < slices.size(); ++i) {
     const Slice& slice = slices[i];
-    Message& message = messages[i];
-    message.header = header;
+    Message message{.header = header, .payload = {}};
     message.header.slice = static_cast<std::uint32_t>(i);
     message.header.first_row = slice.first_row;
     message.header.rows = slice.rows;
@@ -240,16 +290,24 @@ std::vector<Message> Node::Slices(Flow& flow, Header header, bool phantom,
     message.header.priority = plain ? header.priority : slice.priority;
     if (phantom) {
       message.payload = Payload::Phantom(encoded->SliceBytes(slice.first_row, slice.rows));
-      continue;
+    } else {
+      std::vector<Bytes> pieces;
+      for (const Part& part : encoded->parts) {
+        if (!part.IsIn(slice.first_row)) continue;
+        const std::uint64_t start = part.whole ? 0 : part.BytesFor(slice.first_row);
+        pieces.push_back({part.data + start, part.BytesFor(slice.rows)});
+      }
+      message.payload = Payload::View(std::move(pieces), encoded);
     }
-    std::vector<Bytes> pieces;
-    for (const Part& part : encoded->parts) {
-      if (!part.IsIn(slice.first_row)) continue;
-      const std::uint64_t start = part.whole ? 0 : part.BytesFor(slice.first_row);
-      pieces.push_back({part.data + start, part.BytesFor(slice.rows)});
-    }
-    message.payload = Payload::View(std::move(pieces), encoded);
+    take(std::move(message));
   }
+}
+
+std::vector<Message> Node::AllSlices(Handling& handling, const Header& header, bool phantom,
+                                     const std::shared_ptr<Parts>& encoded) {
+  std::vector<Message> messages;
+  Slices(handling, header, phantom, encoded,
+         [&](Message message) { messages.push_back(std::move(message)); });
   return messages;
 }
 
@@ -260,18 +318,18 @@ void Node::SendValue(std::span<const NodeId> targets, Direction direction, Heade
   const bool plain = (header.flags & kPlain) != 0;
   Encoding encoding;
   for (const NodeId target : targets) {
-    Flow& flow = outgoing({target, direction, plain, header.key, header.shard}, shard);
-    Encode(flow, plain ? kDensePlan : plan(target, direction), header, value, owner, encoding);
-    auto messages = Slices(flow, header, value == nullptr, encoding.parts);
-    DropStale(target, header);
-    for (Message& message : messages) Queue(target, std::move(message));
+    Handling& handling = outgoing({target, direction, plain, header.key, header.shard}, shard);
+    Encode(handling, header, value, owner, encoding);
+    Neighbour& neighbour = this->neighbour(target);
+    DropStale(neighbour, header);
+    Slices(handling, header, value == nullptr, encoding.parts,
+           [&](Message message) { Queue(neighbour, std::move(message)); });
   }
 }
 
-void Node::DropStale(NodeId target, const Header& header) {
+void Node::DropStale(Neighbour& target, const Header& header) {
   if (header.round < 2) return;
-  stats_.dropped_slices +=
-      queues_.at(target).DropStale(header.key, header.shard, header.round - 1);
+  stats_.dropped_slices += target.queue.DropStale(header.key, header.shard, header.round - 1);
 }
 
 void Node::SendFrom(DeviceValue& device, NodeId target, const Header& header, const float* value,
@@ -287,9 +345,9 @@ void Node::SendFrom(DeviceValue& device, NodeId target, const Header& header, co
   dense.round = header.round;
   const auto encode = [&](kernels::Workplace& place, Parts& parts) {
     if (overlay_) return;  // contributions are added up on their way
-    Flow& flow = outgoing(id, header.shard_info());
-    if (!flow.chain.Dense()) work_.encode.Add(std::uint64_t{header.shard_elements} * sizeof(float));
-    leaving->encoded = flow.chain.EncodeOn(place, parts);
+    CodecChain& chain = outgoing(id, header.shard_info()).chain;
+    if (!chain.Dense()) work_.encode.Add(std::uint64_t{header.shard_elements} * sizeof(float));
+    leaving->encoded = chain.EncodeOn(place, parts);
   };
   const auto arrive = [this, id, header, leaving](const std::shared_ptr<Parts>& parts,
                                                   std::uint64_t rows, Time now) {
@@ -299,14 +357,14 @@ void Node::SendFrom(DeviceValue& device, NodeId target, const Header& header, co
       if (all) SendValue({&id.peer, 1}, id.direction, header, there, parts, now);
       return;
     }
-    Flow& flow = outgoing(id, header.shard_info());
+    Handling& handling = outgoing(id, header.shard_info());
     // Other codecs and slicers look at the whole.
-    if (!all && (leaving->encoded < flow.chain.size() || !flow.slicers.empty())) return;
+    if (!all && (leaving->encoded < handling.chain.size() || !handling.slicers.empty())) return;
     if (!leaving->cut) {
-      flow.chain.EncodeFrom(leaving->encoded, *parts);
-      leaving->messages = Slices(flow, header, false, parts);
+      handling.chain.EncodeFrom(leaving->encoded, *parts);
+      leaving->messages = AllSlices(handling, header, false, parts);
       leaving->cut = true;
-      DropStale(id.peer, header);
+      DropStale(neighbour(id.peer), header);
     }
     std::vector<Message> later;
     for (Message& message : leaving->messages) {
@@ -324,32 +382,32 @@ void Node::SendFrom(DeviceValue& device, NodeId target, const Header& header, co
 
 std::vector<Message> Node::Pack(NodeId peer, Direction direction, const Header& header,
                                 const float* value, std::shared_ptr<const void> owner) {
-  Flow& flow = outgoing({peer, direction, false, header.key, header.shard}, header.shard_info());
+  Handling& handling =
+      outgoing({peer, direction, false, header.key, header.shard}, header.shard_info());
   Encoding encoding;
-  Encode(flow, plan(peer, direction), header, value, owner, encoding);
-  return Slices(flow, header, value == nullptr, encoding.parts);
+  Encode(handling, header, value, owner, encoding);
+  return AllSlices(handling, header, value == nullptr, encoding.parts);
 }
 
 void Node::SendMerged(NodeId root, NodeId target, const Header& header, const float* value,
                       std::shared_ptr<const void> owner, Buffer relayed) {
   if (value != nullptr && !relayed.empty()) {
-    Flow& flow =
+    Handling& handling =
         outgoing({root, Direction::kPush, false, header.key, header.shard}, header.shard_info());
-    if (flow.chain.Linear()) {  // the others' are encoded already
+    if (handling.chain.Linear()) {  // the others' are encoded already
       Encoding encoding;
-      Encode(flow, plan(root, Direction::kPush), header, value, owner, encoding);
+      Encode(handling, header, value, owner, encoding);
       const Buffer mine = CodecChain::Gather(*encoding.parts);
       auto sum = std::make_shared<Buffer>(std::move(relayed));
       const float* const terms[] = {mine.data()};
       kernels::Add(sum->data(), terms, 1, sum->size());
       *encoding.parts =
-          flow.chain.View(header.shard_elements, header.round, sum->data(), sum);
-      for (Message& message : Slices(flow, header, false, encoding.parts)) {
-        Queue(target, std::move(message));
-      }
+          handling.chain.View(header.shard_elements, header.round, sum->data(), sum);
+      Slices(handling, header, false, encoding.parts,
+             [&](Message message) { Queue(target, std::move(message)); });
       return;
     }
-    if (!flow.chain.Absorb(relayed)) {
+    if (!handling.chain.Absorb(relayed)) {
       for (std::size_t i = 0; i < relayed.size(); ++i) relayed[i] += value[i];
       auto sum = std::make_shared<const Buffer>(std::move(relayed));
       value = sum->data();
@@ -362,23 +420,22 @@ void Node::SendMerged(NodeId root, NodeId target, const Header& header, const fl
 }
 
 std::optional<Message> Node::PollTransmit(NodeId peer, Lane lane) {
-  const auto queue = queues_.find(peer);
-  if (queue == queues_.end()) return std::nullopt;
-  return queue->second.Pop(lane);
+  Neighbour* found = FindNeighbour(peer);
+  return found == nullptr ? std::nullopt : found->queue.Pop(lane);
 }
 
 bool Node::HasMessage(NodeId peer, Lane lane) const {
-  const auto queue = queues_.find(peer);
-  return queue != queues_.end() && !queue->second.Empty(lane);
+  const Neighbour* found = FindNeighbour(peer);
+  return found != nullptr && !found->queue.Empty(lane);
 }
 
-std::vector<NodeId> Node::TakeDirty() { return std::exchange(dirty_, {}); }
-
 std::optional<Event> Node::PollEvent() {
-  if (events_.empty()) return std::nullopt;
-  Event event = std::move(events_.front());
-  events_.pop_front();
-  return event;
+  if (next_event_ == events_.size()) {
+    events_.clear();
+    next_event_ = 0;
+    return std::nullopt;
+  }
+  return std::move(events_[next_event_++]);
 }
 
 Work Node::TakeWork() { return std::exchange(work_, {}); }
@@ -386,9 +443,10 @@ Work Node::TakeWork() { return std::exchange(work_, {}); }
 NodeStats Node::stats() const {
   NodeStats stats = stats_;
   for (const auto& [id, flow] : flows_) {
-    stats.late_slices += flow.inbox.stats().late;
-    stats.refused_slices += flow.inbox.stats().refused;
-    stats.missing_slices += flow.inbox.stats().missing;
+    const Inbox::Stats counts = flow.inbox.stats();
+    stats.late_slices += counts.late;
+    stats.refused_slices += counts.refused;
+    stats.missing_slices += counts.missing;
   }
   return stats;
 }
@@ -401,16 +459,20 @@ void Node::Describe(Digest& digest) const {
   };
   for (const auto& [id, flow] : flows_) {
     if (id.plain && !flow.inbox.open()) continue;  // initial values, long gone
-    if (!flow.chain.FixedSize()) digest.Unknown();
-    for (const auto& slicer : flow.slicers) {
+    flow.inbox.Describe(digest, level(id.peer));
+    if (!flow.handling) continue;
+    const Handling& handling = *flow.handling;
+    if (!handling.chain.FixedSize()) digest.Unknown();
+    for (const auto& slicer : handling.slicers) {
       if (!slicer->Constant()) digest.Unknown();
     }
-    flow.inbox.Describe(digest, level(id.peer));
-    digest.Moment(flow.close_at);
+    digest.Moment(handling.close_at);
   }
-  for (const auto& [peer, queue] : queues_) queue.Describe(digest, level(peer));
+  for (const Neighbour& neighbour : neighbours_) {
+    neighbour.queue.Describe(digest, level(neighbour.peer->id));
+  }
   for (const NodeId peer : dirty_) digest.Add(std::uint64_t{peer});
-  for (const Event& event : events_) {
+  for (const Event& event : std::span(events_).subspan(next_event_)) {
     digest.Add(std::uint64_t{static_cast<std::uint8_t>(event.kind)} << 32 | event.key);
     digest.Add(std::uint64_t{event.shard});
     digest.Count(level(config_.id), event.round);
@@ -519,14 +581,16 @@ void Node::HandleTransfer(NodeId from, const Message& message, Time now) {
   const bool plain = (header.flags & kPlain) != 0;
   const FlowId id{from, direction, plain, header.key, header.shard};
   Flow& flow = this->flow(id, header.shard_info());
-  if (!plain && !plan(from, direction).codecs.empty() && !flow.chain.Linear()) {
+  Handling& handling = this->handling(flow);
+  if (!handling.chain.Dense() && !handling.chain.Linear()) {
     work_.decode.Add(std::uint64_t{header.rows} * sizeof(float));
   }
   const Inbox::Outcome outcome =
-      flow.inbox.Accept(header, message.payload, flow.chain, error, flow.keep);
-  if (overlay_ && outcome != Inbox::Outcome::kError && outcome != Inbox::Outcome::kRefused) {
-    flow.bytes += message.wire_bytes();
-    if (overlay_->Relays(header)) flow.messages.push_back(message);
+      flow.inbox.Accept(header, message.payload, handling.chain, error, handling.keep);
+  const bool taken = outcome != Inbox::Outcome::kError && outcome != Inbox::Outcome::kRefused;
+  if (overlay_ && !plain && taken) {
+    handling.bytes += message.wire_bytes();
+    if (overlay_->Relays(header)) handling.messages.push_back(message);
   }
   switch (outcome) {
     case Inbox::Outcome::kError:
@@ -536,12 +600,12 @@ void Node::HandleTransfer(NodeId from, const Message& message, Time now) {
       CloseRound(id, flow, now);
       return;
     case Inbox::Outcome::kReliable: {
-      const Time grace = plan(from, direction).grace;
+      const Time grace = handling.link->grace;
       if (grace <= 0) {
         CloseRound(id, flow, now);
-      } else if (flow.close_at == kNever) {
-        flow.close_at = now + grace;
-        closing_.emplace(std::pair{flow.close_at, closing_sequence_++}, id);
+      } else if (handling.close_at == kNever) {
+        handling.close_at = now + grace;
+        closing_.emplace(std::pair{handling.close_at, closing_sequence_++}, id);
       }
       return;
     }
@@ -553,13 +617,17 @@ void Node::HandleTransfer(NodeId from, const Message& message, Time now) {
 }
 
 void Node::CloseRound(const FlowId& id, Flow& flow, Time now) {
-  flow.close_at = kNever;
-  const Header header = flow.inbox.current();
+  Handling& handling = this->handling(flow);
+  handling.close_at = kNever;
+  Header header = flow.inbox.current();
+  header.source = id.peer;
+  header.key = id.key;
+  header.shard = id.shard;
   if (!std::isnan(header.loss)) ReportLoss(id.peer, header.loss);
   Buffer value = flow.inbox.Close();
   if (overlay_ && !id.plain) {
-    const std::uint64_t bytes = std::exchange(flow.bytes, 0);
-    std::vector<Message> messages = std::exchange(flow.messages, {});
+    const std::uint64_t bytes = std::exchange(handling.bytes, 0);
+    std::vector<Message> messages = std::exchange(handling.messages, {});
     if (header.kind == Kind::kPush && overlay_->Merge(id.peer, header, value, bytes, now)) {
       return;
     }
@@ -572,14 +640,14 @@ void Node::CloseRound(const FlowId& id, Flow& flow, Time now) {
     if (leaving_ && !logic_->Unanswered()) SayBye();
     return;
   }
-  if (header.kind == Kind::kValue && flow.sums) {
+  if (header.kind == Kind::kValue && handling.sums) {
     auto settled = Settled(header, value);
     if (!settled) {
       Emit({.kind = Event::Kind::kPeerError, .peer = id.peer, .reason = "an unasked sum"});
       return;
     }
     value = std::move(*settled);
-  } else if (header.kind == Kind::kValue && flow.chain.Linear()) {
+  } else if (header.kind == Kind::kValue && handling.chain.Linear()) {
     value = Decoded(header, std::move(value));
   }
   logic_->OnValue(id.peer, header, std::move(value), now);
@@ -592,19 +660,20 @@ Buffer Node::Decoded(const Header& header, Buffer value) {
   if (!linear_) return value;
   const bool plain = (header.flags & kPlain) != 0;
   Flow* flow = flows_.Find({header.source, DirectionOf(header), plain, header.key, header.shard});
-  if (flow == nullptr || !flow->chain.Linear()) return value;
+  if (flow == nullptr || !handling(*flow).chain.Linear()) return value;
   work_.decode.Add(std::uint64_t{header.shard_elements} * sizeof(float));
   if (value.empty()) return value;
-  return flow->chain.Decoded(value, header.shard_elements, header.round);
+  return handling(*flow).chain.Decoded(value, header.shard_elements, header.round);
 }
 
 void Node::KeepEncoded(NodeId peer, const ShardInfo& shard) {
   Flow& flow = this->flow({peer, Direction::kPull, false, shard.key, shard.index}, shard);
-  flow.keep = flow.chain.DecodesOnDevices(shard.elements);
+  if (!flow.handling) return;  // nothing encodes it
+  flow.handling->keep = flow.handling->chain.DecodesOnDevices(shard.elements);
 }
 
 const CodecChain& Node::Decoder(NodeId peer, const ShardInfo& shard) {
-  return flow({peer, Direction::kPull, false, shard.key, shard.index}, shard).chain;
+  return handling(flow({peer, Direction::kPull, false, shard.key, shard.index}, shard)).chain;
 }
 
 std::uint64_t Node::AddedBytes(const Header& header) {
@@ -612,10 +681,10 @@ std::uint64_t Node::AddedBytes(const Header& header) {
   if (linear_) {
     flow = flows_.Find({header.source, Direction::kPush, false, header.key, header.shard});
   }
-  if (flow == nullptr || !flow->chain.Linear()) {
+  if (flow == nullptr || !handling(*flow).chain.Linear()) {
     return std::uint64_t{header.shard_elements} * sizeof(float);
   }
-  const Parts layout = flow->chain.Layout(header.shard_elements, header.round);
+  const Parts layout = handling(*flow).chain.Layout(header.shard_elements, header.round);
   return layout.SliceBytes(0, layout.rows);
 }
 
@@ -623,13 +692,14 @@ std::uint64_t Node::AddedBytes(const Header& header) {
 // Nothing if there was no such push. REQUIRES: this is a local server.
 std::optional<Buffer> Node::Settled(const Header& header, const Buffer& sum) {
   if (header.server >= config_.parents.size()) return std::nullopt;
-  Flow* pushed = flows_.Find(
+  Flow* found = flows_.Find(
       {config_.parents[header.server], Direction::kPush, false, header.key, header.shard});
-  if (pushed == nullptr) return std::nullopt;
+  if (found == nullptr) return std::nullopt;
+  CodecChain& pushed = handling(*found).chain;
   work_.decode.Add(std::uint64_t{header.shard_elements} * sizeof(float));
   if (sum.empty()) return Buffer{};
-  Buffer dense = pushed->chain.Decoded(sum, header.shard_elements, header.round);
-  pushed->chain.Settle(sum, header.shard_elements, header.round);
+  Buffer dense = pushed.Decoded(sum, header.shard_elements, header.round);
+  pushed.Settle(sum, header.shard_elements, header.round);
   return dense;
 }
 
@@ -716,7 +786,7 @@ void Node::HandleStarted(Time now) {
   started_ = true;
   if (config_.heartbeat_interval <= 0) return;
   next_heartbeat_ = now;
-  for (const auto& [id, peer] : peers_) last_heard_[id] = now;
+  for (const NodeId id : peers_) last_heard_[id] = now;
 }
 
 void Node::Ready(Time now) {
@@ -766,7 +836,7 @@ void Node::HandleTimeout(Time now) {
     const auto [when, id] = *closing_.begin();
     closing_.erase(closing_.begin());
     Flow* flow = flows_.Find(id);
-    if (flow != nullptr && flow->close_at == when.first) CloseRound(id, *flow, now);
+    if (flow != nullptr && handling(*flow).close_at == when.first) CloseRound(id, *flow, now);
   }
   if (!stopped_ && next_heartbeat_ <= now) {
     next_heartbeat_ = now + config_.heartbeat_interval;
@@ -785,11 +855,11 @@ void Node::SendHeartbeats(Time now) {
     SendControl(*config_.scheduler, Kind::kHeartbeat);
     return;
   }
-  for (const auto& [id, peer] : peers_) SendControl(id, Kind::kHeartbeat);
+  for (const NodeId id : peers_) SendControl(id, Kind::kHeartbeat);
 }
 
 void Node::CheckHeartbeats(Time now) {
-  for (const auto& [id, peer] : peers_) {
+  for (const NodeId id : peers_) {
     if (config_.scheduler && config_.scheduler != id) continue;  // members watch their scheduler
     Time& heard = last_heard_.try_emplace(id, now).first->second;
     if (now - heard <= config_.failure_timeout) continue;

@@ -14,7 +14,7 @@
 //   3. Sums are made in the order of node ids (see aggregator.h).
 #pragma once
 
-#include <deque>
+#include <array>
 #include <functional>
 #include <map>
 #include <memory>
@@ -62,28 +62,29 @@ struct GlobalRounds {
   bool update_at_party = false;
 };
 
+// What messages are handled by comes first, so that it lies together.
 struct NodeConfig {
   NodeId id = 0;
-  std::string name;
   Role role = Role::kWorker;
-  std::vector<Peer> peers;          // whom this node talks with; for the scheduler: everyone else
-  std::vector<NodeId> parents;      // worker: its local server; local server: the global servers
-  std::vector<NodeId> children;     // who pushes to this node, ascending
+  bool phantom = false;             // sizes only
   std::optional<NodeId> scheduler;  // absent on the scheduler itself
   std::uint32_t quorum = 0;         // merge count that completes a round here
+  std::uint32_t frame_bytes = 256 * 1024;  // no message carries more payload than this
+  std::uint32_t max_shard_elements = 1u << 30;  // larger shards are refused before memory is taken
+  GlobalRounds rounds;              // global and local servers
+  Time heartbeat_interval = 0;      // 0: none (simulation)
+  Time failure_timeout = 5 * kSecond;
+  std::vector<NodeId> parents;      // worker: its local server; local server: the global servers
+  std::vector<NodeId> children;     // who pushes to this node, ascending
+  std::map<std::uint32_t, std::shared_ptr<Coordinator>> coordinators;  // that live here, by number
+  std::string name;
+  std::vector<Peer> peers;          // whom this node talks with; for the scheduler: everyone else
   std::map<std::pair<NodeId, Direction>, LinkPlan> links;  // (peer, direction of the value)
   std::shared_ptr<PartyPolicy> policy;                     // local servers
   OptimizerFactories optimizers;                           // that plugins brought; servers
   std::shared_ptr<kernels::Workshop> device;  // servers: where they update and encode; or null
-  GlobalRounds rounds;                                     // global and local servers
-  std::map<std::uint32_t, std::shared_ptr<Coordinator>> coordinators;  // that live here, by number
   std::vector<OverlayGroup> groups;  // whose members talk with each other; their peers are in `peers`
-  std::uint32_t frame_bytes = 256 * 1024;  // no message carries more payload than this
-  std::uint32_t max_shard_elements = 1u << 30;  // larger shards are refused before memory is taken
-  bool phantom = false;                    // sizes only
-  Time heartbeat_interval = 0;             // 0: none (simulation)
-  Time failure_timeout = 5 * kSecond;
-  std::string experiment;                  // scheduler: what every member is told on joining
+  std::string experiment;            // scheduler: what every member is told on joining
 };
 
 struct Event {
@@ -187,10 +188,14 @@ class Node {
   // ---- driver: out ----
   std::optional<Message> PollTransmit(NodeId peer, Lane lane);
   bool HasMessage(NodeId peer, Lane lane) const;
-  // Peers for whom messages were queued since the last call, in order of first message.
-  std::vector<NodeId> TakeDirty();
+  // Peers for whom messages were queued since the last call, in order of first message: `dirty`
+  // becomes these. What it has been is forgotten, but for its memory.
+  void TakeDirty(std::vector<NodeId>& dirty) {
+    dirty.clear();
+    dirty.swap(dirty_);
+  }
   std::optional<Event> PollEvent();
-  bool Quiet() const { return dirty_.empty() && events_.empty(); }  // none of these two
+  bool Quiet() const { return dirty_.empty() && next_event_ == events_.size(); }  // neither
   Time PollTimeout() const;  // kNever if none
   Work TakeWork();
 
@@ -261,22 +266,32 @@ class Node {
   void Consult(NodeId host, std::uint32_t number, std::span<const double> values, Time now);
 
  private:
-  // One shard's traffic with one peer in one direction.
-  struct Flow {
-    CodecChain chain;
+  // A peer, what is to be said to it, and how values travel there and back.
+  struct Neighbour {
+    const Peer* peer = nullptr;
+    std::array<const LinkPlan*, kDirections> plans;
+    SendQueue queue;
+  };
+  // What is done to a flow's values on their way.
+  struct Handling {
+    const LinkPlan* link;
+    CodecChain chain = {};
     bool sums = false;  // values: what linear codecs made of pushes, added up, in that form
     bool keep = false;  // values: stay encoded
-    std::vector<std::unique_ptr<Slicer>> slicers;
-    Inbox inbox;
+    std::vector<std::unique_ptr<Slicer>> slicers = {};
     Time close_at = kNever;  // when to stop waiting for best-effort slices
-    std::uint64_t bytes = 0;         // of the round, as they crossed the wire
-    std::vector<Message> messages;   // of the round, if they will be handed on
+    std::uint64_t bytes = 0;               // of the round, as they crossed the wire
+    std::vector<Message> messages = {};    // of the round, if they will be handed on
+  };
+  // One shard's traffic with one peer in one direction.
+  struct Flow {
+    Inbox inbox;
+    std::unique_ptr<Handling> handling;  // null: as `plainly_`
   };
   // One encoding, for whom it will serve.
   struct Encoding {
     std::shared_ptr<Parts> parts;
-    const LinkPlan* link = nullptr;
-    bool sums = false;
+    const Handling* handling = nullptr;  // which made them
   };
   struct FlowId {
     NodeId peer;
@@ -291,7 +306,13 @@ class Node {
   };
 
   Flow& flow(const FlowId& id, const ShardInfo& shard);
-  Flow& outgoing(const FlowId& id, const ShardInfo& shard);
+  std::unique_ptr<Handling> MakeHandling(const FlowId& id, const ShardInfo& shard);
+  Handling& handling(Flow& flow) { return flow.handling ? *flow.handling : plainly_; }
+  Handling& outgoing(const FlowId& id, const ShardInfo& shard);
+  // Null if there is no such peer.
+  Neighbour* FindNeighbour(NodeId id);
+  const Neighbour* FindNeighbour(NodeId id) const;
+  Neighbour& neighbour(NodeId id);  // throws std::logic_error if there is none
   const LinkPlan& plan(NodeId peer, Direction direction) const;
   bool AnswersAreSums(NodeId peer, Direction direction) const;
   std::optional<Buffer> Settled(const Header& header, const Buffer& sum);
@@ -300,13 +321,19 @@ class Node {
   bool Expected(NodeId from, const Header& header) const;
   bool IsChild(NodeId id) const;
   bool IsParent(NodeId id) const;
-  std::vector<Slice> Cut(Flow& flow, const ShardInfo& shard, Round round, const Parts& encoded,
-                         bool plain) const;
-  void Encode(Flow& flow, const LinkPlan& link, const Header& header, const float* value,
+  // The slices are valid until the next value is cut.
+  const std::vector<Slice>& Cut(Handling& handling, const ShardInfo& shard, Round round,
+                                const Parts& encoded, bool plain);
+  void Encode(Handling& handling, const Header& header, const float* value,
               const std::shared_ptr<const void>& owner, Encoding& encoding);
-  std::vector<Message> Slices(Flow& flow, Header header, bool phantom,
-                              const std::shared_ptr<Parts>& encoded) const;
-  void DropStale(NodeId target, const Header& header);
+  // Calls `take` with the messages of an encoded value, in order.
+  template <class Take>
+  void Slices(Handling& handling, Header header, bool phantom,
+              const std::shared_ptr<Parts>& encoded, Take take);
+  std::vector<Message> AllSlices(Handling& handling, const Header& header, bool phantom,
+                                 const std::shared_ptr<Parts>& encoded);
+  void Queue(Neighbour& target, Message message);
+  void DropStale(Neighbour& target, const Header& header);
   void SayBye();
   void HandleReport(NodeId from, const Message& message, Time now);
   bool SendReplies(std::uint32_t number, std::span<const Coordinator::Reply> replies);
@@ -316,12 +343,15 @@ class Node {
   double LossRatio() const;
 
   NodeConfig config_;
-  std::map<NodeId, Peer> peers_;
+  Handling plainly_;  // of all traffic that nothing encodes or slices: it has no state
+  std::shared_ptr<Parts> dense_;  // of the last phantom value that nothing encoded
+  std::vector<Slice> slices_;     // of the last value that was cut
+  std::vector<NodeId> peers_;          // ascending
+  std::vector<Neighbour> neighbours_;  // in the same order
   FlatMap<FlowId, Flow, FlowIdHash> flows_;
-  Flow plainly_;  // all outgoing traffic that nothing encodes or slices: it has no state
-  std::map<NodeId, SendQueue> queues_;
   std::vector<NodeId> dirty_;
-  std::deque<Event> events_;
+  std::vector<Event> events_;
+  std::size_t next_event_ = 0;  // those before were polled
   std::map<std::pair<Time, std::uint64_t>, FlowId> closing_;  // rounds under a grace deadline
   std::uint64_t closing_sequence_ = 0;
   Time next_heartbeat_ = kNever;

@@ -18,11 +18,12 @@ class Server final : public RoleLogic {
   }
 
   void OnValue(NodeId peer, const Header& header, Buffer value, Time now) override {
-    if (!SameSize(peer, header)) return;
+    Shard& shard = this->shard(header);
+    if (!SameSize(peer, header, shard)) return;
     switch (header.kind) {
       case Kind::kInit: Forward(header, std::move(value), now); return;
-      case Kind::kPush: Contribute(peer, header, std::move(value), now); return;
-      default: Answer(peer, header, std::move(value), now); return;
+      case Kind::kPush: Contribute(peer, header, shard, std::move(value), now); return;
+      default: Answer(peer, header, shard, std::move(value), now); return;
     }
   }
 
@@ -33,8 +34,8 @@ class Server final : public RoleLogic {
   void OnControl(NodeId peer, const Message& message, Time now) override {
     const Header& header = message.header;
     if (header.kind == Kind::kPullRequest) {
-      if (!SameSize(peer, header)) return;
-      Request(peer, header, now);
+      Shard& shard = this->shard(header);
+      if (SameSize(peer, header, shard)) Request(peer, header, shard, now);
     } else if (header.kind == Kind::kBye) {
       left_.insert(peer);
       for (auto& [id, shard] : shards_) CheckLeft(id.first, shard);
@@ -88,8 +89,7 @@ class Server final : public RoleLogic {
     node_.Emit({.kind = Event::Kind::kPeerError, .peer = peer, .reason = std::move(reason)});
   }
 
-  bool SameSize(NodeId peer, const Header& header) {
-    Shard& shard = this->shard(header);
+  bool SameSize(NodeId peer, const Header& header, Shard& shard) {
     if (shard.elements == 0) shard.elements = header.shard_elements;
     if (shard.elements == header.shard_elements) return true;
     Fail(peer, "the shard has " + std::to_string(shard.elements) + " elements, not " +
@@ -123,8 +123,7 @@ class Server final : public RoleLogic {
                     owned->empty() ? nullptr : owned->data(), owned, now);
   }
 
-  void Contribute(NodeId peer, const Header& header, Buffer value, Time now) {
-    Shard& shard = this->shard(header);
+  void Contribute(NodeId peer, const Header& header, Shard& shard, Buffer value, Time now) {
     if (policy_->NeedsInitial() && !shard.has_value) {
       return Fail(peer, "push before the initial value was asked for");
     }
@@ -178,8 +177,7 @@ class Server final : public RoleLogic {
                     sum, now);
   }
 
-  void Answer(NodeId peer, const Header& header, Buffer value, Time now) {
-    Shard& shard = this->shard(header);
+  void Answer(NodeId peer, const Header& header, Shard& shard, Buffer value, Time now) {
     const ShardInfo info = header.shard_info();
     auto owned = std::make_shared<Buffer>(std::move(value));
     if ((header.flags & kPlain) != 0) {  // the current value, asked for by a worker
@@ -231,8 +229,7 @@ class Server final : public RoleLogic {
                     shard.value->empty() ? nullptr : shard.value->data(), shard.value, now);
   }
 
-  void Request(NodeId peer, const Header& header, Time now) {
-    Shard& shard = this->shard(header);
+  void Request(NodeId peer, const Header& header, Shard& shard, Time now) {
     if (shard.has_value) return SendPlain(header, shard, {&peer, 1}, now);
     const auto parent = Parent(peer, header);
     if (!parent) return;

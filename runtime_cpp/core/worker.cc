@@ -24,26 +24,19 @@ Worker::SharedShards Worker::Cut(Key key, std::uint32_t elements, std::vector<Sh
 }
 
 void Worker::Declare(Key key, std::uint32_t elements, SharedShards shards) {
-  auto [found, fresh] = tensors_.try_emplace(key);
-  Tensor& tensor = found->second;
-  if (!fresh) {
-    if (tensor.elements != elements) {
-      throw std::invalid_argument("key " + std::to_string(key) + " already has " +
-                                  std::to_string(tensor.elements) + " elements, not " +
-                                  std::to_string(elements));
-    }
-    return;
+  const auto [tensor, fresh] = tensors_.TryEmplace(key);
+  if (fresh) {
+    tensor->shards = std::move(shards);
+  } else if (tensor->elements() != elements) {
+    throw std::invalid_argument("key " + std::to_string(key) + " already has " +
+                                std::to_string(tensor->elements()) + " elements, not " +
+                                std::to_string(elements));
   }
-  tensor.elements = elements;
-  tensor.shards = std::move(shards);
 }
 
 Worker::Tensor& Worker::tensor(Key key) {
-  const auto found = tensors_.find(key);
-  if (found == tensors_.end()) {
-    throw std::invalid_argument("key " + std::to_string(key) + " was never initialised");
-  }
-  return found->second;
+  if (Tensor* found = tensors_.Find(key)) return *found;
+  throw std::invalid_argument("key " + std::to_string(key) + " was never initialised");
 }
 
 void Worker::Init(Key key, const float* value, std::shared_ptr<const void> owner, Time now) {
@@ -73,15 +66,16 @@ void Worker::Await(Tensor& tensor) {
 
 Round Worker::Submit(Key key, Push push, Time now) {
   Tensor& tensor = this->tensor(key);
-  tensor.queue.push_back(std::move(push));
   const Round round = ++tensor.submitted;
-  if (!tensor.waiting) SendNext(key, tensor, now);
+  if (tensor.waiting) {
+    tensor.Contents().queue.push_back(std::move(push));
+  } else {
+    Send(key, tensor, push, now);
+  }
   return round;
 }
 
-void Worker::SendNext(Key key, Tensor& tensor, Time now) {
-  const Push push = std::move(tensor.queue.front());
-  tensor.queue.pop_front();
+void Worker::Send(Key key, Tensor& tensor, const Push& push, Time now) {
   Await(tensor);
   ++tensor.sent;
   const NodeId server = node_.config().parents.front();
@@ -141,18 +135,18 @@ void Worker::Command(const std::string& text, Time now) {
 }
 
 std::span<const float> Worker::Value(Key key) {
-  const auto found = tensors_.find(key);
-  if (found == tensors_.end()) return {};
-  Tensor& tensor = found->second;
+  Tensor* tensor = tensors_.Find(key);
+  if (tensor == nullptr || !tensor->content) return {};
+  Content& content = *tensor->content;
   const NodeId server = node_.config().parents.front();
-  for (const auto& [index, kept] : std::exchange(tensor.encoded, {})) {
+  for (const auto& [index, kept] : std::exchange(content.encoded, {})) {
     const auto& [round, encoded] = kept;
-    const ShardInfo& shard = (*tensor.shards)[index];
+    const ShardInfo& shard = (*tensor->shards)[index];
     const Buffer value = node_.Decoder(server, shard).Decoded(*encoded, shard.elements, round);
-    tensor.value.resize(tensor.elements);
-    std::copy(value.begin(), value.end(), tensor.value.begin() + shard.offset);
+    content.value.resize(tensor->elements());
+    std::copy(value.begin(), value.end(), content.value.begin() + shard.offset);
   }
-  return tensor.value;
+  return content.value;
 }
 
 void Worker::KeepEncoded(Key key) {
@@ -163,9 +157,9 @@ void Worker::KeepEncoded(Key key) {
 
 std::vector<Worker::Encoded> Worker::EncodedValue(Key key) {
   const Tensor& tensor = this->tensor(key);
-  if (tensor.encoded.size() != tensor.shards->size()) return {};
+  if (!tensor.content || tensor.content->encoded.size() != tensor.shards->size()) return {};
   std::vector<Encoded> shards;
-  for (const auto& [index, kept] : tensor.encoded) {
+  for (const auto& [index, kept] : tensor.content->encoded) {
     const auto& [round, encoded] = kept;
     const ShardInfo& shard = (*tensor.shards)[index];
     const CodecChain& decoder = node_.Decoder(node_.config().parents.front(), shard);
@@ -180,9 +174,9 @@ void Worker::Arrive(NodeId peer, const Header& header, Store store, Time now) {
   const auto fail = [&](const char* reason) {
     node_.Emit({.kind = Event::Kind::kPeerError, .peer = peer, .reason = reason});
   };
-  const auto found = tensors_.find(header.key);
-  if (header.kind != Kind::kValue || found == tensors_.end()) return fail("an unasked value");
-  Tensor& tensor = found->second;
+  Tensor* found = tensors_.Find(header.key);
+  if (header.kind != Kind::kValue || found == nullptr) return fail("an unasked value");
+  Tensor& tensor = *found;
   if (header.shard >= tensor.shards->size() || !tensor.waiting) return fail("an unasked value");
   const ShardInfo& shard = (*tensor.shards)[header.shard];
   if (shard.elements != header.shard_elements) return fail("a value of the wrong size");
@@ -195,17 +189,22 @@ void Worker::Arrive(NodeId peer, const Header& header, Store store, Time now) {
   tensor.complete = tensor.sent;
   ++node_.counts().rounds;
   node_.Emit({.kind = Event::Kind::kValueReady, .key = header.key, .round = tensor.complete});
-  if (!tensor.queue.empty()) SendNext(header.key, tensor, now);
+  if (tensor.sent == tensor.submitted) return;
+  const Push next = std::move(tensor.content->queue.front());
+  tensor.content->queue.pop_front();
+  Send(header.key, tensor, next, now);
 }
 
 void Worker::OnValue(NodeId peer, const Header& header, Buffer value, Time now) {
   const auto store = [&](Tensor& tensor, const ShardInfo& shard) {
-    tensor.encoded.erase(shard.index);
+    if (value.empty() && !tensor.content) return;
+    Content& content = tensor.Contents();
+    content.encoded.erase(shard.index);
     if (!value.empty() && tensor.shards->size() == 1) {
-      tensor.value = std::move(value);
+      content.value = std::move(value);
     } else if (!value.empty()) {
-      tensor.value.resize(tensor.elements);
-      std::copy(value.begin(), value.end(), tensor.value.begin() + shard.offset);
+      content.value.resize(tensor.elements());
+      std::copy(value.begin(), value.end(), content.value.begin() + shard.offset);
     }
   };
   Arrive(peer, header, store, now);
@@ -213,16 +212,17 @@ void Worker::OnValue(NodeId peer, const Header& header, Buffer value, Time now) 
 
 void Worker::OnEncoded(NodeId peer, const Header& header, Buffer encoded, Time now) {
   const auto store = [&](Tensor& tensor, const ShardInfo& shard) {
-    tensor.encoded[shard.index] = {header.round,
-                                   std::make_shared<const Buffer>(std::move(encoded))};
+    tensor.Contents().encoded[shard.index] = {header.round,
+                                              std::make_shared<const Buffer>(std::move(encoded))};
   };
   Arrive(peer, header, store, now);
 }
 
 bool Worker::Unanswered() const {
-  return std::any_of(tensors_.begin(), tensors_.end(), [](const auto& each) {
-    return each.second.complete < each.second.submitted;
-  });
+  for (const auto& [key, tensor] : tensors_) {
+    if (tensor.complete < tensor.submitted) return true;
+  }
+  return false;
 }
 
 void Worker::Describe(Digest& digest) const {
@@ -235,7 +235,7 @@ void Worker::Describe(Digest& digest) const {
     digest.Count(Digest::Level::kParty, tensor.sent);
     digest.Count(Digest::Level::kParty, tensor.submitted);
     digest.Count(Digest::Level::kParty, tensor.complete);
-    if (!tensor.queue.empty()) digest.Unknown();
+    if (tensor.sent < tensor.submitted) digest.Unknown();
   }
 }
 

@@ -9,10 +9,10 @@
 #include <map>
 #include <memory>
 #include <span>
-#include <unordered_map>
 #include <vector>
 
 #include "core/device_value.h"
+#include "core/flat_map.h"
 #include "core/node.h"
 
 namespace geomx {
@@ -73,7 +73,7 @@ class Worker final : public RoleLogic {
   // All of its shards; nothing if some are not encoded. Valid until the node is called again.
   std::vector<Encoded> EncodedValue(Key key);
   // The round that the last complete value belongs to.
-  Round ValueRound(Key key) const { return tensors_.at(key).complete; }
+  Round ValueRound(Key key) { return tensor(key).complete; }
 
   void OnValue(NodeId peer, const Header& header, Buffer value, Time now) override;
   void OnEncoded(NodeId peer, const Header& header, Buffer encoded, Time now) override;
@@ -82,30 +82,43 @@ class Worker final : public RoleLogic {
   void Describe(Digest& digest) const override;
 
  private:
-  struct Tensor {
-    std::uint32_t elements = 0;
-    std::uint32_t missing = 0;
-    SliceSet arrived;               // shards of the value that is coming in
-    Round submitted = 0;            // rounds that the application asked for
-    Round sent = 0;
-    Round complete = 0;
-    bool waiting = false;           // a push or a request is unanswered
-    bool has_value = false;
-    SharedShards shards;
-    std::list<Push> queue;          // takes nothing while it is empty
+  // What has been pushed and not sent, and what has come.
+  struct Content {
+    std::list<Push> queue;  // takes nothing while it is empty
     std::vector<float> value;
     // Of the shards that are encoded, by number; the rest of the value is in `value`.
     std::map<std::uint32_t, std::pair<Round, std::shared_ptr<const Buffer>>> encoded;
   };
+  // Small, like an inbox, and for the same reason.
+  struct Tensor {
+    std::uint32_t missing = 0;
+    Round submitted = 0;            // rounds that the application asked for
+    Round sent = 0;                 // pushes of the others are queued
+    Round complete = 0;
+    SliceSet arrived;               // shards of the value that is coming in
+    SharedShards shards;
+    std::unique_ptr<Content> content;  // null: nothing
+    bool waiting = false;           // a push or a request is unanswered
+    bool has_value = false;
+
+    std::uint32_t elements() const { return shards->back().offset + shards->back().elements; }
+    Content& Contents() {
+      if (!content) content = std::make_unique<Content>();
+      return *content;
+    }
+  };
+  struct KeyHash {
+    std::size_t operator()(Key key) const { return key; }  // keys are numbers from 0 on
+  };
 
   Tensor& tensor(Key key);
-  void SendNext(Key key, Tensor& tensor, Time now);
+  void Send(Key key, Tensor& tensor, const Push& push, Time now);
   void Await(Tensor& tensor);
   // Whether a value of this shard is due; if so, `store` puts it into its tensor.
   template <class Store>
   void Arrive(NodeId peer, const Header& header, Store store, Time now);
 
-  std::unordered_map<Key, Tensor> tensors_;
+  FlatMap<Key, Tensor, KeyHash> tensors_;
   Round barriers_ = 0;
 };
 

@@ -194,7 +194,8 @@ void Fabric::Left(net::ConnectionId connection, Time now) {
 
 void Fabric::Pump(NodeId id, Time now) {
   Endpoint& endpoint = endpoints_[id];
-  for (const NodeId peer : endpoint.node->TakeDirty()) {
+  endpoint.node->TakeDirty(dirty_);
+  for (const NodeId peer : dirty_) {
     const auto link = std::lower_bound(endpoint.links.begin(), endpoint.links.end(),
                                        std::pair{peer, std::uint32_t{0}});
     if (link == endpoint.links.end() || link->first != peer) continue;

@@ -190,6 +190,7 @@ class Fabric {
   std::vector<Notice> notices_;
   bool report_values_ = false;
   std::vector<net::ConnectionId> completed_;
+  std::vector<NodeId> dirty_;  // peers that the node which is asked has messages for
   SpanLog spans_;
   std::uint64_t random_;
   std::uint64_t processed_ = 0;

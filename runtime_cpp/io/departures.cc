@@ -43,11 +43,12 @@ void Driver::Pump() {
     each = pacing_.erase(each);
   }
   // Sending may find a connection broken, and the node then has more to say.
-  for (;;) {
+  for (std::vector<NodeId> queued;;) {
     const Time now = Now();
     AdvanceShaper(now);
     if (node_) {
-      for (const NodeId peer : node_->TakeDirty()) dirty_.insert(peer);
+      node_->TakeDirty(queued);
+      dirty_.insert(queued.begin(), queued.end());
     }
     if (dirty_.empty()) return;
     for (const NodeId peer : std::exchange(dirty_, {})) PumpPeer(peer, now);
