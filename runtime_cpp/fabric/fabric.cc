@@ -27,12 +27,12 @@ net::EdgeId Fabric::AddEdge(net::Course course, Time delay) {
   return edge;
 }
 
-void Fabric::AddNode(NodeConfig config, const Costs& costs) {
+void Fabric::AddNode(NodeConfig config, std::shared_ptr<const Costs> costs) {
   if (config.id != endpoints_.size()) throw std::invalid_argument("node ids must come in order");
   Endpoint endpoint;
   endpoint.node = std::make_unique<Node>(std::move(config));
   endpoint.node->AssumeStarted();
-  endpoint.costs = costs;
+  endpoint.costs = std::move(costs);
   endpoints_.push_back(std::move(endpoint));
 }
 
@@ -134,7 +134,7 @@ bool Fabric::Send(std::uint32_t index, Lane lane, Time now) {
   } else {
     link.stats.control_bytes += bytes;
   }
-  if (const double cost = source.costs.send.For({1, bytes}); cost > 0) {
+  if (const double cost = source.costs->send.For({1, bytes}); cost > 0) {
     Occupy(source, now, Nanoseconds(cost));
   }
   if (link.active++ == 0) link.active_since = now;
@@ -142,11 +142,11 @@ bool Fabric::Send(std::uint32_t index, Lane lane, Time now) {
   std::uint32_t& place = link.in_flight[which];
   if (free_.empty()) {
     place = static_cast<std::uint32_t>(messages_.size());
-    messages_.push_back(std::move(*message));
+    messages_.push_back({std::move(*message)});
   } else {
     place = free_.back();
     free_.pop_back();
-    messages_[place] = std::move(*message);
+    messages_[place].message = std::move(*message);
   }
   network_.Start(link.lanes[which], static_cast<double>(bytes), now);
   ++under_way_;
@@ -158,7 +158,7 @@ void Fabric::Left(net::ConnectionId connection, Time now) {
   Link& link = links_[index];
   const int which = static_cast<int>(lane);
   const std::uint32_t place = link.in_flight[which];
-  const Message& message = messages_[place];
+  const Message& message = messages_[place].message;
   if (--link.active == 0) link.stats.busy += now - link.active_since;
   --under_way_;
   AddSpan({.node = link.stats.source,
@@ -207,7 +207,7 @@ void Fabric::Pump(NodeId id, Time now) {
 // ---- endpoints -------------------------------------------------------------------------------
 
 double Fabric::WorkSeconds(const Endpoint& endpoint, const Work& work) const {
-  const Costs& costs = endpoint.costs;
+  const Costs& costs = *endpoint.costs;
   return costs.encode.For(work.encode) + costs.decode.For(work.decode) +
          costs.aggregate.For(work.aggregate) + costs.update.For(work.update);
 }
@@ -221,29 +221,32 @@ Time Fabric::Occupy(Endpoint& endpoint, Time now, Time cost) {
 
 void Fabric::Deliver(NodeId id, std::uint32_t message, Time now) {
   ++processed_;
-  endpoints_[id].waiting.push_back(message);
+  Waiting& waiting = endpoints_[id].waiting;
+  (waiting.first == kNone ? waiting.first : messages_[waiting.last].next) = message;
+  waiting.last = message;
+  messages_[message].next = kNone;
   Serve(id, now);
 }
 
 void Fabric::Forget(std::uint32_t place) {
-  messages_[place].payload = {};  // whoever owns it may go
+  messages_[place].message.payload = {};  // whoever owns it may go
   free_.push_back(place);
 }
 
 void Fabric::Serve(NodeId id, Time now) {
   Endpoint& endpoint = endpoints_[id];
-  while (!endpoint.waiting.empty() && endpoint.busy_until <= now && !endpoint.release_due) {
-    const std::uint32_t place = endpoint.waiting.front();
-    endpoint.waiting.pop_front();
-    Message& message = messages_[place];
+  std::uint32_t& waiting = endpoint.waiting.first;
+  while (waiting != kNone && endpoint.busy_until <= now && !endpoint.release_due) {
+    const std::uint32_t place = std::exchange(waiting, messages_[waiting].next);
+    const Message& message = messages_[place].message;
     endpoint.node->HandleMessage(message.header.source, message, now);
     const std::size_t bytes = message.wire_bytes();
     const Key key = message.header.key;
     const Round round = RoundOfRun(message);
     Forget(place);
-    Charge(id, now, endpoint.costs.receive.For({1, bytes}), key, round);
+    Charge(id, now, endpoint.costs->receive.For({1, bytes}), key, round);
   }
-  if (!endpoint.waiting.empty() && !endpoint.release_due) {  // busy with sending
+  if (waiting != kNone && !endpoint.release_due) {  // busy with sending
     endpoint.release_due = true;
     Schedule(endpoint.busy_until, Action::Kind::kRelease, id);
   }

@@ -79,7 +79,7 @@ class Fabric {
   // Time 0 of the course is the start of the run.
   net::EdgeId AddEdge(net::Course course, Time delay);
   // Node ids must come in order from 0.
-  void AddNode(NodeConfig config, const Costs& costs);
+  void AddNode(NodeConfig config, std::shared_ptr<const Costs> costs);
   // What `source` may send to `target`.
   void Connect(NodeId source, NodeId target, const net::LinkOptions& options);
   // `worker` trains: its loop runs in here (see trainer.h). REQUIRES: its role is kWorker.
@@ -125,27 +125,37 @@ class Fabric {
   std::uint64_t solves() const { return network_.solves(); }
 
  private:
+  static constexpr std::uint32_t kNone = UINT32_MAX;
+  // Messages that were delivered and are not yet handled: places in `messages_`.
+  struct Waiting {
+    std::uint32_t first = kNone, last = kNone;
+  };
   struct Endpoint {
     std::unique_ptr<Node> node;
     std::unique_ptr<Trainer> trainer;  // of workers that train
-    Costs costs;
+    std::shared_ptr<const Costs> costs;
     Time busy_until = 0;
-    bool release_due = false;              // a release event is scheduled
-    std::deque<std::uint32_t> waiting;     // delivered, not yet handled: places in `messages_`
-    std::vector<std::pair<NodeId, std::uint32_t>> links;  // outgoing: (target, index), ascending
     Time timer = kNever;                   // the node's deadline that is scheduled
+    Waiting waiting;
+    bool release_due = false;              // a release event is scheduled
+    std::vector<std::pair<NodeId, std::uint32_t>> links;  // outgoing: (target, index), ascending
   };
   // One direction between two nodes. Each lane is a connection of the network model.
   struct Link {
+    net::LinkOptions options;  // what every message needs comes after what few do
+    Time last_delivery = 0;
+    Time delay = 0;
     LinkStats stats;
     net::ConnectionId lanes[2];
     std::uint32_t in_flight[2] = {0, 0};  // places in `messages_`
     Time started[2] = {0, 0};
     int active = 0;
     Time active_since = 0;
-    net::LinkOptions options;
-    Time last_delivery = 0;
-    Time delay = 0;
+  };
+  // A message on its way, from the sender's queue until handled.
+  struct Passing {
+    Message message;
+    std::uint32_t next = kNone;  // that waits at the same endpoint
   };
   struct Action {
     enum class Kind : std::uint8_t { kDeliver, kRelease, kTimer, kWake };
@@ -184,7 +194,7 @@ class Fabric {
   std::vector<Link> links_;
   std::vector<std::pair<std::uint32_t, Lane>> connection_owner_;
   std::vector<Action> actions_;  // heap
-  std::deque<Message> messages_;     // on their way, from the sender's queue until handled
+  std::deque<Passing> messages_;     // at free places: what is over
   std::vector<std::uint32_t> free_;  // places in `messages_`
   std::uint64_t sequence_ = 0;
   std::vector<Notice> notices_;
@@ -211,6 +221,8 @@ class Fabric {
     return round + skipped_rounds_[static_cast<int>(level)];
   }
   Round RoundOfRun(const Message& message) const {
+    // Mostly none were skipped, and who sent it need not be looked at.
+    if (skipped_rounds_[0] == skipped_rounds_[1]) return message.header.round + skipped_rounds_[0];
     return RoundOfRun(message.header.round, LevelOf(message));
   }
   Totals CountAll(Time now);

@@ -9,7 +9,7 @@ namespace geomx {
 Digest Fabric::Describe(Time now) {
   Digest digest(now);
   const auto add = [&](std::uint32_t place) {
-    digest.Add(messages_[place], LevelOf(messages_[place]));
+    digest.Add(messages_[place].message, LevelOf(messages_[place].message));
   };
   network_.Describe(digest);
   for (const Endpoint& endpoint : endpoints_) {
@@ -18,8 +18,11 @@ Digest Fabric::Describe(Time now) {
     digest.Moment(std::max(endpoint.busy_until, now));
     digest.Moment(endpoint.timer);
     digest.Add(std::uint64_t{endpoint.release_due});
-    digest.Add(std::uint64_t{endpoint.waiting.size()});
-    for (const std::uint32_t place : endpoint.waiting) add(place);
+    for (std::uint32_t place = endpoint.waiting.first; place != kNone;) {
+      add(place);
+      place = messages_[place].next;
+    }
+    digest.Add(std::uint64_t{kNone});  // and no more
   }
   cores_.Describe(digest, now);
   for (const Link& link : links_) {

@@ -96,7 +96,7 @@ struct Trio {
       for (NodeId peer = 0; peer < 4; ++peer) {
         if (peer != id) config.peers.push_back({peer, std::to_string(peer), roles[peer]});
       }
-      fabric.AddNode(config, Costs());
+      fabric.AddNode(config, std::make_shared<const Costs>());
     }
     for (const auto& [a, b] : {std::pair<NodeId, NodeId>{3, 2}, {2, 1}}) {
       fabric.Connect(a, b, {});
