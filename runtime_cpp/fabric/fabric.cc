@@ -67,16 +67,11 @@ void Fabric::Train(NodeId worker, std::shared_ptr<const TrainingPlan> plan,
       std::make_unique<Trainer>(*this, worker, std::move(plan), std::move(pace));
 }
 
-void Fabric::Schedule(Time time, Action::Kind kind, NodeId node, std::uint32_t message) {
-  actions_.push_back({time, sequence_++, kind, node, message});
-  std::push_heap(actions_.begin(), actions_.end());
-}
-
 Time Fabric::Advance(Time limit) {
   while (notices_.empty()) {
     const Time network = network_.NextEvent();
     const Time change = under_way_ > 0 ? courses_.Next() : kNever;
-    const Time next = std::min({network, change, actions_.empty() ? kNever : actions_.front().time});
+    const Time next = std::min({network, change, agenda_.next()});
     if (next >= limit) return limit;
     now_ = next;
     FollowCourses(next);
@@ -86,36 +81,33 @@ Time Fabric::Advance(Time limit) {
       happened_ += completed_.size();
       for (const net::ConnectionId connection : completed_) Left(connection, next);
     }
-    while (!actions_.empty() && actions_.front().time == next) {
-      std::pop_heap(actions_.begin(), actions_.end());
-      const Action action = actions_.back();
-      actions_.pop_back();
+    while (agenda_.next() == next) {
       ++happened_;
-      Run(action);
+      Run(agenda_.Take(), next);
     }
   }
   return now_;
 }
 
-void Fabric::Run(const Action& action) {
+void Fabric::Run(const Action& action, Time now) {
   Endpoint& endpoint = endpoints_[action.node];
   switch (action.kind) {
-    case Action::Kind::kDeliver: Deliver(action.node, action.message, action.time); return;
+    case Action::Kind::kDeliver: Deliver(action.node, action.message, now); return;
     case Action::Kind::kRelease:
-      if (endpoint.busy_until > action.time) {  // more work was added meanwhile
-        Schedule(endpoint.busy_until, Action::Kind::kRelease, action.node);
+      if (endpoint.busy_until > now) {  // more work was added meanwhile
+        agenda_.Add(endpoint.busy_until, action);
         return;
       }
       endpoint.release_due = false;
-      Release(action.node, action.time);
-      Serve(action.node, action.time);
+      Release(action.node, now);
+      Serve(action.node, now);
       return;
     case Action::Kind::kTimer:
       endpoint.timer = kNever;
-      endpoint.node->HandleTimeout(action.time);
-      Touch(action.node, action.time);
+      endpoint.node->HandleTimeout(now);
+      Touch(action.node, now);
       return;
-    case Action::Kind::kWake: endpoint.trainer->Wake(action.time); return;
+    case Action::Kind::kWake: endpoint.trainer->Wake(now); return;
   }
 }
 
@@ -187,7 +179,7 @@ void Fabric::Left(net::ConnectionId connection, Time now) {
       arrival += static_cast<Time>(Draw() * static_cast<double>(link.options.jitter));
       if (lane == Lane::kReliable) arrival = link.last_delivery = std::max(arrival, link.last_delivery);
     }
-    Schedule(arrival, Action::Kind::kDeliver, link.stats.target, place);
+    agenda_.Add(arrival, {Action::Kind::kDeliver, link.stats.target, place});
   }
   Send(index, lane, now);
 }
@@ -248,7 +240,7 @@ void Fabric::Serve(NodeId id, Time now) {
   }
   if (waiting != kNone && !endpoint.release_due) {  // busy with sending
     endpoint.release_due = true;
-    Schedule(endpoint.busy_until, Action::Kind::kRelease, id);
+    agenda_.Add(endpoint.busy_until, {Action::Kind::kRelease, id});
   }
 }
 
@@ -276,7 +268,7 @@ void Fabric::Charge(NodeId id, Time now, double seconds, Key key, Round round) {
   const bool silent = endpoint.node->Quiet() && endpoint.node->PollTimeout() >= endpoint.timer;
   if (!endpoint.release_due && !silent) {
     endpoint.release_due = true;
-    Schedule(endpoint.busy_until, Action::Kind::kRelease, id);
+    agenda_.Add(endpoint.busy_until, {Action::Kind::kRelease, id});
   }
 }
 
@@ -289,7 +281,7 @@ void Fabric::Release(NodeId id, Time now) {
   const Time deadline = endpoint.node->PollTimeout();
   if (deadline < endpoint.timer) {
     endpoint.timer = deadline;
-    Schedule(std::max(deadline, now), Action::Kind::kTimer, id);
+    agenda_.Add(std::max(deadline, now), {Action::Kind::kTimer, id});
   }
 }
 

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "core/node.h"
+#include "fabric/agenda.h"
 #include "fabric/cores.h"
 #include "fabric/span.h"
 #include "fabric/trainer.h"
@@ -112,7 +113,7 @@ class Fabric {
   void Repeat(std::uint64_t times, Time now);
 
   // ---- for trainers ----
-  void WakeAt(NodeId worker, Time time) { Schedule(time, Action::Kind::kWake, worker); }
+  void WakeAt(NodeId worker, Time time) { agenda_.Add(time, {Action::Kind::kWake, worker}); }
   void Notify(Notice notice) { notices_.push_back(std::move(notice)); }
   void AddSpan(const Span& span) { spans_.Add(span); }
 
@@ -159,19 +160,12 @@ class Fabric {
   };
   struct Action {
     enum class Kind : std::uint8_t { kDeliver, kRelease, kTimer, kWake };
-    Time time;
-    std::uint64_t sequence : 56;
-    Kind kind : 8;
+    Kind kind;
     NodeId node;
-    std::uint32_t message;  // of kDeliver: its place in `messages_`
-
-    bool operator<(const Action& other) const {  // happens later
-      return time != other.time ? time > other.time : sequence > other.sequence;
-    }
+    std::uint32_t message = 0;  // of kDeliver: its place in `messages_`
   };
 
-  void Schedule(Time time, Action::Kind kind, NodeId node, std::uint32_t message = 0);
-  void Run(const Action& action);
+  void Run(const Action& action, Time now);
   void Left(net::ConnectionId connection, Time now);
   void Deliver(NodeId id, std::uint32_t message, Time now);
   void Forget(std::uint32_t message);
@@ -193,10 +187,9 @@ class Fabric {
   Cores cores_;
   std::vector<Link> links_;
   std::vector<std::pair<std::uint32_t, Lane>> connection_owner_;
-  std::vector<Action> actions_;  // heap
+  Agenda<Action> agenda_;
   std::deque<Passing> messages_;     // at free places: what is over
   std::vector<std::uint32_t> free_;  // places in `messages_`
-  std::uint64_t sequence_ = 0;
   std::vector<Notice> notices_;
   bool report_values_ = false;
   std::vector<net::ConnectionId> completed_;

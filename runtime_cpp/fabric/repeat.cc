@@ -33,10 +33,8 @@ Digest Fabric::Describe(Time now) {
       if (link.options.queue != kNever) digest.Moment(link.started[lane]);  // may be too late
     }
   }
-  std::vector<Action> coming = actions_;
-  std::sort(coming.rbegin(), coming.rend());
-  for (const Action& action : coming) {
-    digest.Moment(action.time);
+  for (const auto& [time, action] : agenda_.Coming()) {
+    digest.Moment(time);
     digest.Add(std::uint64_t{static_cast<std::uint8_t>(action.kind)} << 32 | action.node);
     if (action.kind == Action::Kind::kDeliver) add(action.message);
   }

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "core/flat_map.h"
+#include "fabric/agenda.h"
 #include "fabric/fabric.h"
 #include "fabric/span.h"
 #include "tests/seeds.h"
@@ -75,6 +76,50 @@ TEST(FlatMapIsAMap) {
     CHECK_EQ(map.size(), model.size());
     for (const auto& [key, value] : map) CHECK_EQ(value, model.at(key));
   });
+}
+
+TEST(AnAgendaIsInTheOrderOfTimeAndThenOfAdding) {
+  check::ForSeeds(200, [](std::uint64_t seed) {
+    check::Random random(seed);
+    Agenda<int> agenda;
+    std::multimap<Time, int> model;  // keeps the order of adding
+    Time now = 0;
+    for (int i = 0; i < 300; ++i) {
+      const auto reach = Time{1} << Between(random, 0, 40);
+      if (Between(random, 0, 2) > 0) {
+        const Time time = now + static_cast<Time>(Between(random, 0, 3)) * reach;
+        agenda.Add(time, i);
+        model.emplace(time, i);
+      }
+      if (Between(random, 0, 2) > 0 && !model.empty()) {
+        now = model.begin()->first;
+        CHECK_EQ(agenda.next(), now);
+        CHECK_EQ(agenda.Take(), model.begin()->second);
+        model.erase(model.begin());
+      } else if (!model.empty()) {  // others may go on in between
+        now += (model.begin()->first - now) / 2;
+      }
+      CHECK_EQ(agenda.next(), model.empty() ? kNever : model.begin()->first);
+    }
+    auto expected = model.begin();
+    for (const auto& [time, item] : agenda.Coming()) {
+      CHECK_EQ(time, expected->first);
+      CHECK_EQ(item, (expected++)->second);
+    }
+    CHECK(expected == model.end());
+  });
+}
+
+TEST(NothingIsAddedToAnAgendaThatWouldBeOver) {
+  Agenda<int> agenda;
+  agenda.Add(5, 1);
+  agenda.Add(7, 2);
+  CHECK_EQ(agenda.Take(), 1);
+  CHECK(Throws<std::logic_error>([&] { agenda.Add(4, 3); }));
+  agenda.Add(5, 4);
+  CHECK_EQ(agenda.Take(), 4);
+  CHECK_EQ(agenda.Take(), 2);
+  CHECK_EQ(agenda.next(), kNever);
 }
 
 // One worker, its server and a global server on a network without delay or limit.

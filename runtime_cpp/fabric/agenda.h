@@ -1,0 +1,98 @@
+// What is to happen, in the order of time; at one time in the order in which it was added.
+//
+// A radix heap (Ahuja, Mehlhorn, Orlin and Tarjan 1990): nothing is ever added before the time that
+// has been reached, so entries need not be sorted, only kept by the highest bit in which their time
+// differs from it. An entry moves to a lower bucket a few times, and memory is read from front to
+// back, where a binary heap of thousands jumps about in it at every event.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <stdexcept>
+#include <vector>
+
+#include "core/types.h"
+
+namespace geomx {
+
+template <class Item>
+class Agenda {
+ public:
+  struct Entry {
+    Time time;
+    Item item;
+  };
+
+  // kNever if nothing is to happen.
+  Time next() const { return next_; }
+
+  // Throws std::logic_error if `time` is before that of the last Take.
+  void Add(Time time, const Item& item) {
+    if (time < reached_) throw std::logic_error("what is to happen would have happened before");
+    Put({time, item});
+    next_ = std::min(next_, time);
+  }
+
+  // The first of what happens next. REQUIRES: next() != kNever.
+  Item Take() {
+    if (next_ != reached_) Reach(next_);
+    const Item item = buckets_[0][taken_++].item;
+    if (taken_ < buckets_[0].size()) return item;
+    buckets_[0].clear();
+    taken_ = 0;
+    filled_ &= ~std::uint64_t{1};
+    next_ = Earliest();
+    return item;
+  }
+
+  // All that is to happen, in order.
+  std::vector<Entry> Coming() const {
+    std::vector<Entry> coming(buckets_[0].begin() + static_cast<std::ptrdiff_t>(taken_),
+                              buckets_[0].end());
+    for (std::size_t i = 1; i < buckets_.size(); ++i) {
+      coming.insert(coming.end(), buckets_[i].begin(), buckets_[i].end());
+    }
+    std::stable_sort(coming.begin(), coming.end(),
+                     [](const Entry& a, const Entry& b) { return a.time < b.time; });
+    return coming;
+  }
+
+ private:
+  void Put(const Entry& entry) {
+    const int bucket = std::bit_width(static_cast<std::uint64_t>(entry.time ^ reached_));
+    buckets_[static_cast<std::size_t>(bucket)].push_back(entry);
+    filled_ |= std::uint64_t{1} << bucket;
+  }
+
+  // REQUIRES: nothing is left of the time that has been reached.
+  Time Earliest() const {
+    if (filled_ == 0) return kNever;
+    Time earliest = kNever;
+    const auto lowest = static_cast<std::size_t>(std::countr_zero(filled_));
+    for (const Entry& entry : buckets_[lowest]) earliest = std::min(earliest, entry.time);
+    return earliest;
+  }
+
+  // What lies in the lowest bucket that holds anything moves to those below it, in order.
+  void Reach(Time time) {
+    reached_ = time;
+    const int lowest = std::countr_zero(filled_);
+    filled_ &= ~(std::uint64_t{1} << lowest);
+    moving_.swap(buckets_[static_cast<std::size_t>(lowest)]);
+    for (const Entry& entry : moving_) Put(entry);
+    moving_.clear();
+  }
+
+  // By the bits that are needed to tell an entry's time from the time reached: none, one, ...
+  std::array<std::vector<Entry>, 64> buckets_;
+  std::uint64_t filled_ = 0;  // a bit for each bucket that is not empty
+  std::size_t taken_ = 0;     // so many of the first bucket are over
+  Time reached_ = 0;
+  Time next_ = kNever;
+  std::vector<Entry> moving_;
+};
+
+}  // namespace geomx
