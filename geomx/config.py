@@ -282,7 +282,7 @@ def build_experiment(
         workload=trained,
         selection=selection,
         runtime=root.runtime,
-        tcp=root.tcp.over(root.emulate),
+        tcp=root.tcp,
         emulate=root.emulate,
         costs=root.costs,
         sim=root.sim,

@@ -70,6 +70,10 @@ class Experiment:
     workload_options: dict[str, Any] = field(default_factory=dict)
     study: StudyOptions | None = None
 
+    def __post_init__(self) -> None:
+        """Decide what the links' options leave open."""
+        self.tcp = self.tcp.over(self.emulate)
+
     def validate(self) -> None:
         """Ask every plugin whether it can take part, and refuse two that decide the same.
 

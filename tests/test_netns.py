@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import signal
 import socket
@@ -76,16 +77,8 @@ class Pair:
 
     def inside(self, index: int, action: Callable[[], T]) -> T:
         """Do something in a namespace."""
-        made: list[T] = []
-
-        def enter() -> None:
-            _core.enter_namespace(self.spaces[index])
-            made.append(action())
-
-        thread = threading.Thread(target=enter)
-        thread.start()
-        thread.join()
-        return made[0]
+        with places.inside(f"/proc/self/fd/{self.spaces[index]}"):
+            return action()
 
     def connection(self) -> tuple[socket.socket, socket.socket]:
         """Both ends of a connection, the first from here."""
@@ -288,6 +281,28 @@ def test_routers_between_namespaces_do_not_share_fairly(capsys: pytest.CaptureFi
 def test_a_congestion_control_that_the_kernel_lacks_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"tcp\.congestion=vegas2.*reno"):
         places.check_congestion("vegas2")
+
+
+# ---- the benchmark over them ----
+
+
+@needs_namespaces
+def test_transfers_over_the_kernel_are_compared() -> None:
+    sys.path.append(str(Path(__file__).resolve().parents[1] / "benchmarks"))
+    from tcp import connections
+
+    sizes = {state: [20_000 + index for index in range(2)] for state in connections.STATES}
+    rows = list(connections.rows_of(connections.Way(50.0, 4.0, "reno", sizes, [0.01, 0.02])))
+    assert [(row["state"], row["bytes"]) for row in rows] == [
+        ("new", 20_000), ("new", 20_001), ("kept", 20_001), ("idle", 20_000), ("idle", 20_001),
+    ]  # fmt: skip
+    least_s = 20_000 / (50 * 125_000)
+    assert all(row["seconds"] > least_s for row in rows)  # not even here is anything quicker
+    assert all(math.isfinite(error) for row in rows for error in row["errors"].values())
+    assert all(row["errors"]["size / bandwidth"] < 0 for row in rows)
+    found = dict(connections.groups(rows))
+    assert connections.figures(found["all"])["transfers"] == 5
+    assert connections.table(rows).count("| reno, ") == 3 + 5
 
 
 # ---- whole runs ----

@@ -26,22 +26,21 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median
-from typing import TypeVar
 
 import networkx as nx
 import numpy as np
 
 from geomx import _core
 from geomx.live.namespaces import FIRST_ADDRESS, queue_bytes, settings
+from geomx.live.places import inside
 from geomx.progress import progress
 from geomx.report import units
 from geomx.sim import transfer_times
-
-T = TypeVar("T")
 
 RESULTS = Path(__file__).parents[1] / "results"
 WAYS = 24
@@ -117,7 +116,8 @@ class Ground:
 
     def __enter__(self) -> Ground:
         self._router.start()
-        self.door = self._inside(1, lambda: socket.create_server(("10.0.0.2", 0)))
+        with self._inside(1):
+            self.door = socket.create_server(("10.0.0.2", 0))
         self.door.settimeout(PATIENCE_S)
         return self
 
@@ -125,21 +125,13 @@ class Ground:
         self.door.close()
         self._router.stop()
 
-    def _inside(self, index: int, action: Callable[[], T]) -> T:
-        made: list[T] = []
-
-        def enter() -> None:
-            _core.enter_namespace(self._spaces[index])
-            made.append(action())
-
-        thread = threading.Thread(target=enter)
-        thread.start()
-        thread.join()
-        return made[0]
+    def _inside(self, index: int) -> AbstractContextManager[None]:
+        return inside(f"/proc/self/fd/{self._spaces[index]}")
 
     def socket(self) -> socket.socket:
         """One that is not connected yet."""
-        made = self._inside(0, lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+        with self._inside(0):
+            made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, self._congestion)
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         made.settimeout(PATIENCE_S)

@@ -73,6 +73,17 @@ def check_congestion(name: str) -> None:
             raise ConfigError("tcp.congestion", name, remedy) from error
 
 
+@contextlib.contextmanager
+def inside(namespace: str) -> Iterator[None]:
+    """The calling thread is in the network namespace of that path, and what it starts meanwhile."""
+    with open("/proc/thread-self/ns/net", "rb") as here, open(namespace, "rb") as there:
+        enter_namespace(there.fileno())
+        try:
+            yield
+        finally:
+            enter_namespace(here.fileno())
+
+
 class Loopback:
     """All processes on 127.0.0.1. Use as a context manager, like every place."""
 
@@ -169,15 +180,8 @@ class Namespaces(Loopback):
     @contextlib.contextmanager
     def inside(self, node: NodeSpec) -> Iterator[None]:
         """See `Loopback.inside`. Concerns the calling thread alone, and what it starts."""
-        with (
-            open("/proc/thread-self/ns/net", "rb") as here,
-            open(self._paths[node.id], "rb") as there,
-        ):
-            enter_namespace(there.fileno())
-            try:
-                yield
-            finally:
-                enter_namespace(here.fileno())
+        with inside(self._paths[node.id]):
+            yield
 
     def watch(self) -> None:
         """See `Loopback.watch`. Tells the links when the run began: their courses count from it."""

@@ -166,8 +166,9 @@ meet there, fair or fifo.)")
       "tcp_transfers",
       [](const std::string& congestion, int streams, double window_bytes, double efficiency,
          double reverse_share, const std::string& queueing, bool new_connections,
-         const std::vector<Course>& courses, const Numbers& delays_s, Paths paths, Paths reverses, const Numbers& losses,
-         const std::vector<std::uint32_t>& route, const Numbers& bytes, const Numbers& starts_s) {
+         const std::vector<Course>& courses, const Numbers& delays_s, Paths paths, Paths reverses,
+         const Numbers& losses, const std::vector<std::uint32_t>& route, const Numbers& bytes,
+         const Numbers& starts_s) {
         nb::gil_scoped_release unlocked;
         TcpModel model{CongestionNamed(congestion), streams, window_bytes, efficiency,
                        reverse_share, QueueingNamed(queueing), new_connections};
@@ -175,9 +176,9 @@ meet there, fair or fifo.)")
                             Routes(std::move(paths), std::move(reverses), losses),
                             Transfers(route, bytes, starts_s), model);
       },
-      "congestion"_a, "streams"_a, "window_bytes"_a, "efficiency"_a, "reverse_share"_a, "queueing"_a,
-      "new_connections"_a, "courses"_a, "delays_s"_a, "paths"_a, "reverses"_a, "losses"_a, "route"_a, "bytes"_a,
-      "starts_s"_a, "Finish times in seconds under the TCP model.");
+      "congestion"_a, "streams"_a, "window_bytes"_a, "efficiency"_a, "reverse_share"_a,
+      "queueing"_a, "new_connections"_a, "courses"_a, "delays_s"_a, "paths"_a, "reverses"_a,
+      "losses"_a, "route"_a, "bytes"_a, "starts_s"_a, "Finish times in seconds under the TCP model.");
 
   nb::class_<FlowNetwork>(m, "FlowNetwork",
                           "Connections as fluid over shared edges; times in integer nanoseconds.")
