@@ -14,6 +14,7 @@ come to; with a new FOLDER all begins anew.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
@@ -216,27 +217,33 @@ def page(walk: Walk) -> str:
     return "\n".join([*lines, ""])
 
 
-def main(words: list[str]) -> int:
+def main() -> int:
     """Walk; the exit status says whether all ended well."""
     everything = (*KINDS, *EXAMPLES, MISBEHAVING)
-    if not words or any(word not in everything for word in words[1:]):
-        print(__doc__)
-        return 2
-    walk = Walk(Path(words[0]))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", type=Path, help="where the walk is, or goes on")
+    parser.add_argument("again", nargs="*", metavar="project", help=", ".join(everything))
+    words = parser.parse_args()
+    for word in words.again:
+        if word not in everything:
+            parser.error(f"no project {word!r}; there are {', '.join(everything)}")
+    walk = Walk(words.folder)
     if not walk.install():
         return 1
     walk.projects.mkdir(exist_ok=True)
     begun = list(dict.fromkeys(step.project for step in walk.steps))
-    for name in words[1:] or everything:
-        if name in begun and name != begun[-1] and not words[1:]:
+    for name in words.again or everything:
+        if name in begun and name != begun[-1] and not words.again:
             continue  # an earlier walk has been there
         walk.forget(name)
         walk.project(name)
-    if not words[1:]:
+    if not words.again:
         RESULTS.write_text(page(walk), encoding="utf-8")
     wrong = any(step.status != 0 for step in walk.steps)
-    return int(wrong or (not words[1:] and outer_promise(walk) is not None))
+    return int(wrong or (not words.again and outer_promise(walk) is not None))
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())
