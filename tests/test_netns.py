@@ -323,7 +323,7 @@ def inhabitants(directory: Path) -> dict[int, str]:
     """Every process in the namespaces a run made for itself, whatever its command line says."""
     all_of_them = namespaces()
     made = {all_of_them[number] for number in processes(directory) if number in all_of_them}
-    made.discard(all_of_them[os.getpid()])
+    made.discard(os.readlink("/proc/thread-self/ns/net"))  # the main thread may be on a visit
     return {number: name for number, name in all_of_them.items() if name in made}
 
 

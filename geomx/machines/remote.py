@@ -96,7 +96,8 @@ class Line:
     def _beat(self) -> None:
         assert self._process.stdin is not None
         count = 0
-        with self._process.stdin as out, contextlib.suppress(OSError):
+        # Closing writes what is left, so it meets an ended reader as well.
+        with contextlib.suppress(OSError), self._process.stdin as out:
             self._opened.wait()
             if self._opening is not None:
                 out.write(self._opening)
