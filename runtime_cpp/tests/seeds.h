@@ -1,9 +1,7 @@
 // Random tests that can be repeated: when a check fails while a SeedNote is alive, the seed is
 // printed, and `GEOMX_SEED=n geomx_tests [substring]` runs every such test with that seed alone.
-// `GEOMX_SEEDS=n` runs each with its first n seeds at most, for builds that are slow.
 #pragma once
 
-#include <algorithm>
 #include <cstdlib>
 #include <random>
 #include <string>
@@ -28,17 +26,14 @@ class SeedNote {
   int failures_;
 };
 
-// A number that a variable of the environment gives, or `otherwise`.
-inline std::uint64_t Given(const char* variable, std::uint64_t otherwise) {
-  const char* text = std::getenv(variable);
-  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
-}
-
 // Calls body(seed) for seeds 1..count.
 template <class Body>
 void ForSeeds(std::uint64_t count, Body body) {
-  const std::uint64_t first = Given("GEOMX_SEED", 1);
-  count = std::getenv("GEOMX_SEED") ? 1 : std::min(count, Given("GEOMX_SEEDS", count));
+  std::uint64_t first = 1;
+  if (const char* chosen = std::getenv("GEOMX_SEED")) {
+    first = std::strtoull(chosen, nullptr, 10);
+    count = 1;
+  }
   for (std::uint64_t seed = first; seed < first + count; ++seed) {
     const SeedNote note(seed);
     body(seed);
