@@ -6,7 +6,6 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include <cmath>
 
 #include "bindings/handles.h"
 #include "core/natives.h"
@@ -38,8 +37,6 @@ Direction DirectionOf(const std::string& name) {
   if (name == "pull") return Direction::kPull;
   throw nb::value_error(("no direction " + name).c_str());
 }
-
-Time Nanoseconds(double seconds) { return std::llround(seconds * 1e9); }
 
 void AddLink(NodeConfig& config, NodeId peer, const std::string& direction,
              const std::vector<CodecHandle>& codecs, const std::vector<SlicerHandle>& slicers,

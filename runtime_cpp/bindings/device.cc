@@ -25,7 +25,7 @@ namespace {
 
 using io::Stage;
 using io::Width;
-using Vector = nb::ndarray<nb::numpy, float, nb::ndim<1>, nb::c_contig>;
+using HostVector = nb::ndarray<nb::numpy, float, nb::ndim<1>, nb::c_contig>;
 
 Width WidthOf(const std::string& name) {
   if (name == "float32") return Width::kFloat32;
@@ -71,13 +71,13 @@ std::shared_ptr<Stage> MakeStage(const std::string& device, std::size_t most_kep
   return std::make_shared<Stage>([&] { return kernels::OpenQueue(device); }, most_kept);
 }
 
-void Fetch(Stage& stage, std::uintptr_t address, const std::string& type, const Vector& out) {
+void Fetch(Stage& stage, std::uintptr_t address, const std::string& type, const HostVector& out) {
   const io::Tensor tensor{.address = address, .width = WidthOf(type), .elements = out.size()};
   const nb::gil_scoped_release unlocked;
   stage.Fetch(tensor, {out.data(), out.size()});
 }
 
-void Fill(Stage& stage, const Vector& values, std::uintptr_t address, const std::string& type,
+void Fill(Stage& stage, const HostVector& values, std::uintptr_t address, const std::string& type,
           nb::object owner, const io::Stream& consumer) {
   const io::Tensor tensor{.address = address,
                           .width = WidthOf(type),

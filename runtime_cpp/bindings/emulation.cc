@@ -45,7 +45,7 @@ it is, or its process.)")
       .def("start", &Router::Start, "Carry packets, on a thread of its own.")
       .def(
           "set_origin", [](Router& self, double monotonic_s) {
-            self.SetOrigin(io::Nanoseconds(monotonic_s));
+            self.SetOrigin(Nanoseconds(monotonic_s));
           },
           "monotonic_s"_a, "The run began then; bandwidths change as their courses say.")
       .def("stop", &Router::Stop, nb::call_guard<nb::gil_scoped_release>(), "End the thread.")

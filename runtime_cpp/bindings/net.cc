@@ -7,7 +7,6 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include <cmath>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -34,8 +33,6 @@ std::vector<TransferEdge> Edges(const std::vector<Course>& courses, const Number
   for (std::size_t i = 0; i < edges.size(); ++i) edges[i] = {courses[i], delays_s[i]};
   return edges;
 }
-
-Time Nanoseconds(double seconds) { return std::llround(seconds * kSecond); }
 
 std::vector<TransferRoute> Routes(Paths paths, Paths reverses, const Numbers& losses) {
   if (paths.size() != reverses.size() || paths.size() != losses.size()) {

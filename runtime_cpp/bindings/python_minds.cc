@@ -32,7 +32,7 @@ namespace {
 using Values = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 // A float32 vector that Python may keep.
-nb::object Vector(std::span<const float> values) {
+nb::object Copied(std::span<const float> values) {
   float* copy = new float[std::max<std::size_t>(values.size(), 1)];
   std::copy(values.begin(), values.end(), copy);
   nb::capsule owner(copy, [](void* data) noexcept { delete[] static_cast<float*>(data); });
@@ -112,13 +112,13 @@ class PythonPolicy final : public PartyPolicy {
   void Initial(const ShardInfo& shard, std::span<const float> value) override {
     if (!needs_initial_) return;
     Guarded(policy_, "initial", "None",
-            [&] { policy_.get().attr("initial")(Name(shard), Vector(value)); });
+            [&] { policy_.get().attr("initial")(Name(shard), Copied(value)); });
   }
 
   Action Complete(const PartyRound& round, std::span<float> sum) override {
     return Guarded(policy_, "complete", "(whether it goes on to the world, values)", [&] {
       const nb::object answer = policy_.get().attr("complete")(Name(round.shard), round.round,
-                                                               round.last, Vector(sum));
+                                                               round.last, Copied(sum));
       const auto pair = nb::cast<nb::tuple>(answer);
       if (pair.size() != 2) throw std::bad_cast();
       Take(pair[1], sum);
@@ -129,7 +129,7 @@ class PythonPolicy final : public PartyPolicy {
   void Answer(const ShardInfo& shard, std::span<float> value) override {
     if (!hears_answers_) return;
     Guarded(policy_, "answer", "values", [&] {
-      Take(policy_.get().attr("answer")(Name(shard), Vector(value)), value);
+      Take(policy_.get().attr("answer")(Name(shard), Copied(value)), value);
     });
   }
 
@@ -199,7 +199,7 @@ class PythonOptimizer final : public ElementWise {
       scaled[i] = std::clamp(gradient[i] * step.rescale, -step.clip, step.clip) + step.wd * weight[i];
     }
     Guarded(optimizer_, "update", "new weights", [&] {
-      Take(optimizer_.get().attr("update")(Vector(weight), Vector(scaled), step.rate), weight);
+      Take(optimizer_.get().attr("update")(Copied(weight), Copied(scaled), step.rate), weight);
     });
   }
 

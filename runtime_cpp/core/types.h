@@ -1,6 +1,7 @@
 // The small words of the protocol: identities, time, roles. Nothing here owns anything.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <string>
 
@@ -13,6 +14,12 @@ inline constexpr Time kNever = INT64_MAX;
 inline constexpr Time kSecond = 1'000'000'000;
 inline constexpr Time kMicrosecond = 1'000;
 inline constexpr Time kMillisecond = 1'000'000;
+
+// Anything beyond some thirty years counts as for ever.
+inline Time Nanoseconds(double seconds) {
+  return seconds >= 1e9 ? Time{1'000'000'000} * kSecond
+                        : static_cast<Time>(std::llround(seconds * kSecond));
+}
 
 using NodeId = std::uint32_t;  // position in the roster
 using Key = std::uint32_t;     // a tensor

@@ -1,15 +1,9 @@
 #include "fabric/fabric.h"
 
 #include <algorithm>
-#include <cmath>
 #include <stdexcept>
 
 namespace geomx {
-namespace {
-
-Time Nanoseconds(double seconds) { return std::llround(seconds * 1e9); }
-
-}  // namespace
 
 Fabric::Fabric(std::uint64_t seed, std::size_t max_spans)
     : spans_(max_spans), random_(seed * 0x9e3779b97f4a7c15u + 0x632be59bd9b4e019u) {}

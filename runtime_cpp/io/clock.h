@@ -4,7 +4,6 @@
 
 #include <ctime>
 
-#include <cmath>
 
 #include "core/types.h"
 
@@ -17,11 +16,5 @@ inline Time Now() {
 }
 
 inline double Seconds(Time time) { return static_cast<double>(time) / kSecond; }
-
-// Anything beyond some thirty years counts as for ever.
-inline Time Nanoseconds(double seconds) {
-  return seconds >= 1e9 ? Time{1'000'000'000} * kSecond
-                        : static_cast<Time>(std::llround(seconds * 1e9));
-}
 
 }  // namespace geomx::io

@@ -11,7 +11,7 @@ namespace geomx::io {
 namespace {
 
 constexpr std::size_t kDatagramRoom = 65'536;
-constexpr std::size_t kMaxPieces = 16;
+constexpr std::size_t kDatagramPieces = 16;
 
 int TrafficClass(std::uint8_t channel) {
   if (channel <= 1) return IPTOS_DSCP_AF11;
@@ -60,7 +60,7 @@ void Datagrams::Send(NodeId peer, const Address& address, const Message& message
     return SendPieces(address, channel, {&whole, 1});
   }
   std::vector<std::byte> gathered;
-  if (parts.size() >= kMaxPieces) {
+  if (parts.size() >= kDatagramPieces) {
     parts = {parts[0], parts[1], message.payload.Contiguous(gathered)};
   }
   const std::uint64_t check = Check(parts);
@@ -70,7 +70,7 @@ void Datagrams::Send(NodeId peer, const Address& address, const Message& message
 
 void Datagrams::SendPieces(const Address& address, std::uint8_t channel,
                            std::span<const Bytes> parts) {
-  std::array<iovec, kMaxPieces + 1> pieces;
+  std::array<iovec, kDatagramPieces + 1> pieces;
   std::size_t count = 0;
   for (const Bytes part : parts) {
     pieces[count++] = {const_cast<std::byte*>(part.data()), part.size()};

@@ -2,7 +2,6 @@
 #include "net/transfer.h"
 
 #include <algorithm>
-#include <cmath>
 #include <queue>
 #include <stdexcept>
 
@@ -72,8 +71,6 @@ double PathDelay(const std::vector<TransferEdge>& edges, const std::vector<EdgeI
   for (const EdgeId edge : path) delay_s += edges.at(edge).delay_s;
   return delay_s;
 }
-
-Time Nanoseconds(double seconds) { return static_cast<Time>(std::llround(seconds * kSecond)); }
 
 }  // namespace
 

@@ -237,4 +237,25 @@ NodeConfig Cluster::Config(NodeId id) const {
   return config;
 }
 
+void CheckNoErrors(const Cluster& cluster) {
+  for (const auto kind : {Event::Kind::kPeerError, Event::Kind::kDead, Event::Kind::kRefused}) {
+    CHECK_EQ(cluster.Count(kind), 0u);
+  }
+}
+
+Message Transfer(Kind kind, NodeId source, Round round, std::uint32_t elements, float value) {
+  Message message;
+  Header& header = message.header;
+  header.kind = kind;
+  header.source = source;
+  header.round = round;
+  header.merge_count = 1;
+  header.shard_elements = header.total_rows = header.rows = elements;
+  header.slices = header.reliable = 1;
+  const std::vector<float> values(elements, value);
+  message.payload = Payload::Copy(std::as_bytes(std::span(values)));
+  header.payload_bytes = static_cast<std::uint32_t>(message.payload.size());
+  return message;
+}
+
 }  // namespace geomx::check

@@ -66,4 +66,10 @@ class Cluster : public Wire {
   const Plan plan_;
 };
 
+// Nobody complained, was given up or refused anything.
+void CheckNoErrors(const Cluster& cluster);
+
+// A push or a value of a whole shard that arrives in one piece.
+Message Transfer(Kind kind, NodeId source, Round round, std::uint32_t elements, float value = 1);
+
 }  // namespace geomx::check

@@ -8,7 +8,7 @@ using check::Cluster;
 using check::Plan;
 
 constexpr std::uint32_t kRows = 8;  // of a slice
-constexpr std::uint32_t kElements = 20 * kRows;
+constexpr std::uint32_t kLength = 20 * kRows;
 
 // One or more parties whose pushes over the WAN are cut into slices, few of them reliable.
 Plan LossyPlan(std::vector<std::uint32_t> parties, std::uint32_t reliable_every, Time grace) {
@@ -22,7 +22,7 @@ Plan LossyPlan(std::vector<std::uint32_t> parties, std::uint32_t reliable_every,
 // Every worker pushes ones.
 void PushOnes(Cluster& cluster) {
   for (const NodeId worker : cluster.workers) {
-    cluster.Push(worker, 0, std::vector<float>(kElements, 1.0f));
+    cluster.Push(worker, 0, std::vector<float>(kLength, 1.0f));
   }
 }
 
@@ -36,7 +36,7 @@ TEST(LossyPushesNeverHang) {
   check::ForSeeds(30, [](std::uint64_t seed) {
     check::Random random(seed);
     Cluster cluster(seed, LossyPlan({1, 2}, 4, check::Chance(random, 0.5) ? 0 : kSecond));
-    cluster.Declare(0, kElements, {{.elements = kElements}});
+    cluster.Declare(0, kLength, {{.elements = kLength}});
     cluster.faults = {.loss = 0.2, .duplicate = 0.2, .delay = 0.3};
     for (std::size_t round = 1; round <= 5; ++round) {
       PushOnes(cluster);
@@ -54,7 +54,7 @@ TEST(LossyPushesNeverHang) {
 TEST(LossyPushesBalance) {
   check::ForSeeds(40, [](std::uint64_t seed) {
     Cluster cluster(seed, LossyPlan({1}, 4, kSecond));
-    cluster.Declare(0, kElements, {{.elements = kElements}});
+    cluster.Declare(0, kLength, {{.elements = kLength}});
     const int rounds = 6;
     double sum = 0;
     for (int round = 1; round <= rounds; ++round) {
@@ -67,14 +67,14 @@ TEST(LossyPushesBalance) {
     }
     const NodeStats stats = GlobalStats(cluster);
     CHECK(stats.late_slices > 0 && stats.refused_slices > 0);
-    CHECK_EQ(sum, 1.0 * kElements * rounds -
+    CHECK_EQ(sum, 1.0 * kLength * rounds -
                       kRows * static_cast<double>(stats.missing_slices - stats.late_slices));
   });
 }
 
 TEST(ARoundWaitsForBestEffortSlicesAsLongAsItMay) {
   Cluster cluster(1, LossyPlan({1}, 2, 3 * kSecond));
-  cluster.Declare(0, kElements, {{.elements = kElements}});
+  cluster.Declare(0, kLength, {{.elements = kLength}});
   cluster.faults.loss = 1;
   PushOnes(cluster);
   cluster.Drive(2 * kSecond);
@@ -91,18 +91,18 @@ TEST(ARoundWaitsForBestEffortSlicesAsLongAsItMay) {
 // Though the slicer wants none: otherwise nobody would know that the round took place.
 TEST(OneSliceIsAlwaysReliable) {
   Cluster cluster(1, LossyPlan({1}, 0, 0));
-  cluster.Declare(0, kElements, {{.elements = kElements}});
+  cluster.Declare(0, kLength, {{.elements = kLength}});
   cluster.faults.loss = 1;
   PushOnes(cluster);
   cluster.Drive();
   CHECK_EQ(cluster.Count(Event::Kind::kValueReady), 1u);
-  CHECK_EQ(GlobalStats(cluster).missing_slices, kElements / kRows - 1);
+  CHECK_EQ(GlobalStats(cluster).missing_slices, kLength / kRows - 1);
 }
 
 // A slice that has not left may still count in the next round, but in none after that.
 TEST(SlicesTwoRoundsOldAreForgottenBeforeTheyLeave) {
   Cluster cluster(1, LossyPlan({1}, 4, 0));
-  cluster.Declare(0, kElements, {{.elements = kElements}});
+  cluster.Declare(0, kLength, {{.elements = kLength}});
   cluster.faults.stall = true;
   const std::uint64_t best_effort = 15;  // of 20 slices
   for (std::uint64_t round = 1; round <= 4; ++round) {

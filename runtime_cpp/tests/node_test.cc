@@ -40,11 +40,6 @@ Plan RandomPlan(Random& random) {
   return plan;
 }
 
-void CheckNoErrors(const Cluster& cluster) {
-  CHECK_EQ(cluster.Count(Event::Kind::kPeerError), 0u);
-  CHECK_EQ(cluster.Count(Event::Kind::kRefused), 0u);
-}
-
 TEST(FsaSumsWhateverTheOrderOfDelivery) {
   check::ForSeeds(40, [](std::uint64_t seed) {
     Random random(seed);

@@ -19,6 +19,7 @@ using check::Cluster;
 using check::Plan;
 using check::Random;
 using check::RandomPairs;
+using check::Transfer;
 using What = OverlayReport::What;
 
 Plan Trees(std::vector<std::uint32_t> parties) {
@@ -26,12 +27,6 @@ Plan Trees(std::vector<std::uint32_t> parties) {
   plan.parties = std::move(parties);
   plan.mind = [] { return std::make_shared<RandomPairs>(); };
   return plan;
-}
-
-void CheckNoErrors(const Cluster& cluster) {
-  for (const auto kind : {Event::Kind::kPeerError, Event::Kind::kDead, Event::Kind::kRefused}) {
-    CHECK_EQ(cluster.Count(kind), 0u);
-  }
 }
 
 std::uint64_t Bytes(const Cluster& cluster, Kind kind) {
@@ -163,23 +158,6 @@ TEST(LeavingARoundThatWaitsIsALossInTreesToo) {
   const auto dead = cluster.Events(cluster.workers[0], Event::Kind::kDead);
   CHECK_EQ(dead.size(), 1u);
   if (!dead.empty()) CHECK_EQ(dead.front().text, Cluster::Name(cluster.workers[2]));
-}
-
-Message Transfer(Kind kind, NodeId from, Round round, std::uint32_t elements) {
-  const auto values = std::make_shared<std::vector<float>>(elements, 1.0f);
-  Message message;
-  message.header = {.kind = kind,
-                    .source = from,
-                    .round = round,
-                    .merge_count = 1,
-                    .shard_elements = elements,
-                    .total_rows = elements,
-                    .rows = elements,
-                    .slices = 1,
-                    .reliable = 1,
-                    .payload_bytes = elements * 4};
-  message.payload = Payload::View(std::as_bytes(std::span(*values)), values);
-  return message;
 }
 
 TEST(SiblingsAreRefusedWhatNoOrderExplains) {

@@ -8,21 +8,7 @@ namespace {
 
 using check::Cluster;
 using check::Plan;
-
-Message Transfer(Kind kind, NodeId source, Round round, std::uint32_t elements, float value = 1) {
-  Message message;
-  Header& header = message.header;
-  header.kind = kind;
-  header.source = source;
-  header.round = round;
-  header.merge_count = 1;
-  header.shard_elements = header.total_rows = header.rows = elements;
-  header.slices = header.reliable = 1;
-  const std::vector<float> values(elements, value);
-  message.payload = Payload::Copy(std::as_bytes(std::span(values)));
-  header.payload_bytes = static_cast<std::uint32_t>(message.payload.size());
-  return message;
-}
+using check::Transfer;
 
 Message Control(Kind kind, NodeId source, std::initializer_list<std::string_view> strings = {}) {
   Message message;

@@ -27,7 +27,7 @@ std::string AnyOptimizer(Random& random) {
   return text;
 }
 
-CodecChain::Factories AnyCodecs(Random& random) {
+CodecChain::Factories SomeCodecs(Random& random) {
   CodecChain::Factories codecs;
   const auto maybe = [&](const char* name, const Options& options) {
     if (Between(random, 0, 1) == 1) {
@@ -51,7 +51,7 @@ TEST(ServersOnADeviceLeaveTheBitsOfThoseOnTheHost) {
       Random random(seed);
       check::Plan plan;
       plan.frame_bytes = 256;
-      plan.wan_push.codecs = AnyCodecs(random);
+      plan.wan_push.codecs = SomeCodecs(random);
       plan.wan_pull.codecs = {NativeCodecs::Instance().Create("fp16", {})};
       plan.rounds.together = Between(random, 0, 2) > 0;
       plan.rounds.update_at_party = plan.rounds.together && Between(random, 0, 1) == 1;

@@ -55,7 +55,7 @@ Wire::~Wire() = default;
 void Wire::Add(std::function<NodeConfig()> make) {
   auto fresh = std::make_unique<Node>(make());
   const NodeId id = fresh->config().id;
-  members_[id] = {std::move(make), std::move(fresh), {}, {}};
+  members_[id] = {std::move(make), std::move(fresh), {}, {}, {}};
 }
 
 void Wire::Do(NodeId id, std::function<void(Node&, Time)> verb) {
@@ -74,6 +74,7 @@ void Wire::Drive(Time wait) {
     if (--drives == 0) loose_.push_back(std::move(held));
   }
   std::erase_if(held_, [](const auto& held) { return held.first == 0; });
+  for (auto& [id, member] : members_) member.sends.reset();  // tests may have touched nodes
   while (true) {
     while (Step()) ++now_;
     const Time next = NextTimeout();
@@ -132,7 +133,9 @@ void Wire::ClearEvents() {
 // ---- the record ------------------------------------------------------------------------------
 
 void Wire::Record(NodeId id, std::function<std::string(Node&)> call, std::string output) {
-  members_.at(id).tape.push_back({std::move(call), std::move(output)});
+  Member& member = members_.at(id);
+  member.tape.push_back({std::move(call), std::move(output)});
+  member.sends.reset();
 }
 
 void Wire::Replay(NodeId id) const {
@@ -184,16 +187,24 @@ void Wire::SetLoose(NodeId from, NodeId to, Message message) {
   }
 }
 
-std::vector<Wire::Move> Wire::Moves() const {
+std::vector<Wire::Move> Wire::Sends(const Node& node) {
+  std::vector<Move> sends;
+  for (const Peer& peer : node.config().peers) {
+    for (const Lane lane : {Lane::kReliable, Lane::kBestEffort}) {
+      if (!node.HasMessage(peer.id, lane)) continue;
+      sends.push_back({Move::Kind::kSend, node.config().id, peer.id, lane});
+    }
+  }
+  return sends;
+}
+
+std::vector<Wire::Move> Wire::Moves() {
   std::vector<Move> moves;
-  for (const auto& [id, member] : members_) {
+  for (auto& [id, member] : members_) {
     if (killed_.contains(id)) continue;
-    for (const Peer& peer : member.node->config().peers) {
-      for (const Lane lane : {Lane::kReliable, Lane::kBestEffort}) {
-        if (lane == Lane::kBestEffort && faults.stall) continue;
-        if (!member.node->HasMessage(peer.id, lane)) continue;
-        moves.push_back({Move::Kind::kSend, id, peer.id, lane});
-      }
+    if (!member.sends) member.sends = Sends(*member.node);
+    for (const Move& send : *member.sends) {
+      if (send.lane == Lane::kReliable || !faults.stall) moves.push_back(send);
     }
   }
   for (const auto& [ends, queue] : links_) {

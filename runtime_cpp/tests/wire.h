@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <tuple>
@@ -77,12 +78,6 @@ class Wire {
     std::function<std::string(Node&)> call;
     std::string output;
   };
-  struct Member {
-    std::function<NodeConfig()> make;
-    std::unique_ptr<Node> node;
-    std::vector<Taped> tape;
-    std::vector<Event> events;
-  };
   struct Loose {
     NodeId from, to;
     Message message;
@@ -94,12 +89,20 @@ class Wire {
     NodeId from = 0, to = 0;
     Lane lane = Lane::kReliable;
   };
+  struct Member {
+    std::function<NodeConfig()> make;
+    std::unique_ptr<Node> node;
+    std::vector<Taped> tape;
+    std::vector<Event> events;
+    std::optional<std::vector<Move>> sends;  // what it may send, until something happens to it
+  };
 
   void Record(NodeId id, std::function<std::string(Node&)> call, std::string output = {});
   void TakeEvents(NodeId id);
   Message Poll(NodeId from, NodeId to, Lane lane);
   void SetLoose(NodeId from, NodeId to, Message message);
-  std::vector<Move> Moves() const;
+  static std::vector<Move> Sends(const Node& node);
+  std::vector<Move> Moves();
   // One move, chosen at random among all that are possible. False if there is none.
   bool Step();
   Time NextTimeout() const;

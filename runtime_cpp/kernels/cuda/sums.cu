@@ -39,13 +39,13 @@ __global__ void __launch_bounds__(kThreads)
 constexpr unsigned kLanes = 16;
 constexpr std::uint64_t kRunsPerBlock = kBlock / kRun;
 
-struct Pair {  // Norms on the device
+struct NormPair {  // Norms on the device
   double magnitudes, squares;
 };
-static_assert(sizeof(Pair) == sizeof(Norms));
+static_assert(sizeof(NormPair) == sizeof(Norms));
 
 __device__ inline void AddTo(double& sum, double more) { sum += more; }
-__device__ inline void AddTo(Pair& sum, const Pair& more) {
+__device__ inline void AddTo(NormPair& sum, const NormPair& more) {
   sum.magnitudes += more.magnitudes;
   sum.squares += more.squares;
 }
@@ -82,12 +82,12 @@ struct Squares {
 };
 
 struct Both {
-  using Sum = Pair;
+  using Sum = NormPair;
   const float* a;
   const float* b;  // may be null
 
   __device__ float At(std::uint64_t i) const { return b != nullptr ? a[i] + b[i] : a[i]; }
-  __device__ Pair Run(std::uint64_t first, std::uint64_t count, unsigned lane) const {
+  __device__ NormPair Run(std::uint64_t first, std::uint64_t count, unsigned lane) const {
     float sum = 0, square = 0;
     std::uint64_t i = 0;
     for (; i + kLanes <= count; i += kLanes) {
@@ -176,7 +176,7 @@ __global__ void __launch_bounds__(kThreads)
   for (std::uint64_t at = 0; at < count; at += kAtOnce * kRun) {
     const std::uint64_t start = at + mine * kRun;
     const std::uint64_t many = start < count ? Least(kRun, count - start) : 0;
-    const Pair sum = of.Run(first + start, many, lane);
+    const NormPair sum = of.Run(first + start, many, lane);
     if (lane == 0) runs[mine] = sum.magnitudes;
     __syncthreads();
     for (unsigned run = 0; threadIdx.x == 0 && run < kAtOnce && at + run * kRun < count; ++run) {
@@ -228,11 +228,11 @@ void SumOfSquares(Context& context, const float* values, std::uint64_t n, double
   SumOfSquaresIn(context, values, n, sum, room);
 }
 
-std::uint64_t NormsRoom(std::uint64_t n) { return (Runs(n) + Blocks(n)) * sizeof(Pair); }
+std::uint64_t NormsRoom(std::uint64_t n) { return (Runs(n) + Blocks(n)) * sizeof(NormPair); }
 
 void NormsIn(Context& context, const float* a, const float* b, std::uint64_t n, Norms* norms,
              std::byte* room) {
-  SumUp(context, Both{a, b}, n, reinterpret_cast<Pair*>(norms), reinterpret_cast<Pair*>(room));
+  SumUp(context, Both{a, b}, n, reinterpret_cast<NormPair*>(norms), reinterpret_cast<NormPair*>(room));
 }
 
 void NormsOf(Context& context, const float* a, const float* b, std::uint64_t n, Norms* norms) {
