@@ -4,8 +4,11 @@ The global server runs the optimizer: Adam, or with ``--dcasgd`` the one that ma
 On two parties of two workers, emulated on this machine:
 
     geomx launch network=two_parties -- python examples/cnn.py --cpu
-    geomx launch network=two_parties +sync=mixedsync -- python examples/cnn.py --cpu --mixed-sync
+    geomx launch network=two_parties +sync=mixedsync -- python examples/cnn.py --cpu -ms -lr 0.001
     geomx launch network=two_parties +sync=mixedsync -- python examples/cnn.py --cpu -ms --dcasgd
+
+Parties that do not wait update more often, from older weights: Adam then wants a smaller step (at
+0.01 a run may end with a network that always gives the same answer).
 
 Accelerators that leave what workers see as it is need no change here: ``'+accel=[dgt]'``,
 ``'+accel=[p3]'``, ``'+accel=[tsengine]'``, ``'+accel=[multigps]'``.

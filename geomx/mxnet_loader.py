@@ -28,6 +28,10 @@ from geomx.errors import ConfigError
 def load_mxnet() -> Any:
     """Import MXNet under whatever numpy is installed, without a warning on the terminal.
 
+    Unless they are loaded already, two packages are kept from it that take longer to import than
+    MXNet itself: scikit-learn, which would only be the parent class of the long deprecated
+    ``mx.model.FeedForward``, and ``scipy.stats``, which comes when a function asks for it.
+
     The first import also sets ``OMP_NUM_THREADS=1`` unless the user chose a number: MXNet splits
     sums among its threads, and only with one thread do a simulated and a live worker compute the
     same gradients bit by bit. (On one machine the workers share the cores anyway.)
@@ -47,7 +51,7 @@ def load_mxnet() -> Any:
     if np.lib.NumpyVersion(np.__version__) >= "2.0.0" and not np.get_printoptions()["legacy"]:
         before: Any = "1.25"  # which numpy 1's own types do not know
         np.set_printoptions(legacy=before)
-    with warnings.catch_warnings(), _distutils_version():
+    with warnings.catch_warnings(), _distutils_version(), _without("sklearn"), _statistics_later():
         warnings.simplefilter("ignore")
         _restore_scipy_name()
         try:
@@ -139,3 +143,36 @@ def _distutils_version() -> Iterator[None]:
     finally:
         for name in lent:
             sys.modules.pop(name, None)
+
+
+class _Later:
+    """Stands for a module that is imported when it is first used."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(importlib.import_module(self._name), attribute)
+
+
+@contextlib.contextmanager
+def _statistics_later() -> Iterator[None]:
+    """``scipy.stats`` is not imported meanwhile; modules of MXNet that want it get a stand-in."""
+    with _without("scipy.stats"):
+        yield
+    for module, name in (("mxnet.contrib.quantization", "stats"), ("mxnet.test_utils", "ss")):
+        if getattr(sys.modules.get(module), name, ...) is None:
+            setattr(sys.modules[module], name, _Later("scipy.stats"))
+
+
+@contextlib.contextmanager
+def _without(name: str) -> Iterator[None]:
+    """Importing package `name` fails meanwhile, unless it is loaded already."""
+    if name in sys.modules:
+        yield
+        return
+    sys.modules[name] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        del sys.modules[name]

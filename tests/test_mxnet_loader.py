@@ -162,3 +162,19 @@ def test_numpys_integers_bound_slices() -> None:
     array = mx.nd.zeros((4, 3))
     array[np.int64(1) : np.int64(3)] = 1
     assert array.asnumpy().sum() == 6
+
+
+@needs_mxnet
+def test_what_mxnet_seldom_uses_is_imported_when_it_does() -> None:
+    code = """
+import sys
+from geomx.mxnet_loader import load_mxnet
+mx = load_mxnet()
+assert not {"sklearn", "scipy.stats"} & set(sys.modules)
+from mxnet.contrib import quantization
+assert quantization.stats.entropy([0.5, 0.5]) > 0.69
+assert mx.test_utils.ss.norm.ppf(0.5) == 0
+assert "scipy.stats" in sys.modules
+import sklearn.base
+"""
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=120)

@@ -210,6 +210,33 @@ def test_digits_are_split_once_and_for_all_with_every_class_in_both_parts() -> N
     assert len(np.unique(one.training_labels[list(own_slice(1437, 0, 10))])) == 10
 
 
+def test_a_broken_or_missing_copy_of_the_digits_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("sklearn")
+    before = load_digits()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for damage in (None, b"", b"PK\3\4", "half"):
+        kept = list((tmp_path / "geomx").glob("digits-*.npz"))
+        assert len(kept) == (damage is not None)
+        for path in kept:
+            path.write_bytes(path.read_bytes()[:3000000] if damage == "half" else damage)
+        after = load_digits()
+        for name, array in vars(before).items():
+            assert (array == getattr(after, name)).all()
+    (kept_last,) = (tmp_path / "geomx").iterdir()  # and nothing half written beside it
+    assert kept_last.stat().st_size > 5000000
+
+
+def test_a_cache_folder_that_cannot_be_written_is_done_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("sklearn")
+    (tmp_path / "geomx").write_text("a file where the folder would be")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert load_digits().training.shape == (1437, 28, 28)
+
+
 # --- real numbers
 
 

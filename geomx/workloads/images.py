@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from geomx.errors import ConfigError
+from geomx.kept import kept
 
 SIDE = 28
 DIGITS_TRAINING = 1437
@@ -100,10 +102,16 @@ def load_digits() -> Images:
         ConfigError: scikit-learn is not installed.
     """
     try:
-        from sklearn.datasets import load_digits as load
-        from sklearn.model_selection import train_test_split
+        # Importing scikit-learn takes longer than most of what a worker does before it begins.
+        return Images(**kept(f"digits-1-{version('scikit-learn')}", lambda: vars(_made_digits())))
     except ImportError as error:
         raise ConfigError("workload", "digits_cnn", f"{error}: pip install scikit-learn") from error
+
+
+def _made_digits() -> Images:
+    from sklearn.datasets import load_digits as load
+    from sklearn.model_selection import train_test_split
+
     digits = load()
     enlarge = _bilinear(digits.images.shape[1], SIDE)
     enlarged = np.einsum("ri,nij,cj->nrc", enlarge, digits.images / 16, enlarge, optimize=True)

@@ -1,0 +1,41 @@
+"""Arrays that are always the same and take a while to make, kept in the user's cache folder."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def folder() -> Path:
+    """Where they lie: ``$XDG_CACHE_HOME/geomx``, by default ``~/.cache/geomx``."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "geomx"
+
+
+def kept(name: str, make: Callable[[], Mapping[str, NDArray[Any]]]) -> Mapping[str, NDArray[Any]]:
+    """What `make` returns, from the last time if there was one.
+
+    Args:
+        name: Of the file, without suffix; another whenever `make` would return something else.
+        make: Makes the arrays.
+    """
+    path = folder() / f"{name}.npz"
+    # Nothing there, or something broken: then as if nothing were kept.
+    broken = (OSError, ValueError, EOFError, zipfile.BadZipFile)
+    with contextlib.suppress(*broken), np.load(path, allow_pickle=False) as file:
+        return dict(file)
+    arrays = make()
+    with contextlib.suppress(OSError):  # a folder that cannot be written
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Other processes look for the file meanwhile: it appears at once and whole.
+        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+            np.savez(file, **arrays)
+        Path(file.name).replace(path)
+    return arrays
