@@ -1,4 +1,4 @@
-"""The training scripts in examples/, by the commands in their docstrings, for one epoch."""
+"""The training scripts in examples/, by the commands in their docstrings, for an epoch or three."""
 
 from __future__ import annotations
 
@@ -30,18 +30,20 @@ def commands(name: str) -> list[list[str]]:
 
 
 @pytest.mark.parametrize(
-    ("name", "number", "numbers"),
+    ("name", "number", "numbers", "epochs"),
     [
-        ("cnn", 0, 1), ("cnn", 2, 1), ("cnn_mpq", 0, 1), ("cnn_hfa", 0, 5), ("cnn_esync", 0, 1),
+        ("cnn", 0, 1, 1), ("cnn", 2, 1, 3), ("cnn_mpq", 0, 1, 1), ("cnn_hfa", 0, 5, 1),
+        ("cnn_esync", 0, 1, 1),
     ],
 )  # fmt: skip
 def test_an_example_runs_by_its_documented_command(
-    tmp_path: Path, name: str, number: int, numbers: int
+    tmp_path: Path, name: str, number: int, numbers: int, epochs: int
 ) -> None:
     words = commands(name)[number]
     script = words.index("--")
     words[script + 2] = str(EXAMPLES / f"{name}.py")
-    command = [*words[:script], "emulate=none", *words[script:], "-ep", "1", "--data", "nowhere"]
+    command = [*words[:script], "emulate=none", *words[script:]]
+    command += ["-ep", str(epochs), "--data", "nowhere"]
     command[command.index("python")] = sys.executable
     program = "import sys; from geomx.cli import main; sys.exit(main(sys.argv[1:]))"
     done = subprocess.run(
@@ -53,11 +55,11 @@ def test_an_example_runs_by_its_documented_command(
     assert lines[0] == "Start training on 4 workers, my rank is 0."
     logged = [LINE.fullmatch(line) for line in lines[1:]]
     assert all(logged), done.stdout
-    first, last = logged[0], logged[-1]
-    assert first is not None
-    assert last is not None
-    assert int(first[1]) == numbers
-    assert float(last[2]) > 0.2
+    reached = [(int(found[1]), float(found[2])) for found in logged if found]
+    assert reached[0][0] == numbers
+    # Without synchrony a single number may be a bad moment.
+    late = [accuracy for _, accuracy in reached[-max(1, len(reached) // 3) :]]
+    assert sum(late) / len(late) > 0.2, reached
 
 
 @pytest.mark.parametrize("name", ["cnn", "cnn_bsc", "cnn_fp16", "cnn_mpq", "cnn_hfa", "cnn_esync"])

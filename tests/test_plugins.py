@@ -41,7 +41,7 @@ assert set(LEFT) <= names, names
 assert DELETED not in names or DELETED == geomx.registry.DEFAULT_SYNC, names
 assert main(["plugins"]) == 0
 
-words = ["workload=resnet50", "iterations=1", "hydra.run.dir=run"]
+words = ["numerics=false", "iterations=1", "hydra.run.dir=run"]
 assert geomx.run(words).summary["rounds"] == 1
 accel = ",".join(plugin.name for plugin in registry.plugins("accel"))
 for plugin in registry.plugins("sync"):
