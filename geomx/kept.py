@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 
 def folder() -> Path:
     """Where they lie: ``$XDG_CACHE_HOME/geomx``, by default ``~/.cache/geomx``."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "geomx"
+    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "geomx"
 
 
 def kept(name: str, make: Callable[[], Mapping[str, NDArray[Any]]]) -> Mapping[str, NDArray[Any]]:
@@ -32,10 +31,14 @@ def kept(name: str, make: Callable[[], Mapping[str, NDArray[Any]]]) -> Mapping[s
     with contextlib.suppress(*broken), np.load(path, allow_pickle=False) as file:
         return dict(file)
     arrays = make()
-    with contextlib.suppress(OSError):  # a folder that cannot be written
+    # Other processes make and look for the file meanwhile: it appears at once and whole.
+    draft = path.with_name(f"{path.name}.{os.getpid()}.new")
+    try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Other processes look for the file meanwhile: it appears at once and whole.
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+        with draft.open("wb") as file:
             np.savez(file, **arrays)
-        Path(file.name).replace(path)
+        os.replace(draft, path)
+    except OSError:  # a folder that cannot be written, a disk that is full
+        with contextlib.suppress(OSError):
+            draft.unlink()
     return arrays

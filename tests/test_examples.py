@@ -1,4 +1,4 @@
-"""The training scripts in examples/, by the commands in their docstrings, for an epoch or three."""
+"""The training scripts in examples/, by the commands in their docstrings, for one epoch or five."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def commands(name: str) -> list[list[str]]:
 @pytest.mark.parametrize(
     ("name", "number", "numbers", "epochs"),
     [
-        ("cnn", 0, 1, 1), ("cnn", 2, 1, 3), ("cnn_mpq", 0, 1, 1), ("cnn_hfa", 0, 5, 1),
+        ("cnn", 0, 1, 1), ("cnn", 2, 1, 5), ("cnn_mpq", 0, 1, 1), ("cnn_hfa", 0, 5, 1),
         ("cnn_esync", 0, 1, 1),
     ],
 )  # fmt: skip
@@ -55,11 +55,11 @@ def test_an_example_runs_by_its_documented_command(
     assert lines[0] == "Start training on 4 workers, my rank is 0."
     logged = [LINE.fullmatch(line) for line in lines[1:]]
     assert all(logged), done.stdout
-    reached = [(int(found[1]), float(found[2])) for found in logged if found]
-    assert reached[0][0] == numbers
-    # Without synchrony a single number may be a bad moment.
-    late = [accuracy for _, accuracy in reached[-max(1, len(reached) // 3) :]]
-    assert sum(late) / len(late) > 0.2, reached
+    first, last = logged[0], logged[-1]
+    assert first is not None
+    assert last is not None
+    assert int(first[1]) == numbers
+    assert float(last[2]) > 0.2
 
 
 @pytest.mark.parametrize("name", ["cnn", "cnn_bsc", "cnn_fp16", "cnn_mpq", "cnn_hfa", "cnn_esync"])

@@ -6,7 +6,6 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-
 #include "bindings/handles.h"
 #include "core/natives.h"
 #include "core/node.h"

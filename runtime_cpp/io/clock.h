@@ -4,7 +4,6 @@
 
 #include <ctime>
 
-
 #include "core/types.h"
 
 namespace geomx::io {

@@ -1,38 +1,49 @@
 # The C++ tests, twice: with the library as users get it, and with one that the address and
-# undefined-behaviour sanitizers watch. The tests themselves are compiled once, for both; so is the
-# GPU's code as plain C++ (emulated/), but that is watched like the library.
+# undefined-behaviour sanitizers watch. The tests themselves are compiled once, for both; the GPU's
+# code as plain C++ (emulated/) is watched like the library.
 enable_testing()
 file(GLOB test_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/*_test.cc)
-set(watch -fsanitize=address,undefined)
-set(watched ${watch} -fno-sanitize-recover=all -g1 -O0)  # unoptimised: compiling is what takes time
-
-add_runtime(_sanitized)
-target_sources(geomx_kernels_sanitized PRIVATE kernels/cuda/absent.cc)
-target_compile_options(geomx_kernels_sanitized PRIVATE ${watched})
-target_compile_options(geomx_native_sanitized PRIVATE ${watched})
-
 add_library(geomx_test_cases OBJECT tests/check_main.cc tests/wire.cc tests/cluster.cc
                                     ${test_sources} ${plugin_tests})
 target_include_directories(geomx_test_cases PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
 target_compile_options(geomx_test_cases PRIVATE -O1)
+set(emulated geomx_emulated)
+if(NOT GEOMX_SANITIZE_THREADS)
+  list(APPEND emulated geomx_emulated_sanitized)
+endif()
 add_subdirectory(tests/emulated)
 
-foreach(suffix "" _sanitized)
+function(add_tests suffix)
   # The library first: of an inline function that both have, the linker takes the first.
   add_executable(geomx_tests${suffix} $<TARGET_OBJECTS:geomx_native${suffix}>
                                       $<TARGET_OBJECTS:geomx_emulated${suffix}>
                                       $<TARGET_OBJECTS:geomx_test_cases>)
   target_link_libraries(geomx_tests${suffix} PRIVATE geomx_native${suffix})
   add_test(NAME geomx_tests${suffix} COMMAND geomx_tests${suffix})
-endforeach()
-target_link_options(geomx_tests_sanitized PRIVATE ${watch})
+endfunction()
 
-add_executable(fuzz_wire_main tests/fuzz_wire.cc)
-target_compile_definitions(fuzz_wire_main PRIVATE GEOMX_FUZZ_MAIN)
-target_compile_options(fuzz_wire_main PRIVATE ${watched})
-target_link_libraries(fuzz_wire_main PRIVATE geomx_native_sanitized)
-target_link_options(fuzz_wire_main PRIVATE ${watch})
-
+add_tests("")
 add_executable(device_live ${PROJECT_SOURCE_DIR}/benchmarks/gpu/live.cc)
 target_compile_options(device_live PRIVATE -O1)
 target_link_libraries(device_live PRIVATE geomx_native)
+
+# ---- under the sanitizers ----
+
+if(GEOMX_SANITIZE_THREADS)  # no other goes with that one, which watches all that is above
+  return()
+endif()
+set(watch -fsanitize=address,undefined)
+set(watched ${watch} -fno-sanitize-recover=all -g1 -O0)  # unoptimised: compiling is what takes time
+
+add_runtime(_sanitized)
+target_sources(geomx_kernels_sanitized PRIVATE kernels/cuda/absent.cc)
+add_tests(_sanitized)
+add_executable(fuzz_wire_main tests/fuzz_wire.cc)
+target_compile_definitions(fuzz_wire_main PRIVATE GEOMX_FUZZ_MAIN)
+target_link_libraries(fuzz_wire_main PRIVATE geomx_native_sanitized)
+foreach(target geomx_kernels_sanitized geomx_native_sanitized geomx_emulated_sanitized fuzz_wire_main)
+  target_compile_options(${target} PRIVATE ${watched})
+endforeach()
+foreach(program geomx_tests_sanitized fuzz_wire_main)
+  target_link_options(${program} PRIVATE ${watch})
+endforeach()

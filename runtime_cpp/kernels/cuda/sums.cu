@@ -232,7 +232,8 @@ std::uint64_t NormsRoom(std::uint64_t n) { return (Runs(n) + Blocks(n)) * sizeof
 
 void NormsIn(Context& context, const float* a, const float* b, std::uint64_t n, Norms* norms,
              std::byte* room) {
-  SumUp(context, Both{a, b}, n, reinterpret_cast<NormPair*>(norms), reinterpret_cast<NormPair*>(room));
+  SumUp(context, Both{a, b}, n, reinterpret_cast<NormPair*>(norms),
+        reinterpret_cast<NormPair*>(room));
 }
 
 void NormsOf(Context& context, const float* a, const float* b, std::uint64_t n, Norms* norms) {
