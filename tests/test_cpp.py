@@ -2,8 +2,9 @@
 
 They lie in runtime_cpp/tests and in the plugins' folders. The address and undefined-behaviour
 sanitizers see the same tests, and a few seconds of hostile bytes (fuzz_wire.cc, without clang).
-They stay in build/, so that a second run compiles only what has changed; the first begins with
-what an editable install compiled, whose flags are the same.
+They stay in build/, so that a second run compiles only what has changed. The first begins with
+what an editable install compiled file by file; what it compiled a dozen files at a time is compiled
+once more, unless CMAKE_CXX_COMPILER_LAUNCHER=ccache was set for both.
 """
 
 from __future__ import annotations
