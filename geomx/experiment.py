@@ -166,8 +166,8 @@ def execute(experiment: Experiment, directory: Path) -> Results:
             if blamed is None:
                 raise
             raise blamed from error
+    from geomx.prediction import compare
     from geomx.report import both
-    from geomx.results import compare
 
     if experiment.costs.cores is None:
         _, cores = this_machine()

@@ -29,10 +29,9 @@ from geomx.report.files import (
     write_json,
     write_network,
 )
-from geomx.report.terminal import comparison_table
 from geomx.report.trace import MAX_SPANS, Counter, Span, Timeline
 
-__all__ = ["Recorder", "Results", "compare", "comparison_table", "write_json"]
+__all__ = ["Recorder", "Results", "write_json"]
 
 ITERATIONS = (
     "worker", "party", "iteration", "start_s", "compute_s", "wait_s", "end_s", "loss", "samples",
@@ -116,6 +115,8 @@ class Recorder:
         self._staleness = {"sum": 0, "max": 0, "updates": 0}
         self._skipped = 0
         self._python: dict[str, tuple[float, ...]] = {}
+        self._pushes = 0
+        self._behind_s = 0.0
         self._timeline = Timeline(max_spans)
         self._graph: nx.Graph | None = None
         self._began = time.perf_counter()
@@ -229,6 +230,12 @@ class Recorder:
             known = self._python.get(label, (0, 0.0, 0.0))
             self._python[label] = tuple(a + b for a, b in zip(known, figures, strict=True))
 
+    def pace(self, pushes: int, behind_s: float) -> None:
+        """So many pushes of one process of a live run were to keep the workload's pace, and were
+        ready so much later than that, added up; several processes add up."""
+        self._pushes += pushes
+        self._behind_s += behind_s
+
     def skipped(self, iterations: int) -> None:
         """So many iterations of every worker were counted as repetitions, not simulated."""
         self._skipped += iterations
@@ -315,6 +322,7 @@ class Recorder:
             "loss": {"final": evaluations[-1]["loss"] if evaluations else _last_loss(rows)},
             "skipped_iterations": self._skipped,
             "python": self._python_per_iteration(),
+            "behind_pace_s": _seconds(self._behind_s / max(1, self._pushes)),
             "wall_seconds": wall_seconds,
         }
 
@@ -328,57 +336,6 @@ class Recorder:
             }
             for label, figures in sorted(self._python.items())
         }
-
-
-def compare(sim: Results, live: Results) -> dict[str, Any]:
-    """How far a prediction was off: the content of ``comparison.json``.
-
-    Every entry has both values and ``relative_error`` = (sim - live) / live, None where it is not
-    defined. ``parameters`` has the largest of max |sim - live| / max |live| over all tensors, None
-    if there are no parameters or, with their names under ``mismatch``, if tensors differ in shape.
-    """
-    groups = {
-        "seconds_per_iteration": ("mean", "p50", "p95"),
-        "bytes": tuple(live.summary["bytes"]),
-        "accuracy": ("final",),
-        "loss": ("final",),
-    }
-    comparison: dict[str, Any] = {
-        group: {
-            name: _error(sim.summary[group].get(name), live.summary[group].get(name))
-            for name in names
-        }
-        for group, names in groups.items()
-    }
-    comparison["parameters"] = _parameter_difference(sim.parameters(), live.parameters())
-    return comparison
-
-
-def _error(sim: float | None, live: float | None) -> dict[str, float | None]:
-    error: float | None = None
-    if sim is not None and live is not None:
-        error = 0.0 if sim == live else (sim - live) / live if live else None
-    return {"sim": sim, "live": live, "relative_error": error}
-
-
-def _parameter_difference(
-    sim: dict[str, np.ndarray], live: dict[str, np.ndarray]
-) -> dict[str, Any]:
-    names = sorted(sim.keys() | live.keys())
-    shapes = [{name: array.shape for name, array in side.items()} for side in (sim, live)]
-    mismatch = [name for name in names if shapes[0].get(name) != shapes[1].get(name)]
-    difference: float | None = None
-    if names and not mismatch:
-        difference = max(_relative(sim[name], live[name]) for name in names)
-    return {"max_relative_difference": difference, "mismatch": mismatch, "tensors": len(names)}
-
-
-def _relative(sim: np.ndarray, live: np.ndarray) -> float:
-    if live.size == 0:
-        return 0.0
-    tiny = float(np.finfo(np.float32).tiny)
-    gap = np.abs(sim.astype(np.float64) - live.astype(np.float64)).max()
-    return float(gap / max(float(np.abs(live).max()), tiny))
 
 
 def _last_loss(rows: list[Row]) -> float | None:

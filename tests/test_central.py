@@ -12,8 +12,8 @@ import pytest
 
 from geomx.compose import compose
 from geomx.experiment import execute
+from geomx.prediction import compare
 from geomx.registry import DEFAULT_SYNC, Registry
-from geomx.results import compare
 from geomx.workload import Workload
 from tests.laws import Build, by_hand, close, expected_bytes, same
 

@@ -22,8 +22,9 @@ from geomx.compose import compose
 from geomx.errors import ConfigError
 from geomx.experiment import Experiment, execute
 from geomx.network import read_network
+from geomx.prediction import compare
 from geomx.registry import DEFAULT_SYNC, Registry
-from geomx.results import Results, compare
+from geomx.results import Results
 from tests.laws import Build, same, short_form
 
 MATRIX = Path(__file__).resolve().parents[1] / "docs" / "composition.md"

@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 import geomx
+import geomx.prediction
 import geomx.results
 from geomx import experiment as experiment_module
 from geomx.compose import compose, main, prepare
@@ -294,7 +295,7 @@ def test_mode_both_runs_both_and_compares(monkeypatch: pytest.MonkeyPatch, tmp_p
     for mode in ("sim", "live"):
         monkeypatch.setitem(experiment_module.RUNNERS, mode, "made_up:run")
     compared = []
-    monkeypatch.setattr(geomx.results, "compare", lambda *pair: {})
+    monkeypatch.setattr(geomx.prediction, "compare", lambda *pair: {})
     monkeypatch.setattr(both, "leave", lambda *given: compared.append(given))
     made = experiment("mode=both")
     assert experiment_module.execute(made, tmp_path) == "live"

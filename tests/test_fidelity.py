@@ -18,7 +18,8 @@ def made(words: str, place: int, sim_s: float, *live_s: float, sent: int = 10) -
     def run(seconds: float, sent: int) -> dict:
         phases = {"compute": 0.0, "wait": seconds, "push": 0.0, "pull": 0.0}
         traffic = {"a -> b": (sent, 1), "b -> a": (10, 1)}
-        return {"seconds": seconds, "loss": None, "phases": phases, "traffic": traffic}
+        figures = {"seconds": seconds, "loss": None, "behind": 0.0}
+        return {**figures, "phases": phases, "traffic": traffic}
 
     return row_of([words], place, run(sim_s, 10), [run(seconds, sent) for seconds in live_s])
 

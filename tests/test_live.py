@@ -24,6 +24,7 @@ from geomx.live.launcher import run_experiment
 from geomx.live.notes import Notes, Reader
 from geomx.live.spec import Spec
 from geomx.live.worker import measured_pass, nominal_pass
+from geomx.report.terminal import pace_note
 from geomx.results import Results
 
 SMALL_NETWORK = """
@@ -167,6 +168,17 @@ def test_without_pace_a_run_takes_the_time_it_takes(tmp_path: Path) -> None:
     results = run(tmp_path / "run", "iterations=3", "runtime.pace=false")
     assert len(results.iterations) == 12
     assert results.summary["accuracy"]["final"] is not None
+    assert results.summary["behind_pace_s"] == 0
+    assert pace_note(results.summary) == ""
+
+
+def test_a_pace_that_cannot_be_kept_is_told(tmp_path: Path) -> None:
+    hurried = "workload.forward_ms=0.001", "workload.backward_ms=0.001"
+    results = run(tmp_path / "run", "iterations=3", *hurried)
+    assert results.summary["behind_pace_s"] > 0
+    late = results.summary | {"behind_pace_s": results.summary["seconds_per_iteration"]["mean"]}
+    assert "workload.forward_ms" in pace_note(late)
+    assert pace_note(late | {"behind_pace_s": 0.01 * late["behind_pace_s"]}) == ""
 
 
 # ---- how runs end ----

@@ -16,9 +16,11 @@ import rich.console
 
 import geomx.errors
 from geomx import progress
+from geomx.prediction import compare
 from geomx.report.files import Table, plain, read_table
+from geomx.report.terminal import comparison_table
 from geomx.report.trace import Span, Timeline
-from geomx.results import UNFINISHED, Recorder, Results, compare, comparison_table
+from geomx.results import UNFINISHED, Recorder, Results
 from tests.report_fixture import graph, header, record, run
 
 FILES = {

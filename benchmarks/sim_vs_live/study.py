@@ -83,6 +83,7 @@ def _taken(results: Results) -> dict[str, Any]:
     return {
         "seconds": results.summary["seconds_per_iteration"]["mean"],
         "loss": results.summary["loss"]["final"],
+        "behind": results.summary["behind_pace_s"],
         "phases": phases(results),
         "traffic": traffic(results),
     }

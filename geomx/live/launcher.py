@@ -223,6 +223,8 @@ class Collector:
             record_traffic(self._recorder, node, peer, push, pull, control, link["busy_s"])
         self._spans(node, facts["spans"])
         self._recorder.python(facts["python"])
+        if self._experiment.runtime.pace:
+            self._recorder.pace(facts["paced_pushes"], facts["behind_s"])
         if facts["spans_dropped"]:
             late_s = self._late_s.get(node.name, 0.0)
             kept_s = max((span[2] + span[3] for span in facts["spans"]), default=0.0)

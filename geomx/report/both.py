@@ -20,7 +20,7 @@ from geomx.report.page import (
     section,
     training_loss,
 )
-from geomx.report.terminal import comparison_rows, condition, costs_note, title
+from geomx.report.terminal import comparison_rows, condition, costs_note, pace_note, title
 from geomx.report.trace import merge
 
 if TYPE_CHECKING:
@@ -65,7 +65,12 @@ def render(sim: Results, live: Results, comparison: Mapping[str, Any]) -> str:
     body = [
         header,
         section("One over the other", tag("div", *_charts(runs), class_="charts")),
-        section("Prediction and measurement", _table(comparison), note(costs_note(sim.summary))),
+        section(
+            "Prediction and measurement",
+            _table(comparison),
+            note(costs_note(sim.summary)),
+            note(pace_note(live.summary)),
+        ),
         tag("p", "Each has a report of its own: ", links[0], ", ", links[1], ".", class_="note"),
         footer("comparison.json, the folders of both runs, and trace.json with both timelines."),
     ]

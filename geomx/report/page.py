@@ -18,7 +18,7 @@ from geomx.report import gantt, units, wan
 from geomx.report.charts import Series, legend_key, line_chart
 from geomx.report.files import Row
 from geomx.report.markup import Markup, tag
-from geomx.report.terminal import costs_note, title
+from geomx.report.terminal import remark, title
 from geomx.report.trace import Timeline
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def render(
         section("The WAN", *([wan.legend(), picture] if picture else [])),
         section("Load per link", *_links(results.links, summary["seconds"])),
         section("Plugins in Python", *_python(summary)),
-        section("Summary", _summary_table(summary), note(costs_note(summary))),
+        section("Summary", _summary_table(summary), note(remark(summary))),
         footer(_BESIDE),
     ]  # fmt: skip
     return document(title(summary), body)

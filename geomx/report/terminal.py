@@ -12,6 +12,9 @@ from geomx.report import units
 
 Summary = Mapping[str, Any]
 
+NOTICEABLE = 0.02
+"""Share of an iteration that pushes may be late, before somebody is told."""
+
 
 def title(summary: Summary) -> str:
     """What ran, in one line: ``sync + accel, accel · workload on network · mode``."""
@@ -63,8 +66,26 @@ def costs_note(summary: Summary) -> str:
     return f"{note} All nodes share {shared} cores." if shared else note
 
 
+def pace_note(summary: Summary) -> str:
+    """That a live run's workers could not keep the workload's pace, if so; empty otherwise."""
+    behind_s = summary.get("behind_pace_s", 0.0)
+    iteration_s = summary["seconds_per_iteration"]["mean"]
+    if not iteration_s or behind_s < NOTICEABLE * iteration_s:
+        return ""
+    return (
+        f"Pushes were ready {units.duration(behind_s)} later, on average, than the workload's "
+        "layer times say: computing takes longer here, and so the run took longer than it should. "
+        "Larger workload.forward_ms and workload.backward_ms, or fewer workers per core, mend it."
+    )
+
+
+def remark(summary: Summary) -> str:
+    """What there is to know about a run's times, in a sentence or two; often empty."""
+    return costs_note(summary) or pace_note(summary)
+
+
 def _add_note(table: Table, summary: Summary) -> None:
-    note = costs_note(summary)
+    note = remark(summary)
     if note:
         table.caption, table.caption_justify = Text(note, style="dim"), "left"
 

@@ -206,6 +206,8 @@ nb::dict Stats(Loop& loop) {
   stats["refused_callers"] = report.refused_callers;
   stats["held_bytes_max"] = report.held_bytes_max;
   stats["spans_dropped"] = report.spans_dropped;
+  stats["paced_pushes"] = report.paced_pushes;
+  stats["behind_s"] = Seconds(report.behind);
   return stats;
 }
 

@@ -250,8 +250,13 @@ void Driver::Request(Key key) {
 void Driver::Submit(Key key, Worker::Push push, Time not_before) {
   // Rounds of a key leave in the order in which they were asked for.
   Time& last = last_submission_[key];
-  last = std::max(last, started_ && not_before > 0 ? *started_ + not_before : 0);
   const Time now = Now();
+  if (started_ && not_before > 0) {
+    const Time due = *started_ + not_before;
+    last = std::max(last, due);
+    behind_ += std::max<Time>(now - due, 0);
+    ++paced_pushes_;
+  }
   if (last <= now) return SubmitNow(key, std::move(push), now);
   submissions_.emplace(std::pair{last, order_++},
                        [this, key, push = std::move(push)](Time at) mutable {
@@ -307,6 +312,8 @@ Report Driver::report() const {
   report.refused_callers = sessions_.refused();
   report.held_bytes_max = held_bytes_max_;
   report.spans_dropped = trace_.dropped();
+  report.paced_pushes = paced_pushes_;
+  report.behind = behind_;
   if (!node_) return report;
   report.node = node_->stats();
   for (const auto& [peer, outlet] : outlets_) {

@@ -49,6 +49,8 @@ struct Report {
   std::uint64_t refused_callers = 0;  // strangers that were no members
   std::uint64_t held_bytes_max = 0;   // most bytes that waited to be handled
   std::uint64_t spans_dropped = 0;
+  std::uint64_t paced_pushes = 0;  // that were to leave no earlier than at a given time
+  Time behind = 0;                 // how long after it they came, added up
 };
 
 using ReadyCallback = std::function<void(std::span<const float>)>;
@@ -169,6 +171,8 @@ class Driver final : private Sessions::Handler {
   std::size_t held_bytes_ = 0, held_bytes_max_ = 0;
   std::map<std::pair<Time, std::uint64_t>, std::function<void(Time)>> submissions_;
   std::map<Key, Time> last_submission_;
+  std::uint64_t paced_pushes_ = 0;
+  Time behind_ = 0;
   std::multimap<Key, std::pair<Round, ReadyCallback>> callbacks_;
   std::uint64_t lost_messages_ = 0;
 };
