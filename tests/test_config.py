@@ -18,7 +18,6 @@ import yaml
 
 import geomx
 import geomx.prediction
-import geomx.results
 from geomx import experiment as experiment_module
 from geomx.compose import compose, main, prepare
 from geomx.config import Costs, Root, RuntimeOptions, TcpOptions

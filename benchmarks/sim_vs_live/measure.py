@@ -49,7 +49,8 @@ def _run(words: Sequence[str], directory: Path, after: Path | None = None) -> Re
     summary = directory / "summary.json"
     if summary.exists() and not (after and summary.stat().st_mtime < after.stat().st_mtime):
         results = Results.load(directory)
-        if results.summary["words"] == list(words) and "aborted" not in results.summary:
+        whole = "aborted" not in results.summary and "behind_pace_s" in results.summary
+        if results.summary["words"] == list(words) and whole:  # of this version, and not cut short
             return results
     command = [sys.executable, "-m", "geomx", *words]
     try:
