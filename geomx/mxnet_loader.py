@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import importlib.util
 import os
 import sys
 import types
@@ -23,6 +22,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from geomx.errors import ConfigError
+from geomx.mxnet_operators import operators_later
 
 
 def load_mxnet() -> Any:
@@ -30,7 +30,8 @@ def load_mxnet() -> Any:
 
     Unless they are loaded already, two packages are kept from it that take longer to import than
     MXNet itself: scikit-learn, which would only be the parent class of the long deprecated
-    ``mx.model.FeedForward``, and ``scipy.stats``, which comes when a function asks for it.
+    ``mx.model.FeedForward``, and ``scipy.stats``, which comes when a function asks for it. Nor are
+    operators made before they are used (`geomx.mxnet_operators`).
 
     The first import also sets ``OMP_NUM_THREADS=1`` unless the user chose a number: MXNet splits
     sums among its threads, and only with one thread do a simulated and a live worker compute the
@@ -51,8 +52,12 @@ def load_mxnet() -> Any:
     if np.lib.NumpyVersion(np.__version__) >= "2.0.0" and not np.get_printoptions()["legacy"]:
         before: Any = "1.25"  # which numpy 1's own types do not know
         np.set_printoptions(legacy=before)
-    with warnings.catch_warnings(), _distutils_version(), _without("sklearn"), _statistics_later():
+    with contextlib.ExitStack() as meanwhile:
+        meanwhile.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
+        for change in (_distutils_version, _statistics_later, operators_later):
+            meanwhile.enter_context(change())
+        meanwhile.enter_context(_without("sklearn"))
         _restore_scipy_name()
         try:
             return importlib.import_module("mxnet")
@@ -125,11 +130,12 @@ def _restore_scipy_name() -> None:
 
 @contextlib.contextmanager
 def _distutils_version() -> Iterator[None]:
-    """Lend MXNet's import the two version classes of ``distutils``, where Python has none.
+    """Lend MXNet's import the two version classes of ``distutils``, all that it wants of it.
 
-    Taken away again afterwards, because installers look for the real module.
+    From 3.12 on Python has no such module, and before that setuptools puts a large one in its
+    place. Taken away again afterwards, because installers look for the real one.
     """
-    if "distutils" in sys.modules or importlib.util.find_spec("distutils") is not None:
+    if "distutils" in sys.modules:
         yield
         return
     from packaging.version import Version

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import types
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ import pytest
 
 from geomx import mxnet_loader
 from geomx.errors import ConfigError
+from geomx.mxnet_operators import operators_later
 
 needs_mxnet = pytest.mark.skipif(
     importlib.util.find_spec("mxnet") is None, reason="mxnet is not installed"
@@ -178,3 +180,84 @@ assert "scipy.stats" in sys.modules
 import sklearn.base
 """
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=120)
+
+
+OPERATORS = """
+import inspect, json, sys, warnings
+warnings.simplefilter("ignore")
+from geomx import mxnet_loader
+if not json.loads(sys.argv[1]):
+    import contextlib
+    mxnet_loader.operators_later = contextlib.nullcontext
+mxnet_loader.load_mxnet()
+from geomx.mxnet_operators import Operator
+found, made = {}, 0
+for module in [module for name, module in sys.modules.items() if name.startswith("mxnet")]:
+    for name, value in vars(module).items():
+        if isinstance(value, Operator):
+            made += value._function is not None
+        elif not inspect.isfunction(value) or name.startswith("_init_"):
+            continue
+        try:
+            signature = str(inspect.signature(value))
+        except ValueError as error:
+            signature = repr(error)
+        told = [value.__name__, value.__module__, value.__doc__, signature]
+        found[f"{module.__name__}.{name}"] = told
+print(json.dumps({"found": found, "made": made}))
+"""
+
+
+@needs_mxnet
+def test_operators_made_later_are_those_that_mxnet_makes() -> None:
+    """Each has the name, the module, the text and the signature that it has at once otherwise."""
+    results = []
+    for later in ("true", "false"):
+        done = subprocess.run(
+            [sys.executable, "-c", OPERATORS, later],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stderr
+        results.append(json.loads(done.stdout))
+    later, at_once = results
+    assert len(at_once["found"]) > 4000
+    assert later["found"] == at_once["found"]
+
+
+@needs_mxnet
+def test_importing_mxnet_makes_hardly_any_operator() -> None:
+    code = """
+from geomx.mxnet_loader import load_mxnet
+from geomx.mxnet_operators import Operator
+mx = load_mxnet()
+places = (mx.nd.op, mx.nd._internal, mx.sym.op, mx.sym._internal, mx.np._op)
+every = [value for place in places for value in vars(place).values() if isinstance(value, Operator)]
+assert len(every) > 1000
+assert sum(operator._function is not None for operator in every) < 10
+assert mx.nd.relu(mx.nd.array([-1, 2])).asnumpy().tolist() == [0, 2]
+assert mx.nd.relu._function is not None and mx.nd.relu.__code__ is mx.nd.relu._function.__code__
+assert mx.np.sum.__doc__ and "NDArray" not in mx.npx.relu.__doc__
+"""
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=120)
+
+
+def test_another_mxnet_is_imported_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that registers its operators by other means, or has no ``base``."""
+    package = tmp_path / "mxnet"
+    package.mkdir()
+    (package / "__init__.py").write_text("from . import base\n")
+    (package / "base.py").write_text("names = ['relu']\n")
+    for name in [name for name in sys.modules if name.split(".")[0] == "mxnet"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.syspath_prepend(tmp_path)
+    finders = list(sys.meta_path)
+    with operators_later():
+        assert importlib.import_module("mxnet").base.names == ["relu"]
+    assert sys.meta_path == finders
+    for name in [name for name in sys.modules if name.split(".")[0] == "mxnet"]:
+        monkeypatch.delitem(sys.modules, name)
