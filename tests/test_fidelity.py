@@ -9,9 +9,17 @@ import pytest
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "benchmarks"))
 
-from sim_vs_live.draw import LEAST_ITERATIONS, MOST_ITERATIONS, draw
+from sim_vs_live.draw import (
+    LEARNS,
+    LEAST_ITERATIONS,
+    MOST_ITERATIONS,
+    Combination,
+    Place,
+    draw,
+)
 from sim_vs_live.judge import judge, row_of
 from sim_vs_live.measure import measure
+from sim_vs_live.pace import batch_s, keepable, slowed, slower
 
 
 def made(words: str, place: int, sim_s: float, *live_s: float, sent: int = 10) -> dict:
@@ -34,6 +42,36 @@ def test_a_longer_draw_begins_with_the_shorter_one():
 
 def test_another_seed_draws_others():
     assert draw(4, 1, seconds=1.0) != draw(3, 1, seconds=1.0)
+
+
+def place(forward_ms: int = 20, model: tuple[str, ...] = LEARNS) -> Place:
+    parties = {
+        name: {"workers": 2, "uplink_mbps": 50, "downlink_mbps": 50} for name in ("east", "west")
+    }
+    central = {"name": "hub", "global_servers": 1, "uplink_mbps": 50, "downlink_mbps": 50}
+    delay = {"hub": {"east": 5, "west": 5}, "east": {"west": 5}}
+    network = {"name": "pair", "central": central, "parties": parties, "delay_ms": delay}
+    return Place(0, network, model, forward_ms)
+
+
+def test_a_place_is_as_slow_as_the_machine_needs():
+    assert slowed(place(20), batch_s=0.03) == place(20)  # 60 ms asked, 60 needed
+    assert slowed(place(20), batch_s=0.031) == place(30)
+    assert slowed(place(50), batch_s=0.2).batch_ms == 420
+    assert slower({3: [20, 30]}).endswith("at place 3 (20 -> 30 ms)")
+
+
+def test_a_study_that_goes_on_has_the_same_places(tmp_path):
+    """What has been measured holds, though the machine be slower the next time."""
+    sizes = Place(1, place().network, ("workload=synthetic",), 20)
+    drawn = [Combination(at.number, at, ("sync=fsa",), 12) for at in (place(), sizes)]
+    first = keepable(drawn, tmp_path, lambda at: 0.001 * at.batch_ms)
+    assert [one.place.forward_ms for one in first] == [40, 20]
+    assert keepable(drawn, tmp_path, lambda at: 1.0) == first
+
+
+def test_a_batch_is_measured_with_all_workers_at_once():
+    assert 0.001 < batch_s(place()) < 10
 
 
 def test_what_is_measured_is_kept(tmp_path):

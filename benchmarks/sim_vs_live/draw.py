@@ -25,6 +25,7 @@ from geomx.registry import DEFAULT_SYNC
 PER_PLACE = 4
 LONGEST_S = 1.5
 LEAST_ITERATIONS, MOST_ITERATIONS = 12, 100
+LEARNS = ("workload=digits_cnn",)
 
 SYNCS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     DEFAULT_SYNC: {},
@@ -52,12 +53,35 @@ class Place:
     Attributes:
         number: From 0.
         network: Content of a network file, short form.
-        workload: Words of the command line.
+        model: Words of the command line.
+        forward_ms: The pace of its forward pass; backward takes twice as long.
     """
 
     number: int
     network: Mapping[str, Any]
-    workload: tuple[str, ...]
+    model: tuple[str, ...]
+    forward_ms: int
+
+    @property
+    def workload(self) -> tuple[str, ...]:
+        """Model and pace, as words of the command line."""
+        pace = {"forward_ms": self.forward_ms, "backward_ms": 2 * self.forward_ms}
+        return (*self.model, *(f"workload.{key}={value}" for key, value in pace.items()))
+
+    @property
+    def batch_ms(self) -> int:
+        """Forward and backward, of a worker of speed 1."""
+        return 3 * self.forward_ms
+
+    @property
+    def learns(self) -> bool:
+        """Whether gradients are computed, and not only their sizes known."""
+        return self.model == LEARNS
+
+    @property
+    def workers(self) -> int:
+        """Of all parties."""
+        return sum(party["workers"] for party in self.network["parties"].values())
 
 
 @dataclass(frozen=True)
@@ -117,7 +141,7 @@ def write_network(place: Place, path: Path) -> None:
 def _place(seed: int, number: int, fixed: Sequence[str]) -> Place:
     chance = Random(f"place/{seed}/{number}")
     while True:
-        place = Place(number, _network(chance, number), _workload(chance))
+        place = Place(number, _network(chance, number), *_workload(chance))
         step_s = _step_s(place, (f"sync={DEFAULT_SYNC}",), fixed)
         if step_s is not None and step_s <= LONGEST_S:
             return place
@@ -157,14 +181,13 @@ def _network(chance: Random, number: int) -> dict[str, Any]:
     }
 
 
-def _workload(chance: Random) -> tuple[str, ...]:
-    """The digits CNN with its numerics, or layers of drawn sizes without."""
+def _workload(chance: Random) -> tuple[tuple[str, ...], int]:
+    """The digits CNN with its numerics, or layers of drawn sizes without; and the pace."""
     forward_ms = chance.choice((20, 50, 100))
-    pace = (f"workload.forward_ms={forward_ms}", f"workload.backward_ms={2 * forward_ms}")
     if chance.random() < 0.5:
-        return ("workload=digits_cnn", *pace)
+        return LEARNS, forward_ms
     layers = [round(exp(chance.uniform(log(1e3), log(3e5)))) for _ in range(chance.randint(8, 32))]
-    return ("workload=synthetic", f"workload.elements={layers}".replace(" ", ""), *pace)
+    return ("workload=synthetic", f"workload.elements={layers}".replace(" ", "")), forward_ms
 
 
 def _algorithms(chance: Random) -> tuple[str, ...]:

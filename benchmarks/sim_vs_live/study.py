@@ -19,6 +19,7 @@ from geomx.results import Results
 from sim_vs_live.draw import Combination, draw, write_network
 from sim_vs_live.judge import judge, markdown, row_of, tables
 from sim_vs_live.measure import measure, phases, traffic
+from sim_vs_live.pace import keepable, slower
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 PUBLISHED = "fidelity"
@@ -33,6 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     drawing = console.status("drawing combinations")
     with drawing:
         drawn = draw(options.seed, options.combinations, options.seconds, options.words)
+    with console.status("measuring what pace this machine can keep"):
+        asked, drawn = drawn, keepable(drawn, options.directory)
     rows, failures = [], []
     with progress(len(drawn), "combinations") as advance:
         for one in drawn:
@@ -54,6 +57,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "geomx": version(),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()} "
         f"{platform.release()}",
+        "slowed": {
+            one.place.number: [wish.place.forward_ms, one.place.forward_ms]
+            for wish, one in zip(asked, drawn, strict=True)
+            if wish.place != one.place
+        },
         "figures": figures,
         "failures": failures,
         "rows": rows,
@@ -63,6 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         console.print(table)
     if failures:
         console.print(f"{len(failures)} combinations failed")
+    if study["slowed"]:
+        console.print(slower(study["slowed"]), highlight=False)
     if options.publish:
         _publish(study)
     console.print(f"{place}/fidelity.json", highlight=False)
@@ -101,6 +111,8 @@ def _publish(study: dict[str, Any]) -> None:
     for one in studies:
         heading = f"emulate={one['emulate']}, seed {one['seed']} ({one['machine']})"
         text += "\n" + markdown(one["rows"], one["figures"], heading)
+        if one.get("slowed"):
+            text += "\n" + slower(one["slowed"]) + "\n"
     (RESULTS / f"{PUBLISHED}.md").write_text(text, encoding="utf-8")
 
 

@@ -1,0 +1,83 @@
+"""Places at a pace that this machine can keep.
+
+The nodes of a live run share one machine, on which every worker of a model that learns computes its
+gradients for real, underneath the pace of its workload. Where they cannot keep that pace, the live
+run is of another experiment than the simulation. So the study measures first, as ``geomx
+calibrate`` does, how long a batch takes when as many workers compute at once as a place has, and
+slows the pace of a place that asks for more. A seed draws the same places on every machine; at what
+pace they ran is written down.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+from geomx.calibrate import layers
+from geomx.compose import compose
+from sim_vs_live.draw import Combination, Place, write_network
+
+# Servers, codecs and the kernel's network need cores beside the workers.
+SPARE = 2.0
+ROUND_MS = 10
+MEASURED_S = 5.0
+KEPT = "batches.json"
+
+
+def keepable(
+    drawn: Sequence[Combination], folder: Path, measured: Callable[[Place], float] | None = None
+) -> list[Combination]:
+    """The same combinations, at places whose pace this machine can keep.
+
+    Args:
+        drawn: As drawn.
+        folder: Where measured times are kept, so that a study that goes on has the same places.
+        measured: Seconds of a batch at a place; `batch_s` unless given.
+    """
+    kept = folder / KEPT
+    times: dict[str, float] = json.loads(kept.read_text("utf-8")) if kept.exists() else {}
+    places = {one.place.number: one.place for one in drawn}
+    for number, place in places.items():
+        if place.learns:
+            workers = str(place.workers)
+            if workers not in times:
+                times[workers] = (measured or batch_s)(place)
+            places[number] = slowed(place, times[workers])
+    folder.mkdir(parents=True, exist_ok=True)
+    kept.write_text(json.dumps(times, indent=1) + "\n", encoding="utf-8")
+    return [replace(one, place=places[one.place.number]) for one in drawn]
+
+
+def slowed(place: Place, batch_s: float) -> Place:
+    """`place` at its own pace, or that of a machine whose workers take `batch_s` for a batch."""
+    needed_ms = SPARE * 1e3 * batch_s * place.forward_ms / place.batch_ms
+    if place.forward_ms >= needed_ms:
+        return place
+    return replace(place, forward_ms=ROUND_MS * ceil(needed_ms / ROUND_MS))
+
+
+def batch_s(place: Place) -> float:
+    """Seconds of a batch while all the workers of `place` compute, as `geomx calibrate` has it.
+
+    Raises:
+        GeomxError: It could not be measured.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        network = Path(scratch) / "network.yaml"
+        write_network(place, network)
+        experiment, _ = compose([f"network={network}", *place.workload], directory=Path(scratch))
+        times = layers.measure(experiment, MEASURED_S, lambda: None)
+    assert times is not None, f"{place.workload[0]} has no numerics"
+    return sum(times["forward_s"]) + sum(times["backward_s"])
+
+
+def slower(places: Mapping[Any, Sequence[int]]) -> str:
+    """A sentence about ``{number of a place: [drawn, kept forward_ms]}``."""
+    each = (f"{number} ({drawn} -> {kept} ms)" for number, (drawn, kept) in places.items())
+    why = "forward_ms is longer than drawn, for this machine to keep pace"
+    return f"{why}, at place {', '.join(each)}"
