@@ -145,6 +145,7 @@ class LiveWorker:
         self._arriving: list[int] = []  # pulled, but perhaps not there yet
         self._ready_s = [0.0] * len(workload.tensors)
         self._snapshots: list[tuple[int, float, list[Any]]] = []
+        self._warm_up()
 
     # ---- the training loop ----
 
@@ -210,6 +211,13 @@ class LiveWorker:
         return parameters
 
     # ---- its parts ----
+
+    def _warm_up(self) -> None:
+        """Let the framework prepare what it prepares in a first step, before anybody waits for it."""
+        if self._model is not None:
+            self._step(0)
+            for key in self._keys:
+                self._model.get(self._model.gradients, key)
 
     def _initialise(self) -> float:
         """Everybody starts from the first worker's parameters; returns when they were in."""
