@@ -67,7 +67,9 @@ class Model(Protocol):
     def step(self, step: int, worker: int, workers: int) -> float:
         """Compute loss and gradients of worker `worker`'s batch number `step` (from 0).
 
-        The loss is the mean over the batch, the gradients are those of that mean. Returns once the
+        The loss is the mean over the batch, the gradients are those of that mean; both follow from
+        `parameters` and the arguments alone, as the simulator computes all workers' steps with one
+        model, and a live worker computes its first one twice (once to warm up). Returns once the
         loss is known; gradients may still be computed asynchronously by the framework.
         """
         ...

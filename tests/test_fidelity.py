@@ -55,9 +55,9 @@ def place(forward_ms: int = 20, model: tuple[str, ...] = LEARNS) -> Place:
 
 
 def test_a_place_is_as_slow_as_the_machine_needs():
-    assert slowed(place(20), batch_s=0.03) == place(20)  # 60 ms asked, 60 needed
-    assert slowed(place(20), batch_s=0.031) == place(30)
-    assert slowed(place(50), batch_s=0.2).batch_ms == 420
+    assert slowed(place(20), taken_s=0.03) == place(20)  # 60 ms asked, 60 needed
+    assert slowed(place(20), taken_s=0.031) == place(30)
+    assert slowed(place(50), taken_s=0.2).batch_ms == 420
     assert slower({3: [20, 30]}).endswith("at place 3 (20 -> 30 ms)")
 
 

@@ -53,9 +53,9 @@ def keepable(
     return [replace(one, place=places[one.place.number]) for one in drawn]
 
 
-def slowed(place: Place, batch_s: float) -> Place:
-    """`place` at its own pace, or that of a machine whose workers take `batch_s` for a batch."""
-    needed_ms = SPARE * 1e3 * batch_s * place.forward_ms / place.batch_ms
+def slowed(place: Place, taken_s: float) -> Place:
+    """`place` at its own pace, or that of a machine whose workers take `taken_s` for a batch."""
+    needed_ms = SPARE * 1e3 * taken_s * place.forward_ms / place.batch_ms
     if place.forward_ms >= needed_ms:
         return place
     return replace(place, forward_ms=ROUND_MS * ceil(needed_ms / ROUND_MS))

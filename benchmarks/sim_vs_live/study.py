@@ -34,8 +34,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     drawing = console.status("drawing combinations")
     with drawing:
         drawn = draw(options.seed, options.combinations, options.seconds, options.words)
-    with console.status("measuring what pace this machine can keep"):
-        asked, drawn = drawn, keepable(drawn, options.directory)
+    asked = drawn
+    if _value(options.words, "numerics") != "false":
+        with console.status("measuring what pace this machine can keep"):
+            drawn = keepable(drawn, options.directory)
     rows, failures = [], []
     with progress(len(drawn), "combinations") as advance:
         for one in drawn:

@@ -213,7 +213,7 @@ class LiveWorker:
     # ---- its parts ----
 
     def _warm_up(self) -> None:
-        """Let the framework prepare what it prepares in a first step, before anybody waits for it."""
+        """Have the framework prepare what a first step needs before anybody waits for it."""
         if self._model is not None:
             self._step(0)
             for key in self._keys:
