@@ -326,16 +326,16 @@ class LinkModel:
 
     Edges of the way there and back by id; the congestion control, the number of TCP streams and the
     window of each; payload bytes per byte; loss per packet; round trip, jitter and queue in
-    nanoseconds (no queue: no datagram is dropped for being late); and what edges do with connections that
-    meet there, fair or fifo.
+    nanoseconds (no queue: no datagram is dropped for being late); and what routers do with datagrams:
+    priority (serve them last) or fifo.
     """
 
-    def __init__(self, path: Sequence[int], reverse: Sequence[int], congestion: str = 'bbr', streams: int = 1, window_limit: float = 2750000.0, efficiency: float = 0.9653333333333334, loss: float = 0.0, rtt_ns: int = 0, jitter_ns: int = 0, queue_ns: int | None = None, queueing: str = 'fair') -> None: ...
+    def __init__(self, path: Sequence[int], reverse: Sequence[int], congestion: str = 'bbr', streams: int = 1, window_limit: float = 2750000.0, efficiency: float = 0.9653333333333334, loss: float = 0.0, rtt_ns: int = 0, jitter_ns: int = 0, queue_ns: int | None = None, queueing: str = 'priority') -> None: ...
 
 def fluid_transfers(model: str, courses: Sequence[Course], delays_s: Sequence[float], paths: Sequence[Sequence[int]], reverses: Sequence[Sequence[int]], losses: Sequence[float], route: Sequence[int], bytes: Sequence[float], starts_s: Sequence[float]) -> list[float]:
     """Finish times in seconds under a fluid model (maxmin, CM02, LV08)."""
 
-def tcp_transfers(congestion: str, streams: int, window_bytes: float, efficiency: float, reverse_share: float, queueing: str, new_connections: bool, courses: Sequence[Course], delays_s: Sequence[float], paths: Sequence[Sequence[int]], reverses: Sequence[Sequence[int]], losses: Sequence[float], route: Sequence[int], bytes: Sequence[float], starts_s: Sequence[float]) -> list[float]:
+def tcp_transfers(congestion: str, streams: int, window_bytes: float, efficiency: float, reverse_share: float, new_connections: bool, courses: Sequence[Course], delays_s: Sequence[float], paths: Sequence[Sequence[int]], reverses: Sequence[Sequence[int]], losses: Sequence[float], route: Sequence[int], bytes: Sequence[float], starts_s: Sequence[float]) -> list[float]:
     """Finish times in seconds under the TCP model."""
 
 class FlowNetwork:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 MODES = ("sim", "live", "both")
 EMULATIONS = ("shaper", "netns", "none")
-QUEUEING = ("fair", "fifo")
+QUEUEING = ("priority", "fifo")
 STUDIED = ("sync", "accel")
 AIMS = TO_ACCURACY, PER_ITERATION = "time_to_accuracy", "seconds_per_iteration"
 PACE = ("forward_ms", "backward_ms")
@@ -77,8 +77,8 @@ class TcpOptions:
     streams: int = 1
     # Most bytes that one connection has under way; its rate is at most this over the round trip.
     window_bytes: int = 2750000
-    # What routers do with connections that meet: fair (each its share, whatever others send) or
-    # fifo (first come, first served: who brings more gets more); null: fifo with emulate=netns.
+    # What routers do with best-effort datagrams: priority (by their marks: after all else) or fifo
+    # (first come, first served: senders hold them back); null: fifo with emulate=netns.
     queueing: str | None = None
 
     def __post_init__(self) -> None:
@@ -93,7 +93,7 @@ class TcpOptions:
 
     def over(self, emulate: str) -> TcpOptions:
         """These, with what is left open decided by what makes the network's links."""
-        queueing = self.queueing or ("fifo" if emulate == "netns" else "fair")
+        queueing = self.queueing or ("fifo" if emulate == "netns" else "priority")
         return dataclasses.replace(self, queueing=queueing)
 
 

@@ -54,7 +54,7 @@ def link_model(
         round((there.delay_s + back.delay_s) * 1e9),
         round(sum(data.get("jitter_ms", 0.0) for data in on_the_way) * 1e6),
         round(sum(queues_ms) * 1e6) if queues_ms else None,
-        tcp.queueing or "fair",
+        tcp.queueing or "priority",
     )
 
 

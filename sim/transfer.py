@@ -25,7 +25,6 @@ from geomx.figures import NetworkError
 
 MODELS = ("tcp", "maxmin", "LV08", "CM02")
 CONGESTION = ("bbr", "cubic", "reno")
-QUEUEING = ("fair", "fifo")
 WINDOW_BYTES = 2.75e6  # a stock Linux sender (4 MiB tcp_wmem) keeps this much under way
 PAYLOAD_SHARE = 1448 / 1500  # payload bytes per byte on an edge: full TCP/IPv4 frames
 
@@ -44,7 +43,6 @@ def transfer_times(
     window_bytes: float = WINDOW_BYTES,
     efficiency: float = PAYLOAD_SHARE,
     reverse_share: float = 0.0,
-    queueing: str = "fair",
     new_connections: bool = True,
     seed: int = 0,
 ) -> list[float]:
@@ -66,9 +64,6 @@ def transfer_times(
         window_bytes: The most one connection keeps under way; infinite for no window.
         efficiency: Payload bytes per byte on an edge, above 0 and at most 1.
         reverse_share: Bytes of acknowledgements on the way back per byte sent.
-        queueing: What edges do with connections that meet there. ``"fair"``: weighted max-min.
-            ``"fifo"``: first come, first served, where shares are as the narrowest edges of their
-            ways.
         new_connections: True: each flow opens its own connection and pays a handshake. False: the
             flows of a pair follow each other on one connection that is open from the beginning.
         seed: Of redraws and random outages.
@@ -91,8 +86,6 @@ def transfer_times(
         raise ConfigError("window_bytes", window_bytes, "must be more than 0")
     if not 0 < efficiency <= 1:
         raise ConfigError("efficiency", efficiency, "must be above 0 and at most 1")
-    if queueing not in QUEUEING:
-        raise ConfigError("queueing", queueing, f"one of {', '.join(QUEUEING)}")
     if not 0 <= reverse_share < math.inf:
         raise ConfigError("reverse_share", reverse_share, "must be 0 or more")
     routes = _Routes(graph, paths or {}, seed)
@@ -124,7 +117,6 @@ def transfer_times(
             window_bytes,
             efficiency,
             reverse_share,
-            queueing,
             new_connections,
             *plan,
         )

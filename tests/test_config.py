@@ -113,18 +113,18 @@ def test_options_of_an_experiment() -> None:
     assert (made.mode, made.seed, made.iterations, made.evaluate_every) == ("live", 3, 7, 2)
     assert not made.numerics
     assert made.runtime == RuntimeOptions(failure_timeout_s=2.0)
-    assert made.tcp == TcpOptions(congestion="cubic", queueing="fair")
+    assert made.tcp == TcpOptions(congestion="cubic", queueing="priority")
     assert made.costs == Costs(send_message_s=1e-3)
     assert not experiment("numerics=false").numerics
 
 
-def test_routers_queue_as_those_of_the_live_run_do() -> None:
+def test_routers_treat_datagrams_as_those_of_the_live_run_do() -> None:
     for words, expected in (
-        ((), "fair"),
+        ((), "priority"),
         (("emulate=netns",), "fifo"),
-        (("emulate=none",), "fair"),
+        (("emulate=none",), "priority"),
         (("tcp.queueing=fifo",), "fifo"),
-        (("emulate=netns", "tcp.queueing=fair"), "fair"),
+        (("emulate=netns", "tcp.queueing=priority"), "priority"),
     ):
         assert experiment(*words).tcp.queueing == expected
     with pytest.raises(ConfigError, match=r"tcp\.queueing=red"):

@@ -111,22 +111,6 @@ def test_star(model, inwards):
     assert ends == pytest.approx([4.8, 2.4, 0.8], rel=CLOSED_FORM)
 
 
-def test_a_hub_that_serves_first_come_first_served():
-    # The fast leaf could bring 90 itself: 90 are shared as 10, 20 and 90.
-    graph = nx.DiGraph()
-    link(graph, "x", "hub", 90)
-    for i, mbps in enumerate([10, 20, 100]):
-        link(graph, f"l{i}", "x", mbps)
-    flows = [(f"l{i}", "hub", 75e4 * mbps, 0.0) for i, mbps in enumerate([10, 20, 90])]
-    ends = transfer_times(graph, flows, efficiency=1.0, queueing="fifo")
-    assert ends == pytest.approx([8.0] * 3, rel=CLOSED_FORM)
-    # Who could bring the same gets the same.
-    flows = [("l2", "hub", 1e6, 0.0)] * 3
-    for queueing in ("fair", "fifo"):
-        ends = transfer_times(graph, flows, efficiency=1.0, queueing=queueing)
-        assert ends == pytest.approx([3e6 / (90 * 125e3)] * 3, rel=CLOSED_FORM)
-
-
 @pytest.mark.parametrize("model", ["maxmin", "tcp"])
 def test_two_ways_do_not_meet(model):
     ends = transfer_times(
@@ -407,7 +391,6 @@ def test_messages_in_a_row_need_no_new_solution():
     [
         ({"model": "ns3"}, "model=ns3: one of tcp, maxmin, LV08, CM02"),
         ({"congestion": "vegas"}, "congestion=vegas: one of bbr, cubic, reno"),
-        ({"queueing": "red"}, "queueing=red: one of fair, fifo"),
         ({"flows": [("a", "nowhere", 1, 0)]}, "flows=nowhere: no such node in the graph"),
         ({"flows": [("b", "a", 1, 0)]}, "flows=b->a: there is no path between the two"),
         ({"flows": [("a", "b", -1, 0)]}, r"flows\[0\].bytes=-1: must be 0 or more"),

@@ -272,8 +272,8 @@ def test_only_the_shaper_has_parallel_streams(capsys: pytest.CaptureFixture[str]
 
 @needs_namespaces
 def test_routers_between_namespaces_do_not_share_fairly(capsys: pytest.CaptureFixture[str]) -> None:
-    complaint = refusal(["mode=live", "emulate=netns", "tcp.queueing=fair"], capsys)
-    assert "tcp.queueing=fair" in complaint
+    complaint = refusal(["mode=live", "emulate=netns", "tcp.queueing=priority"], capsys)
+    assert "tcp.queueing=priority" in complaint
     assert "emulate=shaper" in complaint
 
 

@@ -40,7 +40,7 @@ LOOPBACK_DELAY_MS = 0.5
 QUEUE_ROUND_TRIPS = 2
 """bbr keeps up to one in a queue, and begins with up to two; measured, see docs/networks.md."""
 
-SHORTEST_QUEUE_S = 0.02
+SHORTEST_QUEUE_S = 0.1
 SMALLEST_QUEUE = 10 * 1500
 WINDOW_SHARE = 2_750_000 / 4_194_304
 """Bytes under way of one connection over the send buffer it may have; see docs/networks.md."""

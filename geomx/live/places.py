@@ -50,7 +50,7 @@ def check(experiment: Experiment) -> None:
         remedy = "needs root and a Linux kernel with network namespaces and TUN devices"
         raise ConfigError("emulate", "netns", f"{remedy} ({why}); emulate=shaper needs neither")
     if experiment.tcp.queueing != "fifo":
-        remedy = "routers between namespaces serve who comes first; emulate=shaper shares fairly"
+        remedy = "routers between namespaces look at no marks; emulate=shaper does"
         raise ConfigError("tcp.queueing", experiment.tcp.queueing, remedy)
     check_congestion(experiment.tcp.congestion)
 

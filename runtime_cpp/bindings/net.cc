@@ -120,8 +120,8 @@ makes no sense, or would leave the edge down for ever.)")
 
 Edges of the way there and back by id; the congestion control, the number of TCP streams and the
 window of each; payload bytes per byte; loss per packet; round trip, jitter and queue in
-nanoseconds (no queue: no datagram is dropped for being late); and what edges do with connections that
-meet there, fair or fifo.)")
+nanoseconds (no queue: no datagram is dropped for being late); and what routers do with datagrams:
+priority (serve them last) or fifo.)")
       .def(
           "__init__",
           [](LinkOptions* self, std::vector<EdgeId> path, std::vector<EdgeId> reverse,
@@ -144,7 +144,7 @@ meet there, fair or fifo.)")
           "path"_a, "reverse"_a, "congestion"_a = "bbr", "streams"_a = 1,
           "window_limit"_a = kWindowLimit, "efficiency"_a = kPayloadShare, "loss"_a = 0.0,
           "rtt_ns"_a = 0, "jitter_ns"_a = 0, "queue_ns"_a.none() = nb::none(),
-          "queueing"_a = "fair");
+          "queueing"_a = "priority");
 
   m.def(
       "fluid_transfers",
@@ -162,19 +162,19 @@ meet there, fair or fifo.)")
   m.def(
       "tcp_transfers",
       [](const std::string& congestion, int streams, double window_bytes, double efficiency,
-         double reverse_share, const std::string& queueing, bool new_connections,
+         double reverse_share, bool new_connections,
          const std::vector<Course>& courses, const Numbers& delays_s, Paths paths, Paths reverses,
          const Numbers& losses, const std::vector<std::uint32_t>& route, const Numbers& bytes,
          const Numbers& starts_s) {
         nb::gil_scoped_release unlocked;
         TcpModel model{CongestionNamed(congestion), streams, window_bytes, efficiency,
-                       reverse_share, QueueingNamed(queueing), new_connections};
+                       reverse_share, new_connections};
         return TcpTransfers(Edges(courses, delays_s),
                             Routes(std::move(paths), std::move(reverses), losses),
                             Transfers(route, bytes, starts_s), model);
       },
       "congestion"_a, "streams"_a, "window_bytes"_a, "efficiency"_a, "reverse_share"_a,
-      "queueing"_a, "new_connections"_a, "courses"_a, "delays_s"_a, "paths"_a, "reverses"_a,
+      "new_connections"_a, "courses"_a, "delays_s"_a, "paths"_a, "reverses"_a,
       "losses"_a, "route"_a, "bytes"_a, "starts_s"_a, "Finish times in seconds under the TCP model.");
 
   nb::class_<FlowNetwork>(m, "FlowNetwork",

@@ -86,7 +86,7 @@ Time Fabric::Advance(Time limit) {
 void Fabric::Run(const Action& action, Time now) {
   Endpoint& endpoint = endpoints_[action.node];
   switch (action.kind) {
-    case Action::Kind::kDeliver: Deliver(action.node, action.message, now); return;
+    case Action::Kind::kDeliver: Deliver(action.node, action.which, now); return;
     case Action::Kind::kRelease:
       if (endpoint.busy_until > now) {  // more work was added meanwhile
         agenda_.Add(endpoint.busy_until, action);
@@ -102,6 +102,10 @@ void Fabric::Run(const Action& action, Time now) {
       Touch(action.node, now);
       return;
     case Action::Kind::kWake: endpoint.trainer->Wake(now); return;
+    case Action::Kind::kPace:
+      links_[action.which].pacing = false;
+      Send(action.which, Lane::kBestEffort, now);
+      return;
   }
 }
 
@@ -111,6 +115,7 @@ bool Fabric::Send(std::uint32_t index, Lane lane, Time now) {
   Link& link = links_[index];
   const int which = static_cast<int>(lane);
   if (network_.Busy(link.lanes[which])) return true;
+  if (lane == Lane::kBestEffort && Held(index, now)) return false;
   Endpoint& source = endpoints_[link.stats.source];
   auto message = source.node->PollTransmit(link.stats.target, lane);
   if (!message) return false;
@@ -123,6 +128,7 @@ bool Fabric::Send(std::uint32_t index, Lane lane, Time now) {
   if (const double cost = source.costs->send.For({1, bytes}); cost > 0) {
     Occupy(source, now, Nanoseconds(cost));
   }
+  if (lane == Lane::kBestEffort) link.pacer.Spend(bytes);
   if (link.active++ == 0) link.active_since = now;
   link.started[which] = now;
   std::uint32_t& place = link.in_flight[which];
@@ -136,6 +142,20 @@ bool Fabric::Send(std::uint32_t index, Lane lane, Time now) {
   }
   network_.Start(link.lanes[which], static_cast<double>(bytes), now);
   ++under_way_;
+  return true;
+}
+
+bool Fabric::Held(std::uint32_t index, Time now) {
+  Link& link = links_[index];
+  if (link.pacing) return true;
+  const NodeId source = link.stats.source;
+  if (!endpoints_[source].node->HasMessage(link.stats.target, Lane::kBestEffort)) return false;
+  const Time until = net::HeldUntil(network_, link.options, link.lanes[0], link.pacer, now);
+  if (until == 0) return false;
+  if (until != kNever) {
+    link.pacing = true;
+    agenda_.Add(until, {Action::Kind::kPace, source, index});
+  }
   return true;
 }
 
@@ -175,7 +195,8 @@ void Fabric::Left(net::ConnectionId connection, Time now) {
     }
     agenda_.Add(arrival, {Action::Kind::kDeliver, link.stats.target, place});
   }
-  Send(index, lane, now);
+  const bool more = Send(index, lane, now);
+  if (!more && lane == Lane::kReliable) Send(index, Lane::kBestEffort, now);  // it may have waited
 }
 
 void Fabric::Pump(NodeId id, Time now) {

@@ -148,6 +148,8 @@ class Fabric {
     Time delay = 0;
     LinkStats stats;
     net::ConnectionId lanes[2];
+    net::Pacer pacer;     // of its datagrams
+    bool pacing = false;  // they wait for their turn, which is on the agenda
     std::uint32_t in_flight[2] = {0, 0};  // places in `messages_`
     Time started[2] = {0, 0};
     int active = 0;
@@ -159,10 +161,10 @@ class Fabric {
     std::uint32_t next = kNone;  // that waits at the same endpoint
   };
   struct Action {
-    enum class Kind : std::uint8_t { kDeliver, kRelease, kTimer, kWake };
+    enum class Kind : std::uint8_t { kDeliver, kRelease, kTimer, kWake, kPace };
     Kind kind;
     NodeId node;
-    std::uint32_t message = 0;  // of kDeliver: its place in `messages_`
+    std::uint32_t which = 0;  // kDeliver: the message's place in `messages_`; kPace: the link
   };
 
   void Run(const Action& action, Time now);
@@ -175,6 +177,7 @@ class Fabric {
   void Report(NodeId id, Event event, Time now);
   void Pump(NodeId id, Time now);
   bool Send(std::uint32_t link, Lane lane, Time now);
+  bool Held(std::uint32_t link, Time now);  // its datagrams
   Time Occupy(Endpoint& endpoint, Time now, Time cost);  // with work; when it starts
   double WorkSeconds(const Endpoint& endpoint, const Work& work) const;
   void FollowCourses(Time now);

@@ -27,6 +27,10 @@ Digest Fabric::Describe(Time now) {
   cores_.Describe(digest, now);
   for (const Link& link : links_) {
     digest.Add(static_cast<std::uint64_t>(link.active));
+    if (link.pacer.used()) {
+      link.pacer.Describe(digest);
+      digest.Add(network_.Ramp(link.lanes[0]).Delivered());
+    }
     for (const int lane : {0, 1}) {
       if (!network_.Busy(link.lanes[lane])) continue;
       add(link.in_flight[lane]);
@@ -36,7 +40,8 @@ Digest Fabric::Describe(Time now) {
   for (const auto& [time, action] : agenda_.Coming()) {
     digest.Moment(time);
     digest.Add(std::uint64_t{static_cast<std::uint8_t>(action.kind)} << 32 | action.node);
-    if (action.kind == Action::Kind::kDeliver) add(action.message);
+    if (action.kind == Action::Kind::kDeliver) add(action.which);
+    if (action.kind == Action::Kind::kPace) digest.Add(std::uint64_t{action.which});
   }
   digest.Add(random_);  // moves on with every loss or delay that was drawn
   if (!notices_.empty() || courses_.Next() != kNever) digest.Unknown();

@@ -13,7 +13,6 @@ constexpr std::size_t kWriteBytes = 256 * 1024;       // of one system call; the
 constexpr std::size_t kChosenAhead = 16 * 1024;       // messages are chosen while less is pending
 constexpr std::size_t kFlushBudget = 1024 * 1024;     // then others have their turn
 constexpr std::size_t kMaxPending = 4 * 1024 * 1024;  // left the model, not taken by the socket
-constexpr Time kRateAge = 100 * kMillisecond;         // of a measured delivery rate
 
 // What keeps the run together is not part of what is emulated: it leaves and arrives at once.
 bool OutOfBand(Kind kind) {
@@ -73,11 +72,21 @@ void Driver::AdvanceShaper(Time now) {
   if (!shaper_) return;
   shaper_->Advance(
       now, [&](Shaper::Sent sent) { Leave(std::move(sent)); },
-      [&](NodeId peer, Lane lane) { return NextShaped(peer, lane); });
+      [&](NodeId peer, Lane lane) {
+        auto message = NextShaped(peer, lane);
+        if (!message && lane == Lane::kReliable) dirty_.insert(peer);  // datagrams may have waited
+        return message;
+      });
 }
 
 std::optional<Message> Driver::NextShaped(NodeId peer, Lane lane) {
   Session* session = sessions_.Find(peer);
+  if (lane == Lane::kBestEffort && !closing_ && node_->HasMessage(peer, lane)) {
+    if (const Time until = shaper_->HeldUntil(peer, Now()); until > 0) {
+      if (until != kNever) pacing_[peer] = until;
+      return std::nullopt;
+    }
+  }
   while (session != nullptr && session->writer.pending_bytes() <= kMaxPending) {
     auto message = node_->PollTransmit(peer, lane);
     if (!message) break;
@@ -155,19 +164,14 @@ void Driver::OnWritable(Session& session) {
   dirty_.insert(session.peer);  // the model may have waited for the socket
 }
 
-// On a real network best-effort messages leave when no other is waiting, at the pace at which the
-// connection to the same peer has lately delivered.
+// On a real network best-effort messages leave when no other is waiting, and at a pace (net/pacer.h).
 void Driver::PumpDatagrams(Session& session, Time now) {
   if (closing_) return;
   const NodeId peer = session.peer;
   Outlet& outlet = outlets_[peer];
   while (node_->HasMessage(peer, Lane::kBestEffort)) {
-    if (now - outlet.pace_set >= kRateAge) {
-      outlet.pacer.SetRate(DeliveryRate(session.fd.get()));
-      outlet.pace_set = now;
-    }
-    if (!outlet.pacer.Allows(now)) {
-      pacing_[peer] = std::min(outlet.pacer.NextAt(), outlet.pace_set + kRateAge);
+    if (!outlet.pacer.Allows(now, [&] { return DeliveryRate(session.fd.get()); })) {
+      pacing_[peer] = outlet.pacer.NextAt();
       return;
     }
     auto message = node_->PollTransmit(peer, Lane::kBestEffort);

@@ -89,8 +89,7 @@ class Driver final : private Sessions::Handler {
     std::optional<Address> address;  // for datagrams
     LinkCounts counts;
     Time busy_until = 0;
-    Pacer pacer;
-    Time pace_set = 0;
+    net::Pacer pacer;
   };
   struct Held {  // arrived at the socket, not yet in the emulated network's time
     Time at = 0;

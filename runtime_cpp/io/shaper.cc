@@ -55,8 +55,15 @@ Shaper::Shaper(const Shape& shape) : random_(shape.seed) {
 
 void Shaper::SetOrigin(Time now) { origin_ = now; }
 
+Time Shaper::HeldUntil(NodeId peer, Time now) {
+  Link& link = links_.at({peer, Lane::kBestEffort});
+  const net::ConnectionId reliable = links_.at({peer, Lane::kReliable}).connection;
+  return net::HeldUntil(network_, link.options, reliable, link.pacer, now);
+}
+
 void Shaper::Start(NodeId peer, Lane lane, Message message, Time now) {
   Link& link = links_.at({peer, lane});
+  if (lane == Lane::kBestEffort) link.pacer.Spend(message.wire_bytes());
   network_.Start(link.connection, static_cast<double>(message.wire_bytes()), now);
   link.message = std::move(message);
   link.started = now;

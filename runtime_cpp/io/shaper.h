@@ -75,6 +75,8 @@ class Shaper {
   bool Shapes(NodeId peer, Lane lane) const { return links_.contains({peer, lane}); }
   // REQUIRES: Shapes. True if the link has nothing to send.
   bool Idle(NodeId peer, Lane lane) const { return !links_.at({peer, lane}).message; }
+  // Until when datagrams to `peer` must wait, as net::HeldUntil says. REQUIRES: Shapes.
+  Time HeldUntil(NodeId peer, Time now);
   // REQUIRES: Idle, and Advance(now) was called.
   void Start(NodeId peer, Lane lane, Message message, Time now);
 
@@ -93,6 +95,7 @@ class Shaper {
     std::optional<Message> message;
     Time started = 0;
     Time last_arrival = 0;
+    net::Pacer pacer;  // of a best-effort lane
   };
   static constexpr Time kLook = 2 * kMillisecond;
 

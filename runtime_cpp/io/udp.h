@@ -70,29 +70,4 @@ class Datagrams {
   Counts counts_;
 };
 
-// Spreads datagrams over time on a real network, where nothing else does: a token bucket filled at
-// the rate that the connection to the same peer achieves.
-class Pacer {
- public:
-  static constexpr double kSlowest = 32 * 1024.0;  // bytes/s: as good as nothing on any WAN
-  static constexpr double kBurst = 64 * 1024.0;    // bytes
-
-  void SetRate(double bytes_per_s) { rate_ = std::max(bytes_per_s, kSlowest); }
-  bool Allows(Time now) {
-    tokens_ = std::min(kBurst, tokens_ + rate_ * Seconds(now - last_));
-    last_ = now;
-    return tokens_ > 0.0;
-  }
-  void Spend(std::size_t bytes) { tokens_ -= static_cast<double>(bytes); }
-  // When it allows something again.
-  Time NextAt() const {
-    return tokens_ > 0.0 ? last_ : last_ + Nanoseconds(-tokens_ / rate_) + kMillisecond / 10;
-  }
-
- private:
-  double rate_ = kSlowest;
-  double tokens_ = kBurst;
-  Time last_ = 0;
-};
-
 }  // namespace geomx::io

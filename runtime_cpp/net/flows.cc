@@ -16,12 +16,6 @@ constexpr double kForgiven = 1e-3;  // nanoseconds of rounding that do not delay
 
 }  // namespace
 
-Queueing QueueingNamed(std::string_view name) {
-  if (name == "fair") return Queueing::kFair;
-  if (name == "fifo") return Queueing::kFifo;
-  throw std::invalid_argument("queueing is one of fair, fifo");
-}
-
 EdgeId FlowNetwork::AddEdge(double bytes_per_s, Time delay) {
   if (delay < 0) throw std::invalid_argument("an edge's delay must not be negative");
   delays_.push_back(delay);
@@ -55,7 +49,6 @@ ConnectionId FlowNetwork::AddConnection(const ConnectionOptions& options) {
     connection.rtt = connection.delay + (options.reverse.empty() ? connection.delay : back);
   }
   connection.weight = options.weight;
-  if (options.queueing == Queueing::kFifo) connection.weight *= Narrowest(options.path);
   connection.efficiency = options.efficiency;
   RampOptions ramp = options.ramp;
   ramp.rtt = connection.rtt;
@@ -214,15 +207,6 @@ Time FlowNetwork::Done(const Connection& connection) const {
   const double ns = connection.left / connection.rate * kSecond;
   if (!(ns < static_cast<double>(kNever - connection.anchor) / 2)) return kNever;
   return std::max(now_, connection.anchor + static_cast<Time>(std::ceil(ns - kForgiven)));
-}
-
-// Bytes/s of the narrowest edge that is up; 1 where nothing limits, as nothing is then shared.
-double FlowNetwork::Narrowest(const std::vector<EdgeId>& path) const {
-  double narrowest = kInfinity;
-  for (const EdgeId edge : path) {
-    if (solver_.capacity(edge) > 0.0) narrowest = std::min(narrowest, solver_.capacity(edge));
-  }
-  return narrowest < kInfinity ? narrowest : 1.0;
 }
 
 double FlowNetwork::Cap(const Connection& connection) const {

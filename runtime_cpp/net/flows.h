@@ -29,7 +29,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
 #include <vector>
 
 #include "core/types.h"
@@ -41,21 +40,11 @@ namespace geomx::net {
 
 using ConnectionId = std::uint32_t;
 
-// What an edge does with the connections that meet there. Fair: each has its weighted share, and who
-// cannot use all of it leaves the rest to the others (max-min). First come, first served: shares are as
-// what they bring; a connection that is held back elsewhere, to a quarter of what another could send,
-// brings a quarter, and its share is a quarter of the other's.
-enum class Queueing : std::uint8_t { kFair, kFifo };
-
-// Throws std::invalid_argument for a name that is not one of fair, fifo.
-Queueing QueueingNamed(std::string_view name);
-
 struct ConnectionOptions {
   std::vector<EdgeId> path;              // edges in order; empty: within one host
   std::vector<EdgeId> reverse;           // the way back, for acknowledgements and for the RTT
   double reverse_share = 0.0;            // bytes on the way back per byte sent (measured: 0.017)
   double weight = 1.0;                   // SharingWeight(congestion, rtt)
-  Queueing queueing = Queueing::kFair;   // fifo: the weight counts per byte/s of the narrowest edge
   int priority_class = 0;                // > 0: best effort, takes what lower classes leave
   double efficiency = kPayloadShare;     // payload bytes per byte on the edges, 0 < e <= 1
   RampOptions ramp;                      // rtt 0: taken from the delays of path and reverse
@@ -90,7 +79,6 @@ class FlowNetwork {
   bool Busy(ConnectionId connection) const { return connections_[connection].state == State::kBusy; }
   Time Delay(ConnectionId connection) const { return connections_[connection].delay; }  // one way
   Time Rtt(ConnectionId connection) const { return connections_[connection].rtt; }
-
   double Weight(ConnectionId connection) const { return connections_[connection].weight; }
 
   // Payload bytes/s; 0 when idle or waiting for a window. Settled by NextEvent.
@@ -126,7 +114,6 @@ class FlowNetwork {
   void Touch(ConnectionId id);
   Time Done(const Connection& connection) const;
   double Cap(const Connection& connection) const;  // bytes/s on the edges
-  double Narrowest(const std::vector<EdgeId>& path) const;
 
   MaxMin solver_;                        // stream i is connection i
   std::vector<Time> delays_;

@@ -168,7 +168,9 @@ class TcpRamp {
     // It cannot have left faster than such bursts are paced, even if no pace was known yet.
     const double least = Seconds(options_.rtt) / (kPacingGain - 1);
     const double took = std::max(Seconds(now - round_start_), least);
-    Learn(round_sent_ / (Seconds(options_.rtt) + took));
+    const double rate = round_sent_ / (Seconds(options_.rtt) + took);
+    Learn(rate);
+    delivered_ = std::max(delivered_, rate);
   }
 
   // Payload bytes/s that the window allows at the time of the last call: all that a card can send,
@@ -216,6 +218,11 @@ class TcpRamp {
   }
 
   double window() const { return window_; }
+
+  // Payload bytes/s that were lately delivered: in the last whole round, or by a shorter burst since
+  // that was faster (Linux: tcpi_delivery_rate). Infinite where no window is felt.
+  double Delivered() const { return limited_ ? delivered_ : kInfinity; }
+
   const RampOptions& options() const { return options_; }
 
  private:
@@ -253,6 +260,7 @@ class TcpRamp {
       full_rounds_ = static_cast<int>(std::min<Time>(found, kFullRounds));
     }
     Learn(rate);
+    delivered_ = rate;
   }
 
   // So many bytes/s were delivered.
@@ -274,6 +282,7 @@ class TcpRamp {
   bool used_ = false;       // Begin was called before
   bool ended_ = false;      // End was called before
   double estimate_ = 0.0;   // bytes/s, bbr's: the most that was delivered
+  double delivered_ = 0.0;  // bytes/s, lately
   int full_rounds_ = 0;     // rounds in a row that have not brought more
   bool fresh_ = false;      // the current round is the first one after a pause
 };

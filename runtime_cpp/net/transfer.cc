@@ -199,8 +199,7 @@ std::vector<double> TcpTransfers(const std::vector<TransferEdge>& edges,
                                              .window_limit = model.window_bytes,
                                              .efficiency = model.efficiency,
                                              .loss = route.loss,
-                                             .rtt = Nanoseconds(forth + back),
-                                             .queueing = model.queueing},
+                                             .rtt = Nanoseconds(forth + back)},
                                             Lane::kReliable);
     options.ramp.rtt = Nanoseconds(forth + back);
     options.reverse_share = model.reverse_share;

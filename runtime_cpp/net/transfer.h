@@ -60,7 +60,6 @@ struct TcpModel {
   double window_bytes = kWindowLimit;  // of each stream
   double efficiency = kPayloadShare;
   double reverse_share = 0.0;
-  Queueing queueing = Queueing::kFair;
   // true: every flow opens a connection of its own and pays a handshake. false: the flows of a route
   // follow each other, in order of start, on one connection that was opened before the first.
   bool new_connections = true;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "net/flows.h"
+#include "net/link.h"
 #include "net/transfer.h"
 #include "tests/check.h"
 
@@ -381,24 +382,61 @@ TEST(ramp_lazy_and_eager_accounting_agree) {
   CHECK_EQ(lazy.NextChange(2e6), eager.NextChange(2e6));
 }
 
-TEST(first_come_first_served_favours_who_brings_more) {
-  // 40 MB/s shared by a connection that could have all of it and one that 10 MB/s hold back further on.
-  const auto rates = [](Queueing queueing) {
-    FlowNetwork network;
-    const EdgeId shared = network.AddEdge(40e6, 0);
-    ConnectionOptions fast = Plain({shared}), slow = Plain({shared, network.AddEdge(10e6, 0)});
-    fast.queueing = slow.queueing = queueing;
-    const ConnectionId ids[] = {network.AddConnection(fast), network.AddConnection(slow)};
-    for (const ConnectionId id : ids) network.Start(id, 1e6, 0);
-    network.NextEvent();
-    return std::pair{network.Rate(ids[0]), network.Rate(ids[1])};
-  };
-  const auto [fair_fast, fair_slow] = rates(Queueing::kFair);
-  CHECK_NEAR(fair_fast, 30e6, 1);
-  CHECK_NEAR(fair_slow, 10e6, 1);
-  const auto [fifo_fast, fifo_slow] = rates(Queueing::kFifo);
-  CHECK_NEAR(fifo_fast, 32e6, 1);
-  CHECK_NEAR(fifo_slow, 8e6, 1);
+// A reliable and a best-effort lane of one link, both with something to send: bytes/s of each.
+std::pair<double, double> LanesThatMeet(Queueing queueing) {
+  FlowNetwork network;
+  LinkOptions link;
+  link.path = {network.AddEdge(40e6, 0)};
+  link.efficiency = 1.0;
+  link.queueing = queueing;
+  const ConnectionId ids[] = {network.AddConnection(LaneOptions(link, Lane::kReliable)),
+                              network.AddConnection(LaneOptions(link, Lane::kBestEffort))};
+  for (const ConnectionId id : ids) network.Start(id, 1e6, 0);
+  network.NextEvent();
+  return {network.Rate(ids[0]), network.Rate(ids[1])};
+}
+
+TEST(datagrams_come_last_only_where_routers_look_at_marks) {
+  const auto marked = LanesThatMeet(Queueing::kPriority);
+  CHECK_NEAR(marked.first, 40e6, 1);
+  CHECK_NEAR(marked.second, 0, 1);
+  const auto met = LanesThatMeet(Queueing::kFifo);
+  CHECK_NEAR(met.first, 20e6, 1);
+  CHECK_NEAR(met.second, 20e6, 1);
+}
+
+TEST(a_sender_holds_datagrams_back_where_routers_do_not) {
+  FlowNetwork network;
+  LinkOptions link;
+  link.path = {network.AddEdge(1e6, 10 * kMillisecond)};
+  link.reverse = link.path;
+  const ConnectionId reliable = network.AddConnection(LaneOptions(link, Lane::kReliable));
+  Pacer pacer;
+  CHECK_EQ(HeldUntil(network, link, reliable, pacer, 0), 0);  // priority: the routers see to it
+  link.queueing = Queueing::kFifo;
+  network.Start(reliable, 1e6, 0);
+  CHECK_EQ(HeldUntil(network, link, reliable, pacer, 0), kNever);
+  std::vector<ConnectionId> completed;
+  Time now = 0;
+  while (completed.empty()) {
+    now = network.NextEvent();
+    network.Advance(now, &completed);
+  }
+  network.NextEvent();
+  CHECK_NEAR(network.Ramp(reliable).Delivered(), kPayloadShare * 1e6, 1e3);
+  // The bucket's 64 KiB leave at once, and then as much as the connection delivered.
+  std::size_t sent = 0;
+  for (const Time end = now + kSecond; now < end;) {
+    const Time until = HeldUntil(network, link, reliable, pacer, now);
+    if (until > 0) {
+      CHECK(until > now);
+      now = until;
+      continue;
+    }
+    pacer.Spend(10'000);
+    sent += 10'000;
+  }
+  CHECK_NEAR(static_cast<double>(sent), Pacer::kBurst + kPayloadShare * 1e6, 25'000);
 }
 
 TEST(transfer_kept_connections_pay_no_handshake) {
