@@ -1,0 +1,269 @@
+#!/usr/bin/env python3
+"""What becomes of TCP connections that meet at a hub, against the model? Stars drawn by a seed.
+
+A star is 2 to 5 leaves around a hub, each a network namespace, with a router between them
+(`geomx._core.Router`). Over a connection per leaf, all towards the hub or all away from it, bursts
+of one size begin again and again, a little apart, as a round of training sends them. The kernel's
+times are held against those of `geomx.sim.transfer_times` from the same beginnings: of each leaf,
+and of the whole round, until the last one is there, which is what synchronous training waits for.
+
+    python benchmarks/tcp/meetings.py              # root; about four minutes
+    python benchmarks/tcp/meetings.py --stars 2    # a look; nothing is written
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import socket
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import networkx as nx
+import numpy as np
+from connections import CHUNK, PATIENCE_S, WINDOW_BYTES
+
+from geomx import _core
+from geomx.live.namespaces import FIRST_ADDRESS, queue_bytes, settings
+from geomx.live.places import inside
+from geomx.progress import progress
+from geomx.report import units
+from geomx.sim import transfer_times
+
+RESULTS = Path(__file__).parents[1] / "results"
+STARS = 24
+ROUNDS = 12
+LEARNING = 2  # rounds at the beginning, which are not looked at
+MBPS = (10.0, 500.0)
+SIZES = (1e5, 3e6)
+
+
+@dataclass(frozen=True)
+class Star:
+    """A hub, its leaves, and what is sent between them in every round."""
+
+    outward: bool
+    hub_mbps: float
+    leaf_mbps: list[float]
+    delay_ms: list[float]
+    size: int
+    offset_s: list[float]
+    pause_s: float
+
+    def graph(self) -> nx.DiGraph:
+        """The star as the model knows it."""
+        graph = nx.DiGraph()
+        hub = {"bandwidth_mbps": self.hub_mbps, "delay_ms": 0.0}
+        graph.add_edges_from([("hub", "core", hub), ("core", "hub", hub)])
+        for leaf, (mbps, delay_ms) in enumerate(zip(self.leaf_mbps, self.delay_ms, strict=True)):
+            edge = {"bandwidth_mbps": mbps, "delay_ms": delay_ms}
+            graph.add_edges_from([(leaf, "core", edge), ("core", leaf, edge)])
+        return graph
+
+
+def draw(seed: int, number: int) -> Star:
+    """Star `number`: bandwidths and the size are even on a logarithmic scale."""
+    rng = np.random.default_rng([seed, number])
+
+    def even(low: float, high: float) -> float:
+        return float(np.exp(rng.uniform(np.log(low), np.log(high))))
+
+    leaves = int(rng.integers(2, 6))
+    return Star(
+        outward=bool(rng.integers(2)),
+        hub_mbps=round(even(*MBPS), 1),
+        leaf_mbps=[round(even(*MBPS), 1) for _ in range(leaves)],
+        delay_ms=[round(float(rng.uniform(1, 50)), 2) for _ in range(leaves)],
+        size=round(even(*SIZES)),
+        offset_s=[float(rng.choice([0.0, 0.0, 0.03, 0.1])) for _ in range(leaves)],
+        pause_s=round(float(rng.uniform(0.05, 0.3)), 2),
+    )
+
+
+class Ground:
+    """The namespaces of a star, and a connection for each leaf. Use as a context manager."""
+
+    def __init__(self, star: Star, congestion: str) -> None:
+        self._star, self._congestion = star, congestion.encode()
+        self._router = router = _core.Router(1)
+        hub, kernel = FIRST_ADDRESS, settings(WINDOW_BYTES)
+        leaves = range(len(star.leaf_mbps))
+        self._spaces = [
+            router.add_site([hub + number], kernel) for number in (0, *map(_after, leaves))
+        ]
+        longest_s = 2 * max(star.delay_ms) / 1e3
+        out, into = (self._edge(star.hub_mbps, 0.0, longest_s) for _ in range(2))
+        for leaf in leaves:
+            delay_ms = star.delay_ms[leaf]
+            up, down = (
+                self._edge(star.leaf_mbps[leaf], delay_ms, 2 * delay_ms / 1e3) for _ in range(2)
+            )
+            router.add_route(hub + _after(leaf), hub, [up, into])
+            router.add_route(hub, hub + _after(leaf), [out, down])
+
+    def __enter__(self) -> Ground:
+        self._router.start()
+        self.pairs = [self._connect(leaf) for leaf in range(len(self._star.leaf_mbps))]
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        for end in (end for pair in self.pairs for end in pair):
+            end.close()
+        self._router.stop()
+
+    def _edge(self, mbps: float, delay_ms: float, rtt_s: float) -> int:
+        queue = queue_bytes({"bandwidth_mbps": mbps}, rtt_s)
+        return self._router.add_edge(mbps * 125_000, round(delay_ms * 1e6), 0, 0.0, queue)
+
+    def _connect(self, leaf: int) -> tuple[socket.socket, socket.socket]:
+        source, target = (0, _after(leaf)) if self._star.outward else (_after(leaf), 0)
+        with inside(f"/proc/self/fd/{self._spaces[target]}"):
+            door = socket.create_server((f"10.0.0.{target + 1}", 0))
+        with inside(f"/proc/self/fd/{self._spaces[source]}"):
+            sender = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, self._congestion)
+        sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with door:
+            sender.connect(door.getsockname())
+            receiver, _ = door.accept()
+        for end in (sender, receiver):
+            end.settimeout(PATIENCE_S)
+        return sender, receiver
+
+
+def _after(leaf: int) -> int:
+    """The number of a leaf's address: the hub's is 0."""
+    return leaf + 1
+
+
+def measured(star: Star, congestion: str) -> tuple[np.ndarray, np.ndarray]:
+    """When every burst began and was there, in seconds; rounds by leaves."""
+    leaves = len(star.leaf_mbps)
+    began_s, ended_s = np.zeros((2, ROUNDS, leaves))
+    together = threading.Barrier(leaves)
+
+    def receive(receiver: socket.socket, leaf: int) -> None:
+        room = memoryview(bytearray(1 << 20))
+        for number in range(ROUNDS):
+            left = star.size
+            while left > 0:
+                left -= receiver.recv_into(room[: min(left, len(room))])
+            ended_s[number, leaf] = time.monotonic()
+            there[leaf].release()
+
+    def send(sender: socket.socket, leaf: int) -> None:
+        for number in range(ROUNDS):
+            together.wait(PATIENCE_S)
+            time.sleep(star.pause_s + star.offset_s[leaf])
+            began_s[number, leaf] = time.monotonic()
+            left = star.size
+            while left > 0:
+                left -= sender.send(CHUNK[: min(left, len(CHUNK))])
+            there[leaf].acquire(timeout=PATIENCE_S)
+
+    there = [threading.Semaphore(0) for _ in range(leaves)]
+    with Ground(star, congestion) as ground:
+        threads = [
+            threading.Thread(target=work, args=(end, leaf), daemon=True)
+            for leaf, pair in enumerate(ground.pairs)
+            for work, end in zip((send, receive), pair, strict=True)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    origin_s = began_s.min() - 1.0
+    return began_s - origin_s, ended_s - origin_s
+
+
+def modelled(star: Star, congestion: str, began_s: np.ndarray) -> np.ndarray:
+    """When the model has them there."""
+    flows = [
+        ("hub", leaf, star.size, start_s) if star.outward else (leaf, "hub", star.size, start_s)
+        for row in began_s
+        for leaf, start_s in enumerate(row)
+    ]
+    ends = transfer_times(star.graph(), flows, congestion=congestion, new_connections=False)
+    return np.array(ends).reshape(began_s.shape)
+
+
+def row_of(star: Star, congestion: str) -> dict[str, object]:
+    """What each leaf and the whole round took, medians over the rounds, and what the model says."""
+    began_s, ended_s = measured(star, congestion)
+    took = {}
+    for name, ends in (("measured", ended_s), ("model", modelled(star, congestion, began_s))):
+        each = np.median((ends - began_s)[LEARNING:], axis=0)
+        whole = np.median((ends.max(axis=1) - began_s.min(axis=1))[LEARNING:])
+        took[name] = {"each": np.round(each, 5).tolist(), "whole": round(float(whole), 5)}
+    return {**star.__dict__, "congestion": congestion, **took}
+
+
+def errors(rows: list[dict], what: str) -> np.ndarray:
+    """Relative errors of the model, of ``"each"`` leaf or of the ``"whole"`` round."""
+    pairs = [
+        (np.atleast_1d(row["model"][what]), np.atleast_1d(row["measured"][what])) for row in rows
+    ]
+    return np.concatenate([model / took - 1 for model, took in pairs])
+
+
+def table(rows: list[dict]) -> str:
+    """The errors, and every star, as Markdown."""
+    lines = ["| | number | mean error | median | 95th percentile | bias |", "|---" * 6 + "|"]
+    for what in ("whole", "each"):
+        found = errors(rows, what)
+        size = np.abs(found)
+        figures = (size.mean(), np.median(size), np.quantile(size, 0.95), np.median(found))
+        name = "whole rounds" if what == "whole" else "single leaves"
+        lines.append(f"| {name} | {len(found)} | {' | '.join(map(units.share, figures))} |")
+    lines += [
+        "",
+        "| way | hub | leaves, Mbit/s (ms one way) | bytes | took | model |",
+        "|---" * 6 + "|",
+    ]
+    for row in rows:
+        pairs = zip(row["leaf_mbps"], row["delay_ms"], strict=True)
+        leaves = ", ".join(f"{mbps:g} ({delay_ms:g})" for mbps, delay_ms in pairs)
+        took, model = (row[name]["whole"] for name in ("measured", "model"))
+        cells = [
+            "outward" if row["outward"] else "inward", f"{row['hub_mbps']:g}", leaves,
+            units.size(row["size"]), units.duration(took), units.signed_share(model / took - 1),
+        ]  # fmt: skip
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.add_argument("--stars", type=int, default=STARS, help="how many are drawn")
+    parser.add_argument("--seed", type=int, default=1, help="of the draw")
+    parser.add_argument("--congestion", default="bbr", help="of all connections")
+    arguments = parser.parse_args()
+    if reason := _core.why_no_namespaces():
+        sys.exit(f"network namespaces are needed: {reason}")
+    rows = []
+    with progress(arguments.stars, "stars") as advance:
+        for number in range(arguments.stars):
+            rows.append(row_of(draw(arguments.seed, number), arguments.congestion))
+            advance(1)
+    print(table(rows))
+    if arguments.stars < STARS:
+        return
+    machine = f"{os.cpu_count()} cores, Linux {platform.release()}"
+    lines = ",\n".join(f"  {json.dumps(row)}" for row in rows)
+    (RESULTS / "meetings.json").write_text(f"[\n{lines}\n]\n", encoding="utf-8")
+    (RESULTS / "meetings.md").write_text(
+        "# TCP connections that meet, against the model\n\n"
+        f"Written by `benchmarks/tcp/meetings.py`: {arguments.stars} stars drawn by seed "
+        f"{arguments.seed}, {arguments.congestion}, {machine}. Medians of {ROUNDS - LEARNING} "
+        "rounds; errors are (model - measured) / measured.\n\n" + table(rows),
+        encoding="utf-8",
+    )
+
+
+if __name__ == "__main__":
+    main()

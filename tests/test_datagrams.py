@@ -1,0 +1,70 @@
+"""Best-effort datagrams give way: routers look at their marks, or else their sender sees to it."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import geomx
+
+pytestmark = pytest.mark.needs("dgt")
+
+WORDS = ("+sync=fsa", "+accel=[dgt]", "accel.dgt.k=0.5", "iterations=6", "workload=synthetic",
+         "workload.elements=[200000,100000,50000]")  # fmt: skip
+TOGETHER_US = 1.0  # times in traces are rounded
+
+
+def run(queueing: str, folder: Path, *words: str) -> geomx.Results:
+    place = f"hydra.run.dir={folder}"
+    return geomx.run([*WORDS, "numerics=false", f"tcp.queueing={queueing}", *words, place])
+
+
+def sent(results: geomx.Results) -> list[tuple[list[tuple[float, float]], list[float]]]:
+    """Per link: when reliable messages left, and when datagrams began to."""
+    links: dict[Any, tuple[list[tuple[float, float]], list[float]]] = defaultdict(lambda: ([], []))
+    trace = json.loads((results.directory / "trace.json").read_text("utf-8"))
+    for event in trace["traceEvents"]:
+        if event.get("cat") != "send":
+            continue
+        reliable, datagrams = links[event["pid"], event["tid"], event["name"].split()[-1]]
+        if "channel" in event["args"]:
+            datagrams.append(event["ts"])
+        else:
+            reliable.append((event["ts"], event["ts"] + event["dur"]))
+    return list(links.values())
+
+
+def training_bytes(results: geomx.Results) -> dict[str, int]:
+    """By direction, control messages apart."""
+    return {name: count for name, count in results.summary["bytes"].items() if name != "control"}
+
+
+def meeting(results: geomx.Results) -> int:
+    """Datagrams that began to leave while a reliable message of the same link did."""
+    return sum(
+        any(begin + TOGETHER_US < at < end - TOGETHER_US for begin, end in reliable)
+        for reliable, datagrams in sent(results)
+        for at in datagrams
+    )
+
+
+def test_a_sender_holds_datagrams_back_where_routers_look_at_no_marks(tmp_path: Path) -> None:
+    marked = run("priority", tmp_path / "priority")
+    unmarked = run("fifo", tmp_path / "fifo")
+    assert sum(len(datagrams) for _, datagrams in sent(unmarked)) > 100
+    assert meeting(unmarked) == 0 < meeting(marked)
+    # They are paced, so it takes longer until they are there; what is sent is the same.
+    assert unmarked.summary["seconds"] > marked.summary["seconds"]
+    assert training_bytes(unmarked) == training_bytes(marked)
+
+
+@pytest.mark.parametrize("queueing", ["priority", "fifo"])
+def test_a_live_run_holds_them_back_too(queueing: str, tmp_path: Path) -> None:
+    predicted = run(queueing, tmp_path / "sim")
+    found = run(queueing, tmp_path / "live", "mode=live")
+    assert training_bytes(found) == training_bytes(predicted)
+    assert (meeting(found) == 0) == (queueing == "fifo")
