@@ -36,6 +36,7 @@ void Fabric::Connect(NodeId source, NodeId target, const net::LinkOptions& optio
   link.stats.source = source;
   link.stats.target = target;
   link.options = options;
+  link.gives_way = options.queueing == net::Queueing::kFifo;
   for (const Lane lane : {Lane::kReliable, Lane::kBestEffort}) {
     const net::ConnectionId id = network_.AddConnection(net::LaneOptions(options, lane));
     link.lanes[static_cast<int>(lane)] = id;
@@ -115,7 +116,7 @@ bool Fabric::Send(std::uint32_t index, Lane lane, Time now) {
   Link& link = links_[index];
   const int which = static_cast<int>(lane);
   if (network_.Busy(link.lanes[which])) return true;
-  if (lane == Lane::kBestEffort && Held(index, now)) return false;
+  if (lane == Lane::kBestEffort && link.gives_way && Held(index, now)) return false;
   Endpoint& source = endpoints_[link.stats.source];
   auto message = source.node->PollTransmit(link.stats.target, lane);
   if (!message) return false;
@@ -128,7 +129,7 @@ bool Fabric::Send(std::uint32_t index, Lane lane, Time now) {
   if (const double cost = source.costs->send.For({1, bytes}); cost > 0) {
     Occupy(source, now, Nanoseconds(cost));
   }
-  if (lane == Lane::kBestEffort) link.pacer.Spend(bytes);
+  if (lane == Lane::kBestEffort && link.gives_way) link.pacer.Spend(bytes);
   if (link.active++ == 0) link.active_since = now;
   link.started[which] = now;
   std::uint32_t& place = link.in_flight[which];
@@ -196,7 +197,7 @@ void Fabric::Left(net::ConnectionId connection, Time now) {
     agenda_.Add(arrival, {Action::Kind::kDeliver, link.stats.target, place});
   }
   const bool more = Send(index, lane, now);
-  if (!more && lane == Lane::kReliable) Send(index, Lane::kBestEffort, now);  // it may have waited
+  if (!more && links_[index].gives_way) Send(index, Lane::kBestEffort, now);
 }
 
 void Fabric::Pump(NodeId id, Time now) {

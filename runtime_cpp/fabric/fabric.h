@@ -144,15 +144,16 @@ class Fabric {
   // One direction between two nodes. Each lane is a connection of the network model.
   struct Link {
     net::LinkOptions options;  // what every message needs comes after what few do
+    net::Pacer pacer;          // of datagrams
+    bool pacing = false;       // they wait for their turn, which is on the agenda
     Time last_delivery = 0;
     Time delay = 0;
     LinkStats stats;
     net::ConnectionId lanes[2];
-    net::Pacer pacer;     // of its datagrams
-    bool pacing = false;  // they wait for their turn, which is on the agenda
     std::uint32_t in_flight[2] = {0, 0};  // places in `messages_`
     Time started[2] = {0, 0};
     int active = 0;
+    bool gives_way = false;  // datagrams to everything else, by the sender's doing
     Time active_since = 0;
   };
   // A message on its way, from the sender's queue until handled.

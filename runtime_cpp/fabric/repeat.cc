@@ -27,7 +27,7 @@ Digest Fabric::Describe(Time now) {
   cores_.Describe(digest, now);
   for (const Link& link : links_) {
     digest.Add(static_cast<std::uint64_t>(link.active));
-    if (link.pacer.used()) {
+    if (link.gives_way && link.pacer.used()) {
       link.pacer.Describe(digest);
       digest.Add(network_.Ramp(link.lanes[0]).Delivered());
     }

@@ -220,8 +220,8 @@ class TcpRamp {
   double window() const { return window_; }
 
   // Payload bytes/s that were lately delivered: in the last whole round, or by a shorter burst since
-  // that was faster (Linux: tcpi_delivery_rate). Infinite where no window is felt.
-  double Delivered() const { return limited_ ? delivered_ : kInfinity; }
+  // that was faster (Linux: tcpi_delivery_rate). What a card sends where no window is felt.
+  double Delivered() const { return limited_ ? delivered_ : kBurstRate; }
 
   const RampOptions& options() const { return options_; }
 
