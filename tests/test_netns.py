@@ -271,7 +271,7 @@ def test_only_the_shaper_has_parallel_streams(capsys: pytest.CaptureFixture[str]
 
 
 @needs_namespaces
-def test_routers_between_namespaces_do_not_share_fairly(capsys: pytest.CaptureFixture[str]) -> None:
+def test_routers_between_namespaces_look_at_no_marks(capsys: pytest.CaptureFixture[str]) -> None:
     complaint = refusal(["mode=live", "emulate=netns", "tcp.queueing=priority"], capsys)
     assert "tcp.queueing=priority" in complaint
     assert "emulate=shaper" in complaint

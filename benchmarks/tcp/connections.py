@@ -102,7 +102,7 @@ class Ground:
     """The namespaces of a way. Use as a context manager."""
 
     def __init__(self, way: Way) -> None:
-        self._congestion = way.congestion.encode()
+        self._congestion = way.congestion
         self._router = _core.Router(1)
         here, there = FIRST_ADDRESS, FIRST_ADDRESS + 1
         self._spaces = [
@@ -131,11 +131,31 @@ class Ground:
     def socket(self) -> socket.socket:
         """One that is not connected yet."""
         with self._inside(0):
-            made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, self._congestion)
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        made.settimeout(PATIENCE_S)
-        return made
+            return unconnected(self._congestion)
+
+
+def unconnected(congestion: str) -> socket.socket:
+    """A socket in the namespace of the calling thread."""
+    made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, congestion.encode())
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    made.settimeout(PATIENCE_S)
+    return made
+
+
+def push(sender: socket.socket, size: int) -> None:
+    """All bytes of a transfer."""
+    left = size
+    while left > 0:
+        left -= sender.send(CHUNK[: min(left, len(CHUNK))])
+
+
+def take(receiver: socket.socket, size: int, room: memoryview) -> float:
+    """All bytes of a transfer; when the last one was there."""
+    left = size
+    while left > 0:
+        left -= receiver.recv_into(room[: min(left, len(room))])
+    return time.monotonic()
 
 
 class Receiver:
@@ -153,10 +173,7 @@ class Receiver:
         with end:
             end.settimeout(PATIENCE_S)
             for size in self._sizes:
-                left = size
-                while left > 0:
-                    left -= end.recv_into(room[: min(left, len(room))])
-                self.ended_s.append(time.monotonic())
+                self.ended_s.append(take(end, size, room))
                 end.sendall(b"!")
 
     def join(self) -> None:
@@ -166,9 +183,7 @@ class Receiver:
 
 def send(sender: socket.socket, size: int) -> None:
     """All bytes of a transfer, and wait until the other end says that it has them."""
-    left = size
-    while left > 0:
-        left -= sender.send(CHUNK[: min(left, len(CHUNK))])
+    push(sender, size)
     if sender.recv(1) != b"!":
         raise ConnectionError("the other end went away")
 

@@ -26,7 +26,7 @@ from pathlib import Path
 
 import networkx as nx
 import numpy as np
-from connections import CHUNK, PATIENCE_S, WINDOW_BYTES
+from connections import PATIENCE_S, WINDOW_BYTES, push, take, unconnected
 
 from geomx import _core
 from geomx.live.namespaces import FIRST_ADDRESS, queue_bytes, settings
@@ -89,7 +89,7 @@ class Ground:
     """The namespaces of a star, and a connection for each leaf. Use as a context manager."""
 
     def __init__(self, star: Star, congestion: str) -> None:
-        self._star, self._congestion = star, congestion.encode()
+        self._star, self._congestion = star, congestion
         self._router = router = _core.Router(1)
         hub, kernel = FIRST_ADDRESS, settings(WINDOW_BYTES)
         leaves = range(len(star.leaf_mbps))
@@ -125,14 +125,11 @@ class Ground:
         with inside(f"/proc/self/fd/{self._spaces[target]}"):
             door = socket.create_server((f"10.0.0.{target + 1}", 0))
         with inside(f"/proc/self/fd/{self._spaces[source]}"):
-            sender = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, self._congestion)
-        sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sender = unconnected(self._congestion)
         with door:
             sender.connect(door.getsockname())
             receiver, _ = door.accept()
-        for end in (sender, receiver):
-            end.settimeout(PATIENCE_S)
+        receiver.settimeout(PATIENCE_S)
         return sender, receiver
 
 
@@ -150,10 +147,7 @@ def measured(star: Star, congestion: str) -> tuple[np.ndarray, np.ndarray]:
     def receive(receiver: socket.socket, leaf: int) -> None:
         room = memoryview(bytearray(1 << 20))
         for number in range(ROUNDS):
-            left = star.size
-            while left > 0:
-                left -= receiver.recv_into(room[: min(left, len(room))])
-            ended_s[number, leaf] = time.monotonic()
+            ended_s[number, leaf] = take(receiver, star.size, room)
             there[leaf].release()
 
     def send(sender: socket.socket, leaf: int) -> None:
@@ -161,9 +155,7 @@ def measured(star: Star, congestion: str) -> tuple[np.ndarray, np.ndarray]:
             together.wait(PATIENCE_S)
             time.sleep(star.pause_s + star.offset_s[leaf])
             began_s[number, leaf] = time.monotonic()
-            left = star.size
-            while left > 0:
-                left -= sender.send(CHUNK[: min(left, len(CHUNK))])
+            push(sender, star.size)
             there[leaf].acquire(timeout=PATIENCE_S)
 
     there = [threading.Semaphore(0) for _ in range(leaves)]
