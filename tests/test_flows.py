@@ -29,7 +29,8 @@ from geomx.sim.transfer import PAYLOAD_SHARE, transfer_times
 SIMGRID = Path(__file__).parent / "data" / "simgrid"
 CASES = sorted(path.stem for path in SIMGRID.glob("*-*.csv"))
 CLOSED_FORM = 1e-3
-INITIAL_WINDOW = 14480
+SEGMENT = 1448
+INITIAL_WINDOW = 10 * SEGMENT
 SECOND = 1_000_000_000
 
 
@@ -134,8 +135,37 @@ def test_slow_start_takes_rounds(size, mbps, rtt):
     while left > window and window < rate * rtt and window < 2.75e6:
         left, window, end = left - window, min(2 * window, 2.75e6), end + rtt
     end += left / min(rate, 2.75e6 / rtt if window == 2.75e6 else math.inf) + rtt / 2
-    (got,) = transfer_times(graph, [("a", "b", size, 0.0)])
+    flow = [("a", "b", size, 0.0)]
+    (got,) = transfer_times(graph, flow, congestion="cubic")
     assert got == pytest.approx(end, rel=CLOSED_FORM)
+    (paced,) = transfer_times(graph, flow)  # all but the first ten segments, by bbr
+    assert got - 1e-9 <= paced < got + 1.2 * rtt
+
+
+MEASURED_MS = [
+    # Mbit/s, round trip in ms; bytes of one burst after the other, and how long each took to leave
+    (100, 60, [(60_000, 139.4), (60_000, 39.8), (60_000, 32.9), (60_000, 30.8), (60_000, 30.1)]),
+    (100, 60, [(40_000, 92.7), (40_000, 45.3), (40_000, 33.5), (40_000, 29.8), (40_000, 28.6)]),
+    (100, 60, [(100, 0.3), (20_000, 61.2), (20_000, 20.0), (20_000, 20.1)]),
+    (100, 60, [(14_000, 1.4), (14_000, 15.2), (14_000, 15.3), (60_000, 82.9), (60_000, 28.3)]),
+    (300, 100, [(200_000, 416.2), (200_000, 73.4), (200_000, 60.1), (200_000, 55.6)]),
+    (200, 150, [(100, 0.3), (30_000, 177.4), (30_000, 77.4), (30_000, 72.4), (30_000, 70.8)]),
+]
+"""By Linux 6.18 under bbr, through a router between two network namespaces, with a pause of 0.25 s
+and half a round trip before each burst."""
+
+
+@pytest.mark.parametrize("mbps, rtt_ms, bursts", MEASURED_MS)
+def test_bursts_take_what_the_kernels_bbr_takes(mbps, rtt_ms, bursts):
+    graph = dumbbell(mbps, rtt_ms / 2)
+    half_s, flows = rtt_ms / 2e3, []
+    start_s, end_s = 0.0, 0.0
+    for size, measured_ms in bursts:
+        flows.append(("a", "b", size, start_s))
+        end_s = transfer_times(graph, flows, new_connections=False)[-1]
+        took_ms = (end_s - half_s - start_s) * 1e3
+        assert took_ms == pytest.approx(measured_ms, rel=0.25, abs=0.5)
+        start_s = end_s + half_s + 0.25
 
 
 def test_unfilled_rounds_follow_the_logarithm():
@@ -143,8 +173,10 @@ def test_unfilled_rounds_follow_the_logarithm():
     graph = dumbbell(1e9, 50)
     for size in (INITIAL_WINDOW, 3 * INITIAL_WINDOW, 20 * INITIAL_WINDOW, 100 * INITIAL_WINDOW):
         rounds = math.ceil(math.log2(size / INITIAL_WINDOW + 1))
-        (end,) = transfer_times(graph, [("a", "b", size, 0.0)])
+        (end,) = transfer_times(graph, [("a", "b", size, 0.0)], congestion="cubic")
         assert end == pytest.approx(0.1 + (rounds - 1) * 0.1 + 0.05, rel=CLOSED_FORM)
+        (paced,) = transfer_times(graph, [("a", "b", size, 0.0)])  # by bbr, less than a round more
+        assert end <= paced < end + 0.1
 
 
 def test_window_bounds_a_long_flow():

@@ -230,10 +230,10 @@ def test_queues_hold_two_round_trips_or_what_the_file_says() -> None:
     for edge in (("g", "r"), ("s", "r"), ("p", "q"), ("w", "q")):
         graph.add_edge(*edge, bandwidth_mbps=10_000, delay_ms=0)
         graph.add_edge(*reversed(edge), bandwidth_mbps=10_000, delay_ms=0)
-    graph.add_edge("r", "q", bandwidth_mbps=80, delay_ms=50)
+    graph.add_edge("r", "q", bandwidth_mbps=80, delay_ms=90)
     graph.add_edge("q", "r", bandwidth_mbps=8, delay_ms=70, queue_ms=500)
     queues = Ways(spec_of(nx.node_link_data(graph, edges="links"))).queues
-    assert queues["r", "q"] == pytest.approx(10e6 * 2 * 0.120)
+    assert queues["r", "q"] == pytest.approx(10e6 * 2 * 0.160)
     assert queues["q", "r"] == pytest.approx(1e6 * 0.500)
 
 

@@ -40,8 +40,8 @@ LOOPBACK_DELAY_MS = 0.5
 QUEUE_ROUND_TRIPS = 2
 """bbr keeps up to one in a queue, and begins with up to two; measured, see docs/networks.md."""
 
-SHORTEST_QUEUE_S = 0.1
-"""bbr connections that share an edge fill a shorter queue where round trips are short."""
+SHORTEST_QUEUE_S = 0.25
+"""bbr connections that share an edge each fill as much of it as if they were alone; measured."""
 
 SMALLEST_QUEUE = 10 * 1500
 WINDOW_SHARE = 2_750_000 / 4_194_304
@@ -91,7 +91,7 @@ class Ways:
     Attributes:
         between: The edges from one node to another, for all who talk over the emulated network.
         queues: Bytes that may wait, by edge: what the edge takes ``queue_ms`` to send; where that
-            is not given, twice the longest round trip over it, and not less than 100 ms.
+            is not given, twice the longest round trip over it, and not less than 250 ms.
     """
 
     def __init__(self, spec: Spec) -> None:

@@ -164,13 +164,20 @@ void Driver::OnWritable(Session& session) {
   dirty_.insert(session.peer);  // the model may have waited for the socket
 }
 
-// On a real network best-effort messages leave when no other is waiting, and at a pace (net/pacer.h).
+// On a real network best-effort messages leave when no other is waiting, here or in a queue on the
+// way, and at a pace (net/pacer.h).
 void Driver::PumpDatagrams(Session& session, Time now) {
-  if (closing_) return;
   const NodeId peer = session.peer;
+  if (closing_ || !node_->HasMessage(peer, Lane::kBestEffort)) return;
   Outlet& outlet = outlets_[peer];
+  const Progress progress = ProgressOf(session.fd.get());
+  if (progress.standing > 0.0) {
+    const double left_s = progress.standing / std::max(progress.delivered, net::Pacer::kSlowest);
+    pacing_[peer] = now + std::clamp(Nanoseconds(left_s), kMillisecond, net::Pacer::kAge);
+    return;
+  }
   while (node_->HasMessage(peer, Lane::kBestEffort)) {
-    if (!outlet.pacer.Allows(now, [&] { return DeliveryRate(session.fd.get()); })) {
+    if (!outlet.pacer.Allows(now, [&] { return progress.delivered; })) {
       pacing_[peer] = outlet.pacer.NextAt();
       return;
     }

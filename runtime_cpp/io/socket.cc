@@ -1,10 +1,13 @@
 #include "io/socket.h"
 
+#include <linux/sockios.h>
 #include <linux/tcp.h>  // tcp_info with the delivery rate
 #include <netdb.h>
 #include <netinet/in.h>
+#include <sys/ioctl.h>
 #include <sys/types.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
@@ -161,11 +164,16 @@ void TuneConnection(int fd, const std::string& congestion) {
   }
 }
 
-double DeliveryRate(int fd) {
+Progress ProgressOf(int fd) {
   tcp_info info{};
   socklen_t length = sizeof info;
-  if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return 0.0;
-  return static_cast<double>(info.tcpi_delivery_rate);
+  int unacknowledged = 0;
+  if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return {};
+  if (ioctl(fd, SIOCOUTQ, &unacknowledged) != 0) return {};
+  Progress progress{.delivered = static_cast<double>(info.tcpi_delivery_rate)};
+  const double on_the_way = progress.delivered * info.tcpi_min_rtt * kMicrosecond / kSecond;
+  progress.standing = std::max(0.0, unacknowledged - on_the_way);
+  return progress;
 }
 
 std::string ErrorText(int error) { return std::generic_category().message(error); }

@@ -77,8 +77,13 @@ Fd Connect(const Address& address, const Address& from);
 // message is chosen late. Congestion control is left alone on this machine's own addresses.
 void TuneConnection(int fd, const std::string& congestion);
 
-// What the connection last achieved, bytes/s; 0 if unknown.
-double DeliveryRate(int fd);
+// How far a connection is with what was written to it.
+struct Progress {
+  double delivered = 0.0;  // bytes/s, lately; 0 if unknown
+  double standing = 0.0;   // bytes in queues, here or on the way: more than is in flight without any
+};
+
+Progress ProgressOf(int fd);
 
 std::string ErrorText(int error);
 

@@ -1,10 +1,10 @@
 // How best-effort messages give way on a network that does not look at their marks.
 //
-// There the sender sees to it. Datagrams to a peer leave only while no reliable message to it does,
-// and a token bucket spreads them over time, filled at the rate at which the connection to the same
-// peer has lately delivered: what a congestion control found out about the way holds for them too.
-// The live driver and the simulator's ask the same bucket, one with what the kernel measured of its
-// connection, the other with what the model did.
+// There the sender sees to it. Datagrams to a peer leave only while no reliable message to it does or
+// stands in a queue on its way, and a token bucket spreads them over time, filled at the rate at
+// which the connection to the same peer has lately delivered: what a congestion control found out
+// about the way holds for them too. The live driver and the simulator's ask the same bucket, one with
+// what the kernel measured of its connection, the other with what the model did.
 //
 // Sans-IO: time is an argument.
 #pragma once

@@ -20,19 +20,26 @@
 //   initial window    10 segments of 1448 B                           RFC 6928; 1500 - 20 - 20 - 12
 //   growth            W += bytes acknowledged, if at least W / 2      RFC 5681 3.1, Linux
 //                     were under way; so up to 2 W_max, of which      tcp_is_cwnd_limited
-//                     no more than W_max are ever under way
+//                     no more than W_max are ever under way; while
+//                     bbr paces, until 2.885 E RTT + 3 quanta          tcp_bbr.c, bbr_set_cwnd
 //   rounds unfilled   ceil(log2(b / w0 + 1))                          follows; Cardwell et al. 2000
 //   window limit      rate <= W_max / RTT, W_max 2.75e6 B             stock Linux (4 MiB tcp_wmem)
 //   idle restart      cubic, reno: W halves per RTO of idleness,      RFC 7661, Linux
 //                     not below w0; RTO = RTT + 200 ms                tcp_cwnd_restart, TCP_RTO_MIN
 //                     bbr: keeps its estimate                         BBR draft, "restart from idle"
 //   bbr's pacing      2.885 E, where E is the most that was ever      BBR draft, "startup", Linux
-//                     delivered per second: b / (RTT + T) by a burst  tcp_rate.c, tcp_bbr.c
-//                     of b bytes in T < RTT, the rate itself by a
-//                     whole round; until three rounds in a row have
-//                     not brought a quarter more though the window    tcp_rate_check_app_limited
-//                     would have let them
-//   a repeated burst  takes RTT / (2.885 - 1), if the link allows     follows: T = b / (2.885 E)
+//                     delivered per second: w0 / RTT at first;        bbr_init_pacing_rate_from_rtt
+//                     b / (RTT + T) by a burst of b bytes in T; by a  tcp_rate.c, tcp_bbr.c
+//                     round, b / (RTT + T - T') after one of b' in
+//                     T' < T, else (b + (1 - T / T') b') / RTT; until
+//                     three rounds in a row have not brought a
+//                     quarter more though the window would have       tcp_rate_check_app_limited
+//                     let them
+//   bbr's quantum     two segments, or what it paces in 1 / 1024 s,   Linux tcp_tso_autosize
+//                     leave unpaced after a pause, and the first ten  tcp_update_skb_after_send
+//   a repeated burst  of b bytes takes (b - quantum) / (2.885 E) at   follows
+//                     most, less than RTT / (2.885 - 1), if the link
+//                     allows
 //   loss, reno        1.22 MSS / (RTT sqrt p)                         Mathis et al. 1997
 //   loss, cubic       1.054 (RTT / p)^0.75 segments, at least reno's  RFC 8312 5.1
 //   loss, all         the share p of what is sent is sent again       follows; BBR tolerates loss
@@ -62,7 +69,12 @@ inline constexpr Time kLocalRtt = 1000;                      // below 1 us no wi
 // A growing window leaves no faster than a 100 Gbit/s card sends: on an edge without limit it would
 // otherwise be gone within the nanosecond to which events are rounded, and more with it.
 inline constexpr double kBurstRate = 12.5e9;                 // bytes/s
-inline constexpr double kPacingGain = 2.885;                 // bbr's, 2 / ln 2
+// bbr's, 2 / ln 2. Linux takes 1 % off, counts headers that it does not pace, and lets timers be late:
+// measured, 2.85 to 2.95.
+inline constexpr double kPacingGain = 2.885;
+inline constexpr double kQuantumShare = 0.2;                 // of w0: two segments leave at once,
+inline constexpr double kQuantumSeconds = 1.0 / 1024;        // or what bbr paces in so much time
+inline constexpr double kNews = 1.0001;                      // times as much changes the pace
 inline constexpr double kFullGrowth = 1.25;                  // a round that brings less found no more
 inline constexpr int kFullRounds = 3;                        // after so many of them the way is full
 inline constexpr Time kRtoMargin = 200 * kMillisecond;
@@ -115,6 +127,7 @@ class TcpRamp {
   // The connection has something to send again. Idle time since `End` costs what it costs.
   void Begin(Time now) {
     if (!limited_) return;
+    ahead_ = used_ ? std::min(Ahead(0.0, now), Quantum()) : floor_;
     if (!used_) {
       round_start_ = now;
       fresh_ = true;
@@ -125,6 +138,8 @@ class TcpRamp {
         for (; rounds > 0 && window_ > floor_; --rounds) window_ = std::max(window_ / 2, floor_);
       }
       round_start_ = now;
+      spread_before_ = 0;
+      sent_before_ = 0.0;
       fresh_ = now - last_ >= options_.rtt;
     }
     used_ = true;
@@ -136,6 +151,7 @@ class TcpRamp {
     if (!limited_) return;
     const Time rtt = options_.rtt;
     double rest = bytes;
+    ahead_ = Ahead(bytes, now);
     while (now >= round_start_ + rtt) {
       const Time end = round_start_ + rtt;
       if (now > last_ && end > last_) {
@@ -156,7 +172,9 @@ class TcpRamp {
       round_start_ += whole * rtt;
       last_ = round_start_;
     }
+    const bool more = !UsedUp();
     round_sent_ += std::max(rest, 0.0);
+    if (more && UsedUp()) spread_ = now - round_start_;
     last_ = now;
   }
 
@@ -164,11 +182,7 @@ class TcpRamp {
   void End(Time now) {
     if (!limited_) return;
     last_ = now;
-    ended_ = true;
-    // It cannot have left faster than such bursts are paced, even if no pace was known yet.
-    const double least = Seconds(options_.rtt) / (kPacingGain - 1);
-    const double took = std::max(Seconds(now - round_start_), least);
-    const double rate = round_sent_ / (Seconds(options_.rtt) + took);
+    const double rate = Rate(round_sent_, UsedUp() ? spread_ : now - round_start_);
     Learn(rate);
     delivered_ = std::max(delivered_, rate);
   }
@@ -178,7 +192,8 @@ class TcpRamp {
   double RateCap() const {
     if (!limited_) return options_.rate_limit;
     if (Smooth()) return std::min(options_.rate_limit, Allowed() / Seconds(options_.rtt));
-    return UsedUp() ? 0.0 : std::min({options_.rate_limit, kBurstRate, Pace()});
+    if (UsedUp()) return 0.0;
+    return std::min({options_.rate_limit, kBurstRate, Free() ? kInfinity : Pace()});
   }
 
   // When the answer of `RateCap` changes if bytes go on leaving at `rate`; kNever if it does not.
@@ -188,15 +203,16 @@ class TcpRamp {
     const Time round_end = round_start_ + options_.rtt;
     if (UsedUp()) return round_end;
     if (rate <= 0.0) return kNever;
-    const Time paced = rate >= Pace() * (1 - 1e-9) ? round_end : kNever;  // then it knows of more
-    const double until_used_up = (Allowed() - round_sent_) / rate * kSecond;
-    if (until_used_up < static_cast<double>(round_end - last_)) {
-      return std::min(round_end, last_ + static_cast<Time>(std::ceil(until_used_up)));
+    Time paced = rate >= Pace() * (1 - 1e-9) ? round_end : kNever;  // then it knows of more
+    if (Free() && rate > Pace()) paced = std::min(paced, After(ahead_ / (rate - Pace())));
+    const double until_used_up = (Allowed() - round_sent_) / rate;
+    if (until_used_up < Seconds(round_end - last_)) {
+      return std::min({paced, round_end, After(until_used_up)});
     }
     // This round ends first. Look whether the next one, with its own window, could stall.
     const double sent = round_sent_ + rate * Seconds(round_end - last_);
     const double allowed = std::min(Grown(sent), options_.window_limit);
-    return rate * Seconds(options_.rtt) <= allowed ? paced : round_end;
+    return rate * Seconds(options_.rtt) <= allowed ? paced : std::min(paced, round_end);
   }
 
   // What the answers to come depend on. Under bbr a window at its limit stays there, whatever is sent,
@@ -210,8 +226,12 @@ class TcpRamp {
       return;
     }
     digest.Add(estimate_);
-    digest.Add(std::uint64_t(full_rounds_) << 1 | std::uint64_t{ended_});
+    digest.Add(std::uint64_t(full_rounds_));
+    digest.Add(ahead_);
     digest.Add(round_sent_);
+    digest.Add(sent_before_);
+    digest.Add(static_cast<double>(spread_before_));
+    digest.Add(static_cast<double>(UsedUp() ? spread_ : 0));
     digest.Add(std::uint64_t{fresh_});
     digest.Moment(round_start_);
     digest.Moment(last_);
@@ -228,6 +248,11 @@ class TcpRamp {
  private:
   static double Seconds(Time ns) { return static_cast<double>(ns) / kSecond; }
 
+  // So many seconds, below a round trip or so, after the last call.
+  Time After(double seconds) const {
+    return last_ + static_cast<Time>(std::ceil(std::min(seconds, 1e6) * kSecond));
+  }
+
   // Bytes that may be under way.
   double Allowed() const { return std::min(window_, options_.window_limit); }
 
@@ -239,21 +264,42 @@ class TcpRamp {
   bool Smooth() const { return window_ >= options_.window_limit && !fresh_; }
 
   double Grown(double sent) const {
-    if (2 * sent < window_) return window_;
+    const double wanted = kPacingGain * estimate_ * Seconds(options_.rtt) + 3 * Quantum();
+    if (Paced() ? window_ >= wanted : 2 * sent < window_) return window_;
     return std::min(2 * options_.window_limit, window_ + std::min(sent, window_));
   }
 
-  // How fast a connection sends that has been idle. Infinite where nothing paces it.
-  double Pace() const {
-    const bool paced = options_.congestion == Congestion::kBbr && ended_ && estimate_ > 0.0 &&
-                       full_rounds_ < kFullRounds;
-    return paced ? kPacingGain * estimate_ : kInfinity;
+  bool Paced() const {
+    return options_.congestion == Congestion::kBbr && full_rounds_ < kFullRounds;
   }
+
+  // What may leave unpaced once `sent` more bytes have left until `now`.
+  double Ahead(double sent, Time now) const {
+    if (!Paced()) return 0.0;
+    const double left = ahead_ + Pace() * Seconds(now - last_) - sent;
+    return std::clamp(left, 0.0, std::max(ahead_, Quantum()));
+  }
+
+  // How fast a connection sends that does not know the way yet. Infinite where nothing paces it.
+  double Pace() const {
+    if (!Paced()) return kInfinity;
+    return kPacingGain * std::max(estimate_, floor_ / Seconds(options_.rtt));
+  }
+
+  double Quantum() const {
+    return std::max(kQuantumShare * floor_, kQuantumSeconds * Pace());
+  }
+
+  // Whether it may send unpaced now. Half a byte forgives rounding.
+  bool Free() const { return ahead_ > 0.5 && Paced(); }
 
   // `sent` bytes left in each of some rounds in a row. Those that the window ended tell nothing of how
   // much the way would have taken.
   void LearnRounds(double sent, Time rounds) {
-    const double rate = sent / Seconds(options_.rtt);
+    const Time spread = UsedUp() ? spread_ : options_.rtt;
+    const double rate = rounds > 1 ? sent / Seconds(options_.rtt) : Rate(sent, spread);
+    spread_before_ = spread;
+    sent_before_ = sent;
     if (full_rounds_ < kFullRounds && sent < Allowed() - 0.5) {
       const bool more = rate >= kFullGrowth * estimate_;
       const Time found = (more ? 0 : full_rounds_ + 1) + rounds - 1;
@@ -263,8 +309,19 @@ class TcpRamp {
     delivered_ = rate;
   }
 
-  // So many bytes/s were delivered.
-  void Learn(double rate) { estimate_ = std::max(estimate_, rate); }
+  // Bytes/s that are delivered while the last of a round's `sent` bytes is under way, all of which left
+  // within `spread`: what was then left of the round before counts as well.
+  double Rate(double sent, Time spread) const {
+    const Time later = spread - spread_before_;
+    if (later < 0) sent -= sent_before_ * Seconds(later) / Seconds(spread_before_);
+    return sent / Seconds(options_.rtt + std::max<Time>(later, 0));
+  }
+
+  // So many bytes/s were delivered. Bursts that pace the next ones like them come ever closer to a
+  // rate; close enough is there, so that what repeats is seen to.
+  void Learn(double rate) {
+    if (rate > kNews * estimate_) estimate_ = rate;
+  }
 
   void CloseRound() {
     window_ = Grown(round_sent_);
@@ -280,10 +337,13 @@ class TcpRamp {
   Time round_start_ = 0;
   Time last_ = 0;           // of the last Begin, Sent or End
   bool used_ = false;       // Begin was called before
-  bool ended_ = false;      // End was called before
+  double ahead_ = 0.0;      // bytes that leave before any is paced
   double estimate_ = 0.0;   // bytes/s, bbr's: the most that was delivered
   double delivered_ = 0.0;  // bytes/s, lately
   int full_rounds_ = 0;     // rounds in a row that have not brought more
+  Time spread_ = 0;         // within which the window of this round left, once it is used up
+  Time spread_before_ = 0;  // that of the round before, within which this one's window opened
+  double sent_before_ = 0;  // bytes of the round before
   bool fresh_ = false;      // the current round is the first one after a pause
 };
 

@@ -238,23 +238,42 @@ TEST(net_empty_messages_and_unlimited_edges_take_no_time) {
   CHECK_EQ(messages, 7);
 }
 
+// How long `bytes` take that bbr paces by `delivered` bytes/s after a pause, over a link of `rate`.
+double PacedSeconds(double bytes, double rate, double delivered) {
+  const double pace = kPacingGain * delivered;
+  if (pace >= rate) return bytes / rate;
+  const double quantum = std::max(kQuantumShare * kInitialWindow, pace * kQuantumSeconds);
+  const double free = std::min(bytes, quantum * rate / (rate - pace));  // more comes while it leaves
+  return free / rate + (bytes - free) / pace;
+}
+
 TEST(ramp_rounds_double_until_the_link_is_full) {
   // 100 Mbit/s and 80 ms: rounds of 1, 2, 4, ... initial windows, each started by the first one's
-  // acknowledgements, until a round's window outlasts the round trip.
+  // acknowledgements, until a round's window outlasts the round trip. Under bbr all but the first
+  // are paced, which costs about a round trip at most.
   const double rate = 12.5e6, rtt = 0.08;
-  for (const double bytes : {1e4, 5e4, 2e5, 6e5, 5e6}) {
-    FlowNetwork network;
-    ConnectionOptions options = Plain({network.AddEdge(rate, 40 * kMillisecond)});
-    options.ramp.window_limit = 1e9;
-    const ConnectionId connection = network.AddConnection(options);
-    CHECK_EQ(network.Rtt(connection), 80 * kMillisecond);
-    network.Start(connection, bytes, 0);
-    double expected = 0, window = kInitialWindow, left = bytes;
-    for (; left > window && window < rate * rtt; left -= window, window *= 2) expected += rtt;
-    expected += left / rate;
-    Time last = 0;
-    Drive(&network, [&](ConnectionId, Time now) { last = now; });
-    CHECK_NEAR(static_cast<double>(last) / kSecond, expected, 1e-6);
+  for (const Congestion congestion : {Congestion::kBbr, Congestion::kCubic}) {
+    for (const double bytes : {1e4, 5e4, 2e5, 6e5, 5e6}) {
+      FlowNetwork network;
+      ConnectionOptions options = Plain({network.AddEdge(rate, 40 * kMillisecond)});
+      options.ramp.window_limit = 1e9;
+      options.ramp.congestion = congestion;
+      const ConnectionId connection = network.AddConnection(options);
+      CHECK_EQ(network.Rtt(connection), 80 * kMillisecond);
+      network.Start(connection, bytes, 0);
+      double expected = 0, window = kInitialWindow, left = bytes;
+      for (; left > window && window < rate * rtt; left -= window, window *= 2) expected += rtt;
+      const bool paced = congestion == Congestion::kBbr && expected > 0;
+      expected += left / rate;
+      Time last = 0;
+      Drive(&network, [&](ConnectionId, Time now) { last = now; });
+      const double took = static_cast<double>(last) / kSecond;
+      if (paced) {
+        CHECK(took > expected + 1e-3 && took < expected + 1.2 * rtt);
+      } else {
+        CHECK_NEAR(took, expected, 1e-6);
+      }
+    }
   }
 }
 
@@ -294,38 +313,70 @@ TEST(ramp_forgets_while_idle_only_without_bbr) {
 }
 
 TEST(ramp_paces_repeated_bursts_under_bbr) {
-  // Bursts far shorter than a round trip settle at RTT / (gain - 1) each, whatever the link; a way
-  // that is full for three rounds ends that, and so do controls that do not pace.
+  // Bursts far shorter than a round trip take as long as what they themselves deliver per second
+  // paces them to, or less if an earlier one delivered more; a way that is full for three rounds ends
+  // that, and so do controls that do not pace.
   const double rtt_s = 0.1;
   for (const Congestion congestion : {Congestion::kBbr, Congestion::kCubic}) {
     for (const double rate : {125e6, 12.5e6}) {
-      FlowNetwork network;
-      ConnectionOptions options = Plain({network.AddEdge(rate, 50 * kMillisecond)});
-      options.ramp.congestion = congestion;
-      options.ramp.window_limit = kWindowLimit;
-      options.ramp.initial_window = 1e5;  // one round's worth
-      const ConnectionId connection = network.AddConnection(options);
-      Time now = 0, took = 0;
-      const auto send = [&](double bytes) {
-        network.Start(connection, bytes, now);
-        Drive(&network, [&](ConnectionId, Time at) { took = at - now; });
-        now += 2 * kSecond / 10 + took;
-      };
-      const double alone = 1e5 / rate;
-      send(1e5);
-      CHECK_NEAR(static_cast<double>(took) / kSecond, alone, 1e-6);
-      for (int burst = 0; burst < 12; ++burst) send(1e5);
-      const bool paced = congestion == Congestion::kBbr;
-      const double settled = rtt_s / (kPacingGain - 1);
-      CHECK_NEAR(static_cast<double>(took) / kSecond, paced ? settled : alone, 1e-3 * settled);
-      if (!paced) continue;
-      send(50e6);  // many rounds at what the link, or the largest window, allows
-      send(1e5);
-      // Rounds that the window ended leave the way unknown; others showed that it is full.
-      const double known = std::min(rate, kPacingGain * kWindowLimit / rtt_s);
-      CHECK_NEAR(static_cast<double>(took) / kSecond, 1e5 / known, 1e-6);
+      for (const double bytes : {5e3, 2e4, 1e5}) {
+        FlowNetwork network;
+        ConnectionOptions options = Plain({network.AddEdge(rate, 50 * kMillisecond)});
+        options.ramp.congestion = congestion;
+        options.ramp.window_limit = kWindowLimit;
+        const ConnectionId connection = network.AddConnection(options);
+        Time now = 0, took = 0;
+        const auto send = [&](double size) {
+          network.Start(connection, size, now);
+          Drive(&network, [&](ConnectionId, Time at) { took = at - now; });
+          now += 2 * kSecond / 10 + took;
+        };
+        const double alone = bytes / rate;
+        for (int burst = 0; burst < 16; ++burst) send(bytes);
+        double settled = alone;
+        if (congestion == Congestion::kBbr) {
+          for (int i = 0; i < 100; ++i) {
+            const double delivered = std::max(bytes / (rtt_s + settled), kInitialWindow / rtt_s);
+            settled = PacedSeconds(bytes, rate, delivered);
+          }
+        }
+        const double took_s = static_cast<double>(took) / kSecond;
+        if (congestion != Congestion::kBbr) {
+          CHECK_NEAR(took_s, alone, 1e-6);
+          continue;
+        }
+        CHECK(took_s < 1.001 * settled && took_s > 0.7 * settled && took_s > 1.2 * alone);
+        send(50e6);  // many rounds at what the link, or the largest window, allows
+        send(bytes);
+        CHECK_NEAR(static_cast<double>(took) / kSecond, alone, 1e-6);
+      }
     }
   }
+}
+
+TEST(ramp_lets_a_quantum_leave_unpaced_after_a_pause) {
+  RampOptions options;
+  options.rtt = 100 * kMillisecond;
+  TcpRamp ramp(options);
+  const double pace = kPacingGain * kInitialWindow / 0.1;
+  const double quantum = kQuantumShare * kInitialWindow;
+  ramp.Begin(0);
+  CHECK_NEAR(ramp.RateCap(), kBurstRate, 1);  // the first ten segments of all
+  ramp.Sent(1000, 1000);
+  ramp.End(1000);
+  Time now = kSecond;
+  ramp.Begin(now);
+  CHECK_NEAR(ramp.RateCap(), kBurstRate, 1);
+  CHECK_EQ(ramp.NextChange(kBurstRate), now + 232);  // a quantum at that rate
+  ramp.Sent(quantum, now += 232);
+  CHECK_NEAR(ramp.RateCap(), pace, 1);
+  // A short pause gives what the pace had for it.
+  ramp.End(now);
+  const Time pause = kMillisecond;
+  ramp.Begin(now += pause);
+  CHECK_NEAR(ramp.RateCap(), kBurstRate, 1);
+  ramp.Sent(pace * 1e-3, now + 1);
+  CHECK_NEAR(ramp.RateCap(), pace, 1);
 }
 
 TEST(ramp_lets_a_whole_window_leave_after_a_pause) {
@@ -451,6 +502,6 @@ TEST(transfer_kept_connections_pay_no_handshake) {
   model.new_connections = false;
   const auto kept = TcpTransfers(edges, routes, flows, model);
   CHECK_NEAR(kept[0], 0.0008 + 0.04, 1e-6);
-  // The second of two bursts is paced by what the first has delivered.
-  CHECK_NEAR(kept[1], 1 + 0.08 / (kPacingGain - 1) + 0.04, 1e-6);
+  // The second of two bursts is paced, by ten segments per round trip.
+  CHECK_NEAR(kept[1], 1 + PacedSeconds(1e4, 12.5e6, kInitialWindow / 0.08) + 0.04, 1e-6);
 }
