@@ -21,7 +21,7 @@
 //   growth            W += bytes acknowledged, if at least W / 2      RFC 5681 3.1, Linux
 //                     were under way; so up to 2 W_max, of which      tcp_is_cwnd_limited
 //                     no more than W_max are ever under way; while
-//                     bbr paces, until 2.885 E RTT + 3 quanta          tcp_bbr.c, bbr_set_cwnd
+//                     bbr paces, until 2.885 E RTT + 3 quanta         tcp_bbr.c, bbr_set_cwnd
 //   rounds unfilled   ceil(log2(b / w0 + 1))                          follows; Cardwell et al. 2000
 //   window limit      rate <= W_max / RTT, W_max 2.75e6 B             stock Linux (4 MiB tcp_wmem)
 //   idle restart      cubic, reno: W halves per RTO of idleness,      RFC 7661, Linux

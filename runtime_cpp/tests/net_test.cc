@@ -372,8 +372,7 @@ TEST(ramp_lets_a_quantum_leave_unpaced_after_a_pause) {
   CHECK_NEAR(ramp.RateCap(), pace, 1);
   // A short pause gives what the pace had for it.
   ramp.End(now);
-  const Time pause = kMillisecond;
-  ramp.Begin(now += pause);
+  ramp.Begin(now += kMillisecond);
   CHECK_NEAR(ramp.RateCap(), kBurstRate, 1);
   ramp.Sent(pace * 1e-3, now + 1);
   CHECK_NEAR(ramp.RateCap(), pace, 1);
