@@ -11,6 +11,8 @@ never how far in milliseconds. This module makes of such a graph one in the long
 * A delay that is missing follows from the length of the link: ``dist`` or ``length_km`` if the file
   has it, else the great circle between its ends; times `DETOUR`, over the speed of light in fibre.
   Without a length it is ``fill.delay_ms``, else the link is refused by name.
+* A directed link counts both ways where nothing leads back: programs that draw graphs save lines as
+  directed ones, and no such map means that a city can only be left.
 * Parallel links count as one with the sum of their bandwidths, the shortest delay and the largest
   loss. A link from a node to itself is left out, and so is all but the largest part of a graph that
   is not connected.
@@ -86,7 +88,7 @@ def complete(graph: nx.Graph, fill: Mapping[str, Any], known: tuple[str, ...]) -
             ends = places.get(source), places.get(target)
             edge["delay_ms"] = _delay(data, what, ends, detour, defaults["delay_ms"])
         _add(result, names[source], names[target], edge)
-        if not graph.is_directed():
+        if not (graph.is_directed() and graph.has_edge(target, source)):
             _add(result, names[target], names[source], edge)
     return _largest_part(result)
 

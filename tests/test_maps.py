@@ -109,6 +109,15 @@ def test_the_same_map_in_graphml(tmp_path: Path) -> None:
     assert dict(one.graph.adj) == dict(other.graph.adj)
 
 
+def test_a_directed_link_counts_both_ways_where_nothing_leads_back() -> None:
+    drawn = nx.DiGraph([(0, 1), (1, 2), (2, 1)])
+    nx.set_edge_attributes(drawn, {(0, 1): 10, (1, 2): 20, (2, 1): 30}, "bandwidth_mbps")
+    graph = read(drawn, fill={"delay_ms": 5}, attach={"parties": "all"}).graph
+    edges = [("0", "1", 10), ("1", "0", 10), ("1", "2", 20), ("2", "1", 30)]
+    for source, target, mbps in edges:
+        assert graph.edges[source, target]["bandwidth_mbps"] == mbps
+
+
 def test_lengths_of_the_file_go_before_the_great_circle() -> None:
     graph = ring(4, bandwidth_mbps=10)
     graph.edges[0, 1]["dist"] = 300.0
