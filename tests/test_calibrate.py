@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from geomx import calibrate
-from geomx.calibrate import codecs, device, endpoints, layers, probe
+from geomx.calibrate import codecs, device, endpoints, layers, probe, sites
 from geomx.calibrate.fit import Sample, fit
 from geomx.compose import compose
 from geomx.config import RuntimeOptions
@@ -291,19 +291,35 @@ def test_a_survey_becomes_a_network(
     probes: Callable[[], str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(probe, "ENOUGH_S", 0.02)
+    monkeypatch.setattr(probe, "SHARE_S", 0.02)
     experiment, _ = compose(["workload=synthetic"], directory=tmp_path)
-    sites = [f"{name}={probes()}" for name in ("hub", "beijing", "chengdu")]
-    ways = probe.survey(sites)
+    names = ("hub", "beijing", "chengdu")
+    found = sites.survey([f"{name}={probes()}" for name in names])
     path = tmp_path / "network.yaml"
-    calibrate.write(probe.network_of(ways, experiment.cluster), path)
+    calibrate.write(sites.network_of(found, experiment.cluster), path)
     cluster = read_network(path)
     assert [node.name for node in cluster.nodes] == [n.name for n in experiment.cluster.nodes]
     there = cluster.path(cluster.parties[0].server, cluster.global_servers[0])
-    assert there.delay_s >= ways["beijing", "hub"].rtt_s / 2 * 0.9
-    wider = ways["beijing", "hub"].mbps * 1e6 * 1500 / 1448
-    assert there.bandwidth_bps == pytest.approx(min(wider, 1e10), rel=0.01)
+    way = found.ways["beijing", "hub"]
+    assert there.delay_s >= way.rtt_s / 2 * 0.9
+    assert there.bandwidth_bps == pytest.approx(min(way.mbps * 1e6 * 1500 / 1448, 1e10), rel=0.01)
     with pytest.raises(ConfigError, match="must be the sites of the network: hub, beijing"):
-        probe.network_of({("x", "y"): ways["hub", "beijing"]}, experiment.cluster)
+        sites.network_of(sites.Survey({("x", "y"): way}), experiment.cluster)
+
+
+def test_access_links_are_as_wide_as_all_ways_at_once(
+    probes: Callable[[], str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Each connection to the hub is slow; that two of them get twice as much is seen."""
+    monkeypatch.setattr(probe, "ENOUGH_S", 0.02)
+    monkeypatch.setattr(probe, "SHARE_S", 0.8)
+    experiment, _ = compose(["workload=synthetic"], directory=tmp_path)
+    with slow(probes(), mbps=8.0, delay_s=0.0) as hub:
+        found = sites.survey([f"hub={hub}", f"beijing={probes()}", f"chengdu={probes()}"])
+    alone = max(found.ways[party, "hub"].mbps for party in ("beijing", "chengdu"))
+    assert 1.3 * alone < found.down["hub"] < 18.0
+    central = sites.network_of(found, experiment.cluster)["central"]
+    assert central["downlink_mbps"] == pytest.approx(found.down["hub"] * 1500 / 1448, rel=0.01)
 
 
 def test_a_stranger_learns_nothing(probes: Callable[[], str]) -> None:
@@ -331,10 +347,10 @@ def test_what_was_heard_on_the_way_proves_nothing(
             probe._hear(stream)
 
 
-@pytest.mark.parametrize("sites", [["a=1"], ["a=h:1", "a=h:2"], ["a=h:1"], ["h:1", "b=h:2"]])
-def test_sites_are_written_so(sites: list[str]) -> None:
+@pytest.mark.parametrize("words", [["a=1"], ["a=h:1", "a=h:2"], ["a=h:1"], ["h:1", "b=h:2"]])
+def test_sites_are_written_so(words: list[str]) -> None:
     with pytest.raises(ConfigError, match="--probe"):
-        probe.survey(sites)
+        sites.survey(words)
 
 
 # ---- cores ----

@@ -2,7 +2,7 @@
 
 `run` measures the endpoints of the runtime, the codecs of accelerators and the layers of a workload
 on this machine, and leaves a costs file, which ``costs=FILE`` reads. Where sites are named it also
-has their probes measure the ways between them (`geomx.calibrate.probe`), and leaves a network file,
+has their probes measure the ways between them (`geomx.calibrate.sites`), and leaves a network file,
 which ``network=FILE`` reads. docs/calibration.md says how, and what it is good for.
 """
 

@@ -57,11 +57,11 @@ def main(
     show(calibrate.table(content))
     show(f"costs={output / COSTS}")
     if options.probe:
-        from geomx.calibrate.probe import network_of, survey
+        from geomx.calibrate.sites import network_of, survey
 
-        ways = survey(options.probe)
+        found = survey(options.probe)
         header = (
             "# Written by `geomx calibrate`; use it as network=FILE. See docs/calibration.md.\n"
         )
-        calibrate.write(network_of(ways, experiment.cluster), output / NETWORK, header)
+        calibrate.write(network_of(found, experiment.cluster), output / NETWORK, header)
         show(f"network={output / NETWORK}")

@@ -1,17 +1,18 @@
 """The ways between sites, measured by a probe at each of them: round trip, bandwidth, loss.
 
 ``geomx calibrate --serve HOST:PORT`` is a probe: it answers others, and measures the way to another
-when it is asked to. `survey` asks the probes of all sites in turn, one way at a time, so that no
-measurement disturbs another. Connections are made as the runtime makes them: TCP without delay,
-under the runtime's default congestion control where the kernel has it, and UDP on the same host.
-Callers must prove that they know the token in the environment variable GEOMX_TOKEN, if the probe
-was given one: by its HMAC of what they want and of a number that the probe has just drawn.
+when it is asked to (`sites` does). Connections are made as the runtime makes them: TCP without
+delay, under the runtime's default congestion control where the kernel has it, and UDP on the same
+host. Callers must prove that they know the token in the environment variable GEOMX_TOKEN, if the
+probe was given one: by its HMAC of what they want and of a number that the probe has just drawn.
 
 * Round trip: the median of `ECHOES` small messages that are sent back; half of it is the delay.
 * Bandwidth: one connection, ever more bytes until a transfer takes `ENOUGH_S`; what arrived after
   the first quarter over the time since then, so that slow start does not count. A window that is
   too small for the way limits it, as it would limit a run.
 * Loss: of `DATAGRAMS` datagrams at a fifth of that bandwidth, the share that did not arrive.
+* Share: what one connection gets among others that are asked for at the same time, over the last
+  three quarters of `SHARE_S`. The sum of such shares is the width of what they have in common.
 """
 
 from __future__ import annotations
@@ -25,15 +26,12 @@ import socket
 import socketserver
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, BinaryIO
 
-from geomx.cluster import Cluster
 from geomx.config import TcpOptions
 from geomx.errors import ConfigError, GeomxError
-from geomx.links import PAYLOAD_SHARE
-from geomx.progress import progress
 
 ECHOES = 20
 FIRST_BYTES, MOST_BYTES = 1 << 18, 1 << 28
@@ -42,6 +40,7 @@ DATAGRAMS, DATAGRAM_BYTES = 400, 1200
 TIMEOUT_S = 30.0
 CHUNK = bytes(1 << 16)
 LATE_S = 0.5  # for datagrams on their way when the last one has been sent
+SHARE_S = 4.0  # of which the first quarter is for connections to find their rates
 
 
 @dataclass(frozen=True)
@@ -97,9 +96,12 @@ class _Handler(socketserver.StreamRequestHandler):
             if not hmac.compare_digest(str(order["proof"]), proof):
                 _say(self.wfile, {"error": "GEOMX_TOKEN is not that of the probe"})
                 return
-            serve_one = {"echo": self._echo, "sink": self._sink, "datagrams": self._datagrams}
-            if order["do"] == "measure":
-                self._measure(order["target"])
+            serve_one = {
+                "echo": self._echo, "sink": self._sink, "datagrams": self._datagrams,
+                "pour": self._pour,
+            }  # fmt: skip
+            if order["do"] in _MEASURES:
+                self._measure(_MEASURES[order["do"]], order["target"])
             elif order["do"] in serve_one:
                 serve_one[order["do"]]()
 
@@ -137,9 +139,18 @@ class _Handler(socketserver.StreamRequestHandler):
                     quiet = True
             _say(self.wfile, {"count": count})
 
-    def _measure(self, target: str) -> None:
+    def _pour(self) -> None:
+        """Take what comes until the caller ends it, and say how fast it came while others did."""
+        count, began = 0, None
+        while chunk := self.rfile.read1(len(CHUNK)):
+            began = began or time.perf_counter()
+            if SHARE_S / 4 <= time.perf_counter() - began < SHARE_S:
+                count += len(chunk)
+        _say(self.wfile, {"mbps": count * 8e-6 / (0.75 * SHARE_S)})
+
+    def _measure(self, figure: Callable[[str, str], dict[str, Any]], target: str) -> None:
         try:
-            _say(self.wfile, asdict(measure(target, self.server.token)))
+            _say(self.wfile, figure(target, self.server.token))
         except GeomxError as error:
             _say(self.wfile, {"error": str(error)})
 
@@ -150,7 +161,7 @@ def serve(address: str, show: Callable[[Any], None]) -> None:
     Raises:
         ConfigError: The address is none, or cannot be had.
     """
-    host, port = _address(address, "--serve")
+    host, port = address_of(address, "--serve")
     try:
         probe = Probe(host, port, _token())
     except OSError as error:
@@ -218,84 +229,44 @@ def _loss(target: str, token: str, mbps: float) -> float:
         return 1 - int(_hear(stream)["count"]) / DATAGRAMS
 
 
-# ---- all of them ----
-
-
-def survey(sites: Sequence[str]) -> dict[tuple[str, str], Way]:
-    """What every site's probe measures towards every other.
-
-    Args:
-        sites: ``NAME=HOST:PORT``, two or more.
+def share(target: str, token: str = "") -> float:
+    """Megabits per second that one connection to the probe at ``HOST:PORT`` gets now.
 
     Raises:
-        ConfigError: A site is not written so, or comes twice.
-        GeomxError: A probe was not reached, or could not reach another.
+        GeomxError: It was not reached, or refused.
     """
-    addresses: dict[str, str] = {}
-    for site in sites:
-        name, _, address = site.partition("=")
-        _address(address, "--probe")
-        if name in addresses or not name:
-            raise ConfigError("--probe", site, "every site has a name of its own: SITE=HOST:PORT")
-        addresses[name] = address
-    if len(addresses) < 2:
-        raise ConfigError("--probe", " ".join(sites), "needs two sites or more")
-    pairs = [(source, target) for source in addresses for target in addresses if source != target]
-    ways = {}
-    with progress(len(pairs), "probing") as advance:
-        for source, target in pairs:
-            ways[source, target] = _ask(addresses[source], addresses[target])
-            advance(1)
-    return ways
-
-
-def _ask(probe: str, target: str) -> Way:
     try:
-        with _connected(probe, _token(), "measure", target=target) as (_, stream):
-            return Way(**_hear(stream))
-    except (OSError, ValueError, TypeError) as error:
-        raise GeomxError(f"the probe at {probe} did not answer: {error}") from error
+        with _connected(target, token, "pour") as (connection, stream):
+            with contextlib.suppress(OSError, AttributeError):
+                # Otherwise a narrow way would have to carry a whole send buffer before the answer.
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, len(CHUNK))
+            until = time.monotonic() + SHARE_S
+            while time.monotonic() < until:
+                connection.sendall(CHUNK)
+            connection.shutdown(socket.SHUT_WR)
+            return float(_hear(stream)["mbps"])
+    except (OSError, ValueError, KeyError) as error:
+        raise GeomxError(f"the probe at {target} could not be measured: {error}") from error
 
 
-def network_of(ways: Mapping[tuple[str, str], Way], cluster: Cluster) -> dict[str, Any]:
-    """A network file in the short form: who takes part as in `cluster`, ways as measured.
+_MEASURES: dict[str, Callable[[str, str], dict[str, Any]]] = {
+    "measure": lambda target, token: asdict(measure(target, token)),
+    "share": lambda target, token: {"mbps": share(target, token)},
+}
+"""What a probe measures towards another when it is told to."""
 
-    A site's access link is as fast as the fastest way that uses it; slower ways have a bandwidth of
-    their own. What a connection carries is the payload; links are wider by what frames add.
+
+def ask(probe: str, order: str, target: str) -> dict[str, Any]:
+    """What the probe at ``HOST:PORT`` finds when it measures the way to `target`.
 
     Raises:
-        ConfigError: The sites are not those of `cluster`.
+        GeomxError: It was not reached, or refused, or could not reach the other.
     """
-    hub = cluster.global_servers[0].party
-    workers = {party.name: party.workers for party in cluster.parties}
-    wanted = list(dict.fromkeys([hub, *workers]))
-    measured = list(dict.fromkeys(source for source, _ in ways))
-    if set(wanted) != set(measured):
-        remedy = f"must be the sites of the network: {', '.join(wanted)}"
-        raise ConfigError("--probe", " ".join(measured), remedy)
-    mbps = {pair: way.mbps / PAYLOAD_SHARE for pair, way in ways.items()}
-
-    def site(name: str) -> dict[str, Any]:
-        access = {
-            "uplink_mbps": round(max(mbps[name, other] for other in wanted if other != name), 1),
-            "downlink_mbps": round(max(mbps[other, name] for other in wanted if other != name), 1),
-        }
-        here = workers.get(name, ())
-        speeds = [worker.speed for worker in here]
-        return {"workers": len(here), **({"speed": speeds} if speeds else {}), **access}
-
-    def between(figure: Callable[[tuple[str, str]], float]) -> dict[str, dict[str, float]]:
-        return {a: {b: figure((a, b)) for b in wanted if b != a} for a in wanted}
-
-    central = {"name": hub, "global_servers": len(cluster.global_servers), **site(hub)}
-    return {
-        "name": "measured",
-        "central": central,
-        "parties": {name: site(name) for name in workers if name != hub},
-        "delay_ms": between(lambda pair: round(ways[pair].rtt_s / 2 * 1e3, 4)),
-        "mbps": between(lambda pair: round(mbps[pair], 1)),
-        "loss": between(lambda pair: round(ways[pair].loss, 5)),
-    }
+    try:
+        with _connected(probe, _token(), order, target=target) as (_, stream):
+            return _hear(stream)
+    except (OSError, ValueError) as error:
+        raise GeomxError(f"the probe at {probe} did not answer: {error}") from error
 
 
 # ---- connections ----
@@ -305,8 +276,8 @@ def network_of(ways: Mapping[tuple[str, str], Way], cluster: Cluster) -> dict[st
 def _connected(
     probe: str, token: str, order: str, target: str = ""
 ) -> Iterator[tuple[socket.socket, Any]]:
-    host, port = _address(probe, "probe")
-    patience_s = TIMEOUT_S * (4 if order == "measure" else 1)
+    host, port = address_of(probe, "probe")
+    patience_s = TIMEOUT_S * (4 if order in _MEASURES else 1)
     with socket.create_connection((host, port), timeout=patience_s) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         _use_congestion_control(connection)
@@ -345,7 +316,12 @@ def _hear(stream: Any) -> dict[str, Any]:
     return answer
 
 
-def _address(text: str, key: str) -> tuple[str, int]:
+def address_of(text: str, key: str) -> tuple[str, int]:
+    """Host and port of ``HOST:PORT``.
+
+    Raises:
+        ConfigError: It is not written so; names `key`.
+    """
     host, _, port = text.rpartition(":")
     if not host or not port.isdigit() or int(port) > 65535:
         raise ConfigError(key, text, "must be HOST:PORT")

@@ -1,0 +1,131 @@
+"""All sites together: which probe measures what and when, and the network file that comes of it.
+
+`survey` first asks the probes of all sites in turn for one way at a time, so that no measurement
+disturbs another. One way says little of a site's access link, though, where the others are narrower
+or a window ends before the link does; so then each site in turn sends to all others at once, and
+all others to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+from geomx.calibrate.probe import Way, address_of, ask
+from geomx.cluster import Cluster
+from geomx.errors import ConfigError, GeomxError
+from geomx.links import PAYLOAD_SHARE
+from geomx.progress import progress
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What probes measured.
+
+    Attributes:
+        ways: From one site to another, each alone.
+        up: By site, payload bits per microsecond towards all others at once.
+        down: Likewise, from all others at once.
+    """
+
+    ways: dict[tuple[str, str], Way] = field(default_factory=dict)
+    up: dict[str, float] = field(default_factory=dict)
+    down: dict[str, float] = field(default_factory=dict)
+
+
+def survey(sites: Sequence[str]) -> Survey:
+    """What every site's probe measures towards every other.
+
+    Args:
+        sites: ``NAME=HOST:PORT``, two or more.
+
+    Raises:
+        ConfigError: A site is not written so, or comes twice.
+        GeomxError: A probe was not reached, or could not reach another.
+    """
+    addresses: dict[str, str] = {}
+    for site in sites:
+        name, _, address = site.partition("=")
+        address_of(address, "--probe")
+        if name in addresses or not name:
+            raise ConfigError("--probe", site, "every site has a name of its own: SITE=HOST:PORT")
+        addresses[name] = address
+    if len(addresses) < 2:
+        raise ConfigError("--probe", " ".join(sites), "needs two sites or more")
+    pairs = [(source, target) for source in addresses for target in addresses if source != target]
+    crowded = list(addresses) if len(addresses) > 2 else []
+    found = Survey()
+    with progress(len(pairs) + 2 * len(crowded), "probing") as advance:
+        for pair in pairs:
+            found.ways[pair] = _way(*(addresses[site] for site in pair))
+            advance(1)
+        for site in crowded:
+            here = addresses[site]
+            others = [address for address in addresses.values() if address != here]
+            found.up[site] = _at_once([(here, other) for other in others])
+            advance(1)
+            found.down[site] = _at_once([(other, here) for other in others])
+            advance(1)
+    return found
+
+
+def _way(source: str, target: str) -> Way:
+    try:
+        return Way(**ask(source, "measure", target))
+    except TypeError as error:
+        raise GeomxError(f"the probe at {source} is of another version: {error}") from error
+
+
+def _at_once(ways: Sequence[tuple[str, str]]) -> float:
+    """What connections over `ways` get together, in megabits per second."""
+    with ThreadPoolExecutor(len(ways)) as threads:
+        answers = threads.map(lambda way: ask(way[0], "share", way[1]), ways)
+        return sum(float(answer["mbps"]) for answer in answers)
+
+
+def network_of(found: Survey, cluster: Cluster) -> dict[str, Any]:
+    """A network file in the short form: who takes part as in `cluster`, ways as measured.
+
+    A site's access link is as fast as the fastest way that uses it, or all of them at once where
+    that is more. Ways have a bandwidth of their own beside. What a connection carries is the
+    payload; links are wider by what frames add.
+
+    Raises:
+        ConfigError: The sites are not those of `cluster`.
+    """
+    hub = cluster.global_servers[0].party
+    workers = {party.name: party.workers for party in cluster.parties}
+    wanted = list(dict.fromkeys([hub, *workers]))
+    measured = list(dict.fromkeys(source for source, _ in found.ways))
+    if set(wanted) != set(measured):
+        remedy = f"must be the sites of the network: {', '.join(wanted)}"
+        raise ConfigError("--probe", " ".join(measured), remedy)
+
+    def mbps(payload: float) -> float:
+        return round(payload / PAYLOAD_SHARE, 1)
+
+    def site(name: str) -> dict[str, Any]:
+        up = [way.mbps for (source, _), way in found.ways.items() if source == name]
+        down = [way.mbps for (_, target), way in found.ways.items() if target == name]
+        access = {
+            "uplink_mbps": mbps(max(*up, found.up.get(name, 0.0))),
+            "downlink_mbps": mbps(max(*down, found.down.get(name, 0.0))),
+        }
+        here = workers.get(name, ())
+        speeds = [worker.speed for worker in here]
+        return {"workers": len(here), **({"speed": speeds} if speeds else {}), **access}
+
+    def between(figure: Callable[[Way], float]) -> Mapping[str, Mapping[str, float]]:
+        return {a: {b: figure(found.ways[a, b]) for b in wanted if b != a} for a in wanted}
+
+    central = {"name": hub, "global_servers": len(cluster.global_servers), **site(hub)}
+    return {
+        "name": "measured",
+        "central": central,
+        "parties": {name: site(name) for name in workers if name != hub},
+        "delay_ms": between(lambda way: round(way.rtt_s / 2 * 1e3, 4)),
+        "mbps": between(lambda way: mbps(way.mbps)),
+        "loss": between(lambda way: round(way.loss, 5)),
+    }
