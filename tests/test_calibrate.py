@@ -19,6 +19,7 @@ import yaml
 from geomx import calibrate
 from geomx.calibrate import codecs, device, endpoints, layers, probe, sites
 from geomx.calibrate.fit import Sample, fit
+from geomx.cluster import Cluster
 from geomx.compose import compose
 from geomx.config import RuntimeOptions
 from geomx.costs import (
@@ -229,6 +230,14 @@ def probes() -> Iterator[Callable[..., str]]:
         each.server_close()
 
 
+@pytest.fixture
+def surveyed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cluster:
+    """What is written when its sites were surveyed, each way in no time."""
+    monkeypatch.setattr(probe, "ENOUGH_S", 0.02)
+    experiment, _ = compose(["workload=synthetic"], directory=tmp_path)
+    return experiment.cluster
+
+
 @contextmanager
 def slow(target: str, mbps: float, delay_s: float) -> Iterator[str]:
     """A way to `target` that is as slow as this, in both directions."""
@@ -288,37 +297,36 @@ def test_a_probe_measures_a_slow_way(
 
 
 def test_a_survey_becomes_a_network(
-    probes: Callable[[], str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    probes: Callable[[], str],
+    surveyed: Cluster,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(probe, "ENOUGH_S", 0.02)
     monkeypatch.setattr(probe, "SHARE_S", 0.02)
-    experiment, _ = compose(["workload=synthetic"], directory=tmp_path)
     names = ("hub", "beijing", "chengdu")
     found = sites.survey([f"{name}={probes()}" for name in names])
     path = tmp_path / "network.yaml"
-    calibrate.write(sites.network_of(found, experiment.cluster), path)
+    calibrate.write(sites.network_of(found, surveyed), path)
     cluster = read_network(path)
-    assert [node.name for node in cluster.nodes] == [n.name for n in experiment.cluster.nodes]
+    assert [node.name for node in cluster.nodes] == [n.name for n in surveyed.nodes]
     there = cluster.path(cluster.parties[0].server, cluster.global_servers[0])
     way = found.ways["beijing", "hub"]
     assert there.delay_s >= way.rtt_s / 2 * 0.9
     assert there.bandwidth_bps == pytest.approx(min(way.mbps * 1e6 * 1500 / 1448, 1e10), rel=0.01)
     with pytest.raises(ConfigError, match="must be the sites of the network: hub, beijing"):
-        sites.network_of(sites.Survey({("x", "y"): way}), experiment.cluster)
+        sites.network_of(sites.Survey({("x", "y"): way}), surveyed)
 
 
 def test_access_links_are_as_wide_as_all_ways_at_once(
-    probes: Callable[[], str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    probes: Callable[[], str], surveyed: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each connection to the hub is slow; that two of them get twice as much is seen."""
-    monkeypatch.setattr(probe, "ENOUGH_S", 0.02)
     monkeypatch.setattr(probe, "SHARE_S", 0.8)
-    experiment, _ = compose(["workload=synthetic"], directory=tmp_path)
     with slow(probes(), mbps=8.0, delay_s=0.0) as hub:
         found = sites.survey([f"hub={hub}", f"beijing={probes()}", f"chengdu={probes()}"])
     alone = max(found.ways[party, "hub"].mbps for party in ("beijing", "chengdu"))
     assert 1.3 * alone < found.down["hub"] < 18.0
-    central = sites.network_of(found, experiment.cluster)["central"]
+    central = sites.network_of(found, surveyed)["central"]
     assert central["downlink_mbps"] == pytest.approx(found.down["hub"] * 1500 / 1448, rel=0.01)
 
 

@@ -181,15 +181,13 @@ def measure(target: str, token: str = "") -> Way:
     Raises:
         GeomxError: It was not reached, or refused.
     """
-    try:
+    with _complaining(f"the probe at {target} could not be measured"):
         with _connected(target, token, "echo") as (_, stream):
             echoes = [_echo(stream) for _ in range(ECHOES + 1)][1:]
         rtt_s = statistics.median(echoes)
         low, _, high = statistics.quantiles(echoes, n=4)
         mbps = _bandwidth(target, token)
         return Way(rtt_s, (high - low) / 2 / rtt_s, mbps, _loss(target, token, mbps))
-    except (OSError, ValueError, KeyError) as error:
-        raise GeomxError(f"the probe at {target} could not be measured: {error}") from error
 
 
 def _echo(stream: BinaryIO) -> float:
@@ -235,18 +233,16 @@ def share(target: str, token: str = "") -> float:
     Raises:
         GeomxError: It was not reached, or refused.
     """
-    try:
-        with _connected(target, token, "pour") as (connection, stream):
-            with contextlib.suppress(OSError, AttributeError):
-                # Otherwise a narrow way would have to carry a whole send buffer before the answer.
-                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, len(CHUNK))
-            until = time.monotonic() + SHARE_S
-            while time.monotonic() < until:
-                connection.sendall(CHUNK)
-            connection.shutdown(socket.SHUT_WR)
-            return float(_hear(stream)["mbps"])
-    except (OSError, ValueError, KeyError) as error:
-        raise GeomxError(f"the probe at {target} could not be measured: {error}") from error
+    complaint = f"the probe at {target} could not be measured"
+    with _complaining(complaint), _connected(target, token, "pour") as (connection, stream):
+        with contextlib.suppress(OSError, AttributeError):
+            # Otherwise a narrow way would have to carry a whole send buffer before the answer.
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, len(CHUNK))
+        until = time.monotonic() + SHARE_S
+        while time.monotonic() < until:
+            connection.sendall(CHUNK)
+        connection.shutdown(socket.SHUT_WR)
+        return float(_hear(stream)["mbps"])
 
 
 _MEASURES: dict[str, Callable[[str, str], dict[str, Any]]] = {
@@ -262,14 +258,21 @@ def ask(probe: str, order: str, target: str) -> dict[str, Any]:
     Raises:
         GeomxError: It was not reached, or refused, or could not reach the other.
     """
-    try:
-        with _connected(probe, _token(), order, target=target) as (_, stream):
-            return _hear(stream)
-    except (OSError, ValueError) as error:
-        raise GeomxError(f"the probe at {probe} did not answer: {error}") from error
+    complaint = f"the probe at {probe} did not answer"
+    with _complaining(complaint), _connected(probe, _token(), order, target) as (_, stream):
+        return _hear(stream)
 
 
 # ---- connections ----
+
+
+@contextlib.contextmanager
+def _complaining(complaint: str) -> Iterator[None]:
+    """What goes wrong on the way, or in what came over it, becomes one sentence."""
+    try:
+        yield
+    except (OSError, ValueError, KeyError) as error:
+        raise GeomxError(f"{complaint}: {error}") from error
 
 
 @contextlib.contextmanager
