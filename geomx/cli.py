@@ -289,13 +289,13 @@ def _run_study(experiment: Experiment, directory: Path) -> None:
         raise GeomxError(f"{failed[0].name} failed: {failed[0].reason}")
 
 
-def _compare_sweep(directory: Path) -> None:
+def _compare_sweep(directory: Path, words: Sequence[str]) -> None:
     """Leave a report on a sweep beside its jobs, show its table, and print where, at the end."""
     from geomx.study import gather
 
     if not any(path.name.isdigit() for path in directory.glob("*")):
         return  # no job has begun
-    comparison = gather(directory)
+    comparison = gather(directory, words)
     if comparison is not None:
         _print(comparison.table(), WIDE)
     print(directory, flush=True)

@@ -46,6 +46,7 @@ SWEEP = {"-m", "--multirun"}
 REPORTED = "reported"  # set on the failure of a sweep's job, which has had its line already
 STARTED = "started"  # set on a job's failure, maybe in another process: the job had begun
 Job = Callable[[Experiment, Path], None]
+Swept = Callable[[Path, Sequence[str]], None]
 
 
 def compose(
@@ -110,15 +111,15 @@ class SweepWatch(Callback):
 
 
 def main(
-    words: Sequence[str], job: Job, swept: Callable[[Path], None] = lambda directory: None
+    words: Sequence[str], job: Job, swept: Swept = lambda directory, words: None
 ) -> Path | None:
     """Run `job` on the experiment that `words` describe, or on each of a sweep, under Hydra.
 
     Args:
         words: Of the command line, flags included.
         job: What to do with an experiment and its directory.
-        swept: What to do with the directory of a sweep when it is over, whether or not all of its
-            jobs went well.
+        swept: What to do with the directory of a sweep and with `words`, the flags first, when it
+            is over, whether or not all of its jobs went well.
 
     Returns:
         The directory of the sweep, None where there was a single run.
@@ -168,7 +169,7 @@ def main(
             sweep_directory = _sweep.get()
             _sweep.reset(token)
             if sweep_directory is not None:
-                swept(sweep_directory)
+                swept(sweep_directory, [*flags, *plain])
     return sweep_directory
 
 

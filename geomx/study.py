@@ -11,6 +11,7 @@ A sweep (``-m``) has chosen its variants by itself; `gather` compares what it le
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import signal
@@ -101,11 +102,12 @@ def carry_out(variants: Sequence[Variant], jobs: int) -> Iterator[tuple[Path, st
 
     jobs = max(1, min(jobs, len(variants)))
     work = Parallel(n_jobs=jobs, return_as="generator_unordered")
-    yield from work(delayed(_run)(variant, jobs > 1) for variant in variants)
+    home = Path.cwd() if jobs > 1 else None
+    yield from work(delayed(_run)(variant, home) for variant in variants)
 
 
-def gather(directory: Path) -> Comparison | None:
-    """Compare the jobs of a sweep in `directory`; None where fewer than two have results.
+def gather(directory: Path, words: Sequence[str]) -> Comparison | None:
+    """Compare the jobs of the sweep of `words` in `directory`; None if fewer than two have results.
 
     The baseline is the first job with the default sync and no accelerator, else the first. A job
     that left nothing has had its line on the terminal and is not in the comparison.
@@ -115,16 +117,16 @@ def gather(directory: Path) -> Comparison | None:
     found = {place: results for place in places if (results := load(place)) is not None}
     if len(found) < 2:
         return None
-    words = [[str(word) for word in r.summary.get("words", ())] for r in found.values()]
-    common = set(words[0]).intersection(*words[1:])
+    jobs_words = [[str(word) for word in r.summary.get("words", ())] for r in found.values()]
+    common = set(jobs_words[0]).intersection(*jobs_words[1:])
     entries = [
         Entry.of(results, _name(own, results), own, place.name)
         for (place, results), own in zip(
-            found.items(), ([w for w in one if w not in common] for one in words), strict=True
+            found.items(), ([w for w in one if w not in common] for one in jobs_words), strict=True
         )
     ]
     entries.sort(key=lambda entry: not entry.plain(DEFAULT_SYNC))
-    return Comparison.write(directory, entries, None, sorted(common))
+    return Comparison.write(directory, entries, None, words)
 
 
 def plan(words: Iterable[str], options: StudyOptions, directory: Path) -> list[Variant]:
@@ -205,11 +207,15 @@ def _check(variant: Variant) -> None:
     compose(variant.words, directory=variant.directory)
 
 
-def _run(variant: Variant, among_others: bool) -> tuple[Path, str]:
-    """Run one variant; its directory, and why it could not be run (empty if it could)."""
+def _run(variant: Variant, home: Path | None) -> tuple[Path, str]:
+    """Run one variant; its directory, and why it could not be run (empty if it could).
+
+    In a process of its own `home` is the folder that relative paths are meant from, else None.
+    """
     from geomx.compose import compose
 
-    if among_others:
+    if home is not None:
+        os.chdir(home)  # the process may be left from work that began in another folder
         # Ctrl-C reaches the whole terminal; whoever started this process ends it.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     note = variant.directory / NOTE

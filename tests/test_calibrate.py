@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
 import time
 import warnings
+from argparse import ArgumentParser
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,7 +19,7 @@ import pytest
 import yaml
 
 from geomx import calibrate
-from geomx.calibrate import codecs, device, endpoints, layers, probe, sites
+from geomx.calibrate import codecs, command, device, endpoints, layers, probe, sites
 from geomx.calibrate.fit import Sample, fit
 from geomx.cluster import Cluster
 from geomx.compose import compose
@@ -304,7 +306,7 @@ def test_a_survey_becomes_a_network(
 ) -> None:
     monkeypatch.setattr(probe, "SHARE_S", 0.02)
     names = ("hub", "beijing", "chengdu")
-    found = sites.survey([f"{name}={probes()}" for name in names])
+    found = sites.survey([f"{name}={probes()}" for name in names], surveyed)
     path = tmp_path / "network.yaml"
     calibrate.write(sites.network_of(found, surveyed), path)
     cluster = read_network(path)
@@ -313,8 +315,6 @@ def test_a_survey_becomes_a_network(
     way = found.ways["beijing", "hub"]
     assert there.delay_s >= way.rtt_s / 2 * 0.9
     assert there.bandwidth_bps == pytest.approx(min(way.mbps * 1e6 * 1500 / 1448, 1e10), rel=0.01)
-    with pytest.raises(ConfigError, match="must be the sites of the network: hub, beijing"):
-        sites.network_of(sites.Survey({("x", "y"): way}), surveyed)
 
 
 def test_access_links_are_as_wide_as_all_ways_at_once(
@@ -323,7 +323,8 @@ def test_access_links_are_as_wide_as_all_ways_at_once(
     """Each connection to the hub is slow; that two of them get twice as much is seen."""
     monkeypatch.setattr(probe, "SHARE_S", 0.8)
     with slow(probes(), mbps=8.0, delay_s=0.0) as hub:
-        found = sites.survey([f"hub={hub}", f"beijing={probes()}", f"chengdu={probes()}"])
+        words = [f"hub={hub}", f"beijing={probes()}", f"chengdu={probes()}"]
+        found = sites.survey(words, surveyed)
     alone = max(found.ways[party, "hub"].mbps for party in ("beijing", "chengdu"))
     assert 1.3 * alone < found.down["hub"] < 18.0
     central = sites.network_of(found, surveyed)["central"]
@@ -355,10 +356,39 @@ def test_what_was_heard_on_the_way_proves_nothing(
             probe._hear(stream)
 
 
-@pytest.mark.parametrize("words", [["a=1"], ["a=h:1", "a=h:2"], ["a=h:1"], ["h:1", "b=h:2"]])
-def test_sites_are_written_so(words: list[str]) -> None:
-    with pytest.raises(ConfigError, match="--probe"):
-        sites.survey(words)
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["a=1"], "--probe=1: "),
+        (["a=h:1", "a=h:2"], "--probe=a=h:2: every site has a name of its own"),
+        (["h:1", "b=h:2"], "--probe=h:1: must be SITE=HOST:PORT"),
+        (["a=h:1"], "--probe=a=h:1: needs two sites"),
+        (
+            ["a=h:1", "b=h:2"],
+            "--probe=a b: must be the sites of the network: hub, beijing, chengdu",
+        ),
+    ],
+)
+def test_sites_are_written_so(words: list[str], complaint: str, surveyed: Cluster) -> None:
+    with pytest.raises(ConfigError, match=re.escape(complaint)):
+        sites.survey(words, surveyed)
+
+
+def test_a_missing_probe_is_noticed_before_anything_is_measured(
+    probes: Callable[[], str], surveyed: Cluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("something was measured")
+
+    monkeypatch.setattr(sites, "ask", refuse)
+    monkeypatch.setattr(calibrate, "run", refuse)
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+        gone = f"127.0.0.1:{nobody.getsockname()[1]}"
+    there = [f"hub={probes()}", f"beijing={probes()}", f"chengdu={gone}"]
+    words = ["--probe", *there, "--output", str(tmp_path / "out")]
+    with pytest.raises(GeomxError, match=f"the probe at {gone}: .*refused"):
+        command.main(words, ArgumentParser(), print)
+    assert not (tmp_path / "out").exists()
 
 
 # ---- cores ----

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import csv
+import html
 import json
+import os
+import shlex
 import subprocess
 import sys
 import xml.dom.minidom
@@ -166,6 +169,24 @@ def test_what_is_finished_is_not_run_again(
     assert [made.seed for made in executed[6:]] == [1]
 
 
+def test_relative_paths_are_of_the_folder_that_a_study_began_in(tmp_path: Path) -> None:
+    """Processes are kept for the next study, which may begin in another folder."""
+    seconds = []
+    for name, mbps in (("wide", 100), ("narrow", 25)):
+        os.chdir(tmp_path)
+        folder = Path(name)
+        folder.mkdir()
+        os.chdir(folder)
+        site = {"uplink_mbps": mbps, "downlink_mbps": mbps}
+        central = {"name": "hub", "global_servers": 1, "workers": 0, **site}
+        wan = {"central": central, "parties": {"a": {"workers": 1, **site}}, "delay_ms": 1}
+        Path("wan.yaml").write_text(json.dumps(wan))
+        made = study.run([*QUICK, "network=wan.yaml", asked("seed=1"), "study.jobs=2"])
+        assert [row.status for row in made.rows] == ["done", "done"]
+        seconds.append(made.rows[0].figures["seconds_per_iteration"])
+    assert seconds[0] < seconds[1]
+
+
 def test_a_variant_that_fails_keeps_the_others(
     executed: list[Any], capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -187,7 +208,9 @@ def test_a_sweep_leaves_the_same_report(capfd: pytest.CaptureFixture[str]) -> No
     directory = Path(capfd.readouterr().out.splitlines()[-1])
     content = json.loads((directory / "study.json").read_text())
     assert content["baseline"] == "fsa"
-    assert content["words"] == ["iterations=4", "numerics=False"]
+    assert content["words"] == ["-m", *QUICK, "sync=hfa,fsa", "+accel=[p3],[]"]
+    command = f"python -m geomx {shlex.join(content['words'])}"
+    assert html.escape(command, quote=False) in (directory / "report.html").read_text()
     names = [row["name"] for row in content["variants"]]
     assert names == ["fsa", "hfa + p3", "hfa", "fsa + p3"]
     assert [row["directory"] for row in content["variants"]] == ["3", "0", "1", "2"]

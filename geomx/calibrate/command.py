@@ -52,16 +52,16 @@ def main(
     output = Path(options.output)
     if output.exists() and not output.is_dir():
         raise ConfigError("--output", output, "must be a folder")
-    content = calibrate.run(experiment)
-    calibrate.write(content, output / COSTS)
-    show(calibrate.table(content))
-    show(f"costs={output / COSTS}")
-    if options.probe:
+    if options.probe:  # first: probes may be missing or refuse, and a machine's costs may not
         from geomx.calibrate.sites import network_of, survey
 
-        found = survey(options.probe)
+        found = survey(options.probe, experiment.cluster)
         header = (
             "# Written by `geomx calibrate`; use it as network=FILE. See docs/calibration.md.\n"
         )
         calibrate.write(network_of(found, experiment.cluster), output / NETWORK, header)
         show(f"network={output / NETWORK}")
+    content = calibrate.run(experiment)
+    calibrate.write(content, output / COSTS)
+    show(calibrate.table(content))
+    show(f"costs={output / COSTS}")

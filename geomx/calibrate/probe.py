@@ -258,9 +258,19 @@ def ask(probe: str, order: str, target: str) -> dict[str, Any]:
     Raises:
         GeomxError: It was not reached, or refused, or could not reach the other.
     """
-    complaint = f"the probe at {probe} did not answer"
-    with _complaining(complaint), _connected(probe, _token(), order, target) as (_, stream):
+    connected = _connected(probe, _token(), order, target)
+    with _complaining(f"the probe at {probe}"), connected as (_, stream):
         return _hear(stream)
+
+
+def greet(probe: str) -> None:
+    """See that the probe at ``HOST:PORT`` is there and knows the same token.
+
+    Raises:
+        GeomxError: It was not reached, or refused.
+    """
+    with _complaining(f"the probe at {probe}"), _connected(probe, _token(), "echo") as (_, stream):
+        _echo(stream)
 
 
 # ---- connections ----
@@ -268,10 +278,10 @@ def ask(probe: str, order: str, target: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _complaining(complaint: str) -> Iterator[None]:
-    """What goes wrong on the way, or in what came over it, becomes one sentence."""
+    """What goes wrong on the way, or there, or in what came from there, becomes one sentence."""
     try:
         yield
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, GeomxError) as error:
         raise GeomxError(f"{complaint}: {error}") from error
 
 

@@ -1,9 +1,9 @@
 """All sites together: which probe measures what and when, and the network file that comes of it.
 
-`survey` first asks the probes of all sites in turn for one way at a time, so that no measurement
-disturbs another. One way says little of a site's access link, though, where the others are narrower
-or a window ends before the link does; so then each site in turn sends to all others at once, and
-all others to it.
+`survey` greets the probes of all sites, so that one that is missing is noticed at once, and then
+asks them in turn for one way at a time, so that no measurement disturbs another. One way says
+little of a site's access link, though, where the others are narrower or a window ends before the
+link does; so then each site in turn sends to all others at once, and all others to it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from geomx.calibrate.probe import Way, address_of, ask
+from geomx.calibrate.probe import Way, address_of, ask, greet
 from geomx.cluster import Cluster
 from geomx.errors import ConfigError, GeomxError
 from geomx.links import PAYLOAD_SHARE
@@ -35,25 +35,34 @@ class Survey:
     down: dict[str, float] = field(default_factory=dict)
 
 
-def survey(sites: Sequence[str]) -> Survey:
+def survey(sites: Sequence[str], cluster: Cluster) -> Survey:
     """What every site's probe measures towards every other.
 
     Args:
         sites: ``NAME=HOST:PORT``, two or more.
+        cluster: Of those sites.
 
     Raises:
-        ConfigError: A site is not written so, or comes twice.
+        ConfigError: A site is not written so, or comes twice, or they are not those of `cluster`.
         GeomxError: A probe was not reached, or could not reach another.
     """
     addresses: dict[str, str] = {}
     for site in sites:
         name, _, address = site.partition("=")
+        if not name or not address:
+            raise ConfigError("--probe", site, "must be SITE=HOST:PORT")
         address_of(address, "--probe")
-        if name in addresses or not name:
-            raise ConfigError("--probe", site, "every site has a name of its own: SITE=HOST:PORT")
+        if name in addresses:
+            raise ConfigError("--probe", site, "every site has a name of its own")
         addresses[name] = address
     if len(addresses) < 2:
         raise ConfigError("--probe", " ".join(sites), "needs two sites or more")
+    wanted = _sites_of(cluster)
+    if set(wanted) != set(addresses):
+        remedy = f"must be the sites of the network: {', '.join(wanted)}"
+        raise ConfigError("--probe", " ".join(addresses), remedy)
+    for address in addresses.values():
+        greet(address)
     pairs = [(source, target) for source in addresses for target in addresses if source != target]
     crowded = list(addresses) if len(addresses) > 2 else []
     found = Survey()
@@ -71,6 +80,12 @@ def survey(sites: Sequence[str]) -> Survey:
     return found
 
 
+def _sites_of(cluster: Cluster) -> list[str]:
+    """The site of the global servers, and those of the parties."""
+    parties = (party.name for party in cluster.parties)
+    return list(dict.fromkeys([cluster.global_servers[0].party, *parties]))
+
+
 def _way(source: str, target: str) -> Way:
     try:
         return Way(**ask(source, "measure", target))
@@ -86,22 +101,14 @@ def _at_once(ways: Sequence[tuple[str, str]]) -> float:
 
 
 def network_of(found: Survey, cluster: Cluster) -> dict[str, Any]:
-    """A network file in the short form: who takes part as in `cluster`, ways as measured.
+    """A network file in the short form: who takes part as in `cluster`, ways as they were `found`.
 
     A site's access link is as fast as the fastest way that uses it, or all of them at once where
     that is more. Ways have a bandwidth of their own beside. What a connection carries is the
     payload; links are wider by what frames add.
-
-    Raises:
-        ConfigError: The sites are not those of `cluster`.
     """
-    hub = cluster.global_servers[0].party
+    hub, *_ = wanted = _sites_of(cluster)
     workers = {party.name: party.workers for party in cluster.parties}
-    wanted = list(dict.fromkeys([hub, *workers]))
-    measured = list(dict.fromkeys(source for source, _ in found.ways))
-    if set(wanted) != set(measured):
-        remedy = f"must be the sites of the network: {', '.join(wanted)}"
-        raise ConfigError("--probe", " ".join(measured), remedy)
 
     def mbps(payload: float) -> float:
         return round(payload / PAYLOAD_SHARE, 1)

@@ -136,7 +136,7 @@ class Comparison:
         directory: Where its files are.
         entries: The variants, the baseline first.
         target: Accuracy in 0..1 that ``seconds_to_target`` is about; None where there is none.
-        words: Words of the command line that all variants share.
+        words: The command line of the study or the sweep.
         rows: Content of ``study.json``, under ``variants``.
     """
 
@@ -156,7 +156,7 @@ class Comparison:
             directory: Exists.
             entries: At least one; the first is the baseline.
             target: Accuracy in 0..1; None for `TARGET_SHARE` of the baseline's best.
-            words: Words of the command line that all share.
+            words: The command line of the study or the sweep.
         """
         baseline = entries[0]
         if target is None and baseline.results is not None:
