@@ -139,16 +139,15 @@ def test_what_geomx_does_not_know_keeps_its_traceback(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("launcher", ["basic", "joblib"])
 def test_every_failing_job_of_a_sweep_has_a_line(
-    launcher: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    launcher: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Whether jobs run in this process or, as they do unless told otherwise, in others."""
     needs("hfa")
-    swept = tmp_path / "swept"
-    get_reusable_executor().shutdown()  # an earlier test's processes write to its terminal
+    get_reusable_executor().shutdown()  # an earlier test's processes are in its folder
     chosen = ["hydra/launcher=basic"] if launcher == "basic" else []
     words = ["iterations=2", "numerics=false", "sync=hfa", "sync.k1=0,1", "seed=1,2"]
-    assert cli.run(["-m", *chosen, *words, f"hydra.sweep.dir={swept}"]) == 2
-    assert {path.parent.name for path in swept.glob("*/iterations.csv")} == {"2", "3"}
+    assert cli.run(["-m", *chosen, *words, "hydra.sweep.dir=swept"]) == 2
+    assert {path.parent.name for path in Path("swept").glob("*/iterations.csv")} == {"2", "3"}
     lines = sorted(capfd.readouterr().err.splitlines())
     assert len(lines) == 2
     for seed, line in zip((1, 2), lines, strict=True):

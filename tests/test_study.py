@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import html
 import json
-import os
 import shlex
 import subprocess
 import sys
@@ -169,14 +168,15 @@ def test_what_is_finished_is_not_run_again(
     assert [made.seed for made in executed[6:]] == [1]
 
 
-def test_relative_paths_are_of_the_folder_that_a_study_began_in(tmp_path: Path) -> None:
+def test_relative_paths_are_of_the_folder_that_a_study_began_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Processes are kept for the next study, which may begin in another folder."""
     seconds = []
     for name, mbps in (("wide", 100), ("narrow", 25)):
-        os.chdir(tmp_path)
-        folder = Path(name)
+        folder = tmp_path / name
         folder.mkdir()
-        os.chdir(folder)
+        monkeypatch.chdir(folder)
         site = {"uplink_mbps": mbps, "downlink_mbps": mbps}
         central = {"name": "hub", "global_servers": 1, "workers": 0, **site}
         wan = {"central": central, "parties": {"a": {"workers": 1, **site}}, "delay_ms": 1}
