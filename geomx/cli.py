@@ -352,5 +352,7 @@ def _warn(
 
 def _complain(message: object, status: int) -> int:
     if not getattr(message, "reported", False):
+        for note in getattr(message, "__notes__", ()):
+            print(note, file=sys.stderr)
         print(" ".join(str(message).split()), file=sys.stderr, flush=True)
     return status

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -257,13 +258,15 @@ print(f"{store.rank} of {store.num_workers}, {store.num_all_workers} in all", fl
 """
 
 
-def launched(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """`geomx launch` of SCRIPT on two parties of two workers."""
+def launched(
+    folder: Path, *arguments: str, command: Sequence[str] = ()
+) -> subprocess.CompletedProcess[str]:
+    """`geomx launch` of SCRIPT, or of another command, on two parties of two workers."""
     (folder / "train.py").write_text(SCRIPT)
-    program = "import sys; from geomx.live.launcher import launch; sys.exit(launch(sys.argv[1:]))"
-    command = [sys.executable, "train.py", *arguments]
+    program = "import sys; from geomx.cli import main; sys.exit(main(['launch', *sys.argv[1:]]))"
+    words = command or [sys.executable, "train.py", *arguments]
     return subprocess.run(
-        [sys.executable, "-c", program, "network=two_parties", "--", *command],
+        [sys.executable, "-c", program, "network=two_parties", "--", *words],
         cwd=folder,
         capture_output=True,
         text=True,
@@ -287,3 +290,60 @@ def test_a_script_that_fails_ends_the_job(tmp_path: Path) -> None:
     lost = "node chengdu/worker0 was lost: exit status 1: RuntimeError: no more data"
     assert done.stderr.strip().endswith(lost)
     assert time.monotonic() - began < 30
+
+
+def test_a_command_that_ends_without_joining_is_named_at_once(tmp_path: Path) -> None:
+    began = time.monotonic()
+    done = launched(tmp_path, command=["/bin/sh", "-c", "echo no such data set"])
+    assert done.returncode == 1
+    *tail, sentence = done.stderr.strip().splitlines()
+    assert re.match(r"node \w+/worker\d was lost: its command, /bin/sh -c 'echo no such", sentence)
+    assert "exit status 0 without joining the run (so did 3 others)" in sentence
+    log = Path(sentence.rsplit(" ", 1)[1])
+    assert (tmp_path / log).read_text() == "no such data set\n"
+    assert tail[-1].strip() == "no such data set"
+    assert time.monotonic() - began < 50
+
+
+FORKED = """
+import os, sys, time
+if os.fork():
+    os._exit(0)
+os.setsid()
+time.sleep(3)
+exec(open("train.py").read())
+"""
+
+
+def test_a_command_may_leave_the_joining_to_a_process_that_outlives_it(tmp_path: Path) -> None:
+    done = launched(tmp_path, command=[sys.executable, "-c", FORKED])
+    assert done.returncode == 0, done.stderr
+
+
+SLOW_TO_END = """
+import atexit, time
+import geomx.kv
+store = geomx.kv.create()
+if store.global_rank == 3:
+    # As a framework that takes its time to end, after the connections have.
+    atexit.unregister(store.close)
+    atexit.register(time.sleep, 4)
+    atexit.register(store.close)
+    for line in range(20):
+        print("line", line)
+    raise RuntimeError("no more data")
+store.barrier()
+"""
+
+
+def test_the_first_failure_is_shown_with_the_end_of_its_log(tmp_path: Path) -> None:
+    """Others fail of it, and end before it does."""
+    done = launched(tmp_path, command=[sys.executable, "-u", "-c", SLOW_TO_END])
+    assert done.returncode == 1
+    *above, sentence = done.stderr.strip().splitlines()
+    assert sentence.startswith("node chengdu/worker1 was lost: ")
+    (log,) = tmp_path.rglob("chengdu-worker1.log")
+    head = next(i for i, line in enumerate(above) if line.endswith(f"the end of {log}:"))
+    assert above[head].startswith("chengdu/worker1: ")
+    assert above[head + 1 :] == [f"  {line}" for line in log.read_text().splitlines()[-15:]]
+    assert above[-1] == "  RuntimeError: no more data"

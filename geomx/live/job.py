@@ -24,7 +24,7 @@ from typing import IO, Literal
 from geomx.cluster import NodeSpec
 from geomx.errors import NodeLost
 from geomx.links import commons_bytes
-from geomx.live.blame import culprit, last_words
+from geomx.live.blame import Unjoined, culprit, last_words
 from geomx.live.notes import path as file_of
 from geomx.live.notes import stem
 from geomx.live.places import place
@@ -63,8 +63,9 @@ class Job:
         self.directory = directory
         self.command = list(command)
         self._token = secrets.token_hex(16)
-        self._started: list[Tied] = []
         self._running: dict[str, Tied] = {}
+        self._all: dict[str, Tied] = {}
+        self._unjoined = Unjoined(spec.cluster, directory, self.command)
         self._ended: dict[str, int] = {}  # exit status by node, in the order in which they ended
         self._address = ""
         self._experiment = directory / "nodes" / "experiment.json"
@@ -120,17 +121,19 @@ class Job:
                 self._ended[name] = status
         if any(status != DONE for status in self._ended.values()):
             self._wait(NOTICE_S)
-            raise culprit(self.spec.cluster, self.directory, self._ended)
+            shown = self.spec.cluster.workers[0].name if self.command else ""
+            raise culprit(self.spec.cluster, self.directory, self._ended, shown)
+        self._unjoined.check(self._ended, lambda name: self._all[name].leaves_any())
         return bool(self._running)
 
     def end(self) -> None:
         """End every process: ask, wait, kill. Also all that a training script started."""
         try:
-            for process in self._started:
+            for process in self._all.values():
                 process.signal_all(signal.SIGTERM)
             self._wait(POLITE_S)
         finally:  # also when Ctrl-C comes again
-            for process in self._started:
+            for process in self._all.values():
                 process.signal_all(signal.SIGKILL)
             self._wait(KILLED_S)
             self._commons.unlink(missing_ok=True)
@@ -182,8 +185,7 @@ class Job:
             # A group of its own: Ctrl-C reaches the launcher alone, which ends the others in order.
             errors = None if output == "terminal" else log
             process = Tied(command, self._environment(node), stdout=streams[output], stderr=errors)
-        self._started.append(process)
-        self._running[node.name] = process
+        self._running[node.name] = self._all[node.name] = process
         return process
 
     def _environment(self, node: NodeSpec) -> Mapping[str, str]:

@@ -61,6 +61,13 @@ class Tied(subprocess.Popen[bytes]):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, number)
 
+    def leaves_any(self) -> bool:
+        """Whether something that it started is still running, though it may have ended itself."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, 0)
+            return True
+        return any(self._elsewhere())
+
     def _elsewhere(self) -> Iterator[int]:
         """What it started that has left its group."""
         for entry in Path("/proc").glob("[0-9]*"):  # on other systems there is none

@@ -116,7 +116,7 @@ class _Start:
     def __call__(self, spec: Spec) -> RemoteJob:
         width = max(map(len, self._homes))
         tell = to_terminal(width)
-        return RemoteJob(spec, self._directory, self._words, self._opening, tell)
+        return RemoteJob(spec, self._directory, self._words, self._opening, tell, self._command)
 
     def _words(self, node: NodeSpec) -> list[str]:
         job, name = self._job, self._homes[node.name]

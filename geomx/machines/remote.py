@@ -23,7 +23,7 @@ from typing import IO, Any
 
 from geomx.cluster import NodeSpec
 from geomx.errors import NodeLost
-from geomx.live.blame import culprit
+from geomx.live.blame import Unjoined, culprit
 from geomx.live.notes import path as file_of
 from geomx.live.notes import stem
 from geomx.live.spec import Spec
@@ -178,6 +178,7 @@ class RemoteJob:
         words: What reaches the agent of a node.
         opening: What to tell it; token, experiment and scheduler are filled in.
         tell: Called with a node's name and each line of its log.
+        command: What workers run instead of the workload of `spec`: a training script.
     """
 
     def __init__(
@@ -187,6 +188,7 @@ class RemoteJob:
         words: Callable[[NodeSpec], Sequence[str]],
         opening: Callable[[NodeSpec], dict[str, Any]],
         tell: Tell,
+        command: Sequence[str] = (),
     ) -> None:
         self.spec = spec
         self.directory = directory
@@ -197,6 +199,7 @@ class RemoteJob:
         self._lines: list[Line] = []
         self._ended: dict[str, int] = {}  # exit status by node, in the order in which they ended
         self._introduced = False
+        self._unjoined = Unjoined(spec.cluster, directory, command)
 
     def __enter__(self) -> RemoteJob:
         """Reach every machine."""
@@ -238,6 +241,8 @@ class RemoteJob:
         if any(status != DONE for status in self._ended.values()):
             self._wait(NOTICE_S)
             raise culprit(self.spec.cluster, self.directory, self._ended)
+        # An agent ends whatever its command has left, so nothing is.
+        self._unjoined.check(self._ended, lambda name: False)
         return len(self._ended) < len(self._lines)
 
     def end(self) -> None:
