@@ -320,6 +320,9 @@ class Course:
     def finish(self, from_s: float, bytes: float) -> float:
         """When that many bytes have passed; infinite if never."""
 
+    def carries(self, end_s: float) -> float:
+        """Bytes that can pass until then; infinite where it is without limit."""
+
 class LinkModel:
     """
     One direction between two nodes, for Fabric and Shape.
@@ -455,6 +458,9 @@ class Fabric:
         (source, target, push, pull, control bytes, busy ns) per directed link; push and pull are
         (bytes, messages).
         """
+
+    def edges_busy(self) -> list[int]:
+        """How long each edge had a message under way, in nanoseconds, by its id."""
 
     def spans(self) -> list:
         """

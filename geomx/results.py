@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from json import loads
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from geomx.report.files import (
     write_network,
 )
 from geomx.report.trace import MAX_SPANS, Counter, Span, Timeline
+from geomx.report.traffic import EDGES, EdgeTraffic
 
 __all__ = ["Recorder", "Results", "write_json"]
 
@@ -51,6 +52,8 @@ class Results:
         iterations: Rows of ``iterations.csv`` by iteration, then worker. Times in seconds.
         evaluations: Rows of ``evaluations.csv``.
         links: Rows of ``links.csv``, one per directed link.
+        edges: Rows of ``edges.csv``, one per directed edge of the graph; none of a run that ended
+            before its traffic was known, or of an older version.
     """
 
     directory: Path
@@ -58,6 +61,7 @@ class Results:
     iterations: list[Row]
     evaluations: list[Row]
     links: list[Row]
+    edges: list[Row] = field(default_factory=list)
 
     @classmethod
     def load(cls, directory: Path | str) -> Results:
@@ -69,7 +73,9 @@ class Results:
         directory = Path(directory)
         try:
             summary = loads((directory / "summary.json").read_text(encoding="utf-8"))
-            names = ("iterations", "evaluations", "links")
+            names = ["iterations", "evaluations", "links"]
+            if (directory / "edges.csv").exists():
+                names.append("edges")
             return cls(directory, summary, *(read_table(directory / f"{n}.csv") for n in names))
         except OSError as error:
             raise GeomxError(f"{directory} does not hold a run: {error}") from error
@@ -109,6 +115,8 @@ class Recorder:
         self._iterations = Table(self.directory / "iterations.csv", ITERATIONS)
         self._evaluations = Table(self.directory / "evaluations.csv", EVALUATIONS)
         self._links = Table(self.directory / "links.csv", LINKS)
+        self._edges = Table(self.directory / "edges.csv", EDGES)
+        self._edge_traffic: EdgeTraffic | None = None
         self._link_totals: dict[tuple[str, str, str], Row] = {}
         self._bytes = {"wan_push": 0, "wan_pull": 0, "lan": 0, "control": 0}
         self._slices = {"late": 0, "missing": 0}
@@ -183,6 +191,10 @@ class Recorder:
         row["bytes"] += int(bytes)
         row["messages"] += int(messages)
         self._bytes["lan" if kind == "lan" else f"wan_{direction}"] += int(bytes)
+
+    def edges(self, traffic: EdgeTraffic) -> None:
+        """How traffic lies on the edges of the graph; ``edges.csv`` is written at the end."""
+        self._edge_traffic = traffic
 
     def span(
         self,
@@ -273,6 +285,8 @@ class Recorder:
         )
         self._evaluations.close()
         self._links.close(self._link_totals.values())
+        traffic = self._edge_traffic
+        self._edges.close(traffic.rows(self._links.rows, summary["seconds"]) if traffic else ())
         write_json(self.directory / "summary.json", summary)
         self._timeline.write(
             self.directory / "trace.json", self._order(()), terminal.title(summary)
@@ -283,6 +297,7 @@ class Recorder:
             self._iterations.rows,
             self._evaluations.rows,
             self._links.rows,
+            self._edges.rows,
         )
         html = page.render(results, self._timeline, self._graph)
         (self.directory / "report.html").write_text(html, encoding="utf-8")

@@ -29,7 +29,7 @@ from geomx.handles import optimizers, part, training_optimizers
 from geomx.patience import calls_limited
 from geomx.plugin import as_vector
 from geomx.progress import progress
-from geomx.report.traffic import record_traffic
+from geomx.report.traffic import EdgeTraffic, record_traffic
 from geomx.results import Recorder, Results
 from geomx.sim.network import add_edges, connect
 from geomx.sim.repetition import IterationRow, Repetition
@@ -138,8 +138,8 @@ class Simulation:
             )
             self.fabric.add_node(config, costs[node.role])
         self.fabric.report_values(self.events.observed)
-        edges = add_edges(self.fabric, cluster, experiment.seed)
-        connect(self.fabric, cluster, experiment.selection, edges, experiment.tcp)
+        self._edges = add_edges(self.fabric, cluster, experiment.seed)
+        connect(self.fabric, cluster, experiment.selection, self._edges, experiment.tcp)
         self.workers = {
             spec.id: SimulatedWorker(self, spec, rank) for rank, spec in enumerate(cluster.workers)
         }
@@ -318,6 +318,9 @@ class Simulation:
         for source, target, push, pull, control, busy_ns in self.fabric.links():
             ends = nodes[source], nodes[target]
             record_traffic(self.recorder, *ends, push, pull, control, busy_ns / NS)
+        edges_ns = self.fabric.edges_busy()
+        busy_s = {edge: edges_ns[number] / NS for edge, number in self._edges.items()}
+        self.recorder.edges(EdgeTraffic(self.experiment.cluster, self.experiment.seed, busy_s))
         spans = self.fabric.spans()
         for node, peer, name, kind, about, start_ns, end_ns in spans:
             self.recorder.span(

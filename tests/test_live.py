@@ -145,6 +145,10 @@ def test_the_default_experiment_runs_live(tmp_path: Path, monkeypatch: pytest.Mo
     assert results.summary["rounds"] == 6
     wan = {(row["source"], row["target"]) for row in results.links if row["kind"] == "wan"}
     assert ("beijing/server", "hub/global_server0") in wan
+    hub_in = next(row for row in results.edges if row["target"] == "hub/global_server0")
+    up = [row for row in results.links if row["target"] == "hub/global_server0"]
+    assert len(up) > 1 and hub_in["bytes"] == sum(row["bytes"] for row in up) > 0
+    assert hub_in["busy_s"] == max(row["busy_s"] for row in up)
     dense = 4 * results.summary["workload"]["elements"]
     assert results.summary["bytes"]["wan_push"] == pytest.approx(2 * 6 * dense, rel=0.02)
     parameters = results.parameters()

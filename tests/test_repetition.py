@@ -17,7 +17,7 @@ from tests.laws import Build, Run, Watch, registry_with
 
 ITERATIONS = 40
 SPEEDS = (1.0, 0.6, 1.7)
-FILES = ("iterations.csv", "links.csv")
+FILES = ("iterations.csv", "links.csv", "edges.csv")
 
 
 def both(simulate: Build, *arguments: Any, **changes: Any) -> tuple[Run, Run]:

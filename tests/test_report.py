@@ -150,6 +150,11 @@ def test_utilisation_is_that_of_the_fullest_edge() -> None:
     assert (flow.source, flow.target) == ("beijing", "hub")
     assert flow.utilisation == pytest.approx(10 / 2 / 50)  # beijing's uplink: 50 Mbit/s
     assert flow.bottleneck == "beijing → beijing/wan, 50 Mbit/s"
+    known = {"source": "beijing", "target": "beijing/wan", "bytes": 5, "busy_s": 1.5}
+    (flow,) = wan.site_flows([one | load], graph(), 2.0, [known | {"utilisation": 0.25}])
+    assert (flow.utilisation, flow.busy) == (0.25, 0.75)  # others send over it, too
+    picture = wan.drawing([one | load], graph(), 2.0, [known | {"utilisation": 0.25}])
+    assert "25 %" in picture and "busy 75.0 % of the time" in picture
     (alone,) = wan.site_flows([one | load | {"busy_s": 1.0}], None, seconds=2.0)
     assert alone.utilisation == 0.5
 

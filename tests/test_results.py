@@ -17,21 +17,25 @@ import rich.console
 import geomx.errors
 from geomx import progress
 from geomx.prediction import compare
-from geomx.report.files import Table, plain, read_table
+from geomx.report.files import Row, Table, plain, read_table
 from geomx.report.terminal import comparison_table
 from geomx.report.trace import Span, Timeline
+from geomx.report.traffic import EdgeTraffic
 from geomx.results import UNFINISHED, Recorder, Results
+from geomx.topology import to_cluster
 from tests.report_fixture import graph, header, record, run
 
 FILES = {
-    "summary.json", "iterations.csv", "evaluations.csv", "links.csv", "trace.json", "report.html",
-    "parameters.npz", "network.json",
+    "summary.json", "iterations.csv", "evaluations.csv", "links.csv", "edges.csv", "trace.json",
+    "report.html", "parameters.npz", "network.json",
 }  # fmt: skip
 COLUMNS = {
     "iterations.csv": "worker,party,iteration,start_s,compute_s,wait_s,end_s,loss,samples",
     "evaluations.csv": "time_s,iteration,accuracy,loss",
     "links.csv": "source,target,kind,bytes,messages,busy_s,control_bytes",
+    "edges.csv": "source,target,bytes,busy_s,utilisation",
 }
+INTO_HUB = ("hub/wan", "hub")
 FIELDS = {
     "schema", "geomx", "mode", "seed", "sync", "accel", "network", "workload", "iterations",
     "rounds", "seconds", "seconds_per_iteration", "samples_per_second", "bytes", "accuracy",
@@ -114,6 +118,32 @@ def test_directions_of_one_link_share_a_row_and_control_is_counted_apart(tmp_pat
     ]
     expected = {"wan_push": 100, "wan_pull": 20, "lan": 120, "control": 6}
     assert results.summary["bytes"] == expected
+
+
+def edges_of(into_hub: dict[str, object], seconds: float | None) -> dict[tuple[str, str], Row]:
+    """What pushes of 1 and 2 MB put on the edges; the hub's way in has the attributes given."""
+    sites = graph()
+    sites.edges[INTO_HUB].update(into_hub)
+    links = [
+        {"source": f"{party}/server", "target": "hub/global_server0", "bytes": sent, "busy_s": busy}
+        for party, sent, busy in (("beijing", 1_000_000, 0.5), ("chengdu", 2_000_000, 0.75))
+    ]
+    rows = EdgeTraffic(to_cluster(sites, "drawn", Path()), seed=3).rows(links, seconds)
+    return {(row["source"], row["target"]): row for row in rows}
+
+
+def test_an_edge_that_changes_is_used_by_its_integral_and_one_without_limit_by_nothing() -> None:
+    slower = edges_of({"trace": [[0.0, 100.0], [3.0, 20.0]]}, 4.0)[INTO_HUB]
+    assert (slower["bytes"], slower["busy_s"]) == (3_000_000, 0.75)
+    assert slower["utilisation"] == pytest.approx(24 / (300 + 20))
+    down = {"outages": [{"start_s": 1.0, "end_s": 3.0}], "bandwidth_mbps": 100.0}
+    assert edges_of(down, 4.0)[INTO_HUB]["utilisation"] == pytest.approx(24 / 200)
+    rows = edges_of({"bandwidth_mbps": float("inf")}, 4.0)
+    assert rows[INTO_HUB]["utilisation"] is None
+    assert rows["beijing", "beijing/wan"]["utilisation"] == pytest.approx(8 / (50 * 4))
+    assert rows["beijing/wan", "beijing"]["utilisation"] == 0
+    assert {row["bytes"] for row in rows.values()} == {0, 1_000_000, 2_000_000, 3_000_000}
+    assert all(row["utilisation"] is None for row in edges_of({}, None).values())
 
 
 def test_a_run_without_numbers_has_no_loss_and_no_accuracy(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import subprocess
 import sys
 from itertools import pairwise
@@ -14,9 +15,13 @@ import pytest
 import geomx
 from geomx import _core
 from geomx.cluster import Cluster
+from geomx.config import SimOptions
+from geomx.network import read_network
 from geomx.plugin import Partitioner, SyncPolicy, cut_evenly
 from geomx.registry import Registry
+from geomx.results import Results
 from geomx.workload import Workload
+from tests.conftest import present
 from tests.laws import (
     PARTIES,
     Build,
@@ -108,6 +113,64 @@ def test_no_byte_is_made_or_lost(
         mbps = 100 if row["kind"] == "wan" else 10_000
         assert row["bytes"] * 8 / (mbps * 1e6 * EFFICIENCY) <= row["busy_s"] + 1e-3
         assert row["busy_s"] <= seconds
+
+
+def drawn_graph(seed: int) -> dict[str, Any]:
+    """Parties and a hub on a random tree of routers: ways meet, and edges are shared."""
+    draw = random.Random(seed)
+    nodes: list[dict[str, Any]] = [{"id": "hub/gs", "kind": "global_server", "party": "hub"}]
+    edges: list[dict[str, Any]] = []
+
+    def join(one: str, other: str, mbps: float, delay_ms: float) -> None:
+        edges.append({"source": one, "target": other, "bandwidth_mbps": mbps, "delay_ms": delay_ms})
+
+    routers = [f"r{number}" for number in range(draw.randint(2, 5))]
+    nodes += [{"id": name} for name in routers]
+    for number, name in enumerate(routers[1:]):
+        mbps, delay_ms = draw.uniform(20, 200), draw.uniform(1, 20)
+        join(name, routers[draw.randint(0, number)], mbps, delay_ms)
+    join("hub/gs", routers[0], 1000, 0.05)
+    for number in range(draw.randint(2, 4)):
+        party = f"p{number}"
+        nodes.append({"id": f"{party}/switch"})
+        join(f"{party}/switch", draw.choice(routers), draw.uniform(20, 200), draw.uniform(1, 20))
+        for worker in range(draw.randint(1, 3)):
+            name = f"{party}/worker{worker}"
+            nodes.append({"id": name, "kind": "worker", "party": party})
+            join(name, f"{party}/switch", 10_000, 0.05)
+    return {"nodes": nodes, "edges": edges}
+
+
+@pytest.mark.parametrize("draw", range(5))
+@pytest.mark.parametrize("skip", [True, False])
+def test_an_edge_carries_what_the_pairs_whose_way_it_is_on_sent(
+    draw: int, skip: bool, sized: Build, simulate: Build, seed: int
+) -> None:
+    cluster = read_network(drawn_graph(seed * 100 + draw))
+    accel = [[], ["p3"], ["tsengine"]][draw % 3] if present("p3", "tsengine") else []
+    workload = sized(50_000, 300_000, 7)
+    options = {"iterations": 12, "sim": SimOptions(skip=skip)}
+    results = simulate(cluster, workload, None, accel, **options).results
+    rows = {(row["source"], row["target"]): row for row in results.edges}
+    assert list(rows) == list(cluster.graph.edges)
+    over: dict[tuple[str, str], list[dict[str, Any]]] = {edge: [] for edge in rows}
+    for link in results.links:
+        route = cluster.path(cluster.node(link["source"]), cluster.node(link["target"]))
+        for edge in route.edges:
+            over[edge].append(link)
+    assert max(map(len, over.values())) > 1
+    seconds = results.summary["seconds"]
+    for edge, row in rows.items():
+        busy = [link["busy_s"] for link in over[edge]]
+        assert row["bytes"] == sum(link["bytes"] for link in over[edge])
+        most = cluster.graph.edges[edge]["bandwidth_mbps"] * 125_000 * seconds
+        assert row["utilisation"] == pytest.approx(row["bytes"] / most)
+        assert row["utilisation"] <= EFFICIENCY + 0.01
+        assert max(busy, default=0.0) - 1e-6 <= row["busy_s"]
+        if not any(link["control_bytes"] for link in over[edge]):  # time that links omit
+            assert row["busy_s"] <= sum(busy) + 1e-6
+        assert row["utilisation"] * seconds <= row["busy_s"] + 1e-3
+    assert Results.load(results.directory) == results
 
 
 # ---- time ----

@@ -22,7 +22,7 @@ from geomx.live.notes import Note, Reader, stem
 from geomx.live.notes import path as file_of
 from geomx.live.spec import Spec
 from geomx.progress import Advance, progress
-from geomx.report.traffic import record_traffic
+from geomx.report.traffic import EdgeTraffic, record_traffic
 from geomx.results import Recorder, Results
 from geomx.wiring import shards
 
@@ -146,6 +146,7 @@ class Collector:
         self._experiment = experiment
         self._directory = directory
         self._recorder = recorder
+        recorder.edges(EdgeTraffic(experiment.cluster, experiment.seed))
         nodes = experiment.cluster.nodes  # the scheduler comes first
         self._readers = [(node, Reader(stem(directory, node.name))) for node in nodes]
         self._first = experiment.cluster.workers[0]

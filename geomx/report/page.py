@@ -44,7 +44,7 @@ def render(
     """
     summary = results.summary
     order = list(graph.nodes) if graph is not None else []
-    picture = wan.drawing(results.links, graph, summary["seconds"])
+    picture = wan.drawing(results.links, graph, summary["seconds"], results.edges)
     body = [
         _header(summary),
         _banner(summary),
@@ -373,7 +373,7 @@ def _flat(name: str, value: object) -> list[tuple[str, str]]:
 
 
 _BESIDE = (
-    "summary.json, iterations.csv, evaluations.csv, links.csv, network.json, "
+    "summary.json, iterations.csv, evaluations.csv, links.csv, edges.csv, network.json, "
     "parameters.npz, and trace.json for Perfetto or chrome://tracing."
 )
 

@@ -2,8 +2,9 @@
 
 Sites with coordinates are drawn where they are, on a map; others as a star or by springs.
 
-A flow's utilisation is that of the fullest edge on its way through the network graph: average rate
-over bandwidth, all flows on that edge taken together. Without a graph it is the busy share.
+A flow's utilisation is that of the fullest edge on its way through the network graph, as
+``edges.csv`` has it: average rate over bandwidth, all flows on that edge taken together. Without a
+graph it is the busy share.
 """
 
 from __future__ import annotations
@@ -42,12 +43,18 @@ class Flow:
     messages: int = 0
     utilisation: float = 0.0
     bottleneck: str = ""
+    busy: float | None = None
     links: list[tuple[str, str]] = field(default_factory=list)
 
 
-def drawing(links: Sequence[Row], graph: nx.Graph | None, seconds: float | None) -> Markup:
-    """Sites and flows; empty if nothing crossed the WAN."""
-    flows = site_flows(links, graph, seconds)
+def drawing(
+    links: Sequence[Row],
+    graph: nx.Graph | None,
+    seconds: float | None,
+    edges: Sequence[Row] = (),
+) -> Markup:
+    """Sites and flows; empty if nothing crossed the WAN. For the arguments see `site_flows`."""
+    flows = site_flows(links, graph, seconds, edges)
     if not flows:
         return Markup("")
     kinds = _hosts_by_site(graph)
@@ -66,11 +73,23 @@ def legend() -> Markup:
         tag("span", tag("i", class_=f"key u-{level}"), text)
         for level, (_, text) in enumerate(LEVELS)
     ]
-    return tag("div", "fullest edge on the way: ", *keys, class_="legend")
+    return tag("div", "bandwidth used of the fullest edge on the way: ", *keys, class_="legend")
 
 
-def site_flows(links: Sequence[Row], graph: nx.Graph | None, seconds: float | None) -> list[Flow]:
-    """WAN links summed by pair of sites, the largest last, with their utilisation (a fraction)."""
+def site_flows(
+    links: Sequence[Row],
+    graph: nx.Graph | None,
+    seconds: float | None,
+    edges: Sequence[Row] = (),
+) -> list[Flow]:
+    """WAN links summed by pair of sites, the largest last, with their utilisation (a fraction).
+
+    Args:
+        links: Rows of ``links.csv``.
+        graph: The network as used, None if unknown.
+        seconds: How long the run took.
+        edges: Rows of ``edges.csv``; where there are none, the WAN's links are added up here.
+    """
     flows: dict[tuple[str, str], Flow] = {}
     loads: dict[tuple[str, str], float] = defaultdict(float)
     routes = Routes(graph)
@@ -87,6 +106,7 @@ def site_flows(links: Sequence[Row], graph: nx.Graph | None, seconds: float | No
             loads[edge] += row["bytes"]
         if graph is None and seconds:
             flow.utilisation = max(flow.utilisation, row["busy_s"] / seconds)
+    known = {(row["source"], row["target"]): row for row in edges}
     for flow in flows.values():
         for link in flow.links:
             for edge in routes(*link):
@@ -94,9 +114,13 @@ def site_flows(links: Sequence[Row], graph: nx.Graph | None, seconds: float | No
                 if not mbps or not math.isfinite(mbps) or not seconds:
                     continue
                 used = loads[edge] * 8 / (mbps * 1e6 * seconds)
+                if edge in known:
+                    used = known[edge]["utilisation"] or 0.0
                 if used > flow.utilisation:
                     flow.utilisation = used
                     flow.bottleneck = f"{edge[0]} → {edge[1]}, {mbps:g} Mbit/s"
+                    if edge in known:
+                        flow.busy = known[edge]["busy_s"] / seconds
     return sorted(flows.values(), key=lambda flow: flow.bytes)
 
 
@@ -245,7 +269,9 @@ def _arrow(flow: Flow, places: Mapping[str, Point], most: int, labelled: bool) -
     wing = (math.sin(angle) * head * 0.55, -math.cos(angle) * head * 0.55)
     corners = (tip, (neck[0] + wing[0], neck[1] + wing[1]), (neck[0] - wing[0], neck[1] - wing[1]))
     level = next(i for i, (limit, _) in enumerate(LEVELS) if flow.utilisation < limit)
-    used = f"{units.share(flow.utilisation)} used"
+    used = f"{units.share(flow.utilisation)} of the bandwidth used"
+    if flow.busy is not None:
+        used += f", busy {units.share(flow.busy)} of the time"
     tip_lines = [
         f"{flow.source} → {flow.target}",
         f"{units.size(flow.bytes)} in {flow.messages:,} messages",

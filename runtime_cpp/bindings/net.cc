@@ -113,7 +113,9 @@ makes no sense, or would leave the edge down for ever.)")
             const Time finish = course.Finish(Nanoseconds(from_s), bytes);
             return finish == kNever ? kInfinity : static_cast<double>(finish) / kSecond;
           },
-          "from_s"_a, "bytes"_a, "When that many bytes have passed; infinite if never.");
+          "from_s"_a, "bytes"_a, "When that many bytes have passed; infinite if never.")
+      .def("carries", [](Course& course, double end_s) { return course.Carries(Nanoseconds(end_s)); },
+           "end_s"_a, "Bytes that can pass until then; infinite where it is without limit.");
   nb::implicitly_convertible<double, Course>();
 
   nb::class_<LinkOptions>(m, "LinkModel", R"(One direction between two nodes, for Fabric and Shape.

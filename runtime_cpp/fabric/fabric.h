@@ -119,6 +119,8 @@ class Fabric {
 
   // ---- looking ----
   std::vector<LinkStats> Links() const;
+  // How long each edge had a message under way, by EdgeId.
+  std::vector<Time> EdgesBusy() const { return network_.EdgesBusy(network_.now()); }
   const SpanLog& spans() const { return spans_; }
   std::uint64_t processed() const { return processed_; }   // messages delivered
   std::uint64_t happened() const { return happened_; }     // events simulated
@@ -209,6 +211,7 @@ class Fabric {
     Time time = 0;
     std::uint64_t processed = 0, spans = 0;
     std::vector<LinkStats> links;
+    std::vector<Time> edges;  // busy
     std::vector<NodeStats> nodes;
   };
   Digest Describe(Time now);

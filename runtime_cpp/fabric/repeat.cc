@@ -68,6 +68,7 @@ Fabric::Totals Fabric::CountAll(Time now) {
   for (std::size_t i = 0; i < links_.size(); ++i) {
     if (links_[i].active > 0) totals.links[i].busy += now - links_[i].active_since;
   }
+  totals.edges = network_.EdgesBusy(now);
   for (const Endpoint& endpoint : endpoints_) totals.nodes.push_back(endpoint.node->counts());
   return totals;
 }
@@ -89,6 +90,9 @@ void Fabric::Repeat(std::uint64_t times, Time now) {
     }
     link.control_bytes += times * (after.control_bytes - before.control_bytes);
     link.busy += static_cast<Time>(times) * (after.busy - before.busy);
+  }
+  for (net::EdgeId edge = 0; edge < totals.edges.size(); ++edge) {
+    network_.AddBusy(edge, static_cast<Time>(times) * (totals.edges[edge] - marked_.edges[edge]));
   }
   for (std::size_t i = 0; i < endpoints_.size(); ++i) {
     NodeStats& node = endpoints_[i].node->counts();

@@ -117,6 +117,16 @@ Time Course::Finish(Time from, double bytes) {
   }
 }
 
+double Course::Carries(Time end) {
+  double bytes = 0.0;
+  for (Time time = 0; time < end;) {
+    const Time next = std::min(Next(time), end);
+    bytes += At(time) * (static_cast<double>(next - time) / kSecond);
+    time = next;
+  }
+  return bytes;
+}
+
 bool Course::Outage::Covers(Time time) const {
   if (time < start) return false;
   return (every > 0 ? (time - start) % every : time - start) < end - start;

@@ -56,6 +56,9 @@ class Course {
   // the integral of the bandwidth.
   Time Finish(Time from, double bytes);
 
+  // How many bytes can pass from time 0 until `end`: the integral of the bandwidth.
+  double Carries(Time end);
+
  private:
   struct Outage {
     Time start, end, every;

@@ -19,6 +19,7 @@ constexpr double kForgiven = 1e-3;  // nanoseconds of rounding that do not delay
 EdgeId FlowNetwork::AddEdge(double bytes_per_s, Time delay) {
   if (delay < 0) throw std::invalid_argument("an edge's delay must not be negative");
   delays_.push_back(delay);
+  uses_.emplace_back();
   return solver_.AddEdge(bytes_per_s);
 }
 
@@ -44,6 +45,9 @@ ConnectionId FlowNetwork::AddConnection(const ConnectionOptions& options) {
     if (edge < delays_.size()) back += delays_[edge];
   }
   solver_.AddStream(hops, options.priority_class);
+  connection.first_edge = static_cast<std::uint32_t>(paths_.size());
+  connection.edges = static_cast<std::uint32_t>(options.path.size());
+  paths_.insert(paths_.end(), options.path.begin(), options.path.end());
   connection.rtt = options.ramp.rtt;
   if (connection.rtt == 0) {
     connection.rtt = connection.delay + (options.reverse.empty() ? connection.delay : back);
@@ -78,6 +82,9 @@ void FlowNetwork::Start(ConnectionId id, double bytes, Time now) {
       connection.anchor = now;
       connection.ramp.Begin(now);
       connection.stale = true;
+      for (const EdgeId edge : Path(connection)) {
+        if (uses_[edge].active++ == 0) uses_[edge].since = now;
+      }
       Touch(id);
       return;
   }
@@ -156,6 +163,9 @@ void FlowNetwork::Settle() {
       connection.rate = 0.0;
       connection.ramp_at = kNever;
       connection.stale = false;
+      for (const EdgeId edge : Path(connection)) {
+        if (--uses_[edge].active == 0) uses_[edge].total += now_ - uses_[edge].since;
+      }
       solver_.SetDemand(id, connection.weight, 0.0);
       events_.Remove(id);
     }
@@ -194,6 +204,13 @@ void FlowNetwork::Schedule(ConnectionId id) {
   connection.done_at = Done(connection);
   connection.ramp_at = connection.ramp.NextChange(connection.rate);
   events_.Set(id, std::min(connection.done_at, connection.ramp_at));
+}
+
+std::vector<Time> FlowNetwork::EdgesBusy(Time now) const {
+  std::vector<Time> busy;
+  busy.reserve(uses_.size());
+  for (const Use& use : uses_) busy.push_back(use.total + (use.active > 0 ? now - use.since : 0));
+  return busy;
 }
 
 void FlowNetwork::Touch(ConnectionId id) {

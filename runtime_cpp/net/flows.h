@@ -29,6 +29,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "core/types.h"
@@ -85,6 +86,12 @@ class FlowNetwork {
   double Rate(ConnectionId connection) const { return connections_[connection].rate; }
   double Load(EdgeId edge) const { return solver_.Load(edge); }          // bytes/s on the edge
   double Capacity(EdgeId edge) const { return solver_.capacity(edge); }
+
+  // How long each edge has had a message under way on any connection, until `now`; by EdgeId.
+  // REQUIRES: now >= now().
+  std::vector<Time> EdgesBusy(Time now) const;
+  // Counts `time` more for an edge, for a driver that passes over what repeats itself.
+  void AddBusy(EdgeId edge, Time time) { uses_.at(edge).total += time; }
   const TcpRamp& Ramp(ConnectionId connection) const { return connections_[connection].ramp; }
 
   std::uint64_t solves() const { return solves_; }
@@ -105,6 +112,13 @@ class FlowNetwork {
     double left = 0.0;        // payload bytes of the message at `anchor`
     Time done_at = kNever;    // the message's last byte
     Time ramp_at = kNever;    // the window's next change
+    std::uint32_t first_edge = 0, edges = 0;  // of its path, in `paths_`
+  };
+  // How long an edge was in use.
+  struct Use {
+    int active = 0;  // connections that have a message
+    Time since = 0;  // that is so
+    Time total = 0;  // of earlier times
   };
 
   void MoveTo(Time now);                 // a later instant begins
@@ -112,11 +126,16 @@ class FlowNetwork {
   void Integrate(Connection& connection);
   void Schedule(ConnectionId id);        // event times from the rate
   void Touch(ConnectionId id);
+  std::span<const EdgeId> Path(const Connection& connection) const {
+    return {paths_.data() + connection.first_edge, connection.edges};
+  }
   Time Done(const Connection& connection) const;
   double Cap(const Connection& connection) const;  // bytes/s on the edges
 
   MaxMin solver_;                        // stream i is connection i
   std::vector<Time> delays_;
+  std::vector<Use> uses_;                // by edge
+  std::vector<EdgeId> paths_;            // of all connections
   std::vector<Connection> connections_;
   IndexedHeap<Time> events_;
   std::vector<ConnectionId> touched_;    // to settle at the end of this instant

@@ -83,6 +83,18 @@ TEST(course_finishes_when_the_integral_is_reached) {
   });
 }
 
+TEST(course_carries_what_has_passed_when_it_finishes) {
+  Course course(10.0);
+  course.SetTrace({{kSecond, 4.0}, {5 * kSecond, 20.0}});
+  course.AddOutage(2 * kSecond, 3 * kSecond, 7 * kSecond);
+  CHECK_EQ(course.Carries(0), 0.0);
+  CHECK_NEAR(course.Carries(6 * kSecond), 10.0 + 3 * 4.0 + 20.0, 1e-9);
+  for (const double bytes : {1.0, 14.5, 42.0, 500.0}) {
+    CHECK_NEAR(course.Carries(course.Finish(0, bytes)), bytes, 1e-6);
+  }
+  CHECK_EQ(Course(kInfinity).Carries(kSecond), kInfinity);
+}
+
 TEST(course_redraws_are_even_and_by_stream) {
   Course one(1.0), same(1.0), other(1.0);
   one.SetRedraw(kSecond, 20.0, 155.0, 7);

@@ -173,6 +173,31 @@ TEST(net_completions_come_in_the_order_of_ids) {
   CHECK(std::is_sorted(order.begin(), order.end()));
 }
 
+TEST(net_an_edge_is_busy_while_anything_crosses_it_and_counts_that_once) {
+  FlowNetwork network;
+  const EdgeId own = network.AddEdge(1e9, 0), shared = network.AddEdge(1e6, 0);
+  const EdgeId unused = network.AddEdge(1e6, 0);
+  const ConnectionId a = network.AddConnection(Plain({own, shared}));
+  const ConnectionId b = network.AddConnection(Plain({shared}));
+  network.Start(a, 1e6, 0);
+  network.Start(b, 1e6, 0);
+  int more = 1;
+  Drive(&network, [&](ConnectionId connection, Time now) {
+    if (connection == a && more-- > 0) network.Start(a, 1e6, now);  // until 3 s
+  });
+  CHECK_EQ(network.now(), 3 * kSecond);
+  network.Start(b, 5e5, 5 * kSecond);
+  network.NextEvent();
+  const std::vector<Time> busy = network.EdgesBusy(5 * kSecond + kMillisecond);  // still under way
+  CHECK_EQ(busy[own], 3 * kSecond);
+  CHECK_EQ(busy[shared], 3 * kSecond + kMillisecond);
+  CHECK_EQ(busy[unused], 0);
+  Drive(&network, [](ConnectionId, Time) {});
+  network.AddBusy(unused, 7);
+  CHECK_EQ(network.EdgesBusy(network.now())[shared], 3 * kSecond + kSecond / 2);
+  CHECK_EQ(network.EdgesBusy(network.now())[unused], 7);
+}
+
 TEST(net_best_effort_takes_what_is_left) {
   FlowNetwork network;
   const EdgeId out = network.AddEdge(10e6, 0), slow = network.AddEdge(4e6, 0);
