@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import shlex
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -277,7 +279,6 @@ def test_lost_accuracy_is_limited(registry: Registry) -> None:
 
 
 def test_a_search_goes_on_to_the_number_and_repeats_itself(registry: Registry) -> None:
-    pytest.importorskip("optuna")
     words = ["workload=quick", "numerics=false", "iterations=2", "plan.candidates=8", "seed=3"]
     words += STRANGERS
     one, other = (planning.make(words) for _ in range(2))
@@ -287,6 +288,49 @@ def test_a_search_goes_on_to_the_number_and_repeats_itself(registry: Registry) -
     # No plugin is left out by chance.
     alone = {"fsa", "mute", "fsa + cutter", "fsa + sevens", "fsa + idle"}
     assert alone <= set(by_name(one))
+
+
+PLAIN = """
+import sys
+from importlib.metadata import packages_distributions, requires
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+def add(name):
+    if name in there:
+        return
+    there.add(name)
+    for line in requires(name) or ():
+        wanted = Requirement(line)
+        if wanted.marker is None or wanted.marker.evaluate({"extra": ""}):
+            add(canonicalize_name(wanted.name))
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        owners = owned.get(name.partition(".")[0])
+        if owners and not there.intersection(map(canonicalize_name, owners)):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+there, owned = set(), packages_distributions()
+add("geomx")
+sys.meta_path.insert(0, Absent())
+
+from geomx import cli
+
+sys.exit(cli.main(sys.argv[1:]))
+"""
+"""The ``geomx`` command where only what geomx requires without extras can be imported."""
+
+
+def test_a_plan_needs_nothing_beyond_a_plain_installation(tmp_path: Path) -> None:
+    words = ["workload=tiny", "numerics=false", "iterations=2", "plan.jobs=1", "plan.seeds=1"]
+    words += ["plan.candidates=3", "hydra.run.dir=here"]
+    command = [sys.executable, "-c", PLAIN, "plan", *words]
+    done = subprocess.run(
+        command, check=False, capture_output=True, text=True, cwd=tmp_path, timeout=300
+    )
+    assert done.returncode == cli.DONE, done.stderr
+    assert not json.loads((tmp_path / "here/plan.json").read_text())["exhaustive"]
 
 
 def test_the_best_are_run_live(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -44,7 +44,7 @@ def make(words: Sequence[str], begun: Callable[[Path], None] = lambda directory:
         begun: Told where the files will be, before anything is run.
 
     Raises:
-        ConfigError: A word is wrong, or Optuna is needed and absent.
+        ConfigError: A word is wrong.
         GeomxError: The baseline cannot be run.
     """
     from geomx.compose import compose

@@ -14,8 +14,9 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
+import optuna
+
 from geomx.config import PlanOptions
-from geomx.errors import ConfigError
 from geomx.planning.candidates import BASELINE, Candidate, Space
 from geomx.planning.judge import Judge, Standing
 
@@ -27,20 +28,7 @@ NOBODY = ""
 
 
 def search(space: Space, judge: Judge, options: PlanOptions, seed: int) -> None:
-    """Judge candidates until ``options.candidates`` have been simulated.
-
-    Raises:
-        ConfigError: Optuna is not installed.
-    """
-    try:
-        import optuna
-    except ImportError as error:
-        remedy = (
-            "there are more combinations; raise it, narrow them by plan.sync, plan.accel or "
-            "plan.together, or let an optimiser choose: pip install 'geomx[plan]'"
-        )
-        raise ConfigError("plan.candidates", options.candidates, remedy) from error
-
+    """Judge candidates until ``options.candidates`` have been simulated."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
