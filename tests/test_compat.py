@@ -340,8 +340,22 @@ def flat(folder: Path, program: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-def test_workers_that_want_nothing_of_the_store_end_too(tmp_path: Path) -> None:
-    done = flat(tmp_path, "import mxnet; print(mxnet.kv.create('dist_sync').rank)")
+IDLE = "import mxnet; print(mxnet.kv.create('dist_sync').rank)"
+# What Python does by itself from 3.12 on.
+STRICT = """
+import threading
+start = threading.Thread.start
+def unless_the_program_has_ended(thread):
+    if not threading.main_thread().is_alive():
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+    start(thread)
+threading.Thread.start = unless_the_program_has_ended
+"""
+
+
+@pytest.mark.parametrize("program", [IDLE, STRICT + IDLE], ids=["plain", "strict"])
+def test_workers_that_want_nothing_of_the_store_end_too(tmp_path: Path, program: str) -> None:
+    done = flat(tmp_path, program)
     assert done.returncode == 0, done.stderr
     assert {end["status"] for end in ends(tmp_path).values()} == {0}
     assert len(ends(tmp_path)) == 4

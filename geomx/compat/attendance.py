@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from geomx.compat.meeting import Spoke
 from geomx.compat.places import Diary, about, own_host
 from geomx.compat.roles import Role
-from geomx.compat.serving import take
+from geomx.compat.serving import Ushers
 from geomx.compat.variables import ALL_WORKERS, Wish
 from geomx.errors import GeomxError
 from geomx.live.member import Member
@@ -68,6 +68,7 @@ class Attendance:
         self._lock = threading.RLock()
         self._pending: list[tuple[Key, NDArray[Any], str]] = []
         self._rules: list[str] = []
+        self._ushers = Ushers()
         self._last = time.monotonic()
         self._ticket: Mapping[str, Any] | None = None
         diary.call(
@@ -179,7 +180,8 @@ class Attendance:
                     "it would with DMLC_ENABLE_CENTRAL_WORKER=1 for the global servers"
                 )
             self._diary.call(seats[0][0])
-            self.members = take(seats, self._ticket, own_host(self._spoke.here(), self._environ))
+            host = own_host(self._spoke.here(), self._environ)
+            self.members = self._ushers.take(seats, self._ticket, host)
             self._diary.started(self.members[0].started_s)
         return self.members[0]
 
@@ -192,7 +194,8 @@ class Attendance:
     def _show_up(self) -> None:
         """When the program has ended, take the place that it had no use for: others wait for it.
 
-        This needs threads, which can no longer be started when `atexit` calls.
+        In a thread that was started before: joining takes others (`Ushers`), and the job's end
+        is waited for before `atexit` calls.
         """
         threading.main_thread().join()
         if self.members or getattr(sys, "last_value", None) is not None:

@@ -7,11 +7,13 @@ gives the global servers what that says.
 
 from __future__ import annotations
 
+import queue
 import sys
 import threading
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 from multiprocessing.connection import wait
 from typing import Any
 
@@ -52,28 +54,51 @@ def serve(role: Role, environ: Mapping[str, str], diary: Diary) -> int:
     return DONE
 
 
-def take(seats: Sequence[Seat], ticket: Mapping[str, Any], host: str) -> list[Member]:
-    """Join as all of `seats` at once, and wait until the job has begun.
+class Ushers:
+    """Take the seats of one process in a job, all at once: each member waits for the others.
 
-    Raises:
-        GeomxError: One could not.
+    Their threads are started here, as a worker may come to join while its program ends, and from
+    then on the interpreter starts none (of Python 3.12 or later).
+
+    Args:
+        seats: The most that this process can have.
     """
 
-    def join(seat: Seat, joined: Future[Member]) -> None:
-        try:
-            name, number = seat
-            member = Member.join(ticket["scheduler"], name, number, ticket["token"], host)
-            member.wire()
-            member.wait_started()
-            joined.set_result(member)
-        except BaseException as error:
-            joined.set_exception(error)
+    def __init__(self, seats: int = 2) -> None:
+        self._joins: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        for _ in range(seats - 1):
+            threading.Thread(target=self._work, daemon=True, name="geomx-join").start()
 
-    # Not a pool: there is none any more while a program ends.
-    places: list[Future[Member]] = [Future() for _ in seats]
-    for each in zip(seats, places, strict=True):
-        threading.Thread(target=join, args=each, name="geomx-join").start()
-    return [place.result() for place in places]
+    def take(self, seats: Sequence[Seat], ticket: Mapping[str, Any], host: str) -> list[Member]:
+        """Join as all of `seats`, and wait until the job has begun.
+
+        Raises:
+            GeomxError: One could not.
+        """
+        places: list[Future[Member]] = [Future() for _ in seats]
+        first, *others = [
+            partial(_join, seat, ticket, host, joined)
+            for seat, joined in zip(seats, places, strict=True)
+        ]
+        for join in others:
+            self._joins.put(join)
+        first()
+        return [place.result() for place in places]
+
+    def _work(self) -> None:
+        while True:
+            self._joins.get()()
+
+
+def _join(seat: Seat, ticket: Mapping[str, Any], host: str, joined: Future[Member]) -> None:
+    try:
+        name, number = seat
+        member = Member.join(ticket["scheduler"], name, number, ticket["token"], host)
+        member.wire()
+        member.wait_started()
+        joined.set_result(member)
+    except BaseException as error:
+        joined.set_exception(error)
 
 
 class Server:
@@ -84,6 +109,7 @@ class Server:
         self._environ = environ
         self._diary = diary
         self._members: list[Member] = []
+        self._ushers = Ushers()
         self._early: list[Note] = []  # of the master, before the job began
 
     def run(self) -> None:
@@ -148,7 +174,7 @@ class Server:
         seats = [(str(name), int(number)) for name, number in note["own"]]
         self._diary.call(seats[0][0])
         host = own_host(world.here(), self._environ)
-        self._members = take(seats, note.facts, host)
+        self._members = self._ushers.take(seats, note.facts, host)
         first = self._members[0]
         self._diary.started(first.started_s)
         if first.node.role == "global_server" and note["outside"]:
