@@ -60,7 +60,8 @@ def geomx_register(register: Register) -> None:
             The first line of the factory's docstring is what ``geomx plugins`` shows; its attribute
             ``lossless = True`` promises that training with the plugin gives the same numbers, up to
             the order of additions. A field of `config` with ``metadata={"search": (...)}`` offers
-            values to ``geomx plan``.
+            values to ``geomx plan``. ``factory.mxnet = {"type": "2bit", "word": "option"}`` says by
+            which name and words scripts of MXNet and GeoMX ask for compression.
             ``register.package(name)`` finds the sub-packages of a package and loads each of them
             in isolation.
     """

@@ -32,6 +32,7 @@ from geomx.cluster import Party
 from geomx.errors import ConfigError, GeomxError, NodeLost
 from geomx.handles import training_optimizers
 from geomx.live import access, tensors
+from geomx.live.compression import check_compression
 from geomx.live.exchange import ArrayExchange, Exchange
 from geomx.live.keys import Entry, Keys
 from geomx.live.local import LocalCluster, unshaped
@@ -252,21 +253,13 @@ class KVStore:
         """Check that the job compresses as asked; how it does is chosen when it is launched.
 
         Args:
-            compression_params: ``type``, the name of an accelerator, and any of its options.
+            compression_params: ``type``, the name of an accelerator or MXNet's or GeoMX's for one
+                (``none``, ``2bit``, ``bsc``), and any of its options.
 
         Raises:
             ConfigError: It does not; says with what words to launch it.
         """
-        wanted = dict(compression_params)
-        name = str(wanted.pop("type", None))
-        chosen = dict(self.member.spec.accel)
-        if name not in chosen:
-            remedy = f"compression belongs to the job: launch it with '+accel=[{name}]'"
-            raise ConfigError("gradient_compression", name, remedy)
-        for option, value in wanted.items():
-            if chosen[name].get(option, value) != value:
-                remedy = f"the job has {chosen[name][option]}; launch it with this word"
-                raise ConfigError(f"accel.{name}.{option}", value, remedy)
+        check_compression(self.member, compression_params)
 
     def rhythm(self, steps: int) -> Rhythm:
         """When to exchange parameters during `steps` local steps; see `geomx.live.rhythm`."""

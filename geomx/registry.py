@@ -125,6 +125,15 @@ class Plugin:
         return bool(getattr(self.factory, "lossless", False))
 
     @property
+    def mxnet(self) -> Mapping[str, str]:
+        """How scripts of MXNet and GeoMX ask for it in ``set_gradient_compression``.
+
+        ``type`` is its name there; other words mean options of `config`. Empty: they have no name
+        for it. A factory that has one says so by ``mxnet = {"type": ..., "word": "option"}``.
+        """
+        return dict(getattr(self.factory, "mxnet", {}))
+
+    @property
     def backends(self) -> tuple[str, ...]:
         """Modes it works in; a factory that supports one only says so by ``backends = (...)``."""
         return tuple(getattr(self.factory, "backends", ("sim", "live")))

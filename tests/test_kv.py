@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -190,11 +192,43 @@ def test_mistakes_are_named(alone: kv.KVStore) -> None:
         lambda: kv.create("local"),
         lambda: alone.set_optimizer("adadelta"),
         lambda: alone.set_optimizer("sgd", beta1=0.9),
-        lambda: alone.set_gradient_compression({"type": "2bit"}),
     ):
         with pytest.raises(ConfigError):
             mistake()
     assert (alone.pull(0) == 0).all()
+
+
+ZIP = r"gradient_compression=zip: no such type; .*2bit, .*bsc, .*none"
+
+
+@pytest.mark.needs("bisparse", "fp16", "twobit")
+@pytest.mark.parametrize(
+    ("accel", "asked", "refusal"),
+    [
+        ([], {"type": "none"}, ""),
+        ([], {"type": "zip"}, ZIP),
+        ([("twobit", {})], {"type": "2bit"}, ""),
+        ([("twobit", {"threshold": 0.5})], {"type": "2bit", "threshold": 0.5}, ""),
+        ([("twobit", {})], {"type": "2bit", "threshold": 0.5}, r"accel\.twobit\.threshold=0\.5"),
+        ([("bisparse", {"ratio": 0.02})], {"type": "bsc", "threshold": 0.02}, ""),
+        ([("fp16", {})], {"type": "none"}, "which has accel fp16: launch it without"),
+        (
+            [],
+            {"type": "2bit", "threshold": 0.5},
+            r"launch it with '\+accel=\[twobit\]' accel\.twobit\.threshold=0\.5",
+        ),
+        ([], {"type": "bsc"}, r"launch it with '\+accel=\[bisparse\]'$"),
+    ],
+)
+def test_compression_goes_by_mxnets_names_too(
+    accel: list[tuple[str, dict[str, Any]]], asked: dict[str, Any], refusal: str
+) -> None:
+    spec = replace(unshaped({"east": 1}), accel=tuple(accel))
+    job = LocalCluster(spec)
+    store = kv.KVStore(job.workers[0])
+    with pytest.raises(ConfigError, match=refusal) if refusal else contextlib.nullcontext():
+        store.set_gradient_compression(asked)
+    job.close()
 
 
 def test_asynchronous_needs_an_asynchronous_job(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ own, so that it need not grow with the number of parties. The codecs are native:
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from geomx.cluster import Cluster, Link
 from geomx.errors import ConfigError
@@ -62,6 +63,8 @@ class BisparseConfig:
 
 class Bisparse:
     """The largest 1 % of a party's gradient up, their sum down, the rest kept for later (DGC)."""
+
+    mxnet: ClassVar = {"type": "bsc", "threshold": "ratio"}
 
     def __init__(self, config: BisparseConfig) -> None:
         self.config = config

@@ -15,6 +15,7 @@ native: twobit.cc.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from geomx.cluster import Link
 from geomx.errors import ConfigError
@@ -37,6 +38,8 @@ class TwoBitConfig:
 
 class TwoBit:
     """Two bits a value on the way to the global server: +s, -s or nothing, the rest is kept."""
+
+    mxnet: ClassVar = {"type": "2bit"}
 
     def __init__(self, config: TwoBitConfig) -> None:
         self.config = config
