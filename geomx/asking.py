@@ -1,10 +1,11 @@
 """How one plugin is asked one hook: admitted, called, traced, and held to its answer.
 
 Every plugin is held by a pluggy manager of its own, so that whom to ask and when stays ours to say.
-Four mistakes that pluggy alone passes over, or words for its own developers, are sentences here: a
-misspelt hook, a hook without its decorator, an argument that the hook does not have, and a method
-without ``self``. With ``GEOMX_TRACE_HOOKS=1`` in the environment every call is printed on standard
-error with its arguments and its answer, in live runs in the nodes' logs.
+Mistakes that pluggy alone passes over, or words for its own developers, are sentences here: a
+misspelt hook, a hook without its decorator, an argument that the hook does not have, a method
+without ``self``, ``self`` where nothing is bound, and a class in place of its instance. With
+``GEOMX_TRACE_HOOKS=1`` in the environment every call is printed on standard error with its
+arguments and its answer, in live runs in the nodes' logs.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import inspect
 import os
 import sys
 from collections.abc import Iterable, Iterator
+from types import ModuleType
 from typing import Any
 
 import pluggy
@@ -61,8 +63,15 @@ def admit(plugin: Any, label: str) -> pluggy.PluginManager:
     """A manager that holds `plugin` alone.
 
     Raises:
-        PluginError: It misspells a hook or an argument, which pluggy may pass over in silence.
+        PluginError: It is None or a class, or it misspells a hook or an argument, which pluggy may
+            pass over in silence.
     """
+    if plugin is None:
+        raise PluginError(f"{label}: its factory returned None; it must return the plugin's object")
+    if isinstance(plugin, type):
+        name = plugin.__name__
+        remedy = f"it must return an instance, such as {name}(config)"
+        raise PluginError(f"{label}: its factory returned the class {name}; {remedy}")
     known = hooks()
     for name, implemented in _candidates(plugin):
         if name not in known:
@@ -85,7 +94,7 @@ def _candidates(plugin: Any) -> Iterator[tuple[str, bool]]:
     for name in dir(plugin):
         found = inspect.getattr_static(plugin, name, None)
         routine = inspect.isroutine(found)
-        if not routine and (isinstance(plugin, type) or not callable(found)):
+        if not routine and not callable(found):
             continue
         decorated = getattr(getattr(plugin, name), f"{hookspecs.PROJECT}_impl", None) is not None
         if decorated or (routine and name.startswith("geomx_")):
@@ -95,19 +104,34 @@ def _candidates(plugin: Any) -> Iterator[tuple[str, bool]]:
 def _check_arguments(plugin: Any, label: str, name: str, allowed: tuple[str, ...]) -> None:
     method = getattr(plugin, name)
     whole = f"it is {name}({', '.join(allowed)})"
-    if inspect.ismethod(method) and not isinstance(plugin, type):
-        first = next(iter(inspect.signature(method.__func__).parameters), "")
-        if first in allowed:
-            raise PluginError(f"{label}: {name} lacks self before {first}; {whole}")
+    bound = inspect.ismethod(method)
     try:
-        arguments = inspect.signature(method).parameters
+        given = inspect.signature(method.__func__ if bound else method).parameters
     except (TypeError, ValueError):
         return
-    for argument in arguments.values():
+    arguments = list(given.values())
+    if bound:
+        if not arguments or arguments[0].name in allowed:
+            before = f" before {arguments[0].name}" if arguments else ""
+            raise PluginError(f"{label}: {name} lacks self{before}; {whole}")
+        arguments = arguments[1:]
+    for position, argument in enumerate(arguments):
         free = argument.kind in (argument.VAR_POSITIONAL, argument.VAR_KEYWORD)
-        if argument.name not in allowed and argument.default is argument.empty and not free:
-            hint = near(argument.name, allowed)
-            raise PluginError(f"{label}: {name} has no argument {argument.name}; {hint} ({whole})")
+        if argument.name in allowed or argument.default is not argument.empty or free:
+            continue
+        if argument.name == "self" and position == 0:
+            raise PluginError(f"{label}: {name} takes self, but {_unbound(plugin, name)}; {whole}")
+        hint = near(argument.name, allowed)
+        raise PluginError(f"{label}: {name} has no argument {argument.name}; {hint} ({whole})")
+
+
+def _unbound(plugin: Any, name: str) -> str:
+    """Why calling a hook does not hand over ``self``."""
+    if isinstance(plugin, ModuleType):
+        return "it is a module's function, not a method"
+    if isinstance(inspect.getattr_static(plugin, name), staticmethod):
+        return "@staticmethod hands none over"
+    return "it is a function of the object, not a method of its class"
 
 
 def call(manager: pluggy.PluginManager, label: str, hook: str, **arguments: Any) -> Iterable[Any]:

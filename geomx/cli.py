@@ -100,7 +100,7 @@ def plugins(options: argparse.Namespace) -> None:
         table.add_row(plugin.kind, plugin.name, plugin.summary, backends, plugin.origin)
     _print(table)
     for broken in registry.broken:
-        _print(f"{broken.origin} could not be loaded: {broken.error}")
+        _print(str(broken))
 
 
 def networks(options: argparse.Namespace) -> None:

@@ -22,21 +22,29 @@ from omegaconf.errors import (
 
 from geomx.errors import ConfigError
 from geomx.options import near
+from geomx.registry import Registry
 
 # How OmegaConf ends "Value 'x' of type 'str' could not be converted to ...".
 _TYPES = {"Integer": "a whole number", "Float": "a number", "Boolean": "true or false"}
 
 
-def explain(error: Exception, words: Sequence[str]) -> ConfigError:
-    """The sentence for an exception that composing `words` raised."""
+def explain(error: Exception, words: Sequence[str], registry: Registry) -> ConfigError:
+    """The sentence for an exception that composing `words` raised.
+
+    Args:
+        error: Hydra's or OmegaConf's.
+        words: Of the command line.
+        registry: What was found when they were composed, and what could not be loaded.
+    """
     if isinstance(error, OverrideParseException):
         return _unreadable(error.override, str(error))
     if isinstance(error, MissingConfigException) and "/" in (error.missing_cfg_file or ""):
         group, _, name = str(error.missing_cfg_file).rpartition("/")
         # Hydra gives no options where the name stands in a list.
         options = error.options or list(ConfigStore.instance().repo.get(group, {}))
-        remedy = f"no such {group}; {near(name, (o.removesuffix('.yaml') for o in options))}"
-        return ConfigError(group, name, remedy + (", or a file" if group == "network" else ""))
+        known = [option.removesuffix(".yaml") for option in options]
+        also = ", or a file" if group == "network" else ""
+        return ConfigError(group, name, registry.missing(name, group, known, also))
     cause = error if isinstance(error, OmegaConfBaseException) else error.__cause__
     if isinstance(cause, OmegaConfBaseException):
         return _omegaconf(cause, error, words)

@@ -68,7 +68,11 @@ def compose(
 
     registry = registry or Registry.discover()
     opened = initialize_config_module
-    with _explained(words), _set_aside(), opened(CONF, job_name="geomx", version_base="1.3"):
+    with (
+        _explained(words, registry),
+        _set_aside(),
+        opened(CONF, job_name="geomx", version_base="1.3"),
+    ):
         overrides = prepare(words, registry)
         config = hydra_compose("config", overrides=overrides, return_hydra_config=True)
         experiment = _experiment(config, config.hydra.runtime.choices, words, registry)
@@ -139,7 +143,7 @@ def main(
         sweep = run.mode == RunMode.MULTIRUN
         typed = list(run.overrides.task) if sweep else plain
         try:
-            with _explained(typed):
+            with _explained(typed, registry):
                 experiment = _experiment(config, run.runtime.choices, typed, registry)
             job(experiment, Path(run.runtime.output_dir))
         except GeomxError as error:
@@ -153,7 +157,7 @@ def main(
             raise
 
     arguments, token = sys.argv, _sweep.set(None)
-    with _explained(plain), _hydra_raises():
+    with _explained(plain, registry), _hydra_raises():
         side_by_side = _on_all_cores(plain) if SWEEP.intersection(flags) else []
         sys.argv = ["geomx", *flags, *prepare(plain, registry), *side_by_side]
         try:
@@ -218,7 +222,7 @@ def prepare(words: Sequence[str], registry: Registry) -> list[str]:
             value = network_choice(value, registry)
         overrides.append(f"{group}={value}")
         if group == "accel":
-            with _explained([word]):
+            with _explained([word], registry):
                 _refuse_twice(overrides[-1])
     return overrides
 
@@ -285,11 +289,11 @@ def _split(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 @contextmanager
-def _explained(words: Sequence[str]) -> Iterator[None]:
+def _explained(words: Sequence[str], registry: Registry) -> Iterator[None]:
     try:
         yield
     except (HydraException, OmegaConfBaseException, GrammarParseError, YAMLError) as error:
-        raise explain(error, words) from error
+        raise explain(error, words, registry) from error
 
 
 class _WithoutJobLine:

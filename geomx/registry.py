@@ -23,7 +23,7 @@ import inspect
 import pkgutil
 import traceback
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -141,10 +141,20 @@ class Plugin:
 
 @dataclass(frozen=True)
 class Broken:
-    """A module that was found but could not be used."""
+    """A module that was found but could not be used.
+
+    Attributes:
+        origin: The module, and the distribution where known.
+        error: What went wrong, in one line.
+        names: Under which its plugins are probably asked for: of its entry point, and its own.
+    """
 
     origin: str
     error: str
+    names: frozenset[str] = frozenset()
+
+    def __str__(self) -> str:
+        return f"{self.origin} could not be loaded: {self.error}"
 
 
 class Register:
@@ -193,22 +203,29 @@ class Registry:
             distribution = None
             if point.dist is not None:
                 distribution = f"{point.dist.name} {point.dist.version}"
-            registry.load(point.value, distribution)
+            registry.load(point.value, distribution, point.name)
         if ("sync", DEFAULT_SYNC) not in registry._plugins:
             registry.ask(_Default())
         return registry
 
-    def load(self, module: str, distribution: str | None = None) -> None:
-        """Import `module` and ask it hook 1; a failure is kept in `broken`, not raised."""
+    def load(self, module: str, distribution: str | None = None, name: str = "") -> None:
+        """Import `module` and ask it hook 1; a failure is kept in `broken`, not raised.
+
+        Args:
+            module: By its full name.
+            distribution: Name and version of what installed it, where known.
+            name: Of its entry point, by which a user may ask for it.
+        """
         origin = f"{module} ({distribution})" if distribution else module
+        names = frozenset(filter(None, (name, module.rpartition(".")[2])))
         try:
             with hook_limited():
                 loaded = importlib.import_module(module)
             self.ask(loaded, distribution)
         except Exception as error:
-            self.broken.append(Broken(origin, one_line(error)))
+            self.broken.append(Broken(origin, one_line(error), names))
         except SystemExit as error:
-            self.broken.append(Broken(origin, f"it ends the process ({error})"))
+            self.broken.append(Broken(origin, f"it ends the process ({error})", names))
 
     def ask(self, module: Any, distribution: str | None = None) -> None:
         """Ask hook 1 of a module (or of any object with that hook).
@@ -264,15 +281,28 @@ class Registry:
         """
         plugin = self._plugins.get((kind, name))
         if plugin is None:
-            remedy = f"no such {kind} plugin; {near(name, [p.name for p in self.plugins(kind)])}"
-            if self.broken:
-                failed = "; ".join(f"{broken.origin}: {broken.error}" for broken in self.broken)
-                remedy += f" (failed to load: {failed})"
-            raise ConfigError(kind, name, remedy)
+            known = [plugin.name for plugin in self.plugins(kind)]
+            raise ConfigError(kind, name, self.missing(name, f"{kind} plugin", known))
         if (kind, name) in self._clashes:
             origins = " and by ".join(self._clashes[kind, name])
             raise ConfigError(kind, name, f"announced by {origins}; uninstall one of them")
         return plugin
+
+    def missing(self, name: str, what: str, known: Iterable[str], also: str = "") -> str:
+        """Why there is no plugin `name`, and what to choose instead, for a `ConfigError`.
+
+        Args:
+            name: What was asked for.
+            what: The kind of thing, as in "no such accel plugin".
+            known: What there is of that kind.
+            also: What else would do, to be said after `known`.
+        """
+        asked = [str(broken) for broken in self.broken if name in broken.names]
+        if asked:
+            return "; ".join(asked)
+        remedy = f"no such {what}; {near(name, known)}{also}"
+        others = "; ".join(f"{broken.origin}: {broken.error}" for broken in self.broken)
+        return f"{remedy} (failed to load: {others})" if others else remedy
 
     def select(self, sync: Choice | None, accel: Sequence[Choice] = ()) -> Selection:
         """Build the plugins that one experiment uses.

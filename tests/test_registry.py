@@ -5,17 +5,20 @@ from __future__ import annotations
 import sys
 import types
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import geomx
+from geomx.cli import main
 from geomx.cluster import Cluster
 from geomx.errors import ConfigError, PluginError
 from geomx.hookspecs import hookimpl
 from geomx.network import read_network
 from geomx.plugin import ByTurns, Native, SyncPolicy
 from geomx.registry import KINDS, Registry
+from tests.strangers import HEAD, install
 
 
 @dataclass
@@ -210,11 +213,45 @@ def refusing(self: Any, experiment: Any) -> None:
         ),
         ({"geomx_codec": lambda self, link: None}, "accel bad: geomx_codec lacks the decorator"),
         ({"geomx_codec": hookimpl(lambda self, lnk: None)}, "accel bad: .*lnk"),
+        (
+            {"geomx_codec": staticmethod(hookimpl(lambda self, link: None))},
+            r"takes self, but @staticmethod hands none over; it is geomx_codec\(link\)",
+        ),
+        ({"geomx_codec": hookimpl(lambda: None)}, r"lacks self; it is geomx_codec\(link\)"),
     ],
 )
 def test_misspelt_hooks_are_refused(methods: dict[str, Any], message: str) -> None:
     with pytest.raises(PluginError, match=message):
         registry(bad=("accel", Plain, bad(**methods))).select(None, [("bad", {})])
+
+
+@pytest.mark.parametrize(
+    ("factory", "message"),
+    [
+        (
+            lambda config: Policy,
+            r"sync bad: its factory returned the class Policy; .* such as Policy\(config\)",
+        ),
+        (lambda config: None, "sync bad: its factory returned None"),
+        (
+            lambda config: types.SimpleNamespace(
+                geomx_sync_policy=hookimpl(lambda self, cluster: SyncPolicy())
+            ),
+            "geomx_sync_policy takes self, but it is a function of the object, not a method",
+        ),
+    ],
+    ids=["class", "none", "function"],
+)
+def test_a_factory_that_returns_no_instance_is_told(factory: Any, message: str) -> None:
+    with pytest.raises(PluginError, match=message):
+        registry(bad=("sync", Plain, factory)).select(("bad", {}))
+
+
+def test_self_in_a_function_of_the_module_is_told() -> None:
+    module = types.ModuleType("made_up")
+    vars(module)["geomx_register"] = hookimpl(lambda self, register: None)
+    with pytest.raises(PluginError, match="takes self, but it is a module's function, not a"):
+        Registry().ask(module)
 
 
 def test_what_a_plugin_raises_or_returns_is_blamed_on_it(cluster: Cluster) -> None:
@@ -303,8 +340,45 @@ def test_a_broken_module_hurts_nobody_else(tmp_path: Any, monkeypatch: pytest.Mo
     ]  # fmt: skip
     assert "nothing_of_this_name" in known.broken[0].error
     assert "did you mean geomx_register" in known.broken[1].error
-    with pytest.raises(ConfigError, match=r"failed to load: made_up_plugins\.bad .*nothing_of"):
+    with pytest.raises(ConfigError, match=r"accel=bad: made_up_plugins\.bad .*nothing_of"):
         known.find("accel", "bad")
+    with pytest.raises(ConfigError, match=r"failed to load: made_up_plugins\.bad .*nothing_of"):
+        known.find("accel", "other")
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        (HEAD.replace("def geomx_register", "def geomx_registre"), "did you mean geomx_register?"),
+        (HEAD.replace("@geomx.hookimpl", ""), "geomx_register lacks the decorator @geomx.hookimpl"),
+        (
+            HEAD.replace('"accel", NAME, Config, Plugin', '"codec", NAME, Config, Base'),
+            "the kind must be one of sync, accel",
+        ),
+        ("import nothing_of_this_name\n", "ModuleNotFoundError: No module named 'nothing_of_this"),
+        (HEAD.replace("Plugin", "object()"), "its factory must be callable"),
+    ],
+    ids=["misspelt", "undecorated", "kind", "import", "factory"],
+)
+def test_what_is_asked_for_and_could_not_be_loaded_says_why_at_every_door(
+    source: str,
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    name = f"broken_{abs(hash(source))}"
+    install(tmp_path / "site", name, f"NAME = {name!r}\n{source}", monkeypatch)
+    said = []
+    for command in (["run", "workload=tiny", f"+accel=[{name}]"], ["check", name]):
+        assert main(command) == 2
+        said.append(capsys.readouterr().err)
+        assert f"={name}: {name} ({name} 1.0) could not be loaded: " in said[-1]
+        assert words in said[-1]
+    assert said[0].partition(": ")[2] == said[1].partition(": ")[2]
+    run = ["run", "workload=tiny", "numerics=false", "iterations=2", "accel=[fp16]"]
+    assert main([*run, f"hydra.run.dir={tmp_path / 'run'}"]) == 0  # others are not disturbed
+    assert name not in capsys.readouterr().err
 
 
 def test_summary_is_the_first_line_of_the_factory() -> None:

@@ -92,9 +92,7 @@ def _find(registry: Registry, name: str, kind: str | None) -> Plugin:
         raise ConfigError("check", name, f"is the name of several plugins; say {kinds}")
     if not found:
         known = {plugin.name for plugin in registry.plugins()}
-        failed = "; ".join(f"{broken.origin}: {broken.error}" for broken in registry.broken)
-        more = f" (failed to load: {failed})" if failed else ""
-        raise ConfigError("check", name, f"no such plugin; {near(name, known)}{more}")
+        raise ConfigError("check", name, registry.missing(name, "plugin", known))
     return registry.find(found[0].kind, name)
 
 
