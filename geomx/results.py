@@ -28,6 +28,7 @@ from geomx.report.files import (
     write_arrays,
     write_json,
     write_network,
+    write_text,
 )
 from geomx.report.trace import MAX_SPANS, Counter, Span, Timeline
 from geomx.report.traffic import EDGES, EdgeTraffic
@@ -300,7 +301,7 @@ class Recorder:
             self._edges.rows,
         )
         html = page.render(results, self._timeline, self._graph)
-        (self.directory / "report.html").write_text(html, encoding="utf-8")
+        write_text(self.directory / "report.html", html)
         return results
 
     def _order(self, names: Iterable[str]) -> list[str]:

@@ -19,7 +19,7 @@ from geomx.explaining.report import SCHEMA, Explanation
 from geomx.explaining.what_if import changes, outcomes
 from geomx.registry import Registry
 from geomx.report import page
-from geomx.report.files import write_json
+from geomx.report.files import write_json, write_text
 
 MOST_NAMED = 8
 """So many of the runs in a directory are named in an error."""
@@ -56,7 +56,7 @@ def explain(run: Path | str) -> Explanation:
     write_json(directory / "explain.json", content)
     for one, _, told in found:
         html = page.render(one.results, one.timeline, one.graph, made.section(told["mode"]))
-        (one.results.directory / "report.html").write_text(html, encoding="utf-8")
+        write_text(one.results.directory / "report.html", html)
     return made
 
 

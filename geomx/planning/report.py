@@ -24,7 +24,7 @@ from geomx.planning.certainty import Certainty, Fidelity
 from geomx.planning.judge import EAGER, Judge, Outcome, Standing
 from geomx.report import units
 from geomx.report.bars import Panel, bars
-from geomx.report.files import write_json
+from geomx.report.files import write_json, write_text
 from geomx.report.markup import Markup, tag
 from geomx.report.page import command_line, document, footer, section
 from geomx.report.picture import standalone
@@ -93,8 +93,8 @@ class Plan:
         write_json(directory / "plan.json", content)
         chart = made.chart()
         picture = standalone(chart, made.condition)
-        (directory / "chart.svg").write_text(picture, encoding="utf-8")
-        (directory / "report.html").write_text(made.page(chart), encoding="utf-8")
+        write_text(directory / "chart.svg", picture)
+        write_text(directory / "report.html", made.page(chart))
         return made
 
     # ---- in words ----

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from geomx.report import units
 from geomx.report.charts import Series, line_chart
-from geomx.report.files import Row, write_json
+from geomx.report.files import Row, write_json, write_text
 from geomx.report.markup import Markup, tag
 from geomx.report.page import (
     by_iteration,
@@ -35,7 +35,7 @@ def leave(sim: Results, live: Results, comparison: Mapping[str, Any], directory:
     The two runs are in folders of it; see `render` for the arguments.
     """
     write_json(directory / "comparison.json", comparison)
-    (directory / "report.html").write_text(render(sim, live, comparison), encoding="utf-8")
+    write_text(directory / "report.html", render(sim, live, comparison))
     traces = {"sim": sim.directory / "trace.json", "live": live.directory / "trace.json"}
     merge(traces, directory / "trace.json")
 

@@ -21,7 +21,7 @@ from rich.text import Text
 
 from geomx.report import units
 from geomx.report.bars import Panel, bars
-from geomx.report.files import write_json
+from geomx.report.files import replacing, write_json, write_text
 from geomx.report.markup import Markup, tag
 from geomx.report.page import command_line, document, footer, section
 from geomx.report.picture import standalone
@@ -269,7 +269,7 @@ class Comparison:
         }
         write_json(self.directory / "study.json", content)
         fields = [figure.field for figure in FIGURES]
-        with (self.directory / "study.csv").open("w", encoding="utf-8", newline="") as file:
+        with replacing(self.directory / "study.csv") as file:
             writer = csv.writer(file, lineterminator="\n")
             ratios = [f"{field}_ratio" for field in fields]
             writer.writerow(["name", "directory", "status", "reason", *fields, *ratios, "words"])
@@ -279,8 +279,8 @@ class Comparison:
                 values += [row.against_baseline.get(field) for field in fields]
                 writer.writerow([*told, *values, shlex.join(row.words)])
         picture = standalone(self.chart(), self.caption())
-        (self.directory / "chart.svg").write_text(picture, encoding="utf-8")
-        (self.directory / "report.html").write_text(self._page(), encoding="utf-8")
+        write_text(self.directory / "chart.svg", picture)
+        write_text(self.directory / "report.html", self._page())
 
     def _page(self) -> str:
         done = next((entry.results for entry in self.entries if entry.results), None)

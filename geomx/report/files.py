@@ -1,7 +1,9 @@
 """The files of a run, written so that nothing measured is lost and equal runs give equal bytes.
 
 Tables grow row by row and every row reaches the operating system at once: a killed process leaves
-all rows it had. Arrays go into an archive without timestamps. JSON never holds NaN or infinity.
+all rows it had. All other files are written whole or not at all. Arrays go into an archive without
+timestamps. JSON never holds NaN or infinity. An error of the operating system names the file: a
+full disk does not do so by itself.
 """
 
 from __future__ import annotations
@@ -11,9 +13,10 @@ import json
 import math
 import os
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import networkx as nx
 import numpy as np
@@ -34,6 +37,48 @@ def parse(column: str, text: str) -> Any:
     return int(text) if column in _INTEGERS else float(text)
 
 
+@contextmanager
+def replacing(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
+    """Open a draft of the file `path`, which it replaces in one atomic step when the body ends.
+
+    If the body fails, the draft is removed and an older file of that name stays as it is.
+
+    Args:
+        path: Where.
+        mode: ``w`` for text (UTF-8, line ends as given), ``wb`` for bytes.
+
+    Raises:
+        OSError: It cannot be written; names `path`.
+    """
+    draft = path.with_name(path.name + ".new")
+    text = {} if "b" in mode else {"encoding": "utf-8", "newline": ""}
+    try:
+        with naming(path):
+            with draft.open(mode, **text) as file:  # type: ignore[call-overload]
+                yield file
+            os.replace(draft, path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file in one atomic step."""
+    with replacing(path) as file:
+        file.write(text)
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Have an `OSError` of the body, such as that of a full disk, name the file `path`."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = str(path)
+        error.filename2 = None
+        raise
+
+
 class Table:
     """A CSV file that is complete after every row.
 
@@ -46,27 +91,31 @@ class Table:
         self.path = path
         self.columns = tuple(columns)
         self.rows: list[Row] = []
-        self._file = path.open("w", newline="", encoding="utf-8", buffering=1)
-        self._writer = csv.writer(self._file, lineterminator="\n")
-        self._writer.writerow(self.columns)
+        with naming(path):
+            self._file = path.open("w", newline="", encoding="utf-8", buffering=1)
+            self._writer = csv.writer(self._file, lineterminator="\n")
+            self._writer.writerow(self.columns)
 
     def add(self, row: Row) -> None:
         """Append one row, its keys in column order, to memory and to the file."""
         self.rows.append(row)
-        self._writer.writerow(row.values())
+        try:  # rows are many: without a context manager
+            self._writer.writerow(row.values())
+        except OSError as error:
+            error.filename = str(self.path)
+            raise
 
     def close(self, rows: Iterable[Row] | None = None) -> None:
         """End the table; with `rows`, replace its content by them in one atomic step."""
-        self._file.close()
+        with naming(self.path):
+            self._file.close()
         if rows is None:
             return
         self.rows = list(rows)
-        draft = self.path.with_name(self.path.name + ".new")
-        with draft.open("w", newline="", encoding="utf-8") as file:
+        with replacing(self.path) as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(self.columns)
             writer.writerows(row.values() for row in self.rows)
-        os.replace(draft, self.path)
 
 
 def read_table(path: Path) -> list[Row]:
@@ -82,10 +131,8 @@ def read_table(path: Path) -> list[Row]:
 
 def write_json(path: Path, value: object) -> None:
     """Write `value` as indented JSON in one atomic step; NaN and infinities become null."""
-    draft = path.with_name(path.name + ".new")
     text = json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False)
-    draft.write_text(text + "\n", encoding="utf-8")
-    os.replace(draft, path)
+    write_text(path, text + "\n")
 
 
 def plain(value: object) -> Any:
@@ -106,7 +153,7 @@ def plain(value: object) -> Any:
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     """Write arrays by name for `numpy.load`; equal arrays in equal order give equal bytes."""
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+    with replacing(path, "wb") as whole, zipfile.ZipFile(whole, "w") as archive:
         for name, array in arrays.items():
             entry = zipfile.ZipInfo(f"{name}.npy", date_time=_EPOCH)
             entry.create_system = 3

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from geomx.report.files import plain
+from geomx.report.files import plain, replacing
 
 MAX_SPANS = 200_000
 _WAN_PROCESS = "WAN links"
@@ -204,7 +204,7 @@ def merge(traces: Mapping[str, Path], path: Path) -> None:
 
 def _write(path: Path, about: Mapping[str, Any], events: Iterable[str]) -> None:
     """One event a line, so that a trace can be read, cut and compared as text."""
-    with path.open("w", encoding="utf-8") as file:
+    with replacing(path) as file:
         file.write('{"displayTimeUnit": "ms",\n"otherData": ')
         file.write(json.dumps(about, ensure_ascii=False))
         file.write(',\n"traceEvents": [')
