@@ -1,30 +1,38 @@
 """The command line: ``geomx plugins``, ``info``, ``plan``, ``explain``, ``check``, ``run`` ...
 
-Exit status: 0 done; 2 the request was wrong, with one line that says how to right it; 1 anything
-else, with one line where geomx knows what happened and a traceback where it does not.
+Exit status: 0 done; 2 the request was wrong, with one line that says how to right it; 130 and 143
+ended by SIGINT (Ctrl-C) and SIGTERM; 1 anything else, with one line where geomx knows what happened
+and a traceback where it does not.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import json
+import os
 import shlex
 import signal
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from geomx import cli_plugins
-from geomx.errors import ConfigError, GeomxError
+from geomx.errors import ConfigError, GeomxError, refused_file
 from geomx.machines import command as cli_machines
 
 if TYPE_CHECKING:
     from geomx.experiment import Experiment
 
 DONE, FAILED, WRONG = 0, 1, 2
+INTERRUPTED = 128 + signal.SIGINT
+STDOUT = "standard output"
+WHERE = "where"  # set on what ends a run early: the end of its sentence
 WIDE = 110
 
 _INSTALL = "geomx is not installed with its compiled core; run `pip install -e .` in its folder"
@@ -70,14 +78,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if name == "explain":
             added.add_argument("run", metavar="RUN", help="directory of a run, as it is printed")
     commands.add_parser("run", help="The same as python -m geomx.", add_help=False)
-    text = "Which plugins for a network and a workload: geomx plan [WORDS] [plan.OPTION=VALUE]."
-    commands.add_parser("plan", help=text, description=text)
+    for name, (text, usage, more) in _HELP.items():
+        commands.add_parser(
+            name,
+            help=text,
+            description=text,
+            usage=f"geomx {name} {usage}",
+            epilog=more() if "--help" in words or "-h" in words else None,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
     text = (calibrate.__doc__ or "").split("\n", 1)[0]
     commands.add_parser("calibrate", help=text, add_help=False)
-    text = "Run a script as every worker, here or on machines: geomx launch [JOB.yaml] -- COMMAND."
-    commands.add_parser("launch", help=text, description=text)
-    text = "Run a launch script of GeoMX or MXNet as it is: geomx compat -- COMMAND."
-    commands.add_parser("compat", help=text, description=text)
 
     def dispatch() -> None:
         own, behind = cli_machines.split(words)
@@ -89,32 +100,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def plugins(options: argparse.Namespace) -> None:
     """Every plugin found: kind, name, one line, backends, where from."""
-    from rich.table import Table
-
     from geomx.registry import Registry
 
     registry = Registry.discover()
-    table = Table("kind", "name", "what it does", "backends", "from", box=None, pad_edge=False)
-    for plugin in registry.plugins():
-        backends = ", ".join(plugin.backends)
-        table.add_row(plugin.kind, plugin.name, plugin.summary, backends, plugin.origin)
-    _print(table)
+    rows = [
+        (plugin.kind, plugin.name, plugin.summary, ", ".join(plugin.backends), plugin.origin)
+        for plugin in registry.plugins()
+    ]
+    _list(("kind", "name", "what it does", "backends", "from"), rows, 2)
     for broken in registry.broken:
         _print(str(broken))
 
 
 def networks(options: argparse.Namespace) -> None:
     """Every network that comes with geomx: name, parties and workers, one line, source."""
-    from rich.table import Table
-
     from geomx.named import named_networks
 
-    table = Table("name", "parties", "workers", "what it is", "source", box=None, pad_edge=False)
+    rows = []
     for network in named_networks():
         cluster = network.cluster()
-        parties, workers = len(cluster.parties), len(cluster.workers)
-        table.add_row(network.name, str(parties), str(workers), network.summary, network.source)
-    _print(table)
+        parties, workers = str(len(cluster.parties)), str(len(cluster.workers))
+        rows.append((network.name, parties, workers, network.summary, network.source))
+    _list(("name", "parties", "workers", "what it is", "source"), rows, 3)
     _print("Any file in their place: network=FILE (YAML, node-link JSON, GraphML, GML).")
 
 
@@ -157,7 +164,7 @@ def launch(words: Sequence[str]) -> None:
         directory, results = machines.launch(Path(job), words[1:])
         if results is not None:
             _print(results.table())
-        print(directory, flush=True)
+        _print(directory)
         return
     from geomx.live.launcher import launch
 
@@ -174,7 +181,7 @@ def compat(words: Sequence[str]) -> None:
 def certs(options: argparse.Namespace) -> None:
     """Make a private authority, and a certificate for every node of a job file."""
     for folder in cli_machines.certs(options):
-        print(folder)
+        _print(folder)
 
 
 def node(options: argparse.Namespace) -> None:
@@ -191,7 +198,7 @@ def collect(options: argparse.Namespace) -> None:
     """Make the files of a run from what its nodes left in one folder."""
     results = cli_machines.collect(options)
     _print(results.table())
-    print(results.directory, flush=True)
+    _print(results.directory)
 
 
 def plan(words: Sequence[str]) -> None:
@@ -202,9 +209,10 @@ def plan(words: Sequence[str]) -> None:
     try:
         made = planning.make(words, places.append)
     except KeyboardInterrupt:
-        kept = [word for word in words if not word.lstrip("+").startswith("hydra.run")]
+        from geomx.report.page import repeating
+
         if places:
-            again = shlex.join(["geomx", "plan", *kept, f"hydra.run.dir={places[0]}"])
+            again = shlex.join(["geomx", "plan", *repeating(words), f"hydra.run.dir={places[0]}"])
             _print(f"finished runs are kept; to go on: {again}")
         raise
     _print(made.table(), WIDE)
@@ -212,7 +220,7 @@ def plan(words: Sequence[str]) -> None:
         _print(sentence)
     if made.content["command"]:
         _print(made.content["command"])
-    print(made.directory, flush=True)
+    _print(made.directory)
 
 
 def calibrate(words: Sequence[str]) -> None:
@@ -243,6 +251,60 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], None]] = {
 }
 
 
+def _plan_help() -> str:
+    from geomx.config import PlanOptions
+    from geomx.options import described
+
+    told = described(PlanOptions, "plan")
+    width = max(len(key) for key, _ in told)
+    options = "\n".join(f"  {key:{width}}  {text}" for key, text in told)
+    return f"""\
+WORDS describe the experiment, as for python -m geomx: network=FILE, workload=NAME, iterations=N ...
+Options of the plan, with their defaults:
+{options}
+
+geomx plan network=my_wan.yaml workload=digits_cnn
+geomx plan network=my_wan.yaml workload=resnet50 'plan.sync=[fsa,hfa]' plan.together=1"""
+
+
+def _launch_help() -> str:
+    return """\
+JOB.yaml   which node runs on which machine (docs/machines.md); without it, all run on this one
+WORDS      the experiment, as for python -m geomx: network=FILE, +sync=NAME, '+accel=[NAME,...]',
+           options of plugins, runtime.OPTION=VALUE, hydra.run.dir=FOLDER (python -m geomx --help)
+COMMAND    what every worker runs: a script that uses geomx.kv, geomx.mxnet or geomx.torch. The
+           first worker's output is shown; logs of all nodes are in the run's folder, in nodes/.
+           Without a command, a job file's machines run the workload of the experiment.
+
+geomx launch network=my_wan.yaml +sync=hfa '+accel=[p3]' -- python train.py
+geomx launch job.yaml -- python train.py"""
+
+
+def _compat_help() -> str:
+    return """\
+COMMAND    a launch script that starts schedulers, servers and workers with the environment
+           variables of GeoMX or ps-lite (DMLC_ROLE, DMLC_PS_ROOT_URI ...); see docs/moving.md.
+           The logs of all its processes are left in a folder, which is the last line printed.
+
+geomx compat -- bash run_vanilla_hips.sh"""
+
+
+_HELP: dict[str, tuple[str, str, Callable[[], str]]] = {
+    "plan": (
+        "Which plugins for a network and a workload.", "[WORDS] [plan.OPTION=VALUE]", _plan_help
+    ),
+    "launch": (
+        "Run a script as every worker, here or on machines.",
+        "[JOB.yaml] [WORDS] -- COMMAND",
+        _launch_help,
+    ),
+    "compat": (
+        "Run a launch script of GeoMX or MXNet as it is.", "-- COMMAND", _compat_help
+    ),
+}  # fmt: skip
+"""Commands with words of their own: what they do, what they take, and the rest of their help."""
+
+
 class _Parser(argparse.ArgumentParser):
     """Complains in one line, like everything else here."""
 
@@ -258,7 +320,8 @@ def _run_one(experiment: Experiment, directory: Path) -> None:
     if experiment.study is not None:
         _run_study(experiment, directory)
         return
-    results = execute(experiment, directory)
+    with _telling_where(directory):
+        results = execute(experiment, directory)
     _print(results.table())
     if experiment.mode == "both":
         from geomx.report.terminal import comparison_table
@@ -268,7 +331,18 @@ def _run_one(experiment: Experiment, directory: Path) -> None:
             for name in ("comparison.json", "sim/summary.json")
         )
         _print(comparison_table(comparison, sim))
-    print(directory, flush=True)
+    _print(directory)
+
+
+@contextmanager
+def _telling_where(directory: Path) -> Iterator[None]:
+    """Have what ends a run early say where its files are, if there are any."""
+    try:
+        yield
+    except (KeyboardInterrupt, GeomxError, OSError) as error:
+        if any(directory.glob("**/summary.json")):
+            vars(error)[WHERE] = f"; what was measured until then is in {directory}"
+        raise
 
 
 def _run_study(experiment: Experiment, directory: Path) -> None:
@@ -278,12 +352,14 @@ def _run_study(experiment: Experiment, directory: Path) -> None:
     try:
         comparison = conduct(experiment, directory)
     except KeyboardInterrupt:
-        words = [word for word in experiment.words if not word.lstrip("+").startswith("hydra.run")]
+        from geomx.report.page import repeating
+
+        words = repeating(experiment.words)
         again = shlex.join(["python", "-m", "geomx", *words, f"hydra.run.dir={directory}"])
         _print(f"finished variants are kept; to go on: {again}")
         raise
     _print(comparison.table(), WIDE)
-    print(directory, flush=True)
+    _print(directory)
     failed = [row for row in comparison.rows if row.status == "failed"]
     if failed:
         raise GeomxError(f"{failed[0].name} failed: {failed[0].reason}")
@@ -298,34 +374,82 @@ def _compare_sweep(directory: Path, words: Sequence[str]) -> None:
     comparison = gather(directory, words)
     if comparison is not None:
         _print(comparison.table(), WIDE)
-    print(directory, flush=True)
+    _print(directory)
+
+
+def _list(heads: Sequence[str], rows: Sequence[Sequence[str]], prose: int) -> None:
+    """Print rows, of which column `prose` may be wrapped, but not in a pipe or a file."""
+    from rich.console import Console
+
+    from geomx.report.terminal import listing
+
+    console = Console()
+    narrow = console.is_terminal or "COLUMNS" in os.environ
+    _print(*listing(heads, rows, prose, console.width if narrow else None))
 
 
 def _print(what: Any, width: int | None = None) -> None:
     """Print a line or a table; `width` is that of a table in a pipe or a file, which has none."""
     from rich.console import Console
 
-    console = Console(highlight=False, markup=False, soft_wrap=isinstance(what, str))
+    console = Console(highlight=False, markup=False)
     if width is not None and not console.is_terminal:
         console.width = width
-    console.print(what)
+    try:
+        if isinstance(what, str | Path):
+            print(what, flush=True)
+        else:
+            console.print(what)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        error.filename = STDOUT
+        raise
 
 
 def _guarded(action: Callable[[], None]) -> int:
     """Do it, and turn what goes wrong into an exit status and one line."""
     _end_on_signals()
     warnings.showwarning = _warn
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # What a terminal's encoding cannot show is a question mark there, not a failure.
+        sys.stdout.reconfigure(errors="replace")
     try:
         action()
     except ConfigError as error:
         return _complain(error, WRONG)
     except GeomxError as error:
         return _complain(error, FAILED)
-    except KeyboardInterrupt:
-        return _complain("interrupted", FAILED)
-    except BrokenPipeError:
-        return FAILED
+    except KeyboardInterrupt as error:
+        return _complain("interrupted", getattr(error, "status", INTERRUPTED), error)
+    except OSError as error:
+        if isinstance(error, BrokenPipeError) or error.filename == STDOUT:
+            _drop_output()
+        if isinstance(error, BrokenPipeError):
+            return FAILED
+        sentence = refused_file(error)
+        if sentence is None:
+            raise
+        return _complain(sentence, FAILED, error)
     return DONE
+
+
+def _drop_output() -> None:
+    """Let Python end without a word about what is left in the buffer of standard output."""
+    with open(os.devnull, "wb") as nothing:
+        os.dup2(nothing.fileno(), sys.stdout.fileno())
+
+
+class _Ended(KeyboardInterrupt):
+    """A signal asks the process to end; `status` is the exit status that tells shells so."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.status = 128 + number
+
+
+def _end(number: int, frame: FrameType | None) -> NoReturn:
+    raise _Ended(number)
 
 
 def _end_on_signals() -> None:
@@ -335,7 +459,7 @@ def _end_on_signals() -> None:
     """
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, signal.default_int_handler)
+            signal.signal(number, _end)
 
 
 def _warn(
@@ -350,9 +474,12 @@ def _warn(
     print(f"warning: {' '.join(str(message).split())}", file=sys.stderr, flush=True)
 
 
-def _complain(message: object, status: int) -> int:
-    if not getattr(message, "reported", False):
-        for note in getattr(message, "__notes__", ()):
+def _complain(message: object, status: int, error: BaseException | None = None) -> int:
+    """Print one line on standard error, below the notes of `error`. Returns `status`."""
+    error = message if isinstance(message, BaseException) else error
+    if not getattr(error, "reported", False):
+        for note in getattr(error, "__notes__", ()):
             print(note, file=sys.stderr)
-        print(" ".join(str(message).split()), file=sys.stderr, flush=True)
+        told = f"{message}{getattr(error, WHERE, '')}"
+        print(" ".join(told.split()), file=sys.stderr, flush=True)
     return status

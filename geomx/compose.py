@@ -29,7 +29,11 @@ from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import OmegaConf
-from omegaconf.errors import GrammarParseError, OmegaConfBaseException
+from omegaconf.errors import (
+    GrammarParseError,
+    InterpolationResolutionError,
+    OmegaConfBaseException,
+)
 from yaml import YAMLError
 
 from geomx.choices import network_choice, offer, store_file
@@ -43,6 +47,7 @@ from geomx.registry import Registry, one_line
 CONF = "geomx.conf"
 GROUPS = ("sync", "accel", "workload", "network", "experiment")
 SWEEP = {"-m", "--multirun"}
+A_RUN = ("summary.json", "comparison.json", "nodes")  # what the directory of a run holds
 REPORTED = "reported"  # set on the failure of a sweep's job, which has had its line already
 STARTED = "started"  # set on a job's failure, maybe in another process: the job had begun
 Job = Callable[[Experiment, Path], None]
@@ -76,7 +81,9 @@ def compose(
         overrides = prepare(words, registry)
         config = hydra_compose("config", overrides=overrides, return_hydra_config=True)
         experiment = _experiment(config, config.hydra.runtime.choices, words, registry)
-        directory = directory or _run_directory(config)
+        if directory is None:
+            directory = _run_directory(config)
+            _refuse_used(directory, "hydra.run.dir", experiment)
         directory.mkdir(parents=True, exist_ok=True)
         (directory / ".hydra").mkdir(exist_ok=True)
         OmegaConf.save(OmegaConf.create(list(overrides)), directory / ".hydra/overrides.yaml")
@@ -145,7 +152,9 @@ def main(
         try:
             with _explained(typed, registry):
                 experiment = _experiment(config, run.runtime.choices, typed, registry)
-            job(experiment, Path(run.runtime.output_dir))
+            directory = Path(run.runtime.output_dir)
+            _refuse_used(directory, "hydra.sweep.dir" if sweep else "hydra.run.dir", experiment)
+            job(experiment, directory)
         except GeomxError as error:
             if sweep:
                 # Hydra goes on with the next job and raises only the first failure at the end.
@@ -167,7 +176,7 @@ def main(
         except OSError as error:
             if STARTED in vars(error) or isinstance(error, HydraException):
                 raise
-            raise GeomxError(f"the run's directory cannot be made: {error}") from error
+            raise _no_directory(error) from error
         finally:
             sys.argv = arguments
             sweep_directory = _sweep.get()
@@ -175,6 +184,24 @@ def main(
             if sweep_directory is not None:
                 swept(sweep_directory, [*flags, *plain])
     return sweep_directory
+
+
+def _refuse_used(directory: Path, key: str, experiment: Experiment) -> None:
+    """Refuse a directory that holds a run: it would be lost.
+
+    A study goes on in its directory, and a plan's base experiment is not run there.
+
+    Raises:
+        ConfigError: There is one.
+    """
+    if experiment.study is None and any((directory / name).exists() for name in A_RUN):
+        place = directory.parent if key == "hydra.sweep.dir" else directory
+        raise ConfigError(key, place, "holds a run already; name another folder, or delete it")
+
+
+def _no_directory(error: OSError) -> GeomxError:
+    remedy = "work in a folder that can be written, or say hydra.run.dir=FOLDER"
+    return GeomxError(f"the run's directory cannot be made: {error}; {remedy}")
 
 
 def _on_all_cores(words: Sequence[str]) -> list[str]:
@@ -293,7 +320,19 @@ def _explained(words: Sequence[str], registry: Registry) -> Iterator[None]:
     try:
         yield
     except (HydraException, OmegaConfBaseException, GrammarParseError, YAMLError) as error:
+        if (unmade := _unmade(error)) is not None:
+            raise _no_directory(unmade) from error
         raise explain(error, words, registry) from error
+
+
+def _unmade(error: Exception) -> OSError | None:
+    """The failure of `_new_dir` within the complaint that OmegaConf makes of it."""
+    within: BaseException | None = (
+        error if isinstance(error, InterpolationResolutionError) else None
+    )
+    while within is not None and not isinstance(within, OSError):
+        within = within.__cause__ or within.__context__
+    return within
 
 
 class _WithoutJobLine:

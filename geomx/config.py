@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from geomx.costs import Costs, timed
 from geomx.errors import ConfigError
-from geomx.options import build_options, near
+from geomx.options import build_options, near, option
 from geomx.patience import memory_limited
 
 if TYPE_CHECKING:
@@ -132,30 +132,18 @@ class StudyOptions:
 class PlanOptions:
     """What ``geomx plan`` looks for, and where."""
 
-    # time_to_accuracy or seconds_per_iteration; null: the former where there are real gradients.
-    by: str | None = None
-    # Accuracy in 0..1 to reach; null: 95 % of the best that the baseline reaches.
-    target: float | None = None
-    # With seconds_per_iteration: most accuracy, 0..1, that may be lost against the baseline.
-    max_loss: float = 0.01
-    # Most combinations that are simulated; where there are more, an optimiser chooses among them.
-    candidates: int = 64
-    # Sync algorithms among which to choose; null: all that are installed.
-    sync: list[str] | None = None
-    # Accelerators among which to choose; null: all that are installed.
-    accel: list[str] | None = None
-    # Most accelerators at once.
-    together: int = 2
-    # Also try the values of options that plugins offer for a search; false: defaults only.
-    options: bool = True
-    # Runs of the best, with different seeds.
-    seeds: int = 3
-    # Run so many of the best live at the end, one by one.
-    live: int = 0
-    # Simulations that run at the same time; null: one per core.
-    jobs: int | None = None
-    # What benchmarks/fidelity wrote, for the simulator's error; null: results in this checkout.
-    fidelity: str | None = None
+    by: str | None = option(None, "time_to_accuracy, with real gradients, or seconds_per_iteration")
+    target: float | None = option(None, "accuracy to reach, in 0..1; null: 95 % of the baseline's")
+    max_loss: float = option(0.01, "by seconds_per_iteration: most accuracy that may be lost")
+    candidates: int = option(64, "most combinations that are simulated")
+    sync: list[str] | None = option(None, "sync algorithms to choose among; null: all")
+    accel: list[str] | None = option(None, "accelerators to choose among; null: all")
+    together: int = option(2, "most accelerators at once")
+    options: bool = option(True, "also try values of options that plugins offer for a search")
+    seeds: int = option(3, "runs of the best, with different seeds")
+    live: int = option(0, "run so many of the best live at the end, one by one")
+    jobs: int | None = option(None, "simulations at a time; null: one per core")
+    fidelity: str | None = option(None, "what benchmarks/fidelity wrote; null: this checkout's")
 
     def __post_init__(self) -> None:
         """Refuse what no plan can work with."""

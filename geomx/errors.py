@@ -6,6 +6,33 @@ any other `GeomxError` into one line and exit status 1; from Python they are ord
 
 from __future__ import annotations
 
+import errno
+
+_IN_ANOTHER_FOLDER = "work in a folder that can be written"
+_MAKE_ROOM = "make room, and run it again"
+REMEDIES = {
+    errno.ENOSPC: _MAKE_ROOM,
+    errno.EDQUOT: _MAKE_ROOM,
+    errno.EFBIG: "raise the limit on the size of files (ulimit -f), and run it again",
+    errno.EROFS: _IN_ANOTHER_FOLDER,
+    errno.EACCES: _IN_ANOTHER_FOLDER,
+    errno.EPERM: _IN_ANOTHER_FOLDER,
+    errno.EMFILE: "raise the limit on open files (ulimit -n), and run it again",
+    errno.ENFILE: "end other processes: the machine has no more open files to give",
+    errno.EIO: "the disk, or what it is mounted from, fails",
+}
+"""What to do about the operating system's refusals that users meet."""
+
+
+def refused_file(error: OSError) -> str | None:
+    """The sentence for a file that could not be read or written, with the remedy.
+
+    None where the error names no file, or is none that users can do something about.
+    """
+    if error.filename is None or error.errno not in REMEDIES:
+        return None
+    return f"{error.filename}: {error.strerror}; {REMEDIES[error.errno]}"
+
 
 class GeomxError(Exception):
     """Anything geomx refuses or fails at, with a sentence meant for the user."""

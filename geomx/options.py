@@ -20,6 +20,23 @@ from geomx.errors import ConfigError, GeomxError, PluginError
 T = TypeVar("T")
 
 
+def option(default: Any, help: str) -> Any:
+    """A field of a dataclass of options, with the line that ``--help`` shows for it."""
+    return dataclasses.field(default=default, metadata={"help": help})
+
+
+def described(config: type, prefix: str) -> list[tuple[str, str]]:
+    """(``KEY=DEFAULT``, the help) of every option that has one, in order."""
+    told = []
+    for field in dataclasses.fields(config):
+        if "help" in field.metadata:
+            default = field.default
+            if default is None or isinstance(default, bool):  # as they are typed
+                default = "null" if default is None else str(default).lower()
+            told.append((f"{dotted(prefix, field.name)}={default}", field.metadata["help"]))
+    return told
+
+
 def near(word: str, allowed: Iterable[str]) -> str:
     """``did you mean X? Allowed: X, Y``: the closest of `allowed` to `word`, and all of them."""
     names = sorted(map(str, allowed))

@@ -1,12 +1,14 @@
 """The progress bar of both modes: iterations, the run's own clock and the latest loss.
 
-It is drawn on stderr and only if that is a terminal, so that logs and pipes stay clean.
+It is drawn on stderr. Where that is no terminal (a pipe, nohup, a batch system's log), long work
+says in a line now and then how far it is; what takes less than `FIRST_LINE_S` says nothing.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Protocol
@@ -21,6 +23,11 @@ from rich.progress import (
 )
 
 from geomx.report import units
+
+FIRST_LINE_S = 15.0
+"""Seconds after which work that is not on a terminal says how far it is."""
+MOST_PAUSE_S = 300.0
+"""Its lines come ever more rarely, but no more rarely than this."""
 
 _quiet = ContextVar("quiet", default=False)
 
@@ -56,8 +63,11 @@ def progress(total: int, description: str) -> Iterator[Advance]:
     Yields:
         The function to call after every iteration.
     """
-    if _quiet.get() or not sys.stderr.isatty():
+    if _quiet.get():
         yield _silent
+        return
+    if not sys.stderr.isatty():
+        yield _Lines(total, description)
         return
     bar = Progress(
         TextColumn("{task.description}"),
@@ -69,22 +79,55 @@ def progress(total: int, description: str) -> Iterator[Advance]:
         transient=True,
     )
     task = bar.add_task(description, total=total, status="")
-    latest: dict[str, str] = {}
+    latest: dict[str, float] = {}
 
     def advance(n: int = 1, **fields: float | None) -> None:
-        for name, value in fields.items():
-            if value is not None:
-                latest[name] = _text(name, value)
-        bar.update(task, advance=n, status=" · ".join(latest.values()))
+        _keep(latest, fields)
+        bar.update(task, advance=n, status=" · ".join(_told(latest)))
 
     with bar:
         yield advance
 
 
-def _text(name: str, value: float) -> str:
-    if name == "time_s":
-        return f"at {units.duration(value)}"
-    return f"{name} {units.decimals(value)}"
+class _Lines:
+    """Prints a line after `FIRST_LINE_S`, and again whenever the time spent has grown by half."""
+
+    def __init__(self, total: int, description: str) -> None:
+        self._total, self._description = total, description
+        self._done = 0
+        self._latest: dict[str, float] = {}
+        self._began_s = time.monotonic()
+        self._next_s = self._began_s + FIRST_LINE_S
+
+    def __call__(self, n: int = 1, **fields: float | None) -> None:
+        """See `Advance`."""
+        self._done += n
+        _keep(self._latest, fields)
+        now_s = time.monotonic()
+        if now_s >= self._next_s:
+            spent_s = now_s - self._began_s
+            self._next_s = now_s + min(max(spent_s / 2, FIRST_LINE_S), MOST_PAUSE_S)
+            self._print(spent_s)
+
+    def _print(self, spent_s: float) -> None:
+        told = [f"{self._description}: {self._done:,} of {self._total:,}", *_told(self._latest)]
+        if 0 < self._done < self._total:
+            left_s = spent_s * (self._total - self._done) / self._done
+            told.append(f"about {units.duration(left_s)} left")
+        print(", ".join(told), file=sys.stderr, flush=True)
+
+
+def _keep(latest: dict[str, float], fields: Mapping[str, float | None]) -> None:
+    for name, value in fields.items():
+        if value is not None:
+            latest[name] = value
+
+
+def _told(latest: Mapping[str, float]) -> list[str]:
+    return [
+        f"at {units.duration(value)}" if name == "time_s" else f"{name} {units.decimals(value)}"
+        for name, value in latest.items()
+    ]
 
 
 def _silent(n: int = 1, **fields: float | None) -> None:

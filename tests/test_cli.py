@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from joblib.externals.loky import get_reusable_executor
 
 from geomx import cli
-from geomx.errors import GeomxError, NodeLost
-from geomx.experiment import Experiment
+from geomx.config import PlanOptions
+from geomx.errors import ConfigError, GeomxError, NodeLost
+from geomx.experiment import Experiment, run
+from geomx.named import named_networks
 from geomx.registry import KINDS, Registry
+from geomx.results import Recorder, Results
 
 UNREACHABLE = """
 directed: true
@@ -110,7 +118,12 @@ def test_the_unreachable_pair_is_named(capfd: pytest.CaptureFixture[str]) -> Non
     [
         (NodeLost("beijing/worker0", "killed"), 1, "node beijing/worker0 was lost: killed\n"),
         (GeomxError("two\nlines"), 1, "two lines\n"),
-        (KeyboardInterrupt(), 1, "interrupted\n"),
+        (KeyboardInterrupt(), 130, "interrupted\n"),
+        (
+            OSError(28, "No space left on device", "a/trace.json"),
+            1,
+            "a/trace.json: No space left on device; make room, and run it again\n",
+        ),
     ],
 )
 def test_failures(
@@ -162,14 +175,92 @@ def test_no_room_for_the_run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) 
     assert err.count("\n") == 1
 
 
-def geomx(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "geomx", *words],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+def geomx(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+    command = [sys.executable, "-m", "geomx", *words]
+    return subprocess.run(command, text=True, timeout=120, check=False, **streams)
+
+
+BRIEF = ("workload=resnet50", "iterations=1")
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_any_encoding_of_the_terminal_serves(encoding: str) -> None:
+    done = geomx(*BRIEF, env={**os.environ, "PYTHONIOENCODING": encoding}, encoding=encoding)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "time per iteration" in done.stdout
+
+
+def test_an_output_that_takes_nothing_is_one_line() -> None:
+    with open("/dev/full", "w") as full:
+        done = geomx(*BRIEF, stdout=full)
+    line = "standard output: No space left on device; make room, and run it again\n"
+    assert (done.returncode, done.stderr) == (1, line)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting takes root")
+@pytest.mark.parametrize("options", ["ro", "size=64k"])
+def test_disks_that_take_nothing_more_are_one_line(options: str, tmp_path: Path) -> None:
+    """Read-only, or full before the run's end: then what was written stays readable."""
+    inside = f"mount -t tmpfs -o {options} none disk && cd disk && exec {sys.executable} -m geomx"
+    (tmp_path / "disk").mkdir()
+    words = ["unshare", "--mount", "sh", "-c", f"{inside} iterations=50 numerics=false; ls -R"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    if done.stderr.startswith(("unshare:", "mount:")):
+        pytest.skip(f"no mounts here: {done.stderr}")
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    if options == "ro":
+        assert done.stderr.startswith("the run's directory cannot be made: ")
+        assert "hydra.run.dir=FOLDER" in done.stderr
+    else:
+        assert ": No space left on device; make room" in done.stderr
+        assert "what was measured until then is in " in done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_run_with_its_status_and_names_its_folder(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    words = ["iterations=100000", "numerics=false", "sim.skip=false", "hydra.run.dir=cut"]
+    command = [sys.executable, "-m", "geomx", *words]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        until = time.monotonic() + 60
+        rows = tmp_path / "cut" / "iterations.csv"
+        while time.monotonic() < until and not (rows.exists() and rows.stat().st_size > 1000):
+            time.sleep(0.05)
+        process.send_signal(number)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + number
+    assert err == f"interrupted; what was measured until then is in {tmp_path / 'cut'}\n"
+    assert Results.load(tmp_path / "cut").iterations
+
+
+def test_explain_says_that_a_run_was_killed(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    Recorder(tmp_path / "killed", {"mode": "sim"})  # what a process leaves that ends here
+    assert cli.main(["explain", str(tmp_path / "killed")]) == 2
+    err = capfd.readouterr().err
+    assert "left no timeline to explain (the run was killed before it could end)" in err
+    assert "Errno" not in err
+
+
+def test_no_run_overwrites_another(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    words = [*BRIEF, "hydra.run.dir=here"]
+    assert cli.run(words) == 0
+    page = (tmp_path / "here" / "report.html").read_text()
+    shown = page.split('class="command"')[1].split("</code>")[0]
+    assert "workload=resnet50" in shown
+    assert "hydra" not in shown  # so that neither does the command that is there to be copied
+    before = (tmp_path / "here" / "summary.json").read_bytes()
+    capfd.readouterr()
+    assert cli.run(words) == 2
+    refusal = f"hydra.run.dir={tmp_path / 'here'}: holds a run already; "
+    assert capfd.readouterr().err.startswith(refusal)
+    with pytest.raises(ConfigError, match="holds a run already"):
+        run(words)
+    assert (tmp_path / "here" / "summary.json").read_bytes() == before
 
 
 def test_a_run_ends_with_its_directory() -> None:
@@ -202,6 +293,55 @@ def test_plugins_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     assert all(name in out for name in INSTALLED)
     assert "could not be loaded" not in out
+
+
+@pytest.mark.parametrize("command", ["plugins", "networks"])
+@pytest.mark.parametrize("columns", ["30", "40", "80", "300", None])
+def test_lists_are_whole_in_any_width(
+    command: str,
+    columns: str | None,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    if columns:
+        monkeypatch.setenv("COLUMNS", columns)
+    assert cli.main([command]) == 0
+    out = capsys.readouterr().out
+    assert "…" not in out
+    names = {
+        "plugins": [plugin.name for plugin in Registry.discover().plugins()],
+        "networks": [network.name for network in named_networks()],
+    }[command]
+    lines = out.splitlines()
+    for name in names:
+        (line,) = [line for line in lines if name in line.split()[:2] and line[0] != " "]
+        assert columns is not None or len(line.split()) > 8  # in a pipe a row is a line
+    if columns:
+        assert max(map(len, lines)) <= max(int(columns), 80)
+    if columns in ("30", "40"):  # prose has the line to itself
+        prose = [line for line in lines if line.startswith("  ")]
+        assert sum(len(line.split()) == 1 for line in prose) < len(prose) / 3
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("plan", [f"plan.{field.name}=" for field in dataclasses.fields(PlanOptions)]),
+        ("launch", ["JOB.yaml", "WORDS", "COMMAND", "network=", "+sync=", "nodes/"]),
+        ("compat", ["COMMAND", "DMLC_ROLE"]),
+        ("explain", ["RUN"]),
+        ("check", ["--modes"]),
+    ],
+)
+def test_help_of_a_command_says_what_it_takes(
+    command: str, told: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main([command, "--help"])
+    assert ended.value.code == 0
+    out = capsys.readouterr().out
+    assert [word for word in told if word not in out] == []
 
 
 def test_info(capsys: pytest.CaptureFixture[str]) -> None:

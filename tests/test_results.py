@@ -7,6 +7,7 @@ import io
 import json
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import networkx as nx
@@ -323,6 +324,24 @@ def test_the_progress_bar_is_silent_where_nobody_watches(
             advance(1, time_s=float(i), loss=None)
     captured = capsys.readouterr()
     assert captured.out == captured.err == ""
+
+
+def test_long_work_in_a_pipe_says_now_and_then_how_far_it_is(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = 1000.0
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now_s)
+    with progress.progress(1000, "training") as advance:
+        for step in range(1000):
+            now_s += 1.0
+            advance(1, time_s=step / 10, loss=0.5)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "training: 15 of 1,000, at 1.40 s, loss 0.5000, about 985 s left"
+    done = [int(line.split(": ")[1].split(" of")[0].replace(",", "")) for line in lines]
+    pauses = [later - earlier for earlier, later in pairwise(done)]
+    assert all(15 <= pause <= 300 for pause in pauses)
+    assert pauses == sorted(pauses)
+    assert len(lines) < 15
 
 
 def test_the_progress_bar_shows_time_and_loss_on_a_terminal(

@@ -79,7 +79,10 @@ class Evidence:
             self.timeline = read(directory / "trace.json")
             self.graph: nx.DiGraph = read_network(directory / "network.json")
         except OSError as error:
-            raise ConfigError("run", directory, f"left no timeline: {error}") from error
+            aborted = self.results.summary.get("aborted")
+            reason = aborted or f"{Path(error.filename or directory).name}: {error.strerror}"
+            remedy = f"left no timeline to explain ({reason}); run it again, to its end"
+            raise ConfigError("run", directory, remedy) from error
         self._routes = Routes(self.graph)
         self.party = {node: str(data.get("party")) for node, data in self.graph.nodes(data=True)}
         self.speed = {

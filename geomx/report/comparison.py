@@ -23,7 +23,7 @@ from geomx.report import units
 from geomx.report.bars import Panel, bars
 from geomx.report.files import replacing, write_json, write_text
 from geomx.report.markup import Markup, tag
-from geomx.report.page import command_line, document, footer, section
+from geomx.report.page import command_line, document, footer, repeating, section
 from geomx.report.picture import standalone
 from geomx.report.terminal import condition
 
@@ -178,8 +178,7 @@ class Comparison:
                     ratios if figures else {},
                 )
             )
-        kept = [word for word in words if not word.lstrip("+").startswith("hydra.")]
-        made = cls(directory, entries, target, kept, rows)
+        made = cls(directory, entries, target, repeating(words), rows)
         made._write_files()
         return made
 

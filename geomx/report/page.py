@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -120,10 +120,16 @@ def _header(summary: Mapping[str, Any]) -> Markup:
 
 
 def command_line(words: Sequence[object]) -> Markup:
-    """The command that repeats a run, with a button to copy it."""
-    command = shlex.join(["python", "-m", "geomx", *map(str, words)])
+    """The command that repeats a run in a new directory, with a button to copy it."""
+    command = shlex.join(["python", "-m", "geomx", *repeating(words)])
     button = tag("button", "copy", type="button")
     return tag("div", tag("code", command), button, class_="command")
+
+
+def repeating(words: Iterable[object]) -> list[str]:
+    """The words without those that say where files go: a second run must not meet the first's."""
+    places = ("hydra.run.", "hydra.sweep.")
+    return [word for word in map(str, words) if not word.lstrip("+").startswith(places)]
 
 
 def _plugin(kind: str, chosen: Mapping[str, Any]) -> Markup:
