@@ -134,6 +134,11 @@ def _unbound(plugin: Any, name: str) -> str:
     return "it is a function of the object, not a method of its class"
 
 
+def has_hook(manager: pluggy.PluginManager, hook: str) -> bool:
+    """Whether the plugin that `manager` holds implements a hook."""
+    return bool(getattr(manager.hook, hook).get_hookimpls())
+
+
 def call(manager: pluggy.PluginManager, label: str, hook: str, **arguments: Any) -> Iterable[Any]:
     """Ask one plugin one hook; its answers that are not None.
 

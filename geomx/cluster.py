@@ -14,6 +14,8 @@ from typing import Literal
 
 import networkx as nx
 
+from geomx.routes import Routes
+
 Role = Literal["worker", "server", "global_server", "scheduler"]
 LinkKind = Literal["lan", "wan"]
 Direction = Literal["push", "pull"]
@@ -94,33 +96,6 @@ class Path:
     loss: float
 
 
-def shortest_by_delay(graph: nx.Graph, source: str) -> dict[str, list[str]]:
-    """Routes from `source` to every node that it reaches, shortest by delay, then by hops.
-
-    No route leaves a node with ``transit: false`` for another party, unless it starts in its party:
-    a site's access link is not a way for others, however short it is by delay. Where the graph has
-    ``paths``, lists of nodes, a route that leads from the first to the last of one takes it between
-    them.
-    """
-    hop_ms = 1e-9  # breaks ties between routes of equal delay by their number of hops
-    party_of = {node: data.get("party") for node, data in graph.nodes(data=True)}
-    ends = {node for node, data in graph.nodes(data=True) if data.get("transit") is False}
-    closed = {node for node in ends if party_of[node] != party_of[source]}
-
-    def weight(here: str, there: str, data: dict[str, float]) -> float | None:
-        if here in closed and party_of[here] != party_of[there]:
-            return None
-        return data.get("delay_ms", 0.0) + hop_ms
-
-    routes: dict[str, list[str]] = nx.single_source_dijkstra_path(graph, source, weight=weight)
-    for way in graph.graph.get("paths", ()):
-        for target, route in routes.items():
-            if way[0] in route and way[-1] in route[route.index(way[0]) :]:
-                first, last = route.index(way[0]), route.index(way[-1])
-                routes[target] = [*route[:first], *way, *route[last + 1 :]]
-    return routes
-
-
 @dataclass(frozen=True)
 class Cluster:
     """Nodes, parties and the graph. Node ids are positions in `nodes`.
@@ -170,10 +145,11 @@ class Cluster:
         Raises:
             KeyError: The node is in the central site, which does not train.
         """
-        for party in self.parties:
-            if party.name == node.party:
-                return party
-        raise KeyError(node.party)
+        return self._party_by_name[node.party]
+
+    @cached_property
+    def _party_by_name(self) -> dict[str, Party]:
+        return {party.name: party for party in self.parties}
 
     def link(
         self,
@@ -189,7 +165,7 @@ class Cluster:
 
     def path(self, source: NodeSpec, target: NodeSpec) -> Path:
         """The way from `source` to `target`, shortest by delay, ties by hop count."""
-        edges = tuple(pairwise(self._route(source.name, target.name)))
+        edges = tuple(pairwise(self._routes(source.name, target.name)))
         bandwidth = math.inf
         delay_ms, kept = 0.0, 1.0
         for edge in edges:
@@ -199,19 +175,6 @@ class Cluster:
             kept *= 1.0 - data.get("loss", 0.0)
         return Path(edges, bandwidth, delay_ms / 1e3, 1.0 - kept)
 
-    def _route(self, source: str, target: str) -> list[str]:
-        if source == target or self.graph.out_degree(source) != 1:
-            return self._routes(source)[target]
-        # Most hosts have one way out, to their router; all of a router's share its routes.
-        router = next(iter(self.graph.successors(source)))
-        return [source, *self._routes(router)[target]]
-
-    def _routes(self, source: str) -> dict[str, list[str]]:
-        cache = self._route_cache
-        if source not in cache:
-            cache[source] = shortest_by_delay(self.graph, source)
-        return cache[source]
-
     @cached_property
-    def _route_cache(self) -> dict[str, dict[str, list[str]]]:
-        return {}
+    def _routes(self) -> Routes:
+        return Routes(self.graph)

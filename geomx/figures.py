@@ -99,5 +99,5 @@ def spelt(what: str, data: Mapping[str, Any], known: tuple[str, ...]) -> None:
 def required(given: Mapping[str, Any], key: str, where: str) -> Any:
     """The value of a key that must be there."""
     if given.get(key) is None:
-        refuse(f"{where}.{key} is missing")
+        refuse(f"{where}.{key} is missing" if where else f"{key} is missing")
     return given[key]

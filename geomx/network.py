@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -65,7 +66,8 @@ def read_network(source: Mapping[str, Any] | nx.Graph | str | Path) -> Cluster:
         label, folder = str(source), Path(source).parent
     try:
         known_keys(options, ("file", "name", *FILE_OPTIONS), "")
-        graph = _from_file(source) if isinstance(source, str | Path) else _from_mapping(source)
+        read = _from_file if isinstance(source, str | Path) else _from_mapping
+        graph = read(source, options)
         return to_cluster(_whole(graph, options), Path(label).stem, folder)
     except NetworkError as error:
         raise ConfigError("network", label, str(error)) from error
@@ -159,18 +161,19 @@ def _yaml(text: str) -> Any:
     """YAML, but a key that comes twice is refused instead of winning silently."""
     import yaml
 
-    class Loader(yaml.SafeLoader):
+    class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
         def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
             names = [key.value for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
-            for name in names:
-                if names.count(name) > 1:
+            for name, times in Counter(map(str, names)).items():
+                if times > 1:
                     refuse(f"{name} comes twice at line {node.start_mark.line + 1} and after")
-            return super().construct_mapping(node, deep)
+            made: dict[Any, Any] = super().construct_mapping(node, deep)
+            return made
 
     return yaml.load(text, Loader)
 
 
-def _from_file(source: str | Path) -> nx.Graph:
+def _from_file(source: str | Path, options: Mapping[str, Any]) -> nx.Graph:
     path = Path(source)
     if path.is_dir():
         refuse("is a folder, not a file")
@@ -181,7 +184,7 @@ def _from_file(source: str | Path) -> nx.Graph:
         return _garbage_named(lambda: reader(path), f"is not {path.suffix[1:].upper()}")
     if path.exists() and path.suffix not in SUFFIXES:
         refuse(f"unknown suffix {path.suffix or '(none)'}; {near(path.suffix, SUFFIXES)}")
-    return _from_mapping(_load(path))
+    return _from_mapping(_load(path), options)
 
 
 def _read_gml(path: Path) -> nx.Graph:
@@ -206,10 +209,10 @@ def _garbage_named(read: Callable[[], nx.Graph], complaint: str) -> nx.Graph:
         raise NetworkError(f"{complaint} ({type(error).__name__}: {detail})") from error
 
 
-def _from_mapping(content: Any) -> nx.Graph:
+def _from_mapping(content: Any, options: Mapping[str, Any]) -> nx.Graph:
     if not isinstance(content, Mapping):
         refuse(f"must hold a table of keys ({', '.join(TOP)}) or a node-link graph")
-    return _node_link(content) if is_long_form(content) else expand(content)
+    return _node_link(content) if is_long_form(content) else expand(content, options)
 
 
 def _node_link(content: Mapping[str, Any]) -> nx.Graph:

@@ -26,11 +26,11 @@ import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from geomx import hookspecs
 from geomx.api import check_version
-from geomx.asking import admit, call, check_answer, one_line
+from geomx.asking import admit, call, check_answer, has_hook, one_line
 from geomx.errors import ConfigError, GeomxError, PluginError
 from geomx.options import build_options, near, prefixed
 from geomx.patience import hook_limited
@@ -58,6 +58,7 @@ ENTRY_POINTS = "geomx"
 KINDS = ("sync", "accel", "workload", "network")
 DEFAULT_SYNC = "fsa"
 
+Found = TypeVar("Found")
 Options = dict[str, Any]
 Choice = tuple[str, Options]
 
@@ -404,7 +405,8 @@ class Selection:
         self.accel: tuple[Choice, ...] = tuple(built.choice for built in chosen[1:])
         self._managers = [admit(built.instance, built.label) for built in chosen]
         self._overlay_labels: dict[int, str] = {}  # by root
-        self._overlays: tuple[Cluster, list[tuple[Group, Overlay]]] | None = None
+        self._kept: tuple[Cluster | None, dict[Any, Any]] = None, {}
+        self._askable: dict[str, list[tuple[Built, Any]]] = {}  # by hook
 
     def validate(self, experiment: Experiment) -> None:
         """Let every plugin refuse the experiment (hook 2)."""
@@ -476,12 +478,26 @@ class Selection:
 
     def overlays(self, cluster: Cluster) -> list[tuple[Group, Overlay]]:
         """The groups whose members talk with each other, and how (hook 13)."""
-        if self._overlays is None or self._overlays[0] is not cluster:
-            groups = groups_of(cluster, self.sync_policy(cluster).together)
-            answers = [(group, self._overlay(group)) for group in groups]
-            found = [(group, overlay) for group, overlay in answers if overlay is not None]
-            self._overlays = cluster, found
-        return self._overlays[1]
+        return self.once(cluster, Selection._find_overlays)
+
+    def _find_overlays(self, cluster: Cluster) -> list[tuple[Group, Overlay]]:
+        groups = groups_of(cluster, self.sync_policy(cluster).together)
+        answers = [(group, self._overlay(group)) for group in groups]
+        return [(group, overlay) for group, overlay in answers if overlay is not None]
+
+    def once(self, cluster: Cluster, find: Callable[[Selection, Cluster], Found]) -> Found:
+        """What `find` says of this selection and `cluster`, kept until another cluster is asked for.
+
+        For what every link of an experiment would ask anew: answers must be plain facts, since
+        objects with a state of their own would be shared by all who ask.
+        """
+        if self._kept[0] is not cluster:
+            self._kept = cluster, {}
+        known = self._kept[1]
+        if find not in known:
+            known[find] = find(self, cluster)
+        found: Found = known[find]
+        return found
 
     def _overlay(self, group: Group) -> Overlay | None:
         answers = self._ask("geomx_overlay", group=group)
@@ -539,7 +555,10 @@ class Selection:
 
     def _ask(self, hook: str, **arguments: Any) -> list[tuple[Built, Any]]:
         answers = []
-        for built, manager in zip(self._chosen, self._managers, strict=True):
+        if hook not in self._askable:
+            pairs = zip(self._chosen, self._managers, strict=True)
+            self._askable[hook] = [pair for pair in pairs if has_hook(pair[1], hook)]
+        for built, manager in self._askable[hook]:
             for answer in call(manager, built.label, hook, **arguments):
                 check_answer(built.label, hook, answer)
                 answers.append((built, answer))

@@ -5,16 +5,30 @@ forms. For a site ``s``: a router ``s`` that its hosts are joined to by LAN edge
 ``s/wan``, the far end of its access link, joined to ``s`` by the uplink and the downlink; and
 between every two far ends an edge that carries delay and loss, unlimited unless ``mbps`` says
 otherwise. Nothing passes through a site that it is not meant for.
+
+Edges between far ends grow with the square of the sites. Where there are more than `MESH_SITES`
+and all these edges would be alike and unlimited, every far end has one edge to a router `MIDDLE`
+instead, with their delay, loss and jitter, and one without any back from it. An unlimited edge
+does not care who else crosses it, so a run over the one form and the other is the same run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import networkx as nx
 
-from geomx.figures import count, known_keys, not_negative, positive, probability, refuse, table
+from geomx.figures import (
+    count,
+    known_keys,
+    not_negative,
+    positive,
+    probability,
+    refuse,
+    required,
+    table,
+)
 from geomx.hosts import add_central, add_party, lan_edge
 from geomx.options import near
 
@@ -22,6 +36,12 @@ TOP = (
     "name", "central", "parties", "delay_ms", "loss", "jitter_ms", "queue_ms", "mbps", "lan",
     "redraw", "outages",
 )  # fmt: skip
+MESH_SITES = 32
+"""As many sites are joined by an edge between every two of them, whatever these are."""
+
+MIDDLE = "/wan"
+"""Where the far ends of access links meet; no site can have this name."""
+
 _LINK = (
     "uplink_mbps", "downlink_mbps", "uplink_trace", "downlink_trace", "redraw",
 )  # fmt: skip
@@ -29,8 +49,12 @@ _CENTRAL = ("name", "global_servers", "workers", "speed", "latitude", "longitude
 _PARTY = ("workers", "speed", "latitude", "longitude", *_LINK)
 
 
-def expand(content: Mapping[str, Any]) -> nx.DiGraph:
+def expand(content: Mapping[str, Any], beside: Mapping[str, Any] | None = None) -> nx.DiGraph:
     """The long form of `content`.
+
+    Args:
+        content: The short form.
+        beside: Options said outside the file, some of which mean links between two sites.
 
     Raises:
         NetworkError: A key is missing, unknown or wrong.
@@ -54,19 +78,23 @@ def expand(content: Mapping[str, Any]) -> nx.DiGraph:
     add_central(graph, hub, central, "central", cable)
     if count(central.get("workers", 0), "central.workers", 0):
         add_party(graph, hub, central, "central", cable)
-    sites = [hub]
+    sites = {hub: None}  # in order
     for key, value in parties.items():
         site, where = str(key), f"parties.{key}"
         if "/" in site or not site:
             refuse(f"party {site!r}: a name must not be empty or hold a slash")
         if site in sites:
             refuse(f"two sites are called {site}")
-        sites.append(site)
+        sites[site] = None
         party = table(value, where)
         known_keys(party, _PARTY, where)
         _site(graph, site, party, where)
         add_party(graph, site, party, where, cable)
-    _join(graph, sites, content)
+    pairs = _means_pairs(content) or _means_pairs(beside or {})
+    if len(sites) > MESH_SITES and not pairs:
+        _meet(graph, sites, content)
+    else:
+        _join(graph, sites, content)
     return graph
 
 
@@ -88,7 +116,36 @@ def _site(graph: nx.DiGraph, site: str, given: Mapping[str, Any], where: str) ->
         graph.add_edge(*edge, **data)
 
 
-def _join(graph: nx.DiGraph, sites: list[str], content: Mapping[str, Any]) -> None:
+def _means_pairs(said: Mapping[str, Any]) -> bool:
+    """Whether something is said about the link between two sites alone."""
+    tables = any(isinstance(said.get(key), Mapping) for key in ("delay_ms", "loss", "jitter_ms"))
+    rules: list[Any] = []
+    for name in ("redraw", "outages"):
+        given = said.get(name)
+        rules += given if isinstance(given, list) else [given]
+    named = any(
+        rule.get(key)
+        for rule in rules
+        for key in ("links", "link", "partition")
+        if isinstance(rule, Mapping)
+    )
+    return bool(tables or named or said.get("mbps") or said.get("paths"))
+
+
+def _meet(graph: nx.DiGraph, sites: Collection[str], content: Mapping[str, Any]) -> None:
+    """Edges by way of `MIDDLE` that do what equal ones between every two sites would."""
+    delay_ms = not_negative(required(content, "delay_ms", ""), "delay_ms")
+    edge = {"delay_ms": delay_ms, "loss": probability(content.get("loss") or 0.0, "loss")}
+    if jitter_ms := not_negative(content.get("jitter_ms") or 0.0, "jitter_ms"):
+        edge["jitter_ms"] = jitter_ms
+    graph.add_node(MIDDLE, kind="router")
+    for site in sites:
+        graph.add_edge(f"{site}/wan", MIDDLE, unlimited=True, **edge)
+        graph.add_edge(MIDDLE, f"{site}/wan", unlimited=True, delay_ms=0.0, loss=0.0)
+    _hold(graph, sites, content)
+
+
+def _join(graph: nx.DiGraph, sites: Collection[str], content: Mapping[str, Any]) -> None:
     """An edge with delay, loss and perhaps a bandwidth between every two sites."""
     if content.get("delay_ms") is None:
         refuse("delay_ms is missing")
@@ -102,6 +159,11 @@ def _join(graph: nx.DiGraph, sites: list[str], content: Mapping[str, Any]) -> No
         graph.add_edge(*edge, **width, delay_ms=delay_ms, loss=loss[pair])
         if jitter[pair]:
             graph.edges[edge]["jitter_ms"] = jitter[pair]
+    _hold(graph, sites, content)
+
+
+def _hold(graph: nx.DiGraph, sites: Collection[str], content: Mapping[str, Any]) -> None:
+    """How long access links hold datagrams."""
     if content.get("queue_ms") is not None:
         queue_ms = not_negative(content["queue_ms"], "queue_ms")
         for site in sites:
@@ -111,7 +173,7 @@ def _join(graph: nx.DiGraph, sites: list[str], content: Mapping[str, Any]) -> No
 
 def _between(
     value: Any,
-    sites: list[str],
+    sites: Collection[str],
     key: str,
     check: Callable[[Any, str], float],
     missing: float | None,
@@ -126,7 +188,7 @@ def _between(
         for target, figure in table(row, f"{key}.{source}").items():
             for site in (source, target):
                 if str(site) not in sites:
-                    refuse(f"{key}: there is no site {site}; {near(str(site), sites)}")
+                    refuse(f"{key}: there is no site {site}; {near(str(site), list(sites))}")
             if source == target:
                 refuse(f"{key}.{source}.{target}: a site has no way to itself")
             given[str(source), str(target)] = check(figure, f"{key}.{source}.{target}")

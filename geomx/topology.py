@@ -9,7 +9,7 @@ A rule that is broken is one sentence, which names the node, the edge or the pai
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_args
@@ -50,8 +50,9 @@ def to_cluster(graph: nx.Graph, name: str, folder: Path) -> Cluster:
         _check_edge(f"edge {source} -> {target}", data, folder)
     _check_paths(directed)
     _add_scheduler(directed)
+    hosts = _hosts(directed)
     for party in _parties(directed):
-        _add_server(directed, party)
+        _add_server(directed, party, hosts["server", party], hosts["worker", party])
     cluster = _cluster(directed)
     _check_reach(cluster)
     return cluster
@@ -149,12 +150,17 @@ def _check_paths(graph: nx.DiGraph) -> None:
         graph.graph["paths"] = ways
 
 
-def _of_kind(graph: nx.DiGraph, kind: str, party: str | None = None) -> list[str]:
-    return [
-        node
-        for node, data in graph.nodes(data=True)
-        if data["kind"] == kind and party in (None, data["party"])
-    ]
+def _hosts(graph: nx.DiGraph) -> dict[tuple[str, str], list[str]]:
+    """Hosts by kind and party, in file order."""
+    found: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for node, data in graph.nodes(data=True):
+        if data["kind"] != "router":
+            found[data["kind"], data["party"]].append(node)
+    return found
+
+
+def _of_kind(graph: nx.DiGraph, kind: str) -> list[str]:
+    return [node for node, data in graph.nodes(data=True) if data["kind"] == kind]
 
 
 def _parties(graph: nx.DiGraph) -> list[str]:
@@ -192,9 +198,8 @@ def _add_scheduler(graph: nx.DiGraph) -> None:
         _add_beside(graph, first, name, "scheduler")
 
 
-def _add_server(graph: nx.DiGraph, party: str) -> None:
-    servers = _of_kind(graph, "server", party)
-    workers = _of_kind(graph, "worker", party)
+def _add_server(graph: nx.DiGraph, party: str, servers: list[str], workers: list[str]) -> None:
+    """A local server for a party that has workers and no server."""
     if not workers:
         refuse(f"party {party} has no worker")
     if len(servers) > 1:
@@ -225,9 +230,10 @@ def _cluster(graph: nx.DiGraph) -> Cluster:
         for name in _of_kind(graph, kind):
             spec(name)
     parties = []
+    hosts = _hosts(graph)
     for party in _parties(graph):
-        server = spec(_of_kind(graph, "server", party)[0])
-        workers = tuple(spec(name) for name in _of_kind(graph, "worker", party))
+        server = spec(hosts["server", party][0])
+        workers = tuple(spec(name) for name in hosts["worker", party])
         parties.append(Party(party, server, workers))
     if not parties:
         refuse("there is no party: nobody trains")
@@ -241,13 +247,13 @@ def _check_reach(cluster: Cluster) -> None:
     centres = [(p.server.name, [worker.name for worker in p.workers]) for p in cluster.parties]
     centres += [(node.name, servers) for node in cluster.global_servers]
     centres += [(cluster.scheduler.name, everyone)]
+    graph = cluster.graph
+    parts = nx.strongly_connected_components(graph)  # within one, everybody reaches everybody
+    part_of = {node: number for number, part in enumerate(parts) for node in part}
     for centre, others in centres:
-        reached = nx.descendants(cluster.graph, centre)
-        reaching = nx.ancestors(cluster.graph, centre)
         for other in others:
-            if other == centre:
+            if part_of[other] == part_of[centre]:
                 continue
-            if other not in reaching:
+            if not nx.has_path(graph, other, centre):
                 refuse(f"{other} cannot reach {centre}: there is no path of edges")
-            if other not in reached:
-                refuse(f"{centre} cannot reach {other}: there is no path of edges")
+            refuse(f"{centre} cannot reach {other}: there is no path of edges")

@@ -6,15 +6,16 @@ slicer or a policy cannot be on a link in one mode and absent in the other.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from geomx import _core
 from geomx.cluster import Cluster, Direction, Link, NodeSpec
 from geomx.errors import ConfigError, PluginError
 from geomx.handles import blaming, linear_traits, optimizers, part
-from geomx.plugin import ByTurns, Native, Shard, Site
+from geomx.plugin import ByTurns, Group, Native, Overlay, Shard, Site
 from geomx.workload import TensorSpec
 
 if TYPE_CHECKING:
@@ -23,6 +24,52 @@ if TYPE_CHECKING:
 
 PlacedShard = tuple[int, int, int, int]
 """(offset, elements, global server index, priority), as the core takes it."""
+
+
+@dataclass(frozen=True)
+class Common:
+    """What holds for every node and link of an experiment, so that plugins are asked for it once.
+
+    Attributes:
+        together: As the sync policy says, likewise the next two.
+        staleness_bound: Of updates.
+        exchange: What workers exchange.
+        at_party: Local servers run the optimizer.
+        hosts: Ids of nodes that coordinators live on.
+        sites: Of all coordinators, by number; their parts are not to be used.
+        overlays: By node id, in order: those whose group the node leads or is a member of.
+    """
+
+    together: bool
+    staleness_bound: int | None
+    exchange: str
+    at_party: bool
+    hosts: frozenset[int]
+    sites: tuple[Site, ...]
+    overlays: Mapping[int, Sequence[tuple[Group, Overlay]]]
+
+
+def common(cluster: Cluster, selection: Selection) -> Common:
+    """What all nodes and links are told alike; see `Common`."""
+    return selection.once(cluster, _find_common)
+
+
+def _find_common(selection: Selection, cluster: Cluster) -> Common:
+    policy = selection.sync_policy(cluster)
+    sites = tuple(site for _, site in selection.minds(cluster))
+    overlays: dict[int, list[tuple[Group, Overlay]]] = defaultdict(list)
+    for group, overlay in selection.overlays(cluster):
+        for member in {group.root.id: group.root, **{m.id: m for m in group.members}}.values():
+            overlays[member.id].append((group, overlay))
+    return Common(
+        policy.together,
+        policy.staleness_bound,
+        policy.exchange,
+        selection.update_at_party(cluster),
+        frozenset(site.host.id for site in sites),
+        sites,
+        dict(overlays),
+    )
 
 
 def children(cluster: Cluster, node: NodeSpec) -> list[NodeSpec]:
@@ -75,10 +122,11 @@ def node_config(
     config.frame_bytes = runtime.frame_bytes
     if live:
         config.set_heartbeat(min(0.25, runtime.failure_timeout_s / 4), runtime.failure_timeout_s)
-    minds = selection.minds(cluster)
-    for number, (label, site) in enumerate(minds):
-        if site.host.id == node.id:
-            _add_coordinator(config, number, site, seed, label)
+    shared = common(cluster, selection)
+    if node.id in shared.hosts:
+        for number, (label, site) in enumerate(selection.minds(cluster)):
+            if site.host.id == node.id:
+                _add_coordinator(config, number, site, seed, label)
     for other in peers(cluster, selection, node):
         config.add_peer(other.id, other.name, other.role)
     if node.role == "scheduler":
@@ -87,9 +135,7 @@ def node_config(
 
     if live and node.role in ("server", "global_server"):
         _set_device(config, runtime.server_device)
-    policy = selection.sync_policy(cluster)
-    at_party = selection.update_at_party(cluster)
-    config.set_rounds(policy.together, policy.staleness_bound, at_party)
+    config.set_rounds(shared.together, shared.staleness_bound, shared.at_party)
     below, above = children(cluster, node), parents(cluster, node)
     config.scheduler = cluster.scheduler.id
     config.children = [child.id for child in below]
@@ -103,9 +149,9 @@ def node_config(
     for parent in above:
         _add_link(config, cluster, selection, node, parent, parent, "push")
         _add_link(config, cluster, selection, parent, node, parent, "pull")
-    _add_groups(config, cluster, selection, node, [site for _, site in minds])
+    _add_groups(config, cluster, selection, node)
     if node.role == "server":
-        side = policy.party_policy(cluster, cluster.party_of(node))
+        side = selection.sync_policy(cluster).party_policy(cluster, cluster.party_of(node))
         if isinstance(side, Native):
             config.set_policy(_core.native_policy(side.name, dict(side.options)))
         elif side is not None:
@@ -148,8 +194,8 @@ def siblings(cluster: Cluster, selection: Selection, node: NodeSpec) -> list[Nod
     """Whom `node` talks with because of overlays, beside its parents and children."""
     found = {
         member
-        for group, _ in selection.overlays(cluster)
-        if node in group.members
+        for group, _ in common(cluster, selection).overlays.get(node.id, ())
+        if node != group.root
         for member in group.members
         if member != node
     }
@@ -173,19 +219,17 @@ def _add_groups(
     cluster: Cluster,
     selection: Selection,
     node: NodeSpec,
-    sites: Sequence[Site],
 ) -> None:
     """The overlays that `node` belongs to; links among siblings are as those with the root."""
     known = set()
-    for group, overlay in selection.overlays(cluster):
-        if node != group.root and node not in group.members:
-            continue
+    shared = common(cluster, selection)
+    for group, overlay in shared.overlays.get(node.id, ()):
         members = [member.id for member in group.members]
         config.add_group(
             group.root.id,
             members,
             overlay.site.host.id,
-            sites.index(overlay.site),
+            shared.sites.index(overlay.site),
             overlay.push,
             overlay.pull,
         )
@@ -243,11 +287,12 @@ def hop(
     direction: Direction,
 ) -> Link:
     """The directed hop from `source` to `target`, as plugins are asked about it."""
+    shared = common(cluster, selection)
     with_global = source.role == ("server" if direction == "push" else "global_server")
-    sums = with_global and selection.update_at_party(cluster)
+    sums = with_global and shared.at_party
     return replace(
         cluster.link(source, target, direction, "sum" if sums and direction == "pull" else None),
-        exchange=selection.sync_policy(cluster).exchange,
+        exchange=shared.exchange,
         summed=sums and direction == "push",
     )
 

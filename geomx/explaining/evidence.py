@@ -22,7 +22,7 @@ import numpy as np
 from geomx.errors import ConfigError
 from geomx.report.files import Row, read_network
 from geomx.report.trace import Span, read
-from geomx.report.wan import Routes
+from geomx.report.wan import Ways
 from geomx.results import Results
 
 LATE_S = 1e-5
@@ -83,7 +83,7 @@ class Evidence:
             reason = aborted or f"{Path(error.filename or directory).name}: {error.strerror}"
             remedy = f"left no timeline to explain ({reason}); run it again, to its end"
             raise ConfigError("run", directory, remedy) from error
-        self._routes = Routes(self.graph)
+        self._routes = Ways(self.graph)
         self.party = {node: str(data.get("party")) for node, data in self.graph.nodes(data=True)}
         self.speed = {
             node: float(data.get("speed", 1.0))
@@ -247,7 +247,7 @@ def _runs(rows: Iterable[Row], gaps: Sequence[tuple[float, float]]) -> list[list
     return [piece for piece in pieces if piece]
 
 
-def _loads(sent: Iterable[Sent], routes: Routes) -> Mapping[Edge, tuple[np.ndarray, np.ndarray]]:
+def _loads(sent: Iterable[Sent], routes: Ways) -> Mapping[Edge, tuple[np.ndarray, np.ndarray]]:
     """By edge, moments and the bytes that had crossed it by then, linear in between."""
     changes: dict[Edge, list[tuple[float, float]]] = defaultdict(list)
     for message in sent:

@@ -18,15 +18,16 @@ from typing import Any
 
 import networkx as nx
 
-from geomx.cluster import shortest_by_delay
 from geomx.report import units
 from geomx.report.files import Row
-from geomx.report.markup import Markup, svg, tag
+from geomx.report.markup import Markup, join, svg, tag
+from geomx.routes import Routes
 
 _WIDTH, _HEIGHT, _FLAT_HEIGHT = 1000.0, 430.0, 150.0
 _MARGIN_X, _MARGIN_TOP, _MARGIN_BOTTOM = 110.0, 52.0, 64.0
 _RADIUS = 26.0
 _MOST_LABELS = 8
+MOST_SITES = 100
 _GRID = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0)
 LEVELS = ((0.2, "below 20 %"), (0.5, "20 to 50 %"), (0.8, "50 to 80 %"), (math.inf, "over 80 %"))
 
@@ -58,13 +59,33 @@ def drawing(
     if not flows:
         return Markup("")
     kinds = _hosts_by_site(graph)
-    sites = list(dict.fromkeys((*kinds, *(s for f in flows for s in (f.source, f.target)))))
+    known = list(dict.fromkeys((*kinds, *(s for f in flows for s in (f.source, f.target)))))
+    sites = _busiest(known, flows)
+    if len(sites) < len(known):
+        drawn = set(sites)
+        flows = [flow for flow in flows if flow.source in drawn and flow.target in drawn]
     places, height, grid = _places(sites, flows, graph)
     most = max(flow.bytes for flow in flows) or 1
     labelled = len(flows) <= _MOST_LABELS
     arrows = [_arrow(flow, places, most, labelled) for flow in flows]
     nodes = [_site(site, places[site], kinds.get(site, {}), height) for site in sites]
-    return svg(_WIDTH, height, "Traffic between the sites", *grid, *arrows, *nodes, class_="wan")
+    picture = svg(_WIDTH, height, "Traffic between the sites", *grid, *arrows, *nodes, class_="wan")
+    if len(sites) == len(known):
+        return picture
+    told = f"{len(sites)} of {len(known):,} sites are drawn, those that send and receive most; "
+    return join(picture, tag("p", f"{told}links.csv has the links of all.", class_="note"))
+
+
+def _busiest(sites: Sequence[str], flows: Sequence[Flow]) -> list[str]:
+    """At most `MOST_SITES` sites in their order: those whose flows carry most."""
+    if len(sites) <= MOST_SITES:
+        return list(sites)
+    carried: dict[str, int] = defaultdict(int)
+    for flow in flows:
+        carried[flow.source] += flow.bytes
+        carried[flow.target] += flow.bytes
+    chosen = set(sorted(sites, key=lambda site: -carried[site])[:MOST_SITES])
+    return [site for site in sites if site in chosen]
 
 
 def legend() -> Markup:
@@ -92,7 +113,7 @@ def site_flows(
     """
     flows: dict[tuple[str, str], Flow] = {}
     loads: dict[tuple[str, str], float] = defaultdict(float)
-    routes = Routes(graph)
+    routes = Ways(graph)
     for row in links:
         if row["kind"] != "wan":
             continue
@@ -135,21 +156,28 @@ def _site_in(node: str) -> str:
     return node.partition("/")[0]
 
 
-class Routes:
-    """Ways through the graph, shortest by delay, then by hops, as edges from host to host."""
+class Ways:
+    """Routes through a graph as edges, where there is a graph and it knows the ends."""
 
     def __init__(self, graph: nx.Graph | None) -> None:
-        self._graph = graph
-        self._known: dict[str, Mapping[str, list[str]]] = {}
+        directed = graph if graph is None or graph.is_directed() else graph.to_directed()
+        self._routes = None if directed is None else Routes(directed)
+        self._known: dict[tuple[str, str], list[tuple[str, str]]] = {}
 
     def __call__(self, source: str, target: str) -> list[tuple[str, str]]:
         """The edges from `source` to `target`; none where that is not known."""
-        if self._graph is None or source not in self._graph:
+        ends = source, target
+        if ends not in self._known:
+            self._known[ends] = self._edges(source, target)
+        return self._known[ends]
+
+    def _edges(self, source: str, target: str) -> list[tuple[str, str]]:
+        if self._routes is None:
             return []
-        if source not in self._known:
-            self._known[source] = shortest_by_delay(self._graph, source)
-        route = self._known[source].get(target, [])
-        return list(pairwise(route))
+        try:
+            return list(pairwise(self._routes(source, target)))
+        except KeyError:
+            return []
 
 
 def _hosts_by_site(graph: nx.Graph | None) -> dict[str, dict[str, int]]:
