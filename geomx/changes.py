@@ -34,7 +34,15 @@ from typing import TYPE_CHECKING, Any
 
 import networkx as nx
 
-from geomx.figures import known_keys, not_negative, positive, refuse, required, table
+from geomx.figures import (
+    bandwidth,
+    known_keys,
+    not_negative,
+    positive,
+    refuse,
+    required,
+    table,
+)
 
 if TYPE_CHECKING:
     from geomx import _core
@@ -179,6 +187,8 @@ def _trace(value: Any, what: str, folder: Path) -> list[list[float]]:
             not_negative(number, f"{key} in {where}")
             for key, number in zip(_COLUMNS, row, strict=True)
         ]
+        if pair[1] > 0:
+            bandwidth(row[1], f"{_COLUMNS[1]} in {where}")
         if trace and pair[0] <= trace[-1][0]:
             refuse(f"time_s in {where} is {row[0]}, not later than the row before")
         trace.append(pair)
@@ -209,6 +219,8 @@ def _redraw(value: Any, where: str) -> dict[str, Any]:
         refuse(
             f"{where}.high_mbps is {value['high_mbps']}; it must be low_mbps or more, and finite"
         )
+    for key in ("low_mbps", "high_mbps"):
+        bandwidth(value[key], f"{where}.{key}")
     return rule | _seed(value, where)
 
 

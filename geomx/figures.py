@@ -14,6 +14,17 @@ from typing import Any, NoReturn
 from geomx.options import near
 
 
+MOST_MBPS = 1e9
+"""A petabit per second, what experiments have put through one fibre; the fastest ports that are
+sold have a thousandth of it."""
+
+LEAST_MBPS = 1e-6
+"""A bit per second."""
+
+MOST_MS = 3.6e6
+"""An hour; light takes a third of one to Mars."""
+
+
 class NetworkError(ValueError):
     """A network that breaks a rule, with the sentence that says which."""
 
@@ -49,6 +60,25 @@ def not_negative(value: Any, what: str) -> float:
     result = number(value, what)
     if not 0 <= result < math.inf:
         refuse(f"{what} is {value}; it must be 0 or more")
+    return result
+
+
+def bandwidth(value: Any, what: str) -> float:
+    """Mbit/s, from `LEAST_MBPS` to `MOST_MBPS`, or infinity: unlimited."""
+    result = positive(value, what)
+    if not LEAST_MBPS <= result <= MOST_MBPS and result != math.inf:
+        refuse(
+            f"{what} is {value}; it must be at least {LEAST_MBPS:f} and at most {MOST_MBPS:,.0f} "
+            "Mbit/s, or .inf for unlimited"
+        )
+    return result
+
+
+def milliseconds(value: Any, what: str) -> float:
+    """A time on the way, from 0 to `MOST_MS`."""
+    result = not_negative(value, what)
+    if result > MOST_MS:
+        refuse(f"{what} is {value}; it must be at most {MOST_MS:,.0f} ms, which is an hour")
     return result
 
 

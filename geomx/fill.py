@@ -27,7 +27,16 @@ from typing import Any
 
 import networkx as nx
 
-from geomx.figures import known_keys, not_negative, number, positive, refuse, spelt
+from geomx.figures import (
+    bandwidth,
+    known_keys,
+    milliseconds,
+    not_negative,
+    number,
+    positive,
+    refuse,
+    spelt,
+)
 
 FIBRE_KM_PER_MS = 299.792458 / 1.468
 """Light in standard single-mode fibre (group index 1.468 at 1550 nm, ITU-T G.652 fibres)."""
@@ -162,10 +171,10 @@ def _middle(places: list[Place]) -> Place:
 def _bandwidth(data: Mapping[str, Any], what: str, otherwise: Any) -> float:
     raw = data.get("LinkSpeedRaw")
     if raw is not None and number(raw, f"LinkSpeedRaw of {what}") > 0:
-        return float(raw) / 1e6
+        return bandwidth(float(raw) / 1e6, f"LinkSpeedRaw of {what}, in Mbit/s,")
     if otherwise is None:
         refuse(f"{what} has no bandwidth_mbps; give those that have none one: network.fill.mbps=")
-    return positive(otherwise, "fill.mbps")
+    return bandwidth(otherwise, "fill.mbps")
 
 
 def _delay(
@@ -186,7 +195,7 @@ def _delay(
             f"{what} has neither delay_ms nor a length, and its ends have no coordinates; give "
             f"such links a delay: network.fill.delay_ms="
         )
-    return not_negative(otherwise, "fill.delay_ms")
+    return milliseconds(otherwise, "fill.delay_ms")
 
 
 def _add(graph: nx.DiGraph, source: str, target: str, data: Mapping[str, Any]) -> None:
@@ -200,13 +209,13 @@ def _add(graph: nx.DiGraph, source: str, target: str, data: Mapping[str, Any]) -
             refuse(f"{what} is there twice, and has {key}; make one link of the two")
     if "bandwidth_mbps" in there and "bandwidth_mbps" in data:
         widths = [
-            positive(edge["bandwidth_mbps"], f"bandwidth_mbps of {what}") for edge in (there, data)
+            bandwidth(edge["bandwidth_mbps"], f"bandwidth_mbps of {what}") for edge in (there, data)
         ]
         there["bandwidth_mbps"] = sum(widths)
     else:
         there.pop("bandwidth_mbps", None)
         there["unlimited"] = True
-    delays = (not_negative(edge["delay_ms"], f"delay_ms of {what}") for edge in (there, data))
+    delays = (milliseconds(edge["delay_ms"], f"delay_ms of {what}") for edge in (there, data))
     there["delay_ms"] = min(delays)
     there["loss"] = max(float(edge.get("loss", 0.0)) for edge in (there, data))
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import networkx as nx
 
-from geomx.figures import count, known_keys, not_negative, positive, refuse, table
+from geomx.figures import bandwidth, count, known_keys, milliseconds, positive, refuse, table
 
 LAN = {"mbps": 10000.0, "delay_ms": 0.05}
 
@@ -17,8 +17,8 @@ def lan_edge(given: Any, where: str) -> dict[str, float]:
     known_keys(table(given or {}, where), tuple(LAN), where)
     lan = LAN | {key: value for key, value in (given or {}).items() if value is not None}
     return {
-        "bandwidth_mbps": positive(lan["mbps"], f"{where}.mbps"),
-        "delay_ms": not_negative(lan["delay_ms"], f"{where}.delay_ms"),
+        "bandwidth_mbps": bandwidth(lan["mbps"], f"{where}.mbps"),
+        "delay_ms": milliseconds(lan["delay_ms"], f"{where}.delay_ms"),
         "loss": 0.0,
     }
 

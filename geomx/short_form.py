@@ -20,10 +20,10 @@ from typing import Any
 import networkx as nx
 
 from geomx.figures import (
+    bandwidth,
     count,
     known_keys,
-    not_negative,
-    positive,
+    milliseconds,
     probability,
     refuse,
     required,
@@ -110,7 +110,7 @@ def _site(graph: nx.DiGraph, site: str, given: Mapping[str, Any], where: str) ->
         data |= {name: value for name, value in changes.items() if value is not None}
         key = f"{way}_mbps"
         if given.get(key) is not None:
-            data["bandwidth_mbps"] = positive(given[key], f"{where}.{key}")
+            data["bandwidth_mbps"] = bandwidth(given[key], f"{where}.{key}")
         elif not changes.keys() & data.keys():
             refuse(f"{where}.{key} is missing")
         graph.add_edge(*edge, **data)
@@ -134,9 +134,9 @@ def _means_pairs(said: Mapping[str, Any]) -> bool:
 
 def _meet(graph: nx.DiGraph, sites: Collection[str], content: Mapping[str, Any]) -> None:
     """Edges by way of `MIDDLE` that do what equal ones between every two sites would."""
-    delay_ms = not_negative(required(content, "delay_ms", ""), "delay_ms")
+    delay_ms = milliseconds(required(content, "delay_ms", ""), "delay_ms")
     edge = {"delay_ms": delay_ms, "loss": probability(content.get("loss") or 0.0, "loss")}
-    if jitter_ms := not_negative(content.get("jitter_ms") or 0.0, "jitter_ms"):
+    if jitter_ms := milliseconds(content.get("jitter_ms") or 0.0, "jitter_ms"):
         edge["jitter_ms"] = jitter_ms
     graph.add_node(MIDDLE, kind="router")
     for site in sites:
@@ -149,10 +149,10 @@ def _join(graph: nx.DiGraph, sites: Collection[str], content: Mapping[str, Any])
     """An edge with delay, loss and perhaps a bandwidth between every two sites."""
     if content.get("delay_ms") is None:
         refuse("delay_ms is missing")
-    delay = _between(content["delay_ms"], sites, "delay_ms", not_negative, None)
+    delay = _between(content["delay_ms"], sites, "delay_ms", milliseconds, None)
     loss = _between(content.get("loss") or 0.0, sites, "loss", probability, 0.0)
-    jitter = _between(content.get("jitter_ms") or 0.0, sites, "jitter_ms", not_negative, 0.0)
-    mbps = _between(content.get("mbps") or {}, sites, "mbps", positive, 0.0)
+    jitter = _between(content.get("jitter_ms") or 0.0, sites, "jitter_ms", milliseconds, 0.0)
+    mbps = _between(content.get("mbps") or {}, sites, "mbps", bandwidth, 0.0)
     for pair, delay_ms in delay.items():
         width = {"bandwidth_mbps": mbps[pair]} if mbps[pair] else {"unlimited": True}
         edge = (f"{pair[0]}/wan", f"{pair[1]}/wan")
@@ -165,7 +165,7 @@ def _join(graph: nx.DiGraph, sites: Collection[str], content: Mapping[str, Any])
 def _hold(graph: nx.DiGraph, sites: Collection[str], content: Mapping[str, Any]) -> None:
     """How long access links hold datagrams."""
     if content.get("queue_ms") is not None:
-        queue_ms = not_negative(content["queue_ms"], "queue_ms")
+        queue_ms = milliseconds(content["queue_ms"], "queue_ms")
         for site in sites:
             for edge in ((site, f"{site}/wan"), (f"{site}/wan", site)):
                 graph.edges[edge]["queue_ms"] = queue_ms

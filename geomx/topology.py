@@ -18,7 +18,7 @@ import networkx as nx
 
 from geomx.changes import EDGE_CHANGES, check_changes, spread
 from geomx.cluster import Cluster, NodeSpec, Party, Role
-from geomx.figures import not_negative, positive, probability, refuse, spelt
+from geomx.figures import bandwidth, milliseconds, positive, probability, refuse, spelt
 from geomx.options import near
 
 ROLES: tuple[Role, ...] = get_args(Role)
@@ -114,7 +114,7 @@ def _check_edge(edge: str, data: dict[str, Any], folder: Path) -> None:
     spelt(edge, data, EDGE_ATTRIBUTES)
     check_changes(edge, data, folder)
     if "bandwidth_mbps" in data:
-        data["bandwidth_mbps"] = positive(data["bandwidth_mbps"], f"bandwidth_mbps of {edge}")
+        data["bandwidth_mbps"] = bandwidth(data["bandwidth_mbps"], f"bandwidth_mbps of {edge}")
         if data["bandwidth_mbps"] == math.inf:
             del data["bandwidth_mbps"]
             data["unlimited"] = True
@@ -122,11 +122,11 @@ def _check_edge(edge: str, data: dict[str, Any], folder: Path) -> None:
             refuse(f"{edge} is unlimited and has bandwidth_mbps too")
     elif data.get("unlimited") not in (True, 1):
         refuse(f"{edge} has no bandwidth_mbps")
-    data["delay_ms"] = not_negative(data.get("delay_ms", 0.0), f"delay_ms of {edge}")
+    data["delay_ms"] = milliseconds(data.get("delay_ms", 0.0), f"delay_ms of {edge}")
     data["loss"] = probability(data.get("loss", 0.0), f"loss of {edge}")
     for name in ("jitter_ms", "queue_ms"):
         if name in data:
-            data[name] = not_negative(data[name], f"{name} of {edge}")
+            data[name] = milliseconds(data[name], f"{name} of {edge}")
 
 
 def _check_paths(graph: nx.DiGraph) -> None:
