@@ -13,7 +13,6 @@ from typing import Any, NoReturn
 
 from geomx.options import near
 
-
 MOST_MBPS = 1e9
 """A petabit per second, what experiments have put through one fibre; the fastest ports that are
 sold have a thousandth of it."""

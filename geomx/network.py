@@ -66,8 +66,8 @@ def read_network(source: Mapping[str, Any] | nx.Graph | str | Path) -> Cluster:
         label, folder = str(source), Path(source).parent
     try:
         known_keys(options, ("file", "name", *FILE_OPTIONS), "")
-        read = _from_file if isinstance(source, str | Path) else _from_mapping
-        graph = read(source, options)
+        content = _from_file(source) if isinstance(source, str | Path) else source
+        graph = content if isinstance(content, nx.Graph) else _from_mapping(content, options)
         return to_cluster(_whole(graph, options), Path(label).stem, folder)
     except NetworkError as error:
         raise ConfigError("network", label, str(error)) from error
@@ -173,7 +173,8 @@ def _yaml(text: str) -> Any:
     return yaml.load(text, Loader)
 
 
-def _from_file(source: str | Path, options: Mapping[str, Any]) -> nx.Graph:
+def _from_file(source: str | Path) -> Any:
+    """The graph in a GraphML or GML file, or what any other file holds."""
     path = Path(source)
     if path.is_dir():
         refuse("is a folder, not a file")
@@ -184,7 +185,7 @@ def _from_file(source: str | Path, options: Mapping[str, Any]) -> nx.Graph:
         return _garbage_named(lambda: reader(path), f"is not {path.suffix[1:].upper()}")
     if path.exists() and path.suffix not in SUFFIXES:
         refuse(f"unknown suffix {path.suffix or '(none)'}; {near(path.suffix, SUFFIXES)}")
-    return _from_mapping(_load(path), options)
+    return _load(path)
 
 
 def _read_gml(path: Path) -> nx.Graph:

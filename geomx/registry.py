@@ -486,7 +486,7 @@ class Selection:
         return [(group, overlay) for group, overlay in answers if overlay is not None]
 
     def once(self, cluster: Cluster, find: Callable[[Selection, Cluster], Found]) -> Found:
-        """What `find` says of this selection and `cluster`, kept until another cluster is asked for.
+        """What `find` says of this selection and `cluster`, kept until another cluster comes.
 
         For what every link of an experiment would ask anew: answers must be plain facts, since
         objects with a state of their own would be shared by all who ask.

@@ -13,7 +13,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Iterable
-from itertools import count
+from itertools import count, pairwise
 from typing import Any
 
 import networkx as nx
@@ -82,7 +82,7 @@ class Routes:
 
     def _length(self, way: list[str]) -> float:
         total = 0.0
-        for here, there in zip(way, way[1:], strict=False):
+        for here, there in pairwise(way):
             data = self._graph.succ[here].get(there)
             if data is None:
                 raise KeyError(there)
@@ -91,7 +91,7 @@ class Routes:
 
     def _check(self, route: list[str], party: Any) -> None:
         """Raises `KeyError` where an edge is missing or closed to routes from `party`."""
-        for here, there in zip(route, route[1:], strict=False):
+        for here, there in pairwise(route):
             if there not in self._graph.succ[here] or self._closed(here, there, party):
                 raise KeyError(route[-1])
 

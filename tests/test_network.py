@@ -13,9 +13,12 @@ import networkx as nx
 import pytest
 import yaml
 
+import geomx
 from geomx.cluster import Cluster
 from geomx.errors import ConfigError
 from geomx.network import read_network, to_node_link
+from geomx.routes import HOP_MS, Routes
+from geomx.short_form import MESH_SITES, MIDDLE
 
 SHORT: dict[str, Any] = {
     "name": "small",
@@ -133,6 +136,12 @@ def test_defaults_of_the_short_form() -> None:
         (short(loss=1), "loss is 1; it must be at least 0 and below 1"),
         (short(loss__hub__beijing=-0.1), "loss.hub.beijing is -0.1"),
         (short(lan__mbps=-1), "lan.mbps is -1"),
+        (short(lan__mbps=1e300), "lan.mbps is 1e+300; it must be at least 0.000001 and at most"),
+        (short(mbps={"hub": {"beijing": 2e9}}), "mbps.hub.beijing is 2000000000.0; it must be"),
+        (short(parties__beijing__uplink_mbps=1e-300), "parties.beijing.uplink_mbps is 1e-300"),
+        (short(delay_ms=1e12), "delay_ms is 1000000000000.0; it must be at most 3,600,000 ms"),
+        (short(jitter_ms=1e12), "jitter_ms is 1000000000000.0; it must be at most 3,600,000 ms"),
+        (short(queue_ms=1e12), "queue_ms is 1000000000000.0; it must be at most 3,600,000 ms"),
         (short(lan__speed=1), "unknown key lan.speed"),
     ],
 )
@@ -246,6 +255,43 @@ def test_output_is_input(seed: int, tmp_path: Path) -> None:
     same(again, cluster)
     path.write_text(json.dumps(nx.node_link_data(again.graph)))  # as any networkx user writes it
     same(read_network(str(path)), cluster)
+
+
+def test_many_sites_alike_meet_in_the_middle(tmp_path: Path, seed: int) -> None:
+    """A run over one router between all sites is the run over an edge between every two."""
+    party = {"workers": 1, "uplink_mbps": 50, "downlink_mbps": 80}
+    content = {
+        "name": "alike",
+        "central": {"name": "hub", "uplink_mbps": 400, "downlink_mbps": 400},
+        "parties": {f"p{index}": party for index in range(MESH_SITES)},
+        "delay_ms": 30,
+        "loss": 0.001,
+        "jitter_ms": 2,
+        "queue_ms": 40,
+        "redraw": {"every_s": 0.2, "low_mbps": 20, "high_mbps": 90},
+        "outages": [{"site": "p3", "start_s": 0.2, "end_s": 0.5}],
+    }
+    # A rule about the link of two sites needs all edges; this one comes when all is over.
+    apart = {"link": ["p1", "p2"], "start_s": 1e6, "end_s": 2e6}
+    files = {name: tmp_path / f"{name}.yaml" for name in ("middle", "mesh")}
+    files["middle"].write_text(yaml.safe_dump(content))
+    rules = [*content["outages"], apart]
+    files["mesh"].write_text(yaml.safe_dump(content | {"outages": rules}))
+    files["again"] = tmp_path / "middle" / "network.json"
+    edges = {}
+    for name, file in files.items():
+        words = [f"network={file}", "workload=synthetic", "workload.elements=[40000,2000]"]
+        words += ["numerics=false", "iterations=3", f"seed={seed}", "runtime.frame_bytes=16384"]
+        geomx.run([*words, "+accel=[dgt]", f"hydra.run.dir={tmp_path / name}"])
+        edges[name] = len(json.loads((tmp_path / name / "network.json").read_text())["edges"])
+    for left in ("iterations.csv", "links.csv", "trace.json"):
+        assert len({(tmp_path / name / left).read_bytes() for name in files}) == 1, left
+    assert edges["middle"] == edges["again"] < edges["mesh"] / 4
+    mesh = read_network(tmp_path / "middle.yaml").graph
+    options = {"outages": [apart]}
+    assert MIDDLE in mesh
+    assert MIDDLE not in read_network({"file": tmp_path / "middle.yaml", **options}).graph
+    assert MIDDLE not in read_network(content | {"loss": {"hub": {"p1": 0.1}}}).graph
 
 
 @pytest.mark.parametrize(
@@ -384,6 +430,52 @@ def test_jitter_lies_between_sites_and_queues_at_access_links() -> None:
     queues = {edge for edge, data in graph.edges.items() if data.get("queue_ms") == 50}
     sites = ("hub", "beijing", "chengdu")
     assert queues == {way for s in sites for way in ((s, f"{s}/wan"), (f"{s}/wan", s))}
+
+
+def searched(graph: nx.DiGraph, source: str, target: str) -> list[str] | None:
+    """A route by networkx, over the whole graph; None where there is none."""
+    nodes = graph.nodes(data=True)
+    party = {node: data.get("party") for node, data in nodes}
+    closed = {node for node, data in nodes if data.get("transit") is False}
+
+    def weight(here: str, there: str, data: dict[str, float]) -> float | None:
+        if here in closed and party[here] not in (party[start], party[there]):
+            return None
+        return data["delay_ms"] + HOP_MS
+
+    start, before = source, []
+    if source != target and graph.out_degree(source) == 1:
+        before, start = [source], next(iter(graph.successors(source)))
+    try:
+        return [*before, *nx.dijkstra_path(graph, start, target, weight)]
+    except nx.NetworkXNoPath:
+        return None
+
+
+def test_routes_are_those_of_a_search_over_the_whole_graph(seed: int) -> None:
+    """With many ties, one-way edges, trees that hang on the rest, and sites without transit."""
+    draw = random.Random(seed)
+    for _ in range(150):
+        names = [f"n{index}" for index in range(draw.randint(2, 12))]
+        graph = nx.DiGraph()
+        for name in names:
+            closed = {"transit": False} if draw.random() < 0.3 else {}
+            graph.add_node(name, party=draw.choice("abc"), **closed)
+        pairs = [(name, draw.choice(names[:index])) for index, name in enumerate(names) if index]
+        pairs += [draw.sample(names, 2) for _ in range(draw.choice([0, 1, len(names)]))]
+        for one, other in pairs:
+            for way in ((one, other), (other, one)):
+                if draw.random() < 0.95:
+                    graph.add_edge(*way, delay_ms=draw.choice([0, 0.05, 0.3, 1, 2, 10.1]))
+        routes = Routes(graph)
+        for source in names:
+            for target in names:
+                expected = searched(graph, source, target)
+                if expected is None:
+                    with pytest.raises(KeyError):
+                        routes(source, target)
+                else:
+                    assert routes(source, target) == expected, (seed, graph.edges(data=True))
 
 
 def test_given_ways_go_before_the_shortest() -> None:

@@ -6,10 +6,12 @@ import json
 import random
 import subprocess
 import sys
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import networkx as nx
 import pytest
 
 import geomx
@@ -31,6 +33,7 @@ from tests.laws import (
     expected_bytes,
     on_all_batches,
     registry_with,
+    sizes,
 )
 
 EFFICIENCY = 1448 / 1500
@@ -230,6 +233,56 @@ def test_iterations_follow_each_other(
         assert [row["iteration"] for row in rows] == list(range(tiny.iterations))
         assert all(a["end_s"] == b["start_s"] for a, b in pairwise(rows))
     assert run.results.summary["seconds"] == max(row["end_s"] for row in run.results.iterations)
+
+
+# ---- how the work of a run grows with its parties ----
+
+
+def lines_executed(call: Callable[[], Any]) -> int:
+    """Lines of Python that a call goes through: its work, without a clock."""
+    counted = 0
+
+    def count(frame: Any, event: str, argument: Any) -> Any:
+        nonlocal counted
+        counted += event == "line"
+        return count
+
+    before = sys.gettrace()
+    sys.settrace(count)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return counted
+
+
+def star(content: dict[str, Any]) -> nx.Graph:
+    """Every site's router is joined to one router in the middle."""
+    graph = nx.Graph()
+    graph.add_node("hub/global_server", kind="global_server", party="hub")
+    graph.add_edge("hub/global_server", "core", bandwidth_mbps=10_000, delay_ms=0.05)
+    for number, (party, about) in enumerate(content["parties"].items()):
+        graph.add_edge(party, "core", bandwidth_mbps=100, delay_ms=5 + number % 7)
+        for index in range(about["workers"]):
+            name = f"{party}/worker{index}"
+            graph.add_node(name, kind="worker", party=party)
+            graph.add_edge(name, party, bandwidth_mbps=10_000, delay_ms=0.05)
+    return graph
+
+
+@pytest.mark.parametrize("form", [dict, star])
+def test_the_work_of_a_run_grows_as_its_parties_do(
+    form: Callable[[Any], Any], network: Build, simulate: Build
+) -> None:
+    """From the network's text to the last file; five times the parties are about
+    five times the work, where a search per party would be twenty times as much."""
+    workload = sizes(1000)
+    simulate(network(1), workload, iterations=1)  # what is imported late
+    work = {}
+    for parties in (40, 200):
+        content = form(network(*[2] * parties))
+        work[parties] = lines_executed(lambda given=content: simulate(given, workload))
+    assert work[200] < 7 * work[40], work
 
 
 # ---- strangers ----
