@@ -1,9 +1,10 @@
 """``geomx plan``: which sync algorithm with which accelerators, for a network and a workload.
 
 It simulates the combinations of what is installed, or those that an optimiser finds promising where
-they are too many; ranks them by the time to an accuracy, or by the time per iteration where no more
-than a little accuracy is lost; says how sure it is; and names the command that runs the first
-choice live. Candidates are in `geomx.planning.candidates`, how they are judged in
+they are too many; ranks them by the time to an accuracy that lasts, or by the time per iteration
+where no more than a little accuracy is lost; says how sure it is, and whether one party alone would
+be faster; and names the command that runs the first choice live. Candidates are in
+`geomx.planning.candidates`, one party alone in `geomx.planning.alone`, how they are judged in
 `geomx.planning.judge`, the search in `geomx.planning.search`, what is left behind in
 `geomx.planning.report`.
 """
@@ -19,6 +20,7 @@ import yaml
 from geomx.config import TO_ACCURACY, PlanOptions
 from geomx.errors import ConfigError
 from geomx.options import build_options
+from geomx.planning.alone import strongest
 from geomx.planning.candidates import Space
 from geomx.planning.certainty import Certainty, fidelity
 from geomx.planning.judge import Judge
@@ -69,7 +71,8 @@ def make(words: Sequence[str], begun: Callable[[Path], None] = lambda directory:
         judge.weigh(some)
     else:
         search(space, judge, options, base.seed)
-    judge.repeat()
+    judge.settle()
+    judge.compare_alone(strongest(base.cluster, directory))
     if options.live:
         judge.run_live()
     ranking = judge.ranking()

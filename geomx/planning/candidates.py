@@ -10,6 +10,7 @@ in its dataclass.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -54,6 +55,16 @@ class Candidate:
         moved = [f"{key.rpartition('.')[2]}={value}" for key, value in self.settings]
         parts = ", ".join([*self.accel, *moved])
         return f"{self.sync} + {parts}" if parts else self.sync
+
+    @property
+    def folder(self) -> str:
+        """Where its runs go, in the plan's directory."""
+        return "candidates/" + re.sub(r"\W+", "_", " ".join(self.words)).strip("_")
+
+    @property
+    def share(self) -> float:
+        """Part of all workers that it trains with, 0..1."""
+        return 1.0
 
 
 BASELINE = Candidate(DEFAULT_SYNC)
@@ -107,7 +118,8 @@ class Space:
 
     def lossless(self, candidate: Candidate) -> bool:
         """Whether it trains as the baseline does, whatever the workload."""
-        return all(plugin.lossless for plugin in self.plugins(candidate))
+        everyone = candidate.share == 1
+        return everyone and all(plugin.lossless for plugin in self.plugins(candidate))
 
     def words(self, candidate: Candidate) -> list[str]:
         """The candidate on the command line, with the words that are fixed for its plugins."""

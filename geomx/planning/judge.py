@@ -4,7 +4,14 @@ Simulating sizes and times alone costs milliseconds, real gradients cost seconds
 is first simulated without gradients, which gives its time per iteration. From that follows a bound
 below which its time cannot fall, and candidates are trained in the order of their bounds until the
 bound of the next is above what the best `KEPT` have already. The bound for time to an accuracy
-rests on one assumption: that nobody needs less than `EAGER` of the baseline's iterations.
+rests on one assumption: that no candidate needs less than `EAGER` of the baseline's iterations.
+
+An accuracy counts as reached only where it lasts (`lasting`). The first crossing, by which MLPerf
+times a run, is the luckiest evaluation of a noisy curve (McMahan et al. 2017 take the best of all
+rounds so far, with the same effect), and what a plan promises has to be there when the run ends.
+The length of a command is therefore tried: the commands of the best are simulated as they are
+printed, with every seed, and lengthened until they end at the target (`Judge.settle`). That takes
+no knowledge of what a sync algorithm does at the end of a run or how long its cycle is.
 
 Every run is a variant of a study (`geomx.study`) with a folder of its own, so what is finished is
 not run again.
@@ -13,21 +20,20 @@ not run again.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from joblib import cpu_count
 
 from geomx.config import PER_ITERATION, TO_ACCURACY, PlanOptions
 from geomx.errors import GeomxError
 from geomx.experiment import Experiment
+from geomx.planning.alone import Alone
 from geomx.planning.candidates import BASELINE, Candidate, Space
 from geomx.progress import progress
 from geomx.report.comparison import TARGET_SHARE
-from geomx.results import Results
+from geomx.results import Results, Row
 from geomx.study import Variant, carry_out, finished, key_of
 
 KEPT = 5
@@ -42,6 +48,14 @@ STRETCH = 4
 """Most iterations that a fast candidate may do in that time, as a multiple of the experiment's."""
 CHUNK = 8
 """Candidates that are trained before bounds are looked at again, on any number of cores."""
+HELD = 4
+"""So many evaluations after the one that reaches the target have to hold it."""
+LIVE_HELD = 1
+"""The same of a live run of a command, which may get there later than the simulated one."""
+DIP = 0.01
+"""An evaluation that holds the target may be this much below it: evaluations are noisy."""
+LONGER = 0.2
+"""A command that does not end at the target is tried again with this part more iterations."""
 EVALUATIONS = 40
 """Evaluations in the experiment's iterations, where its words do not say how many."""
 
@@ -52,8 +66,10 @@ class Outcome:
 
     Attributes:
         seconds_per_iteration: Mean.
-        seconds: Until the target accuracy; None where it is not reached or there is no target.
+        seconds: Until the target accuracy is reached and lasts (`lasting`); None where it does not
+            or there is no target.
         iterations: The same in iterations of the first worker.
+        held: Mean accuracy from then on over `HELD` further evaluations; None likewise.
         accuracy: At the end; None without gradients.
         wan_bytes: Over the WAN per iteration, both ways.
     """
@@ -61,25 +77,50 @@ class Outcome:
     seconds_per_iteration: float
     seconds: float | None
     iterations: int | None
+    held: float | None
     accuracy: float | None
     wan_bytes: float
 
     @classmethod
-    def of(cls, results: Results, target: float | None) -> Outcome:
-        """Read a run that is over."""
+    def of(
+        cls, results: Results, target: float | None, earliest: int = 0, held: int = HELD
+    ) -> Outcome:
+        """Read a run that is over; the rest is of `lasting`."""
         summary = results.summary
-        good = (
-            row for row in results.evaluations if target is not None and row["accuracy"] >= target
-        )
-        reached: dict[str, Any] = next(good, {})
+        rows = lasting(results.evaluations, target, earliest, held)
         crossed = summary["bytes"]["wan_push"] + summary["bytes"]["wan_pull"]
         return cls(
             summary["seconds_per_iteration"]["mean"],
-            reached.get("time_s"),
-            reached["iteration"] + 1 if reached else None,
+            rows[0]["time_s"] if rows else None,
+            rows[0]["iteration"] + 1 if rows else None,
+            _mean([row["accuracy"] for row in rows[: HELD + 1]]) if rows else None,
             summary["accuracy"]["final"],
             crossed / summary["iterations"],
         )
+
+
+def lasting(
+    evaluations: Sequence[Row], target: float | None, earliest: int = 0, held: int = HELD
+) -> Sequence[Row]:
+    """A run's evaluations from the one on that reaches `target` for good; empty where none does.
+
+    It is the first at or above `target` after which no evaluation of the run is more than `DIP`
+    below it, and there are `held` such evaluations at least.
+
+    Args:
+        evaluations: Rows of ``evaluations.csv``, in their order.
+        target: An accuracy in 0..1; None: nothing reaches it.
+        earliest: The first iteration, from 1, whose evaluation counts.
+        held: Evaluations that have to follow.
+    """
+    if target is None:
+        return []
+    dips = [number for number, row in enumerate(evaluations) if row["accuracy"] < target - DIP]
+    rest = evaluations[dips[-1] + 1 if dips else 0 :]
+    for number, row in enumerate(rest[: max(0, len(rest) - held)]):
+        if row["accuracy"] >= target and row["iteration"] + 1 >= earliest:
+            return rest[number:]
+    return []
 
 
 @dataclass
@@ -92,6 +133,10 @@ class Standing:
         reason: Why it cannot be run; empty if it can.
         sized: Its run without gradients.
         outcomes: Its runs of the dearest kind so far, by seed.
+        earliest: Iterations before which the target does not count as reached, because a command
+            that stopped soon after did not end at it.
+        ends: By seed, the accuracy with which its command ends in simulation; empty where that has
+            not been tried.
         live: Its live run.
         live_reason: Why there is none; empty where it was not asked for.
     """
@@ -101,6 +146,8 @@ class Standing:
     reason: str = ""
     sized: Outcome | None = None
     outcomes: dict[int, Outcome] = field(default_factory=dict)
+    earliest: int = 0
+    ends: dict[int, float] = field(default_factory=dict)
     live: Outcome | None = None
     live_reason: str = ""
 
@@ -132,6 +179,9 @@ class Judge:
         self.target = options.target if self.by == TO_ACCURACY else None
         self.max_loss = options.max_loss
         self.standings: dict[Candidate, Standing] = {}
+        self.alone: Standing | None = None
+        said = any(key_of(word) == "evaluate_every" for word in self._words)
+        self._every = base.evaluate_every if said else max(1, base.iterations // EVALUATIONS)
 
     # ---- judging ----
 
@@ -141,21 +191,23 @@ class Judge:
         Raises:
             GeomxError: It cannot be run.
         """
-        self._simulate([BASELINE])
+        self._add([BASELINE])
         baseline, seed = self.standings[BASELINE], self._base.seed
         if self.numerics and not baseline.reason:
             self._train([baseline], seed)
         if self.numerics and not baseline.reason and self.by == TO_ACCURACY:
             results = Results.load(self._place(BASELINE, "train", seed))
             if self.target is None:
-                self.target = TARGET_SHARE * results.summary["accuracy"]["best"]
+                # What it was run for beyond the experiment's iterations shows only what lasts.
+                rows = [r for r in results.evaluations if r["iteration"] < self._base.iterations]
+                self.target = TARGET_SHARE * max(row["accuracy"] for row in rows)
             baseline.outcomes[seed] = Outcome.of(results, self.target)
         if baseline.reason:
             raise GeomxError(f"the baseline cannot be run: {baseline.reason}")
 
     def weigh(self, candidates: Iterable[Candidate]) -> None:
         """Judge those that are new."""
-        self._simulate([one for one in candidates if one not in self.standings])
+        self._add([one for one in candidates if one not in self.standings])
         if not self.numerics:
             return
         while True:
@@ -170,16 +222,47 @@ class Judge:
             waiting.sort(key=self.bound)
             self._train(waiting[:CHUNK], self._base.seed)
 
-    def repeat(self) -> None:
+    def settle(self) -> None:
+        """Make sure of the best, and of the baseline: more seeds, and commands that hold.
+
+        Every seed and every command that is lengthened can only put a candidate further back or
+        leave it, so that the best are the best once no more is to be done for them.
+        """
+        while True:
+            self._repeat()
+            chosen = self._best()
+            waiting = [one for one in chosen if not one.ends and math.isfinite(self.value(one))]
+            if self.target is None or not waiting:
+                return
+            self._try_commands(waiting)
+
+    def compare_alone(self, alone: Alone) -> None:
+        """Judge one party without the others, apart from the ranking."""
+        (self.alone,) = self._simulate([alone])
+        if not self.numerics or self.alone.reason:
+            return
+        first = self._base.seed
+        for seed in range(first, first + self._options.seeds):
+            self._train([self.alone], seed)
+        while self.target is not None and not self.alone.ends:
+            if not math.isfinite(self.value(self.alone)):
+                return
+            self._try_commands([self.alone])
+
+    def _best(self) -> list[Standing]:
+        """The best and the baseline, if they can be run."""
+        best = [standing.candidate for standing in self.ranking()[:KEPT]]
+        chosen = [self.standings[one] for one in dict.fromkeys([*best, BASELINE])]
+        return [one for one in chosen if not one.reason]
+
+    def _repeat(self) -> None:
         """Run the best, and the baseline, with more seeds; one more where nothing is drawn.
 
-        Until those that are the best then have been run so, and nobody else could be.
+        Until those that are the best then have been run so, and no other could be.
         """
         first, count = self._base.seed, self._options.seeds
         while True:
-            best = [standing.candidate for standing in self.ranking()[:KEPT]]
-            chosen = [self.standings[one] for one in dict.fromkeys([*best, BASELINE])]
-            chosen = [one for one in chosen if not one.reason and len(one.outcomes) < count]
+            chosen = [one for one in self._best() if len(one.outcomes) < count]
             if not chosen:
                 return
             for seed in range(first + 1, first + count):
@@ -187,6 +270,40 @@ class Judge:
                 if all(len(set(one.outcomes.values())) == 1 for one in chosen):
                     return
             self.weigh([])
+
+    def _try_commands(self, standings: Sequence[Standing]) -> None:
+        """Simulate commands with every seed; lengthen those that do not end at the target."""
+        assert self.target is not None
+        tried = [
+            (standing, seed, self._variant(standing.candidate, "command", seed, count))
+            for standing in standings
+            for count in [self.iterations(standing)]
+            for seed in standing.outcomes
+        ]
+        refused = self._carry_out([variant for *_, variant in tried], self._jobs, "commands")
+        ends: dict[int, dict[int, float]] = {}
+        for standing, seed, variant in tried:
+            standing.reason = standing.reason or refused.get(variant.directory, "")
+            if not standing.reason:
+                ended = Results.load(variant.directory).summary["accuracy"]["final"]
+                ends.setdefault(id(standing), {})[seed] = ended
+        for standing in standings:
+            if standing.reason:
+                continue
+            found = ends[id(standing)]
+            if min(found.values()) >= self.target:
+                standing.ends = found
+            else:
+                self._lengthen(standing)
+
+    def _lengthen(self, standing: Standing) -> None:
+        """Let the target count as reached later."""
+        count = self.iterations(standing)
+        more = max(1, math.ceil(LONGER * count / self._every)) * self._every
+        standing.earliest = count - HELD * self._every + more
+        for seed in standing.outcomes:
+            results = Results.load(self._place(standing.candidate, "train", seed))
+            standing.outcomes[seed] = Outcome.of(results, self.target, standing.earliest)
 
     def run_live(self) -> None:
         """Run the best live, one by one: live runs side by side would slow each other down."""
@@ -198,12 +315,16 @@ class Judge:
         for standing, variant in zip(best, variants, strict=True):
             standing.live_reason = failed.get(variant.directory, "")
             if not standing.live_reason:
-                standing.live = Outcome.of(Results.load(variant.directory), self.target)
+                results = Results.load(variant.directory)
+                standing.live = Outcome.of(results, self.target, held=LIVE_HELD)
 
     # ---- what is known ----
 
     def value(self, standing: Standing) -> float:
-        """The seconds by which candidates are ranked, a mean over seeds; infinite if out of it."""
+        """The seconds by which candidates are ranked, a mean over seeds; infinite if out of it.
+
+        Times per iteration are those of as many samples as all workers take in an iteration.
+        """
         return _mean(self.values(standing))
 
     def values(self, standing: Standing) -> list[float]:
@@ -215,7 +336,7 @@ class Judge:
             return [math.inf if o.seconds is None else o.seconds for o in outcomes]
         if self.numerics and self.shortfall(standing) > 0:
             return [math.inf]
-        return [o.seconds_per_iteration for o in outcomes]
+        return [o.seconds_per_iteration / standing.candidate.share for o in outcomes]
 
     def shortfall(self, standing: Standing) -> float:
         """How much accuracy is missing: to the target, or to what the baseline may lose."""
@@ -250,10 +371,10 @@ class Judge:
         return sorted(ranked, key=lambda s: (self.value(s), s.candidate.name))
 
     def iterations(self, standing: Standing) -> int:
-        """What to run it for: until the target with a tenth to spare, or as the experiment says."""
+        """What to run it for: until the target has been held, or as the experiment says."""
         needed = [outcome.iterations for outcome in standing.outcomes.values()]
         known = [count for count in needed if count is not None]
-        return math.ceil(1.1 * max(known)) if known else self._base.iterations
+        return max(known) + HELD * self._every if known else self._base.iterations
 
     def words(self, candidate: Candidate) -> list[str]:
         """What sets a candidate apart on the command line."""
@@ -265,19 +386,22 @@ class Judge:
 
     # ---- running ----
 
-    def _simulate(self, candidates: Sequence[Candidate]) -> None:
-        variants = []
-        for one in candidates:
-            self.standings[one] = Standing(one, self._space.lossless(one))
-            variants.append(self._variant(one, "sizes", self._base.seed, self._base.iterations))
+    def _add(self, candidates: Sequence[Candidate]) -> None:
+        for standing in self._simulate(candidates):
+            self.standings[standing.candidate] = standing
+
+    def _simulate(self, candidates: Sequence[Candidate]) -> list[Standing]:
+        seed, usual = self._base.seed, self._base.iterations
+        standings = [Standing(one, self._space.lossless(one)) for one in candidates]
+        variants = [self._variant(one, "sizes", seed, usual) for one in candidates]
         refused = self._carry_out(variants, self._jobs, "sizes and times")
-        for one, variant in zip(candidates, variants, strict=True):
-            standing = self.standings[one]
+        for standing, variant in zip(standings, variants, strict=True):
             standing.reason = refused.get(variant.directory, "")
             if not standing.reason:
                 standing.sized = Outcome.of(Results.load(variant.directory), None)
                 if not self.numerics:
                     standing.outcomes[self._base.seed] = standing.sized
+        return standings
 
     def _train(self, standings: Sequence[Standing], seed: int) -> None:
         kind = "train" if self.numerics else "sizes"
@@ -290,17 +414,23 @@ class Judge:
             standing.reason = refused.get(variant.directory, "")
             if not standing.reason:
                 results = Results.load(variant.directory)
-                standing.outcomes[seed] = Outcome.of(results, self.target)
+                standing.outcomes[seed] = Outcome.of(results, self.target, standing.earliest)
 
     def _budget(self, standing: Standing) -> int:
-        """Iterations to train for: as many as fit into the baseline's time to the target."""
+        """Iterations to train for: as many as fit into the baseline's time to the target.
+
+        And what it takes to see that the last of them lasts.
+        """
         base, usual = self.standings[BASELINE], self._base.iterations
         known = base.outcomes.get(self._base.seed)
-        if standing is base or self.by == PER_ITERATION or known is None or known.seconds is None:
-            return usual
+        if self.by == PER_ITERATION:
+            return math.ceil(usual / standing.candidate.share)
+        held = HELD * self._every
+        if standing is base or known is None or known.seconds is None:
+            return usual + held
         assert standing.sized is not None
         fitting = math.ceil(ROOM * known.seconds / standing.sized.seconds_per_iteration)
-        return min(fitting, STRETCH * usual)
+        return min(fitting, math.ceil(STRETCH * usual / standing.candidate.share)) + held
 
     def _carry_out(self, variants: Sequence[Variant], jobs: int, what: str) -> dict[Path, str]:
         """Run those that are not finished; why some could not be, by directory."""
@@ -318,26 +448,34 @@ class Judge:
         self, candidate: Candidate, kind: str, seed: int, iterations: int | None
     ) -> Variant:
         words = self._spell(candidate, iterations or self._base.iterations, seed)
-        own = {"sizes": ["numerics=false", "sim.max_spans=0"], "train": ["sim.max_spans=0"]}
+        shown = "sim.max_spans=0"
+        own = {"sizes": ["numerics=false", shown], "train": [shown], "command": [shown]}
         words = replaced(words, own.get(kind, ["mode=live"]))
+        if kind == "command":
+            kind = f"command{iterations}"
         return Variant(tuple(words), candidate.words, self._place(candidate, kind, seed))
 
     def _place(self, candidate: Candidate, kind: str, seed: int) -> Path:
-        folder = re.sub(r"\W+", "_", " ".join(candidate.words)).strip("_")
-        return self._directory / "candidates" / folder / f"{kind}_seed{seed}"
+        return self._directory / candidate.folder / f"{kind}_seed{seed}"
 
     def _spell(self, candidate: Candidate, iterations: int, seed: int | None) -> list[str]:
         own = [*self.words(candidate), f"iterations={iterations}"]
         own += [] if seed is None else [f"seed={seed}"]
-        if self.numerics and not any(key_of(word) == "evaluate_every" for word in self._words):
-            own.append(f"evaluate_every={max(1, self._base.iterations // EVALUATIONS)}")
+        if self.numerics:
+            own.append(f"evaluate_every={self._every}")
         return replaced(self._words, own)
 
 
 def replaced(words: Iterable[str], own: Sequence[str]) -> list[str]:
-    """`words` with `own` in the place of those of the same keys."""
+    """`words` with `own` in the place of those of the same keys, and of options of those keys."""
     keys = {key_of(word) for word in own}
-    return [*(word for word in words if key_of(word) not in keys), *own]
+    kept = (word for word in words if not keys.intersection((key_of(word), _group(word))))
+    return [*kept, *own]
+
+
+def _group(word: str) -> str:
+    """``network`` of ``network.delay_ms=1``."""
+    return key_of(word).partition(".")[0]
 
 
 def _mean(values: Sequence[float]) -> float:

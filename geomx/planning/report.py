@@ -87,6 +87,7 @@ class Plan:
             "certainty": None if certainty is None else certainty.to_json(),
             "command": _command(judge.command(ranking[0])) if ranking else None,
             "live_first": _live_first(rows),
+            "alone": None if judge.alone is None else _row(judge, judge.alone),
             "candidates": rows,
         }  # fmt: skip
         made = cls(directory, content)
@@ -126,12 +127,15 @@ class Plan:
         """What to run, how sure that is and on what grounds, in sentences."""
         content, ranked = self.content, self.ranked
         if not ranked:
-            return [f"no candidate can be ranked by {self.aim}; see the reasons in report.html"]
+            none = f"no candidate can be ranked by {self.aim}; see the reasons in report.html"
+            return [none, *self._beside_alone(None)]
         first, certainty = ranked[0], content["certainty"]
-        said = [f"first choice: {first['name']}, {units.duration(first['seconds']['mean'])}"]
+        said = self._beside_alone(first)
+        choice = f"first choice: {first['name']}, {units.duration(first['seconds']['mean'])}"
         if certainty["margin"] is not None:
             second = ranked[1]["name"]
-            said[0] += f"; the second, {second}, takes {units.share(certainty['margin'])} more"
+            choice += f"; the second, {second}, takes {units.share(certainty['margin'])} more"
+        said.append(choice)
         error = content["simulator_error"]
         said.append(
             f"sure to {units.share(certainty['first'], 0)} that it is the fastest of the "
@@ -140,6 +144,7 @@ class Plan:
             f"{units.share(error['p95'])} in 19 of 20 cases ({error['source']})"
         )
         said.append(f"seeds: {self._seeds(first)}")
+        said += self._ends(first)
         if content["by"] == TO_ACCURACY and content["trained"] < content["simulated"]:
             said.append(
                 "candidates were left untrained where even at "
@@ -154,12 +159,52 @@ class Plan:
             for row in ranked
             if row["live_reason"]
         ]
+        said += [
+            f"live, {row['name']} ended at {units.share(row['live']['accuracy'])} and did not hold "
+            f"{units.share(content['target_accuracy'])}"
+            for row in ranked
+            if row["live"] and row["live"]["seconds"] is None
+        ]
         if content["live_first"] is not None:
             said.append(f"live, {content['live_first']} was the fastest of those that were run")
         elif certainty["first"] < SURE and len(ranked) > 1:
             again = shlex.join(["geomx", "plan", *self._resumed(), "plan.live=3"])
             said.append(f"to settle it live: {again}")
         return said
+
+    def _ends(self, row: Row) -> list[str]:
+        """With which accuracy the row's command ends."""
+        ends = row["ends"]
+        if ends is None:
+            return []
+        low, high = units.share(ends["min"]), units.share(ends["max"])
+        over = f"{ends['seeds']} seeds" if ends["seeds"] > 1 else "one seed"
+        said = low if low == high else f"{low} to {high}"
+        return [
+            f"its command was simulated as it stands: after {row['command_iterations']} iterations "
+            f"it ends at {said} with {over}"
+        ]
+
+    def _beside_alone(self, first: Row | None) -> list[str]:
+        """Whether to train in several places at all."""
+        alone, copied = self.content["alone"], "as if all data had been copied there beforehand"
+        if alone is None:
+            return []
+        name = alone["name"]
+        if alone["seconds"] is None:
+            return [f"{name}, {copied}: {alone['reason']}"]
+        took = alone["seconds"]["mean"]
+        said = f"{name}, {copied}, takes {units.duration(took)} for the same"
+        if first is None:
+            return [f"{said}: {alone['command']}"]
+        ratio = first["seconds"]["mean"] / took
+        if ratio <= 1:
+            return [f"{said}, {units.number(1 / ratio)} times as long: the WAN is worth it"]
+        return [
+            f"{said}: {units.number(ratio)} times as fast as the first choice. Train over this WAN "
+            f"only if the data cannot be brought to {name.partition(' ')[0]}; otherwise run",
+            alone["command"],
+        ]
 
     def _safe(self, first: Row) -> list[str]:
         """The best of those that lose nothing, where that is not the first choice."""
@@ -195,17 +240,36 @@ class Plan:
             table.add_column(heading, justify="left" if number == 1 else "right", no_wrap=True)
         for rank, row in self._lines():
             table.add_row(*(Text(show(rank, row)) for _, show in shown))
+        if self._notes():
+            table.caption, table.caption_justify = Text("\n".join(self._notes())), "left"
         return table
 
-    def _lines(self) -> list[tuple[int, Row]]:
-        ranked = list(enumerate(self.ranked, 1))
-        kept = ranked[:SHOWN]
-        return kept + [line for line in ranked[SHOWN:] if line[1]["name"] == BASELINE.name]
+    def _lines(self, most: int = SHOWN) -> list[tuple[str, Row]]:
+        """Rows with their ranks: the best, the baseline and one party alone, which has no rank."""
+        ranked = [(str(rank), row) for rank, row in enumerate(self.ranked, 1)]
+        lines = ranked[:most]
+        lines += [line for line in ranked[most:] if line[1]["name"] == BASELINE.name]
+        alone = self.content["alone"]
+        if alone is not None and alone["seconds"] is not None:
+            lines.append(("", alone))
+        return sorted(lines, key=lambda line: line[1]["seconds"]["mean"])
+
+    def _notes(self) -> list[str]:
+        """What columns mean that do not say it."""
+        if not self.content["numerics"]:
+            return []
+        said = ["end: accuracy with which the row's command ends, simulated; a mean over seeds"]
+        if any(self._guessed(row) for _, row in self._lines()):
+            said.append("~ that of a longer run at that moment; only the best are run to their end")
+        return said
+
+    def _guessed(self, row: Row) -> bool:
+        return self.content["by"] == TO_ACCURACY and row["ends"] is None
 
     def _columns(self) -> list[tuple[str, Any]]:
         """Headings, and what is below them."""
         columns: list[tuple[str, Any]] = [
-            ("", lambda rank, row: str(rank)),
+            ("", lambda rank, row: rank),
             ("combination", lambda rank, row: row["name"] + ("" if row["lossless"] else " *")),
         ]
         if self.content["by"] == TO_ACCURACY:
@@ -215,7 +279,9 @@ class Plan:
             ("per iteration", lambda rank, row: units.duration(row["seconds_per_iteration"]))
         )
         if self.content["numerics"]:
-            columns.append(("accuracy", lambda rank, row: units.share(row["accuracy"])))
+            columns.append(
+                ("end", lambda rank, row: "~" * self._guessed(row) + units.share(row["accuracy"]))
+            )
         columns.append(
             ("WAN per iteration", lambda rank, row: units.size(row["wan_bytes_per_iteration"]))
         )
@@ -251,10 +317,10 @@ class Plan:
         body = [
             tag(
                 "tr",
-                tag("th", f"{rank}. {name(rank, row)}"),
+                tag("th", f"{rank}. {name(rank, row)}" if rank else name(rank, row)),
                 *(tag("td", show(rank, row), class_="num") for _, show in columns),
             )
-            for rank, row in enumerate(self.ranked, 1)
+            for rank, row in self._lines(len(self.ranked))
         ]
         ranking = tag(
             "table", tag("thead", tag("tr", *heads)), tag("tbody", *body), class_="compared"
@@ -271,10 +337,13 @@ class Plan:
             head,
             section("What to run", command, *(tag("p", sentence) for sentence in self.verdict())),
             section("At a glance", chart),
-            section("The ranking", ranking, tag("p", STAR, class_="note")),
+            section(
+                "The ranking", ranking,
+                *(tag("p", note, class_="note") for note in (STAR, *self._notes())),
+            ),
             section("Out of it", *beyond),
-            footer("plan.json, chart.svg, and candidates/ with a folder per run."),
-        ]
+            footer("plan.json, chart.svg; candidates/ and alone/ with a folder per run."),
+        ]  # fmt: skip
         return document(f"plan · {self.condition}", parts)
 
 
@@ -287,7 +356,9 @@ def _row(judge: Judge, standing: Standing) -> Row:
     ranked = math.isfinite(judge.value(standing))
     status, reason = ("ranked", "") if ranked else _reason(judge, standing)
     iterations = [o.iterations for o in outcomes if o.iterations is not None]
-    accuracies = [o.accuracy for o in outcomes if o.accuracy is not None]
+    reached = [o.held for o in outcomes if o.held is not None] if ranked else []
+    accuracies = list(standing.ends.values()) or reached
+    accuracies = accuracies or [o.accuracy for o in outcomes if o.accuracy is not None]
     return {
         "name": candidate.name,
         "words": judge.words(candidate),
@@ -304,9 +375,14 @@ def _row(judge: Judge, standing: Standing) -> Row:
         "seconds_per_iteration": _mean([o.seconds_per_iteration for o in outcomes]),
         "iterations": max(iterations) if iterations else None,
         "accuracy": _mean(accuracies),
+        "ends": {
+            "min": min(standing.ends.values()), "max": max(standing.ends.values()),
+            "seeds": len(standing.ends),
+        } if standing.ends else None,
         "wan_bytes_per_iteration": _mean([o.wan_bytes for o in outcomes]),
         "live": None if standing.live is None else _outcome(judge, standing.live),
         "live_reason": standing.live_reason,
+        "command_iterations": judge.iterations(standing),
         "command": _command(judge.command(standing)),
     }  # fmt: skip
 
@@ -319,7 +395,7 @@ def _reason(judge: Judge, standing: Standing) -> tuple[str, str]:
     if judge.by == TO_ACCURACY:
         reached = sum(o.seconds is not None for o in standing.outcomes.values())
         seeds = f"{reached} of {len(standing.outcomes)} seeds"
-        said = f"reached {units.share(judge.target)} with {seeds}"
+        said = f"reached {units.share(judge.target)} for good with {seeds}"
         return "too slow", f"{said}, in the time in which {BASELINE.name} does"
     lost = judge.shortfall(standing) + judge.max_loss
     return "loses accuracy", f"{units.share(lost)} less than {BASELINE.name}"
