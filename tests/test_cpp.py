@@ -81,6 +81,24 @@ def programs() -> Path:
     return folder / "runtime_cpp"
 
 
+def test_a_missing_compiler_is_named_with_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cmake, ninja = tool("cmake", "CMAKE_COMMAND"), tool("ninja", "CMAKE_MAKE_PROGRAM")
+    assert cmake, "this test needs CMake: pip install cmake ninja"
+    if not ninja:
+        pytest.skip("Ninja is not installed: pip install ninja")
+    words = [cmake, "-S", ROOT, "-B", tmp_path, "-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={ninja}"]
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    for _ in range(2):  # the second finds what the first has left
+        with pytest.raises(
+            AssertionError, match=r"no C\+\+ compiler[^:]*: install one \(apt inst"
+        ) as it:
+            call(*words)
+        assert len(str(it.value).splitlines()) < 20
+
+
 def passed(output: str) -> int:
     """How many tests ran, from the last line; fails if any check did."""
     words = output.splitlines()[-1].split()

@@ -6,11 +6,13 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from packaging.specifiers import SpecifierSet
 
 ROOT = Path(__file__).resolve().parents[1]
 PYTHON = ("geomx", "sim", "plugins", "conf", "tests", "benchmarks", "examples")
@@ -207,6 +209,13 @@ def test_files_fit_the_head() -> None:
     too_long = {p: n for p, n in counts.items() if n > most[p] and p not in LONG}
     assert too_long == {}, "split them, or say in LONG why not"
     assert [path for path in LONG if counts.get(path, 0) <= LINES] == [], "no longer long"
+
+
+def test_only_pythons_that_can_have_mxnet_are_admitted() -> None:
+    """MXNet wants numpy 1, whose last release has wheels for Python 3.9 to 3.12."""
+    admitted = SpecifierSet(tomllib.loads(text("pyproject.toml"))["project"]["requires-python"])
+    versions = [f"3.{minor}.{patch}" for minor in range(9, 15) for patch in (0, 9)]
+    assert {each[:4] for each in admitted.filter(versions)} == {"3.11", "3.12"}
 
 
 # ---- tools ----
