@@ -17,6 +17,7 @@ from geomx import _core, kv
 from geomx.errors import ConfigError, GeomxError, NodeLost
 from geomx.live import tensors
 from geomx.live.local import LocalCluster, unshaped
+from geomx.plugin import optimizer_text
 from tests.strangers import install
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'geomx[torch]'")
@@ -51,6 +52,28 @@ def test_four_workers_are_one_with_the_whole_batch(name: str, seed: int) -> None
     assert np.abs(expected[0] - alone(make, seed, 0)[0]).max() > 0.01  # it has learned something
     for values in everyone(shared(make, seed)):
         assert_same(values, expected, NEAR)
+
+
+@pytest.mark.parametrize("kind", ["Adam", "AdamW"])
+@pytest.mark.parametrize("epsilon", [1e-8, 1e-3])
+def test_adam_of_small_gradients_is_pytorchs(kind: str, epsilon: float, seed: int) -> None:
+    """Where gradients are as small as epsilon, it matters what epsilon is added to."""
+    generator = torch.Generator().manual_seed(seed)
+    weight = torch.randn(400, generator=generator).requires_grad_()
+    ours = weight.detach().numpy().copy()
+    sizes = 10 ** torch.empty(400).uniform_(-10, 0, generator=generator)
+    rate = 0.1
+    theirs = getattr(torch.optim, kind)(
+        [weight], lr=rate, eps=epsilon, weight_decay=0.01 * (kind == "AdamW")
+    )
+    native = _core.Optimizer(optimizer_text(translated(theirs, {})), 0)
+    for step in range(8):
+        gradient = sizes * torch.randn(400, generator=generator)
+        native.update(ours, gradient.numpy())
+        weight.grad = gradient
+        theirs.step()
+        apart = np.abs(ours - weight.detach().numpy()).max()
+        assert apart <= 1e-5 * rate * (step + 1) + 1e-6, (seed, step)
 
 
 @pytest.mark.parametrize("options", [{"update": "worker"}, {"overlap": False}], ids=str)

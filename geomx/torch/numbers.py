@@ -1,8 +1,7 @@
 """PyTorch's optimizers as names and numbers, which is how an optimizer travels to global servers.
 
 Only what makes the same steps there is translated: SGD, with momentum of either kind, Adam and
-AdamW. (The core adds epsilon to the root before Adam's bias is corrected, PyTorch after it; between
-them lies a share of epsilon.) Everything else can update on the workers.
+AdamW. Everything else can update on the workers.
 """
 
 from __future__ import annotations
@@ -85,7 +84,8 @@ def _adam(name: str, group: Mapping[str, Any]) -> dict[str, Any]:
     if group["amsgrad"]:
         _refuse(name, "amsgrad", True)
     beta1, beta2 = group["betas"]
-    numbers = {"beta1": float(beta1), "beta2": float(beta2), "epsilon": float(group["eps"])}
+    numbers = {"beta1": float(beta1), "beta2": float(beta2)}
+    numbers |= {"epsilon": float(group["eps"]), "late_epsilon": 1.0}
     decoupled = name == "AdamW" or group.get("decoupled_weight_decay", False)
     return {"name": "adamw" if decoupled else "adam", **numbers}
 

@@ -4,7 +4,8 @@
 // An optimizer travels as a name and numbers, never as code. Options are spelled, have the defaults
 // and mean what they do in MXNet 1.9's constructors; the arithmetic follows its operators, in
 // float32. What MXNet lacks: adamw (its operator adamw_update, decay in proportion to the learning
-// rate), and dcasgd's backup of the weights per source.
+// rate), Adam's late_epsilon (epsilon where PyTorch adds it), and dcasgd's backup of the weights per
+// source.
 #pragma once
 
 #include <cstdint>

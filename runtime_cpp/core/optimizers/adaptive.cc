@@ -1,5 +1,6 @@
 // Optimizers that scale each element's step by the gradients that it has seen.
 #include <cmath>
+#include <stdexcept>
 
 #include "core/optimizers/family.h"
 
@@ -7,29 +8,40 @@ namespace geomx {
 namespace {
 
 // Kingma and Ba, 2015 (arXiv 1412.6980); the correction of the bias goes into the learning rate.
+// Epsilon is added to the root before that correction, as MXNet does, or after it (late_epsilon), as
+// PyTorch does: mean / (root / c + epsilon) = c mean / (root + c epsilon).
 class Adam : public ElementWise {
  public:
   Adam(const OptimizerSpec& spec, Key key)
       : ElementWise(spec, key),
         beta1_(spec.options.at("beta1")),
         beta2_(spec.options.at("beta2")),
-        moments_{static_cast<float>(beta1_), static_cast<float>(beta2_), Number(spec, "epsilon")} {}
+        epsilon_(spec.options.at("epsilon")),
+        late_epsilon_(spec.options.at("late_epsilon") != 0) {}
 
  protected:
   void Apply(const kernels::Workplace& place, float* weight, const float* gradient,
              std::uint64_t n, const Step& step) override {
     float *mean = mean_.At(place, n), *square = square_.At(place, n);
-    place.queue.Adam(step.Descent(Correction(step.count)), moments_, weight, gradient, mean, square,
-                     n);
+    place.queue.Adam(step.Descent(Correction(step.count)), Moments(step.count), weight, gradient,
+                     mean, square, n);
   }
 
+  double Root(std::uint64_t count) const {
+    return std::sqrt(1.0 - std::pow(beta2_, static_cast<double>(count)));
+  }
   double Correction(std::uint64_t count) const {
-    const auto t = static_cast<double>(count);
-    return std::sqrt(1.0 - std::pow(beta2_, t)) / (1.0 - std::pow(beta1_, t));
+    return Root(count) / (1.0 - std::pow(beta1_, static_cast<double>(count)));
+  }
+  kernels::Moments Moments(std::uint64_t count) const {
+    const double epsilon = late_epsilon_ ? epsilon_ * Root(count) : epsilon_;
+    return {.beta1 = static_cast<float>(beta1_),
+            .beta2 = static_cast<float>(beta2_),
+            .epsilon = static_cast<float>(epsilon)};
   }
 
-  double beta1_, beta2_;
-  kernels::Moments moments_;
+  double beta1_, beta2_, epsilon_;
+  bool late_epsilon_;
   State mean_, square_;
 };
 
@@ -38,14 +50,19 @@ class Adam : public ElementWise {
 class AdamW final : public Adam {
  public:
   AdamW(const OptimizerSpec& spec, Key key)
-      : Adam(spec, key), correct_bias_(spec.options.at("correct_bias") != 0) {}
+      : Adam(spec, key), correct_bias_(spec.options.at("correct_bias") != 0) {
+    if (late_epsilon_ && !correct_bias_) {
+      throw std::invalid_argument("late_epsilon needs correct_bias: there is nothing to be late for");
+    }
+  }
 
  protected:
   void Apply(const kernels::Workplace& place, float* weight, const float* gradient,
              std::uint64_t n, const Step& step) override {
     float *mean = mean_.At(place, n), *square = square_.At(place, n);
     const auto correction = static_cast<float>(correct_bias_ ? Correction(step.count) : 1.0);
-    place.queue.AdamW(step.Descent(), moments_, correction, weight, gradient, mean, square, n);
+    place.queue.AdamW(step.Descent(), Moments(step.count), correction, weight, gradient, mean,
+                      square, n);
   }
 
  private:
