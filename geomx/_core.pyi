@@ -459,6 +459,9 @@ class Fabric:
         (bytes, messages).
         """
 
+    def worked(self) -> list[int]:
+        """How long each node has worked on messages, in nanoseconds, by its id."""
+
     def edges_busy(self) -> list[int]:
         """How long each edge had a message under way, in nanoseconds, by its id."""
 

@@ -17,13 +17,14 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from geomx.hosts import LAN
+from geomx.named_costs import named_costs
 from geomx.network import FILE_OPTIONS, SUFFIXES, is_long_form, load
 from geomx.registry import Plugin, Registry
 from geomx.short_form import TOP
 
 
 def offer(registry: Registry) -> None:
-    """Make every plugin's options a choice of its group."""
+    """Make every plugin's options a choice of its group, and every name of costs one of theirs."""
     store = ConfigStore.instance()
     for kind in ("sync", "accel", "workload"):
         store.repo.pop(kind, None)
@@ -33,6 +34,8 @@ def offer(registry: Registry) -> None:
         node = _network_node(plugin) if plugin.kind == "network" else _node(plugin.config)
         package = f"accel.{plugin.name}" if plugin.kind == "accel" else plugin.kind
         store.store(group=plugin.kind, name=plugin.name, node=node, package=package)
+    for name, values in named_costs().items():
+        store.store(group="costs", name=name, node=values, package="costs")
 
 
 def _stored(store: ConfigStore, name: str) -> bool:

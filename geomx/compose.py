@@ -42,6 +42,7 @@ from geomx.config import MODES, Root, build_experiment
 from geomx.costs import read_costs
 from geomx.errors import ConfigError, GeomxError
 from geomx.experiment import Experiment
+from geomx.named_costs import named_costs
 from geomx.registry import Registry, one_line
 
 CONF = "geomx.conf"
@@ -235,9 +236,7 @@ def prepare(words: Sequence[str], registry: Registry) -> list[str]:
         group, equals, value = word.partition("=")
         group = group.lstrip("+")
         if group == "costs" and equals:
-            files = map(Path, value.split(","))
-            chosen = [store_file("costs", path, read_costs(path)) for path in files]
-            overrides.append(f"+costs={','.join(chosen)}")
+            overrides.append(f"+costs={','.join(map(_costs_choice, value.split(',')))}")
             continue
         if group not in GROUPS or not equals:
             overrides.append(word)
@@ -252,6 +251,13 @@ def prepare(words: Sequence[str], registry: Registry) -> list[str]:
             with _explained([word], registry):
                 _refuse_twice(overrides[-1])
     return overrides
+
+
+def _costs_choice(value: str) -> str:
+    """The choice that stands for ``costs=VALUE``, a name or a file."""
+    if value in named_costs():
+        return value
+    return store_file("costs", Path(value), read_costs(Path(value)))
 
 
 def _experiment(config: Any, choices: Any, words: Sequence[str], registry: Registry) -> Experiment:

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from geomx.costs import Costs, timed
+from geomx.costs import Costs, chosen_costs, timed
 from geomx.errors import ConfigError
 from geomx.options import build_options, near, option
 from geomx.patience import memory_limited
@@ -204,7 +204,8 @@ class Root:
     runtime: RuntimeOptions = field(default_factory=RuntimeOptions)
     # WAN connections.
     tcp: TcpOptions = field(default_factory=TcpOptions)
-    # Endpoints in simulation, and measured times of layers; costs=FILE is what calibration wrote.
+    # Endpoints in simulation, and measured times of layers. costs=NAME: none, or those of a device;
+    # costs=FILE: what calibration wrote.
     costs: Costs = field(default_factory=Costs)
     # Compare variants of this experiment; null: run it as it is.
     study: StudyOptions | None = field(default_factory=StudyOptions)
@@ -272,7 +273,7 @@ def build_experiment(
         runtime=root.runtime,
         tcp=root.tcp,
         emulate=root.emulate,
-        costs=root.costs,
+        costs=chosen_costs(root.costs, trained) if root.mode == "sim" else root.costs,
         sim=root.sim,
         words=list(words),
         workload_options=dict(root.workload or {}),

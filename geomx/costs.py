@@ -1,10 +1,11 @@
 """What endpoints and layers take on a machine: figures, where they come from, what they hold for.
 
 The simulator charges endpoints by `Costs`: seconds per message and per byte of each kind of work.
-Its defaults were measured on the machine that `SHIPPED` names; ``geomx calibrate`` measures others
-and writes a file that ``costs=FILE`` reads (see docs/calibration.md). Such a file may also hold the
-times of a workload's layers, which then replace the workload's own in both modes: in simulation as
-they are, in live emulation as the least that a step takes.
+Its defaults were measured on the machine that `SHIPPED` names; ``costs=NAME`` takes others that
+come with geomx (`geomx.named_costs`), and ``geomx calibrate`` measures a machine's and writes a
+file that ``costs=FILE`` reads (see docs/calibration.md). Such a file may also hold the times of a
+workload's layers, which then replace the workload's own in both modes: in simulation as they are,
+in live emulation as the least that a step takes.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from geomx.errors import ConfigError
+from geomx.named_costs import DEFAULT_GPU, named_costs
 from geomx.options import build_options
 from geomx.workload import Layer, Workload
 
@@ -168,8 +170,10 @@ class Costs:
     compute: dict[str, LayerTimes] = field(default_factory=dict)
     # Where these figures were measured.
     measured: Measured = field(default_factory=lambda: dataclasses.replace(SHIPPED))
-    # The file they were read from; shipped: they came with geomx.
+    # The file they were read from, or their name; shipped: the defaults.
     source: str = SHIPPED_SOURCE
+    # What figures that were not measured were derived from.
+    basis: str = ""
 
     def __post_init__(self) -> None:
         """Refuse negative time."""
@@ -206,7 +210,8 @@ class Costs:
         facts = {name: getattr(self.measured, name) for name in ("machine", "cores", "date")}
         return {
             "source": source,
-            "measured": None if source == GIVEN else facts,
+            "measured": None if source == GIVEN or self.basis else facts,
+            "basis": self.basis or None,
             "shared_cores": self.cores or None,
             "device": device,
             "workloads": sorted(self.compute),
@@ -297,7 +302,9 @@ def read_costs(path: Path) -> dict[str, Any]:
     from geomx.network import load
 
     if not path.is_file():
-        raise ConfigError("costs", path, "must be a file that `geomx calibrate` wrote")
+        names = ", ".join(sorted(named_costs()))
+        remedy = f"must be a file that `geomx calibrate` wrote, or a name: {names}"
+        raise ConfigError("costs", path, remedy)
     try:
         content = load(path)
     except ConfigError as error:
@@ -316,7 +323,7 @@ def doubt_costs(costs: Costs, version: str, here: bool) -> None:
         version: Of this geomx.
         here: Whether they are to predict a run on this machine.
     """
-    if costs.source == SHIPPED_SOURCE:
+    if costs.source == SHIPPED_SOURCE or costs.source in named_costs():
         return
     measured, differs = costs.measured, []
     if measured.geomx and measured.geomx != version:
@@ -329,6 +336,18 @@ def doubt_costs(costs: Costs, version: str, here: bool) -> None:
         told = "; ".join(differs)
         remedy = "`geomx calibrate` measures again"
         _doubt(f"costs={costs.source} was measured with {told}; {remedy}")
+
+
+def chosen_costs(costs: Costs, workload: Workload) -> Costs:
+    """`costs`, or where none were given those of a GPU, if workers' tensors lie on one.
+
+    The defaults hold for a small processor, which is no endpoint of an accelerator's workload.
+    """
+    if workload.device == "cpu" or costs != Costs():
+        return costs
+    made = build_options(Costs, named_costs()[DEFAULT_GPU], "costs")
+    remedy = f"taken as workload.device={workload.device}; costs=cpu takes geomx's defaults"
+    return dataclasses.replace(made, basis=f"{made.basis}; {remedy}")
 
 
 def timed(workload: Workload, costs: Costs, given: bool) -> Workload:

@@ -124,6 +124,7 @@ class Recorder:
         self._staleness = {"sum": 0, "max": 0, "updates": 0}
         self._skipped = 0
         self._python: dict[str, tuple[float, ...]] = {}
+        self._busiest: tuple[str, float] | None = None
         self._pushes = 0
         self._behind_s = 0.0
         self._timeline = Timeline(max_spans)
@@ -249,6 +250,10 @@ class Recorder:
         self._pushes += pushes
         self._behind_s += behind_s
 
+    def endpoint(self, node: str, worked_s: float) -> None:
+        """The node of a simulation that worked longest on messages, and how long."""
+        self._busiest = node, worked_s
+
     def skipped(self, iterations: int) -> None:
         """So many iterations of every worker were counted as repetitions, not simulated."""
         self._skipped += iterations
@@ -338,9 +343,17 @@ class Recorder:
             "loss": {"final": evaluations[-1]["loss"] if evaluations else _last_loss(rows)},
             "skipped_iterations": self._skipped,
             "python": self._python_per_iteration(),
+            "busiest_endpoint": self._busiest_endpoint(seconds),
             "behind_pace_s": _seconds(self._behind_s / max(1, self._pushes)),
             "wall_seconds": wall_seconds,
         }
+
+    def _busiest_endpoint(self, seconds: float | None) -> dict[str, Any] | None:
+        """The node that works longest on messages, and for which share of the run."""
+        if self._busiest is None or not seconds:
+            return None
+        node, worked_s = self._busiest
+        return {"node": node, "share": worked_s / seconds}
 
     def _python_per_iteration(self) -> dict[str, dict[str, float]]:
         """What plugins' Python parts cost all nodes together in one iteration."""

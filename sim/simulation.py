@@ -339,6 +339,9 @@ class Simulation:
             ends = [span[-1] / NS for span in spans[early - 1 : early + 1]]
             full = len(spans) == most > 1
             self.recorder.spans_lost(lost, *(ends if full else (0.0, 0.0)))
+        worked_ns = self.fabric.worked()
+        busiest = max(nodes, key=lambda node: worked_ns[node.id])
+        self.recorder.endpoint(busiest.name, worked_ns[busiest.id] / NS)
         shard_rounds = 0
         for node in self.experiment.cluster.global_servers:
             counts = self.fabric.node_stats(node.id)

@@ -23,10 +23,12 @@ from geomx.calibrate import codecs, command, device, endpoints, layers, probe, s
 from geomx.calibrate.fit import Sample, fit
 from geomx.cluster import Cluster
 from geomx.compose import compose
-from geomx.config import RuntimeOptions
+from geomx.compose import main as compose_main
+from geomx.config import RuntimeOptions, TcpOptions
 from geomx.costs import (
     DEVICE_FIGURES,
     FIGURES,
+    WORK,
     CodecCosts,
     Costs,
     CostsDoubt,
@@ -37,6 +39,7 @@ from geomx.costs import (
 )
 from geomx.errors import ConfigError, GeomxError
 from geomx.experiment import Experiment, version
+from geomx.named_costs import named_costs
 from geomx.network import read_network
 from geomx.options import build_options
 from geomx.report.terminal import costs_note
@@ -145,6 +148,99 @@ def test_mistakes_are_named(
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"costs=.*nowhere.yaml: must be a file"):
         compose([f"costs={tmp_path / 'nowhere.yaml'}"], directory=tmp_path)
+
+
+NAMES = "a100, cpu, gpu, h100, h200, none"
+
+
+def named(tmp_path: Path, *words: str) -> Experiment:
+    """The experiment of some words, sizes alone."""
+    return compose(["numerics=false", *words], directory=tmp_path / "run")[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "memory_bytes_s"), [("a100", 2.039e12), ("h100", 3.35e12), ("h200", 4.8e12)]
+)
+def test_costs_of_a_gpu_follow_from_what_is_published(
+    name: str, memory_bytes_s: float, tmp_path: Path
+) -> None:
+    made = named(tmp_path, f"costs={name}")
+    passes = {"send": 1, "receive": 1, "encode": 5, "decode": 2, "aggregate": 3, "update": 7}
+    for work, times in passes.items():
+        per_message_s, per_byte_s = made.costs.of(work)
+        assert per_byte_s == pytest.approx(times / memory_bytes_s)
+        assert 1e-6 <= per_message_s <= 1e-5
+    assert (made.costs.device.copy_message_s, made.costs.device.copy_byte_s) == (0, 0)
+    about = made.header()["costs"]
+    assert about["source"] == name and about["measured"] is None
+    for part in ("NVIDIA", f"{memory_bytes_s / 1e12:g} TB/s", "data sheet", "not measured"):
+        assert part in costs_note({"mode": "sim", "costs": about})
+
+
+def test_costs_may_be_none_or_the_defaults_by_name(tmp_path: Path) -> None:
+    none, cpu = (named(tmp_path, f"costs={name}") for name in ("none", "cpu"))
+    assert {none.costs.of(work) for work in WORK} == {(0.0, 0.0)}
+    assert all(getattr(none.costs.device, figure) == 0 for figure in DEVICE_FIGURES)
+    assert replace(cpu.costs, source="shipped") == Costs()
+    changed = named(tmp_path, "costs=none", "costs.send_byte_s=1e-9")
+    assert changed.costs.of("send") == (0.0, 1e-9) and changed.costs.of("receive") == (0.0, 0.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", CostsDoubt)
+        named(tmp_path, "costs=none", "mode=live")
+    told = [costs_note({"mode": "sim", "costs": made.header()["costs"]}) for made in (none, cpu)]
+    assert "cost nothing (costs=none)" in told[0] and "geomx's defaults" in told[1]
+
+
+def test_an_unknown_name_of_costs_is_told_which_there_are(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=f"costs=h1000: must be a file .* or a name: {NAMES}"):
+        named(tmp_path, "costs=h1000")
+
+
+def test_names_of_costs_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        compose_main(["--help"], lambda experiment, directory: None)
+    listed = re.search(r"^costs: (.*)$", capsys.readouterr().out, re.MULTILINE)
+    assert listed and set(NAMES.split(", ")) <= set(
+        listed[1].split(", ")
+    )  # and files of other tests
+
+
+def test_a_workload_on_a_gpu_has_a_gpus_endpoints(tmp_path: Path) -> None:
+    """In simulation: a live run here is predicted by this machine's costs."""
+    words = "workload=torch_transformer", "workload.device=cuda"
+    made = named(tmp_path, *words)
+    assert made.costs.of("send") == named(tmp_path, "costs=gpu").costs.of("send")
+    told = costs_note({"mode": "sim", "costs": made.header()["costs"]})
+    assert "costs=gpu" in told and "workload.device=cuda" in told and "costs=cpu" in told
+    assert named(tmp_path, *words, "costs=cpu").costs.of("send") == Costs().of("send")
+    assert named(tmp_path, *words, "costs.cores=2").costs.of("send") == Costs().of("send")
+    assert named(tmp_path).costs == Costs()
+
+
+def test_costs_that_are_most_of_an_iteration_are_told(
+    network: Build, sized: Build, simulate: Build
+) -> None:
+    """A billion parameters in steps of 0.1 s over 184 Gbit/s, in half precision: the defaults hold
+    for a small processor, and workers would compute for 2 % of the time."""
+    workload = sized(*[20_000_000] * 50, forward_s=0.04 / 50, backward_s=0.06 / 50)
+    wan = network(1, 1, mbps=184_000, delay_ms=0.5, lan={"mbps": 1e7, "delay_ms": 0.001})
+    utilised, notes = {}, {}
+    for name, values in named_costs().items():
+        costs = build_options(Costs, values, "costs")
+        options = {"iterations": 6, "costs": costs, "tcp": TcpOptions(window_bytes=10**9)}
+        runtime = RuntimeOptions(frame_bytes=1 << 24)
+        summary = simulate(
+            wan, workload, None, ["fp16"], runtime=runtime, **options
+        ).results.summary
+        utilised[name] = 0.1 / summary["seconds_per_iteration"]["mean"]
+        notes[name] = costs_note(summary)
+    assert utilised["cpu"] < 0.1
+    for part in ("are most of an iteration", "of the time", "geomx's defaults", "Intel",
+                 "costs=none", "costs=gpu", "geomx calibrate"):  # fmt: skip
+        assert part in notes["cpu"]
+    for name in ("gpu", "a100", "h100", "h200"):
+        assert "are most of an iteration" not in notes[name]
+        assert 0.9 * utilised["none"] < utilised[name] <= utilised["none"]
 
 
 def test_a_run_says_where_its_costs_come_from() -> None:

@@ -21,6 +21,9 @@ NARROW = 40
 NOTICEABLE = 0.02
 """Share of an iteration that pushes may be late, before somebody is told."""
 
+DOMINANT = 0.5
+"""Share of the time that one node may work on messages, before that is told."""
+
 
 def listing(
     heads: Sequence[str], rows: Sequence[Sequence[str]], prose: int, width: int | None
@@ -91,19 +94,36 @@ def costs_note(summary: Summary) -> str:
     costs = summary.get("costs")
     if not costs or summary.get("mode") != "sim":
         return ""
-    source, measured = costs["source"], costs["measured"]
+    source, measured, basis = costs["source"], costs["measured"], costs.get("basis")
     where = f"{measured['machine']} with {measured['cores']} cores" if measured else ""
     told = {
         "shipped": f"Endpoint costs are geomx's defaults, measured on {where}; "
         "geomx calibrate measures yours.",
+        "none": "Endpoints cost nothing (costs=none).",
         "given": "Endpoint costs were given by hand; geomx calibrate measures them.",
     }
     since = f", {measured['date'][:10]}" if measured and measured["date"] else ""
+    told["cpu"] = told["shipped"]
     note = told.get(source, f"Endpoint costs come from {source}, measured on {where}{since}.")
-    if device := costs.get("device"):
+    if basis and source != "none":
+        note = f"Endpoint costs are those of costs={source}: {basis}."
+    note = _dominance(summary) + note
+    if (device := costs.get("device")) and not basis:
         note += f" Workers' tensors lie on a GPU: {device['name']} ({device['basis']})."
     shared = costs["shared_cores"]
     return f"{note} All nodes share {shared} cores." if shared else note
+
+
+def _dominance(summary: Summary) -> str:
+    """That endpoint costs are most of an iteration, if so, and what to do; empty otherwise."""
+    endpoint = summary.get("busiest_endpoint")
+    if not endpoint or endpoint["share"] < DOMINANT:
+        return ""
+    return (
+        f"Endpoint costs are most of an iteration: {endpoint['node']} works on messages for "
+        f"{units.share(endpoint['share'], 0)} of the time. If real endpoints are faster, "
+        "costs=none leaves their costs out and costs=gpu takes a GPU's. "
+    )
 
 
 def pace_note(summary: Summary) -> str:

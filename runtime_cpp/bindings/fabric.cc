@@ -203,6 +203,8 @@ void init_fabric(nb::module_& m) {
              return out;
            }, "(source, target, push, pull, control bytes, busy ns) per directed link; push and pull are\n"
               "(bytes, messages).")
+      .def("worked", &Fabric::Worked,
+           "How long each node has worked on messages, in nanoseconds, by its id.")
       .def("edges_busy", &Fabric::EdgesBusy,
            "How long each edge had a message under way, in nanoseconds, by its id.")
       .def("spans",

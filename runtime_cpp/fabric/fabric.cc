@@ -220,10 +220,18 @@ double Fabric::WorkSeconds(const Endpoint& endpoint, const Work& work) const {
          costs.aggregate.For(work.aggregate) + costs.update.For(work.update);
 }
 
+std::vector<Time> Fabric::Worked() const {
+  std::vector<Time> worked;
+  worked.reserve(endpoints_.size());
+  for (const Endpoint& endpoint : endpoints_) worked.push_back(endpoint.worked);
+  return worked;
+}
+
 Time Fabric::Occupy(Endpoint& endpoint, Time now, Time cost) {
   Time start = std::max(now, endpoint.busy_until);
   if (cores_.shared()) start = cores_.Take(start, cost);
   endpoint.busy_until = start + cost;
+  endpoint.worked += cost;
   return start;
 }
 

@@ -119,6 +119,8 @@ class Fabric {
 
   // ---- looking ----
   std::vector<LinkStats> Links() const;
+  // How long each node has worked on messages, as its costs say.
+  std::vector<Time> Worked() const;
   // How long each edge had a message under way, by EdgeId.
   std::vector<Time> EdgesBusy() const { return network_.EdgesBusy(network_.now()); }
   const SpanLog& spans() const { return spans_; }
@@ -138,6 +140,7 @@ class Fabric {
     std::unique_ptr<Trainer> trainer;  // of workers that train
     std::shared_ptr<const Costs> costs;
     Time busy_until = 0;
+    Time worked = 0;                       // in all, on messages
     Time timer = kNever;                   // the node's deadline that is scheduled
     Waiting waiting;
     bool release_due = false;              // a release event is scheduled
@@ -211,7 +214,8 @@ class Fabric {
     Time time = 0;
     std::uint64_t processed = 0, spans = 0;
     std::vector<LinkStats> links;
-    std::vector<Time> edges;  // busy
+    std::vector<Time> edges;   // busy
+    std::vector<Time> worked;  // by node
     std::vector<NodeStats> nodes;
   };
   Digest Describe(Time now);

@@ -69,6 +69,7 @@ Fabric::Totals Fabric::CountAll(Time now) {
     if (links_[i].active > 0) totals.links[i].busy += now - links_[i].active_since;
   }
   totals.edges = network_.EdgesBusy(now);
+  totals.worked = Worked();
   for (const Endpoint& endpoint : endpoints_) totals.nodes.push_back(endpoint.node->counts());
   return totals;
 }
@@ -97,6 +98,7 @@ void Fabric::Repeat(std::uint64_t times, Time now) {
   for (std::size_t i = 0; i < endpoints_.size(); ++i) {
     NodeStats& node = endpoints_[i].node->counts();
     const NodeStats &after = totals.nodes[i], &before = marked_.nodes[i];
+    endpoints_[i].worked += static_cast<Time>(times) * (totals.worked[i] - marked_.worked[i]);
     node.rounds += times * (after.rounds - before.rounds);
     node.dropped_slices += times * (after.dropped_slices - before.dropped_slices);
     node.staleness_sum += times * (after.staleness_sum - before.staleness_sum);
