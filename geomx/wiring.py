@@ -141,6 +141,8 @@ def node_config(
     config.children = [child.id for child in below]
     config.parents = [parent.id for parent in above]
     config.quorum = len(below) if node.role == "server" else len(cluster.workers)
+    if node.role == "global_server":
+        config.stands_for = {party.server.id: len(party.workers) for party in cluster.parties}
     arriving = []
     for child in below:
         arriving.append(_add_link(config, cluster, selection, child, node, child, "push"))

@@ -48,6 +48,7 @@ def node_config(node: int, silence_s: float = 5.0) -> _core.NodeConfig:
         config.add_peer(peer, NAMES[peer], ROLES[peer])
     config.children = children
     config.quorum = {1: 4, 2: 2, 3: 2}.get(node, 0)
+    config.stands_for = {2: 2, 3: 2} if node == GLOBAL else {}
     config.set_heartbeat(0.1, silence_s)
     return config
 

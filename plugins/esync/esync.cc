@@ -35,7 +35,9 @@ class StateServer final : public Coordinator {
         timeout_(static_cast<Time>(Require(options, "timeout_s") * kSecond)) {}
 
   std::vector<Reply> OnReport(NodeId from, std::span<const double> values, Time now) override {
-    if (values.size() != 2 || !(values[0] >= 1) || !(values[1] > 0)) return {};
+    constexpr double kMost = 1e15;  // neither steps nor seconds: what is no number is no report
+    if (values.size() != 2 || !(values[0] >= 1 && values[0] < kMost)) return {};
+    if (!(values[1] > 0 && values[1] < kMost)) return {};
     Member& member = known_[from];
     const double elapsed = member.released ? Seconds(now - *member.released) : 0.0;
     member.step_s = values[1];

@@ -44,9 +44,10 @@ class Matcher final : public Coordinator {
                     report->what == OverlayReport::What::kMerged;
     const ItemId id{up ? Direction::kPush : Direction::kPull, report->root, report->key,
                     report->shard};
-    if (report->from) Finish(id, *report->from, from, *report, now);
+    std::optional<Pair> freed;
+    if (report->from && Finish(id, *report->from, from, *report, now)) freed = {*report->from, from};
     Item& item = items_[id];
-    if (report->round < item.round) return Match(now);
+    if (report->round < item.round) return Match(nullptr, freed, now);
     Leave(id, item);
     if (report->round > item.round) Begin(item, *report, up);
     if (report->what != OverlayReport::What::kOrigin) {
@@ -55,7 +56,7 @@ class Matcher final : public Coordinator {
       if (!up && report->from) item.idle.insert(*report->from);
     }
     Enter(id, item);
-    return Match(now);
+    return Match(&item, freed, now);
   }
 
  private:
@@ -106,27 +107,41 @@ class Matcher final : public Coordinator {
     if (open) open_.insert(RankOf(id, item));
   }
 
-  void Finish(const ItemId& id, NodeId sender, NodeId receiver, const OverlayReport& report,
+  // False if it was no transfer of ours.
+  bool Finish(const ItemId& id, NodeId sender, NodeId receiver, const OverlayReport& report,
               Time now) {
     const auto transfer = began_.find({id, sender, receiver});
-    if (transfer == began_.end()) return;
+    if (transfer == began_.end()) return false;
     const double seconds = static_cast<double>(std::max<Time>(1, now - transfer->second)) / kSecond;
     samples_[{sender, receiver}] = {static_cast<double>(report.bytes) / seconds, report.round};
     began_.erase(transfer);
     --load_[sender].sending;
     --load_[receiver].receiving;
+    return true;
   }
 
-  std::vector<Reply> Match(Time now) {
+  // Whether two can meet in an item in which none could before the last report, by which `freed`, a
+  // sender and a receiver, ended a transfer: one of them must be among the two.
+  static bool Concerned(const ItemId& id, const Item& item, const Pair& freed) {
+    const auto& [sender, receiver] = freed;
+    if (item.idle.contains(sender)) return true;
+    return id.direction == Direction::kPush ? item.idle.contains(receiver)
+                                            : item.missing.contains(receiver);
+  }
+
+  // `changed`: the item of the last report, if it is open.
+  std::vector<Reply> Match(const Item* changed, const std::optional<Pair>& freed, Time now) {
     std::vector<Reply> replies;
     for (auto rank = open_.begin(); rank != open_.end();) {
       const ItemId id = rank->id;
       Item& item = items_.at(id);
-      const auto pair = Choose(id, item);
+      const bool looked = &item == changed || (freed && Concerned(id, item, *freed));
+      const auto pair = looked ? Choose(id, item) : std::nullopt;
       if (!pair) {
         ++rank;
         continue;
       }
+      const Rank was = *rank;
       Leave(id, item);
       const auto [sender, receiver] = *pair;
       item.idle.erase(sender);
@@ -138,22 +153,27 @@ class Matcher final : public Coordinator {
       const OverlayOrder order{id.direction, id.root, id.key, id.shard, item.round, receiver};
       replies.push_back({sender, order.Pack()});
       Enter(id, item);
-      rank = open_.begin();
+      rank = open_.lower_bound(was);  // in those before it nobody could meet, nor can now
     }
     return replies;
   }
 
   std::optional<Pair> Choose(const ItemId& id, const Item& item) {
     const bool up = id.direction == Direction::kPush;
+    std::vector<std::pair<NodeId, std::uint32_t>> receivers;  // who can receive, and how much they do
+    for (const NodeId receiver : up ? item.idle : item.missing) {
+      const std::uint32_t receiving = load_[receiver].receiving;
+      if (receiving < in_flight_) receivers.emplace_back(receiver, receiving);
+    }
+    if (receivers.empty()) return std::nullopt;
     std::vector<Pair> unknown;
     std::vector<Pair> all;
     std::optional<Pair> best;
     std::tuple<double, std::int64_t> best_value;
     for (const NodeId sender : item.idle) {
       if ((up && sender == id.root) || load_[sender].sending >= in_flight_) continue;
-      for (const NodeId receiver : up ? item.idle : item.missing) {
-        const std::uint32_t receiving = load_[receiver].receiving;
-        if (receiver == sender || receiving >= in_flight_) continue;
+      for (const auto& [receiver, receiving] : receivers) {
+        if (receiver == sender) continue;
         const Pair pair{sender, receiver};
         all.push_back(pair);
         const auto sample = samples_.find(pair);

@@ -166,6 +166,7 @@ void init_core(nb::module_& m) {
       .def_rw("children", &NodeConfig::children)
       .def_rw("scheduler", &NodeConfig::scheduler)
       .def_rw("quorum", &NodeConfig::quorum)
+      .def_rw("stands_for", &NodeConfig::stands_for)
       .def_rw("frame_bytes", &NodeConfig::frame_bytes)
       .def_rw("phantom", &NodeConfig::phantom)
       .def_rw("experiment", &NodeConfig::experiment)

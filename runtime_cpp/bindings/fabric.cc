@@ -11,6 +11,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <cmath>
 #include <cstring>
 
 #include "bindings/handles.h"
@@ -104,6 +105,9 @@ void init_fabric(nb::module_& m) {
                           : work == "update"    ? &self.update
                                                 : nullptr;
              if (cost == nullptr) throw nb::value_error(("no such work: " + work).c_str());
+             if (!std::isfinite(per_message) || !std::isfinite(per_byte)) {
+               throw nb::value_error(("what " + work + " takes must be finite").c_str());
+             }
              *cost = {per_message, per_byte};
            },
            "work"_a, "per_message_s"_a, "per_byte_s"_a);

@@ -7,6 +7,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <cmath>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -52,6 +53,10 @@ std::vector<Transfer> Transfers(const std::vector<std::uint32_t>& route, const N
   }
   std::vector<Transfer> transfers(route.size());
   for (std::size_t i = 0; i < transfers.size(); ++i) {
+    if (!(bytes[i] >= 0.0 && bytes[i] < kInfinity) || !std::isfinite(starts_s[i])) {
+      throw std::invalid_argument("flow " + std::to_string(i) +
+                                  ": its size must be finite and not negative, its start finite");
+    }
     transfers[i] = {route[i], bytes[i], starts_s[i]};
   }
   return transfers;
@@ -131,6 +136,12 @@ priority (serve them last) or fifo.)")
              double loss, Time rtt, Time jitter, std::optional<Time> queue,
              const std::string& queueing) {
             if (streams < 1) throw std::invalid_argument("a link needs a stream");
+            if (!(window_limit > 0.0) || !(efficiency > 0.0 && efficiency <= 1.0) ||
+                !(loss >= 0.0 && loss < 1.0) || rtt < 0 || jitter < 0) {
+              throw std::invalid_argument(
+                  "a link needs a window above 0, an efficiency in (0, 1], a loss in [0, 1), and a "
+                  "round trip and jitter that are not negative");
+            }
             new (self) LinkOptions{.path = std::move(path),
                                    .reverse = std::move(reverse),
                                    .congestion = CongestionNamed(congestion),

@@ -161,7 +161,10 @@ class PythonCoordinator final : public Coordinator {
     if (!sleeps_) return kNever;
     return Guarded(mind_, "next_timeout", "seconds, or None", [&] {
       const nb::object answer = mind_.get().attr("next_timeout")();
-      return answer.is_none() ? kNever : Time{std::llround(nb::cast<double>(answer) * 1e9)};
+      if (answer.is_none()) return kNever;
+      const double seconds = nb::cast<double>(answer);
+      if (std::isnan(seconds)) throw std::bad_cast();
+      return Nanoseconds(seconds);
     });
   }
 

@@ -21,10 +21,11 @@ void Aggregator::Fold(std::span<Buffer> values) {
 }
 
 bool Aggregator::Add(NodeId source, std::uint32_t merge_count, Buffer value) {
-  if (Has(source)) return false;
-  added_.push_back(source);
+  const std::size_t place = Place(source);
+  if (place == order_.size() || added_[place]) return false;
+  added_[place] = true;
   merge_count_ += merge_count;
-  if (next_ == order_.size() || order_[next_] != source) {
+  if (place != next_) {
     waiting_.emplace(source, std::move(value));
     return true;
   }
@@ -50,7 +51,7 @@ Buffer Aggregator::Take() {
   for (auto& [source, value] : waiting_) rest.push_back(std::move(value));
   Fold(rest);
   waiting_.clear();
-  added_.clear();
+  added_.assign(order_.size(), false);
   next_ = 0;
   merge_count_ = 0;
   started_ = false;

@@ -4,6 +4,7 @@
 // answer is the sum.
 #include <algorithm>
 #include <map>
+#include <set>
 #include <stdexcept>
 #include <utility>
 
@@ -46,6 +47,9 @@ class GlobalServer final : public RoleLogic {
       const auto words = UnpackStrings(message.payload.Contiguous(scratch), 1);
       if (!words) return Fail(peer, "a command that is not one string");
       Obey(words->front());
+    } else if (header.kind == Kind::kBye && node_.IsChild(peer)) {  // all workers of a party left
+      left_.insert(peer);
+      for (const auto& [id, shard] : shards_) CheckLeft(id.first, shard);
     }
   }
 
@@ -55,7 +59,7 @@ class GlobalServer final : public RoleLogic {
       digest.Count(Digest::Level::kGlobal, shard.round);
       for (const NodeId server : shard.waiting) digest.Add(std::uint64_t{server});
     }
-    if (!rules_.together) digest.Unknown();
+    if (!rules_.together || !left_.empty()) digest.Unknown();
   }
 
   const Buffer* Value(Key key, std::uint32_t shard) const {
@@ -129,6 +133,9 @@ class GlobalServer final : public RoleLogic {
       return Fail(peer, "push of round " + std::to_string(header.round) + " in round " +
                             std::to_string(shard.round + 1));
     }
+    if (std::string wrong = node_.Miscount(peer, header.merge_count); !wrong.empty()) {
+      return Fail(peer, std::move(wrong));
+    }
     if (!shard.sum.Fits(header.merge_count)) {
       return Fail(peer, "stands for more workers than there are");
     }
@@ -136,7 +143,7 @@ class GlobalServer final : public RoleLogic {
     if (!shard.sum.Add(peer, header.merge_count, std::move(value))) {
       return Fail(peer, "pushed twice in one round");
     }
-    if (!shard.sum.complete()) return;
+    if (!shard.sum.complete()) return CheckLeft(header.key, shard);
     const Contribution from{shard.sum.merge_count(), 0};  // of all parties: nobody's delay
     Buffer sum = shard.sum.Take();
     ++shard.round;
@@ -159,6 +166,9 @@ class GlobalServer final : public RoleLogic {
       return Fail(peer, "push of round " + std::to_string(header.round) + " in round " +
                             std::to_string(party.round + 1));
     }
+    if (std::string wrong = node_.Miscount(peer, header.merge_count); !wrong.empty()) {
+      return Fail(peer, std::move(wrong));
+    }
     party.held.emplace(header, std::move(value));
     // One application can let others go, which can let others go.
     for (bool progress = true; progress;) {
@@ -171,6 +181,7 @@ class GlobalServer final : public RoleLogic {
         progress = true;
       }
     }
+    CheckLeft(header.key, shard);
   }
 
   bool TooFarAhead(const Shard& shard, const Progress& party) const {
@@ -192,6 +203,24 @@ class GlobalServer final : public RoleLogic {
   }
 
   // ---- both ----
+
+  // Whether somebody waits for a party whose workers have all left, with an answer to all that they
+  // pushed: it has no part in a round that is open, and makes no progress any more.
+  void CheckLeft(Key key, const Shard& shard) {
+    if (left_.empty()) return;
+    if (rules_.together) {
+      if (shard.sum.merge_count() == 0) return;
+      return node_.EndRound(*left_.begin(), shard.round, shard.sum.First(), key, shard.round + 1);
+    }
+    for (const auto& [id, party] : shard.parties) {
+      if (!party.held) continue;
+      for (const NodeId gone : left_) {
+        const Round reached = shard.parties.at(gone).round;
+        if (party.round < reached || party.round - reached <= rules_.staleness_bound) continue;
+        return node_.EndRound(gone, reached, id, key, party.round + 1);
+      }
+    }
+  }
 
   void Update(const Header& header, Shard& shard, Buffer sum, const Contribution& from) {
     node_.work().update.Add(std::uint64_t{header.shard_elements} * sizeof(float));
@@ -226,6 +255,7 @@ class GlobalServer final : public RoleLogic {
   }
 
   GlobalRounds rules_;
+  std::set<NodeId> left_;  // parties whose workers have all left
   std::map<std::pair<Key, std::uint32_t>, Shard> shards_;
   std::optional<OptimizerSpec> optimizer_;
 };

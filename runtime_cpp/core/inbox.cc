@@ -4,6 +4,23 @@
 #include <utility>
 
 namespace geomx {
+namespace {
+
+// Which rows [begin, end) are, as a number to be added up: slices that meet cancel out where they do.
+// What all of a round add up to is therefore the number of the whole exactly if, in some order, each
+// begins where another ends: if they cover every row once. (A bitmap of rows would say the same, at a
+// cost per row.)
+std::uint64_t Cover(std::uint64_t begin, std::uint64_t end) {
+  const auto mixed = [](std::uint64_t row) {  // SplitMix64 (Steele, Lea, Flood 2014)
+    row = (row + 1) * 0x9e3779b97f4a7c15u;
+    row = (row ^ (row >> 30)) * 0xbf58476d1ce4e5b9u;
+    row = (row ^ (row >> 27)) * 0x94d049bb133111ebu;
+    return row ^ (row >> 31);
+  };
+  return mixed(end) - mixed(begin);
+}
+
+}  // namespace
 
 const char* Inbox::Begin(const Header& header, const CodecChain& chain, bool keep) {
   std::uint64_t most_rows = header.shard_elements;
@@ -42,6 +59,7 @@ const char* Inbox::Begin(const Header& header, const CodecChain& chain, bool kee
               .loss = header.loss};
   begun_ = open_ = true;
   received_ = reliable_received_ = 0;
+  covered_ = 0;
   seen_ = SliceSet(header.slices);
   overwrite_ = !has_late_ && header.reliable == header.slices && in_place;
   kept_ = keep && header.reliable == header.slices && header.total_rows == most_rows;
@@ -95,6 +113,12 @@ Inbox::Outcome Inbox::Accept(const Header& header, const Payload& payload,
   }
   if (first || header.round > opening_.round) {
     if (open_) return fail("a new round before the last one was complete");
+    if (header.channel != 0) {  // it may be dropped, and then leaves no trace
+      const char* reason =
+          chain.CheckSlice(header.shard_elements, header.first_row, header.rows,
+                           header.total_rows, payload.size(), header.round);
+      if (reason != nullptr) return fail(reason);
+    }
     if (const char* reason = Begin(header, chain, keep)) return fail(reason);
   }
   const bool push = header.kind == Kind::kPush;
@@ -130,6 +154,16 @@ Inbox::Outcome Inbox::Accept(const Header& header, const Payload& payload,
     has_late_ = true;
     ++rest().stats.late;
     return Outcome::kLate;
+  }
+  if (header.slices == 1) {
+    if (header.rows != header.total_rows) return fail("a slice of some rows that is all there is");
+  } else {
+    const std::uint64_t covered =
+        covered_ + Cover(header.first_row, std::uint64_t{header.first_row} + header.rows);
+    if (received_ + 1 == opening_.slices && covered != Cover(0, opening_.total_rows)) {
+      return fail("slices that leave rows out or bring them twice");
+    }
+    covered_ = covered;
   }
   if (const char* reason = Store(header, payload, chain, overwrite_)) return fail(reason);
   seen_.Add(header.slice);

@@ -2,7 +2,7 @@
 //
 // Rounds arrive one after another. A round is complete when all its reliable slices are in and
 // either the best-effort ones are too or the receiver gives up waiting for them (Close). Missing
-// slices count as zero. A slice that arrives after its round was closed is kept for the next round
+// slices count as zero. Slices that are all there must cover every row exactly once. A slice that arrives after its round was closed is kept for the next round
 // and added there once, or dropped if that round does not come this way; older ones are refused, and so is everything that arrives twice. Late adding
 // is for pushes, whose values are summed; it is off for values that replace. What a linear chain
 // encoded stays encoded: it is a vector to be added like any other. So do values that are to be
@@ -118,6 +118,7 @@ class Inbox {
   bool holes_before_ : 1 = false;  // slices of the round before were missing when it was closed
   std::uint32_t received_ = 0;
   std::uint32_t reliable_received_ = 0;
+  std::uint64_t covered_ = 0;  // by the slices of the current round; see Cover
   SliceSet seen_;  // of the current round, also after it was closed
   std::unique_ptr<Rest> rest_;
 };

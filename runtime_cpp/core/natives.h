@@ -6,6 +6,7 @@
 // same objects, so what a plugin decides is written once.
 #pragma once
 
+#include <cmath>
 #include <functional>
 #include <map>
 #include <memory>
@@ -26,6 +27,7 @@ using Options = std::map<std::string, double>;
 inline double Require(const Options& options, const std::string& name) {
   const auto found = options.find(name);
   if (found == options.end()) throw std::invalid_argument("missing option " + name);
+  if (std::isnan(found->second)) throw std::invalid_argument("option " + name + " is NaN");
   return found->second;
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/device_value.h"
+#include "core/plugin_failure.h"
 #include "core/worker.h"
 #include "kernels/sums.h"
 
@@ -23,6 +24,16 @@ std::unique_ptr<RoleLogic> MakeLogic(Node& node, Role role) {
 }
 
 const LinkPlan kDensePlan;
+
+// A part that cannot be cut travels in one message.
+std::string TooLarge(const Message& message) {
+  return "a codec makes " + std::to_string(message.payload.size() >> 20) + " MiB of " +
+         std::to_string(message.header.shard_elements) + " elements of key " +
+         std::to_string(message.header.key) +
+         " that cannot be cut, and a message carries at most " +
+         std::to_string(kMaxPayloadBytes >> 20) +
+         " MiB: cut the tensor into shards (a partitioner does that), or choose another codec";
+}
 
 // No message is larger than a frame, so that an urgent one never waits long for the wire.
 std::vector<Slice> IntoFrames(std::span<const Slice> slices, std::uint32_t frame_rows) {
@@ -69,6 +80,12 @@ Node::Node(NodeConfig config) : config_(std::move(config)), plainly_{.link = &kD
       neighbour.plans[static_cast<int>(direction)] =
           found == config_.links.end() ? &kDensePlan : &found->second;
     }
+    if (IsChild(peer.id)) {
+      const auto found = config_.stands_for.find(peer.id);
+      neighbour.stands_for = found == config_.stands_for.end() ? 1 : found->second;
+    }
+    neighbour.parent = std::find(config_.parents.begin(), config_.parents.end(), peer.id) !=
+                       config_.parents.end();
   }
   if (config_.frame_bytes == 0) throw std::invalid_argument("frame_bytes must be positive");
   if (!config_.groups.empty()) overlay_.emplace(*this, config_.groups);
@@ -184,8 +201,7 @@ void Node::Queue(Neighbour& target, Message message) {
   message.header.source = config_.id;
   message.header.payload_bytes = static_cast<std::uint32_t>(message.payload.size());
   target.queue.Push(std::move(message));
-  const NodeId id = target.peer->id;
-  if (std::find(dirty_.begin(), dirty_.end(), id) == dirty_.end()) dirty_.push_back(id);
+  if (std::exchange(target.dirty, epoch_) != epoch_) dirty_.push_back(target.peer->id);
 }
 
 void Node::SendControl(NodeId target, Kind kind, std::initializer_list<std::string_view> strings,
@@ -303,6 +319,7 @@ void Node::Slices(Handling& handling, Header header, bool phantom,
       }
       message.payload = Payload::View(std::move(pieces), encoded);
     }
+    if (message.payload.size() > kMaxPayloadBytes) throw PluginFailure(TooLarge(message));
     take(std::move(message));
   }
 }
@@ -507,10 +524,7 @@ void Node::HandleMessage(NodeId from, const Message& message, Time now) {
   } else if (about_shard && header.shard_elements > config_.max_shard_elements) {
     refusal = "a shard larger than any of this experiment";
   }
-  if (!refusal.empty()) {
-    Emit({.kind = Event::Kind::kPeerError, .peer = from, .reason = refusal});
-    return;
-  }
+  if (!refusal.empty()) return Refuse(from, header, std::move(refusal));
   if (IsTransfer(header.kind)) {
     HandleTransfer(from, message, now);
     return;
@@ -548,9 +562,20 @@ void Node::HandleMessage(NodeId from, const Message& message, Time now) {
       }
       break;
     }
+    case Kind::kBye:
+      if (overlay_) overlay_->OnBye(from);
+      break;
     default: break;
   }
   logic_->OnControl(from, message, now);
+}
+
+void Node::Refuse(NodeId from, const Header& header, std::string reason) {
+  if (header.channel != 0) {
+    ++stats_.refused_slices;
+    return;
+  }
+  Emit({.kind = Event::Kind::kPeerError, .peer = from, .reason = std::move(reason)});
 }
 
 bool Node::IsChild(NodeId id) const {
@@ -558,7 +583,16 @@ bool Node::IsChild(NodeId id) const {
 }
 
 bool Node::IsParent(NodeId id) const {
-  return std::find(config_.parents.begin(), config_.parents.end(), id) != config_.parents.end();
+  const Neighbour* found = FindNeighbour(id);
+  return found != nullptr && found->parent;
+}
+
+std::string Node::Miscount(NodeId child, std::uint32_t merge_count) const {
+  const Neighbour* found = FindNeighbour(child);
+  const std::uint32_t own = found == nullptr ? 1 : found->stands_for;
+  if (merge_count == own) return {};
+  if (merge_count > own && overlay_ && overlay_->BringsOthers(config_.id)) return {};
+  return "stands for " + std::to_string(merge_count) + " workers, not " + std::to_string(own);
 }
 
 // Values come from above, requests and pushes from below, both from beside where an overlay is;
@@ -597,9 +631,7 @@ void Node::HandleTransfer(NodeId from, const Message& message, Time now) {
     if (overlay_->Relays(header)) handling.messages.push_back(message);
   }
   switch (outcome) {
-    case Inbox::Outcome::kError:
-      Emit({.kind = Event::Kind::kPeerError, .peer = from, .reason = error});
-      return;
+    case Inbox::Outcome::kError: return Refuse(from, header, std::move(error));
     case Inbox::Outcome::kComplete:
       CloseRound(id, flow, now);
       return;
@@ -768,6 +800,7 @@ void Node::HandleReply(NodeId from, std::uint32_t number, std::vector<double> va
 
 void Node::ReportLoss(NodeId worker, float loss) {
   losses_[worker] = loss;
+  loss_ratio_.reset();
   if (!first_loss_ && losses_.size() == config_.children.size()) {
     double sum = 0;
     for (const auto& [id, value] : losses_) sum += value;
@@ -775,11 +808,13 @@ void Node::ReportLoss(NodeId worker, float loss) {
   }
 }
 
-double Node::LossRatio() const {
+double Node::LossRatio() {
   if (!first_loss_ || *first_loss_ <= 0) return std::nan("");
+  if (loss_ratio_) return *loss_ratio_;
   double sum = 0;
   for (const auto& [id, value] : losses_) sum += value;
-  return sum / static_cast<double>(losses_.size()) / *first_loss_;
+  loss_ratio_ = sum / static_cast<double>(losses_.size()) / *first_loss_;
+  return *loss_ratio_;
 }
 
 // ---- membership ------------------------------------------------------------------------------
@@ -807,7 +842,24 @@ void Node::Leave(Time now) {
 void Node::SayBye() {
   leaving_ = false;
   if (config_.scheduler) SendControl(*config_.scheduler, Kind::kBye);
+  TellFinished();
+}
+
+void Node::TellFinished() {
   for (const NodeId parent : config_.parents) SendControl(parent, Kind::kBye);
+  if (!overlay_) return;
+  for (const NodeId sibling : overlay_->Siblings()) SendControl(sibling, Kind::kBye);
+}
+
+void Node::EndRound(NodeId left, Round reached, NodeId waiting, Key key, Round round) {
+  if (std::exchange(ended_round_, true)) return;
+  const Peer* member = FindPeer(waiting);  // null: this node itself
+  SendControl(*config_.scheduler, Kind::kDead,
+              {FindPeer(left)->name,
+               "it left after round " + std::to_string(reached) + " of key " +
+                   std::to_string(key) + " while " + (member ? member->name : config_.name) +
+                   " waits for round " + std::to_string(round) +
+                   ": every worker must push every key equally often"});
 }
 
 void RoleLogic::OnLinkDown(NodeId peer, const std::string& reason, Time now) {
@@ -843,6 +895,12 @@ void Node::HandleTimeout(Time now) {
     if (flow != nullptr && handling(*flow).close_at == when.first) CloseRound(id, *flow, now);
   }
   if (!stopped_ && next_heartbeat_ <= now) {
+    const Time late = now - next_heartbeat_;
+    if (late > config_.heartbeat_interval) {
+      // This node did not run (it was stopped, or its machine slept): what came meanwhile is still
+      // to be read, so that time is no silence of the others.
+      for (auto& [id, heard] : last_heard_) heard = std::min(now, heard + late);
+    }
     next_heartbeat_ = now + config_.heartbeat_interval;
     SendHeartbeats(now);
     CheckHeartbeats(now);

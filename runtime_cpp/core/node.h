@@ -83,6 +83,7 @@ struct NodeConfig {
   std::shared_ptr<PartyPolicy> policy;                     // local servers
   OptimizerFactories optimizers;                           // that plugins brought; servers
   std::shared_ptr<kernels::Workshop> device;  // servers: where they update and encode; or null
+  std::map<NodeId, std::uint32_t> stands_for;  // workers behind each child; one where absent
   std::vector<OverlayGroup> groups;  // whose members talk with each other; their peers are in `peers`
   std::string experiment;            // scheduler: what every member is told on joining
 };
@@ -131,7 +132,7 @@ struct Work {
 struct NodeStats {
   std::uint64_t rounds = 0;          // shard rounds completed here
   std::uint64_t late_slices = 0;     // merged one round late
-  std::uint64_t refused_slices = 0;  // duplicate or stale
+  std::uint64_t refused_slices = 0;  // duplicate or stale, or best effort and inconsistent
   std::uint64_t missing_slices = 0;  // absent when their round closed
   std::uint64_t dropped_slices = 0;  // stale before they were sent
   // Updates that others made between a party's last value and the use of its next push.
@@ -193,6 +194,7 @@ class Node {
   void TakeDirty(std::vector<NodeId>& dirty) {
     dirty.clear();
     dirty.swap(dirty_);
+    ++epoch_;
   }
   std::optional<Event> PollEvent();
   bool Quiet() const { return dirty_.empty() && next_event_ == events_.size(); }  // neither
@@ -247,6 +249,15 @@ class Node {
   void ReportLoss(NodeId worker, float loss);
   Work& work() { return work_; }
   NodeStats& counts() { return stats_; }
+  bool IsChild(NodeId id) const;
+  // What is wrong with a push from a child that stands for `merge_count` workers; empty: nothing. With
+  // an overlay a child may bring others' contributions with its own.
+  std::string Miscount(NodeId child, std::uint32_t merge_count) const;
+  // All who push to this node have left, so no round in which it takes part will be complete again.
+  void TellFinished();
+  // `waiting` waits for round `round` of a key, but `left`, without which it cannot end, took part in
+  // `reached` rounds and has left: tell the scheduler. Said once, as it ends the run.
+  void EndRound(NodeId left, Round reached, NodeId waiting, Key key, Round round);
   bool started() const { return started_; }
   // Everyone is connected: heartbeats begin.
   void HandleStarted(Time now);
@@ -269,6 +280,9 @@ class Node {
   // A peer, what is to be said to it, and how values travel there and back.
   struct Neighbour {
     const Peer* peer = nullptr;
+    std::uint32_t stands_for = 0;  // a child: workers; otherwise 0
+    bool parent = false;
+    std::uint64_t dirty = 0;  // `epoch_` when it was last put into `dirty_`
     std::array<const LinkPlan*, kDirections> plans;
     SendQueue queue;
   };
@@ -319,7 +333,6 @@ class Node {
   void HandleTransfer(NodeId from, const Message& message, Time now);
   void CloseRound(const FlowId& id, Flow& flow, Time now);
   bool Expected(NodeId from, const Header& header) const;
-  bool IsChild(NodeId id) const;
   bool IsParent(NodeId id) const;
   // The slices are valid until the next value is cut.
   const std::vector<Slice>& Cut(Handling& handling, const ShardInfo& shard, Round round,
@@ -334,13 +347,16 @@ class Node {
                                  const std::shared_ptr<Parts>& encoded);
   void Queue(Neighbour& target, Message message);
   void DropStale(Neighbour& target, const Header& header);
+  // `from` sent what a correct peer would not. Best-effort messages are dropped and counted: the
+  // connection is for those that a peer vouches for one by one.
+  void Refuse(NodeId from, const Header& header, std::string reason);
   void SayBye();
   void HandleReport(NodeId from, const Message& message, Time now);
   bool SendReplies(std::uint32_t number, std::span<const Coordinator::Reply> replies);
   void HandleReply(NodeId from, std::uint32_t number, std::vector<double> values);
   void SendHeartbeats(Time now);
   void CheckHeartbeats(Time now);
-  double LossRatio() const;
+  double LossRatio();
 
   NodeConfig config_;
   Handling plainly_;  // of all traffic that nothing encodes or slices: it has no state
@@ -350,6 +366,7 @@ class Node {
   std::vector<Neighbour> neighbours_;  // in the same order
   FlatMap<FlowId, Flow, FlowIdHash> flows_;
   std::vector<NodeId> dirty_;
+  std::uint64_t epoch_ = 1;  // of `dirty_`
   std::vector<Event> events_;
   std::size_t next_event_ = 0;  // those before were polled
   std::map<std::pair<Time, std::uint64_t>, FlowId> closing_;  // rounds under a grace deadline
@@ -358,11 +375,13 @@ class Node {
   std::map<NodeId, Time> last_heard_;
   std::map<NodeId, float> losses_;
   std::optional<double> first_loss_;
+  std::optional<double> loss_ratio_;  // of `losses_`, once it was asked for
   Work work_;
   NodeStats stats_;
   bool started_ = false;
   bool stopped_ = false;
   bool leaving_ = false;
+  bool ended_round_ = false;  // said that one will never be complete
   bool linear_ = false;  // some flow's codecs are
   std::optional<Overlay> overlay_;
   std::unique_ptr<RoleLogic> logic_;

@@ -20,10 +20,6 @@ bool Read(double number, Integer& out) {
   return true;
 }
 
-bool In(const OverlayGroup& group, NodeId id) {
-  return std::find(group.members.begin(), group.members.end(), id) != group.members.end();
-}
-
 }  // namespace
 
 std::vector<double> OverlayReport::Pack() const {
@@ -82,11 +78,19 @@ std::optional<OverlayOrder> OverlayOrder::Unpack(std::span<const double> numbers
 
 // ---- groups ----------------------------------------------------------------------------------
 
-Overlay::Overlay(Node& node, std::span<const OverlayGroup> groups) : node_(node) {
-  for (const OverlayGroup& group : groups) groups_.emplace(group.root, group);
+Overlay::Group::Group(const OverlayGroup& group) : OverlayGroup(group), ascending(group.members) {
+  std::sort(ascending.begin(), ascending.end());
 }
 
-const OverlayGroup* Overlay::Above(const Header& header) const {
+bool Overlay::Group::Has(NodeId id) const {
+  return std::binary_search(ascending.begin(), ascending.end(), id);
+}
+
+Overlay::Overlay(Node& node, std::span<const OverlayGroup> groups) : node_(node) {
+  for (const OverlayGroup& group : groups) groups_.emplace(group.root, Group(group));
+}
+
+const Overlay::Group* Overlay::Above(const Header& header) const {
   const NodeConfig& config = node_.config();
   const std::size_t parent = config.role == Role::kWorker ? 0 : header.server;
   if (parent >= config.parents.size()) return nullptr;
@@ -94,7 +98,7 @@ const OverlayGroup* Overlay::Above(const Header& header) const {
   return found == groups_.end() ? nullptr : &found->second;
 }
 
-const OverlayGroup* Overlay::OwnGroup() const {
+const Overlay::Group* Overlay::OwnGroup() const {
   const auto found = groups_.find(node_.config().id);
   return found == groups_.end() ? nullptr : &found->second;
 }
@@ -102,15 +106,44 @@ const OverlayGroup* Overlay::OwnGroup() const {
 bool Overlay::Expects(NodeId from, const Header& header) const {
   if (header.kind != Kind::kPush && header.kind != Kind::kValue) return false;
   if ((header.flags & kPlain) != 0) return false;
-  const OverlayGroup* group = Above(header);
+  const Group* group = Above(header);
   if (group == nullptr || !(header.kind == Kind::kPush ? group->push : group->pull)) return false;
-  return In(*group, from);
+  return group->Has(from);
 }
 
 bool Overlay::Relays(const Header& header) const {
   if (header.kind != Kind::kValue || (header.flags & kPlain) != 0) return false;
-  const OverlayGroup* group = Above(header);
+  const Group* group = Above(header);
   return group != nullptr && group->pull;
+}
+
+bool Overlay::BringsOthers(NodeId root) const {
+  const auto found = groups_.find(root);
+  return found != groups_.end() && found->second.push;
+}
+
+std::vector<NodeId> Overlay::Siblings() const {
+  std::set<NodeId> siblings;
+  for (const auto& [root, group] : groups_) {
+    if (root != node_.config().id) siblings.insert(group.members.begin(), group.members.end());
+  }
+  siblings.erase(node_.config().id);
+  return {siblings.begin(), siblings.end()};
+}
+
+void Overlay::OnBye(NodeId from) {
+  left_.insert(from);
+  for (const auto& [id, contribution] : contributions_) {
+    CheckLeft(groups_.at(id.root), contribution.header);
+  }
+}
+
+// It left with an answer to all that it had pushed, so this round is a later one.
+void Overlay::CheckLeft(const Group& group, const Header& header) {
+  for (const NodeId id : left_) {
+    if (!group.Has(id)) continue;
+    return node_.EndRound(id, header.round - 1, node_.config().id, header.key, header.round);
+  }
 }
 
 void Overlay::Fail(NodeId peer, const char* reason) {
@@ -137,13 +170,14 @@ bool Overlay::Take(std::span<const NodeId> targets, Direction direction, const H
                    const float* value, const std::shared_ptr<const void>& owner, Time now) {
   if ((header.flags & kPlain) != 0 || header.kind == Kind::kInit) return false;
   if (direction == Direction::kPush) {
-    const OverlayGroup* group = Above(header);
+    const Group* group = Above(header);
     if (group == nullptr || !group->push) return false;
     contributions_[{group->root, header.key, header.shard}] = {header, value, owner, {}};
+    CheckLeft(*group, header);
     Report(*group, OverlayReport::What::kReady, header, std::nullopt, 0, now);
     return true;
   }
-  const OverlayGroup* group = OwnGroup();
+  const Group* group = OwnGroup();
   if (group == nullptr || !group->pull || targets.size() != group->members.size()) return false;
   Holding& holding = holdings_[{group->root, header.key, header.shard}];
   holding.round = header.round;
@@ -154,12 +188,12 @@ bool Overlay::Take(std::span<const NodeId> targets, Direction direction, const H
 
 bool Overlay::Merge(NodeId from, const Header& header, const Buffer& value, std::uint64_t bytes,
                     Time now) {
-  if (const OverlayGroup* own = OwnGroup(); own != nullptr && own->push && In(*own, from)) {
+  if (const Group* own = OwnGroup(); own != nullptr && own->push && own->Has(from)) {
     Report(*own, OverlayReport::What::kMerged, header, from, bytes, now);
     return false;
   }
-  const OverlayGroup* group = Above(header);
-  if (group == nullptr || !group->push || !In(*group, from)) return false;
+  const Group* group = Above(header);
+  if (group == nullptr || !group->push || !group->Has(from)) return false;
   const auto found = contributions_.find({group->root, header.key, header.shard});
   if (found == contributions_.end() || found->second.header.round != header.round ||
       found->second.header.shard_elements != header.shard_elements ||
@@ -182,7 +216,7 @@ bool Overlay::Merge(NodeId from, const Header& header, const Buffer& value, std:
 
 void Overlay::Hold(NodeId from, const Header& header, std::vector<Message> messages,
                    std::uint64_t bytes, Time now) {
-  const OverlayGroup* group = Above(header);
+  const Group* group = Above(header);
   if (group == nullptr || !group->pull) return;
   holdings_[{group->root, header.key, header.shard}] = {header.round, std::move(messages)};
   Report(*group, OverlayReport::What::kHas, header, from, bytes, now);
@@ -196,9 +230,9 @@ bool Overlay::Obey(NodeId from, std::uint32_t number, std::span<const double> nu
   if (found == groups_.end() || found->second.host != from || found->second.number != number) {
     return false;
   }
-  const OverlayGroup& group = found->second;
+  const Group& group = found->second;
   if (order->target == node_.config().id ||
-      (!In(group, order->target) && order->target != group.root)) {
+      (!group.Has(order->target) && order->target != group.root)) {
     Fail(from, "an order to send to a stranger");
   } else if (order->direction == Direction::kPush) {
     SendContribution(group, *order);
@@ -208,7 +242,7 @@ bool Overlay::Obey(NodeId from, std::uint32_t number, std::span<const double> nu
   return true;
 }
 
-void Overlay::SendContribution(const OverlayGroup& group, const OverlayOrder& order) {
+void Overlay::SendContribution(const Group& group, const OverlayOrder& order) {
   const auto found = contributions_.find({group.root, order.key, order.shard});
   if (found == contributions_.end() || found->second.header.round != order.round) {
     return Fail(group.host, "an order to send what is not here");
@@ -219,7 +253,7 @@ void Overlay::SendContribution(const OverlayGroup& group, const OverlayOrder& or
                    std::move(mine.relayed));
 }
 
-void Overlay::SendHolding(const OverlayGroup& group, const OverlayOrder& order) {
+void Overlay::SendHolding(const Group& group, const OverlayOrder& order) {
   const auto found = holdings_.find({group.root, order.key, order.shard});
   if (found == holdings_.end() || found->second.round != order.round) {
     return Fail(group.host, "an order to hand on what is not here");

@@ -17,6 +17,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -94,10 +95,22 @@ class Overlay {
   void Hold(NodeId from, const Header& header, std::vector<Message> messages, std::uint64_t bytes,
             Time now);
 
+  // A sibling will not contribute any more; what is held here for a round without it waits in vain.
+  void OnBye(NodeId from);
+  // All other members of the groups that this node is a member of.
+  std::vector<NodeId> Siblings() const;
+  // Whether pushes to `root` may bring others' contributions.
+  bool BringsOthers(NodeId root) const;
+
   // A reply that came from `from`. False if it is not an order of one of this node's overlays.
   bool Obey(NodeId from, std::uint32_t number, std::span<const double> numbers);
 
  private:
+  struct Group : OverlayGroup {
+    explicit Group(const OverlayGroup& group);
+    bool Has(NodeId id) const;
+    std::vector<NodeId> ascending;  // its members
+  };
   struct ItemId {
     NodeId root;
     Key key;
@@ -118,16 +131,19 @@ class Overlay {
 
   // The group in which a transfer of this shard travels, seen from below (a member) or above (the
   // root). Null if there is none.
-  const OverlayGroup* Above(const Header& header) const;
-  const OverlayGroup* OwnGroup() const;
+  const Group* Above(const Header& header) const;
+  const Group* OwnGroup() const;
+  // Whether a contribution is held here for a round that somebody who has left would have to join.
+  void CheckLeft(const Group& group, const Header& header);
   void Report(const OverlayGroup& group, OverlayReport::What what, const Header& header,
               std::optional<NodeId> from, std::uint64_t bytes, Time now);
-  void SendContribution(const OverlayGroup& group, const OverlayOrder& order);
-  void SendHolding(const OverlayGroup& group, const OverlayOrder& order);
+  void SendContribution(const Group& group, const OverlayOrder& order);
+  void SendHolding(const Group& group, const OverlayOrder& order);
   void Fail(NodeId peer, const char* reason);
 
   Node& node_;
-  std::map<NodeId, OverlayGroup> groups_;  // by root
+  std::map<NodeId, Group> groups_;  // by root
+  std::set<NodeId> left_;           // siblings that said bye
   std::map<ItemId, Contribution> contributions_;
   std::map<ItemId, Holding> holdings_;
 };

@@ -3,6 +3,7 @@
 //   joining --all joined--> connecting --all ready--> running --all workers left--> stopped
 //
 // A member that disappears in any state before it said bye is declared dead to everyone, once.
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -11,9 +12,18 @@
 namespace geomx {
 namespace {
 
+// What is handed on as part of a line must not end it, or divide it where it is not divided.
+bool IsLine(const std::string& text) {
+  return !text.empty() && std::none_of(text.begin(), text.end(), [](unsigned char c) {
+    return c < 0x20 || c == 0x7f;
+  });
+}
+
 class Scheduler final : public RoleLogic {
  public:
-  explicit Scheduler(Node& node) : RoleLogic(node) {}
+  explicit Scheduler(Node& node) : RoleLogic(node) {
+    for (const Peer& peer : node.config().peers) workers_ += peer.role == Role::kWorker;
+  }
 
   void OnValue(NodeId peer, const Header& header, Buffer value, Time now) override {
     (void)header, (void)value, (void)now;
@@ -70,6 +80,12 @@ class Scheduler final : public RoleLogic {
       node_.Emit({.kind = Event::Kind::kPeerError, .peer = peer, .reason = "a malformed join"});
       return;
     }
+    if (!IsLine((*words)[2])) {
+      node_.Emit({.kind = Event::Kind::kPeerError,
+                  .peer = peer,
+                  .reason = "a join whose address is empty or has control characters"});
+      return;
+    }
     if (addresses_.contains(peer)) {
       node_.Emit({.kind = Event::Kind::kPeerError, .peer = peer, .reason = "joined twice"});
       return;
@@ -89,18 +105,29 @@ class Scheduler final : public RoleLogic {
   void Barrier(NodeId peer, Round round) {
     auto& waiting = barriers_[round];
     waiting.insert(peer);
-    if (waiting.size() < Workers()) return;
+    if (waiting.size() < workers_) return CheckLeft();
     for (const NodeId worker : waiting) node_.SendControl(worker, Kind::kRelease, {}, round);
     barriers_.erase(round);
   }
 
+  // A barrier that waits for somebody who has left would wait for ever.
+  void CheckLeft() {
+    for (const auto& [round, waiting] : barriers_) {
+      for (const NodeId gone : workers_left_) {
+        if (waiting.contains(gone)) continue;
+        return DeclareDead(*node_.FindPeer(gone),
+                           "it left while " + node_.FindPeer(*waiting.begin())->name +
+                               " waits at barrier " + std::to_string(round) +
+                               ": every worker must come to every barrier");
+      }
+    }
+  }
+
   void Bye(NodeId peer) {
     left_.insert(peer);
-    std::size_t workers_left = 0;
-    for (const Peer& member : node_.config().peers) {
-      if (member.role == Role::kWorker && left_.contains(member.id)) ++workers_left;
-    }
-    if (workers_left < Workers() || node_.stopped()) return;
+    if (node_.FindPeer(peer)->role == Role::kWorker) workers_left_.insert(peer);
+    if (node_.stopped()) return;
+    if (workers_left_.size() < workers_) return CheckLeft();
     node_.set_stopped();
     ToAll(Kind::kStop);
     node_.Emit({.kind = Event::Kind::kStopped});
@@ -112,14 +139,9 @@ class Scheduler final : public RoleLogic {
     node_.Emit({.kind = Event::Kind::kDead, .peer = lost.id, .text = lost.name, .reason = reason});
   }
 
-  std::size_t Workers() const {
-    std::size_t workers = 0;
-    for (const Peer& peer : node_.config().peers) workers += peer.role == Role::kWorker;
-    return workers;
-  }
-
+  std::size_t workers_ = 0;
   std::map<NodeId, std::string> addresses_;
-  std::set<NodeId> ready_, left_, dead_;
+  std::set<NodeId> ready_, left_, workers_left_, dead_;
   std::map<Round, std::set<NodeId>> barriers_;
 };
 

@@ -37,8 +37,7 @@ class Server final : public RoleLogic {
       Shard& shard = this->shard(header);
       if (SameSize(peer, header, shard)) Request(peer, header, shard, now);
     } else if (header.kind == Kind::kBye) {
-      left_.insert(peer);
-      for (auto& [id, shard] : shards_) CheckLeft(id.first, shard);
+      Bye(peer);
     } else if (header.kind == Kind::kCommand) {
       std::vector<std::byte> scratch;
       const auto words = UnpackStrings(message.payload.Contiguous(scratch), 1);
@@ -133,6 +132,9 @@ class Server final : public RoleLogic {
     }
     node_.work().aggregate.Add(node_.AddedBytes(header));
     shard.last = shard.last || (header.flags & kLast) != 0;
+    if (std::string wrong = node_.Miscount(peer, header.merge_count); !wrong.empty()) {
+      return Fail(peer, std::move(wrong));
+    }
     if (!shard.sum.Fits(header.merge_count)) {
       return Fail(peer, "stands for more workers than there are");
     }
@@ -144,15 +146,17 @@ class Server final : public RoleLogic {
     CheckLeft(header.key, shard);
   }
 
-  // A round that waits for somebody who has left would wait for ever: report that as a loss.
+  void Bye(NodeId peer) {
+    if (!node_.IsChild(peer) || !left_.insert(peer).second) return;
+    for (const auto& [id, shard] : shards_) CheckLeft(id.first, shard);
+    if (left_.size() == node_.config().children.size()) node_.TellFinished();
+  }
+
+  // A round that waits for somebody who has left would wait for ever: report that as a loss. Who left
+  // had an answer to all that it pushed, so it has no part in a round that is open.
   void CheckLeft(Key key, const Shard& shard) {
-    if (shard.sum.merge_count() == 0) return;
-    for (const NodeId worker : left_) {  // with an answer to all that it pushed, so not to this
-      node_.SendControl(*node_.config().scheduler, Kind::kDead,
-                        {node_.FindPeer(worker)->name,
-                         "it left while others wait for round " +
-                             std::to_string(shard.round + 1) + " of key " + std::to_string(key)});
-    }
+    if (left_.empty() || shard.sum.merge_count() == 0) return;
+    node_.EndRound(*left_.begin(), shard.round, shard.sum.First(), key, shard.round + 1);
   }
 
   void Complete(Header header, Shard& shard, Time now) {

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <stdexcept>
 #include <string>
 
 namespace geomx {
@@ -15,10 +16,15 @@ inline constexpr Time kSecond = 1'000'000'000;
 inline constexpr Time kMicrosecond = 1'000;
 inline constexpr Time kMillisecond = 1'000'000;
 
-// Anything beyond some thirty years counts as for ever.
+// Anything beyond some thirty years, before or after, counts as for ever. Throws
+// std::invalid_argument for NaN, which is no time.
 inline Time Nanoseconds(double seconds) {
-  return seconds >= 1e9 ? Time{1'000'000'000} * kSecond
-                        : static_cast<Time>(std::llround(seconds * kSecond));
+  constexpr double kLongest = 1e9;
+  if (!(std::fabs(seconds) < kLongest)) {
+    if (std::isnan(seconds)) throw std::invalid_argument("a time must be a number, not NaN");
+    return seconds > 0 ? Time{1'000'000'000} * kSecond : Time{-1'000'000'000} * kSecond;
+  }
+  return static_cast<Time>(std::llround(seconds * kSecond));
 }
 
 using NodeId = std::uint32_t;  // position in the roster

@@ -66,6 +66,7 @@ void Worker::Await(Tensor& tensor) {
 
 Round Worker::Submit(Key key, Push push, Time now) {
   Tensor& tensor = this->tensor(key);
+  if (tensor.complete == tensor.submitted) ++unanswered_;
   const Round round = ++tensor.submitted;
   if (tensor.waiting) {
     tensor.Contents().queue.push_back(std::move(push));
@@ -186,6 +187,7 @@ void Worker::Arrive(NodeId peer, const Header& header, Store store, Time now) {
   if (--tensor.missing > 0) return;
   tensor.waiting = false;
   tensor.has_value = true;
+  if (tensor.complete < tensor.submitted && tensor.sent == tensor.submitted) --unanswered_;
   tensor.complete = tensor.sent;
   ++node_.counts().rounds;
   node_.Emit({.kind = Event::Kind::kValueReady, .key = header.key, .round = tensor.complete});
@@ -218,12 +220,7 @@ void Worker::OnEncoded(NodeId peer, const Header& header, Buffer encoded, Time n
   Arrive(peer, header, store, now);
 }
 
-bool Worker::Unanswered() const {
-  for (const auto& [key, tensor] : tensors_) {
-    if (tensor.complete < tensor.submitted) return true;
-  }
-  return false;
-}
+bool Worker::Unanswered() const { return unanswered_ > 0; }
 
 void Worker::Describe(Digest& digest) const {
   for (const auto& [key, tensor] : tensors_) {

@@ -120,6 +120,7 @@ class Worker final : public RoleLogic {
 
   FlatMap<Key, Tensor, KeyHash> tensors_;
   Round barriers_ = 0;
+  std::size_t unanswered_ = 0;  // tensors with pushes whose value has not come
 };
 
 }  // namespace geomx

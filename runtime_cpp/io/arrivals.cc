@@ -17,8 +17,10 @@ constexpr std::size_t kMaxHeld = 64 * 1024 * 1024;  // of one connection, not ye
 Sessions::Verdict Driver::Judge(Session& caller) {
   if (closing_) return Verdict::kNobody;
   if (!node_) return Verdict::kNotYet;
-  for (const Peer& each : node_->config().peers) {
-    if (caller.peer == kUnknownPeer && each.name == caller.name) caller.peer = each.id;
+  if (caller.peer == kUnknownPeer) {
+    for (const Peer& each : node_->config().peers) {
+      if (each.name == caller.name) caller.peer = each.id;
+    }
   }
   const Peer* peer = node_->FindPeer(caller.peer);
   if (peer == nullptr) return Verdict::kNobody;
@@ -122,7 +124,10 @@ void Driver::BeforeTheNode(Session& session, const Message& message) {
     if (end == std::string::npos || tab >= end) {
       return sessions_.Close(session, "a malformed roster");
     }
-    joined.roster[lines.substr(at, tab - at)] = lines.substr(tab + 1, end - tab - 1);
+    const bool fresh =
+        joined.roster.emplace(lines.substr(at, tab - at), lines.substr(tab + 1, end - tab - 1))
+            .second;
+    if (!fresh) return sessions_.Close(session, "a roster that names a node twice");
     at = end + 1;
   }
   joined_ = true;
@@ -145,7 +150,9 @@ void Driver::ReleaseHeld(Time now) {
     held_.pop_back();
     const std::size_t bytes = held.message.wire_bytes();
     held_bytes_ -= bytes;
-    if (Session* session = sessions_.FindById(held.session)) {
+    if (held.session == 0) {
+      datagrams_.Release(held.from, bytes);
+    } else if (Session* session = sessions_.FindById(held.session)) {
       session->held -= bytes;
       if (!session->reading && session->held < kMaxHeld / 2) sessions_.SetReading(*session, true);
     }

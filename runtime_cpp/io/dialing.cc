@@ -2,6 +2,7 @@
 // sessions.h.
 #include <algorithm>
 #include <cerrno>
+#include <stdexcept>
 
 #include "io/sessions.h"
 
@@ -40,9 +41,13 @@ void Sessions::Try(Dialing& dialing, Time now) {
     dialing.last_error = ErrorText(errno);
     return;
   }
-  Session& session = Make(std::move(fd), Session::State::kConnecting);
-  session.peer = dialing.peer;
-  dialing.session = session.id;
+  try {
+    Session& session = Make(std::move(fd), Session::State::kConnecting);
+    session.peer = dialing.peer;
+    dialing.session = session.id;
+  } catch (const std::runtime_error& error) {
+    dialing.last_error = error.what();
+  }
 }
 
 Sessions::Dialing* Sessions::DialingOf(const Session& session) {
@@ -57,7 +62,7 @@ void Sessions::FinishConnect(Session& session) {
   Dialing* dialing = DialingOf(session);
   int error = 0;
   socklen_t length = sizeof error;
-  getsockopt(session.fd.get(), SOL_SOCKET, SO_ERROR, &error, &length);
+  if (getsockopt(session.fd.get(), SOL_SOCKET, SO_ERROR, &error, &length) != 0) error = errno;
   if (error != 0 || dialing == nullptr) {
     if (dialing != nullptr) {
       dialing->session = 0;

@@ -58,8 +58,9 @@ void Driver::Cycle() {
     if (event.data.u64 == kDatagrams) {
       datagrams_.Receive(kDatagramBudget, [&](Frame frame) {
         const NodeId from = frame.message.header.source;
-        if (!started_ || node_->FindPeer(from) == nullptr) return;
+        if (!started_ || node_->FindPeer(from) == nullptr) return false;
         Hold({.at = frame.arrives, .from = from, .message = std::move(frame.message)});
+        return true;
       });
     }
   }
@@ -145,7 +146,10 @@ Node& Driver::node() {
 }
 
 void Driver::CheckReady() {
-  if (!node_ || ready_ || !node_->config().scheduler || !Missing().empty()) return;
+  if (!node_ || ready_ || !node_->config().scheduler) return;
+  const std::vector<Peer>& peers = node_->config().peers;
+  const auto knows = [this](const Peer& peer) { return sessions_.Knows(peer.id); };
+  if (!std::all_of(peers.begin(), peers.end(), knows)) return;
   ready_ = true;
   node_->Ready(Now());
 }

@@ -3,8 +3,10 @@
 
 #include <sys/eventfd.h>
 
+#include <cerrno>
 #include <functional>
 #include <mutex>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -16,7 +18,10 @@ class Mailbox {
  public:
   using Task = std::function<void()>;
 
-  Mailbox() : wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
+  // Throws std::runtime_error if there is no descriptor left.
+  Mailbox() : wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+    if (!wake_) throw std::runtime_error("cannot make an eventfd: " + ErrorText(errno));
+  }
 
   // Any thread. False, and the task is dropped, once the mailbox is closed.
   bool Post(Task task) {

@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <span>
 #include <stdexcept>
+#include <string>
 
 #include "core/types.h"
 #include "io/socket.h"
@@ -23,10 +24,11 @@ class Poller {
   Poller()
       : epoll_(epoll_create1(EPOLL_CLOEXEC)),
         timer_(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)) {
-    if (!epoll_ || !timer_) throw std::runtime_error("cannot make an epoll: " + ErrorText(errno));
+    if (!epoll_ || !timer_) Fail("cannot make an epoll and a timer");
     Add(timer_.get(), kTimer, EPOLLIN);
   }
 
+  // Add and Change throw std::runtime_error if the kernel refuses.
   void Add(int fd, std::uint64_t id, std::uint32_t events) { Control(EPOLL_CTL_ADD, fd, id, events); }
   void Change(int fd, std::uint64_t id, std::uint32_t events) {
     Control(EPOLL_CTL_MOD, fd, id, events);
@@ -37,7 +39,10 @@ class Poller {
   std::span<const epoll_event> Wait(Time until) {
     if (until != armed_) Arm(until);
     int count = epoll_wait(epoll_.get(), events_.data(), static_cast<int>(events_.size()), -1);
-    if (count < 0) count = 0;  // a signal
+    if (count < 0) {
+      if (errno != EINTR) Fail("cannot wait for sockets");
+      count = 0;
+    }
     int kept = 0;
     for (int i = 0; i < count; ++i) {
       if (events_[i].data.u64 == kTimer) {
@@ -58,7 +63,13 @@ class Poller {
     epoll_event event{};
     event.events = events;
     event.data.u64 = id;
-    epoll_ctl(epoll_.get(), operation, fd, &event);
+    if (epoll_ctl(epoll_.get(), operation, fd, &event) == 0) return;
+    Fail(errno == ENOSPC ? "cannot watch a socket (see the system's fs.epoll.max_user_watches)"
+                         : "cannot watch a socket");
+  }
+
+  [[noreturn]] static void Fail(const char* what) {
+    throw std::runtime_error(std::string(what) + ": " + ErrorText(errno));
   }
 
   void Arm(Time until) {
@@ -68,7 +79,9 @@ class Poller {
       when.it_value.tv_sec = at / kSecond;
       when.it_value.tv_nsec = at % kSecond;
     }
-    timerfd_settime(timer_.get(), TFD_TIMER_ABSTIME, &when, nullptr);
+    if (timerfd_settime(timer_.get(), TFD_TIMER_ABSTIME, &when, nullptr) != 0) {
+      Fail("cannot set a timer");
+    }
     armed_ = until;
   }
 

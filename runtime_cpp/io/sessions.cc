@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <stdexcept>
 
 #include "io/keyed_hash.h"
 
@@ -39,9 +40,9 @@ Session& Sessions::Make(Fd fd, Session::State state) {
   session->fd = std::move(fd);
   session->state = state;
   Session& made = *session;
-  sessions_.emplace(made.id, std::move(session));
   made.interest = state == Session::State::kConnecting ? EPOLLOUT : EPOLLIN;
   poller_.Add(made.fd.get(), made.id, made.interest);
+  sessions_.emplace(made.id, std::move(session));
   return made;
 }
 
@@ -120,6 +121,13 @@ bool Sessions::Dispatch(std::uint64_t id, std::uint32_t events) {
 
 // ---- strangers -------------------------------------------------------------------------------
 
+// No descriptor is left: make room, and give the others time to do the same.
+void Sessions::PauseAccepting() {
+  if (!strangers_.empty()) Close(*sessions_.at(*strangers_.begin()), "too many connections");
+  accept_at_ = Now() + kAcceptPause;
+  poller_.Change(listener_.get(), kListener, 0);
+}
+
 void Sessions::Accept() {
   for (int i = 0; i < kAcceptsPerEvent; ++i) {
     Address caller;
@@ -128,16 +136,20 @@ void Sessions::Accept() {
     Fd fd(accept4(listener_.get(), from, &caller.length, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!fd) {
       if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM) return;
-      // No descriptor is left: make room, and give the others time to do the same.
-      if (!strangers_.empty()) Close(*sessions_.at(*strangers_.begin()), "too many connections");
-      accept_at_ = Now() + kAcceptPause;
-      poller_.Change(listener_.get(), kListener, 0);
-      return;
+      return PauseAccepting();
     }
     if (strangers_.size() >= kMaxStrangers) {
       Close(*sessions_.at(*strangers_.begin()), "too many strangers");
     }
-    Session& session = Make(std::move(fd), Session::State::kStranger);
+    Session* made = nullptr;
+    try {
+      made = &Make(std::move(fd), Session::State::kStranger);
+    } catch (const std::runtime_error& error) {
+      ++refused_;
+      handler_.OnRefused(Format(caller), error.what());
+      return PauseAccepting();
+    }
+    Session& session = *made;
     session.reader.set_max_payload(kHelloBytes);
     session.deadline = Now() + (tls_ ? kTlsTime : kHelloTime);
     session.address = Format(caller);

@@ -120,8 +120,9 @@ class Sessions {
     std::string last_error;
   };
 
-  Session& Make(Fd fd, Session::State state);
+  Session& Make(Fd fd, Session::State state);  // throws std::runtime_error if it cannot be watched
   void Accept();
+  void PauseAccepting();
   void Try(Dialing& dialing, Time now);        // dialing.cc, with the next two
   void FinishConnect(Session& session);
   void Greet(Session& session);

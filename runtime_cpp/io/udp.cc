@@ -20,12 +20,13 @@ int TrafficClass(std::uint8_t channel) {
 
 }  // namespace
 
-Datagrams::Datagrams(Fd fd, std::string_view token, bool sealed)
+Datagrams::Datagrams(Fd fd, std::string_view token, bool sealed, const Bounds& bounds)
     : fd_(std::move(fd)),
       v6_(LocalAddress(fd_.get()).storage.ss_family == AF_INET6),
       sealed_(sealed),
       secret_(KeyedHash::SecretOf(token)),
-      buffer_(kDatagramRoom) {}
+      buffer_(kDatagramRoom),
+      bounds_(bounds) {}
 
 void Datagrams::SetSeal(NodeId peer, std::unique_ptr<Seal> seal) {
   if (seal) {
@@ -124,13 +125,27 @@ std::optional<Frame> Datagrams::Parse(Bytes bytes) const {
   return frame;
 }
 
-void Datagrams::Receive(int budget, const std::function<void(Frame)>& sink) {
+bool Datagrams::MayWait(NodeId from, std::size_t bytes) {
+  return all_waiting_ + bytes <= bounds_.of_all && waiting_[from] + bytes <= bounds_.of_one;
+}
+
+void Datagrams::Release(NodeId from, std::size_t bytes) {
+  waiting_[from] -= bytes;
+  all_waiting_ -= bytes;
+}
+
+void Datagrams::Receive(int budget, const std::function<bool(Frame)>& sink) {
   for (; budget > 0; --budget) {
     const ssize_t size = recv(fd_.get(), buffer_.data(), buffer_.size(), MSG_DONTWAIT);
     if (size < 0) return;
     auto frame = Open({buffer_.data(), static_cast<std::size_t>(size)});
-    ++(frame ? counts_.received : counts_.refused);
-    if (frame) sink(std::move(*frame));
+    const NodeId from = frame ? frame->message.header.source : 0;
+    const std::size_t bytes = frame ? frame->message.wire_bytes() : 0;
+    const bool taken = frame && MayWait(from, bytes);
+    ++(taken ? counts_.received : counts_.refused);
+    if (!taken || !sink(std::move(*frame))) continue;
+    waiting_[from] += bytes;
+    all_waiting_ += bytes;
   }
 }
 

@@ -144,7 +144,9 @@ std::size_t Course::Failures::After(Time time) {
     const bool up = turns.size() % 2 == 0;
     const double mean = static_cast<double>(up ? mean_up : mean_down);
     const double lasts = -mean * std::log1p(-Draw(stream, turns.size()));
-    turns.push_back((turns.empty() ? 0 : turns.back()) + std::max<Time>(1, std::llround(lasts)));
+    const Time last = turns.empty() ? 0 : turns.back();
+    const double room = static_cast<double>(kNever - last) / 2;  // a mean may be for ever
+    turns.push_back(lasts < room ? last + std::max<Time>(1, std::llround(lasts)) : kNever);
   }
   return static_cast<std::size_t>(std::upper_bound(turns.begin(), turns.end(), time) -
                                   turns.begin());

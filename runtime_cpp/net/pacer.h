@@ -27,7 +27,7 @@ class Pacer {
   template <typename Delivered>
   bool Allows(Time now, Delivered&& delivered) {
     if (now - asked_ >= kAge) {
-      rate_ = std::max(static_cast<double>(delivered()), kSlowest);
+      rate_ = std::max(kSlowest, static_cast<double>(delivered()));  // in this order also for NaN
       asked_ = now;
     }
     tokens_ = std::min(kBurst, tokens_ + rate_ * static_cast<double>(now - last_) / kSecond);

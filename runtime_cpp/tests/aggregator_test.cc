@@ -107,6 +107,31 @@ TEST(MergeCountsCompleteARound) {
   });
 }
 
+TEST(WhoIsNotExpectedContributesNothing) {
+  const NodeId order[] = {2, 4};
+  Aggregator sum(order, 2);
+  for (const NodeId stranger : {1u, 3u, 5u}) CHECK(!sum.Add(stranger, 1, {1}));
+  CHECK_EQ(sum.merge_count(), 0u);
+  CHECK(!sum.Has(3));
+  CHECK(sum.Add(4, 1, {5}));
+  CHECK_EQ(sum.First(), 4u);
+}
+
+// Every member is asked whether it has contributed already: that must not look at all who have.
+TEST(ARoundTakesTimeInProportionToItsMembers) {
+  const auto takes = [](std::size_t members) {
+    std::vector<NodeId> order(members);
+    std::iota(order.begin(), order.end(), 0u);
+    Aggregator sum(order, static_cast<std::uint32_t>(members));
+    return check::LeastSeconds(7, [&] {
+      for (const NodeId id : order) sum.Add(id, 1, {});
+      sum.Take();
+    });
+  };
+  const double ratio = takes(32'000) / takes(2'000);  // 16 times as many
+  if (ratio > 80) check::Report(__FILE__, __LINE__, "16 times the members took " + check::Show(ratio));
+}
+
 TEST(PhantomSumsAreEmpty) {
   const NodeId order[] = {1, 2};
   Aggregator sum(order, 2);

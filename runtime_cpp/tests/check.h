@@ -2,6 +2,8 @@
 // values and let the test go on. `geomx_tests [substring]` runs the tests whose name contains it.
 #pragma once
 
+#include <time.h>
+
 #include <cmath>
 #include <iostream>
 #include <sstream>
@@ -44,6 +46,21 @@ std::string Show(const T& value) {
   } else {
     return "?";
   }
+}
+
+// The least processor time, of this thread, of a few calls: for ratios, which do not depend on the machine.
+template <class Body>
+double LeastSeconds(int calls, Body body) {
+  double least = INFINITY;
+  for (; calls > 0; --calls) {
+    timespec begin{}, end{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begin);
+    body();
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &end);
+    least = std::fmin(least, static_cast<double>(end.tv_sec - begin.tv_sec) +
+                                 1e-9 * static_cast<double>(end.tv_nsec - begin.tv_nsec));
+  }
+  return least;
 }
 
 }  // namespace geomx::check

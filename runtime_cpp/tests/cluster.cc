@@ -212,8 +212,9 @@ NodeConfig Cluster::Config(NodeId id) const {
   if (Contains(globals, id)) {
     config.role = Role::kGlobalServer;
     config.quorum = static_cast<std::uint32_t>(workers.size());
-    for (const NodeId server : servers) {
-      AddChild(config, server, Role::kServer, plan_.wan_push, plan_.wan_pull);
+    for (std::size_t party = 0; party < servers.size(); ++party) {
+      AddChild(config, servers[party], Role::kServer, plan_.wan_push, plan_.wan_pull);
+      config.stands_for[servers[party]] = static_cast<std::uint32_t>(parties[party].size());
     }
   }
   for (std::uint32_t party = 0; party < servers.size(); ++party) {

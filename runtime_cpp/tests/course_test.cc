@@ -160,5 +160,31 @@ TEST(course_refuses_what_would_never_come_up) {
   }
 }
 
+// Means may be for ever: what is drawn from them must stay a time.
+TEST(FailuresOfAnyMeanAreTimes) {
+  Course course(1.0);
+  course.AddFailures(Nanoseconds(1e9), Nanoseconds(1e9), 7);
+  Time time = 0;
+  for (int i = 0; i < 100 && time != kNever; ++i) {
+    const Time next = course.Next(time);
+    CHECK(next > time);
+    time = next;
+  }
+  CHECK_EQ(time, kNever);
+}
+
+TEST(ATimeIsANumber) {
+  CHECK_EQ(Nanoseconds(1.5), 3 * kSecond / 2);
+  CHECK_EQ(Nanoseconds(INFINITY), Time{1'000'000'000} * kSecond);
+  CHECK_EQ(Nanoseconds(-INFINITY), Time{-1'000'000'000} * kSecond);
+  bool refused = false;
+  try {
+    Nanoseconds(NAN);
+  } catch (const std::invalid_argument&) {
+    refused = true;
+  }
+  CHECK(refused);
+}
+
 }  // namespace
 }  // namespace geomx::net

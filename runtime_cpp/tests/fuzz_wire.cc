@@ -54,6 +54,7 @@ NodeConfig Config(Role role, unsigned variant) {
       config.id = 1;
       config.children = {3, 6};
       config.quorum = 3;
+      config.stands_for = {{3, 2}};
       peer(0, Role::kScheduler);
       peer(3, Role::kServer);
       peer(6, Role::kServer);

@@ -241,6 +241,54 @@ TEST(WhatACorrectPeerWouldNotSendIsAnError) {
   CHECK(!inbox.open());
 }
 
+// Slices of one round, whatever their number and order, are the whole value and nothing twice.
+TEST(SlicesThatLeaveRowsOutOrBringThemTwiceAreAnError) {
+  const std::string wrong = "slices that leave rows out or bring them twice";
+  check::ForSeeds(200, [&](std::uint64_t seed) {
+    Random random(seed);
+    const auto rows = static_cast<std::uint32_t>(Between(random, 1, 4));
+    const auto slices = static_cast<std::uint32_t>(Between(random, 2, 130));
+    auto pieces = Cut(Ramp(std::size_t{rows} * slices), rows, slices, 1);
+    Shuffle(random, pieces);  // while the numbers of slices stay theirs
+    const auto place = [&](Piece& piece, std::uint32_t first_row) {
+      piece.header.first_row = first_row;
+    };
+    Piece& changed = pieces[Between(random, 0, pieces.size() - 1)];
+    switch (Between(random, 0, 2)) {
+      case 0:  // in another's place: a gap, and rows that come twice; as many rows as there should be
+        place(changed, (changed.header.first_row + rows) % (rows * slices));
+        break;
+      case 1:  // shorter
+        changed.header.rows -= 1;
+        changed.payload = Payload::Copy(std::vector<std::byte>(changed.header.rows * sizeof(float)));
+        break;
+      default:  // two of them change so that the sum of their places is what it was
+        if (slices < 4) {
+          place(changed, (changed.header.first_row + rows) % (rows * slices));
+          break;
+        }
+        for (Piece& piece : pieces) {
+          if (piece.header.slice == 0) place(piece, rows);
+          if (piece.header.slice == 3) place(piece, 2 * rows);
+        }
+    }
+    Inbox inbox;
+    std::string error;
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      const Outcome outcome =
+          inbox.Accept(pieces[i].header, pieces[i].payload, CodecChain(), error);
+      CHECK(outcome == (i + 1 < pieces.size() ? Outcome::kPartial : Outcome::kError));
+    }
+    CHECK_EQ(error, wrong);
+  });
+  Inbox inbox;
+  std::string error;
+  Piece some = Cut(Ramp(8), 4, 2, 1).front();
+  some.header.slices = some.header.reliable = 1;
+  CHECK(inbox.Accept(some.header, some.payload, CodecChain(), error) == Outcome::kError);
+  CHECK_EQ(error, "a slice of some rows that is all there is");
+}
+
 TEST(PhantomsAreCountedLikeBytes) {
   Inbox inbox;
   for (Piece piece : Cut(Ramp(9), 3, 3, 1)) {

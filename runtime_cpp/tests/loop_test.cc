@@ -75,6 +75,7 @@ struct Cluster {
       configs[kServers + server].quorum = 2;
     }
     configs[kGlobal].quorum = 4;
+    configs[kGlobal].stands_for = {{kServers, 2}, {kServers + 1, 2}};
     configs[kScheduler].experiment = "the experiment";
   }
 

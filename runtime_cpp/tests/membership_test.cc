@@ -1,11 +1,15 @@
 // Who takes part: joining, starting, barriers, leaving, and dying, in virtual time.
+#include <algorithm>
+
 #include "tests/cluster.h"
+#include "tests/random_pairs.h"
 
 namespace geomx {
 namespace {
 
 using check::Cluster;
 using check::Plan;
+using check::RandomPairs;
 
 Message Join(NodeId id) {
   Message message;
@@ -62,6 +66,28 @@ TEST(TheRosterGoesOutWhenTheLastHasJoined) {
     CHECK_EQ(cluster.Events(cluster.scheduler, Event::Kind::kPeerError).size(), 1u);
     cluster.ReplayAll();
   });
+}
+
+// The roster is lines: an address must not make one for somebody else.
+TEST(AnAddressThatIsNoWordIsRefused) {
+  for (const std::string address : {"10.0.0.1:9\nnode2\t6.6.6.6:9", "10.0.0.1:9\tnode2",
+                                    "10.0.0.1:9\r", "", "10.0.0.1:9\x7f"}) {
+    Cluster cluster(1, Unstarted());
+    const std::vector<NodeId> members = Members(cluster);
+    Message forged = Join(members[0]);
+    forged.payload = Payload::Copy(PackStrings({Cluster::Name(members[0]), "0.1.0", address}));
+    cluster.Deliver(members[0], cluster.scheduler, forged);
+    const auto errors = cluster.Events(cluster.scheduler, Event::Kind::kPeerError);
+    CHECK_EQ(errors.size(), 1u);
+    if (!errors.empty()) {
+      CHECK_EQ(errors[0].peer, members[0]);
+      CHECK_EQ(errors[0].reason, "a join whose address is empty or has control characters");
+    }
+    for (std::size_t i = 1; i < members.size(); ++i) {
+      cluster.Deliver(members[i], cluster.scheduler, Join(members[i]));
+    }
+    CHECK_EQ(cluster.Count(Event::Kind::kRoster), 0u);
+  }
 }
 
 TEST(AllStartWhenTheLastIsReady) {
@@ -128,6 +154,121 @@ TEST(WhoSaidByeMayGo) {
   CHECK_EQ(cluster.Count(Event::Kind::kDead), 0u);
 }
 
+// The one death that was announced: whose, and why.
+std::pair<std::string, std::string> Announced(const Cluster& cluster) {
+  const auto dead = cluster.Events(cluster.scheduler, Event::Kind::kDead);
+  CHECK_EQ(dead.size(), 1u);
+  if (dead.empty()) return {};
+  return {dead[0].text, dead[0].reason};
+}
+
+void LeaveAll(Cluster& cluster, const std::vector<NodeId>& workers) {
+  for (const NodeId id : workers) cluster.Do(id, [](Node& node, Time now) { node.Leave(now); });
+  cluster.Drive();
+}
+
+void PushAll(Cluster& cluster, const std::vector<NodeId>& workers) {
+  for (const NodeId id : workers) cluster.Push(id, 0, std::vector<float>(10, 1.0f));
+  cluster.Drive();
+}
+
+void Begin(Cluster& cluster) {
+  cluster.Declare(0, 10, {{.elements = 10}});
+  cluster.Init(0, std::vector<float>(10, 3.0f));
+  cluster.RequestAll(0);
+  cluster.Drive();
+}
+
+// Workers that push one round fewer than others (uneven data) leave; what the others then wait for will
+// never come. In a party, between parties, with overlays; whether they leave before the others push
+// or after.
+TEST(ARoundThatNeedsSomebodyWhoLeftEndsTheRunByName) {
+  check::ForSeeds(4, [](std::uint64_t seed) {
+    for (const bool whole_party : {false, true}) {
+      for (const bool trees : {false, true}) {
+        for (const bool leave_first : {false, true}) {
+          Plan plan;
+          plan.parties = {2, 1, 3};
+          if (trees) plan.mind = [] { return std::make_shared<RandomPairs>(); };
+          Cluster cluster(seed, plan);
+          Begin(cluster);
+          for (int round = 0; round < 2; ++round) PushAll(cluster, cluster.workers);
+          std::vector<NodeId> gone = {cluster.workers.back()};
+          if (whole_party) gone = cluster.parties.back();
+          std::vector<NodeId> rest;
+          for (const NodeId id : cluster.workers) {
+            if (std::find(gone.begin(), gone.end(), id) == gone.end()) rest.push_back(id);
+          }
+          if (leave_first) LeaveAll(cluster, gone);
+          CHECK_EQ(cluster.Count(Event::Kind::kDead), 0u);
+          PushAll(cluster, rest);
+          if (!leave_first) LeaveAll(cluster, gone);
+          const auto [name, reason] = Announced(cluster);
+          CHECK_EQ(name, Cluster::Name(whole_party ? cluster.servers.back() : gone.back()));
+          CHECK_EQ(reason.substr(0, reason.find("node")), "it left after round 2 of key 0 while ");
+          CHECK(reason.find(" waits for round 3: every worker must push every key equally often") !=
+                std::string::npos);
+          CHECK_EQ(cluster.Count(Event::Kind::kPeerError), 0u);
+          cluster.ReplayAll();
+        }
+      }
+    }
+  });
+}
+
+// Where parties do not wait for each other but for how far they may be apart.
+TEST(APartyThatMayNotGetFurtherAheadOfOneThatLeftEndsTheRunByName) {
+  for (const bool leave_first : {false, true}) {
+    Plan plan;
+    plan.parties = {1, 2};
+    plan.rounds = {.together = false, .staleness_bound = 1};
+    Cluster cluster(1, plan);
+    Begin(cluster);
+    for (int round = 0; round < 2; ++round) PushAll(cluster, cluster.workers);
+    if (leave_first) LeaveAll(cluster, cluster.parties[1]);
+    for (int round = 0; round < 2; ++round) PushAll(cluster, cluster.parties[0]);
+    CHECK_EQ(cluster.Count(Event::Kind::kDead), 0u);
+    PushAll(cluster, cluster.parties[0]);
+    if (!leave_first) LeaveAll(cluster, cluster.parties[1]);
+    const auto [name, reason] = Announced(cluster);
+    CHECK_EQ(name, Cluster::Name(cluster.servers[1]));
+    CHECK_EQ(reason, "it left after round 2 of key 0 while " + Cluster::Name(cluster.servers[0]) +
+                         " waits for round 5: every worker must push every key equally often");
+  }
+}
+
+TEST(ABarrierThatNeedsSomebodyWhoLeftEndsTheRunByName) {
+  for (const bool leave_first : {false, true}) {
+    Cluster cluster(1, {});
+    const NodeId gone = cluster.workers[2], waiting = cluster.workers[1];
+    if (leave_first) LeaveAll(cluster, {gone});
+    cluster.Do(waiting, [](Node& node, Time now) { node.worker().Barrier(now); });
+    cluster.Drive();
+    if (!leave_first) LeaveAll(cluster, {gone});
+    const auto [name, reason] = Announced(cluster);
+    CHECK_EQ(name, Cluster::Name(gone));
+    CHECK_EQ(reason, "it left while " + Cluster::Name(waiting) +
+                         " waits at barrier 1: every worker must come to every barrier");
+  }
+}
+
+// Parties that push equally often leave one after the other, and nobody is missed.
+TEST(PartiesThatAreDoneMayLeaveBeforeOthers) {
+  check::ForSeeds(5, [](std::uint64_t seed) {
+    for (const bool trees : {false, true}) {
+      Plan plan;
+      plan.parties = {2, 1, 3};
+      if (trees) plan.mind = [] { return std::make_shared<RandomPairs>(); };
+      Cluster cluster(seed, plan);
+      Begin(cluster);
+      for (int round = 0; round < 3; ++round) PushAll(cluster, cluster.workers);
+      for (const auto& party : cluster.parties) LeaveAll(cluster, party);
+      CHECK_EQ(cluster.Count(Event::Kind::kDead), 0u);
+      CHECK(cluster.node(cluster.scheduler).stopped());
+    }
+  });
+}
+
 // Whoever sees it, however often: every survivor hears once who was lost, and why.
 TEST(ADeathIsAnnouncedToAllOnce) {
   check::ForSeeds(20, [](std::uint64_t seed) {
@@ -183,6 +324,52 @@ TEST(SilenceIsDeathAfterTheTimeoutAndNotBefore) {
     CHECK_EQ(cluster.Events(cluster.scheduler, Event::Kind::kDead).size(), 1u);
     cluster.ReplayAll();
   });
+}
+
+// A node that did not run (it was stopped, its machine slept) has not read what came meanwhile, and
+// may not be able to read it all at once.
+TEST(WhatANodeDidNotReadWhileItDidNotRunIsNoSilence) {
+  constexpr NodeId kPeers = 300, kReadAtOnce = 256;
+  NodeConfig config;
+  config.role = Role::kScheduler;
+  config.heartbeat_interval = kSecond / 4;
+  config.failure_timeout = 5 * kSecond;
+  for (NodeId id = 1; id <= kPeers; ++id) {
+    config.peers.push_back({id, Cluster::Name(id), Role::kWorker});
+  }
+  Node node(config);
+  const auto dead = [&] {
+    std::vector<std::string> names;
+    while (const auto event = node.PollEvent()) {
+      if (event->kind == Event::Kind::kDead) names.push_back(event->text);
+    }
+    return names;
+  };
+  Message beat;
+  beat.header.kind = Kind::kHeartbeat;
+  const auto hear = [&](NodeId first, NodeId last, Time now) {
+    for (beat.header.source = first; beat.header.source <= last; ++beat.header.source) {
+      node.HandleMessage(beat.header.source, beat, now);
+    }
+  };
+  node.HandleStarted(0);
+  Time now = 0;
+  const auto run = [&](Time until, NodeId silent) {
+    for (; now < until; now += kSecond / 4) {
+      hear(1, silent - 1, now);
+      node.HandleTimeout(now);
+    }
+  };
+  run(10 * kSecond, kPeers + 1);
+  now += 60 * kSecond;
+  hear(1, kReadAtOnce, now);
+  node.HandleTimeout(now);
+  CHECK(dead().empty());
+  hear(kReadAtOnce + 1, kPeers, now + 1);
+  run(now + 4 * kSecond, kPeers);  // the last falls silent for real
+  CHECK(dead().empty());
+  run(now + 2 * kSecond, kPeers);
+  CHECK(dead() == std::vector<std::string>{Cluster::Name(kPeers)});
 }
 
 TEST(ASilentSchedulerIsNoticed) {

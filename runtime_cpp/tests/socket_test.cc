@@ -1,11 +1,20 @@
-// What the driver asks the kernel about a connection.
+// What the driver asks of the kernel: about a connection, for datagrams, and what it does when there is
+// no more.
 #include "io/socket.h"
 
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
+#include <functional>
+#include <stdexcept>
+#include <string>
 #include <vector>
 
+#include "io/clock.h"
+#include "io/mailbox.h"
+#include "io/poller.h"
+#include "io/udp.h"
 #include "tests/check.h"
 
 namespace geomx::io {
@@ -62,6 +71,79 @@ TEST(what_is_no_connection_has_no_progress) {
   const Progress none = ProgressOf(-1);
   CHECK_EQ(none.delivered, 0.0);
   CHECK_EQ(none.standing, 0.0);
+}
+
+// The sentence that a call throws, if it does.
+std::string Thrown(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const std::runtime_error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(what_the_kernel_refuses_is_said) {
+  Poller poller;
+  CHECK_EQ(Thrown([&] { poller.Add(-1, 1, EPOLLIN); }), "cannot watch a socket: Bad file descriptor");
+  const Port port = Bind("127.0.0.1", 0);
+  poller.Add(port.listener.get(), 1, EPOLLIN);
+  CHECK_EQ(Thrown([&] { poller.Add(port.listener.get(), 1, EPOLLIN); }),
+           "cannot watch a socket: File exists");
+  CHECK_EQ(Thrown([&] { poller.Change(port.datagrams.get(), 2, EPOLLIN); }),
+           "cannot watch a socket: No such file or directory");
+
+  rlimit before{};
+  CHECK_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit none = before;
+  none.rlim_cur = 0;  // what is open stays open
+  CHECK_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const std::string mailbox = Thrown([] { Mailbox mailbox; });
+  const std::string another = Thrown([] { Poller poller; });
+  CHECK_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  CHECK_EQ(mailbox, "cannot make an eventfd: Too many open files");
+  CHECK_EQ(another, "cannot make an epoll and a timer: Too many open files");
+}
+
+// A datagram says when it arrives. Until then it takes memory, which must not grow without a bound.
+TEST(datagrams_wait_up_to_a_bound) {
+  const std::string token = "secret";
+  Port here = Bind("127.0.0.1", 0), there = Bind("127.0.0.1", 0);
+  Datagrams sender(std::move(there.datagrams), token, false);
+  Message message;
+  Header& header = message.header;
+  header.kind = Kind::kPush;
+  header.channel = 1;
+  header.merge_count = header.slices = 1;
+  header.shard_elements = header.total_rows = header.rows = 16'000;
+  message.payload = Payload::Copy(std::vector<std::byte>(64'000));
+  header.payload_bytes = 64'000;
+  const std::size_t bytes = message.wire_bytes();
+  constexpr std::uint64_t kOfOne = 5, kOfAll = 12;
+  Datagrams receiver(std::move(here.datagrams), token, false,
+                     {.of_one = kOfOne * bytes + 1, .of_all = kOfAll * bytes + 1});
+  const auto send = [&](NodeId from) {
+    header.source = from;
+    const auto handled = [&] { return receiver.counts().received + receiver.counts().refused; };
+    const std::uint64_t before = handled();
+    sender.Send(0, here.address, message, Now() + 500 * kSecond);
+    for (int tries = 0; handled() == before && tries < 5000; ++tries) {
+      receiver.Receive(10, [](Frame) { return true; });
+      if (handled() == before) poll(nullptr, 0, 1);
+    }
+    CHECK_EQ(handled(), before + 1);
+  };
+  for (std::uint64_t i = 0; i < kOfOne + 2; ++i) send(1);
+  CHECK_EQ(receiver.counts().received, kOfOne);
+  CHECK_EQ(receiver.counts().refused, 2u);
+  for (NodeId from = 2; from <= 4; ++from) {
+    for (std::uint64_t i = 0; i < kOfOne; ++i) send(from);
+  }
+  CHECK_EQ(receiver.counts().received, kOfAll);
+  // What has arrived makes room, for as much again.
+  receiver.Release(1, 3 * bytes);
+  for (int i = 0; i < 6; ++i) send(1);
+  CHECK_EQ(receiver.counts().received, kOfAll + 3);
 }
 
 }  // namespace
