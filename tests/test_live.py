@@ -87,6 +87,31 @@ def test_an_experiment_survives_the_wire() -> None:
             Spec.from_json(text)
 
 
+def test_room_is_made_for_connections_where_the_system_allows_it() -> None:
+    """In a process of its own: a hard limit that is lowered stays so."""
+    script = """
+import resource
+from geomx.errors import ConfigError
+from geomx.live.descriptors import make_room
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (32, 1000))
+make_room("hub/server", 100)
+print(resource.getrlimit(resource.RLIMIT_NOFILE))
+make_room("hub/server", 10)
+print(resource.getrlimit(resource.RLIMIT_NOFILE))
+make_room("hub/server", 900)
+print(resource.getrlimit(resource.RLIMIT_NOFILE))
+try:
+    make_room("hub/server", 1000)
+except ConfigError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    *limits, told = done.stdout.splitlines()
+    assert limits == ["(420, 1000)", "(420, 1000)", "(1000, 1000)"], done.stderr
+    assert told.startswith("ulimit -n=1000: hub/server talks with 1000 nodes and needs 1064 open")
+
+
 def test_notes_are_read_as_they_are_written(tmp_path: Path) -> None:
     reader = Reader(tmp_path / "a")
     assert list(reader.new()) == []

@@ -195,6 +195,53 @@ def test_a_lost_node_is_named_by_all_others(cluster: LoopCluster, victim: int) -
     assert {loop.failure()[0] for loop in others} == {NAMES[victim]}
 
 
+@pytest.mark.parametrize("short", [[WORKERS[3]], WORKERS[2:]], ids=["a worker", "a party"])
+def test_who_waits_for_a_worker_that_left_hears_of_it(
+    cluster: LoopCluster, short: list[int]
+) -> None:
+    """Some push one round fewer than others (uneven data) and leave."""
+    cluster.declare(0, 4)
+    ones = np.ones(4, np.float32)
+    cluster.push_all(0, [ones] * 4)
+    for node in short:
+        cluster.loops[node].leave()
+    last = {node: cluster.loops[node].push(0, ones) for node in WORKERS if node not in short}
+    gone = NAMES[short[0]] if len(short) == 1 else "west"
+    for node, turn in last.items():
+        words = f"node {gone} was lost: it left after round 1 of key 0 while .* waits for round 2"
+        with pytest.raises(RuntimeError, match=words):
+            cluster.loops[node].wait(0, turn, PATIENCE_S)
+
+
+def test_a_barrier_does_not_wait_for_a_worker_that_left(cluster: LoopCluster) -> None:
+    cluster.workers[3].leave()
+    words = "node west1 was lost: it left while east0 waits at barrier 1"
+    with pytest.raises(RuntimeError, match=words):
+        cluster.workers[0].barrier(PATIENCE_S)
+
+
+def test_what_is_no_number_is_refused_at_the_door() -> None:
+    nan = float("nan")
+    config = node_config(EAST)
+    for attempt in (
+        lambda: config.set_heartbeat(nan, 5.0),
+        lambda: config.add_link(GLOBAL, "push", [], [], nan),
+        lambda: _core.LinkModel([0], [0], loss=nan),
+        lambda: _core.LinkModel([0], [0], efficiency=nan),
+        lambda: _core.LinkModel([0], [0], window_limit=nan),
+        lambda: _core.Costs().set("send", nan, 0.0),
+        lambda: _core.Costs().set("send", 0.0, float("inf")),
+        lambda: _core.Course(1e6).add_failures(nan, 1.0, 1),
+        lambda: _core.Course(1e6).finish(nan, 1.0),
+        lambda: _core.native_slicer("dgt", {"k": nan}),
+    ):
+        with pytest.raises(ValueError):
+            attempt()
+    up = _core.Course(1e6)
+    up.add_failures(1e9, 1e9, 7)  # as good as never: still a time
+    assert up.next(0.0) is None or up.next(0.0) > 0.0
+
+
 def test_random_bytes_change_nothing(cluster: LoopCluster, seed: int) -> None:
     """10,000 byte strings at one server's port, TCP and UDP, while rounds go on."""
     random = np.random.default_rng(seed)

@@ -16,6 +16,7 @@ from pathlib import Path
 from geomx import _core, links, wiring
 from geomx.cluster import NodeSpec
 from geomx.errors import GeomxError, NodeLost
+from geomx.live import descriptors
 from geomx.live.access import paths
 from geomx.live.spec import Spec
 from geomx.plugin import SyncPolicy
@@ -150,8 +151,14 @@ class Member:
             raise
 
     def wire(self) -> None:
-        """Build this node from the plugins and connect it to its peers."""
+        """Build this node from the plugins and connect it to its peers.
+
+        Raises:
+            ConfigError: This process may not have as many connections.
+        """
         spec, cluster = self.spec, self.spec.cluster
+        peers = wiring.peers(cluster, self.selection, self.node)
+        descriptors.make_room(self.node.name, len(peers))
         self.selection.live(self)
         scheduling = self.node.role == "scheduler"
         if not scheduling:  # it computes nothing
