@@ -10,7 +10,7 @@ SPARE = 64
 """Descriptors for everything that is no connection to a peer: files, pipes, libraries."""
 
 STRANGERS = 256
-"""Callers that a node listens to at a time before it knows them, where the system allows as many."""
+"""Callers that a node hears at a time before it knows them, where the system allows as many."""
 
 
 def make_room(name: str, connections: int) -> None:
