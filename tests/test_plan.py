@@ -23,6 +23,7 @@ from geomx.errors import ConfigError
 from geomx.planning import judge
 from geomx.planning.candidates import BASELINE, Candidate, Space
 from geomx.planning.certainty import ASSUMED, Certainty, Fidelity, fidelity
+from geomx.planning.outcome import DIP, HELD, lasting
 from geomx.plugin import Partitioner, Shard, SyncPolicy, cut_evenly
 from geomx.registry import DEFAULT_SYNC, Register, Registry
 from geomx.results import Results
@@ -242,7 +243,7 @@ def test_time_to_accuracy_is_that_of_the_runs(registry: Registry, executed: list
         reached = []
         for place in folders:
             rows = Results.load(place).evaluations
-            held = [all(e["accuracy"] >= 0.8 - judge.DIP for e in rows[i:]) for i in range(40)]
+            held = [all(e["accuracy"] >= 0.8 - DIP for e in rows[i:]) for i in range(40)]
             good = [e for e, holds in zip(rows, held, strict=False) if holds]
             reached.append(next(e["time_s"] for e in good if e["accuracy"] >= 0.8))
         assert len(reached) == 3
@@ -251,7 +252,7 @@ def test_time_to_accuracy_is_that_of_the_runs(registry: Registry, executed: list
     assert command[:3] == ["python", "-m", "geomx"]
     made, _ = compose.compose(command[3:])
     assert made.mode == "live"
-    assert made.iterations == first["command_iterations"] == first["iterations"] + judge.HELD
+    assert made.iterations == first["command_iterations"] == first["iterations"] + HELD
 
 
 CURVES = {
@@ -269,10 +270,10 @@ CURVES = {
 def test_an_accuracy_is_reached_where_it_lasts(name: str) -> None:
     curve, first = CURVES[name]
     rows = [{"iteration": 10 * i + 9, "accuracy": a} for i, a in enumerate(curve)]
-    assert list(judge.lasting(rows, 0.8, held=3)) == (rows[first:] if first is not None else [])
-    assert not judge.lasting(rows, None)
+    assert list(lasting(rows, 0.8, held=3)) == (rows[first:] if first is not None else [])
+    assert not lasting(rows, None)
     if name == "at once":
-        assert judge.lasting([*rows, *rows], 0.5, earliest=21, held=3)[0] is rows[2]
+        assert lasting([*rows, *rows], 0.5, earliest=21, held=3)[0] is rows[2]
 
 
 @pytest.mark.needs("hfa")

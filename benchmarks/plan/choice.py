@@ -30,7 +30,7 @@ from scipy.stats import kendalltau
 from geomx import planning
 from geomx.config import PER_ITERATION
 from geomx.experiment import version
-from geomx.planning.judge import LIVE_HELD, Outcome
+from geomx.planning.outcome import LIVE_HELD, Outcome
 from geomx.progress import progress
 from geomx.report import units
 from geomx.results import Results
@@ -39,7 +39,7 @@ from geomx.study import Variant, carry_out, finished
 RESULTS = Path(__file__).parents[1] / "results"
 WORDS = ("workload=digits_cnn", "iterations=60")
 RULE = "lasting"
-"""When an accuracy counts as reached: see `geomx.planning.judge.lasting`."""
+"""When an accuracy counts as reached: see `geomx.planning.outcome.lasting`."""
 EARLIER = (
     "Measured with an earlier rule: the target counted as reached at the first evaluation at or "
     "above it, in plans and in live runs. Now it has to last, and commands run on until it does."

@@ -6,7 +6,7 @@ where no more than a little accuracy is lost; says how sure it is, and whether o
 be faster; and names the command that runs the first choice live. Candidates are in
 `geomx.planning.candidates`, one party alone in `geomx.planning.alone`, how they are judged in
 `geomx.planning.judge`, the search in `geomx.planning.search`, what is left behind in
-`geomx.planning.report`.
+`geomx.planning.report` and `geomx.planning.verdict`.
 """
 
 from __future__ import annotations

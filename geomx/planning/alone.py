@@ -18,6 +18,7 @@ from geomx.report.files import write_network
 
 ROOT = "global_server"
 FOLDER = "alone"
+ALONE = " alone (no WAN)"
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Alone(Candidate):
     @property
     def name(self) -> str:
         """It, for people."""
-        return f"{self.party} alone (no WAN)"
+        return f"{self.party}{ALONE}"
 
     @property
     def folder(self) -> str:

@@ -6,12 +6,11 @@ below which its time cannot fall, and candidates are trained in the order of the
 bound of the next is above what the best `KEPT` have already. The bound for time to an accuracy
 rests on one assumption: that no candidate needs less than `EAGER` of the baseline's iterations.
 
-An accuracy counts as reached only where it lasts (`lasting`). The first crossing, by which MLPerf
-times a run, is the luckiest evaluation of a noisy curve (McMahan et al. 2017 take the best of all
-rounds so far, with the same effect), and what a plan promises has to be there when the run ends.
-The length of a command is therefore tried: the commands of the best are simulated as they are
-printed, with every seed, and lengthened until they end at the target (`Judge.settle`). That takes
-no knowledge of what a sync algorithm does at the end of a run or how long its cycle is.
+An accuracy counts as reached only where it lasts (`geomx.planning.outcome`), and what a plan
+promises has to be there when the run ends. The length of a command is therefore tried: the commands
+of the best are simulated as they are printed, with every seed, and lengthened until they end at the
+target (`Judge.settle`). That takes no knowledge of what a sync algorithm does at the end of a run
+or how long its cycle is.
 
 Every run is a variant of a study (`geomx.study`) with a folder of its own, so what is finished is
 not run again.
@@ -21,7 +20,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from joblib import cpu_count
@@ -31,15 +29,16 @@ from geomx.errors import GeomxError
 from geomx.experiment import Experiment
 from geomx.planning.alone import Alone
 from geomx.planning.candidates import BASELINE, Candidate, Space
+from geomx.planning.outcome import HELD, LIVE_HELD, Outcome, Standing, mean
 from geomx.progress import progress
 from geomx.report.comparison import TARGET_SHARE
-from geomx.results import Results, Row
+from geomx.results import Results
 from geomx.study import Variant, carry_out, finished, key_of
 
 KEPT = 5
 """So many of the best are exact: trained, whatever their bounds, and run with several seeds."""
 EAGER = 0.5
-"""Nobody is assumed to reach the target in less than this part of the baseline's iterations."""
+"""No candidate is assumed to need less than this part of the baseline's iterations."""
 SLACK = 0.9
 """Training changes the time of an iteration by no more than this factor (codecs that adapt)."""
 ROOM = 1.05
@@ -48,108 +47,10 @@ STRETCH = 4
 """Most iterations that a fast candidate may do in that time, as a multiple of the experiment's."""
 CHUNK = 8
 """Candidates that are trained before bounds are looked at again, on any number of cores."""
-HELD = 4
-"""So many evaluations after the one that reaches the target have to hold it."""
-LIVE_HELD = 1
-"""The same of a live run of a command, which may get there later than the simulated one."""
-DIP = 0.01
-"""An evaluation that holds the target may be this much below it: evaluations are noisy."""
 LONGER = 0.2
 """A command that does not end at the target is tried again with this part more iterations."""
 EVALUATIONS = 40
 """Evaluations in the experiment's iterations, where its words do not say how many."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What one run of a candidate came to.
-
-    Attributes:
-        seconds_per_iteration: Mean.
-        seconds: Until the target accuracy is reached and lasts (`lasting`); None where it does not
-            or there is no target.
-        iterations: The same in iterations of the first worker.
-        held: Mean accuracy from then on over `HELD` further evaluations; None likewise.
-        accuracy: At the end; None without gradients.
-        wan_bytes: Over the WAN per iteration, both ways.
-    """
-
-    seconds_per_iteration: float
-    seconds: float | None
-    iterations: int | None
-    held: float | None
-    accuracy: float | None
-    wan_bytes: float
-
-    @classmethod
-    def of(
-        cls, results: Results, target: float | None, earliest: int = 0, held: int = HELD
-    ) -> Outcome:
-        """Read a run that is over; the rest is of `lasting`."""
-        summary = results.summary
-        rows = lasting(results.evaluations, target, earliest, held)
-        crossed = summary["bytes"]["wan_push"] + summary["bytes"]["wan_pull"]
-        return cls(
-            summary["seconds_per_iteration"]["mean"],
-            rows[0]["time_s"] if rows else None,
-            rows[0]["iteration"] + 1 if rows else None,
-            _mean([row["accuracy"] for row in rows[: HELD + 1]]) if rows else None,
-            summary["accuracy"]["final"],
-            crossed / summary["iterations"],
-        )
-
-
-def lasting(
-    evaluations: Sequence[Row], target: float | None, earliest: int = 0, held: int = HELD
-) -> Sequence[Row]:
-    """A run's evaluations from the one on that reaches `target` for good; empty where none does.
-
-    It is the first at or above `target` after which no evaluation of the run is more than `DIP`
-    below it, and there are `held` such evaluations at least.
-
-    Args:
-        evaluations: Rows of ``evaluations.csv``, in their order.
-        target: An accuracy in 0..1; None: nothing reaches it.
-        earliest: The first iteration, from 1, whose evaluation counts.
-        held: Evaluations that have to follow.
-    """
-    if target is None:
-        return []
-    dips = [number for number, row in enumerate(evaluations) if row["accuracy"] < target - DIP]
-    rest = evaluations[dips[-1] + 1 if dips else 0 :]
-    for number, row in enumerate(rest[: max(0, len(rest) - held)]):
-        if row["accuracy"] >= target and row["iteration"] + 1 >= earliest:
-            return rest[number:]
-    return []
-
-
-@dataclass
-class Standing:
-    """What is known of a candidate.
-
-    Attributes:
-        candidate: Which.
-        lossless: It trains as the baseline does.
-        reason: Why it cannot be run; empty if it can.
-        sized: Its run without gradients.
-        outcomes: Its runs of the dearest kind so far, by seed.
-        earliest: Iterations before which the target does not count as reached, because a command
-            that stopped soon after did not end at it.
-        ends: By seed, the accuracy with which its command ends in simulation; empty where that has
-            not been tried.
-        live: Its live run.
-        live_reason: Why there is none; empty where it was not asked for.
-    """
-
-    candidate: Candidate
-    lossless: bool
-    reason: str = ""
-    sized: Outcome | None = None
-    outcomes: dict[int, Outcome] = field(default_factory=dict)
-    earliest: int = 0
-    ends: dict[int, float] = field(default_factory=dict)
-    live: Outcome | None = None
-    live_reason: str = ""
 
 
 class Judge:
@@ -325,7 +226,7 @@ class Judge:
 
         Times per iteration are those of as many samples as all workers take in an iteration.
         """
-        return _mean(self.values(standing))
+        return mean(self.values(standing))
 
     def values(self, standing: Standing) -> list[float]:
         """The same by seed."""
@@ -344,10 +245,10 @@ class Judge:
         common = [seed for seed in standing.outcomes if seed in base.outcomes]
         if not self.numerics or not common:
             return 0.0
-        mine = _mean([standing.outcomes[seed].accuracy or 0.0 for seed in common])
+        mine = mean([standing.outcomes[seed].accuracy or 0.0 for seed in common])
         if self.by == TO_ACCURACY:
             return max(0.0, (self.target or 0.0) - mine)
-        theirs = _mean([base.outcomes[seed].accuracy or 0.0 for seed in common])
+        theirs = mean([base.outcomes[seed].accuracy or 0.0 for seed in common])
         return max(0.0, theirs - self.max_loss - mine)
 
     def bound(self, standing: Standing) -> float:
@@ -476,7 +377,3 @@ def replaced(words: Iterable[str], own: Sequence[str]) -> list[str]:
 def _group(word: str) -> str:
     """``network`` of ``network.delay_ms=1``."""
     return key_of(word).partition(".")[0]
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)

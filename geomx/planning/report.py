@@ -21,7 +21,9 @@ from geomx.config import TO_ACCURACY
 from geomx.experiment import Experiment, version
 from geomx.planning.candidates import BASELINE
 from geomx.planning.certainty import Certainty, Fidelity
-from geomx.planning.judge import EAGER, Judge, Outcome, Standing
+from geomx.planning.judge import Judge
+from geomx.planning.outcome import Outcome, Standing, mean
+from geomx.planning.verdict import verdict
 from geomx.report import units
 from geomx.report.bars import Panel, bars
 from geomx.report.files import write_json, write_text
@@ -32,8 +34,6 @@ from geomx.report.picture import standalone
 SCHEMA = 1
 SHOWN = 10
 """So many of the ranking are in the terminal's table and in the chart."""
-SURE = 0.9
-"""Below this chance of being the fastest, the plan says how to settle it."""
 
 Row = dict[str, Any]
 
@@ -125,107 +125,7 @@ class Plan:
 
     def verdict(self) -> list[str]:
         """What to run, how sure that is and on what grounds, in sentences."""
-        content, ranked = self.content, self.ranked
-        if not ranked:
-            none = f"no candidate can be ranked by {self.aim}; see the reasons in report.html"
-            return [none, *self._beside_alone(None)]
-        first, certainty = ranked[0], content["certainty"]
-        said = self._beside_alone(first)
-        choice = f"first choice: {first['name']}, {units.duration(first['seconds']['mean'])}"
-        if certainty["margin"] is not None:
-            second = ranked[1]["name"]
-            choice += f"; the second, {second}, takes {units.share(certainty['margin'])} more"
-        said.append(choice)
-        error = content["simulator_error"]
-        said.append(
-            f"sure to {units.share(certainty['first'], 0)} that it is the fastest of the "
-            f"{len(ranked)} ranked, to {units.share(certainty['two'], 0)} that it is among the two "
-            f"fastest, if the simulator errs by {units.share(error['median'])} in the median and "
-            f"{units.share(error['p95'])} in 19 of 20 cases ({error['source']})"
-        )
-        said.append(f"seeds: {self._seeds(first)}")
-        said += self._ends(first)
-        if content["by"] == TO_ACCURACY and content["trained"] < content["simulated"]:
-            said.append(
-                "candidates were left untrained where even at "
-                f"{units.share(EAGER, 0)} of {BASELINE.name}'s iterations they could not be among "
-                "the best"
-            )
-        if not content["numerics"]:
-            said.append("accuracy is unknown without real gradients; * may lose some")
-            said += self._safe(first)
-        said += [
-            f"live, {row['name']} could not be run: {row['live_reason']}"
-            for row in ranked
-            if row["live_reason"]
-        ]
-        said += [
-            f"live, {row['name']} ended at {units.share(row['live']['accuracy'])} and did not hold "
-            f"{units.share(content['target_accuracy'])}"
-            for row in ranked
-            if row["live"] and row["live"]["seconds"] is None
-        ]
-        if content["live_first"] is not None:
-            said.append(f"live, {content['live_first']} was the fastest of those that were run")
-        elif certainty["first"] < SURE and len(ranked) > 1:
-            again = shlex.join(["geomx", "plan", *self._resumed(), "plan.live=3"])
-            said.append(f"to settle it live: {again}")
-        return said
-
-    def _ends(self, row: Row) -> list[str]:
-        """With which accuracy the row's command ends."""
-        ends = row["ends"]
-        if ends is None:
-            return []
-        low, high = units.share(ends["min"]), units.share(ends["max"])
-        over = f"{ends['seeds']} seeds" if ends["seeds"] > 1 else "one seed"
-        said = low if low == high else f"{low} to {high}"
-        return [
-            f"its command was simulated as it stands: after {row['command_iterations']} iterations "
-            f"it ends at {said} with {over}"
-        ]
-
-    def _beside_alone(self, first: Row | None) -> list[str]:
-        """Whether to train in several places at all."""
-        alone, copied = self.content["alone"], "as if all data had been copied there beforehand"
-        if alone is None:
-            return []
-        name = alone["name"]
-        if alone["seconds"] is None:
-            return [f"{name}, {copied}: {alone['reason']}"]
-        took = alone["seconds"]["mean"]
-        said = f"{name}, {copied}, takes {units.duration(took)} for the same"
-        if first is None:
-            return [f"{said}: {alone['command']}"]
-        ratio = first["seconds"]["mean"] / took
-        if ratio <= 1:
-            return [f"{said}, {units.number(1 / ratio)} times as long: the WAN is worth it"]
-        return [
-            f"{said}: {units.number(ratio)} times as fast as the first choice. Train over this WAN "
-            f"only if the data cannot be brought to {name.partition(' ')[0]}; otherwise run",
-            alone["command"],
-        ]
-
-    def _safe(self, first: Row) -> list[str]:
-        """The best of those that lose nothing, where that is not the first choice."""
-        safe = next((row for row in self.ranked if row["lossless"]), first)
-        if safe is first:
-            return []
-        took = units.duration(safe["seconds"]["mean"])
-        return [f"first of those that lose none: {safe['name']}, {took}", safe["command"]]
-
-    def _seeds(self, row: Row) -> str:
-        low, high, count = row["seconds"]["min"], row["seconds"]["max"], row["seconds"]["seeds"]
-        if count == 1:
-            return "one"
-        if low == high:
-            return f"{count}, without any difference"
-        return f"{count}, from {units.duration(low)} to {units.duration(high)}"
-
-    def _resumed(self) -> list[str]:
-        own = ("hydra.run.dir=", "plan.live=")
-        words = [word for word in self.content["words"] if not word.lstrip("+").startswith(own)]
-        return [*words, f"hydra.run.dir={self.directory}"]
+        return verdict(self.content, self.aim, self.directory)
 
     # ---- in pictures ----
 
@@ -426,4 +326,4 @@ def _command(words: Sequence[str]) -> str:
 
 
 def _mean(values: Sequence[float]) -> float | None:
-    return sum(values) / len(values) if values else None
+    return mean(values) if values else None
