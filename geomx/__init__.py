@@ -103,4 +103,16 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in _EXPORTS:
         return getattr(importlib.import_module(_EXPORTS[name]), name)
+    if name == "_core":
+        return _compiled()
     raise AttributeError(f"module 'geomx' has no attribute {name!r}")
+
+
+def _compiled() -> Any:
+    """The compiled core; ``from geomx import _core`` asks for it before it looks for the file."""
+    try:
+        return importlib.import_module("geomx._core")
+    except ModuleNotFoundError as error:
+        from geomx.errors import unbuilt
+
+        raise ImportError(unbuilt(), name="geomx._core") from error

@@ -1,8 +1,13 @@
-"""``python -m geomx``: see `geomx.cli.run`."""
+"""``python -m geomx``: see `geomx.cli.module`."""
 
 import sys
 
-from geomx.cli import run
+try:
+    from geomx.cli import module
+except ImportError as error:
+    if error.name != "geomx._core":
+        raise
+    sys.exit(str(error))
 
 if __name__ == "__main__":
-    sys.exit(run(sys.argv[1:]))
+    sys.exit(module(sys.argv[1:]))

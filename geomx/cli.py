@@ -21,9 +21,9 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from geomx import cli_plugins
-from geomx.cli_help import HELP
+from geomx.cli_help import EXPERIMENT, HELP
 from geomx.cli_output import STDOUT, complain, drop_output, show, show_list, telling_where, warn
-from geomx.errors import ConfigError, GeomxError, refused_file
+from geomx.errors import PARTS, ConfigError, GeomxError, refused_file, unbuilt
 from geomx.machines import command as cli_machines
 
 if TYPE_CHECKING:
@@ -32,31 +32,45 @@ if TYPE_CHECKING:
 DONE, FAILED, WRONG = 0, 1, 2
 INTERRUPTED = 128 + signal.SIGINT
 WIDE = 110
-
-_INSTALL = "geomx is not installed with its compiled core; run `pip install -e .` in its folder"
+HELP_FLAGS = ("-h", "--help")
+FLAGS = ("-", "~")  # what a flag of an experiment, or a key that is taken away, begins with
 
 
 def run(words: Sequence[str]) -> int:
-    """``python -m geomx WORDS``: simulate, run live, or both. Returns the exit status."""
+    """An experiment: simulate, run live, or both, as `words` say. Returns the exit status."""
+    if "--version" in words:
+        from geomx.experiment import version
+
+        return _guarded(lambda: show(f"geomx {version()}"))
 
     def compose_and_run() -> None:
-        try:
-            from geomx.compose import main
+        from geomx import compose
 
-            main(words, _run_one, _compare_sweep)
-        except ModuleNotFoundError as error:
-            if (error.name or "") in ("geomx._core", "geomx.sim", "geomx.conf"):
-                raise GeomxError(_INSTALL) from error
-            raise
+        compose.main(words, _run_one, _compare_sweep)
 
     return _guarded(compose_and_run)
 
 
+def module(words: Sequence[str]) -> int:
+    """``python -m geomx``: as `main`, but no words are the default experiment, ``--help`` its help.
+
+    Returns the exit status.
+    """
+    return run(words) if not words or words[0] in HELP_FLAGS else main(words)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The ``geomx`` command. Returns the exit status."""
+    """The ``geomx`` command: a command of `_parser`, or the words of an experiment.
+
+    Returns the exit status.
+    """
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if words[:1] == ["run"]:
+    if not words or words[0] in HELP_FLAGS:
+        return _guarded(_parser(words).print_help)
+    if words[0] == "run":
         return run(words[1:])
+    if "=" in words[0] or words[0].startswith(FLAGS):
+        return run(words)
     if words[:1] == ["launch"] and "--help" not in words:
         return _guarded(lambda: launch(words[1:]))
     if words[:1] == ["compat"] and "--help" not in words[:2]:
@@ -65,7 +79,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _guarded(lambda: plan(words[1:]))
     if words[:1] == ["calibrate"]:
         return _guarded(lambda: calibrate(words[1:]))
-    parser = _Parser(prog="geomx", description="Train one model in several data centres.")
+
+    def dispatch() -> None:
+        own, behind = cli_machines.split(words)
+        options = _parser(words).parse_args(own, argparse.Namespace(behind=behind))
+        options.command(options)
+
+    return _guarded(dispatch)
+
+
+def _parser(words: Sequence[str]) -> _Parser:
+    """What knows the commands; the help of the one that `words` name is complete."""
+    parser = _Parser(
+        prog="geomx",
+        description="Train one model in several data centres.",
+        usage="geomx COMMAND ...\n       geomx WORDS",
+        epilog=EXPERIMENT,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, command in COMMANDS.items():
         text = (command.__doc__ or "").split("\n", 1)[0]
@@ -75,7 +106,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         cli_machines.add_arguments(name, added)
         if name == "explain":
             added.add_argument("run", metavar="RUN", help="directory of a run, as it is printed")
-    commands.add_parser("run", help="The same as python -m geomx.", add_help=False)
+    text = "An experiment, by default a small one; geomx run --help lists its options."
+    commands.add_parser("run", help=text, add_help=False)
     for name, (text, usage, more) in HELP.items():
         commands.add_parser(
             name,
@@ -87,13 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
     text = (calibrate.__doc__ or "").split("\n", 1)[0]
     commands.add_parser("calibrate", help=text, add_help=False)
-
-    def dispatch() -> None:
-        own, behind = cli_machines.split(words)
-        options = parser.parse_args(own, argparse.Namespace(behind=behind))
-        options.command(options)
-
-    return _guarded(dispatch)
+    return parser
 
 
 def plugins(options: argparse.Namespace) -> None:
@@ -323,6 +349,10 @@ def _guarded(action: Callable[[], None]) -> int:
         return complain(error, WRONG)
     except GeomxError as error:
         return complain(error, FAILED)
+    except ImportError as error:
+        if error.name not in PARTS:
+            raise
+        return complain(unbuilt(), FAILED)
     except KeyboardInterrupt as error:
         return complain("interrupted", getattr(error, "status", INTERRUPTED), error)
     except OSError as error:

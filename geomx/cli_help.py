@@ -43,6 +43,11 @@ COMMAND    a launch script that starts schedulers, servers and workers with the 
 geomx compat -- bash run_vanilla_hips.sh"""
 
 
+EXPERIMENT = """\
+Words that name no command run an experiment, as python -m geomx does:
+  geomx +sync=hfa '+accel=[dgt,p3]'"""
+"""What the help says of words that are no command."""
+
 HELP: dict[str, tuple[str, str, Callable[[], str]]] = {
     "plan": (
         "Which plugins for a network and a workload.", "[WORDS] [plan.OPTION=VALUE]", _plan_help

@@ -7,6 +7,7 @@ any other `GeomxError` into one line and exit status 1; from Python they are ord
 from __future__ import annotations
 
 import errno
+import os
 
 _IN_ANOTHER_FOLDER = "work in a folder that can be written"
 _MAKE_ROOM = "make room, and run it again"
@@ -22,6 +23,19 @@ REMEDIES = {
     errno.EIO: "the disk, or what it is mounted from, fails",
 }
 """What to do about the operating system's refusals that users meet."""
+
+
+PARTS = ("geomx._core", "geomx.sim", "geomx.conf", "geomx.plugins")
+"""Modules that a folder of sources lacks until it is built."""
+
+
+def unbuilt() -> str:
+    """The sentence for a missing one of `PARTS`."""
+    folder = os.path.dirname(os.path.abspath(__file__))
+    return (
+        f"{folder} is a source folder without geomx's compiled core: where geomx is installed, "
+        "start Python in another folder; otherwise run `pip install -e .` beside it"
+    )
 
 
 def refused_file(error: OSError) -> str | None:

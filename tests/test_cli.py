@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from joblib.externals.loky import get_reusable_executor
 from geomx import cli
 from geomx.config import PlanOptions
 from geomx.errors import ConfigError, GeomxError, NodeLost
-from geomx.experiment import Experiment, run
+from geomx.experiment import Experiment, run, version
 from geomx.named import named_networks
 from geomx.registry import KINDS, Registry
 from geomx.results import Recorder, Results
@@ -216,6 +218,68 @@ def test_disks_that_take_nothing_more_are_one_line(options: str, tmp_path: Path)
     else:
         assert ": No space left on device; make room" in done.stderr
         assert "what was measured until then is in " in done.stderr
+
+
+# ---- two doors, geomx and python -m geomx ----
+
+
+DOORS = [cli.main, cli.module]
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_both_doors_know_commands_and_experiments(
+    door: Callable[[list[str]], int],
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert door(["networks"]) == 0
+    assert "two_parties" in capfd.readouterr().out
+    assert door(["launch", "network=missing.yaml", "--", "true"]) == 2
+    assert capfd.readouterr().err.startswith("network=missing.yaml: ")
+    assert door(["+iterations=0"]) == door(["run", "+iterations=0"]) == 2
+    door(["launhc"])
+    assert "invalid choice: 'launhc'" in capfd.readouterr().err
+    assert door(["--version"]) == 0
+    assert capfd.readouterr().out == f"geomx {version()}\n"
+    seen: list[Any] = []
+    monkeypatch.setattr("geomx.compose.main", lambda words, *rest: seen.append(words))
+    for words in (["+sync=hfa", "seed=1"], ["-m", "seed=1,2"], ["~seed"]):
+        assert door(words) == 0
+        assert seen.pop() == words
+
+
+def test_without_words_geomx_tells_its_commands_and_the_module_runs_the_default(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = []
+    for words in ([], ["--help"]):
+        assert cli.main(words) == 0
+        told.append(capfd.readouterr().out)
+    assert told[0] == told[1]
+    assert all(f"    {name} " in told[0] for name in ("plan", "launch", "run", "plugins"))
+    assert "geomx +sync=hfa" in told[0]
+    seen: list[Any] = []
+    monkeypatch.setattr("geomx.compose.main", lambda words, *rest: seen.append(words))
+    assert cli.module([]) == cli.module(["--help"]) == 0
+    assert seen == [[], ["--help"]]
+
+
+def test_a_source_folder_that_is_not_built_is_one_line(tmp_path: Path) -> None:
+    """As after ``pip install .``, in the checkout: its folder hides the installed one."""
+    ignored = shutil.ignore_patterns("*.so", "__pycache__")
+    shutil.copytree(Path(cli.__file__).parent, tmp_path / "geomx", ignore=ignored)
+    found = os.pathsep.join(path for path in sys.path if path.endswith("site-packages"))
+    # Without site, so that an editable installation has no say in what is found.
+    for words in (["-m", "geomx", "plugins"], ["-m", "geomx"], ["-c", "import geomx.kv"]):
+        done = subprocess.run(
+            [sys.executable, "-S", *words], capture_output=True, text=True, timeout=60,
+            check=False, env={**os.environ, "PYTHONPATH": found},
+        )  # fmt: skip
+        assert done.returncode == 1
+        line = done.stderr.splitlines()[-1]
+        assert f"{tmp_path / 'geomx'} is a source folder without geomx's compiled core" in line
+        assert "start Python in another folder" in line
+        assert "Traceback" not in done.stderr or words[0] == "-c"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
