@@ -236,6 +236,7 @@ def test_time_to_accuracy_is_that_of_the_runs(registry: Registry, executed: list
     mute, first = found["mute"], plan.ranked[0]
     assert mute["status"] == "too slow"
     assert "0 of" in mute["reason"]
+    assert "in the time in which fsa does" in mute["reason"]
     assert {"fsa", "fsa + cutter", "fsa + sevens", "fsa + idle"} == {r["name"] for r in plan.ranked}
     for row in plan.ranked:
         folder = "_".join(["sync_fsa_accel", *row["accel"]])
@@ -330,6 +331,15 @@ def test_a_plan_says_when_one_party_alone_is_faster(
     assert ("the WAN is worth it" in said) == worth
     assert ("only if the data cannot be brought to" in said) == (not worth)
     assert alone["name"] not in by_name(plan)
+
+
+def test_a_target_that_nothing_holds_is_told(registry: Registry) -> None:
+    words = ["workload=quick", "plan.sync=[fsa]", "plan.accel=[]", "plan.jobs=1", "plan.seeds=1"]
+    plan = planning.make([*words, "plan.target=1"])
+    assert not plan.ranked
+    assert "give a lower plan.target or more iterations" in plan.verdict()[0]
+    assert "does" not in by_name(plan)["fsa"]["reason"]
+    assert plan.content["alone"]["status"] == "too slow"
 
 
 @pytest.mark.needs("hfa")

@@ -296,7 +296,9 @@ def _reason(judge: Judge, standing: Standing) -> tuple[str, str]:
         reached = sum(o.seconds is not None for o in standing.outcomes.values())
         seeds = f"{reached} of {len(standing.outcomes)} seeds"
         said = f"reached {units.share(judge.target)} for good with {seeds}"
-        return "too slow", f"{said}, in the time in which {BASELINE.name} does"
+        if math.isfinite(judge.value(judge.standings[BASELINE])):
+            said += f", in the time in which {BASELINE.name} does"
+        return "too slow", said
     lost = judge.shortfall(standing) + judge.max_loss
     return "loses accuracy", f"{units.share(lost)} less than {BASELINE.name}"
 

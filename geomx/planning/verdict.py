@@ -34,6 +34,8 @@ def verdict(content: Row, aim: str, directory: Path) -> list[str]:
     alone = content["alone"]
     if not ranked:
         none = f"no candidate can be ranked by {aim}; see the reasons in report.html"
+        if content["by"] == TO_ACCURACY:
+            none += "; none held that accuracy, so give a lower plan.target or more iterations"
         return [none, *(_beside_alone(alone, None) if alone else [])]
     first = ranked[0]
     return [
