@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 HEADER_BYTES: int = 80
 
+MAX_SHARD_ELEMENTS: int = 1073741824
+
 WIRE_VERSION: int = 1
 
 def build_info() -> dict[str, str]:
@@ -112,6 +114,12 @@ class NodeConfig:
 
     @frame_bytes.setter
     def frame_bytes(self, arg: int, /) -> None: ...
+
+    @property
+    def bundle(self) -> int: ...
+
+    @bundle.setter
+    def bundle(self, arg: int, /) -> None: ...
 
     @property
     def phantom(self) -> bool: ...

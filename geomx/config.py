@@ -167,6 +167,10 @@ class SimOptions:
     # Where sizes and times alone are simulated and the run repeats itself exactly: count what
     # repeats instead of simulating it. Results are the same.
     skip: bool = True
+    # Let several frames of a tensor of more than 128 MiB leave as one event where nothing could
+    # come between: without numerics, slices, priorities, coordinators or jitter, with frames of
+    # 256 KiB. Bytes and messages are the same, times within 0.4 % of what handling takes.
+    bundle: bool = True
     # Most spans that are kept for the timeline; half of them of the run's beginning.
     max_spans: int = 100000
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from rich.console import Console
 from rich.progress import (
@@ -28,6 +28,9 @@ FIRST_LINE_S = 15.0
 """Seconds after which work that is not on a terminal says how far it is."""
 MOST_PAUSE_S = 300.0
 """Its lines come ever more rarely, but no more rarely than this."""
+
+PATIENCE_S = 2.0
+"""Seconds that a stage of preparing a run may take before a terminal shows it."""
 
 _quiet = ContextVar("quiet", default=False)
 
@@ -53,12 +56,13 @@ class Advance(Protocol):
 
 
 @contextmanager
-def progress(total: int, description: str) -> Iterator[Advance]:
+def progress(total: int, description: str, patience_s: float = 0.0) -> Iterator[Advance]:
     """Show a bar while the body of the `with` statement runs.
 
     Args:
         total: Iterations of all workers together.
         description: What is going on, in one or two words.
+        patience_s: What is over within this time shows nothing on a terminal either.
 
     Yields:
         The function to call after every iteration.
@@ -81,12 +85,37 @@ def progress(total: int, description: str) -> Iterator[Advance]:
     task = bar.add_task(description, total=total, status="")
     latest: dict[str, float] = {}
 
-    def advance(n: int = 1, **fields: float | None) -> None:
-        _keep(latest, fields)
-        bar.update(task, advance=n, status=" · ".join(_told(latest)))
+    due_s = time.monotonic() + patience_s
+    with ExitStack() as shown:
+        started = False
 
-    with bar:
+        def advance(n: int = 1, **fields: float | None) -> None:
+            nonlocal started
+            _keep(latest, fields)
+            bar.update(task, advance=n, status=" · ".join(_told(latest)))
+            if not started and time.monotonic() >= due_s:
+                started = True
+                shown.enter_context(bar)
+
+        advance(0)
         yield advance
+
+
+Item = TypeVar("Item")
+
+
+def stage(items: Collection[Item], description: str) -> Iterator[Item]:
+    """The items, one after the other, with a bar if they are many: a part of what prepares a run.
+
+    Args:
+        items: What is gone through.
+        description: What is done with them, in one to three words.
+    """
+    with progress(len(items), description, PATIENCE_S) as advance:
+        for done, item in enumerate(items, 1):
+            yield item
+            if done % 100 == 0:
+                advance(100)
 
 
 class _Lines:

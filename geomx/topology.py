@@ -20,6 +20,7 @@ from geomx.changes import EDGE_CHANGES, check_changes, spread
 from geomx.cluster import Cluster, NodeSpec, Party, Role
 from geomx.figures import bandwidth, milliseconds, positive, probability, refuse, spelt
 from geomx.options import near
+from geomx.progress import stage
 
 ROLES: tuple[Role, ...] = get_args(Role)
 KINDS = (*ROLES, "router")
@@ -46,7 +47,7 @@ def to_cluster(graph: nx.Graph, name: str, folder: Path) -> Cluster:
     for node, data in directed.nodes(data=True):
         _check_node(node, data)
     spread(directed)
-    for source, target, data in directed.edges(data=True):
+    for source, target, data in stage(directed.edges(data=True), "reading the network"):
         _check_edge(f"edge {source} -> {target}", data, folder)
     _check_paths(directed)
     _add_scheduler(directed)

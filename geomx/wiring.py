@@ -15,7 +15,7 @@ from geomx import _core
 from geomx.cluster import Cluster, Direction, Link, NodeSpec
 from geomx.errors import ConfigError, PluginError
 from geomx.handles import blaming, linear_traits, optimizers, part
-from geomx.plugin import ByTurns, Group, Native, Overlay, Shard, Site
+from geomx.plugin import ByTurns, Group, Native, Overlay, Shard, Site, cut_evenly
 from geomx.workload import TensorSpec
 
 if TYPE_CHECKING:
@@ -24,6 +24,12 @@ if TYPE_CHECKING:
 
 PlacedShard = tuple[int, int, int, int]
 """(offset, elements, global server index, priority), as the core takes it."""
+
+MOST_SHARD_ELEMENTS: int = _core.MAX_SHARD_ELEMENTS
+"""Larger tensors are cut, in both modes: a message counts the rows of a shard in 32 bits."""
+
+MOST_ELEMENTS = 2**42
+"""Of a tensor: 16 TiB, beyond any model there is."""
 
 
 @dataclass(frozen=True)
@@ -307,6 +313,8 @@ def shards(
 ) -> list[list[PlacedShard]]:
     """How every tensor is cut and where its pieces live, by key.
 
+    A tensor that is too large for one shard of the core is cut evenly before partitioners see it.
+
     Args:
         cluster: For the number of global servers.
         selection: Its partitioners cut, its placement places.
@@ -314,13 +322,17 @@ def shards(
         priorities: What the training loop asks for, by key; minus the key where absent.
 
     Raises:
-        PluginError: A partitioner's shards do not cover the tensor.
+        ConfigError: A tensor is beyond all bounds.
+        PluginError: A partitioner's shards do not cover the tensor, or one is too large.
     """
     placement = selection.placement(cluster, tensors) or ByTurns(len(cluster.global_servers))
     partitioners = selection.partitioners(cluster)
     placed = []
     for key, tensor in enumerate(tensors):
-        pieces = [Shard(0, tensor.elements)]
+        if tensor.elements > MOST_ELEMENTS:
+            remedy = f"has {tensor.elements} elements; {MOST_ELEMENTS:,} are the most"
+            raise ConfigError("workload", tensor.name, remedy)
+        pieces = cut_evenly(Shard(0, tensor.elements), MOST_SHARD_ELEMENTS)
         priority = (priorities or {}).get(key, -key)
         for partitioner in partitioners:
             pieces = list(partitioner.cut(tensor, priority, pieces))
@@ -339,6 +351,11 @@ def _check_cover(tensor: TensorSpec, pieces: Sequence[Shard]) -> None:
     for piece in pieces:
         if piece.offset != end or piece.elements <= 0:
             raise PluginError(f"the shards of tensor {tensor.name} do not cover it in order")
+        if piece.elements > MOST_SHARD_ELEMENTS:
+            raise PluginError(
+                f"a shard of tensor {tensor.name} has {piece.elements:,} elements; "
+                f"{MOST_SHARD_ELEMENTS:,} are the most"
+            )
         end += piece.elements
     if end != tensor.elements:
         raise PluginError(f"the shards of tensor {tensor.name} cover {end} of {tensor.elements}")

@@ -6,6 +6,7 @@ from geomx import _core
 from geomx.cluster import Cluster
 from geomx.config import TcpOptions
 from geomx.links import Edge, edge_model, link_model
+from geomx.progress import stage
 from geomx.registry import Selection
 from geomx.wiring import peers
 
@@ -23,7 +24,7 @@ def connect(
     tcp: TcpOptions,
 ) -> None:
     """Connect every node with those it talks with."""
-    for source in cluster.nodes:
+    for source in stage(cluster.nodes, "connecting nodes"):
         for target in peers(cluster, selection, source):
             fabric.connect(
                 source.id, target.id, link_model(cluster, source, target, tcp, edges.__getitem__)

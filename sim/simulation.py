@@ -21,6 +21,7 @@ import simpy
 
 from geomx import _core
 from geomx.cluster import Direction, NodeSpec
+from geomx.config import RuntimeOptions
 from geomx.costs import WORK, Figures, beside_device, served_on_device
 from geomx.errors import GeomxError
 from geomx.events import Event, Events
@@ -28,19 +29,22 @@ from geomx.experiment import Experiment
 from geomx.handles import optimizers, part, training_optimizers
 from geomx.patience import calls_limited
 from geomx.plugin import as_vector
-from geomx.progress import progress
+from geomx.progress import progress, stage
 from geomx.report.traffic import EdgeTraffic, record_traffic
 from geomx.results import Recorder, Results
 from geomx.sim.network import add_edges, connect
 from geomx.sim.repetition import IterationRow, Repetition
 from geomx.sim.worker import NS, SimulatedWorker
-from geomx.wiring import hop, node_config, shards
+from geomx.wiring import MOST_SHARD_ELEMENTS, hop, node_config, shards
 from geomx.workload import Model
 
 AFTER_EVERYTHING = 2
 """SimPy priority of the network: it runs when everything else of an instant has happened."""
 
 FOREVER = 2**63 - 1
+
+MOST_FRAMES = 256
+"""Frames of the usual size in one event: 64 MiB, the most that a message can hold."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +130,8 @@ class Simulation:
             "worker": _handle(self._workers_costs()),
         }
         self.fabric.share_cores(experiment.costs.cores or 0)
-        for node in cluster.nodes:
+        bundle = self._bundle()
+        for node in stage(cluster.nodes, "building nodes"):
             config = node_config(
                 cluster,
                 experiment.selection,
@@ -136,6 +141,7 @@ class Simulation:
                 live=False,
                 seed=experiment.seed,
             )
+            config.bundle = bundle
             self.fabric.add_node(config, costs[node.role])
         self.fabric.report_values(self.events.observed)
         self._edges = add_edges(self.fabric, cluster, experiment.seed)
@@ -143,6 +149,25 @@ class Simulation:
         self.workers = {
             spec.id: SimulatedWorker(self, spec, rank) for rank, spec in enumerate(cluster.workers)
         }
+
+    def _bundle(self) -> int:
+        """How many frames may leave as one event, where slicers do not say otherwise.
+
+        Nothing may want to come between two frames: neither what has another priority nor a
+        coordinator's orders; jitter is drawn for every message.
+        """
+        experiment, cluster = self.experiment, self.experiment.cluster
+        priorities = {piece[3] for pieces in self.shards for piece in pieces}
+        jitter = any("jitter_ms" in data for _, _, data in cluster.graph.edges(data=True))
+        alike = (
+            experiment.sim.bundle
+            and self.model is None
+            and experiment.runtime.frame_bytes == RuntimeOptions().frame_bytes
+            and len(priorities) == 1
+            and not experiment.selection.minds(cluster)
+            and not jitter
+        )
+        return MOST_FRAMES if alike else 1
 
     def _workers_costs(self) -> Figures:
         """What their work takes, wherever their tensors lie."""
@@ -174,6 +199,7 @@ class Simulation:
         """A hop's codecs for the largest tensor, and its bytes on the wire over those before."""
         experiment = self.experiment
         largest = max(tensor.elements for tensor in experiment.workload.tensors)
+        largest = min(largest, MOST_SHARD_ELEMENTS)
         link = hop(experiment.cluster, experiment.selection, source, target, direction)
         codecs = [part(codec, "codec") for codec in experiment.selection.codecs(link)]
         chain = _core.CodecChain(codecs, largest)

@@ -355,3 +355,24 @@ def test_the_progress_bar_shows_time_and_loss_on_a_terminal(
     shown = capsys.readouterr().err
     for expected in ("simulating", "2/3", "at 1.50 s", "loss 0.2500"):
         assert expected in shown
+
+
+@pytest.mark.parametrize(("takes_s", "shown"), [(0.001, False), (0.1, True)])
+def test_a_long_stage_of_the_preparations_is_shown(
+    takes_s: float,
+    shown: bool,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On a terminal from two seconds on, in a pipe from fifteen; short ones say nothing."""
+    now_s = 1000.0
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now_s)
+    monkeypatch.setenv("TERM", "xterm")
+    for terminal in (True, False):
+        monkeypatch.setattr(sys.stderr, "isatty", lambda given=terminal: given, raising=False)
+        seen = []
+        for item in progress.stage(range(1000), "building nodes"):
+            seen.append(item)
+            now_s += takes_s
+        assert seen == list(range(1000))
+        assert ("building nodes" in capsys.readouterr().err) == shown

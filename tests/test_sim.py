@@ -15,9 +15,11 @@ import networkx as nx
 import pytest
 
 import geomx
-from geomx import _core
+from geomx import _core, wiring
 from geomx.cluster import Cluster
-from geomx.config import SimOptions
+from geomx.config import RuntimeOptions, SimOptions
+from geomx.costs import Costs
+from geomx.errors import ConfigError
 from geomx.network import read_network
 from geomx.plugin import Partitioner, SyncPolicy, cut_evenly
 from geomx.registry import Registry
@@ -25,6 +27,7 @@ from geomx.results import Results
 from geomx.workload import Workload
 from tests.conftest import present
 from tests.laws import (
+    FRAME_BYTES,
     PARTIES,
     Build,
     Watch,
@@ -283,6 +286,79 @@ def test_the_work_of_a_run_grows_as_its_parties_do(
         content = form(network(*[2] * parties))
         work[parties] = lines_executed(lambda given=content: simulate(given, workload))
     assert work[200] < 7 * work[40], work
+
+
+# ---- tensors of any size ----
+
+
+def test_a_tensor_above_the_limit_of_a_shard_is_cut(network: Build, simulate: Build) -> None:
+    """More elements than 32 bits count: every byte crosses, with the headers of its frames."""
+    elements = 4_400_000_000
+    run = simulate(network(1), sizes(elements), iterations=2)
+    pieces = [piece[1] for piece in run.simulation.shards[0]]
+    assert sum(pieces) == elements
+    assert max(pieces) <= _core.MAX_SHARD_ELEMENTS < elements / 4
+    headers = sum(80 * -(-4 * piece // FRAME_BYTES) for piece in pieces)
+    crossed = [row["bytes"] for row in run.results.links if row["bytes"]]
+    assert crossed == [2 * (4 * elements + headers)] * 4
+    offsets = [piece[0] for piece in run.simulation.shards[0]]
+    assert max(offsets) > 2**31
+
+
+def test_a_tensor_beyond_all_bounds_is_refused(network: Build, simulate: Build) -> None:
+    with pytest.raises(ConfigError, match="workload=t0: has 10000000000000 elements; 4,398,046"):
+        simulate(network(1), sizes(10**13), iterations=1)
+
+
+def test_cutting_large_tensors_changes_no_number(
+    network: Build, tiny: Workload, simulate: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = simulate(network(1, 2), tiny)
+    monkeypatch.setattr(wiring, "MOST_SHARD_ELEMENTS", 100)
+    cut = simulate(network(1, 2), tiny)
+    assert max(len(pieces) for pieces in cut.simulation.shards) > 1
+    before, after = whole.results.parameters(), cut.results.parameters()
+    assert all((after[name] == value).all() for name, value in before.items())
+
+
+def test_frames_of_a_large_tensor_leave_together_where_nothing_comes_between(
+    network: Build, simulate: Build
+) -> None:
+    """Bytes and messages are those of frames, and times within 0.4 %."""
+    workload = sizes(100_000_000, 1000)
+    apart, together = (
+        simulate(network(1, 2), workload, iterations=3, costs=Costs(), sim=SimOptions(bundle=how))
+        for how in (False, True)
+    )
+    assert together.simulation.fabric.messages < apart.simulation.fabric.messages / 3
+    for one, other in zip(apart.results.links, together.results.links, strict=True):
+        assert other | {"busy_s": one["busy_s"]} == one
+    for one, other in zip(apart.results.iterations, together.results.iterations, strict=True):
+        assert other["end_s"] == pytest.approx(one["end_s"], rel=0.004)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"runtime": RuntimeOptions(frame_bytes=1 << 19)},
+        {"network": {"jitter_ms": 1}},
+        pytest.param({"accel": ["p3"]}, marks=pytest.mark.needs("p3")),
+        pytest.param({"accel": ["dgt"]}, marks=pytest.mark.needs("dgt")),
+        pytest.param({"accel": ["tsengine"]}, marks=pytest.mark.needs("tsengine")),
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_frames_leave_one_by_one_where_that_matters(
+    changes: dict[str, Any], network: Build, simulate: Build
+) -> None:
+    workload = sizes(40_000_000)
+    content = network(1, 2) | changes.pop("network", {})
+    apart, default = (
+        simulate(content, workload, iterations=1, **changes, sim=SimOptions(bundle=how))
+        for how in (False, True)
+    )
+    for name in ("links", "iterations"):
+        assert getattr(default.results, name) == getattr(apart.results, name)
 
 
 # ---- strangers ----

@@ -2,7 +2,8 @@
 
 The sizes are those that other simulators were measured on (N parties of M workers, T tensors of
 400 kB, FSA, slow start on, sizes only), then ResNet-50 over many parties, ten thousand rounds of
-which all but a few are counted as repetitions, and a hundred thousand independent flows. Every row
+which all but a few are counted as repetitions, and a hundred thousand independent flows; then whole
+commands over networks of many parties, from the start of Python to the last file. Every row
 runs in a process of its own, so that peak memory is its own. Rounds are counted per second, and per
 second of CPU time, which others on the machine disturb less; rows that a whole run is the measure
 of have its seconds. Results go to ``benchmarks/results``, as JSON and as a table:
@@ -43,7 +44,11 @@ REPEATED = "3x4x64 10,000 rounds"
 FLOWS = 100_000
 SITES = 12
 TIMEOUT_S = 300
-SPEEDS = ("rounds_per_cpu_s", "flows_per_cpu_s")  # what "times faster" is about
+SPEEDS = (
+    "rounds_per_cpu_s",
+    "flows_per_cpu_s",
+    "commands_per_cpu_s",
+)  # what "times faster" is about
 COLUMNS = (
     "row", "rounds/s", "per CPU s", "goal", "messages/s", "events/s", "build s", "run s", "write s",
     "whole s", "CPU s", "peak MB", "times faster", "elsewhere",
@@ -78,6 +83,10 @@ ROWS = (
     Row("flows tcp", 1),
     Row("flows LV08", 1, "5 s", "SimGrid 4.1: 73 s"),
     Row("flows maxmin", 1, "2 s", "SimGrid 4.1: 4.5 s"),
+    Row("command 1000x4 short form", 5, "15 s, 600 MB"),
+    Row("command 1000x4 star", 5, "15 s, 600 MB"),
+    Row("command 100x100 short form", 5, "40 s"),
+    Row("command 2x1 1e10 elements", 5),
 )
 
 
@@ -140,6 +149,8 @@ def in_its_own_process(row: Row, timeout_s: float, python: str) -> dict[str, Any
 def measure(row: Row) -> dict[str, Any]:
     """Everything there is to know of one row, in this process."""
     before = peak_mb()
+    if row.name.startswith("command"):
+        return command(row)
     figures = flows(row.name.split()[1]) if row.name.startswith("flows") else training(row)
     return {**figures, "peak_mb": peak_mb(), "imports_mb": before}
 
@@ -251,6 +262,65 @@ def resnet(row: Row) -> Any:
         return compose([*words, f"network={network}"])[0]
 
 
+# ---- whole commands ----
+
+
+def command(row: Row) -> dict[str, Any]:
+    """``python -m geomx`` over the row's network, with everything that it leaves."""
+    _, size, *form = row.name.split()
+    parties, workers = map(int, size.split("x"))
+    elements = [625_000_000] * 16 if form == ["1e10", "elements"] else [TENSOR_ELEMENTS]
+    with tempfile.TemporaryDirectory() as directory:
+        network = Path(directory) / "network.json"
+        make = star if form == ["star"] else sites
+        network.write_text(json.dumps(make(parties, workers)))
+        words = [f"network={network}", "workload=synthetic", f"workload.elements={elements}"]
+        words += ["numerics=false", f"iterations={row.rounds}", f"hydra.run.dir={directory}/run"]
+        began = time.perf_counter()
+        run = [sys.executable, "-m", "geomx", *words]
+        subprocess.run(run, check=True, capture_output=True, cwd=directory)
+        whole_s = time.perf_counter() - began
+        summary = json.loads((Path(directory) / "run" / "summary.json").read_text())
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    whole_cpu_s = used.ru_utime + used.ru_stime
+    return {
+        "whole_s": whole_s,
+        "whole_cpu_s": whole_cpu_s,
+        "commands_per_cpu_s": 1 / whole_cpu_s,
+        "virtual_s": summary["seconds"],
+        "peak_mb": round(used.ru_maxrss / 1024, 1),
+    }
+
+
+def sites(parties: int, workers: int) -> dict[str, Any]:
+    """N parties of M workers around a hub, in the short form."""
+    party = {"workers": workers, "uplink_mbps": 100, "downlink_mbps": 100}
+    return {
+        "central": {"name": "hub", "uplink_mbps": 10_000, "downlink_mbps": 10_000},
+        "parties": {f"party{index}": party for index in range(parties)},
+        "delay_ms": 30,
+    }
+
+
+def star(parties: int, workers: int) -> dict[str, Any]:
+    """The same as a graph: the router of every site is joined to one in the middle."""
+    nodes = [{"id": "core"}, {"id": "hub", "kind": "global_server", "party": "hub"}]
+    links = [{"source": "hub", "target": "core", "bandwidth_mbps": 10_000, "delay_ms": 1}]
+    for index in range(parties):
+        party = f"party{index}"
+        nodes.append({"id": party, "party": party})
+        delay_ms = 10 + index % 20
+        access = {"source": party, "target": "core", "bandwidth_mbps": 100, "delay_ms": delay_ms}
+        links.append(access)
+        for kind, count in (("server", 1), ("worker", workers)):
+            for number in range(count):
+                host = {"id": f"{party}/{kind}{number}", "kind": kind, "party": party}
+                nodes.append(host)
+                lan = {"bandwidth_mbps": 10_000, "delay_ms": 0.05}
+                links.append({"source": host["id"], "target": party, **lan})
+    return {"nodes": nodes, "links": links}
+
+
 # ---- independent flows ----
 
 
@@ -330,8 +400,10 @@ def table(report: dict[str, Any]) -> str:
         "`python benchmarks/simulator/speed.py`.",
         "",
         "NxMxT: N parties of M workers, T tensors of 400 kB, FSA, sizes only, a tensor in one "
-        "message; `flows`: 100,000 independent flows over 12 sites. Events are messages that left, "
-        "arrived or were handled, and computing that ended. Memory includes the interpreter and "
+        "message; `flows`: 100,000 independent flows over 12 sites; `command NxM`: `python -m "
+        "geomx` over N parties of M workers, five iterations of one tensor of 400 kB (or of 16 of "
+        "2.5 GB), with the start of Python and every file. Events are messages that left, arrived "
+        "or were handled, and computing that ended. Memory includes the interpreter and "
         "everything imported; where a second figure stands in brackets, it and `times faster` are "
         "of an older installation, measured right after.",
         "",

@@ -74,6 +74,7 @@ void init_core(nb::module_& m) {
   using namespace geomx;
 
   m.attr("HEADER_BYTES") = kHeaderBytes;
+  m.attr("MAX_SHARD_ELEMENTS") = kMaxShardElements;
   m.attr("WIRE_VERSION") = kWireVersion;
 
   m.def("build_info", [] {
@@ -168,6 +169,7 @@ void init_core(nb::module_& m) {
       .def_rw("quorum", &NodeConfig::quorum)
       .def_rw("stands_for", &NodeConfig::stands_for)
       .def_rw("frame_bytes", &NodeConfig::frame_bytes)
+      .def_rw("bundle", &NodeConfig::bundle)
       .def_rw("phantom", &NodeConfig::phantom)
       .def_rw("experiment", &NodeConfig::experiment)
       .def_ro("id", &NodeConfig::id)

@@ -38,7 +38,7 @@ nb::object ToNumpy(std::span<const float> values) {
 }
 
 using ShardTuples =
-    std::vector<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t, std::int32_t>>;
+    std::vector<std::tuple<std::uint64_t, std::uint32_t, std::uint32_t, std::int32_t>>;
 
 std::vector<ShardInfo> Shards(const ShardTuples& list) {
   std::vector<ShardInfo> shards;
@@ -115,7 +115,7 @@ void init_fabric(nb::module_& m) {
   nb::class_<TrainingPlan>(m, "TrainingPlan", "What all workers train.")
       .def("__init__",
            [](TrainingPlan* self, std::size_t layers,
-              const std::vector<std::tuple<std::uint32_t, std::uint32_t, ShardTuples>>& tensors) {
+              const std::vector<std::tuple<std::uint64_t, std::uint32_t, ShardTuples>>& tensors) {
              std::vector<TrainingPlan::Tensor> list;
              for (const auto& [elements, layer, shards] : tensors) {
                const auto key = static_cast<Key>(list.size());

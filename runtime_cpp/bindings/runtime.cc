@@ -29,7 +29,7 @@ namespace {
 using Input = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
 using Output = nb::ndarray<float, nb::c_contig, nb::device::cpu>;
 using ShardTuples =
-    std::vector<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t, std::int32_t>>;
+    std::vector<std::tuple<std::uint64_t, std::uint32_t, std::uint32_t, std::int32_t>>;
 
 std::shared_ptr<const void> KeepAlive(const Input& array) {
   return Graveyard::Instance().Keep(array);
@@ -132,7 +132,7 @@ void Init(Loop& loop, Key key, const Input& array) {
   loop.Init(key, View(array), std::move(owner));
 }
 
-void Declare(Loop& loop, Key key, std::uint32_t elements, const ShardTuples& tuples) {
+void Declare(Loop& loop, Key key, std::uint64_t elements, const ShardTuples& tuples) {
   std::vector<ShardInfo> shards;
   for (const auto& [offset, count, server, priority] : tuples) {
     shards.push_back(
@@ -143,7 +143,7 @@ void Declare(Loop& loop, Key key, std::uint32_t elements, const ShardTuples& tup
 }
 
 void Initialise(Loop& loop, Key key, std::uint32_t index,
-                const std::tuple<std::uint32_t, std::uint32_t, std::uint32_t, std::int32_t>& placed,
+                const std::tuple<std::uint64_t, std::uint32_t, std::uint32_t, std::int32_t>& placed,
                 const Input& array) {
   const auto& [offset, elements, server, priority] = placed;
   const std::span<const float> view = View(array);

@@ -45,10 +45,11 @@ class Digest {
     Count(level, header.round);
     const std::uint32_t words[] = {
         header.source,   header.key,  header.shard, header.merge_count, header.shard_elements,
-        header.server,   header.offset, header.slice, header.slices,    header.reliable,
+        header.server,   header.slice, header.slices, header.reliable,
         header.first_row, header.rows, header.total_rows, static_cast<std::uint32_t>(header.priority),
         std::bit_cast<std::uint32_t>(header.loss)};
     for (const std::uint32_t word : words) Add(std::uint64_t{word});
+    Add(header.offset);
     Add(std::uint64_t{message.payload.size()});
     if (!message.payload.phantom()) Unknown();
   }

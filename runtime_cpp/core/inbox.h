@@ -92,7 +92,7 @@ class Inbox {
     std::uint32_t slices = 0;
     std::uint32_t reliable = 0;
     std::uint32_t server = 0;
-    std::uint32_t offset = 0;
+    std::uint64_t offset = 0;
     float loss = 0;
   };
   // What values need, and rounds that end with slices missing.

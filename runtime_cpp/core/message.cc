@@ -44,6 +44,7 @@ enum Field : std::size_t {
   kAtOffset = 64,
   kAtLoss = 68,
   kAtPayloadBytes = 72,
+  kAtOffsetAbove = 76,
 };
 
 const char* Inconsistency(const Header& header) {
@@ -85,7 +86,8 @@ WireHeader SerializeHeader(const Header& header) {
   Put(out, kAtSlices, header.slices);
   Put(out, kAtReliable, header.reliable);
   Put(out, kAtServer, header.server);
-  Put(out, kAtOffset, header.offset);
+  Put(out, kAtOffset, static_cast<std::uint32_t>(header.offset));
+  Put(out, kAtOffsetAbove, static_cast<std::uint32_t>(header.offset >> 32));
   Put(out, kAtLoss, header.loss);
   Put(out, kAtPayloadBytes, header.payload_bytes);
   return out;
@@ -126,7 +128,8 @@ std::optional<Header> ParseHeader(std::span<const std::byte, kHeaderBytes> bytes
   header.slices = Get<std::uint32_t>(bytes, kAtSlices);
   header.reliable = Get<std::uint32_t>(bytes, kAtReliable);
   header.server = Get<std::uint32_t>(bytes, kAtServer);
-  header.offset = Get<std::uint32_t>(bytes, kAtOffset);
+  header.offset = Get<std::uint32_t>(bytes, kAtOffset) |
+                  std::uint64_t{Get<std::uint32_t>(bytes, kAtOffsetAbove)} << 32;
   header.loss = Get<float>(bytes, kAtLoss);
   header.payload_bytes = Get<std::uint32_t>(bytes, kAtPayloadBytes);
   if (const char* reason = Inconsistency(header)) {

@@ -75,7 +75,7 @@ struct Header {
   std::uint32_t slices = 0;
   std::uint32_t reliable = 0;    // how many of the slices travel on channel 0
   std::uint32_t server = 0;      // index of the global server that holds the shard
-  std::uint32_t offset = 0;      // the shard's first element within its tensor
+  std::uint64_t offset = 0;      // the shard's first element within its tensor
   float loss = std::numeric_limits<float>::quiet_NaN();  // the worker's last training loss
   std::uint32_t payload_bytes = 0;
 
@@ -99,17 +99,18 @@ inline Direction DirectionOf(const Header& header) {
 struct Traffic {
   std::uint64_t bytes = 0, messages = 0;
 
-  void Add(std::uint64_t more_bytes) {
+  void Add(std::uint64_t more_bytes, std::uint64_t more_messages = 1) {
     bytes += more_bytes;
-    ++messages;
+    messages += more_messages;
   }
 };
 
 struct Message {
   Header header;
   Payload payload;
+  std::uint32_t frames = 1;  // in a simulation: how many messages on the wire this one stands for
 
-  std::size_t wire_bytes() const { return kHeaderBytes + payload.size(); }
+  std::size_t wire_bytes() const { return std::size_t{frames} * kHeaderBytes + payload.size(); }
 };
 
 using WireHeader = std::array<std::byte, kHeaderBytes>;

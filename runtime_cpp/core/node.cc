@@ -221,6 +221,25 @@ void Node::SendRequest(NodeId target, Header header) {
   Queue(target, std::move(message));
 }
 
+// The most rows that fit into a frame.
+std::uint64_t Node::FrameRows(const Parts& encoded) const {
+  const std::uint64_t row_bits = std::max<std::uint64_t>(1, encoded.RowBits());
+  return std::max<std::uint64_t>(8, config_.frame_bytes * 8ull / row_bits / 8 * 8);
+}
+
+// How many frames of a slice leave as one message. Where nothing would come between the frames of a
+// transfer, its last byte arrives when it would anyway; what differs is that receivers begin with
+// their work a message later, so transfers are still `kPieces` messages or more. Frames that repeat
+// a part of the whole are not alike, and slicers know why they cut.
+std::uint64_t Node::Bundle(const Handling& handling, const Parts& encoded) const {
+  constexpr std::uint64_t kPieces = 256;
+  if (config_.bundle <= 1 || !handling.slicers.empty()) return 1;
+  const auto whole = [](const Part& part) { return part.whole; };
+  if (std::any_of(encoded.parts.begin(), encoded.parts.end(), whole)) return 1;
+  const std::uint64_t frames = encoded.rows / FrameRows(encoded);
+  return std::clamp<std::uint64_t>(frames / kPieces, 1, config_.bundle);
+}
+
 const std::vector<Slice>& Node::Cut(Handling& handling, const ShardInfo& shard, Round round,
                                     const Parts& encoded, bool plain) {
   std::vector<Slice>& slices = slices_;
@@ -238,9 +257,7 @@ const std::vector<Slice>& Node::Cut(Handling& handling, const ShardInfo& shard, 
                                std::to_string(slice.first_row) + ", no multiple of 8");
     }
   }
-  const std::uint64_t row_bits = std::max<std::uint64_t>(1, encoded.RowBits());
-  const std::uint64_t frame_rows =
-      std::max<std::uint64_t>(8, config_.frame_bytes * 8ull / row_bits / 8 * 8);
+  const std::uint64_t frame_rows = FrameRows(encoded) * Bundle(handling, encoded);
   const auto too_long = [&](const Slice& slice) { return slice.rows > frame_rows; };
   if (std::any_of(slices.begin(), slices.end(), too_long)) {
     slices = IntoFrames(slices, static_cast<std::uint32_t>(frame_rows));
@@ -300,9 +317,13 @@ void Node::Slices(Handling& handling, Header header, bool phantom,
   header.slices = static_cast<std::uint32_t>(slices.size());
   header.reliable = static_cast<std::uint32_t>(std::count_if(
       slices.begin(), slices.end(), [](const Slice& slice) { return slice.channel == 0; }));
+  const std::uint64_t frame_rows = FrameRows(*encoded);
   for (std::size_t i = 0; i < slices.size(); ++i) {
     const Slice& slice = slices[i];
     Message message{.header = header, .payload = {}};
+    if (config_.bundle > 1 && slice.rows > frame_rows) {
+      message.frames = static_cast<std::uint32_t>((slice.rows + frame_rows - 1) / frame_rows);
+    }
     message.header.slice = static_cast<std::uint32_t>(i);
     message.header.first_row = slice.first_row;
     message.header.rows = slice.rows;
@@ -621,7 +642,7 @@ void Node::HandleTransfer(NodeId from, const Message& message, Time now) {
   Flow& flow = this->flow(id, header.shard_info());
   Handling& handling = this->handling(flow);
   if (!handling.chain.Dense() && !handling.chain.Linear()) {
-    work_.decode.Add(std::uint64_t{header.rows} * sizeof(float));
+    work_.decode.Add(std::uint64_t{header.rows} * sizeof(float), message.frames);
   }
   const Inbox::Outcome outcome =
       flow.inbox.Accept(header, message.payload, handling.chain, error, handling.keep);

@@ -70,7 +70,10 @@ struct NodeConfig {
   std::optional<NodeId> scheduler;  // absent on the scheduler itself
   std::uint32_t quorum = 0;         // merge count that completes a round here
   std::uint32_t frame_bytes = 256 * 1024;  // no message carries more payload than this
-  std::uint32_t max_shard_elements = 1u << 30;  // larger shards are refused before memory is taken
+  // In a simulation: up to so many frames of one long slice may leave as one message (see
+  // `Node::Bundle`). Bytes, messages and what they cost at either end are counted frame by frame.
+  std::uint32_t bundle = 1;
+  std::uint32_t max_shard_elements = kMaxShardElements;  // larger shards are refused before memory is taken
   GlobalRounds rounds;              // global and local servers
   Time heartbeat_interval = 0;      // 0: none (simulation)
   Time failure_timeout = 5 * kSecond;
@@ -120,8 +123,8 @@ struct Work {
     std::uint64_t times = 0;
     std::uint64_t bytes = 0;
 
-    void Add(std::uint64_t more_bytes) {
-      ++times;
+    void Add(std::uint64_t more_bytes, std::uint64_t more_times = 1) {
+      times += more_times;
       bytes += more_bytes;
     }
   };
@@ -334,6 +337,8 @@ class Node {
   void CloseRound(const FlowId& id, Flow& flow, Time now);
   bool Expected(NodeId from, const Header& header) const;
   bool IsParent(NodeId id) const;
+  std::uint64_t FrameRows(const Parts& encoded) const;
+  std::uint64_t Bundle(const Handling& handling, const Parts& encoded) const;
   // The slices are valid until the next value is cut.
   const std::vector<Slice>& Cut(Handling& handling, const ShardInfo& shard, Round round,
                                 const Parts& encoded, bool plain);

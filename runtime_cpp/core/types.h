@@ -37,11 +37,14 @@ enum class Direction : std::uint8_t { kPush, kPull };
 inline constexpr int kDirections = 2;
 
 // A piece of a tensor that is synchronised on its own: it has its own rounds and its own place on
-// one global server. A tensor that nobody cuts is one shard.
+// one global server. A tensor that nobody cuts is one shard, as long as that is not too large for
+// the fields of a message.
+inline constexpr std::uint32_t kMaxShardElements = 1u << 30;
+
 struct ShardInfo {
   Key key = 0;
   std::uint32_t index = 0;     // position among the shards of its tensor
-  std::uint32_t offset = 0;    // first element within the tensor
+  std::uint64_t offset = 0;    // first element within the tensor
   std::uint32_t elements = 0;
   std::uint32_t server = 0;    // which global server holds it (index, not node id)
   std::int32_t priority = 0;   // larger leaves first, on every hop and in both directions

@@ -6,7 +6,7 @@
 
 namespace geomx {
 
-Worker::SharedShards Worker::Cut(Key key, std::uint32_t elements, std::vector<ShardInfo> shards) {
+Worker::SharedShards Worker::Cut(Key key, std::uint64_t elements, std::vector<ShardInfo> shards) {
   std::uint64_t covered = 0;
   for (std::size_t i = 0; i < shards.size(); ++i) {
     ShardInfo& shard = shards[i];
@@ -23,7 +23,7 @@ Worker::SharedShards Worker::Cut(Key key, std::uint32_t elements, std::vector<Sh
   return std::make_shared<const std::vector<ShardInfo>>(std::move(shards));
 }
 
-void Worker::Declare(Key key, std::uint32_t elements, SharedShards shards) {
+void Worker::Declare(Key key, std::uint64_t elements, SharedShards shards) {
   const auto [tensor, fresh] = tensors_.TryEmplace(key);
   if (fresh) {
     tensor->shards = std::move(shards);

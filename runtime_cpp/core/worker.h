@@ -34,12 +34,12 @@ class Worker final : public RoleLogic {
 
   // Shards with their key and numbers. Throws std::invalid_argument unless they cover the tensor in
   // order.
-  static SharedShards Cut(Key key, std::uint32_t elements, std::vector<ShardInfo> shards);
+  static SharedShards Cut(Key key, std::uint64_t elements, std::vector<ShardInfo> shards);
 
   // A tensor and how it is cut: `shards` are of `Cut`. Declaring the same again is allowed; throws
   // std::invalid_argument if it differs.
-  void Declare(Key key, std::uint32_t elements, SharedShards shards);
-  void Declare(Key key, std::uint32_t elements, std::vector<ShardInfo> shards) {
+  void Declare(Key key, std::uint64_t elements, SharedShards shards);
+  void Declare(Key key, std::uint64_t elements, std::vector<ShardInfo> shards) {
     Declare(key, elements, Cut(key, elements, std::move(shards)));
   }
 
@@ -66,7 +66,7 @@ class Worker final : public RoleLogic {
   void KeepEncoded(Key key);
   // A shard of the last complete value, encoded; `decoder` decodes it on a device.
   struct Encoded {
-    std::uint32_t offset = 0;
+    std::uint64_t offset = 0;
     Parts parts;
     const CodecChain* decoder = nullptr;
   };
@@ -101,7 +101,7 @@ class Worker final : public RoleLogic {
     bool waiting = false;           // a push or a request is unanswered
     bool has_value = false;
 
-    std::uint32_t elements() const { return shards->back().offset + shards->back().elements; }
+    std::uint64_t elements() const { return shards->back().offset + shards->back().elements; }
     Content& Contents() {
       if (!content) content = std::make_unique<Content>();
       return *content;

@@ -122,11 +122,11 @@ bool Fabric::Send(std::uint32_t index, Lane lane, Time now) {
   if (!message) return false;
   const std::size_t bytes = message->wire_bytes();
   if (IsData(message->header)) {
-    link.stats.data[static_cast<int>(DirectionOf(message->header))].Add(bytes);
+    link.stats.data[static_cast<int>(DirectionOf(message->header))].Add(bytes, message->frames);
   } else {
     link.stats.control_bytes += bytes;
   }
-  if (const double cost = source.costs->send.For({1, bytes}); cost > 0) {
+  if (const double cost = source.costs->send.For({message->frames, bytes}); cost > 0) {
     Occupy(source, now, Nanoseconds(cost));
   }
   if (lane == Lane::kBestEffort && link.gives_way) link.pacer.Spend(bytes);
@@ -257,10 +257,11 @@ void Fabric::Serve(NodeId id, Time now) {
     const Message& message = messages_[place].message;
     endpoint.node->HandleMessage(message.header.source, message, now);
     const std::size_t bytes = message.wire_bytes();
+    const std::uint64_t frames = message.frames;
     const Key key = message.header.key;
     const Round round = RoundOfRun(message);
     Forget(place);
-    Charge(id, now, endpoint.costs->receive.For({1, bytes}), key, round);
+    Charge(id, now, endpoint.costs->receive.For({frames, bytes}), key, round);
   }
   if (waiting != kNone && !endpoint.release_due) {  // busy with sending
     endpoint.release_due = true;

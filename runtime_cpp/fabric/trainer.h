@@ -30,7 +30,7 @@ class Fabric;
 // What is trained: the same for all workers.
 struct TrainingPlan {
   struct Tensor {
-    std::uint32_t elements = 0;
+    std::uint64_t elements = 0;
     std::uint32_t layer = 0;
     Worker::SharedShards shards;
   };

@@ -122,7 +122,7 @@ Loop::Tensor& Loop::FindTensor(Key key, std::size_t elements) {
   return found->second;
 }
 
-void Loop::Declare(Key key, std::uint32_t elements, std::vector<ShardInfo> shards) {
+void Loop::Declare(Key key, std::uint64_t elements, std::vector<ShardInfo> shards) {
   Call([&] { state_->driver.node().worker().Declare(key, elements, std::move(shards)); });
   std::lock_guard lock(verbs_);
   tensors_[key].elements = elements;

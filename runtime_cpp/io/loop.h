@@ -84,7 +84,7 @@ class Loop : public std::enable_shared_from_this<Loop> {
   void Close();
 
   // ---- a worker's verbs ----
-  void Declare(Key key, std::uint32_t elements, std::vector<ShardInfo> shards);
+  void Declare(Key key, std::uint64_t elements, std::vector<ShardInfo> shards);
   void Init(Key key, std::span<const float> value, std::shared_ptr<const void> owner);
   // `value` is read later and never copied: `owner` keeps it alive and unchanged. Returns the round.
   Round Push(Key key, std::span<const float> value, std::shared_ptr<const void> owner,
@@ -127,7 +127,7 @@ class Loop : public std::enable_shared_from_this<Loop> {
   static constexpr Time kNoticeable = kMillisecond / 20;  // of a wait, for the timeline
 
   struct Tensor {
-    std::uint32_t elements = 0;
+    std::uint64_t elements = 0;
     Round submitted = 0;
   };
 

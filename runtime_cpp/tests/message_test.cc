@@ -32,7 +32,7 @@ Header RandomHeader(Random& random) {
   header.slice = static_cast<std::uint32_t>(Between(random, 0, header.slices - 1));
   header.reliable = static_cast<std::uint32_t>(Between(random, 0, header.slices));
   header.server = static_cast<std::uint32_t>(random());
-  header.offset = static_cast<std::uint32_t>(random());
+  header.offset = random();
   header.loss = check::Uniform(random, -10, 10);
   header.payload_bytes = static_cast<std::uint32_t>(Between(random, 0, kMaxPayloadBytes));
   return header;
