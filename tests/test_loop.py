@@ -233,7 +233,7 @@ def test_what_is_no_number_is_refused_at_the_door() -> None:
         lambda: _core.Costs().set("send", 0.0, float("inf")),
         lambda: _core.Course(1e6).add_failures(nan, 1.0, 1),
         lambda: _core.Course(1e6).finish(nan, 1.0),
-        lambda: _core.native_slicer("dgt", {"k": nan}),
+        lambda: _core.native_codec("fp16", {"anything": nan}),
     ):
         with pytest.raises(ValueError):
             attempt()

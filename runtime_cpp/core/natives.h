@@ -27,7 +27,6 @@ using Options = std::map<std::string, double>;
 inline double Require(const Options& options, const std::string& name) {
   const auto found = options.find(name);
   if (found == options.end()) throw std::invalid_argument("missing option " + name);
-  if (std::isnan(found->second)) throw std::invalid_argument("option " + name + " is NaN");
   return found->second;
 }
 
@@ -43,10 +42,14 @@ class Natives {
 
   void Add(const std::string& name, Make make) { makers_[name] = std::move(make); }
 
-  // Throws std::invalid_argument if nothing of that name was compiled in.
+  // Throws std::invalid_argument if nothing of that name was compiled in, or an option is NaN: most
+  // become whole numbers.
   Product Create(const std::string& name, const Options& options) const {
     const auto found = makers_.find(name);
     if (found == makers_.end()) throw std::invalid_argument("no native part named " + name);
+    for (const auto& [option, value] : options) {
+      if (std::isnan(value)) throw std::invalid_argument("option " + option + " is NaN");
+    }
     return found->second(options);
   }
 

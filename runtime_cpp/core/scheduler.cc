@@ -5,7 +5,9 @@
 // A member that disappears in any state before it said bye is declared dead to everyone, once.
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
+#include <utility>
 
 #include "core/node.h"
 
@@ -41,8 +43,8 @@ class Scheduler final : public RoleLogic {
           node_.Emit({.kind = Event::Kind::kStarted});
         }
         return;
-      case Kind::kBarrier: Barrier(peer, message.header.round); return;
-      case Kind::kBye: Bye(peer); return;
+      case Kind::kBarrier: Barrier(peer, message.header.round, now); return;
+      case Kind::kBye: Bye(peer, now); return;
       case Kind::kDead: {
         std::vector<std::byte> scratch;
         const auto words = UnpackStrings(message.payload.Contiguous(scratch), 2);
@@ -61,6 +63,15 @@ class Scheduler final : public RoleLogic {
     const Peer* lost = node_.FindPeer(peer);
     if (lost != nullptr && !left_.contains(peer)) DeclareDead(*lost, reason);
   }
+
+  // Who left is said to be missed at a barrier only when it stays so for a moment: a worker that gave
+  // up waiting there may be leaving as well.
+  void OnTimeout(Time now) override {
+    if (now < look_again_) return;
+    look_again_ = kNever;
+    if (const auto missed = Missed()) DeclareDead(*node_.FindPeer(missed->first), missed->second);
+  }
+  Time NextTimeout() const override { return look_again_; }
 
   // It has no part in training; what else it does is not told.
   void Describe(Digest&) const override {}
@@ -102,32 +113,40 @@ class Scheduler final : public RoleLogic {
     node_.Emit(std::move(roster));
   }
 
-  void Barrier(NodeId peer, Round round) {
+  void Barrier(NodeId peer, Round round, Time now) {
     auto& waiting = barriers_[round];
     waiting.insert(peer);
-    if (waiting.size() < workers_) return CheckLeft();
+    if (waiting.size() < workers_) return CheckLeft(now);
     for (const NodeId worker : waiting) node_.SendControl(worker, Kind::kRelease, {}, round);
     barriers_.erase(round);
   }
 
-  // A barrier that waits for somebody who has left would wait for ever.
-  void CheckLeft() {
-    for (const auto& [round, waiting] : barriers_) {
-      for (const NodeId gone : workers_left_) {
-        if (waiting.contains(gone)) continue;
-        return DeclareDead(*node_.FindPeer(gone),
-                           "it left while " + node_.FindPeer(*waiting.begin())->name +
-                               " waits at barrier " + std::to_string(round) +
-                               ": every worker must come to every barrier");
-      }
-    }
+  void CheckLeft(Time now) {
+    if (look_again_ == kNever && Missed()) look_again_ = now + kPatience;
   }
 
-  void Bye(NodeId peer) {
+  // A worker that left and that others wait for at a barrier, where they would wait for ever; and why
+  // it is missed.
+  std::optional<std::pair<NodeId, std::string>> Missed() const {
+    if (workers_left_.empty() || node_.stopped()) return std::nullopt;
+    for (const auto& [round, waiting] : barriers_) {
+      const auto left = [this](NodeId id) { return workers_left_.contains(id); };
+      const auto still = std::find_if_not(waiting.begin(), waiting.end(), left);
+      const auto there = [&at = waiting](NodeId id) { return at.contains(id); };
+      const auto gone = std::find_if_not(workers_left_.begin(), workers_left_.end(), there);
+      if (still == waiting.end() || gone == workers_left_.end()) continue;
+      return std::pair{*gone, "it left while " + node_.FindPeer(*still)->name +
+                                  " waits at barrier " + std::to_string(round) +
+                                  ": every worker must come to every barrier"};
+    }
+    return std::nullopt;
+  }
+
+  void Bye(NodeId peer, Time now) {
     left_.insert(peer);
     if (node_.FindPeer(peer)->role == Role::kWorker) workers_left_.insert(peer);
     if (node_.stopped()) return;
-    if (workers_left_.size() < workers_) return CheckLeft();
+    if (workers_left_.size() < workers_) return CheckLeft(now);
     node_.set_stopped();
     ToAll(Kind::kStop);
     node_.Emit({.kind = Event::Kind::kStopped});
@@ -139,10 +158,13 @@ class Scheduler final : public RoleLogic {
     node_.Emit({.kind = Event::Kind::kDead, .peer = lost.id, .text = lost.name, .reason = reason});
   }
 
+  static constexpr Time kPatience = kSecond;
+
   std::size_t workers_ = 0;
   std::map<NodeId, std::string> addresses_;
   std::set<NodeId> ready_, left_, workers_left_, dead_;
   std::map<Round, std::set<NodeId>> barriers_;
+  Time look_again_ = kNever;  // whether somebody is missed at a barrier
 };
 
 }  // namespace

@@ -245,11 +245,24 @@ TEST(ABarrierThatNeedsSomebodyWhoLeftEndsTheRunByName) {
     cluster.Do(waiting, [](Node& node, Time now) { node.worker().Barrier(now); });
     cluster.Drive();
     if (!leave_first) LeaveAll(cluster, {gone});
+    cluster.Drive(2 * kSecond);
     const auto [name, reason] = Announced(cluster);
     CHECK_EQ(name, Cluster::Name(gone));
     CHECK_EQ(reason, "it left while " + Cluster::Name(waiting) +
                          " waits at barrier 1: every worker must come to every barrier");
   }
+}
+
+// Who gave up waiting at a barrier may leave, like all others and in any order.
+TEST(ABarrierThatNobodyWaitsAtAnyMoreIsNone) {
+  Cluster cluster(1, {});
+  cluster.Do(cluster.workers[1], [](Node& node, Time now) { node.worker().Barrier(now); });
+  cluster.Drive();
+  LeaveAll(cluster, {cluster.workers[0], cluster.workers[1]});
+  cluster.Drive(2 * kSecond);
+  LeaveAll(cluster, {cluster.workers[2], cluster.workers[3]});
+  CHECK_EQ(cluster.Count(Event::Kind::kDead), 0u);
+  CHECK(cluster.node(cluster.scheduler).stopped());
 }
 
 // Parties that push equally often leave one after the other, and nobody is missed.
