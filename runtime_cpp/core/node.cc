@@ -340,7 +340,9 @@ void Node::Slices(Handling& handling, Header header, bool phantom,
       }
       message.payload = Payload::View(std::move(pieces), encoded);
     }
-    if (message.payload.size() > kMaxPayloadBytes) throw PluginFailure(TooLarge(message));
+    if (message.payload.size() > std::uint64_t{message.frames} * kMaxPayloadBytes) {
+      throw PluginFailure(TooLarge(message));
+    }
     take(std::move(message));
   }
 }
