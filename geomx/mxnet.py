@@ -201,6 +201,8 @@ class KVStore(mx.kvstore.KVStore):
 def create(type: str = kv.TYPES[0]) -> KVStore:
     """The key-value store of this worker; ``mx.kv.create`` returns it for the types of `geomx.kv`.
 
+    A process is one worker and has one store: what was made before is returned again, with its keys.
+
     Raises:
         ConfigError: There is no such type, or the job does not synchronise that way.
         GeomxError: The job's scheduler cannot be reached, or numpy arrays are in the store already.

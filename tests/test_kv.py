@@ -176,7 +176,7 @@ def test_mistakes_are_named(alone: kv.KVStore) -> None:
     for mistake, words in (
         (lambda: alone.push(1, np.zeros(2)), "key 1 was never initialised"),
         (lambda: alone.pull("x"), "key 'x' was never initialised"),
-        (lambda: alone.init(0, np.zeros(2)), "key 0 is initialised twice"),
+        (lambda: alone.init(0, np.zeros(2)), "key 0 is initialised twice: a process has one store"),
         (lambda: alone.init("w", np.zeros(2)), "cannot both be keys"),
         (lambda: alone.init(1, np.zeros((2, 0))), "has no elements"),
         (lambda: alone.init(-1, np.zeros(2)), "key -1 is neither"),

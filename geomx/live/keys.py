@@ -79,7 +79,10 @@ class Keys:
         numbers: dict[Key, int] = {}
         for key, shape in keys:
             if key in self._entries or key in numbers:
-                raise GeomxError(f"key {key!r} is initialised twice")
+                raise GeomxError(
+                    f"key {key!r} is initialised twice: a process has one store, in which every "
+                    "tensor needs a key of its own"
+                )
             kinds = {type(known) for known in (*self._entries, *numbers, key)}
             if len(kinds) > 1:
                 raise GeomxError(f"key {key!r}: whole numbers and text cannot both be keys")
