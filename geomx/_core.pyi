@@ -677,14 +677,14 @@ class Loop:
         Give a tensor its initial value (float32), for everyone; kept, not copied.
         """
 
-    def push_value(self, key: int, value: StagedValue, loss: float = float('nan'), last: bool = False, not_before_s: float = 0.0) -> int:
+    def push_value(self, key: int, value: StagedValue, loss: float = float('nan'), last: bool = False, not_before_s: float = 0.0, absent: bool = False) -> int:
         """
         The same of what a Stage took: it is encoded on its device as far as codecs can.
         """
 
-    def push(self, key: int, array: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], loss: float = float('nan'), last: bool = False, not_before_s: float = 0.0) -> int:
+    def push(self, key: int, array: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], loss: float = float('nan'), last: bool = False, not_before_s: float = 0.0, absent: bool = False) -> int:
         """
-        Contribute to the next round, which is returned. The float32 array is kept, not copied.
+        Contribute to the next round, which is returned. The float32 array is kept, not copied. `absent`: it is zeros, as this worker has nothing to contribute; a round in which no worker has moves nothing.
         """
 
     def request(self, key: int) -> None:
@@ -692,6 +692,9 @@ class Loop:
 
     def wait(self, key: int, round: int, timeout_s: float) -> float:
         """Seconds since the start at which the value after `round` was complete."""
+
+    def absent(self, key: int) -> bool:
+        """Whether no worker contributed to the last complete value."""
 
     def value(self, key: int, out: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')]) -> None:
         """Copy the last complete value into a float32 array."""

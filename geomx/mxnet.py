@@ -201,7 +201,7 @@ class KVStore(mx.kvstore.KVStore):
 def create(type: str = kv.TYPES[0]) -> KVStore:
     """The key-value store of this worker; ``mx.kv.create`` returns it for the types of `geomx.kv`.
 
-    A process is one worker and has one store: what was made before is returned again, with its keys.
+    A process is one worker and has one store: a second call returns the same, with its keys.
 
     Raises:
         ConfigError: There is no such type, or the job does not synchronise that way.

@@ -19,6 +19,8 @@ torch = pytest.importorskip("torch", reason="torch is not installed: pip install
 
 import geomx.torch
 from tests.torch_laws import (
+    CLASSES,
+    FEATURES,
     NEAR,
     OPTIMIZERS,
     SGD,
@@ -130,3 +132,143 @@ def test_what_is_not_in_a_checkpoint_is_said() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         everyone(lambda store: body(store, SGD), {"east": 1})
+
+
+# ---- parts that are not always used ----
+
+
+class Branches(torch.nn.Module):
+    """One layer that is never used, and one that is when the caller says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(3)
+        self.trunk, self.branch, self.never = (torch.nn.Linear(FEATURES, 8) for _ in range(3))
+        self.out = torch.nn.Linear(8, CLASSES)
+        with torch.no_grad():
+            for each in self.parameters():
+                each.copy_(torch.randn(each.shape, generator=generator) / 3)
+
+    def forward(self, inputs: Any, branching: bool) -> Any:
+        hidden = self.trunk(inputs)
+        return self.out(torch.tanh(hidden + self.branch(inputs) if branching else hidden))
+
+
+def branches(step: int, rank: int) -> bool:
+    """By turns no worker takes the branch, all do, and the first alone does."""
+    return (False, True, rank == 0)[step % 3]
+
+
+def loss_of(net: Branches, inputs: Any, targets: Any, step: int, rank: int, workers: int) -> Any:
+    share = slice(rank, None, workers)
+    outputs = net(inputs[share], branches(step, rank))
+    return torch.nn.functional.cross_entropy(outputs, targets[share])
+
+
+def partly_used(make: Make, seed: int, steps: int, **options: Any) -> Any:
+    def body(store: kv.KVStore) -> list[np.ndarray]:
+        net, (inputs, targets) = Branches(), data(seed)
+        optimizer = geomx.torch.Optimizer(make(net.parameters()), net, store=store, **options)
+        for step in range(steps):
+            optimizer.zero_grad()
+            loss_of(net, inputs, targets, step, optimizer.rank, optimizer.workers).backward()
+            optimizer.step()
+        return [value.numpy().copy() for value in net.state_dict().values()]
+
+    return body
+
+
+@pytest.mark.parametrize("name", ["momentum", "adamw"])
+@pytest.mark.parametrize("options", [{}, {"overlap": False}, {"update": "worker"}], ids=str)
+def test_what_no_worker_used_stays_as_pytorch_leaves_it(
+    name: str, options: dict[str, Any], seed: int
+) -> None:
+    """Without decay, momentum or a step; what some used moves by the mean over all workers."""
+    make, steps = OPTIMIZERS[name], 7
+    net, (inputs, targets) = Branches(), data(seed)
+    optimizer = make(net.parameters())
+    for step in range(steps):
+        optimizer.zero_grad()
+        sum(loss_of(net, inputs, targets, step, rank, 4) / 4 for rank in range(4)).backward()
+        optimizer.step()
+    expected = [value.numpy() for value in net.state_dict().values()]
+    for values in everyone(partly_used(make, seed, steps, **options)):
+        assert_same(values, expected, NEAR)
+
+
+@pytest.mark.needs("bisparse", "mixedsync", "p3", "tsengine", "twobit")
+@pytest.mark.parametrize(
+    ("sync", "accel"),
+    [("fsa", ["bisparse"]), ("fsa", ["twobit", "p3"]), ("fsa", ["tsengine"]), ("mixedsync", [])],
+    ids=str,
+)
+def test_a_layer_that_is_never_used_stays_however_gradients_travel(
+    sync: str, accel: list[str], seed: int
+) -> None:
+    start = dict(Branches().named_parameters())
+    body = partly_used(OPTIMIZERS["adamw"], seed, 4)
+    for values in everyone(body, sync=(sync, {}), accel=accel):
+        for value, (name, before) in zip(values, start.items(), strict=True):
+            stayed = np.array_equal(value, before.detach().numpy())
+            assert stayed == name.startswith("never"), (name, seed)
+
+
+# ---- what is done to gradients before a step ----
+
+
+def test_the_mean_gradient_can_be_clipped(seed: int) -> None:
+    """Four workers that clip the mean are one that clips the gradient of the whole batch."""
+    make, most, steps = OPTIMIZERS["momentum"], 0.05, 4
+    inputs, targets = data(seed)
+
+    def body(store: kv.KVStore) -> list[np.ndarray]:
+        net = network()
+        optimizer = geomx.torch.Optimizer(make(net.parameters()), net, update="worker", store=store)
+        share = slice(optimizer.rank, None, optimizer.workers)
+        for _ in range(steps):
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(net(inputs[share]), targets[share]).backward()
+            optimizer.average()
+            assert torch.nn.utils.clip_grad_norm_(net.parameters(), most) > most
+            optimizer.step()
+        return [value.numpy().copy() for value in net.state_dict().values()]
+
+    net = network()
+    optimizer = make(net.parameters())
+    for _ in range(steps):
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(net(inputs), targets).backward()
+        torch.nn.utils.clip_grad_norm_(net.parameters(), most)
+        optimizer.step()
+    expected = [value.numpy() for value in net.state_dict().values()]
+    for values in everyone(body):
+        assert_same(values, expected, NEAR)
+
+
+def test_a_mean_that_is_not_there_is_refused() -> None:
+    def body(store: kv.KVStore) -> None:
+        net = network()
+        optimizer = geomx.torch.Optimizer(SGD(net.parameters()), net, store=store)
+        with pytest.raises(GeomxError, match="update='worker'"):
+            optimizer.average()
+
+    everyone(body, {"east": 1})
+
+
+@pytest.mark.parametrize("clips", [True, False])
+def test_clipping_ones_own_gradient_is_warned_of_once(clips: bool, seed: int) -> None:
+    def body(store: kv.KVStore) -> None:
+        net, (inputs, targets) = network(), data(seed)
+        optimizer = geomx.torch.Optimizer(SGD(net.parameters()), net, overlap=False, store=store)
+        for _ in range(2):
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(net(inputs), targets).backward()
+            if clips:
+                torch.nn.utils.clip_grad_norm_(net.parameters(), 1e-3)
+            optimizer.step()
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        everyone(body, {"east": 1, "west": 1})
+    about = [each for each in caught if "optimizer.average()" in str(each.message)]
+    assert len(about) == 2 * clips  # one a worker

@@ -108,19 +108,31 @@ class ArrayExchange:
         self._send(key, value, loss, last, not_before_s)
 
     def _send(
-        self, key: int, value: NDArray[np.float32], loss: float, last: bool, not_before_s: float
+        self,
+        key: int,
+        value: NDArray[np.float32],
+        loss: float,
+        last: bool,
+        not_before_s: float,
+        absent: bool = False,
     ) -> None:
         """Hand `value` over; it is kept, and must not change until it has left."""
         with naming_the_lost(self._loop):
-            self._loop.push(key, value, loss, last, not_before_s)
+            self._loop.push(key, value, loss, last, not_before_s, absent)
         self._rounds[key] += 1
 
     def _send_value(
-        self, key: int, value: _core.StagedValue, loss: float, last: bool, not_before_s: float
+        self,
+        key: int,
+        value: _core.StagedValue,
+        loss: float,
+        last: bool,
+        not_before_s: float,
+        absent: bool = False,
     ) -> None:
         """Hand over what a stage took."""
         with naming_the_lost(self._loop):
-            self._loop.push_value(key, value, loss, last, not_before_s)
+            self._loop.push_value(key, value, loss, last, not_before_s, absent)
         self._rounds[key] += 1
 
     def pull(self, key: int, out: Sequence[Any], *, priority: int = 0) -> None:
@@ -146,6 +158,10 @@ class ArrayExchange:
         """See `Exchange.wait`."""
         with naming_the_lost(self._loop):
             return self._loop.wait(key, self._rounds[key], FOREVER_S)
+
+    def absent(self, key: int) -> bool:
+        """Whether no worker contributed to the last value; REQUIRES: it has been waited for."""
+        return self._loop.absent(key)
 
     def settle(self, arrays: Sequence[Any]) -> None:
         """Numpy has computed what it returned."""

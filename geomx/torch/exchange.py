@@ -74,20 +74,27 @@ class TensorExchange(ArrayExchange):
         loss: float = math.nan,
         last: bool = False,
         not_before_s: float = 0.0,
+        absent: bool = False,
     ) -> None:
-        """See `Exchange.push`. Without ``copy``, `array` must not be changed any more."""
+        """See `Exchange.push`. Without ``copy``, `array` must not be changed any more.
+
+        `absent`: it is zeros in the place of a gradient that this worker does not have. A round to
+        which no worker contributes moves nothing.
+        """
         if isinstance(array, list):
-            return self._send_value(key, tensors.take(array, True), loss, last, not_before_s)
+            return self._send_value(
+                key, tensors.take(array, True), loss, last, not_before_s, absent
+            )
         there = array.detach()
         if staged(there):  # encoded and copied on the stage's own streams; nobody waits
             with torch.cuda.device_of(there):
                 stream = torch.cuda.current_stream().cuda_stream
                 taken = tensors.take(there, self._copy, stream)
-            return self._send_value(key, taken, loss, last, not_before_s)
+            return self._send_value(key, taken, loss, last, not_before_s, absent)
         value = on_host(array)
         if self._copy and value.ctypes.data == array.data_ptr():
             value = value.copy()
-        self._send(key, value, loss, last, not_before_s)
+        self._send(key, value, loss, last, not_before_s, absent)
 
     def pull(self, key: int, out: Sequence[torch.Tensor], *, priority: int = 0) -> None:
         """See `Exchange.pull`. On a device the current stream waits for the copy, not the host."""

@@ -19,7 +19,6 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -32,31 +31,11 @@ from geomx.live.stepping import ENDLESS, Stepping
 from geomx.plugin import optimizer_text
 from geomx.torch.exchange import claimed, shaped
 from geomx.torch.numbers import groups, keeps_state, translated
+from geomx.torch.slots import OWN_CHANGED, Slot, trained
 from geomx.torch.waiting import watching
 
 Update = Literal["servers", "worker"]
 _STATE = "geomx"
-
-
-@dataclass(eq=False)
-class Slot:
-    """One trained parameter.
-
-    Attributes:
-        name: As the model calls it.
-        parameter: The tensor itself.
-        key: What the exchange knows it by.
-        backwards: Backward passes that reached it in this step.
-        sent: The gradient that has left in this step.
-        version: How often that had been changed in place when it left.
-    """
-
-    name: str
-    parameter: torch.Tensor
-    key: int
-    backwards: int = 0
-    sent: torch.Tensor | None = None
-    version: int = 0
 
 
 class Optimizer(torch.optim.Optimizer):
@@ -113,14 +92,14 @@ class Optimizer(torch.optim.Optimizer):
             remedy = f"sync={sync} has to know it; loop while not optimizer.done"
             raise ConfigError("steps", None, remedy)
         named = dict(model.named_parameters())
-        self._slots = self._trained(named)
+        self._slots = trained(optimizer, named)
         self._exchange = claimed(self._store, copy=False)
         self._in_worker = _checked(update) == "worker" and self._stepping.gradients
         self._told: list[dict[str, Any]] | None = None
         self._steps_locally = self._kept_away = False
         self._choose()
         self._introduce(named)
-        self._begun = False
+        self._begun = self._averaged = self._warned = False
         self._syncs = False
         self._since = time.monotonic()
         self._waiting = watching(model, self._slots, self._exchange)
@@ -191,29 +170,49 @@ class Optimizer(torch.optim.Optimizer):
         if closure is not None:
             raise GeomxError("a closure computes gradients several times a step, which would leave")
         self._begin()
-        if self._stepping.gradients and self._syncs:
+        if self._stepping.gradients and self._syncs and not self._averaged:
             self._check_rates()
-            for slot in self._slots:
-                if slot.sent is None:
-                    self._send_gradient(slot)
-                self._check_untouched(slot)
+            self._send_the_rest()
         computed_s = time.monotonic() - self._since - self._waiting.seconds
         if self._in_worker and self._syncs:
-            self._take_sums()
+            if not self._averaged:
+                self._take_sums()
             self.inner.step()
         elif self._steps_locally:
             self.inner.step()
         if self._syncs:
             self._synchronise(computed_s)
-        self._begun = False
+        self._begun = self._averaged = False
         for slot in self._slots:
-            slot.backwards, slot.sent = 0, None
+            slot.forget()
         self._waiting.learn()
         if self._stepping.last or not self._overlap:
             self.wait()
         if self._stepping.last:
             self._waiting.end()
         self._since, self._waiting.seconds = time.monotonic(), 0.0
+
+    def average(self) -> None:
+        """Put the mean gradient of all workers in the place of this one's, before `step`.
+
+        For what is to be done to the mean, such as ``torch.nn.utils.clip_grad_norm_``; all workers
+        call it, in every step. Where no worker has a gradient, ``grad`` is None.
+
+        Raises:
+            GeomxError: Global servers update, or parameters are exchanged; or a gradient was
+                changed after it had left.
+            NodeLost: A node of the job died.
+        """
+        if not self._in_worker:
+            raise GeomxError(
+                "there is no mean gradient here: geomx.torch.Optimizer(..., update='worker') has "
+                "it, under sync policies that exchange gradients"
+            )
+        self._begin()
+        if self._syncs and not self._averaged:
+            self._send_the_rest()
+            self._take_sums()
+            self._averaged = True
 
     def wait(self) -> None:
         """Wait until all parameters are those after the last `step`.
@@ -261,20 +260,6 @@ class Optimizer(torch.optim.Optimizer):
         self._store.barrier()
 
     # ---- the beginning ----
-
-    def _trained(self, named: Mapping[str, torch.Tensor]) -> list[Slot]:
-        names = {id(parameter): name for name, parameter in named.items()}
-        given = [each for group in self.inner.param_groups for each in group["params"]]
-        for parameter in given:
-            if id(parameter) not in names:
-                shape = tuple(parameter.shape)
-                raise GeomxError(f"the optimizer holds a tensor {shape} that is not the model's")
-        held = {id(parameter) for parameter in given}
-        return [
-            Slot(name, parameter, key)
-            for key, (name, parameter) in enumerate(named.items())
-            if id(parameter) in held and parameter.requires_grad
-        ]
 
     def _choose(self) -> None:
         """Who steps with which optimizer; tells the global servers, if this worker does that."""
@@ -324,7 +309,7 @@ class Optimizer(torch.optim.Optimizer):
                 f"{slot.name} was used before its value had come, outside of a call of its module: "
                 "geomx.torch.Optimizer(..., overlap=False) waits for all values in step()"
             )
-        slot.backwards += 1
+        slot.reached()
         if slot.backwards > self._passes:
             raise GeomxError(
                 f"{slot.name} had {slot.backwards} backward passes before one step: "
@@ -334,25 +319,33 @@ class Optimizer(torch.optim.Optimizer):
         if ready and self._overlap and self._syncs:
             self._send_gradient(slot)
 
+    def _send_the_rest(self) -> None:
+        """What has not left during the backward pass."""
+        for slot in self._slots:
+            if slot.sent is None:
+                self._warn_of_change(slot)
+                self._send_gradient(slot)
+            slot.check_untouched()
+
+    def _warn_of_change(self, slot: Slot) -> None:
+        """Say once that what the script did was done to one worker's gradients."""
+        if self.workers > 1 and not self._warned and slot.changed():
+            self._warned = True
+            warnings.warn(OWN_CHANGED, stacklevel=4)
+
     def _send_gradient(self, slot: Slot) -> None:
+        """Zeros where there is none: other workers may have one, and wait for everybody's."""
         gradient = slot.parameter.grad
         if gradient is None:
-            gradient = torch.zeros_like(slot.parameter)
-            slot.parameter.grad = gradient
+            self._send(slot, torch.zeros_like(slot.parameter), absent=True)
+            return
         slot.sent, slot.version = gradient, gradient._version
         scale = float(self._stepping.scale)
         self._send(slot, gradient if scale == 1.0 else gradient * scale)
 
-    def _send(self, slot: Slot, tensor: torch.Tensor) -> None:
-        self._exchange.push(slot.key, tensor, priority=-slot.key, last=self._stepping.last)
-
-    def _check_untouched(self, slot: Slot) -> None:
-        sent = slot.sent
-        if sent is None or slot.parameter.grad is not sent or sent._version != slot.version:
-            raise GeomxError(
-                f"the gradient of {slot.name} was changed after it had left: "
-                "geomx.torch.Optimizer(..., overlap=False) sends gradients in step()"
-            )
+    def _send(self, slot: Slot, tensor: torch.Tensor, absent: bool = False) -> None:
+        last = self._stepping.last
+        self._exchange.push(slot.key, tensor, priority=-slot.key, last=last, absent=absent)
 
     def _check_rates(self) -> None:
         if self._told is not None and groups(self.inner) != self._told:
@@ -362,11 +355,12 @@ class Optimizer(torch.optim.Optimizer):
             )
 
     def _take_sums(self) -> None:
-        """Put the mean gradient of all workers in the place of this one's."""
+        """Put all workers' mean gradient in the place of this one's; None if none has one."""
         for slot in self._slots:
             total = torch.empty_like(slot.parameter)
             self._waiting.timed(slot.key, total)
-            slot.parameter.grad = total.div_(self.workers)
+            absent = slot.sent is None and self._exchange.absent(slot.key) and not total.any()
+            slot.parameter.grad = None if absent else total.div_(self.workers)
 
     def _synchronise(self, computed_s: float) -> None:
         if not self._stepping.gradients:

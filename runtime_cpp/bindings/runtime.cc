@@ -111,19 +111,21 @@ void Barrier(Loop& loop, double timeout_s) {
   if (!released) RaiseTimeout("not every worker came to the barrier in time");
 }
 
-Round Push(Loop& loop, Key key, const Input& array, float loss, bool last, double not_before_s) {
+Round Push(Loop& loop, Key key, const Input& array, float loss, bool last, double not_before_s,
+           bool absent) {
   Graveyard::Instance().Release();
   auto owner = KeepAlive(array);
   nb::gil_scoped_release unlocked;
   return loop.Push(key, View(array), std::move(owner),
-                   {.loss = loss, .last = last, .not_before_s = not_before_s});
+                   {.loss = loss, .last = last, .absent = absent, .not_before_s = not_before_s});
 }
 
 Round PushValue(Loop& loop, Key key, const std::shared_ptr<Stage::Value>& value, float loss,
-                bool last, double not_before_s) {
+                bool last, double not_before_s, bool absent) {
   Graveyard::Instance().Release();
   nb::gil_scoped_release unlocked;
-  return loop.Push(key, value, {.loss = loss, .last = last, .not_before_s = not_before_s});
+  return loop.Push(
+      key, value, {.loss = loss, .last = last, .absent = absent, .not_before_s = not_before_s});
 }
 
 void Init(Loop& loop, Key key, const Input& array) {
@@ -313,16 +315,20 @@ REASON"), and failure() says the same; TimeoutError means that time was up.)")
       .def("init", &Init, "key"_a, "array"_a.noconvert(),
            "Give a tensor its initial value (float32), for everyone; kept, not copied.")
       .def("push_value", &PushValue, "key"_a, "value"_a, "loss"_a = NAN, "last"_a = false,
-           "not_before_s"_a = 0.0,
+           "not_before_s"_a = 0.0, "absent"_a = false,
            "The same of what a Stage took: it is encoded on its device as far as codecs can.")
       .def("push", &Push, "key"_a, "array"_a.noconvert(),
            "loss"_a = std::numeric_limits<float>::quiet_NaN(), "last"_a = false,
-           "not_before_s"_a = 0.0,
-           "Contribute to the next round, which is returned. The float32 array is kept, not copied.")
+           "not_before_s"_a = 0.0, "absent"_a = false,
+           "Contribute to the next round, which is returned. The float32 array is kept, not copied. "
+           "`absent`: it is zeros, as this worker has nothing to contribute; a round in which no "
+           "worker has moves nothing.")
       .def("request", &Loop::Request, "key"_a, nb::call_guard<nb::gil_scoped_release>(),
            "Ask for the current value; it completes the round it belongs to.")
       .def("wait", &Wait, "key"_a, "round"_a, "timeout_s"_a,
            "Seconds since the start at which the value after `round` was complete.")
+      .def("absent", &Loop::Absent, "key"_a, nb::call_guard<nb::gil_scoped_release>(),
+           "Whether no worker contributed to the last complete value.")
       .def("value",
            [](Loop& self, Key key, const Output& out) {
              nb::gil_scoped_release unlocked;

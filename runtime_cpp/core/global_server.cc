@@ -80,6 +80,7 @@ class GlobalServer final : public RoleLogic {
     std::uint32_t elements = 0;  // 0: not known yet
     Replica weights;
     Round round = 0;
+    bool present = false;  // a party has contributed to the round more than its absence
     std::uint64_t updates = 0;
     std::map<NodeId, Progress> parties;
     std::vector<NodeId> waiting;  // local servers that asked before there was a value
@@ -128,7 +129,7 @@ class GlobalServer final : public RoleLogic {
 
   // ---- common rounds ----
 
-  void Contribute(NodeId peer, const Header& header, Shard& shard, Buffer value, Time now) {
+  void Contribute(NodeId peer, Header header, Shard& shard, Buffer value, Time now) {
     if (header.round != shard.round + 1) {
       return Fail(peer, "push of round " + std::to_string(header.round) + " in round " +
                             std::to_string(shard.round + 1));
@@ -143,8 +144,11 @@ class GlobalServer final : public RoleLogic {
     if (!shard.sum.Add(peer, header.merge_count, std::move(value))) {
       return Fail(peer, "pushed twice in one round");
     }
+    shard.present = shard.present || (header.flags & kAbsent) == 0;
     if (!shard.sum.complete()) return CheckLeft(header.key, shard);
-    const Contribution from{shard.sum.merge_count(), 0};  // of all parties: nobody's delay
+    header.flags = std::exchange(shard.present, false) ? 0 : kAbsent;
+    // Of all parties: nobody's delay.
+    const Contribution from{shard.sum.merge_count(), 0, header.flags != 0};
     Buffer sum = shard.sum.Take();
     ++shard.round;
     if (rules_.update_at_party) {
@@ -198,7 +202,8 @@ class GlobalServer final : public RoleLogic {
     counts.staleness_max = std::max(counts.staleness_max, staleness);
     ++party.round;
     party.seen = ++shard.updates;
-    Update(header, shard, std::move(value), {header.merge_count, peer});
+    Update(header, shard, std::move(value),
+           {header.merge_count, peer, (header.flags & kAbsent) != 0});
     Finish(header, party.round, header.merge_count, shard.weights.value(), {&peer, 1}, now);
   }
 
@@ -232,7 +237,7 @@ class GlobalServer final : public RoleLogic {
               std::shared_ptr<const Buffer> answer, std::span<const NodeId> targets, Time now) {
     ++node_.counts().rounds;
     header.kind = Kind::kValue;
-    header.flags = 0;
+    header.flags &= kAbsent;
     header.round = round;
     header.merge_count = merge_count;
     header.loss = std::numeric_limits<float>::quiet_NaN();

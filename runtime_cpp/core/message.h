@@ -55,6 +55,7 @@ inline bool IsTransfer(Kind kind) {
 enum Flags : std::uint8_t {
   kLast = 1,     // the sender will not push this key again
   kPlain = 2,    // not encoded: initial values travel at full precision
+  kAbsent = 4,   // zeros of workers that had nothing to contribute; of sums: of all of them
 };
 
 struct Header {

@@ -10,7 +10,7 @@ namespace geomx {
 namespace {
 
 // An option that may be absent without having a default; the optimizer itself knows what then.
-constexpr double kAbsent = std::numeric_limits<double>::quiet_NaN();
+constexpr double kNoDefault = std::numeric_limits<double>::quiet_NaN();
 
 using Options = std::map<std::string, double>;
 
@@ -50,7 +50,7 @@ const std::map<std::string, Member>& Family() {
        {MakeDcAsgd,
         0.01,
         {{"momentum", 0},
-         {"lamda", kAbsent},
+         {"lamda", kNoDefault},
          {"variance", 0},
          {"m", 0.95},
          {"eps", 1e-7},

@@ -52,6 +52,7 @@ struct OptimizerSpec {
 struct Contribution {
   std::uint32_t merge_count = 1;  // for how many workers it is the sum
   NodeId source = 0;              // who pushed it; asynchronous optimizers keep state per source
+  bool absent = false;            // no worker had a gradient; it is zeros, or what codecs had kept
 };
 
 // One tensor's (or shard's) optimizer, with its state.

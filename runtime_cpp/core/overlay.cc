@@ -205,6 +205,7 @@ bool Overlay::Merge(NodeId from, const Header& header, const Buffer& value, std:
   node_.work().aggregate.Add(node_.AddedBytes(header));
   mine.header.merge_count += header.merge_count;
   mine.header.flags |= header.flags & kLast;
+  if ((header.flags & kAbsent) == 0) mine.header.flags &= ~kAbsent;
   if (mine.relayed.empty()) {
     mine.relayed = value;
   } else {

@@ -2,6 +2,7 @@
 // server or, where updates happen at the parties, on every local server.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -38,7 +39,8 @@ class Replica {
   void ForgetOptimizer() { optimizer_.reset(); }
 
   // Apply a gradient. Without an optimizer `gradient` replaces the value, or is added to it. The
-  // optimizer works on `device` where there is one and it can.
+  // optimizer works on `device` where there is one and it can. It does not see zeros that stand for
+  // absent gradients: weights and state stay as they are, without decay or momentum.
   // REQUIRES: has_value(), if there is an optimizer.
   void Update(Buffer gradient, const std::optional<OptimizerSpec>& spec, Key key,
               const Contribution& from, bool accumulate, kernels::Workshop* device) {
@@ -46,6 +48,7 @@ class Replica {
       Set(std::move(gradient));
       return;
     }
+    if (spec && from.absent && Zeros(gradient)) return;
     if (spec && !optimizer_) optimizer_ = Optimizer::Make(*spec, key);
     if (spec && device != nullptr && device->Suits(gradient.size()) && optimizer_->OnDevices()) {
       UpdateOn(*device, gradient, from);
@@ -63,6 +66,10 @@ class Replica {
   }
 
  private:
+  static bool Zeros(const Buffer& values) {
+    return std::all_of(values.begin(), values.end(), [](float value) { return value == 0.0f; });
+  }
+
   // The weights stay on the device; here is a copy for those who ask.
   void UpdateOn(kernels::Workshop& device, const Buffer& gradient, const Contribution& from) {
     const std::size_t n = gradient.size(), bytes = n * sizeof(float);

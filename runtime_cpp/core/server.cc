@@ -73,6 +73,7 @@ class Server final : public RoleLogic {
     Round round = 0;         // of the party
     Round global_round = 0;  // of those that went to the global server
     bool last = false;
+    bool present = false;    // a worker has contributed to the round more than its absence
     bool escalated = false;  // an answer is due
     bool has_value = false;
     std::shared_ptr<const Buffer> value;  // the workers' last
@@ -132,6 +133,7 @@ class Server final : public RoleLogic {
     }
     node_.work().aggregate.Add(node_.AddedBytes(header));
     shard.last = shard.last || (header.flags & kLast) != 0;
+    shard.present = shard.present || (header.flags & kAbsent) == 0;
     if (std::string wrong = node_.Miscount(peer, header.merge_count); !wrong.empty()) {
       return Fail(peer, std::move(wrong));
     }
@@ -165,6 +167,7 @@ class Server final : public RoleLogic {
     const std::uint32_t merge_count = shard.sum.merge_count();
     auto sum = std::make_shared<Buffer>(node_.Decoded(header, shard.sum.Take()));
     ++shard.round;
+    header.flags = std::exchange(shard.present, false) ? 0 : kAbsent;
     ++node_.counts().rounds;
     const ShardInfo info = header.shard_info();
     const auto action = policy_->Complete({info, shard.round, merge_count, shard.last}, *sum);
@@ -176,7 +179,7 @@ class Server final : public RoleLogic {
     header.kind = Kind::kPush;
     header.merge_count = merge_count;
     header.round = ++shard.global_round;
-    header.flags = shard.last ? kLast : 0;
+    if (shard.last) header.flags |= kLast;
     node_.SendValue({&*parent, 1}, Direction::kPush, header, sum->empty() ? nullptr : sum->data(),
                     sum, now);
   }
@@ -203,8 +206,9 @@ class Server final : public RoleLogic {
         return Fail(peer, "an answer to a key whose initial value nobody asked for");
       }
       node_.work().update.Add(std::uint64_t{header.shard_elements} * sizeof(float));
-      shard.weights.Update(std::move(*owned), optimizer_, header.key, {header.merge_count, peer},
-                           false, node_.config().device.get());
+      const bool absent = (header.flags & kAbsent) != 0;
+      shard.weights.Update(std::move(*owned), optimizer_, header.key,
+                           {header.merge_count, peer, absent}, false, node_.config().device.get());
       *owned = *shard.weights.value();
     }
     policy_->Answer(info, *owned);
@@ -216,7 +220,7 @@ class Server final : public RoleLogic {
     shard.value = std::move(value);
     shard.has_value = true;
     header.kind = Kind::kValue;
-    header.flags = 0;
+    header.flags &= kAbsent;
     header.round = shard.round;
     header.merge_count = node_.config().quorum;
     header.loss = std::numeric_limits<float>::quiet_NaN();

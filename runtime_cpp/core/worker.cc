@@ -60,6 +60,7 @@ void Worker::Init(Key key, const float* value, std::shared_ptr<const void> owner
 
 void Worker::Await(Tensor& tensor) {
   tensor.waiting = true;
+  tensor.absent = true;
   tensor.missing = static_cast<std::uint32_t>(tensor.shards->size());
   tensor.arrived = SliceSet(tensor.missing);
 }
@@ -83,7 +84,7 @@ void Worker::Send(Key key, Tensor& tensor, const Push& push, Time now) {
   for (const ShardInfo& shard : *tensor.shards) {
     Header header;
     header.kind = Kind::kPush;
-    header.flags = push.last ? kLast : 0;
+    header.flags = (push.last ? kLast : 0) | (push.absent ? kAbsent : 0);
     header.merge_count = 1;
     header.key = key;
     header.shard = shard.index;
@@ -183,6 +184,7 @@ void Worker::Arrive(NodeId peer, const Header& header, Store store, Time now) {
   if (shard.elements != header.shard_elements) return fail("a value of the wrong size");
   if (tensor.arrived.Has(header.shard)) return;
   tensor.arrived.Add(header.shard);
+  tensor.absent = tensor.absent && (header.flags & kAbsent) != 0;
   store(tensor, shard);
   if (--tensor.missing > 0) return;
   tensor.waiting = false;

@@ -26,6 +26,7 @@ class Worker final : public RoleLogic {
     std::shared_ptr<const void> owner;  // keeps `value` alive and unchanged until it has left
     float loss = 0;                // the last training loss; NaN if unknown
     bool last = false;
+    bool absent = false;           // zeros: this worker has nothing to contribute
     std::shared_ptr<DeviceValue> device;  // `value` lies there; null: on the host
   };
 
@@ -74,6 +75,8 @@ class Worker final : public RoleLogic {
   std::vector<Encoded> EncodedValue(Key key);
   // The round that the last complete value belongs to.
   Round ValueRound(Key key) { return tensor(key).complete; }
+  // Whether no worker contributed to that round, so that no optimizer has seen it.
+  bool Absent(Key key) { return tensor(key).absent; }
 
   void OnValue(NodeId peer, const Header& header, Buffer value, Time now) override;
   void OnEncoded(NodeId peer, const Header& header, Buffer encoded, Time now) override;
@@ -100,6 +103,7 @@ class Worker final : public RoleLogic {
     std::unique_ptr<Content> content;  // null: nothing
     bool waiting = false;           // a push or a request is unanswered
     bool has_value = false;
+    bool absent = false;            // so far: all shards of the last value
 
     std::uint64_t elements() const { return shards->back().offset + shards->back().elements; }
     Content& Contents() {

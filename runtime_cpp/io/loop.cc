@@ -158,6 +158,7 @@ Round Loop::Submit(Key key, std::size_t elements, Worker::Push push, const PushO
   Tensor& tensor = FindTensor(key, elements);
   push.loss = options.loss;
   push.last = options.last;
+  push.absent = options.absent;
   const Time not_before = Nanoseconds(options.not_before_s);
   Driver& driver = state_->driver;
   driver.Post([&driver, key, not_before, push = std::move(push)]() mutable {
@@ -202,6 +203,12 @@ void Loop::Value(Key key, std::span<float> out) {
     }
     std::copy(value.begin(), value.end(), out.begin());
   });
+}
+
+bool Loop::Absent(Key key) {
+  bool absent = false;
+  Call([&] { absent = state_->driver.node().worker().Absent(key); });
+  return absent;
 }
 
 void Loop::Fill(Key key, Stage& stage, const io::Tensor& tensor, const Stream& consumer) {

@@ -38,6 +38,7 @@ namespace geomx::io {
 struct PushOptions {
   float loss = std::numeric_limits<float>::quiet_NaN();  // the worker's last training loss
   bool last = false;          // this key will not be pushed again
+  bool absent = false;        // zeros: the worker has nothing to contribute to this round
   double not_before_s = 0.0;  // since the start of the run; leaves no earlier
 };
 
@@ -99,6 +100,8 @@ class Loop : public std::enable_shared_from_this<Loop> {
   // during the call, or with nothing if it will never come (a node was lost, the loop was closed).
   // A callback may push, request callbacks and read the clock; it must not wait for the loop.
   void WhenReady(Key key, Round round, ReadyCallback callback);
+  // Whether no worker contributed to the last complete value.
+  bool Absent(Key key);
   // Copies the last complete value. Throws std::invalid_argument if sizes differ or there is none.
   void Value(Key key, std::span<float> out);
   // The same into a tensor of a device, which the stage's `consumer` waits for or else the caller. From
