@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import chain, count
 from pathlib import Path
 from typing import Any, cast
@@ -18,9 +18,12 @@ from omegaconf.errors import OmegaConfBaseException
 
 from geomx.hosts import LAN
 from geomx.named_costs import named_costs
-from geomx.network import FILE_OPTIONS, SUFFIXES, is_long_form, load
+from geomx.network import FILE_OPTIONS, REST, SUFFIXES, is_long_form, load
 from geomx.registry import Plugin, Registry
 from geomx.short_form import TOP
+
+MOST_ENTRIES = 32
+"""Of a table that a choice holds itself."""
 
 
 def offer(registry: Registry) -> None:
@@ -76,18 +79,26 @@ def _thaw(node: Any) -> None:
             _thaw(child)
 
 
-def network_choice(value: str, registry: Registry) -> str:
+def network_choice(value: str, registry: Registry, words: Sequence[str] = ()) -> str:
     """The choice, or choices of a sweep, that stand for ``network=VALUE``; files may be meant.
 
     A file becomes a choice of its own: with its content if it is in the short form, so that
-    ``network.delay_ms=50`` and sweeps over such keys work on files too, else by its path.
+    ``network.delay_ms=50`` and sweeps over such keys work on files too, else by its path. Of a
+    table of many entries that no word is about the path alone: Hydra copies what it holds again
+    and again, which took longer than simulating a thousand parties.
+
+    Args:
+        value: Of the word ``network=``.
+        registry: Its plugins may read files.
+        words: All of the command line.
     """
     if _is_file(value, registry):
-        return _store_network(Path(value), registry)
+        return _store_network(Path(value), registry, words)
     if "(" in value:
         return value
     return ",".join(
-        _store_network(Path(v), registry) if _is_file(v, registry) else v for v in value.split(",")
+        _store_network(Path(v), registry, words) if _is_file(v, registry) else v
+        for v in value.split(",")
     )
 
 
@@ -107,7 +118,7 @@ def _readers(registry: Registry) -> dict[str, Plugin]:
     }
 
 
-def _store_network(path: Path, registry: Registry) -> str:
+def _store_network(path: Path, registry: Registry, words: Sequence[str]) -> str:
     node: dict[Any, Any] = {"file": str(path), **FILE_OPTIONS}
     reader = _readers(registry).get(path.suffix)
     if reader is not None:
@@ -117,7 +128,16 @@ def _store_network(path: Path, registry: Registry) -> str:
         if isinstance(content, dict) and not is_long_form(content):
             absent = {**dict.fromkeys(TOP), "lan": dict.fromkeys(LAN)}
             node = {**absent, "name": path.stem, "folder": str(path.parent), **content}
+            large = [key for key in TOP if _is_large(content.get(key))]
+            left = [key for key in large if not any(f"network.{key}" in word for word in words)]
+            if left:
+                rest = {"file": str(path.absolute()), "keys": left}
+                node |= {REST: rest, **dict.fromkeys(left)}
     return store_file("network", path, node)
+
+
+def _is_large(value: Any) -> bool:
+    return isinstance(value, Mapping) and len(value) > MOST_ENTRIES
 
 
 def store_file(group: str, path: Path, node: Mapping[Any, Any]) -> str:

@@ -245,7 +245,7 @@ def prepare(words: Sequence[str], registry: Registry) -> list[str]:
             remedy = "no accelerator is written []" if group == "accel" else "must be a name"
             raise ConfigError(group, value, remedy)
         if group == "network":
-            value = network_choice(value, registry)
+            value = network_choice(value, registry, words)
         overrides.append(f"{group}={value}")
         if group == "accel":
             with _explained([word], registry):

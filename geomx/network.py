@@ -41,6 +41,9 @@ FILE_OPTIONS: dict[str, Any] = {
 }
 """What may be said beside ``file``, or beside ``nodes`` in a long form: None where it is not."""
 
+REST = "rest_of"
+"""Beside the keys of a short form: ``{file, keys}``, the file that has the rest of these keys."""
+
 
 def read_network(source: Mapping[str, Any] | nx.Graph | str | Path) -> Cluster:
     """Read a network.
@@ -61,7 +64,11 @@ def read_network(source: Mapping[str, Any] | nx.Graph | str | Path) -> Cluster:
         options, source = source, str(source["file"])
     if isinstance(source, Mapping):
         label, folder = str(source.get("name") or "network"), Path(source.get("folder") or ".")
-        source = {key: value for key, value in source.items() if key != "folder"}
+        rest = source.get(REST)
+        source = {key: value for key, value in source.items() if key not in ("folder", REST)}
+        if rest:
+            content = load(Path(rest["file"]))
+            source |= {key: _over(content[key], source.get(key)) for key in rest["keys"]}
     else:
         label, folder = str(source), Path(source).parent
     try:
@@ -91,6 +98,13 @@ def _whole(graph: nx.Graph, options: Mapping[str, Any]) -> nx.Graph:
         key = "attach" if attached else "fill"
         refuse(f"{key} is for graphs of routers alone; this one says itself who trains where")
     return graph
+
+
+def _over(below: Any, said: Any) -> Any:
+    """What a file has, with what is said about parts of it."""
+    if isinstance(below, Mapping) and isinstance(said, Mapping):
+        return {**below, **{key: _over(below.get(key), value) for key, value in said.items()}}
+    return below if said is None else said
 
 
 def _said(value: Any) -> Any:

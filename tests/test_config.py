@@ -15,10 +15,13 @@ from typing import Any, Literal
 
 import pytest
 import yaml
+from hydra.core.config_store import ConfigStore
+from omegaconf import OmegaConf
 
 import geomx
 import geomx.prediction
 from geomx import experiment as experiment_module
+from geomx.choices import network_choice
 from geomx.compose import compose, main, prepare
 from geomx.config import Costs, Root, RuntimeOptions, TcpOptions
 from geomx.doubts import ModelDoubt
@@ -164,6 +167,29 @@ def test_network_files(form: str, tmp_path: Path) -> None:
     else:
         with pytest.raises(ConfigError, match="unknown suffix"):
             experiment(f"network={form}")
+
+
+def test_a_large_network_file_is_not_copied_into_the_configuration(tmp_path: Path) -> None:
+    """And yet the command line may speak of every key in it."""
+    party = {"workers": 1, "uplink_mbps": 5, "downlink_mbps": 5}
+    content = {
+        "central": {"uplink_mbps": 50, "downlink_mbps": 50},
+        "parties": {f"p{index}": party for index in range(200)},
+        "delay_ms": 10,
+        "loss": 0.01,
+    }
+    path = tmp_path / "many.yaml"
+    path.write_text(yaml.safe_dump(content, sort_keys=False))
+    choice = network_choice(str(path), Registry.discover())
+    node = ConfigStore.instance().repo["network"][f"{choice}.yaml"].node
+    assert len(OmegaConf.to_yaml(node)) < len(path.read_text()) / 5
+    cluster = experiment(f"network={path}", "network.delay_ms=50", "network.loss=null").cluster
+    assert len(cluster.parties) == 200
+    servers = cluster.parties[0].server, cluster.parties[1].server
+    assert cluster.path(*servers).delay_s == pytest.approx(50.1e-3)
+    assert cluster.path(*servers).loss == 0
+    for word in ("network.parties.p3.workers=4", "++network.parties.p3.workers=4"):
+        assert len(experiment(f"network={path}", word).cluster.parties[3].workers) == 4
 
 
 def test_the_network_of_a_run_is_a_network(tmp_path: Path) -> None:
