@@ -3,11 +3,11 @@
 import sys
 
 try:
-    from geomx.cli import module
+    from geomx.cli import ended, module
 except ImportError as error:
     if error.name != "geomx._core":
         raise
     sys.exit(str(error))
 
 if __name__ == "__main__":
-    sys.exit(module(sys.argv[1:]))
+    sys.exit(ended(module(sys.argv[1:])))

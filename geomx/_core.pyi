@@ -467,6 +467,16 @@ class Fabric:
     def value(self, node: int, key: int) -> object:
         """A copy of the last complete value of a tensor at a worker."""
 
+    def worker_waits(self, node: int) -> tuple[list[tuple[int, int]], bool]:
+        """
+        What a worker waits for now: (key, round) of values, and whether a coordinator's reply.
+        """
+
+    def server_waits(self, node: int) -> list[tuple[int, int, list[int]]]:
+        """
+        What a server waits for now: (key, round, from which nodes); round 0: the initial value.
+        """
+
     def links(self) -> list:
         """
         (source, target, push, pull, control bytes, busy ns) per directed link; push and pull are
@@ -492,6 +502,10 @@ class Fabric:
 
     @property
     def messages(self) -> int: ...
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is left to happen, at whatever time."""
 
     @property
     def events(self) -> int: ...
@@ -558,9 +572,10 @@ def python_costs() -> dict[str, tuple[int, float, float]]:
     seconds in Python, seconds of waiting for the interpreter lock.
     """
 
-def python_calls() -> list[tuple[str, float]]:
+def python_calls() -> list[tuple[str, float, int, int]]:
     """
-    Calls of plugins' Python objects that are under way: (label: method, seconds so far).
+    Calls of plugins' Python objects that are under way: (label: method, seconds so far, thread
+    as `threading.get_ident` numbers it, number of the call).
     """
 
 def python_slicer(prototype: object, label: str = '') -> Slicer:

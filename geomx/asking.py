@@ -147,7 +147,7 @@ def call(manager: pluggy.PluginManager, label: str, hook: str, **arguments: Any)
     """
     caller = getattr(manager.hook, hook)
     try:
-        with hook_limited():
+        with hook_limited(f"{label}: {hook} failed:"):
             answers = caller(**arguments)
     except GeomxError as error:
         _trace(caller, label, hook, arguments, f"raised {one_line(error)}")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import os
 import shlex
 import signal
 import sys
@@ -21,6 +22,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from geomx import cli_plugins
+from geomx.attended import any_abandoned, own_process
 from geomx.cli_help import EXPERIMENT, HELP
 from geomx.cli_output import STDOUT, complain, drop_output, show, show_list, telling_where, warn
 from geomx.errors import PARTS, ConfigError, GeomxError, refused_file, unbuilt
@@ -64,7 +66,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Returns the exit status.
     """
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    if arguments is None:
+        return ended(main(sys.argv[1:]))
+    words = list(arguments)
     if not words or words[0] in HELP_FLAGS:
         return _guarded(_parser(words).print_help)
     if words[0] == "run":
@@ -275,6 +279,15 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], None]] = {
 }
 
 
+def ended(status: int) -> int:
+    """The exit status of this process, which does not wait for a plugin's call that hangs."""
+    if any_abandoned():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+    return status
+
+
 class _Parser(argparse.ArgumentParser):
     """Complains in one line, like everything else here."""
 
@@ -344,7 +357,8 @@ def _guarded(action: Callable[[], None]) -> int:
         # What a terminal's encoding cannot show is a question mark there, not a failure.
         sys.stdout.reconfigure(errors="replace")
     try:
-        action()
+        with own_process():
+            action()
     except ConfigError as error:
         return complain(error, WRONG)
     except GeomxError as error:

@@ -9,17 +9,19 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import importlib.metadata
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from geomx.attended import attended, looking
 from geomx.cluster import Cluster
 from geomx.config import RuntimeOptions, SimOptions, StudyOptions, TcpOptions
 from geomx.costs import Costs, doubt_costs, this_machine
 from geomx.doubts import LOSS_BASED, doubt_uneven_round_trips
 from geomx.errors import ConfigError, GeomxError
-from geomx.patience import memory_limited
+from geomx.patience import Calls, memory_limited
 from geomx.registry import Selection
 from geomx.workload import Workload
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from geomx.results import Results
 
 SCHEMA = 1
+_ASSIGNS = re.compile(r"[+~]{0,2}[A-Za-z_][\w./@-]*=")
 RUNNERS = {"sim": "geomx.sim:run", "live": "geomx.live:run"}
 
 
@@ -147,17 +150,26 @@ def execute(experiment: Experiment, directory: Path) -> Results:
     ``comparison.json``, a page that shows one over the other and a trace of both. The results
     returned are those of the live run.
 
+    Plugins' code runs in a thread of its own, and the caller looks on (`geomx.attended`).
+
     Raises:
         ConfigError: It is a study, which has many results (see `geomx.study`).
         GeomxError: The run failed in a way that has a sentence.
+        KeyboardInterrupt: The caller was interrupted; what was measured is kept.
     """
     if experiment.study is not None:
         remedy = "many results; run it by geomx.study.run or the command line, or say study=null"
         raise ConfigError("study", "", remedy)
+    with memory_limited():
+        return attended(lambda: _execute(experiment, directory))
+
+
+def _execute(experiment: Experiment, directory: Path) -> Results:
     if experiment.mode != "both":
         module, function = RUNNERS[experiment.mode].split(":")
+        calls = Calls(experiment.runtime.failure_timeout_s, experiment.selection)
         try:
-            with memory_limited():
+            with looking(calls):
                 return getattr(importlib.import_module(module), function)(experiment, directory)
         except GeomxError:
             raise
@@ -174,29 +186,58 @@ def execute(experiment: Experiment, directory: Path) -> Results:
         costs = dataclasses.replace(experiment.costs, cores=cores)
         experiment = dataclasses.replace(experiment, costs=costs)
     sim, live = (
-        execute(dataclasses.replace(experiment, mode=mode), directory / mode)
+        _execute(dataclasses.replace(experiment, mode=mode), directory / mode)
         for mode in ("sim", "live")
     )
     both.leave(sim, live, compare(sim, live), directory)
     return live
 
 
-def run(words: Sequence[str]) -> Results:
+def run(*words: str | Sequence[str]) -> Results:
     """Run the experiment that `words` describe, as the command line would (`geomx.run`).
 
     Files are left where the command line leaves them; `Results.directory` says where. A sweep
-    (``-m``) belongs to the command line.
+    (``-m``) belongs to the command line, a study to `geomx.study.run`.
+
+    Everything happens in a thread of its own, or in processes that are started for it; the process
+    that calls this, its signal handlers, limits and settings stay as they are. It may be called
+    from any thread, also where an event loop runs, as in a notebook; it returns when the run ends.
+
+    Args:
+        words: The words of the command line: in one sequence, or one by one.
 
     Raises:
         ConfigError: The words do not describe an experiment.
         GeomxError: The run failed in a way that has a sentence.
+        KeyboardInterrupt: It was interrupted; its processes have ended, what was measured is kept.
     """
-    from geomx.compose import compose
+    listed = _words(words)
 
-    if isinstance(words, str):
-        words = [words]
+    def work() -> Results:
+        from geomx.compose import compose
+
+        experiment, directory = compose(listed)
+        return execute(experiment, directory)
+
+    return attended(work)
+
+
+def _words(given: Sequence[str | Sequence[str]]) -> list[str]:
+    """The words of a call: a sequence of them, or each by itself.
+
+    Raises:
+        ConfigError: One of them is a flag, no text, or several words in one text.
+    """
+    one = given[0] if len(given) == 1 else ""
+    words = list(one if isinstance(one, Iterable) and not isinstance(one, str) else given)
     for word in words:
+        if not isinstance(word, str):
+            remedy = 'words are texts like "+sync=hfa", in one list or one by one'
+            raise ConfigError("word", repr(word), remedy)
         if word.startswith("-"):
             raise ConfigError("word", word, "flags belong to the command line")
-    experiment, directory = compose(words)
-    return execute(experiment, directory)
+        parts = [word] if "'" in word or '"' in word else word.split()
+        if len(parts) > 1 and all(_ASSIGNS.match(part) for part in parts):
+            separate = ", ".join(repr(part) for part in parts)
+            raise ConfigError("word", word, f"is {len(parts)} words; write [{separate}]")
+    return [str(word) for word in words]

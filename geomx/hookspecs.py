@@ -167,7 +167,9 @@ def geomx_optimizer() -> Optimizer | None:
 def geomx_sim(simulation: Any) -> None:
     """8. Teach the simulator what this plugin costs and does.
 
-    Called of all selected plugins, in order, in simulation only, before virtual time starts.
+    Called of all selected plugins, in order, in simulation only, before virtual time starts. SimPy
+    processes may be started on ``simulation.env``; its clock counts whole nanoseconds, and delays
+    are rounded up to one.
     """
 
 

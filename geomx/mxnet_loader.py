@@ -33,9 +33,10 @@ def load_mxnet() -> Any:
     ``mx.model.FeedForward``, and ``scipy.stats``, which comes when a function asks for it. Nor are
     operators made before they are used (`geomx.mxnet_operators`).
 
-    The first import also sets ``OMP_NUM_THREADS=1`` unless the user chose a number: MXNet splits
-    sums among its threads, and only with one thread do a simulated and a live worker compute the
-    same gradients bit by bit. (On one machine the workers share the cores anyway.)
+    It is loaded with ``OMP_NUM_THREADS=1`` unless the user chose a number: MXNet splits sums among
+    its threads, and only with one thread do a simulated and a live worker compute the same
+    gradients bit by bit. (On one machine the workers share the cores anyway.) The environment is as
+    it was when this returns.
 
     Returns:
         The module ``mxnet``.
@@ -45,14 +46,13 @@ def load_mxnet() -> Any:
     """
     if "mxnet" in sys.modules:
         return sys.modules["mxnet"]
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-    # With MXNet's default of one thread, a gradient that is ready waits for the next operator.
-    os.environ.setdefault("MXNET_CPU_WORKER_NTHREADS", "2")
     _restore_numpy_names()
     if np.lib.NumpyVersion(np.__version__) >= "2.0.0" and not np.get_printoptions()["legacy"]:
         before: Any = "1.25"  # which numpy 1's own types do not know
         np.set_printoptions(legacy=before)
     with contextlib.ExitStack() as meanwhile:
+        # With MXNet's default of one thread, a gradient that is ready waits for the next operator.
+        meanwhile.enter_context(_unless_chosen(OMP_NUM_THREADS="1", MXNET_CPU_WORKER_NTHREADS="2"))
         meanwhile.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
         for change in (_distutils_version, _statistics_later, operators_later):
@@ -75,6 +75,18 @@ def load_mxnet() -> Any:
                 f"{error}: install that system library (libgomp1 on Debian and Ubuntu), "
                 "or set numerics=false for sizes and times only",
             ) from error
+
+
+@contextlib.contextmanager
+def _unless_chosen(**variables: str) -> Iterator[None]:
+    """Set those variables of the environment that are not set; MXNet reads them as it is loaded."""
+    added = {name: value for name, value in variables.items() if name not in os.environ}
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name in added:
+            os.environ.pop(name, None)
 
 
 def _restore_numpy_names() -> None:

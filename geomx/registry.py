@@ -24,8 +24,10 @@ import pkgutil
 import traceback
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from geomx import hookspecs
@@ -220,7 +222,7 @@ class Registry:
         origin = f"{module} ({distribution})" if distribution else module
         names = frozenset(filter(None, (name, module.rpartition(".")[2])))
         try:
-            with hook_limited():
+            with hook_limited(f"{origin}: its import"):
                 loaded = importlib.import_module(module)
             self.ask(loaded, distribution)
         except Exception as error:
@@ -361,8 +363,15 @@ class Registry:
         name, options = choice
         plugin = self.find(kind, name)
         config: Any = build_options(plugin.config, options, prefix)
+        # A workload may load its data meanwhile, however long that takes.
+        limited = (
+            nullcontext()
+            if kind == "workload"
+            else hook_limited(f"{kind} {name}: could not be built:")
+        )
         try:
-            instance = plugin.factory(config)
+            with limited:
+                instance = plugin.factory(config)
         except ConfigError as error:
             raise prefixed(error, plugin.config, prefix) from error
         except GeomxError:
@@ -438,6 +447,12 @@ class Selection:
             if all(site != overlay.site for _, site in found):
                 found.append((self._overlay_labels[group.root.id], overlay.site))
         return found
+
+    def mind(self, cluster: Cluster, number: int) -> str:
+        """What coordinator `number` is called in errors: itself, its plugin, and its node."""
+        label, site = self.minds(cluster)[number]
+        name = getattr(site.native, "name", "") or type(site.native).__name__
+        return f"the coordinator {name} ({label}) on {site.host.name}"
 
     def placement(self, cluster: Cluster, tensors: Sequence[TensorSpec]) -> Placement:
         """The one placement, or the default (hook 4)."""
@@ -527,19 +542,38 @@ class Selection:
         """`error` as a plugin's, if it came out of code of one that is selected; else None.
 
         For what plugins' objects raise while an experiment runs: hooks themselves are asked with
-        blame, and so are codecs and other parts on the data path.
+        blame, and so are codecs and other parts on the data path. An error that was raised again
+        with another's traceback, as SimPy does, is put down to where it came from.
         """
-        frames = list(traceback.walk_tb(error.__traceback__))
-        for frame, line in reversed(frames):
-            module = str(frame.f_globals.get("__name__", ""))
-            for built in self._chosen:
-                home = str(getattr(built.plugin.factory, "__module__", ""))
-                if home and (module == home or module.startswith(f"{home}.")):
-                    where = f"{Path(frame.f_code.co_filename).name}:{line}"
-                    what = f"{frame.f_code.co_qualname} ({where})"
-                    hook = _hook_of(frame.f_locals.get("self"))
-                    return PluginError(f"{built.label}: {hook}{what} failed: {one_line(error)}")
+        raised: BaseException | None = error
+        while raised is not None:
+            for frame, line in reversed(list(traceback.walk_tb(raised.__traceback__))):
+                if self.owner(frame) is not None:
+                    return PluginError(f"{self.named(frame, line)} failed: {one_line(raised)}")
+            raised = raised.__cause__
         return None
+
+    def owner(self, frame: FrameType) -> Built | None:
+        """Whose code runs in `frame`, of the plugins that are selected."""
+        module = str(frame.f_globals.get("__name__", ""))
+        for built in self._chosen:
+            home = str(getattr(built.plugin.factory, "__module__", ""))
+            if home and (module == home or module.startswith(f"{home}.")):
+                return built
+        return None
+
+    def named(self, frame: FrameType, line: int | None = None, kind: str = "") -> str:
+        """What `frame` is a call of, for errors: plugin, hook, function, file and line.
+
+        Args:
+            frame: The call.
+            line: Where in it; None: where it is now.
+            kind: Put before the function, if it is not simply called.
+        """
+        built = self.owner(frame)
+        where = f"{Path(frame.f_code.co_filename).name}:{line or frame.f_lineno}"
+        whose = f"{built.label}: {_hook_of(frame.f_locals.get('self'))}" if built else ""
+        return f"{whose}{kind}{frame.f_code.co_qualname} ({where})"
 
     def sim(self, simulation: Any) -> None:
         """Hook 8."""

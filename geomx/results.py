@@ -20,7 +20,7 @@ import numpy as np
 import rich.table
 
 from geomx.errors import GeomxError
-from geomx.report import page, terminal
+from geomx.report import page, terminal, units
 from geomx.report.files import (
     Row,
     Table,
@@ -43,7 +43,7 @@ LINKS = ("source", "target", "kind", "bytes", "messages", "busy_s", "control_byt
 UNFINISHED = "the run was killed before it could end"
 
 
-@dataclass
+@dataclass(repr=False)
 class Results:
     """A run that is over.
 
@@ -80,6 +80,19 @@ class Results:
             return cls(directory, summary, *(read_table(directory / f"{n}.csv") for n in names))
         except OSError as error:
             raise GeomxError(f"{directory} does not hold a run: {error}") from error
+
+    def __repr__(self) -> str:
+        """What ran, how it went in a few figures, and where its files are: one line."""
+        summary = self.summary
+        figures = [f"{len(self.iterations)} iterations of workers"]
+        mean_s = summary["seconds_per_iteration"]["mean"]
+        if mean_s is not None:
+            figures.append(f"{units.duration(mean_s)} per iteration")
+        if summary["accuracy"]["final"] is not None:
+            figures.append(f"accuracy {units.decimals(summary['accuracy']['final'])}")
+        if "aborted" in summary:
+            figures.append(f"aborted: {summary['aborted']}")
+        return f"<Results: {terminal.title(summary)}: {', '.join(figures)}; {self.directory}>"
 
     def table(self) -> rich.table.Table:
         """The main figures, for `rich.print`."""

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from geomx.attended import attended, own_process
 from geomx.config import StudyOptions
 from geomx.errors import ConfigError
 from geomx.experiment import Experiment, execute, version
@@ -50,15 +51,20 @@ class Variant:
 def run(words: Sequence[str]) -> Comparison:
     """Run the study that `words` describe, as the command line would.
 
+    The calling process stays as it is, as with `geomx.run`.
+
     Raises:
         ConfigError: The words do not describe a study, or its baseline is refused.
     """
     from geomx.compose import compose
 
-    experiment, directory = compose(words)
-    if experiment.study is None:
-        raise ConfigError("study", "", "is empty; set study.each or study.variants")
-    return conduct(experiment, directory)
+    def work() -> Comparison:
+        experiment, directory = compose(words)
+        if experiment.study is None:
+            raise ConfigError("study", "", "is empty; set study.each or study.variants")
+        return conduct(experiment, directory)
+
+    return attended(work)
 
 
 def conduct(experiment: Experiment, directory: Path) -> Comparison:
@@ -212,12 +218,18 @@ def _run(variant: Variant, home: Path | None) -> tuple[Path, str]:
 
     In a process of its own `home` is the folder that relative paths are meant from, else None.
     """
+    if home is None:
+        return _run_here(variant)
+    os.chdir(home)  # the process may be left from work that began in another folder
+    # Ctrl-C reaches the whole terminal; the process that started this one ends it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with own_process():
+        return _run_here(variant)
+
+
+def _run_here(variant: Variant) -> tuple[Path, str]:
     from geomx.compose import compose
 
-    if home is not None:
-        os.chdir(home)  # the process may be left from work that began in another folder
-        # Ctrl-C reaches the whole terminal; whoever started this process ends it.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
     note = variant.directory / NOTE
     note.unlink(missing_ok=True)
     try:

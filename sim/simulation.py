@@ -9,7 +9,6 @@ Everything is deterministic: the same experiment with the same seed writes the s
 
 from __future__ import annotations
 
-import gc
 import math
 import time
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from typing import Any
 import simpy
 
 from geomx import _core
+from geomx.attended import if_abandoned, looking
 from geomx.cluster import Direction, NodeSpec
 from geomx.config import RuntimeOptions
 from geomx.costs import WORK, Figures, beside_device, served_on_device
@@ -27,21 +27,22 @@ from geomx.errors import GeomxError
 from geomx.events import Event, Events
 from geomx.experiment import Experiment
 from geomx.handles import optimizers, part, training_optimizers
-from geomx.patience import calls_limited
+from geomx.patience import uncollected
 from geomx.plugin import as_vector
 from geomx.progress import progress, stage
 from geomx.report.traffic import EdgeTraffic, record_traffic
 from geomx.results import Recorder, Results
+from geomx.sim.clock import FOREVER, Clock
 from geomx.sim.network import add_edges, connect
+from geomx.sim.processes import Instant, failure
 from geomx.sim.repetition import IterationRow, Repetition
+from geomx.sim.standstill import standstill
 from geomx.sim.worker import NS, SimulatedWorker
 from geomx.wiring import MOST_SHARD_ELEMENTS, hop, node_config, shards
 from geomx.workload import Model
 
 AFTER_EVERYTHING = 2
 """SimPy priority of the network: it runs when everything else of an instant has happened."""
-
-FOREVER = 2**63 - 1
 
 MOST_FRAMES = 256
 """Frames of the usual size in one event: 64 MiB, the most that a message can hold."""
@@ -64,7 +65,8 @@ class Simulation:
     """The world of one simulated experiment; hook 8 receives it before virtual time starts.
 
     Attributes:
-        env: SimPy's environment; its clock counts integer nanoseconds.
+        env: SimPy's environment; its clock counts integer nanoseconds, and delays are rounded
+            up to one.
         experiment: What is simulated.
         fabric: All nodes and the network between them.
         costs: Endpoint costs by kind of work, (seconds per message, seconds per byte); plugins may
@@ -77,10 +79,11 @@ class Simulation:
         local_optimizer: What workers run after each local step, likewise.
         skipped_ns: Time that was counted, not simulated (see `geomx.sim.repetition`); the run's
             clock is SimPy's and this.
+        idle: Nothing is left to happen but what plugins' processes may yet do.
     """
 
     def __init__(self, experiment: Experiment, recorder: Recorder) -> None:
-        self.env = simpy.Environment(initial_time=0)
+        self.env = Clock()
         self.experiment = experiment
         self.recorder = recorder
         self.events = Events()
@@ -111,6 +114,7 @@ class Simulation:
         )
         self._latest: tuple[SimulatedWorker, int] | None = None
         self.skipped_ns = 0
+        self.idle = False
         self._end_ns = 0
         self._advance: Any = lambda *args, **fields: None
         self._scale = lru_cache(maxsize=None)(
@@ -225,16 +229,19 @@ class Simulation:
         total = self.experiment.iterations * len(self.workers)
         processes = [self.env.process(worker.run()) for worker in self.workers.values()]
         self._schedule_network(0)
-        collecting = gc.isenabled()
-        gc.disable()  # no cycles are made on the way, and the collector costs a third of the time
+        with progress(total, "simulating") as self._advance, uncollected():
+            self._go(simpy.AllOf(self.env, processes))
+        return self._finish(time.monotonic() - started)
+
+    def _go(self, end: simpy.Event) -> None:
         try:
-            limit_s = self.experiment.runtime.failure_timeout_s
-            with progress(total, "simulating") as self._advance, calls_limited(limit_s):
-                self.env.run(simpy.AllOf(self.env, processes))
-            return self._finish(time.monotonic() - started)
-        finally:
-            if collecting:
-                gc.enable()
+            with looking(Instant(self, self.experiment.runtime.failure_timeout_s)):
+                self.env.run(end)
+        except Exception as error:
+            named = failure(error, self)
+            if named is error:
+                raise
+            raise named from error
 
     def _schedule_network(self, delay_ns: int) -> None:
         event = self.env.event()
@@ -244,15 +251,14 @@ class Simulation:
 
     def _run_network(self, _: simpy.Event) -> None:
         horizon = self.env.peek()
-        limit = FOREVER if math.isinf(horizon) else int(horizon)
+        limit = FOREVER if math.isinf(horizon) else horizon
         if limit == self.env.now:
             self._schedule_network(0)
             return
         reached = self.fabric.advance(limit)
         if reached == FOREVER:
-            raise GeomxError(
-                "the simulation came to a standstill: workers wait for values that nobody sends"
-            )
+            raise GeomxError(f"the simulation {standstill(self)}")
+        self.idle = reached == limit and self.fabric.idle
         if reached == limit:
             self._schedule_network(limit - self.env.now)
             return
@@ -390,7 +396,8 @@ def simulate(experiment: Experiment, directory: Path) -> Results:
     recorder = Recorder(directory, header, experiment.sim.max_spans)
     recorder.network(experiment.cluster.graph)
     try:
-        return Simulation(experiment, recorder).run()
+        with if_abandoned(recorder.abort):
+            return Simulation(experiment, recorder).run()
     except BaseException as error:
         recorder.abort(str(error) or type(error).__name__)
         raise

@@ -44,6 +44,7 @@ class SimulatedWorker:
         self.spec = spec
         self.rank = rank
         self.step = -1  # the current one
+        self.ended = False
         self.compute_s = simulation.pace(spec.speed).seconds
         self.order: simpy.Event | None = None
         self.parameters: list[Vector] = []
@@ -116,6 +117,7 @@ class SimulatedWorker:
         self._take_values()
         if ended is not None:
             simulation.evaluate(self, self.step, ended, final=True)
+        self.ended = True
 
     def _carried_out(self) -> simpy.Event:
         self.order = self.simulation.env.event()

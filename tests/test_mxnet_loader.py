@@ -25,12 +25,14 @@ needs_mxnet = pytest.mark.skipif(
 )
 
 PROBE = """
-import json, os, sys
+import ctypes, json, os, pathlib, sys
 import numpy as np
+environment = dict(os.environ)
 before = dict(vars(np))
 from geomx.mxnet_loader import load_mxnet
 mx = load_mxnet()
 array = mx.nd.array(np.ones((3, 4), np.float32)) + 1
+maps = pathlib.Path("/proc/self/maps").read_text().splitlines()
 print(json.dumps({
     "version": mx.__version__,
     "same": mx is load_mxnet(),
@@ -38,7 +40,10 @@ print(json.dumps({
     "clobbered": [name for name, value in before.items() if vars(np).get(name) is not value],
     "lent": [name for name in ("distutils", "distutils.version")
              if getattr(sys.modules.get(name), "__spec__", 1) is None],
-    "threads": os.environ["OMP_NUM_THREADS"],
+    "threads": ctypes.CDLL(next(
+        line.split()[-1] for line in maps if "libgomp" in line
+    )).omp_get_max_threads(),
+    "environment": environment == dict(os.environ),
 }))
 """
 
@@ -70,7 +75,8 @@ def test_loads_silently_and_clobbers_nothing(threads: str | None) -> None:
     assert found["sum"] == 24.0
     assert found["clobbered"] == []
     assert found["lent"] == []
-    assert found["threads"] == (threads or "1")
+    assert found["threads"] == int(threads or 1)
+    assert found["environment"]
 
 
 @needs_mxnet

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from geomx.cluster import NodeSpec
-from geomx.errors import ConfigError, GeomxError
+from geomx.errors import ConfigError, GeomxError, PluginError
 from geomx.handles import training_optimizers
 from geomx.live import places
 from geomx.live.job import POLL_S, Job
@@ -28,6 +28,9 @@ from geomx.wiring import shards
 
 if TYPE_CHECKING:
     from geomx.experiment import Experiment
+
+ANSWER_S = 1.0
+"""How long all workers wait at the same time before they count as waiting for ever."""
 
 
 class Running(Protocol):
@@ -68,6 +71,7 @@ def run_experiment(
         with job, progress(total, "training") as advance:
             while job.poll():
                 collector.collect(advance)
+                collector.check()
                 time.sleep(POLL_S)
         collector.collect()
         return collector.finish(time.perf_counter() - began)
@@ -156,6 +160,9 @@ class Collector:
         self._late_s: dict[str, float] = {}
         self.seconds = 0.0
         self._shard_rounds = 0
+        self._waiting: dict[str, str] = {}  # workers that wait for a coordinator, and for which
+        self._all_wait_since: float | None = None
+        self._ended: set[str] = set()
 
     def collect(self, advance: Advance | None = None) -> None:
         """Record what was written since the last call."""
@@ -164,6 +171,27 @@ class Collector:
                 self._record(node, note, advance)
             if self._started_s is None:
                 return
+
+    def check(self) -> None:
+        """Look whether all workers wait for an answer that a coordinator does not give.
+
+        Raises:
+            PluginError: They do, each for longer than ``runtime.failure_timeout_s``.
+        """
+        workers = [node.name for node in self._experiment.cluster.workers]
+        left = [name for name in workers if name not in self._ended]
+        if not left or any(name not in self._waiting for name in left):
+            self._all_wait_since = None
+            return
+        self._all_wait_since = self._all_wait_since or time.monotonic()
+        if time.monotonic() - self._all_wait_since < ANSWER_S:
+            return
+        limit_s = self._experiment.runtime.failure_timeout_s
+        whom = self._waiting[left[0]]
+        raise PluginError(
+            f"{', '.join(left)} waited more than {limit_s:g} s for {whom}, and no worker computes; "
+            f"runtime.failure_timeout_s={limit_s:g} is how long all workers may wait"
+        )
 
     def finish(self, wall_seconds: float) -> Results:
         """Close the records of a run that came to its end."""
@@ -186,14 +214,20 @@ class Collector:
             self._late_s[node.name] = late_s
         elif "iteration" in note:
             self._iteration(node, note, advance)
+        elif "waits" in note:
+            self._waiting.pop(node.name, None)
+            if note["waits"]:
+                self._waiting[node.name] = note["waits"]
         elif "evaluation" in note:
             time_s = note["time_s"] + self._late_s[node.name]
             if node == self._first:
                 self._evaluation(time_s, note)
             if self._latest is None or time_s >= self._latest[1]:
                 self._latest = node, time_s, note
-        elif self._started_s is not None and "links" in note["end"]:
-            self._end(node, note["end"])
+        else:
+            self._ended.add(node.name)
+            if self._started_s is not None and "links" in note["end"]:
+                self._end(node, note["end"])
 
     def _evaluation(self, time_s: float, note: Note) -> None:
         self._recorder.evaluation(time_s, note["evaluation"], note["accuracy"], note["loss"])

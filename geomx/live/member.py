@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -66,6 +67,11 @@ def naming_the_lost(loop: _core.Loop) -> Iterator[None]:
         raise NodeLost(*failure) from error
 
 
+def _tell(whom: str) -> None:
+    if whom:
+        print(f"still waiting for {whom}", file=sys.stderr, flush=True)
+
+
 class Member:
     """A node of a run that has joined.
 
@@ -75,6 +81,8 @@ class Member:
         node: Which node this is.
         policy: The sync policy in force.
         started_s: When the run started, in seconds of `time.monotonic`.
+        on_wait: Is told for whom this node has waited for ``runtime.failure_timeout_s``, and ""
+            when that is over.
     """
 
     def __init__(self, loop: _core.Loop, spec: Spec, name: str, roster: dict[str, str]) -> None:
@@ -86,6 +94,7 @@ class Member:
         self.registry = Registry.discover()
         self.selection = self.registry.select(spec.sync, spec.accel)
         self.policy: SyncPolicy = self.selection.sync_policy(spec.cluster)
+        self.on_wait: Callable[[str], None] = _tell
 
     @classmethod
     def open_scheduler(
@@ -194,6 +203,22 @@ class Member:
         """
         with naming_the_lost(self.loop):
             self.started_s = self.loop.wait_started(JOIN_TIMEOUT_S)
+
+    def hear(self, number: int) -> list[float]:
+        """The next answer of a coordinator to this worker, however long it takes.
+
+        Raises:
+            NodeLost: Somebody was lost.
+        """
+        limit_s = self.spec.runtime.failure_timeout_s
+        with naming_the_lost(self.loop):
+            try:
+                return self.loop.wait_reply(number, limit_s)
+            except TimeoutError:
+                self.on_wait(f"an answer of {self.selection.mind(self.spec.cluster, number)}")
+            answer = self.loop.wait_reply(number, FOREVER_S)
+        self.on_wait("")
+        return answer
 
     def now(self) -> float:
         """Seconds since the start of the run."""

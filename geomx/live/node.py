@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from geomx import _core
+from geomx.attended import own_process
 from geomx.errors import GeomxError, NodeLost
 from geomx.live import access
 from geomx.live.member import JOIN_TIMEOUT_S, Member
@@ -31,7 +32,7 @@ from geomx.live.notes import path as file_of
 from geomx.live.spec import Spec
 from geomx.live.status import DONE, FAILED, INTERRUPTED, LOST
 from geomx.live.tether import tie_to_parent
-from geomx.patience import memory_limited, overdue
+from geomx.patience import Calls, memory_limited, overdue
 
 _GRACE_S = 1.0  # from a loss or a signal until a thread that is stuck somewhere is given up
 _WATCH_S = 0.05
@@ -49,12 +50,13 @@ class Node:
         self._member: Member | None = None
         self._interrupted = False
         self._trains = False
+        self._calls: Calls | None = None  # in the main thread
 
     def run(self) -> int:
         """Play the part to its end. Returns the exit status."""
         self._watch()
         try:
-            with memory_limited():
+            with own_process(), memory_limited():
                 self._play()
             self._end("done")
             return DONE
@@ -194,7 +196,12 @@ class Node:
         if self._member is None:
             return None
         limit_s = self._member.spec.runtime.failure_timeout_s
-        return overdue(0.8 * limit_s, limit_s)
+        if self._calls is None:
+            self._calls = Calls(0.8 * limit_s, self._member.selection)
+            self._calls.told_s = limit_s
+        main = threading.main_thread().ident or 0
+        found = self._calls.overdue(main, sys._current_frames().get(main))
+        return " ".join(found) if found else overdue(0.8 * limit_s, limit_s)
 
 
 def _interrupt(number: int, frame: Any) -> None:

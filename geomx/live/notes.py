@@ -60,6 +60,10 @@ class Notes:
         """The model after local step `step`, which ended at `time_s`."""
         self._write({"evaluation": step, "time_s": time_s, "accuracy": accuracy, "loss": loss})
 
+    def waits(self, whom: str) -> None:
+        """This node has waited for that for longer than failures take; empty: no longer."""
+        self._write({"waits": whom})
+
     def end(self, **facts: Any) -> None:
         """The last line; a second call has no effect."""
         with self._lock:

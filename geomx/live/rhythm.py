@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from geomx.live.member import FOREVER_S, Member, naming_the_lost
+from geomx.live.member import Member, naming_the_lost
 
 
 class Rhythm:
@@ -61,4 +61,4 @@ class Rhythm:
         host = member.policy.coordinators(member.spec.cluster)[number].host
         with naming_the_lost(member.loop):
             member.loop.report(host.id, number, self._sync.report(self._took_s))
-            self._sync.reply(member.loop.wait_reply(number, FOREVER_S))
+        self._sync.reply(member.hear(number))

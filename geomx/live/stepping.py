@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from geomx.live.member import FOREVER_S, Member, naming_the_lost
+from geomx.live.member import Member
 
 ENDLESS = 2**53
 """Steps of a job whose number of steps nobody has told."""
@@ -68,5 +68,4 @@ class Stepping:
         member = self._member
         host = member.policy.coordinators(member.spec.cluster)[number].host
         member.loop.report(host.id, number, self._sync.report(compute_s), end_s)
-        with naming_the_lost(member.loop):
-            self._sync.reply(member.loop.wait_reply(number, FOREVER_S))
+        self._sync.reply(member.hear(number))

@@ -111,6 +111,7 @@ class LiveWorker:
         if spec.workload is None:
             raise GeomxError("the scheduler sent no workload")
         self._member = member
+        member.on_wait = notes.waits
         self._notes = notes
         self._rank = spec.cluster.workers.index(member.node)
         self._workload = workload = member.registry.workload(*spec.workload)

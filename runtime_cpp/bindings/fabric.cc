@@ -195,6 +195,25 @@ void init_fabric(nb::module_& m) {
       .def("value", [](Fabric& self, NodeId node, Key key) {
         return ToNumpy(self.node(node).worker().Value(key));
       }, "node"_a, "key"_a, "A copy of the last complete value of a tensor at a worker.")
+      .def("worker_waits",
+           [](Fabric& self, NodeId node) {
+             const Trainer::Waits waits = self.trainer(node).WaitsFor();
+             std::vector<std::pair<Key, Round>> values;
+             for (const Key key : waits.keys) {
+               values.emplace_back(key, self.node(node).worker().ValueRound(key) + 1);
+             }
+             return std::make_pair(std::move(values), waits.reply);
+           }, "node"_a,
+           "What a worker waits for now: (key, round) of values, and whether a coordinator's reply.")
+      .def("server_waits",
+           [](const Fabric& self, NodeId node) {
+             std::vector<std::tuple<Key, Round, std::vector<NodeId>>> waits;
+             for (const auto& wait : self.node(node).Waits()) {
+               waits.emplace_back(wait.key, wait.round, wait.from);
+             }
+             return waits;
+           }, "node"_a,
+           "What a server waits for now: (key, round, from which nodes); round 0: the initial value.")
       .def("links",
            [](const Fabric& self) {
              nb::list out;
@@ -246,6 +265,7 @@ void init_fabric(nb::module_& m) {
            }, "node"_a)
       .def_prop_ro("spans_dropped", [](const Fabric& self) { return self.spans().dropped(); })
       .def_prop_ro("messages", &Fabric::processed)
+      .def_prop_ro("idle", &Fabric::idle, "Whether nothing is left to happen, at whatever time.")
       .def_prop_ro("events", &Fabric::happened)
       .def_prop_ro("lost_messages", &Fabric::lost_messages)
       .def_prop_ro("solves", &Fabric::solves);

@@ -66,6 +66,8 @@ class Ledger {
   struct Call {
     std::string what;
     Clock::time_point since;
+    unsigned long thread = 0;   // as Python numbers it
+    std::uint64_t number = 0;   // tells it from all others
   };
 
   static Ledger& Instance() {
@@ -75,7 +77,8 @@ class Ledger {
 
   void Begin(std::string what) {
     const std::lock_guard guard(mutex_);
-    calls_[std::this_thread::get_id()] = {std::move(what), Clock::now()};
+    calls_[std::this_thread::get_id()] = {std::move(what), Clock::now(), PyThread_get_thread_ident(),
+                                          ++begun_};
   }
   void End(const std::string& label, Clock::duration waited, Clock::duration took) {
     const std::lock_guard guard(mutex_);
@@ -98,6 +101,7 @@ class Ledger {
   mutable std::mutex mutex_;
   std::map<std::string, Cost> costs_;
   std::map<std::thread::id, Call> calls_;
+  std::uint64_t begun_ = 0;
 };
 
 // One call's entry in the ledger, however it ends.

@@ -361,13 +361,14 @@ void init_python_parts(nb::module_& m) {
   }, "What calls of plugins' Python objects have cost this process: by label, how many there were,\n"
      "seconds in Python, seconds of waiting for the interpreter lock.");
   m.def("python_calls", [] {
-    std::vector<std::tuple<std::string, double>> calls;
+    std::vector<std::tuple<std::string, double, unsigned long, std::uint64_t>> calls;
     for (const auto& [thread, call] : Ledger::Instance().calls()) {
       const std::chrono::duration<double> took = Ledger::Clock::now() - call.since;
-      calls.emplace_back(call.what, took.count());
+      calls.emplace_back(call.what, took.count(), call.thread, call.number);
     }
     return calls;
-  }, "Calls of plugins' Python objects that are under way: (label: method, seconds so far).");
+  }, "Calls of plugins' Python objects that are under way: (label: method, seconds so far, thread\n"
+     "as `threading.get_ident` numbers it, number of the call).");
 
   nb::register_exception_translator([](const std::exception_ptr& raised, void*) {
     try {

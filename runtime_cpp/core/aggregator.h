@@ -41,6 +41,14 @@ class Aggregator {
     return order_[static_cast<std::size_t>(std::find(added_.begin(), added_.end(), true) -
                                            added_.begin())];
   }
+  // Who has not contributed yet. A member may stand for several, so not all need to.
+  std::vector<NodeId> Lacking() const {
+    std::vector<NodeId> lacking;
+    for (const NodeId source : order_) {
+      if (!Has(source)) lacking.push_back(source);
+    }
+    return lacking;
+  }
   // Whether `merge_count` more workers can still be missing.
   bool Fits(std::uint32_t merge_count) const { return merge_count <= quorum_ - merge_count_; }
   bool complete() const { return merge_count_ >= quorum_; }

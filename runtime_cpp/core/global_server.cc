@@ -62,6 +62,21 @@ class GlobalServer final : public RoleLogic {
     if (!rules_.together || !left_.empty()) digest.Unknown();
   }
 
+  std::vector<Wait> Waits() const override {
+    std::vector<Wait> waits;
+    for (const auto& [id, shard] : shards_) {
+      if (shard.sum.merge_count() > 0) {
+        waits.push_back({id.first, shard.round + 1, shard.sum.Lacking()});
+      } else if (!shard.waiting.empty()) {
+        waits.push_back({id.first, 0, {}});
+      }
+      for (const auto& [party, progress] : shard.parties) {
+        if (progress.held) waits.push_back({id.first, progress.round, Slowest(shard)});
+      }
+    }
+    return waits;
+  }
+
   const Buffer* Value(Key key, std::uint32_t shard) const {
     const auto found = shards_.find({key, shard});
     return found == shards_.end() ? nullptr : found->second.weights.value().get();
@@ -186,6 +201,16 @@ class GlobalServer final : public RoleLogic {
       }
     }
     CheckLeft(header.key, shard);
+  }
+
+  std::vector<NodeId> Slowest(const Shard& shard) const {
+    Round slowest = UINT32_MAX;
+    for (const auto& [id, party] : shard.parties) slowest = std::min(slowest, party.round);
+    std::vector<NodeId> found;
+    for (const auto& [id, party] : shard.parties) {
+      if (party.round == slowest) found.push_back(id);
+    }
+    return found;
   }
 
   bool TooFarAhead(const Shard& shard, const Progress& party) const {

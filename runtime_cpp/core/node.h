@@ -163,6 +163,13 @@ class RoleLogic {
   virtual Time NextTimeout() const { return kNever; }
   // Whether something that was sent is still to be answered: a member does not leave before.
   virtual bool Unanswered() const { return false; }
+  // What this node waits for now, and from whom, for a sentence about a run that stands still.
+  struct Wait {
+    Key key = 0;
+    Round round = 0;           // 0: the initial value
+    std::vector<NodeId> from;  // who has not sent it yet
+  };
+  virtual std::vector<Wait> Waits() const { return {}; }
 
  protected:
   explicit RoleLogic(Node& node) : node_(node) {}
@@ -225,6 +232,7 @@ class Node {
   void Describe(Digest& digest) const;
 
   const NodeConfig& config() const { return config_; }
+  std::vector<RoleLogic::Wait> Waits() const { return logic_->Waits(); }
   NodeStats stats() const;
   bool stopped() const { return stopped_; }
 

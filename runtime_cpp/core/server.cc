@@ -65,6 +65,20 @@ class Server final : public RoleLogic {
     if (!left_.empty()) digest.Unknown();
   }
 
+  std::vector<Wait> Waits() const override {
+    std::vector<Wait> waits;
+    for (const auto& [id, shard] : shards_) {
+      if (shard.escalated) {
+        waits.push_back({id.first, shard.global_round, {shard.parent}});
+      } else if (shard.sum.merge_count() > 0) {
+        waits.push_back({id.first, shard.round + 1, shard.sum.Lacking()});
+      } else if (!shard.waiting.empty()) {
+        waits.push_back({id.first, 0, {shard.parent}});
+      }
+    }
+    return waits;
+  }
+
  private:
   struct Shard {
     explicit Shard(const NodeConfig& config) : sum(config.children, config.quorum) {}
@@ -78,6 +92,7 @@ class Server final : public RoleLogic {
     bool has_value = false;
     std::shared_ptr<const Buffer> value;  // the workers' last
     Replica weights;                      // where updates happen at the parties
+    NodeId parent = 0;            // that was sent to last
     std::vector<NodeId> waiting;  // workers that asked before there was a value
   };
 
@@ -176,6 +191,7 @@ class Server final : public RoleLogic {
       return;
     }
     shard.escalated = true;
+    shard.parent = *parent;
     header.kind = Kind::kPush;
     header.merge_count = merge_count;
     header.round = ++shard.global_round;
@@ -242,6 +258,7 @@ class Server final : public RoleLogic {
     const auto parent = Parent(peer, header);
     if (!parent) return;
     if (shard.waiting.empty()) node_.SendRequest(*parent, header);
+    shard.parent = *parent;
     if (std::find(shard.waiting.begin(), shard.waiting.end(), peer) == shard.waiting.end()) {
       shard.waiting.push_back(peer);
     }

@@ -94,12 +94,15 @@ class Fabric {
   // ---- running ----
   Trainer& trainer(NodeId worker) { return *endpoints_.at(worker).trainer; }
   Node& node(NodeId id) { return *endpoints_.at(id).node; }
+  const Node& node(NodeId id) const { return *endpoints_.at(id).node; }
   // To be called after using a node directly (its worker's verbs) at `now`, for a tensor's round if
   // that was what it was about.
   void Touch(NodeId id, Time now, Key key = Span::kNoKey, Round round = 0);
   // Run events strictly before `limit`, stopping after the first instant that left notices. Returns
   // the time reached: that instant's, or `limit` (kNever: nothing is left to do).
   Time Advance(Time limit);
+  // Whether nothing is left to happen, at whatever time.
+  bool idle() { return network_.NextEvent() == kNever && agenda_.next() == kNever; }
   std::vector<Notice> TakeNotices() { return std::exchange(notices_, {}); }
 
   // ---- repetition (repeat.cc) ----

@@ -78,6 +78,13 @@ class Trainer {
 
   void Describe(Digest& digest) const;
 
+  // What it waits for: the keys that are missing, and whether a reply is.
+  struct Waits {
+    std::vector<Key> keys;
+    bool reply = false;
+  };
+  Waits WaitsFor() const;
+
   // ---- from the fabric ----
   void OnValue(Key key, Round round, Time now);
   void OnReply(Time now);

@@ -1,0 +1,49 @@
+"""The simulator's clock: SimPy's environment, whose time is a whole number of nanoseconds.
+
+The native fabric counts integer nanoseconds, while a SimPy process may wait for any number: an
+exponential draw is a float. A delay is therefore rounded up to a whole nanosecond when it is
+scheduled, so that `now` stays an `int`, exact also beyond 2**53, and a process never wakes early.
+"""
+
+from __future__ import annotations
+
+import math
+from operator import index
+from typing import Any
+
+import simpy
+from simpy.core import NORMAL, EventPriority
+
+FOREVER = 2**63 - 1
+"""The end of time, in nanoseconds: 292 years. What would happen then or later never does."""
+
+
+class Clock(simpy.Environment):
+    """SimPy's environment over integer nanoseconds."""
+
+    def schedule(
+        self, event: simpy.Event, priority: EventPriority = NORMAL, delay: Any = 0
+    ) -> None:
+        """Have `event` happen `delay` nanoseconds from now, rounded up to a whole one.
+
+        An infinite delay, or one that would end after `FOREVER`, never ends.
+
+        Raises:
+            ValueError: The delay is not a number (NaN).
+        """
+        whole = delay if type(delay) is int else _rounded_up(delay)
+        if whole < FOREVER - self._now:
+            super().schedule(event, priority, whole)
+
+
+def _rounded_up(delay: Any) -> int:
+    try:
+        return index(delay)  # numpy's integers, exactly
+    except TypeError:
+        pass
+    if math.isinf(delay):
+        return FOREVER
+    try:
+        return math.ceil(delay)
+    except ValueError:
+        raise ValueError(f"a delay must be a number of nanoseconds, not {delay}") from None

@@ -1,0 +1,81 @@
+"""A simulation in which nothing can happen any more: who waits, for what, and for whom."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from geomx.sim.worker import NS
+
+if TYPE_CHECKING:
+    from geomx.sim.simulation import Simulation
+
+_SHOWN = 3  # of a list; the others are counted
+
+
+def standstill(simulation: Simulation) -> str:
+    """Which workers and servers wait for which values, and who has not sent them.
+
+    Returns:
+        What comes behind "the simulation" in a sentence.
+    """
+    said = [*_workers(simulation), *_servers(simulation)]
+    now_s = (simulation.env.now + simulation.skipped_ns) / NS
+    why = "; ".join(said) if said else "no worker can go on"
+    return f"came to a standstill at {now_s:.9g} s: {why}"
+
+
+def _workers(simulation: Simulation) -> Iterator[str]:
+    """What workers wait for; those that wait for the same together."""
+    together: dict[str, list[str]] = defaultdict(list)
+    cluster, selection = simulation.experiment.cluster, simulation.experiment.selection
+    for worker in simulation.workers.values():
+        values, reply = simulation.fabric.worker_waits(worker.spec.id)
+        if reply:
+            mind = selection.mind(cluster, worker.sync.coordinator or 0)
+            together[f"an answer of {mind}"].append(worker.spec.name)
+        elif values:
+            server = cluster.party_of(worker.spec).server.name
+            waits = _rounds(simulation, values[0] if worker.step >= 0 else (values[0][0], 0))
+            together[f"{waits}{_more(len(values) - 1, 'key')} from {server}"].append(
+                worker.spec.name
+            )
+    for what, names in together.items():
+        yield f"{_listed(names)} wait{'s' * (len(names) == 1)} for {what}"
+
+
+def _servers(simulation: Simulation) -> Iterator[str]:
+    """Whom servers lack; each by the first key that it waits for."""
+    cluster = simulation.experiment.cluster
+    ended = {worker.spec.id for worker in simulation.workers.values() if worker.ended}
+    for node in cluster.nodes:
+        waits = (
+            simulation.fabric.server_waits(node.id)
+            if node.role in ("server", "global_server")
+            else ()
+        )
+        for key, round_number, lacking in waits[:1]:
+            names = [
+                cluster.nodes[number].name + (" (which has ended)" if number in ended else "")
+                for number in lacking
+            ]
+            whom = f" from {_listed(names)}" if names else ""
+            yield f"{node.name} waits for {_rounds(simulation, (key, round_number))}{whom}"
+
+
+def _rounds(simulation: Simulation, value: tuple[int, int]) -> str:
+    key, round_number = value
+    name = simulation.experiment.workload.tensors[key].name
+    return f"round {round_number} of {name}" if round_number else f"the initial value of {name}"
+
+
+def _listed(names: Iterable[str]) -> str:
+    shown = list(names)
+    text = ", ".join(shown[:_SHOWN])
+    return text + _more(len(shown) - _SHOWN)
+
+
+def _more(count: int, noun: str = "") -> str:
+    counted = f" {noun}{'s' * (count > 1)}" if noun else ""
+    return f" and {count} more{counted}" if count > 0 else ""

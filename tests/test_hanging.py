@@ -1,0 +1,369 @@
+"""Nothing waits for ever without saying, after `runtime.failure_timeout_s`, for whom: every way to
+hang in the simulator, and what sync policies and coordinators can do to a live run."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import geomx
+from geomx import patience
+from geomx.errors import GeomxError
+from tests.strangers import install
+
+SOURCE = '''
+from dataclasses import dataclass
+import time
+import geomx
+
+@dataclass(frozen=True)
+class Options:
+    how: str = ""
+
+MINDED = ("report", "reply", "silent", "coordinator", "process_ticks")
+
+def forever():
+    while True:
+        pass
+
+def stubborn():
+    while True:
+        try:
+            forever()
+        except BaseException:
+            pass
+
+class Policy(geomx.SyncPolicy):
+    def __init__(self, how):
+        self.how = how
+
+    def after_step(self, step, steps):
+        if self.how == "after_step":
+            forever()
+        if self.how == "sleep":
+            time.sleep(20)
+        if self.how == "stubborn":
+            stubborn()
+        if self.how == "error":
+            raise ZeroDivisionError("oh")
+        return True
+
+    def worker(self, cluster, worker, steps):
+        if self.how == "worker":
+            forever()
+        if self.how in ("finished", "fewer", *MINDED):
+            return Worker(self.how, worker.id, steps)
+        return super().worker(cluster, worker, steps)
+
+    def push_scale(self, cluster, worker):
+        if self.how == "push_scale":
+            forever()
+        return super().push_scale(cluster, worker)
+
+    def coordinators(self, cluster):
+        if self.how in MINDED:
+            return [geomx.Site(cluster.scheduler, Mind(self.how))]
+        return []
+
+class Mind:
+    def __init__(self, how):
+        self.how = how
+
+    def on_report(self, source, values, now_s):
+        if self.how == "coordinator":
+            forever()
+        return [] if self.how in ("silent", "process_ticks") else [(source, [1.0])]
+
+class Worker(geomx.WorkerSync):
+    def __init__(self, how, number, steps):
+        self.how, self.number, self.steps = how, number, steps
+        self.coordinator = None if how in ("finished", "fewer") else 0
+
+    def after_step(self, step):
+        return True
+
+    def finished(self, step):
+        if self.how == "finished":
+            forever()
+        return step >= self.steps - 1 - (self.how == "fewer" and self.number % 2)
+
+    def report(self, step_s):
+        if self.how == "report":
+            forever()
+        return [step_s]
+
+    def reply(self, values):
+        if self.how == "reply":
+            forever()
+
+class Bad:
+    """Hangs in the way that it is told."""
+
+    def __init__(self, config):
+        self.how = config.how
+        if self.how == "factory":
+            forever()
+
+    @geomx.hookimpl
+    def geomx_sync_policy(self, cluster):
+        return Policy(self.how)
+
+    @geomx.hookimpl
+    def geomx_events(self, events):
+        if self.how == "observer":
+            events.subscribe(lambda some: forever())
+
+    @geomx.hookimpl
+    def geomx_sim(self, simulation):
+        env, how = simulation.env, self.how
+        if how == "hook":
+            forever()
+
+        def look():
+            yield env.timeout(1_000_000)
+            if how == "process_loops":
+                while True:
+                    pass
+            if how == "process_calls":
+                forever()
+            while how == "process_spins":
+                yield env.timeout(0)
+            while how == "process_swallows":
+                try:
+                    yield env.timeout(0)
+                except BaseException:
+                    pass
+            if how == "process_fails":
+                raise ZeroDivisionError("oh")
+            if how == "process_fails_oddly":
+                raise Odd(1, 2)
+            if how == "process_yields":
+                yield 3
+
+        def child():
+            yield env.timeout(0.0)
+            env.process(child())
+
+        def again(_):
+            env.timeout(0).callbacks.append(again)
+
+        def tick():
+            while True:
+                yield env.timeout(1_000_000)
+
+        env.process(look())
+        if how == "process_breeds":
+            env.process(child())
+        if how == "callback":
+            again(None)
+        if how == "process_ticks":
+            env.process(tick())
+
+class Odd(Exception):
+    def __init__(self, one, other):
+        super().__init__("odd")
+
+@geomx.hookimpl
+def geomx_register(register):
+    register("accel", "bad", Options, Bad)
+'''
+
+LIMIT_S = 0.5
+CALL = r" did not return for [\d.]+ s; runtime.failure_timeout_s=0.5 is the most that one call may"
+HOOK = r" did not return for 0.5 s, the most that a hook may take"
+INSTANT = (
+    r" has let no virtual time pass since [\d.]+ s of the run for [\d.]+ s: .*"
+    r"runtime.failure_timeout_s=0.5 is the most that one instant may take"
+)
+POLICY = "accel bad: geomx_sync_policy: "
+FILE = r"\(bad_stranger\.py:\d+\)"
+STANDSTILL = r"the simulation came to a standstill at [\d.]+ s: "
+SILENT = (
+    rf"{STANDSTILL}beijing/worker0, beijing/worker1, chengdu/worker0 and 1 more wait for an answer "
+    r"of the coordinator Mind \(accel bad: geomx_sync_policy\) on hub/scheduler"
+)
+WAYS = {
+    "after_step": rf"{POLICY}Policy.after_step {FILE}{CALL}",
+    "sleep": rf"{POLICY}Policy.after_step {FILE}{CALL}",
+    "worker": rf"{POLICY}Policy.worker {FILE}{CALL}",
+    "push_scale": rf"{POLICY}Policy.push_scale {FILE}{CALL}",
+    "finished": rf"{POLICY}Worker.finished {FILE}{CALL}",
+    "report": rf"{POLICY}Worker.report {FILE}{CALL}",
+    "reply": rf"{POLICY}Worker.reply {FILE}{CALL}",
+    "coordinator": rf"{POLICY}Mind.on_report: TimeoutError:{CALL}",
+    "silent": SILENT,
+    "factory": rf"accel bad: could not be built: (TimeoutError:)?{HOOK}",
+    "hook": rf"accel bad: geomx_sim failed: (TimeoutError:)?{HOOK}",
+    "observer": rf"accel bad: Bad.geomx_events.<locals>.<lambda> {FILE}{CALL}",
+    "process_loops": rf"accel bad: SimPy process Bad.geomx_sim.<locals>.look {FILE}{INSTANT}",
+    "process_calls": rf"accel bad: .*(forever|look) {FILE}({INSTANT}|{CALL})",
+    "process_spins": rf"accel bad: SimPy process Bad.geomx_sim.<locals>.look {FILE}{INSTANT}",
+    "process_breeds": rf"accel bad: SimPy process Bad.geomx_sim.<locals>.child {FILE}{INSTANT}",
+    "callback": rf"SimPy callback Bad.geomx_sim.<locals>.again {FILE}{INSTANT}",
+}
+
+
+@pytest.fixture
+def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Of a run with the plugin; `accel.bad.how` is to be added."""
+    install(tmp_path / "site", "bad_stranger", SOURCE, monkeypatch)
+    monkeypatch.setattr(patience, "HOOK_LIMIT_S", LIMIT_S)
+    limit = f"runtime.failure_timeout_s={LIMIT_S}"
+    return ["workload=tiny", "+accel=[bad]", limit, f"hydra.run.dir={tmp_path / 'run'}"]
+
+
+@pytest.mark.parametrize("how", WAYS)
+def test_no_way_to_hang_in_the_simulator_goes_unsaid(
+    how: str, words: list[str], tmp_path: Path
+) -> None:
+    began = time.monotonic()
+    with pytest.raises(GeomxError) as caught:
+        geomx.run([*words, f"accel.bad.how={how}"])
+    assert re.fullmatch(WAYS[how] + ".*", str(caught.value)), caught.value
+    assert time.monotonic() - began < 30
+    if (tmp_path / "run" / "summary.json").exists():
+        aborted = geomx.Results.load(tmp_path / "run").summary["aborted"]
+        assert aborted == str(caught.value) or how == "hook"
+
+
+def test_a_standstill_is_noticed_while_a_process_lets_time_pass(words: list[str]) -> None:
+    with pytest.raises(GeomxError, match=SILENT):
+        geomx.run([*words, "accel.bad.how=process_ticks"])
+
+
+def test_a_standstill_names_who_waits_for_what_and_from_whom(words: list[str]) -> None:
+    """A worker that ends one round before the others."""
+    with pytest.raises(GeomxError, match=STANDSTILL) as caught:
+        geomx.run([*words, "accel.bad.how=fewer"])
+    said = str(caught.value)
+    assert re.search(
+        r"beijing/worker. waits for round 20 of hidden.weight .* from beijing/serv", said
+    )
+    lacking = r"chengdu/server waits for round 20 of hidden.weight from chengdu/worker. \(which has"
+    assert re.search(lacking, said)
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("error", rf"{POLICY}Policy.after_step {FILE} failed: ZeroDivisionError: oh"),
+        ("process_fails", rf"accel bad: Bad.geomx_sim.<locals>.look {FILE} failed: ZeroDivision.*"),
+        ("process_fails_oddly", rf"accel bad: Bad.geomx_sim.<locals>.look {FILE} failed: Odd: odd"),
+        (
+            "process_yields",
+            rf'accel bad: SimPy process Bad.geomx_sim.<locals>.look {FILE} failed: .* value "3"',
+        ),
+    ],
+)
+def test_exceptions_in_processes_and_policies_are_sentences(
+    how: str, said: str, words: list[str]
+) -> None:
+    with pytest.raises(geomx.PluginError) as caught:
+        geomx.run([*words, f"accel.bad.how={how}"])
+    assert re.fullmatch(said, str(caught.value)), caught.value
+
+
+SIGNALLED = ("after_step", "stubborn", "coordinator", "process_loops", "process_spins", "sleep")
+
+
+@pytest.mark.parametrize("mode", ["sim", "live"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_a_run_that_hangs(
+    mode: str, number: signal.Signals, words: list[str], tmp_path: Path
+) -> None:
+    """Once is enough, whatever the plugin is at, and no process is left."""
+    hows = SIGNALLED if mode == "sim" else ("after_step", "silent", "coordinator")
+    started = {}
+    for how in hows:
+        place = tmp_path / how
+        own = [f"accel.bad.how={how}", f"hydra.run.dir={place}", "runtime.failure_timeout_s=300"]
+        said = [word for word in words if not word.startswith(("hydra", "runtime"))]
+        command = [sys.executable, "-m", "geomx", *said, *own, f"mode={mode}", "runtime.pace=false"]
+        started[how] = subprocess.Popen(
+            command, stderr=subprocess.PIPE, text=True, start_new_session=True
+        )
+    for how, process in started.items():
+        while not _hangs(tmp_path / how, mode):
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.1)
+    time.sleep(1)
+    for how, process in started.items():
+        process.send_signal(number)
+        began = time.monotonic()
+        _, err = process.communicate(timeout=40)
+        assert time.monotonic() - began < 30, how
+        assert process.returncode not in (0, 2), (how, err)
+        assert "interrupted" in err and "Traceback" not in err, (how, err)
+        with pytest.raises(ProcessLookupError):
+            os.killpg(process.pid, 0)
+    assert not _left(tmp_path)
+
+
+def _hangs(place: Path, mode: str) -> bool:
+    """Whether the run has begun."""
+    if mode == "sim":
+        return (place / "summary.json").exists()
+    notes = place / "nodes" / "hub-scheduler.jsonl"
+    return notes.exists() and "started" in notes.read_text()
+
+
+def _left(folder: Path) -> list[str]:
+    """Processes whose command names `folder`."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (entry / "cmdline").read_bytes().decode(errors="replace")
+        except OSError:
+            continue
+        if str(folder) in command:
+            found.append(command)
+    return found
+
+
+@pytest.mark.parametrize("how", ["stubborn", "process_swallows"])
+def test_code_that_swallows_interruptions_ends_with_its_process(
+    how: str, words: list[str], tmp_path: Path
+) -> None:
+    command = [sys.executable, "-m", "geomx", *words, f"accel.bad.how={how}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("accel bad: ") and done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("how", ["after_step", "finished", "report", "reply", "coordinator"])
+def test_policies_and_coordinators_that_loop_in_live_runs_are_named(
+    how: str, words: list[str]
+) -> None:
+    said = WAYS[how].removesuffix(CALL).replace(": TimeoutError:", "").replace("Mind.", "")
+    with pytest.raises(GeomxError, match=rf"{said} did not return for .*runtime.failure_timeout_s"):
+        geomx.run([*words, f"accel.bad.how={how}", "mode=live", "runtime.failure_timeout_s=1.5"])
+
+
+def test_a_coordinator_that_never_answers_in_a_live_run_is_named(words: list[str]) -> None:
+    said = (
+        r"beijing/worker0, beijing/worker1, chengdu/worker0, chengdu/worker1 waited more than 1.5 "
+        r"s for an answer of the coordinator Mind \(accel bad: geomx_sync_policy\) on hub/scheduler"
+    )
+    with pytest.raises(geomx.PluginError, match=said):
+        geomx.run([*words, "accel.bad.how=silent", "mode=live", "runtime.failure_timeout_s=1.5"])
+
+
+def test_gradients_may_take_their_time(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit is for plugins' calls; what a workload computes is not one."""
+    from geomx.workloads.tiny import TinyModel
+
+    real, slow = TinyModel.step, iter([2 * LIMIT_S])
+
+    def step(self: object, *arguments: int) -> float:
+        time.sleep(next(slow, 0.0))
+        return real(self, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(TinyModel, "step", step)
+    assert "aborted" not in geomx.run([*words, "accel.bad.how=none"]).summary

@@ -1,0 +1,227 @@
+"""`geomx.run`: what it takes, what it returns, and that it leaves the calling process as it is."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+import geomx
+from tests.strangers import accel, install
+
+STATE = '''
+import gc, json, locale, logging, os, random, resource, signal, sys, threading, warnings
+import numpy as np
+
+def state():
+    """Everything of a process that a run could change, as text."""
+    return {
+        "limits": [resource.getrlimit(getattr(resource, name))
+                   for name in sorted(dir(resource)) if name.startswith("RLIMIT_")],
+        "handlers": [repr(signal.getsignal(number)) for number in sorted(signal.valid_signals())],
+        "blocked": sorted(map(int, signal.pthread_sigmask(signal.SIG_BLOCK, ()))),
+        "timers": [signal.getitimer(timer) for timer in
+                   (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)],
+        "folder": os.getcwd(),
+        "umask": umask(),
+        "priority": os.getpriority(os.PRIO_PROCESS, 0),
+        "cores": sorted(os.sched_getaffinity(0)),
+        "arguments": list(sys.argv),
+        "environment": dict(sorted(os.environ.items())),
+        "filters": [repr(entry) for entry in warnings.filters],
+        "showwarning": repr(warnings.showwarning),
+        "logging": [logging.root.level, logging.root.manager.disable,
+                    *map(repr, logging.root.handlers)],
+        "collector": [gc.isenabled(), gc.get_threshold(), gc.get_debug()],
+        "floats": np.geterr(),
+        "printing": {k: repr(v) for k, v in np.get_printoptions().items()},
+        "random": [repr(random.getstate()), repr(np.random.get_state(legacy=False))],
+        "streams": [id(getattr(sys, name)) for name in
+                    ("stdin", "stdout", "stderr", "__stdout__", "__stderr__")],
+        "hooks": [repr(getattr(sys, name)) for name in ("excepthook", "displayhook")],
+        "threads": [repr(threading.excepthook), threading.stack_size()],
+        "interval": [sys.getswitchinterval(), sys.getrecursionlimit(), repr(sys.gettrace())],
+        "path": list(sys.path),
+        "locale": locale.setlocale(locale.LC_ALL),
+    }
+
+def umask():
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+def changed(before, after):
+    return [name for name in before if before[name] != after[name]]
+'''
+
+SCRIPT = (
+    STATE
+    + """
+import geomx
+
+def work():
+    words, fails, thread = json.loads(sys.argv[1]), sys.argv[2] == "fails", sys.argv[3] == "thread"
+    signal.signal(signal.SIGALRM, lambda *_: None)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    warnings.simplefilter("error", FutureWarning)
+    np.seterr(over="raise")
+    gc.disable() if thread else None
+    main = sys.modules["__main__"]
+    main.before, main.during = state(), []
+
+    def run():
+        try:
+            geomx.run(words)
+            assert not fails
+        except geomx.GeomxError as error:
+            assert fails, error
+
+    runner = threading.Thread(target=run)
+    runner.start() if thread else run()
+    runner.join() if thread else None
+    print(json.dumps([main.during, changed(main.before, state())]))
+
+if __name__ == "__main__":
+    work()
+"""
+)
+
+LOOKS = accel(
+    "looks",
+    """
+def look(self):
+    import sys
+    main = sys.modules["__main__"]
+    if hasattr(main, "before"):  # not in the processes of nodes
+        now = main.state()
+        now["floats"] = main.before["floats"]  # numpy's error state is the calling thread's own
+        main.during.append(main.changed(main.before, now))
+
+@geomx.hookimpl
+def geomx_validate(self, experiment):
+    self.look()
+
+@geomx.hookimpl
+def geomx_events(self, events):
+    import os
+    self.look()
+    if os.path.exists("fail"):
+        1 / 0
+""",
+)
+
+
+@pytest.mark.parametrize(
+    ("words", "end", "thread"),
+    [
+        (["workload=tiny"], "ends", "main"),
+        (["workload=tiny"], "fails", "thread"),
+        (["iterations=2"], "ends", "thread"),
+        (["workload=tiny", "mode=both", "iterations=3"], "ends", "main"),
+        (["workload=tiny", "mode=live", "iterations=3"], "fails", "thread"),
+        (["workload=tiny", "seed=-1"], "fails", "main"),
+    ],
+)
+def test_the_calling_process_stays_as_it_is(
+    words: list[str], end: str, thread: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before, after, and as a plugin sees it meanwhile; also if the run fails."""
+    install(tmp_path / "site", "looks_stranger", LOOKS, monkeypatch)
+    (tmp_path / "script.py").write_text(SCRIPT)
+    if end == "fails":
+        (tmp_path / "fail").touch()
+    told = json.dumps([*words, "+accel=[looks]"])
+    done = subprocess.run(
+        [sys.executable, "script.py", told, end, thread],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    during, after = json.loads(done.stdout.splitlines()[-1])
+    assert during or "seed=-1" in words
+    assert not any(during), during
+    assert after == []
+
+
+def test_a_run_where_an_event_loop_runs(tmp_path: Path) -> None:
+    """As in a notebook, whose cells are run by one."""
+
+    async def cell() -> geomx.Results:
+        return geomx.run("workload=tiny", "iterations=2", f"hydra.run.dir={tmp_path}")
+
+    assert len(asyncio.run(cell()).iterations) == 8
+
+
+def test_two_runs_at_a_time(tmp_path: Path) -> None:
+    found: dict[int, geomx.Results] = {}
+
+    def run(seed: int) -> None:
+        found[seed] = geomx.run(
+            "workload=tiny", f"seed={seed}", f"hydra.run.dir={tmp_path / str(seed)}"
+        )
+
+    threads = [threading.Thread(target=run, args=[seed]) for seed in (1, 2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {seed: results.summary["seed"] for seed, results in found.items()} == {1: 1, 2: 2}
+
+
+# ---- what it takes and returns ----
+
+
+def test_words_in_a_list_or_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["workload=tiny", "+sync=hfa", "+accel=[p3]", "iterations=3"]
+    monkeypatch.chdir(tmp_path)
+    for given in ([words], words, [tuple(words)]):
+        summary = geomx.run(*given).summary
+        assert (summary["sync"]["name"], summary["iterations"]) == ("hfa", 3)
+        assert [choice["name"] for choice in summary["accel"]] == ["p3"]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["+sync=hfa iterations=5"], "is 2 words; write ['+sync=hfa', 'iterations=5']"),
+        ([["+sync=hfa", "seed=1 iterations=5"]], "is 2 words; write ['seed=1', 'iterations=5']"),
+        (["-m"], "flags belong to the command line"),
+        ([3], 'words are texts like "+sync=hfa", in one list or one by one'),
+        ([["+sync=hfa"], "iterations=5"], "words are texts"),
+    ],
+)
+def test_words_that_are_none(given: list[object], said: str) -> None:
+    with pytest.raises(geomx.ConfigError) as caught:
+        geomx.run(*given)  # type: ignore[arg-type]
+    assert said in str(caught.value)
+
+
+def test_results_are_shown_in_a_line(tmp_path: Path) -> None:
+    results = geomx.run("workload=tiny", f"hydra.run.dir={tmp_path}")
+    assert repr(results) == (
+        "<Results: fsa · tiny on two_parties · sim: 80 iterations of workers, "
+        f"66.8 ms per iteration, accuracy 0.9042; {tmp_path}>"
+    )
+    numbers = geomx.run("workload=synthetic", "iterations=2", f"hydra.run.dir={tmp_path / 'sizes'}")
+    assert len(repr(numbers)) < 200
+
+
+def test_the_page_on_python_is_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = Path(__file__).resolve().parents[1] / "docs" / "python.md"
+    (code,) = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    space: dict[str, object] = {}
+    exec(compile(code, str(page), "exec"), space)
+    results = space["results"]
+    assert isinstance(results, geomx.Results)
+    for name in re.findall(r"^\| `(\w+)", page.read_text(encoding="utf-8"), re.MULTILINE)[1:]:
+        assert hasattr(results, name), name
