@@ -310,6 +310,7 @@ def shards(
     selection: Selection,
     tensors: Sequence[TensorSpec],
     priorities: Mapping[int, int] | None = None,
+    first: int = 0,
 ) -> list[list[PlacedShard]]:
     """How every tensor is cut and where its pieces live, by key.
 
@@ -320,6 +321,7 @@ def shards(
         selection: Its partitioners cut, its placement places.
         tensors: In key order.
         priorities: What the training loop asks for, by key; minus the key where absent.
+        first: The key to begin with, where those before have been cut: the answer leaves them out.
 
     Raises:
         ConfigError: A tensor is beyond all bounds.
@@ -327,8 +329,10 @@ def shards(
     """
     placement = selection.placement(cluster, tensors) or ByTurns(len(cluster.global_servers))
     partitioners = selection.partitioners(cluster)
+    # A placement of a plugin's may go by what it has placed before.
+    start = first if isinstance(placement, ByTurns) else 0
     placed = []
-    for key, tensor in enumerate(tensors):
+    for key, tensor in enumerate(tensors[start:], start):
         if tensor.elements > MOST_ELEMENTS:
             remedy = f"has {tensor.elements} elements; {MOST_ELEMENTS:,} are the most"
             raise ConfigError("workload", tensor.name, remedy)
@@ -343,7 +347,7 @@ def shards(
                 for index, piece in enumerate(pieces)
             ]
         )
-    return placed
+    return placed[first - start :]
 
 
 def _check_cover(tensor: TensorSpec, pieces: Sequence[Shard]) -> None:

@@ -18,6 +18,7 @@ import pytest
 
 from geomx import _core, kv
 from geomx.errors import ConfigError, GeomxError, NodeLost
+from geomx.live.keys import Keys
 from geomx.live.local import LocalCluster, unshaped
 from geomx.live.values import devices, optimizer_numbers, pairs, to_float32
 
@@ -381,3 +382,42 @@ def test_the_first_failure_is_shown_with_the_end_of_its_log(tmp_path: Path) -> N
     assert above[head].startswith("chengdu/worker1: ")
     assert above[head + 1 :] == [f"  {line}" for line in log.read_text().splitlines()[-15:]]
     assert above[-1] == "  RuntimeError: no more data"
+
+
+class Counted(int):
+    """A number that counts how often it is looked at, whatever for."""
+
+    looks = 0
+
+    def __hash__(self) -> int:
+        Counted.looks += 1
+        return super().__hash__()
+
+
+@pytest.mark.parametrize("batch", [1, 50])
+def test_introducing_keys_takes_time_in_proportion(alone: kv.KVStore, batch: int) -> None:
+    """Counted, not timed: what is looked at for the last keys is what was for the first."""
+    keys = Keys(alone.member.spec.cluster, alone.member.selection)
+    looks = []
+    for first in range(0, 2000, batch):
+        before = Counted.looks, calls(keys, first, batch)
+        looks.append((Counted.looks - before[0], before[1]))
+    early, late = looks[2], looks[-1]
+    assert late == early
+
+
+def calls(keys: Keys, first: int, batch: int) -> int:
+    """How many Python functions and lines run while some more keys are admitted."""
+    lines = 0
+
+    def count(frame: Any, event: str, argument: Any) -> Any:
+        nonlocal lines
+        lines += 1
+        return count
+
+    sys.settrace(count)
+    try:
+        keys.admit([(Counted(key), (4,)) for key in range(first, first + batch)])
+    finally:
+        sys.settrace(None)
+    return lines

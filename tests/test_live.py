@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import os
@@ -21,6 +22,7 @@ from geomx.compose import compose
 from geomx.errors import GeomxError, NodeLost
 from geomx.experiment import execute
 from geomx.live.launcher import run_experiment
+from geomx.live.node import Node
 from geomx.live.notes import Notes, Reader
 from geomx.live.spec import Spec
 from geomx.live.worker import measured_pass, nominal_pass
@@ -125,6 +127,23 @@ def test_notes_are_read_as_they_are_written(tmp_path: Path) -> None:
     with (tmp_path / "a.jsonl").open("a") as file:
         file.write('{"torn')
     assert list(reader.new()) == [{"end": {"status": "done"}}]
+
+
+def test_a_full_disk_is_told_in_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("notes", "node"):
+        (tmp_path / f"{name}.jsonl").symlink_to("/dev/full")
+    notes = Notes(tmp_path / "notes")
+    with pytest.raises(OSError, match="No space left") as caught:
+        notes.started(1.5)
+    assert caught.value.filename == str(tmp_path / "notes.jsonl")
+    one = Node(argparse.Namespace(notes=str(tmp_path / "node")))
+    monkeypatch.setattr(one, "_watch", lambda: None)
+    monkeypatch.setattr(one, "_play", lambda: one._notes.started(1.5))
+    assert one.run() == 1
+    said = capsys.readouterr().err
+    assert said == f"{tmp_path}/node.jsonl: No space left on device; make room, and run it again\n"
 
 
 # ---- whole runs ----

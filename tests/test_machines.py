@@ -19,7 +19,8 @@ import yaml
 from geomx import _core
 from geomx.cli import main
 from geomx.errors import ConfigError, NodeLost
-from geomx.live import launcher
+from geomx.live import access, launcher
+from geomx.live.local import unshaped
 from geomx.machines import jobfile, reach
 from geomx.machines.frames import SILENCE_S
 from geomx.machines.launch import composed_experiment, launch
@@ -70,6 +71,8 @@ def test_a_network_may_be_named_and_one_machine_may_hold_all_of_a_role(tmp_path:
         ({"parties": {"east": {"worker": "a"}}}, "scheduler and the global servers"),
         ({"reach": "ssh {address}"}, "needs {command}"),
         ({"reach": "ssh {there} {command}"}, "is no template"),
+        ({"reach": "sh -c {command}"}, r"-c takes the first only: leave `sh -c` out, or write sh"),
+        ({"reach": "ssh {address} /bin/bash -lc {command}"}, "leave `/bin/bash -lc` out"),
         ({"network": "two_parties"}, "the network has no"),
         ({"colour": "red"}, "unknown option"),
     ],
@@ -177,6 +180,56 @@ def test_a_machine_that_cannot_be_reached_is_named_with_what_was_said(tmp_path: 
         launch(write(tmp_path, hosts=hosts), [f"hydra.run.dir={tmp_path}/run"])
 
 
+def test_a_machine_that_says_nothing_is_told_with_the_way_to_it(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Some ways end in a program that reads what it is told and never answers."""
+    silent = "sh -c 'exec cat > /dev/null' {command}"
+    hosts = {**JOB["hosts"], "a": {"address": "127.0.0.1", "reach": silent}}
+    words = ["runtime.failure_timeout_s=1", f"hydra.run.dir={tmp_path}/run"]
+    job = threading.Thread(target=_launched_in_vain, args=(write(tmp_path, hosts=hosts), words))
+    job.start()
+    shown = ""
+    deadline = time.monotonic() + 30
+    while "waited" not in shown and time.monotonic() < deadline:
+        shown += capfd.readouterr().err
+        time.sleep(0.1)
+    for pid in children("cat"):
+        os.kill(pid, signal.SIGKILL)
+    job.join(60)
+    assert re.search(
+        r"geomx: the launcher has waited \d+ s for 1 agents to answer; the first is that of "
+        r"hub/scheduler, reached by `sh -c 'exec cat > /dev/null' ",
+        shown,
+    ), shown
+
+
+def _launched_in_vain(file: Path, words: list[str]) -> None:
+    with pytest.raises(NodeLost):
+        launch(file, words)
+
+
+def children(name: str) -> list[int]:
+    """Processes of that name that this one started."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            head, _, tail = (entry / "stat").read_text().rpartition(")")
+        except OSError:
+            continue
+        if head.endswith(f"({name}") and int(tail.split()[1]) == os.getpid():
+            found.append(int(entry.name))
+    return found
+
+
+def test_what_a_folder_of_certificates_lacks_is_named_alone(tmp_path: Path) -> None:
+    for name in ("authority.pem", "node.key"):
+        (tmp_path / name).write_text("")
+    with pytest.raises(ConfigError) as caught:
+        access.read_files(tmp_path)
+    assert str(caught.value) == f"tls={tmp_path}: lacks node.pem, which `geomx certs` makes"
+
+
 # ---- by hand ----
 
 
@@ -252,6 +305,33 @@ def test_a_wrong_token_is_refused_and_logged(tmp_path: Path) -> None:
     assert stranger.returncode == 1
     assert "check that token, node, version and certificate" in said
     assert re.fullmatch(r"refused 127\.0\.0\.1:\d+: not a member\n", line), line
+
+
+def test_a_log_that_names_a_hundred_strangers_counts_them_all(tmp_path: Path) -> None:
+    (tmp_path / "spec.json").write_text(unshaped({"east": 1}).to_json())
+    words = ["-P", "-m", "geomx.live.node", "--experiment", "spec.json", "--notes", "notes"]
+    scheduler = subprocess.Popen(
+        [sys.executable, *words], cwd=tmp_path, env={**os.environ, "GEOMX_TOKEN": "t"},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert scheduler.stdout is not None
+    port = scheduler.stdout.readline().strip().rpartition(":")[2]
+    met, deadline = 0, time.monotonic() + 60
+    while met < 120 and time.monotonic() < deadline:
+        try:
+            with socket.create_connection(("127.0.0.1", int(port)), timeout=5) as stranger:
+                stranger.sendall(bytes(200))
+                stranger.recv(1)
+        except ConnectionRefusedError:
+            time.sleep(0.1)
+            continue
+        except OSError:
+            pass
+        met += 1
+    scheduler.terminate()
+    _, said = scheduler.communicate(timeout=60)
+    assert said.count("refused 127.0.0.1:") == 100
+    assert "refused 120 callers in all, of whom the first 100 are named above\n" in said
 
 
 # ---- killed launchers ----

@@ -72,9 +72,12 @@ def read_files(folder: Path) -> dict[str, str]:
     """
     try:
         return {what: (folder / name).read_text("ascii") for what, name in FILES.items()}
-    except (OSError, ValueError) as error:
-        remedy = f"lacks {', '.join(FILES.values())}, which `geomx certs` makes ({error})"
+    except FileNotFoundError as error:
+        lacking = [name for name in FILES.values() if not (folder / name).exists()]
+        remedy = f"lacks {' and '.join(lacking)}, which `geomx certs` makes"
         raise ConfigError("tls", folder, remedy) from error
+    except (OSError, ValueError) as error:
+        raise ConfigError("tls", folder, f"holds a file that cannot be read: {error}") from error
 
 
 def paths(folder: Path | None) -> tuple[str, str, str] | None:

@@ -28,6 +28,7 @@ from geomx.live.blame import Unjoined, culprit, last_words
 from geomx.live.notes import path as file_of
 from geomx.live.notes import stem
 from geomx.live.places import place
+from geomx.live.relay import Patience
 from geomx.live.spec import Spec
 from geomx.live.status import DONE
 from geomx.live.tether import Tied
@@ -39,6 +40,7 @@ NOTICE_S = 1.0  # after the first death: until the others should have noticed by
 POLITE_S = 1.5  # after asking a process to end, until it is killed
 KILLED_S = 5.0  # the kernel needs a moment, not that long
 POLL_S = 0.05
+LOOK_S = 1.0
 
 
 class Job:
@@ -147,7 +149,12 @@ class Job:
         command = self._node_command(node, "--experiment", str(self._experiment))
         process = self._spawn(node, command, "pipe")
         assert process.stdout is not None
-        ready, _, _ = select.select([process.stdout], [], [], SPEAK_TIMEOUT_S)
+        patience = Patience(self.spec.runtime.failure_timeout_s)
+        deadline = time.monotonic() + SPEAK_TIMEOUT_S
+        ready: list[IO[bytes]] = []
+        while not ready and time.monotonic() < deadline:
+            ready = select.select([process.stdout], [], [], LOOK_S)[0]
+            patience.waits("the launcher", lambda: f"{node.name} to say where it listens")
         with process.stdout as output:
             self._address = output.readline().decode().strip() if ready else ""
         if not self._address:

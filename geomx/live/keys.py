@@ -46,6 +46,7 @@ class Keys:
         self._selection = selection
         self._entries: dict[Key, Entry] = {}
         self._tensors: list[TensorSpec] = []
+        self._kind: type | None = None  # of the keys, once there is one
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -77,20 +78,27 @@ class Keys:
             GeomxError: One is there already, mixes with keys of the other kind, or has no elements.
         """
         numbers: dict[Key, int] = {}
+        kind = self._kind
         for key, shape in keys:
             if key in self._entries or key in numbers:
                 raise GeomxError(
                     f"key {key!r} is initialised twice: a process has one store, in which every "
                     "tensor needs a key of its own"
                 )
-            kinds = {type(known) for known in (*self._entries, *numbers, key)}
-            if len(kinds) > 1:
+            kind = kind or type(key)
+            if type(key) is not kind:
                 raise GeomxError(f"key {key!r}: whole numbers and text cannot both be keys")
             if 0 in shape:
                 raise GeomxError(f"key {key!r} has no elements")
             numbers[key] = key if isinstance(key, int) else len(self._entries) + len(numbers)
+        known = len(self._tensors)
         self._tensors += [TensorSpec(str(key), shape, 0) for key, shape in keys]
-        shards = wiring.shards(self._cluster, self._selection, self._tensors)[len(self._entries) :]
+        try:
+            shards = wiring.shards(self._cluster, self._selection, self._tensors, first=known)
+        except BaseException:
+            del self._tensors[known:]
+            raise
+        self._kind = kind
         fresh = {
             key: Entry(numbers[key], shape, tuple(pieces))
             for (key, shape), pieces in zip(keys, shards, strict=True)

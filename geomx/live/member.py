@@ -16,9 +16,11 @@ from pathlib import Path
 
 from geomx import _core, links, wiring
 from geomx.cluster import NodeSpec
+from geomx.config import RuntimeOptions
 from geomx.errors import GeomxError, NodeLost
 from geomx.live import descriptors
 from geomx.live.access import paths
+from geomx.live.relay import Patience
 from geomx.live.spec import Spec
 from geomx.plugin import SyncPolicy
 from geomx.registry import Registry
@@ -40,6 +42,7 @@ def _await_name(address: str, patience_s: float) -> float:
         GeomxError: It never did.
     """
     began_s = time.monotonic()
+    patience = Patience(RuntimeOptions().failure_timeout_s)
     host, _, port = address.rpartition(":")
     while True:
         spent_s = time.monotonic() - began_s
@@ -52,6 +55,7 @@ def _await_name(address: str, patience_s: float) -> float:
                     f"cannot join the run: the scheduler's address {address} could not be resolved "
                     f"in {spent_s:.1f} s ({error}): check its spelling, and this machine's names"
                 ) from error
+        patience.waits("this node", lambda: f"the name in {address} to be known")
         time.sleep(min(1.0, max(0.05, patience_s / 10)))
 
 

@@ -10,6 +10,7 @@ folder of its certificates, if there are any.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import select
 import signal
@@ -24,7 +25,7 @@ from typing import Any
 
 from geomx import _core
 from geomx.attended import own_process
-from geomx.errors import GeomxError, NodeLost
+from geomx.errors import GeomxError, NodeLost, refused_file
 from geomx.live import access
 from geomx.live.member import JOIN_TIMEOUT_S, Member
 from geomx.live.notes import Notes
@@ -33,6 +34,8 @@ from geomx.live.spec import Spec
 from geomx.live.status import DONE, FAILED, INTERRUPTED, LOST
 from geomx.live.tether import tie_to_parent
 from geomx.patience import Calls, memory_limited, overdue
+
+REFUSALS_NAMED = 100  # in the log of a node, as its board remembers them
 
 _GRACE_S = 1.0  # from a loss or a signal until a thread that is stuck somewhere is given up
 _WATCH_S = 0.05
@@ -73,6 +76,9 @@ class Node:
             failure = self._member.loop.failure() if self._member else None
             if failure is not None and not self._is_me(failure[0]):
                 return self._lost(NodeLost(*failure))
+            sentence = refused_file(error) if isinstance(error, OSError) else None
+            if sentence is not None:
+                return self._failed(sentence)
             if not isinstance(error, GeomxError):
                 traceback.print_exc()
                 error = (self._member and self._member.selection.blamed(error)) or error
@@ -148,10 +154,12 @@ class Node:
             loop = self._member.loop
             loop.close()
             self._tell_refusals()
+            self._tell_total(loop.stats()["refused_callers"])
             report = {**loop.stats(), "spans": loop.spans(), "python": _core.python_costs()}
             if self._trains:  # it tells itself when it waited, on its own clock
                 report["spans"] = [span for span in report["spans"] if span[1] != "wait"]
-        self._notes.end(status=status, **facts, **report)
+        with contextlib.suppress(OSError):  # a full disk: the exit status tells, too
+            self._notes.end(status=status, **facts, **report)
 
     def _watch(self) -> None:
         """Make sure that a signal or a loss ends this process, wherever its main thread is."""
@@ -190,6 +198,12 @@ class Node:
         """Log who was turned away since this was last asked."""
         for refusal in self._member.loop.refusals() if self._member else ():
             print(f"refused {refusal}", file=sys.stderr, flush=True)
+
+    def _tell_total(self, refused: int) -> None:
+        """How many were turned away, where the log has not named them all."""
+        if refused > REFUSALS_NAMED:
+            more = f"of whom the first {REFUSALS_NAMED} are named above"
+            print(f"refused {refused} callers in all, {more}", file=sys.stderr, flush=True)
 
     def _stuck(self) -> str | None:
         """A plugin's call that has kept this node silent for almost as long as others bear."""

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from geomx.report.files import naming
+
 Span = tuple[str, str, float, float, dict[str, int]]
 """(name, category, start in seconds since the start of the run, duration in seconds, arguments)"""
 
@@ -31,10 +33,11 @@ def path(stem: Path, suffix: str) -> Path:
 
 
 class Notes:
-    """A node's own file."""
+    """A node's own file. What the system refuses to write raises an `OSError` that names it."""
 
     def __init__(self, stem: Path) -> None:
-        self._file = path(stem, ".jsonl").open("w", encoding="utf-8", buffering=1)
+        self._path = path(stem, ".jsonl")
+        self._file = self._path.open("w", encoding="utf-8", buffering=1)
         self._lock = threading.Lock()
         self._ended = False
 
@@ -73,7 +76,8 @@ class Notes:
         self._write({"end": facts})
 
     def _write(self, note: Note) -> None:
-        self._file.write(json.dumps(note) + "\n")
+        with naming(self._path):
+            self._file.write(json.dumps(note) + "\n")
 
 
 class Reader:

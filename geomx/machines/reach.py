@@ -8,6 +8,7 @@ to ``ssh``, which hands one line to a shell over there, and to those that pass w
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
 
@@ -19,6 +20,9 @@ SSH = (
 """Never asks for a password; gives up after ten seconds of silence."""
 
 COMMAND = "{command}"
+
+_SHELLS = ("sh", "bash", "dash", "ash", "ksh", "zsh", "fish", "su", "runuser")
+_TAKES_ONE_WORD = re.compile(r"-[a-z]*c|--command")
 
 
 def check(template: str, key: str) -> None:
@@ -35,6 +39,15 @@ def check(template: str, key: str) -> None:
         raise ConfigError(key, template, remedy) from error
     if COMMAND not in words:
         raise ConfigError(key, template, "needs {command} as a word of its own, as in " + SSH)
+    before = words[: words.index(COMMAND)]
+    shell = next((word for word in before if word.rsplit("/", 1)[-1] in _SHELLS), None)
+    if shell is not None and _TAKES_ONE_WORD.fullmatch(before[-1]):
+        remedy = (
+            f"{{command}} is several words, of which {before[-1]} takes the first only: leave "
+            f"`{shell} {before[-1]}` out, or write {shell} {before[-1]} "
+            "'exec \"$@\"' sh {command}"
+        )
+        raise ConfigError(key, template, remedy)
 
 
 def argv(template: str, host: str, address: str, command: Sequence[str]) -> list[str]:

@@ -11,6 +11,7 @@ import base64
 import contextlib
 import json
 import secrets
+import shlex
 import signal
 import subprocess
 import sys
@@ -22,13 +23,15 @@ from types import TracebackType
 from typing import IO, Any
 
 from geomx.cluster import NodeSpec
-from geomx.errors import NodeLost
+from geomx.errors import GeomxError, NodeLost, refused_file
 from geomx.live.blame import Unjoined, culprit
 from geomx.live.notes import path as file_of
 from geomx.live.notes import stem
+from geomx.live.relay import Patience
 from geomx.live.spec import Spec
 from geomx.live.status import DONE
 from geomx.machines.frames import BEAT_S, Opening, heard
+from geomx.report.files import naming
 
 NOTICE_S = 2.0  # after the first death: until the others should have noticed by themselves
 POLITE_S = 6.0  # agents take up to four seconds to end their nodes
@@ -63,6 +66,8 @@ class Line:
         self._sent_s: dict[int, float] = {}
         self._ahead_s = 0.0  # of the other's clock
         self._shortest_s = float("inf")
+        self.heard = False  # anything, of the agent
+        self.refused = ""  # why what it told could not be kept
         self._said = ""  # last, by what reaches the agent
         self._lock = threading.Lock()
         self._log = file_of(self._stem, ".log").open("w", encoding="utf-8", buffering=1)
@@ -80,6 +85,17 @@ class Line:
         """Say what the node is."""
         self._opening = opening.line()
         self._opened.set()
+
+    @property
+    def opened(self) -> bool:
+        """Whether the agent has been told what it is, and so has something to say."""
+        return self._opening is not None
+
+    @property
+    def way(self) -> str:
+        """What reaches the agent, and what that last said."""
+        words = shlex.join(self._words[:8]) + (" ..." if len(self._words) > 8 else "")
+        return f"`{words}`" + (f", which said: {self._said}" if self._said else "")
 
     def hang_up(self) -> None:
         """Tell the agent to end its node; does not wait."""
@@ -109,6 +125,15 @@ class Line:
                 time.sleep(BEAT_S)
 
     def _hear(self) -> None:
+        """Keep what the agent tells; a file that cannot be written ends the node."""
+        try:
+            self._keep()
+        except OSError as error:
+            self.refused = refused_file(error) or str(error)
+            self.kill()
+            self.status = BROKEN
+
+    def _keep(self) -> None:
         assert self._process.stdout is not None
         status: int | None = None
         with (
@@ -117,9 +142,11 @@ class Line:
         ):
             kept: dict[str, IO[bytes]] = {}
             for line in self._process.stdout:
+                self.heard = True
                 frame = heard(line)
                 if "note" in frame:
-                    notes.write(self._on_this_clock(frame["note"]) + "\n")
+                    with naming(Path(notes.name)):
+                        notes.write(self._on_this_clock(frame["note"]) + "\n")
                 elif "file" in frame and frame["file"] == ".npz":
                     if ".npz" not in kept:
                         file = file_of(self._stem, ".npz").open("wb")
@@ -148,7 +175,7 @@ class Line:
             self._say(self._said)
 
     def _say(self, text: str) -> None:
-        with self._lock:
+        with self._lock, naming(Path(self._log.name)):
             self._log.write(text + "\n")
         self._tell(self.node.name, text)
 
@@ -199,6 +226,7 @@ class RemoteJob:
         self._lines: list[Line] = []
         self._ended: dict[str, int] = {}  # exit status by node, in the order in which they ended
         self._introduced = False
+        self._patience = Patience(spec.runtime.failure_timeout_s)
         self._unjoined = Unjoined(spec.cluster, directory, command)
 
     def __enter__(self) -> RemoteJob:
@@ -231,6 +259,7 @@ class RemoteJob:
 
         Raises:
             NodeLost: A node died or lost another, or its line broke; says who was the first.
+            GeomxError: What a node told could not be kept: the disk is full.
         """
         scheduler = self._lines[0]
         if not self._introduced and scheduler.address:
@@ -238,6 +267,18 @@ class RemoteJob:
             for line in self._lines[1:]:
                 self._open(line, scheduler=scheduler.address)
         self._collect()
+        for line in self._lines:
+            if line.refused:
+                raise GeomxError(line.refused)
+        silent = [line for line in self._lines if line.opened and not line.heard]
+        if silent:
+            self._patience.waits(
+                "the launcher",
+                lambda: (
+                    f"{len(silent)} agents to answer; the first is that of "
+                    f"{silent[0].node.name}, reached by {silent[0].way}"
+                ),
+            )
         if any(status != DONE for status in self._ended.values()):
             self._wait(NOTICE_S)
             raise culprit(self.spec.cluster, self.directory, self._ended)
