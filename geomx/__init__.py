@@ -28,6 +28,7 @@ _EXPORTS = {
     "PartySync": "geomx.plugin",
     "Placement": "geomx.plugin",
     "PluginError": "geomx.errors",
+    "Refused": "geomx.errors",
     "Results": "geomx.results",
     "Shard": "geomx.plugin",
     "Site": "geomx.plugin",
@@ -44,7 +45,7 @@ _EXPORTS = {
 
 if TYPE_CHECKING:
     from geomx.api import api_version, include_dir
-    from geomx.errors import ConfigError, GeomxError, NodeLost, PluginError
+    from geomx.errors import ConfigError, GeomxError, NodeLost, PluginError, Refused
     from geomx.experiment import run
     from geomx.hookspecs import hookimpl
     from geomx.orders import OverlayReport, overlay_order
@@ -84,6 +85,7 @@ __all__ = [
     "PartySync",
     "Placement",
     "PluginError",
+    "Refused",
     "Results",
     "Shard",
     "Site",

@@ -72,9 +72,10 @@ class NodeConfig:
     def add_optimizer(self, optimizer: OptimizerFactory) -> None:
         """An optimizer of a plugin, which instructions may name."""
 
-    def add_group(self, root: int, members: Sequence[int], host: int, number: int, push: bool, pull: bool) -> None:
+    def add_group(self, root: int, members: Sequence[int], host: int, number: int, push: bool, pull: bool, label: str = "") -> None:
         """
-        An overlay of which this node is the root or a member; see core/overlay.h.
+        An overlay of which this node is the root or a member; see core/overlay.h. `label`: whose
+        it is.
         """
 
     def set_rounds(self, together: bool, staleness_bound: int | None, update_at_party: bool) -> None: ...

@@ -22,6 +22,7 @@ import pluggy
 
 from geomx import hookspecs
 from geomx.cluster import Link
+from geomx.contracts import check_part
 from geomx.errors import GeomxError, PluginError
 from geomx.options import near
 from geomx.patience import hook_limited
@@ -40,6 +41,9 @@ ANSWERS = {
     "geomx_overlay": ("Overlay",),
     "geomx_optimizer": ("Optimizer",),
 }
+
+PARTS = {"geomx_codec": "codec", "geomx_slicer": "slicer", "geomx_optimizer": "optimizer"}
+"""Hooks that answer with parts on the data path, and the kind of part."""
 
 
 def hooks() -> dict[str, tuple[str, ...]]:
@@ -175,10 +179,10 @@ def _brief(value: Any) -> str:
 
 
 def check_answer(label: str, hook: str, answer: Any) -> None:
-    """Refuse an answer of the wrong type.
+    """Refuse an answer of the wrong type, or a part with a wrong attribute.
 
     Raises:
-        PluginError: It is one; says what the hook may answer with.
+        PluginError: It is one; says what is allowed.
     """
     names = ANSWERS.get(hook)
     if names is None:
@@ -189,6 +193,8 @@ def check_answer(label: str, hook: str, answer: Any) -> None:
             f"{label}: {hook} must return {' or '.join(names)} (or None), "
             f"not {type(answer).__name__}{remedy}"
         )
+    if hook in PARTS:
+        check_part(f"{label}: {hook}", PARTS[hook], answer)
 
 
 def _missing(names: tuple[str, ...], answer: Any) -> str:

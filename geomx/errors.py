@@ -75,6 +75,15 @@ class PluginError(GeomxError):
     """A plugin broke a rule: misspelt hook, wrong return type, wrong promise."""
 
 
+class Refused(GeomxError, ValueError):  # noqa: N818 (what a codec says of bytes)
+    """What a codec's ``decode`` raises of bytes that its ``encode`` does not make.
+
+    Bytes come over a network. A codec may decode any bytes of the right length to something, or
+    refuse them by this, with a sentence that says why; the peer that sent them is then at fault.
+    Any other exception out of ``decode`` is the plugin's own failure.
+    """
+
+
 class NodeLost(GeomxError):  # noqa: N818 (the event's name in protocol and logs)
     """A node of a live run died or fell silent.
 

@@ -20,6 +20,7 @@ from geomx.cluster import Cluster
 from geomx.config import RuntimeOptions, SimOptions, StudyOptions, TcpOptions
 from geomx.costs import Costs, doubt_costs, this_machine
 from geomx.doubts import LOSS_BASED, doubt_uneven_round_trips
+from geomx.effects import doubt_idle_plugins
 from geomx.errors import ConfigError, GeomxError
 from geomx.patience import Calls, memory_limited
 from geomx.registry import Selection
@@ -86,11 +87,13 @@ class Experiment:
 
         Warns:
             ModelDoubt: The prediction will not be exact.
+            PluginDoubt: An accelerator changes nothing.
         """
         doubt_costs(self.costs, version(), here=self.mode != "sim")
         self.selection.validate(self)
         self.selection.sync_policy(self.cluster)
         self.selection.placement(self.cluster, self.workload.tensors)
+        doubt_idle_plugins(self)
         if self.mode != "sim":
             # Found by name, like the runners.
             importlib.import_module("geomx.live.places").check(self)

@@ -32,14 +32,21 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from geomx import hookspecs
 from geomx.api import check_version
-from geomx.asking import admit, call, check_answer, has_hook, one_line
+from geomx.asking import ANSWERS, admit, call, check_answer, has_hook, one_line
+from geomx.contracts import (
+    CheckedPartitioner,
+    CheckedPlacement,
+    CheckedPolicy,
+    check_costs,
+    check_overlay,
+)
 from geomx.errors import ConfigError, GeomxError, PluginError
 from geomx.options import build_options, near, prefixed
 from geomx.patience import hook_limited
-from geomx.plugin import groups_of
+from geomx.plugin import ByTurns, groups_of
 
 if TYPE_CHECKING:
-    from geomx.cluster import Cluster, Link
+    from geomx.cluster import Cluster, Link, NodeSpec
     from geomx.experiment import Experiment
     from geomx.plugin import (
         BySize,
@@ -406,6 +413,7 @@ class Selection:
     Attributes:
         sync: Name and all options of the sync plugin.
         accel: Names and all options of the accelerators, in order.
+        changed_cluster: Whose answer to hook 11 was another cluster, as errors would name it.
     """
 
     def __init__(self, chosen: Sequence[Built]) -> None:
@@ -413,6 +421,7 @@ class Selection:
         self.sync: Choice = chosen[0].choice
         self.accel: tuple[Choice, ...] = tuple(built.choice for built in chosen[1:])
         self._managers = [admit(built.instance, built.label) for built in chosen]
+        self.changed_cluster: set[str] = set()
         self._overlay_labels: dict[int, str] = {}  # by root
         self._kept: tuple[Cluster | None, dict[Any, Any]] = None, {}
         self._askable: dict[str, list[tuple[Built, Any]]] = {}  # by hook
@@ -436,7 +445,8 @@ class Selection:
         answer = self._only(answers, "the sync policy")
         if answer is None:
             raise PluginError(f"sync {self.sync[0]}: it gives no sync policy")
-        return answers[0][0], answer
+        built = answers[0][0]
+        return built, CheckedPolicy(answer, f"{built.label}: geomx_sync_policy")
 
     def minds(self, cluster: Cluster) -> list[tuple[str, Site]]:
         """Coordinators by number, and whose they are: the policy's, then overlays', each once."""
@@ -457,18 +467,18 @@ class Selection:
     def placement(self, cluster: Cluster, tensors: Sequence[TensorSpec]) -> Placement:
         """The one placement, or the default (hook 4)."""
         answers = self._ask("geomx_placement", cluster=cluster, tensors=tensors)
-        answer = self._only(answers, "the placement")
+        answer, servers = self._only(answers, "the placement"), len(cluster.global_servers)
         if answer is None:
-            from geomx.plugin import ByTurns
-
-            answer = ByTurns(len(cluster.global_servers))
-        return answer
+            return ByTurns(servers)
+        return CheckedPlacement(answer, f"{answers[0][0].label}: geomx_placement", servers)
 
     def cluster(self, cluster: Cluster) -> Cluster:
         """Who takes part, after every plugin has had its say (hook 11)."""
         for built, manager in zip(self._chosen, self._managers, strict=True):
             for answer in call(manager, built.label, "geomx_cluster", cluster=cluster):
                 check_answer(built.label, "geomx_cluster", answer)
+                if answer is not cluster:
+                    self.changed_cluster.add(f"{built.label}: geomx_cluster")
                 cluster = answer
         return cluster
 
@@ -519,11 +529,18 @@ class Selection:
         for built, _ in answers:
             self._overlay_labels[group.root.id] = f"{built.label}: geomx_overlay"
         answer: Overlay | None = self._only(answers, f"the overlay of {group.root.name}")
+        if answer is not None:
+            check_overlay(self._overlay_labels[group.root.id], answer, group)
         return answer
+
+    def overlay_label(self, root: NodeSpec) -> str:
+        """Whose the overlay of that root's group is, for errors."""
+        return self._overlay_labels.get(root.id, "")
 
     def partitioners(self, cluster: Cluster) -> list[Partitioner]:
         """The chain of partitioners (hook 5)."""
-        return [answer for _, answer in self._ask("geomx_partitioner", cluster=cluster)]
+        answers = self.labelled("geomx_partitioner", cluster=cluster)
+        return [CheckedPartitioner(answer, label) for label, answer in answers]
 
     def codecs(self, link: Link) -> list[Codec | Native | BySize]:
         """The chain of codecs on `link` (hook 6)."""
@@ -537,6 +554,13 @@ class Selection:
         """The answers to a hook, in order, each with whose it is, for errors."""
         answers = self._ask(hook, **arguments)
         return [(f"{built.label}: {hook}", answer) for built, answer in answers]
+
+    def deciders(self) -> list[tuple[str, list[str]]]:
+        """Every accelerator, as errors name it, and the hooks that it may answer to with a part."""
+        pairs = zip(self._chosen[1:], self._managers[1:], strict=True)
+        return [
+            (built.label, [hook for hook in ANSWERS if has_hook(m, hook)]) for built, m in pairs
+        ]
 
     def blamed(self, error: BaseException) -> PluginError | None:
         """`error` as a plugin's, if it came out of code of one that is selected; else None.
@@ -576,8 +600,12 @@ class Selection:
         return f"{whose}{kind}{frame.f_code.co_qualname} ({where})"
 
     def sim(self, simulation: Any) -> None:
-        """Hook 8."""
-        self._ask("geomx_sim", simulation=simulation)
+        """Hook 8; what each plugin leaves as costs is looked at before the next is asked."""
+        for built, manager in zip(self._chosen, self._managers, strict=True):
+            for answer in call(manager, built.label, "geomx_sim", simulation=simulation):
+                check_answer(built.label, "geomx_sim", answer)
+            if hasattr(simulation, "costs"):
+                check_costs(f"{built.label}: geomx_sim", simulation.costs)
 
     def live(self, runtime: Any) -> None:
         """Hook 9."""

@@ -16,6 +16,7 @@ import re
 import shlex
 import signal
 import traceback
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ from typing import Any
 
 from geomx.attended import attended, own_process
 from geomx.config import StudyOptions
+from geomx.effects import PluginDoubt
 from geomx.errors import ConfigError
 from geomx.experiment import Experiment, execute, version
 from geomx.progress import progress, quiet
@@ -233,7 +235,11 @@ def _run_here(variant: Variant) -> tuple[Path, str]:
     note = variant.directory / NOTE
     note.unlink(missing_ok=True)
     try:
-        experiment, directory = compose(variant.words, directory=variant.directory)
+        with warnings.catch_warnings():
+            warnings.simplefilter(
+                "ignore", PluginDoubt
+            )  # a variant like any other: its row says it
+            experiment, directory = compose(variant.words, directory=variant.directory)
         with quiet():
             execute(experiment, directory)
     except ConfigError as error:

@@ -160,11 +160,11 @@ def node_config(
     _add_groups(config, cluster, selection, node)
     if node.role == "server":
         side = selection.sync_policy(cluster).party_policy(cluster, cluster.party_of(node))
-        if isinstance(side, Native):
-            config.set_policy(_core.native_policy(side.name, dict(side.options)))
-        elif side is not None:
-            label = selection.sync_label(cluster)
-            with blaming(label, side):
+        label = selection.sync_label(cluster) if side is not None else ""
+        with blaming(label, side):
+            if isinstance(side, Native):
+                config.set_policy(_core.native_policy(side.name, dict(side.options)))
+            elif side is not None:
                 config.set_policy(_core.python_policy(side, label))
     for optimizer in optimizers(selection):
         config.add_optimizer(optimizer)
@@ -190,12 +190,11 @@ def _add_coordinator(
     config: _core.NodeConfig, number: int, site: Site, seed: int, label: str
 ) -> None:
     mind = site.native
-    if isinstance(mind, Native):
-        config.add_coordinator(number, mind.name, {**mind.options, "seed": float(seed)})
-        return
     with blaming(label, mind):
-        made = _core.python_coordinator(mind, float(seed), label)
-    config.add_coordinator(number, made)
+        if isinstance(mind, Native):
+            config.add_coordinator(number, mind.name, {**mind.options, "seed": float(seed)})
+        else:
+            config.add_coordinator(number, _core.python_coordinator(mind, float(seed), label))
 
 
 def siblings(cluster: Cluster, selection: Selection, node: NodeSpec) -> list[NodeSpec]:
@@ -240,6 +239,7 @@ def _add_groups(
             shared.sites.index(overlay.site),
             overlay.push,
             overlay.pull,
+            selection.overlay_label(group.root),
         )
         if node == group.root:
             continue
@@ -325,7 +325,8 @@ def shards(
 
     Raises:
         ConfigError: A tensor is beyond all bounds.
-        PluginError: A partitioner's shards do not cover the tensor, or one is too large.
+        PluginError: A partitioner's shards do not cover the tensor, or one is too large; or there
+            is no such server.
     """
     placement = selection.placement(cluster, tensors) or ByTurns(len(cluster.global_servers))
     partitioners = selection.partitioners(cluster)
@@ -340,7 +341,7 @@ def shards(
         priority = (priorities or {}).get(key, -key)
         for partitioner in partitioners:
             pieces = list(partitioner.cut(tensor, priority, pieces))
-        _check_cover(tensor, pieces)
+        _check_sizes(tensor, pieces)
         placed.append(
             [
                 (piece.offset, piece.elements, placement.server(key, index, pieces), piece.priority)
@@ -350,16 +351,10 @@ def shards(
     return placed[first - start :]
 
 
-def _check_cover(tensor: TensorSpec, pieces: Sequence[Shard]) -> None:
-    end = 0
+def _check_sizes(tensor: TensorSpec, pieces: Sequence[Shard]) -> None:
     for piece in pieces:
-        if piece.offset != end or piece.elements <= 0:
-            raise PluginError(f"the shards of tensor {tensor.name} do not cover it in order")
         if piece.elements > MOST_SHARD_ELEMENTS:
             raise PluginError(
                 f"a shard of tensor {tensor.name} has {piece.elements:,} elements; "
                 f"{MOST_SHARD_ELEMENTS:,} are the most"
             )
-        end += piece.elements
-    if end != tensor.elements:
-        raise PluginError(f"the shards of tensor {tensor.name} cover {end} of {tensor.elements}")

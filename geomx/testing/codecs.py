@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from geomx import _core
+from geomx.errors import PluginError
 from geomx.handles import part
 from geomx.testing.finding import Broken, Laws
 
@@ -160,7 +161,10 @@ def alike_every_time(codecs: Chain, elements: int, seed: int) -> None:
 
 
 def others_are_refused(codecs: Chain, elements: int, seed: int) -> None:
-    """A wrong length is refused; any bytes of the right length are a vector or are refused."""
+    """A wrong length is refused; any bytes of the right length are a vector or are refused.
+
+    geomx itself refuses a wrong length; a codec refuses by `geomx.Refused`.
+    """
     draw = np.random.default_rng(seed)
     chain = made(codecs, elements)
     rows, _ = chain.layout()
@@ -177,8 +181,11 @@ def others_are_refused(codecs: Chain, elements: int, seed: int) -> None:
             bad[at] = draw.integers(256)
         try:
             decoded = chain.decode(bytes(bad), 0, rows, rows)
-        except ValueError:
+        except ValueError:  # geomx.Refused is one
             continue
+        except PluginError as error:
+            wanted = "a vector, or a refusal by geomx.Refused (in C++ geomx::plugin::Refused)"
+            raise Broken("bytes changed on the way", wanted, error) from error
         if decoded.shape != (elements,):
             raise Broken("bytes changed on the way", f"{elements} values", decoded.shape)
 

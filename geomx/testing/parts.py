@@ -23,6 +23,8 @@ from geomx.testing.worlds import links, place
 from geomx.wiring import shards
 from geomx.workload import TensorSpec
 
+CHANNELS = 63
+"""The last that there is (docs/protocol.md)."""
 TENSORS = tuple(TensorSpec(f"t{i}", (size,), i) for i, size in enumerate((1, 7, 4097, 120_000)))
 
 
@@ -112,8 +114,10 @@ def _cover(slicer: Any, seed: int) -> None:
             where = f"{rows} rows in {len(given)}, round {number}"
             end = 0
             for first, count, _, channel in sorted(cut):
-                if first != end or first % 8 or not 0 <= channel < 256:
+                if first != end or first % 8:
                     raise Broken(where, f"a slice that begins at {end}, a multiple of 8", first)
+                if not 0 <= channel <= CHANNELS:
+                    raise Broken(where, f"a channel from 0 to {CHANNELS}", channel)
                 end = first + count
             if end != rows:
                 raise Broken(where, f"{rows} rows", end)

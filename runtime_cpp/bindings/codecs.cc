@@ -6,10 +6,12 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "bindings/handles.h"
 #include "core/codec.h"
+#include "core/slicer.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -105,11 +107,51 @@ class PyCodecChain {
   CodecChain chain_;
 };
 
+// Which of a link's codecs take part in what is sent of a shard (the others find no float32 values), and
+// which of its slicers change how it is cut, by position.
+nb::tuple Effects(const std::vector<CodecHandle>& codecs, const std::vector<SlicerHandle>& slicers,
+                  std::uint32_t elements) {
+  const ShardInfo shard{.elements = elements};
+  std::vector<std::pair<std::unique_ptr<Codec>, std::size_t>> ordered;
+  CodecChain::Factories factories;
+  for (std::size_t i = 0; i < codecs.size(); ++i) {
+    factories.push_back(codecs[i].factory);
+    ordered.emplace_back(codecs[i].factory->Make(shard), i);
+  }
+  std::stable_sort(ordered.begin(), ordered.end(), [](const auto& a, const auto& b) {
+    return a.first->stage() < b.first->stage();
+  });
+  std::vector<bool> encodes(codecs.size());
+  Parts encoded = Parts::Dense(elements, nullptr, nullptr);
+  for (const auto& [codec, position] : ordered) {
+    if (!Codec::Concerns(encoded)) break;
+    codec->Layout(encoded);
+    encodes[position] = true;
+  }
+  const SliceContext context{shard, 1, encoded, CodecChain(factories, shard).SurvivesHoles(),
+                             std::nan("")};
+  std::vector<bool> cuts;
+  std::vector<Slice> slices(1, {.first_row = 0, .rows = static_cast<std::uint32_t>(encoded.rows)});
+  for (const SlicerHandle& slicer : slicers) {
+    const std::vector<Slice> before = slices;
+    slicer.factory->Make(shard)->Cut(context, slices);
+    cuts.push_back(!std::equal(before.begin(), before.end(), slices.begin(), slices.end(),
+                               [](const Slice& a, const Slice& b) {
+                                 return a.first_row == b.first_row && a.rows == b.rows &&
+                                        a.priority == b.priority && a.channel == b.channel;
+                               }));
+  }
+  return nb::make_tuple(encodes, cuts);
+}
+
 }  // namespace
 }  // namespace geomx
 
 void init_codecs(nb::module_& m) {
   using geomx::PyCodecChain;
+  m.def("link_effects", &geomx::Effects, "codecs"_a, "slicers"_a, "elements"_a,
+        "Of a link that has these, for a shard of so many elements: which codecs take part in what is\n"
+        "sent, and which slicers change how it is cut, as two lists of bool in the order given.");
   nb::class_<PyCodecChain>(m, "CodecChain", "The codecs of one link for one shard, with their state.")
       .def(nb::init<const std::vector<geomx::CodecHandle>&, std::uint32_t>(), "codecs"_a,
            "elements"_a)

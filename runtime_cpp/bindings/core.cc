@@ -154,10 +154,12 @@ void init_core(nb::module_& m) {
       }, "optimizer"_a, "An optimizer of a plugin, which instructions may name.")
       .def("add_group",
            [](NodeConfig& self, NodeId root, std::vector<NodeId> members, NodeId host,
-              std::uint32_t number, bool push, bool pull) {
-             self.groups.push_back({root, std::move(members), host, number, push, pull});
-           }, "root"_a, "members"_a, "host"_a, "number"_a, "push"_a, "pull"_a,
-           "An overlay of which this node is the root or a member; see core/overlay.h.")
+              std::uint32_t number, bool push, bool pull, std::string label) {
+             self.groups.push_back(
+                 {root, std::move(members), host, number, push, pull, std::move(label)});
+           }, "root"_a, "members"_a, "host"_a, "number"_a, "push"_a, "pull"_a, "label"_a = "",
+           "An overlay of which this node is the root or a member; see core/overlay.h. `label`: whose\n"
+           "it is.")
       .def("set_rounds",
            [](NodeConfig& self, bool together, std::optional<std::uint32_t> staleness_bound,
               bool update_at_party) {

@@ -13,6 +13,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "bindings/handles.h"
@@ -31,6 +32,14 @@ struct Library {
 
   void Check(const char* method, const char* words) const {
     if (words != nullptr) throw PluginFailure(label + "." + method + ": " + words);
+  }
+
+  void CheckDecoded(const char* words) const {
+    constexpr std::string_view kRefused = GEOMX_REFUSED;
+    const std::string_view said = words != nullptr ? words : "";
+    if (!said.starts_with(kRefused)) return Check("decode", words);
+    throw Refusal(label + ".decode refused the bytes: " +
+                  std::string(said.substr(kRefused.size())));
   }
 };
 
@@ -90,9 +99,8 @@ class LibraryCodec final : public Codec {
     }
     const std::uint64_t count = cut ? parts.rows : parts.elements;
     std::byte* values = parts.Allocate(std::max<std::size_t>(count * sizeof(float), 1));
-    library_->Check("decode", library_->table->decode(codec_, parts.round, parts.first_row,
-                                                      data.data(), reinterpret_cast<float*>(values),
-                                                      count));
+    library_->CheckDecoded(library_->table->decode(codec_, parts.round, parts.first_row, data.data(),
+                                                   reinterpret_cast<float*>(values), count));
     kept.insert(kept.begin(), Part{.name = "values", .bits = 32, .data = values});
     parts.parts = std::move(kept);
     parts.rows = count;

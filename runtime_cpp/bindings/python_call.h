@@ -13,6 +13,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <typeinfo>
 #include <utility>
@@ -52,6 +53,11 @@ class Held {
 
 inline std::string NameOf(nanobind::handle object) {
   return nanobind::cast<std::string>(object.type().attr("__name__"));
+}
+
+// What a codec raises that refuses bytes. REQUIRES: the interpreter lock.
+inline nanobind::object RefusedType() {
+  return nanobind::module_::import_("geomx.errors").attr("Refused");
 }
 
 // What calls into Python have cost this process, by plugin, and which are under way.
@@ -144,6 +150,10 @@ auto Guarded(const Held& held, const char* method, const char* wanted, Function&
     }
   } catch (nanobind::python_error& error) {
     if (error.matches(PyExc_KeyboardInterrupt)) throw;
+    if (std::string_view(method) == "decode" && error.matches(RefusedType())) {
+      throw Refusal(blame(std::string(" refused the bytes: ") +
+                          nanobind::str(error.value()).c_str()).what());
+    }
     throw blame(": " + NameOf(error.value()) + ": " + nanobind::str(error.value()).c_str());
   } catch (const std::bad_cast&) {
     throw blame(std::string(" must return ") + wanted);

@@ -18,6 +18,7 @@
 #include "bindings/handles.h"
 #include "bindings/python_call.h"
 #include "core/coordinator.h"
+#include "core/message.h"
 #include "core/optimizers/family.h"
 #include "core/overlay.h"
 #include "core/policy.h"
@@ -39,10 +40,16 @@ nb::object Copied(std::span<const float> values) {
   return nb::cast(nb::ndarray<nb::numpy, float, nb::ndim<1>>(copy, {values.size()}, owner));
 }
 
-// What Python answered, into `out`.
+// What Python answered, into `out`: float32, as what was handed over.
 void Take(nb::handle answer, std::span<float> out) {
-  const nb::object vector =
-      nb::module_::import_("numpy").attr("ascontiguousarray")(answer, "float32").attr("ravel")();
+  const nb::object numpy = nb::module_::import_("numpy");
+  const nb::object array = numpy.attr("asarray")(answer);
+  if (!numpy.attr("float32").equal(array.attr("dtype").attr("type"))) {
+    throw std::invalid_argument("made values of " +
+                                nb::cast<std::string>(array.attr("dtype").attr("name")) +
+                                ", not float32");
+  }
+  const nb::object vector = numpy.attr("ascontiguousarray")(array, "float32").attr("ravel")();
   const auto values = nb::cast<Values>(vector.attr("copy")());
   if (values.size() != out.size()) {
     throw std::invalid_argument("made " + std::to_string(values.size()) + " values of " +
@@ -72,8 +79,12 @@ class PythonSlicer final : public Slicer {
         slice.first_row = nb::cast<std::uint32_t>(item[nb::int_(0)]);
         slice.rows = nb::cast<std::uint32_t>(item[nb::int_(1)]);
         slice.priority = nb::cast<std::int32_t>(item[nb::int_(2)]);
-        slice.channel = nb::cast<std::uint8_t>(item[nb::int_(3)]);
+        slice.channel = Channel(nb::cast<std::int64_t>(item[nb::int_(3)]));
         if (!context.survives_holes) slice.channel = 0;  // all of it must arrive
+        if (slice.first_row % 8 != 0) {
+          throw std::invalid_argument("made a slice that begins at row " +
+                                      std::to_string(slice.first_row) + ", no multiple of 8");
+        }
         cut.push_back(slice);
       }
       CheckCover(cut, context.encoded.rows);
@@ -82,6 +93,12 @@ class PythonSlicer final : public Slicer {
   }
 
  private:
+  static std::uint8_t Channel(std::int64_t number) {
+    if (number >= 0 && number <= kMaxChannel) return static_cast<std::uint8_t>(number);
+    throw std::invalid_argument("made a slice on channel " + std::to_string(number) +
+                                "; there are 0 (reliable) to " + std::to_string(kMaxChannel));
+  }
+
   static void CheckCover(std::vector<Slice> cut, std::uint64_t rows) {
     std::sort(cut.begin(), cut.end(),
               [](const Slice& a, const Slice& b) { return a.first_row < b.first_row; });
@@ -142,7 +159,10 @@ class PythonCoordinator final : public Coordinator {
  public:
   PythonCoordinator(nb::object mind, const std::string& label) : mind_(std::move(mind), label) {
     sleeps_ = mind_.Has("next_timeout");
+    whose_ = label + ": " + nb::cast<std::string>(mind_.get().type().attr("__name__"));
   }
+
+  std::string whose() const override { return whose_; }
 
   std::vector<Reply> OnReport(NodeId from, std::span<const double> values, Time now) override {
     return Guarded(mind_, "on_report", kReplies, [&] {
@@ -184,6 +204,7 @@ class PythonCoordinator final : public Coordinator {
 
   Held mind_;
   bool sleeps_ = false;
+  std::string whose_;
 };
 
 class PythonOptimizer final : public ElementWise {

@@ -278,7 +278,7 @@ class PythonCodec final : public Codec {
     for (auto [key, item] : answer) {
       Part part{.name = nb::cast<std::string>(key)};
       nb::object array = numpy.attr("ascontiguousarray")(item);
-      if (!promised && part.name == "values") array = array.attr("astype")("<f4", "copy"_a = false);
+      if (!promised && part.name == "values") array = Float32(numpy, array);
       values = values || part.name == "values";
       const auto items = nb::cast<std::uint64_t>(array.attr("size"));
       part.bits = 8 * nb::cast<std::uint32_t>(array.attr("itemsize"));
@@ -319,6 +319,16 @@ class PythonCodec final : public Codec {
       throw std::invalid_argument("made no \"values\"");
     }
     return made;
+  }
+
+  // Decoded values, in this machine's byte order.
+  static nb::object Float32(const nb::object& numpy, const nb::object& array) {
+    const nb::object type = array.attr("dtype");
+    if (!numpy.attr("float32").equal(type.attr("type"))) {
+      throw std::invalid_argument("made \"values\" of " + nb::cast<std::string>(type.attr("name")) +
+                                  ", not float32");
+    }
+    return array.attr("astype")("<f4", "copy"_a = false);
   }
 
   // Receivers read parts in the order of the layout, whatever the order of the dict.
@@ -373,6 +383,8 @@ void init_python_parts(nb::module_& m) {
   nb::register_exception_translator([](const std::exception_ptr& raised, void*) {
     try {
       std::rethrow_exception(raised);
+    } catch (const Refusal& refusal) {
+      PyErr_SetString(RefusedType().ptr(), refusal.what());
     } catch (const PluginFailure& failure) {
       const nb::object type = nb::module_::import_("geomx.errors").attr("PluginError");
       PyErr_SetString(type.ptr(), failure.what());

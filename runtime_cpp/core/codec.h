@@ -126,7 +126,8 @@ class Codec {
     return false;
   }
 
-  // Undo Encode on the rows of one slice (`parts.first_row`, `parts.rows`).
+  // Undo Encode on the rows of one slice (`parts.first_row`, `parts.rows`). Throws `Refusal` where the
+  // bytes are nothing that Encode makes.
   virtual void Decode(Parts& parts) const = 0;
 
   // The same where nothing else is left to be undone, straight into the rows' places in the dense

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 #include <vector>
 
 #include "core/types.h"
@@ -20,6 +21,9 @@ class Coordinator {
   };
 
   virtual ~Coordinator() = default;
+
+  // Whose it is, for errors; empty where what reporters say decides whom it answers.
+  virtual std::string whose() const { return {}; }
 
   // `from` reports. A report leaves behind everything that its sender queued before, so `now` is also
   // when the sender's values had reached this node, if this is where they went.

@@ -646,8 +646,12 @@ void Node::HandleTransfer(NodeId from, const Message& message, Time now) {
   if (!handling.chain.Dense() && !handling.chain.Linear()) {
     work_.decode.Add(std::uint64_t{header.rows} * sizeof(float), message.frames);
   }
-  const Inbox::Outcome outcome =
-      flow.inbox.Accept(header, message.payload, handling.chain, error, handling.keep);
+  Inbox::Outcome outcome = Inbox::Outcome::kError;
+  try {
+    outcome = flow.inbox.Accept(header, message.payload, handling.chain, error, handling.keep);
+  } catch (const Refusal& refusal) {
+    error = refusal.what();
+  }
   const bool taken = outcome != Inbox::Outcome::kError && outcome != Inbox::Outcome::kRefused;
   if (overlay_ && !plain && taken) {
     handling.bytes += message.wire_bytes();
@@ -699,15 +703,19 @@ void Node::CloseRound(const FlowId& id, Flow& flow, Time now) {
     if (leaving_ && !logic_->Unanswered()) SayBye();
     return;
   }
-  if (header.kind == Kind::kValue && handling.sums) {
-    auto settled = Settled(header, value);
-    if (!settled) {
-      Emit({.kind = Event::Kind::kPeerError, .peer = id.peer, .reason = "an unasked sum"});
-      return;
+  const auto refuse = [&](std::string reason) {
+    Emit({.kind = Event::Kind::kPeerError, .peer = id.peer, .reason = std::move(reason)});
+  };
+  try {
+    if (header.kind == Kind::kValue && handling.sums) {
+      auto settled = Settled(header, value);
+      if (!settled) return refuse("an unasked sum");
+      value = std::move(*settled);
+    } else if (header.kind == Kind::kValue && handling.chain.Linear()) {
+      value = Decoded(header, std::move(value));
     }
-    value = std::move(*settled);
-  } else if (header.kind == Kind::kValue && handling.chain.Linear()) {
-    value = Decoded(header, std::move(value));
+  } catch (const Refusal& refusal) {
+    return refuse(refusal.what());
   }
   logic_->OnValue(id.peer, header, std::move(value), now);
   if (leaving_ && !logic_->Unanswered()) SayBye();
@@ -792,6 +800,15 @@ void Node::HandleReport(NodeId from, const Message& message, Time now) {
   }
 }
 
+std::string Node::Stranger(NodeId id) const {
+  std::string known;
+  for (const Peer& peer : config_.peers) {
+    known += (known.empty() ? "" : ", ") + std::to_string(peer.id) + " (" + peer.name + ")";
+  }
+  return " answers node " + std::to_string(id) + ", but " + config_.name + " talks with " + known +
+         " alone";
+}
+
 // False if somebody whom this node does not know should have had one.
 bool Node::SendReplies(std::uint32_t number, std::span<const Coordinator::Reply> replies) {
   bool all = true;
@@ -801,6 +818,8 @@ bool Node::SendReplies(std::uint32_t number, std::span<const Coordinator::Reply>
       continue;
     }
     if (FindPeer(reply.to) == nullptr) {
+      const std::string whose = config_.coordinators.at(number)->whose();
+      if (!whose.empty()) throw PluginFailure(whose + Stranger(reply.to));
       all = false;
       continue;
     }

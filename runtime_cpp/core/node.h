@@ -365,6 +365,7 @@ class Node {
   void Refuse(NodeId from, const Header& header, std::string reason);
   void SayBye();
   void HandleReport(NodeId from, const Message& message, Time now);
+  std::string Stranger(NodeId id) const;
   bool SendReplies(std::uint32_t number, std::span<const Coordinator::Reply> replies);
   void HandleReply(NodeId from, std::uint32_t number, std::vector<double> values);
   void SendHeartbeats(Time now);

@@ -146,7 +146,7 @@ void Overlay::CheckLeft(const Group& group, const Header& header) {
   }
 }
 
-void Overlay::Fail(NodeId peer, const char* reason) {
+void Overlay::Fail(NodeId peer, const std::string& reason) {
   node_.Emit({.kind = Event::Kind::kPeerError, .peer = peer, .reason = reason});
 }
 
@@ -234,7 +234,11 @@ bool Overlay::Obey(NodeId from, std::uint32_t number, std::span<const double> nu
   const Group& group = found->second;
   if (order->target == node_.config().id ||
       (!group.Has(order->target) && order->target != group.root)) {
-    Fail(from, "an order to send to a stranger");
+    std::string members = std::to_string(group.root) + " (the root)";
+    for (const NodeId id : group.members) {
+      if (id != node_.config().id) members += ", " + std::to_string(id);
+    }
+    Blame(from, group, *order, "that node is none of " + members);
   } else if (order->direction == Direction::kPush) {
     SendContribution(group, *order);
   } else {
@@ -243,10 +247,19 @@ bool Overlay::Obey(NodeId from, std::uint32_t number, std::span<const double> nu
   return true;
 }
 
+void Overlay::Blame(NodeId from, const OverlayGroup& group, const OverlayOrder& order,
+                    const std::string& why) {
+  const bool push = order.direction == Direction::kPush;
+  Fail(from, (group.label.empty() ? "" : group.label + ": ") + "an order to " + node_.config().name +
+                 " to " + (push ? "push" : "hand on") + " key " + std::to_string(order.key) +
+                 " round " + std::to_string(order.round) + " to node " +
+                 std::to_string(order.target) + ": " + why);
+}
+
 void Overlay::SendContribution(const Group& group, const OverlayOrder& order) {
   const auto found = contributions_.find({group.root, order.key, order.shard});
   if (found == contributions_.end() || found->second.header.round != order.round) {
-    return Fail(group.host, "an order to send what is not here");
+    return Blame(group.host, group, order, "it holds no contribution of that round, or has sent it");
   }
   Contribution mine = std::move(found->second);
   contributions_.erase(found);
@@ -257,7 +270,7 @@ void Overlay::SendContribution(const Group& group, const OverlayOrder& order) {
 void Overlay::SendHolding(const Group& group, const OverlayOrder& order) {
   const auto found = holdings_.find({group.root, order.key, order.shard});
   if (found == holdings_.end() || found->second.round != order.round) {
-    return Fail(group.host, "an order to hand on what is not here");
+    return Blame(group.host, group, order, "it holds no value of that round");
   }
   for (const Message& message : found->second.messages) node_.Queue(order.target, message);
 }

@@ -19,6 +19,7 @@
 #include <optional>
 #include <set>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "core/inbox.h"
@@ -37,6 +38,7 @@ struct OverlayGroup {
   std::uint32_t number = 0;   // which of the coordinators there
   bool push = false;          // contributions are added on the way
   bool pull = false;          // values are handed on
+  std::string label;          // whose it is, for errors
 };
 
 // What a group and its coordinator say to each other, as the numbers of a report and its reply.
@@ -139,7 +141,9 @@ class Overlay {
               std::optional<NodeId> from, std::uint64_t bytes, Time now);
   void SendContribution(const Group& group, const OverlayOrder& order);
   void SendHolding(const Group& group, const OverlayOrder& order);
-  void Fail(NodeId peer, const char* reason);
+  void Fail(NodeId peer, const std::string& reason);
+  void Blame(NodeId from, const OverlayGroup& group, const OverlayOrder& order,
+             const std::string& why);
 
   Node& node_;
   std::map<NodeId, Group> groups_;  // by root

@@ -11,4 +11,11 @@ class PluginFailure : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// A codec's `Decode` says that these bytes are nothing that its `Encode` makes. Where it is known which
+// peer sent them, that peer broke the protocol; elsewhere it is a failure like any other.
+class Refusal : public PluginFailure {
+ public:
+  using PluginFailure::PluginFailure;
+};
+
 }  // namespace geomx

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "core/plugin_failure.h"
+
 namespace geomx {
 
 Fabric::Fabric(std::uint64_t seed, std::size_t max_spans)
@@ -313,8 +315,12 @@ void Fabric::Release(NodeId id, Time now) {
 void Fabric::Report(NodeId id, Event event, Time now) {
   Trainer* trainer = endpoints_[id].trainer.get();
   switch (event.kind) {
-    case Event::Kind::kPeerError:
-      throw std::logic_error(endpoints_[id].node->config().name + ": " + event.reason);
+    case Event::Kind::kPeerError: {
+      const Node& node = *endpoints_[id].node;
+      const Peer* peer = node.FindPeer(event.peer);
+      throw PluginFailure(event.reason + " (" + node.config().name + " refuses what " +
+                          (peer ? peer->name : "node " + std::to_string(event.peer)) + " sent)");
+    }
     case Event::Kind::kValueReady:
       if (trainer != nullptr) {
         trainer->OnValue(event.key, RoundOfRun(event.round, Digest::Level::kParty), now);

@@ -19,7 +19,12 @@
 //
 // One codec object serves one shard on one link and is never called by two threads at once. Nothing here
 // takes Python's interpreter lock. No function may throw or exit; those that return text return NULL when
-// all is well, and otherwise say what is wrong (the text must live until the next call).
+// all is well, and otherwise say what is wrong (the text must live until the next call). In C++ exceptions
+// do that: GEOMX_CODEC returns what they say.
+//
+// `decode` gets bytes that came over a network. Those that `encode` does not make it decodes to something,
+// or refuses: by text that begins with GEOMX_REFUSED, in C++ by throwing geomx::plugin::Refused. The peer that
+// sent them is then at fault; any other text, and any other exception, is the codec's own failure.
 #ifndef GEOMX_CODEC_H
 #define GEOMX_CODEC_H
 
@@ -27,6 +32,7 @@
 #include <stdint.h>
 
 #define GEOMX_CODEC_ABI 1u
+#define GEOMX_REFUSED "refused: "
 #define GEOMX_EXPORT __attribute__((visibility("default")))
 
 #ifdef __cplusplus
@@ -93,11 +99,18 @@ GEOMX_EXPORT const geomx_codec* geomx_codec_table(void);
 #include <cstring>
 #include <exception>
 #include <map>
+#include <stdexcept>
 #include <string>
 
 namespace geomx::plugin {
 
 using Options = std::map<std::string, double>;
+
+// Thrown by `Decode`: these bytes are nothing that `Encode` makes. `why` is for a sentence.
+class Refused : public std::runtime_error {
+ public:
+  explicit Refused(const std::string& why) : std::runtime_error(GEOMX_REFUSED + why) {}
+};
 
 inline void AddPart(geomx_layout* layout, const char* name, uint32_t bits, uint32_t flags = 0,
                     uint64_t items = 0) {

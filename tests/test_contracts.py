@@ -1,0 +1,425 @@
+"""Every method that a plugin's objects have, answering wrongly: one sentence that names plugin,
+hook, class and method, and says what is allowed. The same decides in both modes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import geomx
+from geomx.asking import hooks
+from geomx.contracts import CheckedPolicy, check_part, check_spelling
+from geomx.errors import GeomxError, PluginError
+from geomx.experiment import execute
+from geomx.registry import Registry
+from geomx.testing.worlds import FAST, NETWORK, build
+from tests.laws import registry_with
+from tests.strangers import accel, install
+
+SOLO = {
+    **NETWORK,
+    "central": {"name": "hub", **FAST},
+    "parties": {"east": {"workers": 1, **FAST}},
+}
+
+
+class Half:
+    whole: Any = frozenset[str]()
+    survives_holes: Any = True
+
+    def layout(self, spec: Any) -> Any:
+        return {"values": (spec["values"][0], "f2")}
+
+    def encode(self, parts: Any) -> Any:
+        return {"values": parts["values"].astype("f2")}
+
+    def decode(self, parts: Any, length: int) -> Any:
+        return {"values": parts["values"].astype("f4")}
+
+
+class Mind:
+    def on_report(self, source: int, values: Any, now_s: float) -> Any:
+        return []
+
+
+class Side:
+    def complete(self, shard: Any, round_number: int, last: bool, total: Any) -> Any:
+        return True, total
+
+
+class Moves:
+    def update(self, weight: Any, gradient: Any, learning_rate: float) -> Any:
+        return weight - learning_rate * gradient
+
+
+class Cuts:
+    def cut(self, slices: Any, row_bytes: float, round_number: int) -> Any:
+        return slices
+
+
+class Every(geomx.SyncPolicy):
+    """Asks workers and coordinators for everything."""
+
+    def coordinators(self, cluster: Any) -> Any:
+        return [geomx.Site(cluster.scheduler, Mind())]
+
+
+class Told(geomx.WorkerSync):
+    def after_step(self, step: int) -> Any:
+        return True
+
+    def finished(self, step: int) -> Any:
+        return step == 2
+
+
+class Worker(Every):
+    """A policy whose workers are `Told`, changed."""
+
+    changes: dict[str, Any] = {}  # noqa: RUF012
+
+    def worker(self, cluster: Any, worker: Any, steps: int) -> Any:
+        return changed(Told, **self.changes)
+
+
+def changed(base: type, **members: Any) -> Any:
+    """An instance of `base` with other members; what is callable takes whatever it is given."""
+
+    def method(answer: Any) -> Any:
+        return lambda self, *given: answer(*given) if callable(answer) else answer
+
+    plain = ("exchange", "together", "staleness_bound", "coordinator", "whole", "linear")
+    plain += ("survives_holes", "stage", "in_every_slice", "changes", "togethr")
+    bodies = {n: value if n in plain else method(value) for n, value in members.items()}
+    return type(base.__name__, (base,), bodies)()
+
+
+def policy(**members: Any) -> Any:
+    return lambda *given: changed(geomx.SyncPolicy, **members)
+
+
+def worker(**members: Any) -> Any:
+    return lambda *given: changed(Worker, changes=members)
+
+
+def site(host: Any, native: Any) -> Any:
+    return policy(coordinators=lambda cluster: [geomx.Site(host(cluster), native)])
+
+
+def overlay(**fields: Any) -> Any:
+    """On the one group of global servers there is: a coordinator on the scheduler."""
+
+    def answer(group: Any) -> Any:
+        if group.level != "global":
+            return None
+        plain = {"site": geomx.Site(group.scheduler, Mind())}
+        return geomx.Overlay(**{**plain, **{k: v(group) for k, v in fields.items()}})
+
+    return answer
+
+
+def ordering(target: int) -> Any:
+    """An overlay whose coordinator has everybody who reports a contribution send it to `target`."""
+
+    class Orders(Mind):
+        def on_report(self, source: int, values: Any, now_s: float) -> Any:
+            report = geomx.OverlayReport.read(values)
+            ready = report.what == "ready"
+            return [(source, geomx.overlay_order("push", report, target))] if ready else []
+
+    return overlay(site=lambda group: geomx.Site(group.scheduler, Orders()))
+
+
+def replying(target: int) -> Any:
+    class Replies(Mind):
+        def on_report(self, source: int, values: Any, now_s: float) -> Any:
+            return [(target, [1.0])]
+
+    return overlay(site=lambda group: geomx.Site(group.scheduler, Replies()))
+
+
+def costs(work: str, figures: Any) -> Any:
+    return lambda simulation: simulation.costs.__setitem__(work, figures)
+
+
+def shards(*pieces: Any) -> Any:
+    return lambda cluster: changed(geomx.Partitioner, cut=lambda *given: list(pieces))
+
+
+def codec(**members: Any) -> Any:
+    return lambda link: (
+        changed(Half, **members) if (link.kind, link.direction) == ("wan", "push") else None
+    )
+
+
+def slices(*made: Any) -> Any:
+    return lambda link: changed(Cuts, cut=lambda given, *more: list(made))
+
+
+P, W = "geomx_sync_policy", "geomx_sync_policy: Told"
+BOOL = "must be True or False, not"
+TABLE: list[tuple[str, Any, str]] = [
+    # sync policies
+    (P, policy(after_step="yes"), rf"SyncPolicy.after_step\(\) {BOOL} 'yes'"),
+    (P, policy(after_step=None), rf"after_step\(\) {BOOL} None"),
+    (P, policy(after_step=1), rf"after_step\(\) {BOOL} 1"),
+    (P, policy(push_scale="half"), r"push_scale\(\) must be a finite number, not 'half'"),
+    (P, policy(push_scale=float("nan")), r"push_scale\(\) must be a finite number, not nan"),
+    (P, policy(push_scale=1e300), r"push_scale\(\) must be a finite number, not 1e\+300"),
+    (P, policy(global_optimizer=3), r"global_optimizer\(\) must be None or a dict such .*not 3"),
+    (P, policy(global_optimizer={"rate": 1}), r"global_optimizer\(\) must be None or a dict such"),
+    (
+        P,
+        policy(global_optimizer={"name": "sgd", "learning_rate": "fast"}),
+        r"global_optimizer\(\)\['learning_rate'\] must be a number, not 'fast'",
+    ),
+    (P, policy(local_optimizer="sgd"), r"local_optimizer\(\) must be None or a dict such as"),
+    (P, policy(exchange="deltas"), "exchange must be 'gradients' or 'parameters', not 'deltas'"),
+    (P, policy(together="no"), f"together {BOOL} 'no'"),
+    (P, policy(staleness_bound=-1), "staleness_bound must be None or rounds, a whole number from"),
+    (P, policy(coordinators=3), r"coordinators\(\) must be a list of geomx.Site, not 3"),
+    (P, policy(coordinators=[3]), r"coordinators\(\)\[0\] must be a geomx.Site, not 3"),
+    (
+        P,
+        site(lambda cluster: cluster.workers[0], Mind()),
+        r"coordinators\(\)\[0\].host must be a local server or the scheduler, not 'east/worker0'",
+    ),
+    (P, site(lambda cluster: cluster.scheduler, 3), r"\[0\].native must be a Coordinator or a Nat"),
+    (
+        P,
+        site(lambda cluster: cluster.scheduler, geomx.Native("coordinator", "nobody")),
+        "geomx_sync_policy: Native: .*nobody",
+    ),
+    (P, policy(worker=3), r"worker\(\) must be a geomx.WorkerSync, not 3"),
+    (P, policy(party_policy=3), r"party_policy\(\) must be a PartySync, a Native or None, not 3"),
+    (
+        P,
+        policy(party_policy=geomx.Native("codec", "fp16")),
+        r"party_policy\(\).kind must be 'policy', not 'codec'",
+    ),
+    (P, policy(party_policy=geomx.Native("policy", "nobody")), "sync_policy: Native: .*nobody"),
+    # one worker's side
+    (P, worker(after_step="yes"), rf"Told.after_step\(\) {BOOL} 'yes'"),
+    (P, worker(finished=None), rf"Told.finished\(\) {BOOL} None"),
+    (P, worker(coordinator=1), "Told.coordinator must be None or a position in coord.* 0 to 0"),
+    (P, worker(coordinator=0, report=3), r"Told.report\(\) must be a list of numbers, not 3"),
+    (P, worker(coordinator=0, report=["x"]), r"Told.report\(\) must be a finite number, not 'x'"),
+    # a local server's side
+    (
+        P,
+        policy(party_policy=changed(Side, complete=None)),
+        r"Side.complete must return \(whether it goes on",
+    ),
+    (
+        P,
+        policy(party_policy=changed(Side, complete=lambda s, n, last, total: (1.5, total))),
+        r"Side.complete must return \(whether it goes on",
+    ),
+    (
+        P,
+        policy(
+            party_policy=changed(
+                Side, complete=lambda s, n, last, total: (True, total.astype("f8"))
+            )
+        ),
+        "Side.complete made values of float64, not float32",
+    ),
+    # placements and partitioners
+    (
+        "geomx_placement",
+        lambda cluster, tensors: changed(geomx.Placement, server=9),
+        r"Placement.server\(\) must be the index of a global server, a whole number from 0 to 1, "
+        "not 9",
+    ),
+    (
+        "geomx_placement",
+        lambda cluster, tensors: changed(geomx.Placement, server="hub"),
+        r"Placement.server\(\) must be the index of a global server, .* not 'hub'",
+    ),
+    ("geomx_partitioner", shards(3), r"Partitioner.cut\(\) must be a list of geomx.Shard"),
+    (
+        "geomx_partitioner",
+        shards(geomx.Shard(0, 1)),
+        r"Partitioner.cut\(\) must be shards that cover the \d+ elements of .* in order",
+    ),
+    (
+        "geomx_partitioner",
+        shards(geomx.Shard(0, 1.5)),  # type: ignore[arg-type]
+        r"Partitioner.cut\(\) must be shards of whole numbers",
+    ),
+    # codecs
+    ("geomx_codec", codec(layout=3), r"Half.layout must return a dict of name: \(length, dtype\)"),
+    ("geomx_codec", codec(encode=3), "Half.encode must return a dict of arrays, as layout promis"),
+    ("geomx_codec", codec(decode=3), 'Half.decode must return {"values": array}'),
+    (
+        "geomx_codec",
+        codec(decode=lambda parts, length: {"values": np.zeros(length)}),
+        'Half.decode made "values" of float64, not float32',
+    ),
+    ("geomx_codec", codec(whole="codes"), "Half.whole must be a set of parts' names, not 'codes'"),
+    ("geomx_codec", codec(survives_holes="yes"), f"Half.survives_holes {BOOL} 'yes'"),
+    ("geomx_codec", codec(linear=3), f"Half.linear {BOOL} 3"),
+    ("geomx_codec", codec(stage="last"), "Half.stage must be one of select, quantise, cast"),
+    (
+        "geomx_codec",
+        lambda link: geomx.Native("codec", "fp16", {"k": "x"}),  # type: ignore[dict-item]
+        r"Native.options\['k'\] must be a number, not 'x'",
+    ),
+    ("geomx_codec", lambda link: geomx.BySize("x"), "BySize.bound must be elements of a large"),  # type: ignore[arg-type]
+    ("geomx_codec", lambda link: geomx.BySize(9, [3]), "BySize.small must be a list of codecs"),  # type: ignore[list-item]
+    # slicers
+    ("geomx_slicer", slices((0, 3, 0, 0), (3, 9**6, 0, 0)), "begins at row 3, no multiple of 8"),
+    ("geomx_slicer", slices((0, 8, 0, 99)), "a slice on channel 99; there are 0 .* to 63"),
+    ("geomx_slicer", slices((0, 8, 0, -1)), "a slice on channel -1; there are 0 .* to 63"),
+    ("geomx_slicer", slices((0, 8)), "Cuts.cut: IndexError"),
+    ("geomx_slicer", slices(3), "Cuts.cut: TypeError"),
+    ("geomx_slicer", lambda link: geomx.Native("slicer", "dgt", grace_s=-1), "Native.grace_s must"),
+    # overlays
+    ("geomx_overlay", overlay(push=lambda group: "yes"), f"Overlay.push {BOOL} 'yes'"),
+    ("geomx_overlay", overlay(site=lambda group: 3), "Overlay.site must be a geomx.Site, not 3"),
+    (
+        "geomx_overlay",
+        overlay(site=lambda group: geomx.Site(group.members[0], Mind())),
+        "Overlay.site.host must be the group's root or the scheduler, not 'east/server'",
+    ),
+    (
+        "geomx_overlay",
+        ordering(999),
+        "an order to (east|west)/server to push key . round 1 to node 999: that node is none of",
+    ),
+    ("geomx_overlay", replying(999), "Replies answers node 999, but .* talks with .*east/server"),
+    # optimizers
+    ("geomx_optimizer", lambda: changed(Moves, update=None), "Moves.update made values of object"),
+    (
+        "geomx_optimizer",
+        lambda: changed(Moves, update=lambda weight, *given: weight.astype("f8")),
+        "Moves.update made values of float64, not float32",
+    ),
+    # endpoint costs
+    (
+        "geomx_sim",
+        costs("encode", "slow"),
+        r"simulation.costs\['encode'\] must be \(seconds per message, seconds per byte\).*'slow'",
+    ),
+    ("geomx_sim", costs("encode", (1.0, -1.0)), r"costs\['encode'\] must be .* 0 or more each"),
+    ("geomx_sim", costs("encod", (0.0, 0.0)), "no 'encod'; did you mean encode"),
+]  # fmt: skip
+
+
+def plugin(hook: str, answer: Any) -> Any:
+    """A plugin that answers one hook by calling `answer` with the hook's arguments."""
+    arguments = ", ".join(hooks()[hook])
+    space: dict[str, Any] = {"answer": answer}
+    exec(f"def {hook}(self{', ' * bool(arguments)}{arguments}): return answer({arguments})", space)
+    return type("Bad", (), {hook: geomx.hookimpl(space[hook])})()
+
+
+@pytest.mark.parametrize(("hook", "answer", "words"), TABLE, ids=range(len(TABLE)))
+def test_a_wrong_answer_is_one_sentence(hook: str, answer: Any, words: str, tmp_path: Path) -> None:
+    bad = registry_with(bad=("accel", plugin(hook, answer)))
+    with pytest.raises(PluginError, match=words) as caught:
+        experiment = build(bad, accel=[("bad", {})], network=NETWORK, iterations=3)
+        execute(experiment, tmp_path / "run")
+    assert str(caught.value).startswith(f"accel bad: {hook}")
+    assert "\n" not in str(caught.value)
+
+
+LIVE = {
+    "policy": """
+class Policy(geomx.SyncPolicy):
+    def push_scale(self, cluster, worker):
+        return "half"
+
+class Plugin(Base):
+    @geomx.hookimpl
+    def geomx_sync_policy(self, cluster):
+        return Policy()
+""",
+    "slicer": """
+class Slicer:
+    def cut(self, slices, row_bytes, round_number):
+        return [(first, rows, priority, 99) for first, rows, priority, channel in slices]
+
+class Plugin(Base):
+    @geomx.hookimpl
+    def geomx_slicer(self, link):
+        return Slicer()
+""",
+    "refusal": """
+class Refuses(Half):
+    def decode(self, parts, length):
+        raise geomx.Refused("a scale that is not finite")
+
+class Plugin(Base):
+    @geomx.hookimpl
+    def geomx_codec(self, link):
+        return Refuses() if link.kind == "wan" and link.direction == "push" else None
+""",
+}
+REFUSED = "accel bad: geomx_codec: Refuses.decode refused the bytes: a scale that is not finite"
+
+
+@pytest.mark.parametrize("mode", ["sim", "live"])
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("policy", r"accel bad: geomx_sync_policy: Policy.push_scale\(\) must be a finite number"),
+        ("slicer", "accel bad: geomx_slicer: Slicer.cut made a slice on channel 99"),
+        ("refusal", REFUSED),
+    ],
+)
+def test_both_modes_say_the_same(
+    source: str, words: str, mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = accel("bad", "pass").replace("class Plugin(Base):\n    pass\n", LIVE[source])
+    install(tmp_path / "site", "bad_stranger", text, monkeypatch)
+    with pytest.raises(GeomxError, match=words) as caught:
+        experiment = build(
+            Registry.discover(), accel=[("bad", {})], network=SOLO, iterations=3, mode=mode
+        )
+        execute(experiment, tmp_path / "run")
+    if source == "refusal":  # names the peer whose bytes they were
+        assert "east/server" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("noun", "names", "words"),
+    [
+        (
+            geomx.SyncPolicy,
+            {"afterstep": True},
+            "SyncPolicy for afterstep; did you mean after_step",
+        ),
+        (geomx.SyncPolicy, {"after_steps": True}, "did you mean after_step of a SyncPolicy"),
+        (geomx.SyncPolicy, {"local_optimiser": None}, "did you mean local_optimizer"),
+        (geomx.SyncPolicy, {"togethr": False}, "did you mean together"),
+        (geomx.SyncPolicy, {"workers": 3, "exchanged": 1, "_afterstep": 1, "coordinates": 1}, ""),
+        (geomx.SyncPolicy, {"after_step": True, "after_steps": 3}, ""),
+        (geomx.WorkerSync, {"after_stepp": True}, "did you mean after_step of a WorkerSync"),
+        (geomx.WorkerSync, {"finished": True, "finish": 1, "reports": 1}, ""),
+        (geomx.Placement, {"servers": 3}, ""),
+    ],
+)
+def test_a_name_that_is_nearly_one_is_refused(noun: type, names: Any, words: str) -> None:
+    answer = changed(noun, **names)
+    if not words:
+        return check_spelling("accel bad", noun, answer)
+    with pytest.raises(PluginError, match=f"accel bad: geomx never asks .*{words}"):
+        check_spelling("accel bad", noun, answer)
+
+
+def test_misspelt_names_of_parts_are_refused_where_they_are_answered() -> None:
+    for kind, base, name in (("codec", Half, "setle"), ("slicer", Cuts, "cutt")):
+        wrong = changed(base, **{name: 1})
+        if kind == "slicer":
+            check_part("accel bad", kind, wrong)  # it has all that it needs
+            continue
+        with pytest.raises(PluginError, match="did you mean settle of a Codec"):
+            check_part("accel bad", kind, wrong)
+    with pytest.raises(PluginError, match="did you mean push_scale"):
+        CheckedPolicy(changed(geomx.SyncPolicy, pushscale=1.0), "accel bad")
+    side = policy(party_policy=changed(Side, initiall=1))()
+    with pytest.raises(PluginError, match="did you mean initial of a PartySync"):
+        CheckedPolicy(side, "accel bad").party_policy(None, None)  # type: ignore[arg-type]
