@@ -272,6 +272,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], None]] = {
     "explain": explain,
     "new-plugin": cli_plugins.new_plugin,
     "check": cli_plugins.check,
+    "api": cli_plugins.api,
     "node": node,
     "certs": certs,
     "collect": collect,

@@ -1,4 +1,4 @@
-"""The commands for those who write plugins: ``geomx new-plugin`` and ``geomx check``."""
+"""The commands for those who write plugins: ``geomx new-plugin``, ``check`` and ``api``."""
 
 from __future__ import annotations
 
@@ -18,6 +18,13 @@ def new_plugin(options: argparse.Namespace) -> None:
     folder = files[0].parent
     print(f"now: pip install -e {folder} (offline: --no-build-isolation)")
     print(f"then: geomx check {options.name}")
+
+
+def api(options: argparse.Namespace) -> None:
+    """What plugins may use, or one hook or object of it: geomx api Codec."""
+    from geomx.described import described
+
+    print(described(options.name))
 
 
 def check(options: argparse.Namespace) -> None:
@@ -51,13 +58,15 @@ def check(options: argparse.Namespace) -> None:
 
 
 def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
-    """What the two commands take."""
+    """What the commands take."""
     if command == "new-plugin":
         from geomx.scaffold import KINDS
 
         parser.add_argument("name", help="as it will be typed on the command line")
         parser.add_argument("--kind", required=True, help=", ".join(KINDS))
         parser.add_argument("--into", default=".", metavar="FOLDER", help="where to put it")
+    elif command == "api":
+        parser.add_argument("name", nargs="?", default="", help="of a hook or an object")
     elif command == "check":
         parser.add_argument("name", help="of the plugin")
         parser.add_argument("--kind", help="accel, sync, workload or network, if there are several")

@@ -21,6 +21,25 @@ if TYPE_CHECKING:
     from geomx.cluster import Cluster, NodeSpec, Party
     from geomx.workload import TensorSpec
 
+__all__ = [
+    "BySize",
+    "Codec",
+    "Coordinator",
+    "Group",
+    "Native",
+    "Optimizer",
+    "Overlay",
+    "Partitioner",
+    "PartySync",
+    "Placement",
+    "Shard",
+    "Site",
+    "Slicer",
+    "SyncPolicy",
+    "WorkerSync",
+    "cut_evenly",
+]
+
 
 @dataclass(frozen=True)
 class Native:

@@ -7,11 +7,13 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import geomx
 from geomx.errors import PluginError
 from geomx.experiment import execute
+from geomx.testing.codecs import made, others_are_refused
 from geomx.testing.worlds import SMALLEST, build
 from tests.laws import registry_with
 
@@ -38,14 +40,38 @@ const geomx_codec *geomx_codec_table(void) { return &table; }
 """
 
 
-def library(folder: Path, source: str, **words: Any) -> Path:
-    """A shared library from C, as any compiler makes it."""
-    (folder / "codec.c").write_text(source, encoding="utf-8")
+REFUSES = """
+#include <geomx/codec.h>
+#include <cmath>
+#include <cstring>
+struct Picky {
+  static constexpr uint32_t kFlags = GEOMX_SURVIVES_HOLES | GEOMX_FIXED_SIZE;
+  Picky(const geomx::plugin::Options&, uint64_t) {}
+  void Layout(uint64_t, geomx_layout* layout) const { geomx::plugin::AddPart(layout, "v", 32); }
+  void Encode(uint64_t, const float* values, uint64_t count, void* const* parts) {
+    std::memcpy(parts[0], values, 4 * count);
+  }
+  void Decode(uint64_t, uint64_t, const void* const* parts, float* values, uint64_t count) const {
+    std::memcpy(values, parts[0], 4 * count);
+    for (uint64_t i = 0; i < count; ++i) {
+      if (std::isnan(values[i])) throw geomx::plugin::Refused("a value is no number");
+      if (std::isinf(values[i])) throw std::out_of_range("a mistake of its own");
+    }
+  }
+};
+GEOMX_CODEC(Picky)
+"""
+
+
+def library(folder: Path, source: str, name: str = "codec.c", **words: Any) -> Path:
+    """A shared library from C or C++, as any compiler makes it."""
+    (folder / name).write_text(source, encoding="utf-8")
     words = {"ABI": "GEOMX_CODEC_ABI", "BITS": 32, "NOTHING": 0, **words}
     defined = [f"-D{name}={value}" for name, value in words.items()]
     made = folder / "codec.so"
-    command = ["cc", "-shared", "-fPIC", f"-I{geomx.include_dir()}", *defined]
-    subprocess.run([*command, "codec.c", "-o", made.name], check=True, cwd=folder, timeout=60)
+    compiler = ["c++", "-std=c++17"] if name.endswith(".cc") else ["cc"]
+    command = [*compiler, "-shared", "-fPIC", f"-I{geomx.include_dir()}", *defined]
+    subprocess.run([*command, name, "-o", made.name], check=True, cwd=folder, timeout=60)
     return made
 
 
@@ -82,3 +108,56 @@ def test_what_a_library_says_is_said_of_its_plugin(
     source: str, options: dict[str, Any], words: str, tmp_path: Path
 ) -> None:
     refused(library(tmp_path, source, **options), words, tmp_path / "run")
+
+
+class Picky:
+    """The same in Python."""
+
+    whole = frozenset[str]()
+    survives_holes = True
+
+    def layout(self, spec: Any) -> Any:
+        return {"v": (spec["values"][0], "u4")}
+
+    def encode(self, parts: Any) -> Any:
+        return {"v": parts["values"].view("u4")}
+
+    def decode(self, parts: Any, length: int) -> Any:
+        values = parts["v"].view("f4")
+        if np.isnan(values).any():
+            raise geomx.Refused("a value is no number")
+        if np.isinf(values).any():
+            raise ValueError("a mistake of its own")
+        return {"values": values}
+
+
+@pytest.mark.parametrize("language", ["C++", "Python"])
+def test_a_codec_refuses_bytes_in_the_one_way_that_is_a_refusal(
+    language: str, tmp_path: Path, seed: int
+) -> None:
+    codec: Any = Picky()
+    if language == "C++":
+        built = library(tmp_path, REFUSES, "codec.cc")
+        codec = geomx.Native("codec", "picky", {}, library=str(built))
+    chain = made([codec], 8, "accel mine: geomx_codec")
+    good = np.arange(8, dtype="f4")
+    assert np.array_equal(chain.decode(good.tobytes(), 0, 8, 8), good)
+    name = "accel mine: geomx_codec: (picky|Picky).decode"
+    with pytest.raises(geomx.Refused, match=f"^{name} refused the bytes: a value is no number$"):
+        chain.decode(np.full(8, np.nan, "f4").tobytes(), 0, 8, 8)
+    with pytest.raises(PluginError, match=f"^{name}: .*a mistake of its own"):
+        chain.decode(np.full(8, np.inf, "f4").tobytes(), 0, 8, 8)
+
+
+class Refusing(Picky):
+    """Refuses by `geomx.Refused` alone."""
+
+    def decode(self, parts: Any, length: int) -> Any:
+        values = parts["v"].view("f4")
+        if not (np.abs(values) < 100).all():
+            raise geomx.Refused("a value is larger than any that is sent")
+        return {"values": values}
+
+
+def test_the_law_of_any_bytes_can_be_met_by_refusing(seed: int) -> None:
+    others_are_refused([Refusing()], 999, seed)

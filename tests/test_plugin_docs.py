@@ -19,6 +19,7 @@ import geomx
 from geomx import hookspecs
 from geomx.api import PUBLIC, api_version
 from geomx.asking import hooks
+from geomx.cli import main
 from geomx.experiment import execute
 from geomx.registry import Registry
 from geomx.testing.worlds import NETWORK, build
@@ -110,6 +111,33 @@ def test_every_public_name_exists_and_is_there() -> None:
         for name in names:
             assert getattr(loaded, name) is not None
             assert re.search(rf"`[\w.]*\b{name}\b", PAGE), name
+
+
+def test_geomx_api_explains_every_public_name_briefly(capsys: pytest.CaptureFixture[str]) -> None:
+    names = [*hooks(), *(n for module in PUBLIC.values() for n in module if not n.startswith("_"))]
+    names.remove("api_version")  # a text, which the list begins with
+    names.remove("hookimpl")
+    assert main(["api"]) == 0
+    listed = capsys.readouterr().out
+    assert len(listed.splitlines()) < 70
+    lines = 0
+    for name in names:
+        assert re.search(rf"^{name} +\S+ \S+", listed, re.MULTILINE), name
+        assert main(["api", name]) == 0
+        shown = capsys.readouterr().out
+        assert shown.startswith(name)
+        assert " __" not in shown
+        assert len(shown.splitlines()) > 1
+        lines += len(shown.splitlines())
+        noun = getattr(geomx, name, None)
+        if noun in NOUNS:
+            for method, function in vars(noun).items():
+                if inspect.isfunction(function) and not method.startswith("_"):
+                    assert f"    {method}(self" in shown
+                    assert f"        {(function.__doc__ or '?').split()[0]}" in shown
+    assert lines < 1000  # of all there is; pydoc has as many for geomx.plugin alone
+    assert main(["api", "Codecs"]) == 2
+    assert "did you mean Codec?" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("hook", SECTIONS)

@@ -21,6 +21,7 @@ from geomx.testing import CheckFailed, check_plugin
 from tests.laws import registry_with
 from tests.strangers import name_it, on_path
 
+INTERPRETED = [kind for kind in KINDS if kind != "native"]
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "examples" / "plugins"
 PURE = ("signsgd", "powersgd", "diloco", "pings")
@@ -46,7 +47,7 @@ def test_our_own_plugins_keep_the_laws(plugin: Any, seed: int) -> None:
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One new plugin of every kind, as pip would install them."""
     folder, projects = tmp_path_factory.mktemp("site"), tmp_path_factory.mktemp("projects")
-    for kind in KINDS:
+    for kind in INTERPRETED:
         files = new_plugin(f"new_{kind}", kind, projects)
         assert sorted(file.name for file in files) == sorted(
             ["README.md", f"geomx_new_{kind}.py", "pyproject.toml", f"test_new_{kind}.py"]
@@ -67,7 +68,7 @@ def installed(site: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return site
 
 
-@pytest.mark.parametrize("name", [*(f"new_{kind}" for kind in KINDS), *PURE, *SMALL])
+@pytest.mark.parametrize("name", [*(f"new_{kind}" for kind in INTERPRETED), *PURE, *SMALL])
 def test_new_plugins_and_examples_keep_the_laws(name: str, installed: Path, seed: int) -> None:
     """Each beside the built-in ones; all of them beside each other would take minutes."""
     registry = Registry()
@@ -134,6 +135,7 @@ def test_new_plugins_and_the_codec_in_cpp_are_installed_by_pip(
 ) -> None:
     pytest.importorskip("scikit_build_core")
     projects = [new_plugin("new_codec", "codec", tmp_path)[0].parent, EXAMPLES / "eightbit"]
+    projects += [new_plugin("new_native", "native", tmp_path)[0].parent]
     target = tmp_path / "target"
     command = [sys.executable, "-m", "pip", "install", "-q", "--no-build-isolation", "--no-deps"]
     command += ["--no-index", "--target", str(target), *map(str, projects)]
@@ -144,6 +146,8 @@ def test_new_plugins_and_the_codec_in_cpp_are_installed_by_pip(
     on_path(target, monkeypatch)
     origins = {plugin.name: plugin.origin for plugin in Registry.discover().plugins()}
     assert origins["new_codec"] == "geomx_new_codec (geomx-new-codec 0.1.0)"
+    assert origins["new_native"] == "geomx_new_native (geomx-new-native 0.1.0)"
+    check_plugin("new_native", modes=["sim"])
     check_plugin("eightbit")
 
 
@@ -230,9 +234,22 @@ class Scaled(Half):
         return {"values": parts["values"].astype(np.float32) * parts["scale"][0]}
 
 
+class Choosy(Half):
+    """Refuses what it does not know, but not in the way that is a refusal."""
+
+    def decode(self, parts: Any, length: int) -> Any:
+        if not (np.abs(parts["values"]) < 100).all():
+            raise ValueError("no such value is sent")
+        return super().decode(parts, length)
+
+
 @pytest.mark.parametrize(
     ("codec", "words"),
     [
+        (
+            Choosy,
+            "expected a vector, or a refusal by geomx.Refused (in C++ geomx::plugin::Refused)",
+        ),
         (Longer, "layout did not promise"),
         (Tenth, "expected what was put in, within a half, got 90% off"),
         (Shared, "expected the same bytes as alone, got others"),

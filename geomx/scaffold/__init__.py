@@ -1,8 +1,9 @@
 """``geomx new-plugin``: a small, complete project that somebody can install, run and change.
 
 A template per kind is in ``templates/``: one Python module that works as it is written, in both
-modes. Around it go a pyproject with the entry point, a test of one line (`geomx.testing`) and a
-README with the commands. What is generated is checked by our own tests, so it cannot rot.
+modes; for ``native``, a package with a codec in C++ and what builds it. Around it go a pyproject
+with the entry point, a test of one line (`geomx.testing`) and a README with the commands. What is
+generated is checked by our own tests, so it cannot rot.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ from string import Template
 from geomx.errors import ConfigError
 
 KINDS = {
-    "codec": "accel", "slicer": "accel", "sync": "sync", "placement": "accel",
+    "codec": "accel", "native": "accel", "slicer": "accel", "sync": "sync", "placement": "accel",
     "overlay": "accel", "optimizer": "accel", "workload": "workload", "network": "network",
 }  # fmt: skip
 """What may be asked for, and the kind as which it is registered."""
+
+_NATIVE = "native"  # a codec like that of the kind codec, in C++
 
 _WORDS = {
     "accel": "workload=tiny '+accel=[{name}]'",
@@ -69,23 +72,32 @@ def new_plugin(name: str, kind: str, folder: Path) -> list[Path]:
         "project": project.name,
         "module": f"geomx_{name}",
         "type": "".join(part.capitalize() for part in name.split("_")),
-        "kind": kind,
+        "kind": "codec in C++" if kind == _NATIVE else kind,
+        "source": f"{name}.cc" if kind == _NATIVE else f"geomx_{name}.py",
         "registered": registered,
         "words": _WORDS[registered].format(name=name),
         "sweep": _SWEEPS[registered].format(name=name),
         "api": api_version,
     }
-    contents = {
-        "pyproject.toml": "pyproject.txt",
-        f"geomx_{name}.py": f"{kind}.txt",
-        f"test_{name}.py": "test.txt",
-        "README.md": "readme.txt",
-    }
     templates = files("geomx.scaffold") / "templates"
     project.mkdir(parents=True)
     written = []
-    for file, template in contents.items():
+    for file, template in _contents(name, kind).items():
         text = Template((templates / template).read_text(encoding="utf-8")).substitute(words)
+        (project / file).parent.mkdir(exist_ok=True)
         (project / file).write_text(text, encoding="utf-8")
         written.append(project / file)
     return written
+
+
+def _contents(name: str, kind: str) -> dict[str, str]:
+    """The files of a project and their templates."""
+    own = {"pyproject.toml": "pyproject.txt", f"geomx_{name}.py": f"{kind}.txt"}
+    if kind == _NATIVE:
+        own = {
+            "pyproject.toml": "native_pyproject.txt",
+            f"geomx_{name}/__init__.py": "native.txt",
+            f"{name}.cc": "native_source.txt",
+            "CMakeLists.txt": "native_cmake.txt",
+        }
+    return {**own, f"test_{name}.py": "test.txt", "README.md": "readme.txt"}
