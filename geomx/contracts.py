@@ -347,7 +347,10 @@ def check_part(label: str, kind: str, answer: Any) -> None:
     held = Held(answer, label)
     if isinstance(answer, Native):
         held.native("", answer, kind)
-        if not isinstance(answer.grace_s, numbers.Real) or not 0 <= answer.grace_s < math.inf:
+        if (
+            not isinstance(answer.grace_s, numbers.Real)
+            or not 0 <= float(answer.grace_s) < math.inf
+        ):
             raise held.broken("grace_s", "seconds, 0 or more", answer.grace_s)
     elif isinstance(answer, BySize):
         held.whole("bound", answer.bound, 1, 2**63 - 1, "elements of a large shard")
@@ -391,7 +394,7 @@ def check_costs(label: str, costs: Any) -> None:
         if work not in WORK:
             raise PluginError(f"{label}: simulation.costs has no {work!r}; {near(work, WORK)}")
         pair = figures if isinstance(figures, Sequence) and len(figures) == 2 else ()
-        numbered = [isinstance(each, numbers.Real) and 0 <= each < math.inf for each in pair]
+        numbered = [isinstance(each, numbers.Real) and 0 <= float(each) < math.inf for each in pair]
         if not numbered or not all(numbered):
             raise PluginError(
                 f"{label}: simulation.costs[{work!r}] must be (seconds per message, seconds per "
