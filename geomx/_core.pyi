@@ -72,7 +72,7 @@ class NodeConfig:
     def add_optimizer(self, optimizer: OptimizerFactory) -> None:
         """An optimizer of a plugin, which instructions may name."""
 
-    def add_group(self, root: int, members: Sequence[int], host: int, number: int, push: bool, pull: bool, label: str = "") -> None:
+    def add_group(self, root: int, members: Sequence[int], host: int, number: int, push: bool, pull: bool, label: str = '') -> None:
         """
         An overlay of which this node is the root or a member; see core/overlay.h. `label`: whose
         it is.
@@ -162,6 +162,12 @@ class Optimizer:
         """
 
 def optimizers() -> list[str]: ...
+
+def link_effects(codecs: Sequence[Codec], slicers: Sequence[Slicer], elements: int) -> tuple:
+    """
+    Of a link that has these, for a shard of so many elements: which codecs take part in what is
+    sent, and which slicers change how it is cut, as two lists of bool in the order given.
+    """
 
 class CodecChain:
     """The codecs of one link for one shard, with their state."""
