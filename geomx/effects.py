@@ -18,12 +18,13 @@ from geomx.cluster import Cluster, Link
 from geomx.errors import GeomxError
 from geomx.handles import chosen_optimizers, part
 from geomx.patience import hook_limited
-from geomx.plugin import ByTurns, Overlay, Shard, groups_of
-from geomx.wiring import hop
+from geomx.plugin import ByTurns, Overlay, Shard, cut_evenly, groups_of
+from geomx.wiring import MOST_SHARD_ELEMENTS, hop
 
 if TYPE_CHECKING:
     from geomx.experiment import Experiment
     from geomx.registry import Selection
+    from geomx.workload import TensorSpec
 
 MOST_LINKS = 200
 """So many links are looked at; of a plugin that may act on others only, nothing is said."""
@@ -135,7 +136,7 @@ class _Looking:
         if label not in labels:
             return "it cuts no tensor"
         for key, tensor in enumerate(self.workload.tensors):
-            pieces = [Shard(0, tensor.elements)]
+            pieces = _whole(tensor)
             for whose, partitioner in zip(labels, chain, strict=True):
                 cut = partitioner.cut(tensor, -key, pieces)
                 if whose == label and list(cut) != pieces:
@@ -196,7 +197,7 @@ class _Looking:
     def _pieces(self) -> Iterator[Sequence[Shard]]:
         chain = self.selection.partitioners(self.cluster)
         for key, tensor in enumerate(self.workload.tensors):
-            pieces: Sequence[Shard] = [Shard(0, tensor.elements)]
+            pieces: Sequence[Shard] = _whole(tensor)
             for partitioner in chain:
                 pieces = partitioner.cut(tensor, -key, pieces)
             yield pieces
@@ -206,6 +207,11 @@ class _Looking:
 
     def _answered(self, hook: str, label: str, **arguments: Any) -> Any:
         return dict(self._asked(hook, **arguments)).get(label)
+
+
+def _whole(tensor: TensorSpec) -> list[Shard]:
+    """A tensor before any partitioner has seen it."""
+    return cut_evenly(Shard(0, tensor.elements), MOST_SHARD_ELEMENTS)
 
 
 _NOWHERE = {"geomx_codec": "it encodes no link", "geomx_slicer": "it cuts nothing on any link"}
