@@ -41,7 +41,7 @@ def doubt_idle_plugins(experiment: Experiment) -> None:
         PluginError: A plugin broke a rule.
     """
     try:
-        with hook_limited():
+        with hook_limited("what accelerators change"):
             found = list(_idle(experiment))
     except GeomxError:
         raise
