@@ -182,7 +182,7 @@ class _Looking:
                 continue
             known.add(handles)
             for size in reversed(sizes):
-                encodes, cuts = _core.link_effects(*map(list, handles), size)
+                encodes, cuts = _core.link_effects(list(handles[0]), list(handles[1]), size)
                 for label, effect in zip(labels, (*encodes, *cuts), strict=True):
                     if effect:
                         found[label] = None
