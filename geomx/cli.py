@@ -126,20 +126,6 @@ def _parser(words: Sequence[str]) -> _Parser:
     return parser
 
 
-def plugins(options: argparse.Namespace) -> None:
-    """Every plugin found: kind, name, one line, backends, where from."""
-    from geomx.registry import Registry
-
-    registry = Registry.discover()
-    rows = [
-        (plugin.kind, plugin.name, plugin.summary, ", ".join(plugin.backends), plugin.origin)
-        for plugin in registry.plugins()
-    ]
-    show_list(("kind", "name", "what it does", "backends", "from"), rows, 2)
-    for broken in registry.broken:
-        show(str(broken))
-
-
 def networks(options: argparse.Namespace) -> None:
     """Every network that comes with geomx: name, parties and workers, one line, source."""
     from geomx.named import named_networks
@@ -266,7 +252,7 @@ def explain(options: argparse.Namespace) -> None:
 
 
 COMMANDS: dict[str, Callable[[argparse.Namespace], None]] = {
-    "plugins": plugins,
+    "plugins": cli_plugins.plugins,
     "networks": networks,
     "info": info,
     "explain": explain,

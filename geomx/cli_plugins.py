@@ -1,11 +1,26 @@
-"""The commands for those who write plugins: ``geomx new-plugin``, ``check`` and ``api``."""
+"""The commands about plugins: ``geomx plugins``, ``new-plugin``, ``check`` and ``api``."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
+from geomx.cli_output import show, show_list
 from geomx.errors import ConfigError, GeomxError
+
+
+def plugins(options: argparse.Namespace) -> None:
+    """Every plugin found: kind, name, one line, backends, where from."""
+    from geomx.registry import Registry
+
+    registry = Registry.discover()
+    rows = [
+        (plugin.kind, plugin.name, plugin.summary, ", ".join(plugin.backends), plugin.origin)
+        for plugin in registry.plugins()
+    ]
+    show_list(("kind", "name", "what it does", "backends", "from"), rows, 2)
+    for broken in registry.broken:
+        show(str(broken))
 
 
 def new_plugin(options: argparse.Namespace) -> None:

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +33,7 @@ from geomx.report.traffic import EdgeTraffic, record_traffic
 from geomx.results import Recorder, Results
 from geomx.sim.clock import FOREVER, Clock
 from geomx.sim.network import add_edges, connect
+from geomx.sim.pace import Pace
 from geomx.sim.processes import Instant, failure
 from geomx.sim.repetition import IterationRow, Repetition
 from geomx.sim.standstill import standstill
@@ -46,19 +46,6 @@ AFTER_EVERYTHING = 2
 
 MOST_FRAMES = 256
 """Frames of the usual size in one event: 64 MiB, the most that a message can hold."""
-
-
-@dataclass(frozen=True)
-class Pace:
-    """What workers of one speed take for a step.
-
-    Attributes:
-        seconds: Of computing.
-        native: The same by layer, for the fabric.
-    """
-
-    seconds: float
-    native: _core.Pace
 
 
 class Simulation:
@@ -120,7 +107,7 @@ class Simulation:
         self._scale = lru_cache(maxsize=None)(
             lambda worker: self.policy.push_scale(experiment.cluster, worker)
         )
-        self.pace = lru_cache(maxsize=None)(self._pace)
+        self.pace = lru_cache(maxsize=None)(partial(Pace.of, workload.layers))
         experiment.selection.sim(self)
         experiment.selection.events(self.events)
         self._build()
@@ -208,13 +195,6 @@ class Simulation:
         codecs = [part(codec, "codec") for codec in experiment.selection.codecs(link)]
         chain = _core.CodecChain(codecs, largest)
         return chain, chain.layout()[1] / (4 * largest)
-
-    def _pace(self, speed: float) -> Pace:
-        layers = self.experiment.workload.layers
-        forward_ns = [round(layer.forward_s / speed * NS) for layer in layers]
-        backward_ns = [round(layer.backward_s / speed * NS) for layer in layers]
-        seconds = (sum(forward_ns) + sum(backward_ns)) / NS
-        return Pace(seconds, _core.Pace(forward_ns, backward_ns))
 
     # ---- running ----
 
