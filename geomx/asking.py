@@ -67,15 +67,8 @@ def admit(plugin: Any, label: str) -> pluggy.PluginManager:
     """A manager that holds `plugin` alone.
 
     Raises:
-        PluginError: It is None or a class, or it misspells a hook or an argument, which pluggy may
-            pass over in silence.
+        PluginError: It misspells a hook or an argument, which pluggy may pass over in silence.
     """
-    if plugin is None:
-        raise PluginError(f"{label}: its factory returned None; it must return the plugin's object")
-    if isinstance(plugin, type):
-        name = plugin.__name__
-        remedy = f"it must return an instance, such as {name}(config)"
-        raise PluginError(f"{label}: its factory returned the class {name}; {remedy}")
     known = hooks()
     for name, implemented in _candidates(plugin):
         if name not in known:
@@ -93,12 +86,26 @@ def admit(plugin: Any, label: str) -> pluggy.PluginManager:
     return manager
 
 
+def check_instance(plugin: Any, label: str) -> None:
+    """Refuse what a factory returned if it is no object of a plugin.
+
+    Raises:
+        PluginError: It is None or a class.
+    """
+    if plugin is None:
+        raise PluginError(f"{label}: its factory returned None; it must return the plugin's object")
+    if isinstance(plugin, type):
+        name = plugin.__name__
+        remedy = f"it must return an instance, such as {name}(config)"
+        raise PluginError(f"{label}: its factory returned the class {name}; {remedy}")
+
+
 def _candidates(plugin: Any) -> Iterator[tuple[str, bool]]:
     """(name, whether it is decorated) of everything that is, or is called like, a hook."""
     for name in dir(plugin):
         found = inspect.getattr_static(plugin, name, None)
         routine = inspect.isroutine(found)
-        if not routine and not callable(found):
+        if not routine and (isinstance(plugin, type) or not callable(found)):
             continue
         decorated = getattr(getattr(plugin, name), f"{hookspecs.PROJECT}_impl", None) is not None
         if decorated or (routine and name.startswith("geomx_")):

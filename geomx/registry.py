@@ -32,7 +32,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from geomx import hookspecs
 from geomx.api import check_version
-from geomx.asking import ANSWERS, admit, call, check_answer, has_hook, one_line
+from geomx.asking import (
+    ANSWERS,
+    admit,
+    call,
+    check_answer,
+    check_instance,
+    has_hook,
+    one_line,
+)
 from geomx.contracts import (
     CheckedPartitioner,
     CheckedPlacement,
@@ -420,6 +428,8 @@ class Selection:
         self._chosen = tuple(chosen)
         self.sync: Choice = chosen[0].choice
         self.accel: tuple[Choice, ...] = tuple(built.choice for built in chosen[1:])
+        for built in chosen:
+            check_instance(built.instance, built.label)
         self._managers = [admit(built.instance, built.label) for built in chosen]
         self.changed_cluster: set[str] = set()
         self._overlay_labels: dict[int, str] = {}  # by root

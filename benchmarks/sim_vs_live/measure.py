@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -52,6 +53,9 @@ def _run(words: Sequence[str], directory: Path, after: Path | None = None) -> Re
         whole = "aborted" not in results.summary and "behind_pace_s" in results.summary
         if results.summary["words"] == list(words) and whole:  # of this version, and not cut short
             return results
+    shutil.rmtree(
+        directory, ignore_errors=True
+    )  # what is there is of other words, or was cut short
     command = [sys.executable, "-m", "geomx", *words]
     try:
         done = subprocess.run(

@@ -29,7 +29,7 @@ Plan Trees(std::vector<std::uint32_t> parties) {
   return plan;
 }
 
-std::uint64_t Bytes(const Cluster& cluster, Kind kind) {
+std::uint64_t SentBytes(const Cluster& cluster, Kind kind) {
   std::uint64_t bytes = 0;
   for (const auto& [link, traffic] : cluster.traffic()) {
     if (std::get<2>(link) == kind) bytes += traffic.bytes;
@@ -88,7 +88,7 @@ TEST(AnyTreeGivesTheStarsSumsToEveryoneWithTheStarsBytes) {
       }
     }
     for (const Kind kind : {Kind::kPush, Kind::kValue}) {
-      CHECK_EQ(Bytes(one, kind), Bytes(other, kind));
+      CHECK_EQ(SentBytes(one, kind), SentBytes(other, kind));
     }
     one.ReplayAll();
   });
