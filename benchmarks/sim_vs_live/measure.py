@@ -53,9 +53,8 @@ def _run(words: Sequence[str], directory: Path, after: Path | None = None) -> Re
         whole = "aborted" not in results.summary and "behind_pace_s" in results.summary
         if results.summary["words"] == list(words) and whole:  # of this version, and not cut short
             return results
-    shutil.rmtree(
-        directory, ignore_errors=True
-    )  # what is there is of other words, or was cut short
+    # What is there is of other words, or was cut short.
+    shutil.rmtree(directory, ignore_errors=True)
     command = [sys.executable, "-m", "geomx", *words]
     try:
         done = subprocess.run(

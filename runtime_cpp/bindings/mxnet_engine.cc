@@ -129,7 +129,8 @@ class MxnetEngine {
   void Push(Key key, std::uintptr_t data, std::size_t elements, std::uintptr_t array,
             std::uintptr_t order, float loss, bool last, double not_before_s, int priority) {
     auto push = std::make_unique<PushOperation>(PushOperation{
-        loop_, key, {reinterpret_cast<const float*>(data), elements}, {loss, last, not_before_s}});
+        loop_, key, {reinterpret_cast<const float*>(data), elements},
+        {.loss = loss, .last = last, .not_before_s = not_before_s}});
     void* const reads[] = {reinterpret_cast<void*>(array), reinterpret_cast<void*>(order)};
     Submit(std::move(push), &RunPush, reads, {}, priority, "geomx_push");
   }
