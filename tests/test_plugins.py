@@ -41,11 +41,12 @@ assert set(LEFT) <= names, names
 assert DELETED not in names or DELETED == geomx.registry.DEFAULT_SYNC, names
 assert main(["plugins"]) == 0
 
-words = ["numerics=false", "iterations=1", "hydra.run.dir=run"]
-assert geomx.run(words).summary["rounds"] == 1
+words = ["numerics=false", "iterations=1"]
+assert geomx.run([*words, "hydra.run.dir=run"]).summary["rounds"] == 1
 accel = ",".join(plugin.name for plugin in registry.plugins("accel"))
 for plugin in registry.plugins("sync"):
-    results = geomx.run([*words, f"+accel=[{accel}]", f"+sync={plugin.name}"])
+    chosen = [f"+accel=[{accel}]", f"+sync={plugin.name}", f"hydra.run.dir={plugin.name}"]
+    results = geomx.run([*words, *chosen])
     assert results.summary["sync"]["name"] == plugin.name
 """
 
