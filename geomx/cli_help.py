@@ -18,7 +18,7 @@ Options of the plan, with their defaults:
 {options}
 
 geomx plan network=my_wan.yaml workload=digits_cnn
-geomx plan network=my_wan.yaml workload=resnet50 'plan.sync=[fsa,hfa]' plan.together=1"""
+geomx plan network=my_wan.yaml workload=resnet50 'plan.sync=[NAME,NAME]' plan.together=1"""
 
 
 def _launch_help() -> str:
@@ -30,7 +30,7 @@ COMMAND    what every worker runs: a script that uses geomx.kv, geomx.mxnet or g
            first worker's output is shown; logs of all nodes are in the run's folder, in nodes/.
            Without a command, a job file's machines run the workload of the experiment.
 
-geomx launch network=my_wan.yaml +sync=hfa '+accel=[p3]' -- python train.py
+geomx launch network=my_wan.yaml +sync=NAME '+accel=[NAME]' -- python train.py
 geomx launch job.yaml -- python train.py"""
 
 
@@ -45,7 +45,7 @@ geomx compat -- bash run_vanilla_hips.sh"""
 
 EXPERIMENT = """\
 Words that name no command run an experiment, as python -m geomx does:
-  geomx +sync=hfa '+accel=[dgt,p3]'"""
+  geomx +sync=NAME '+accel=[NAME,NAME]'"""
 """What the help says of words that are no command."""
 
 HELP: dict[str, tuple[str, str, Callable[[], str]]] = {

@@ -254,12 +254,16 @@ class CheckedWorker(WorkerSync):
         sync: The plugin's.
         label: Whose it is, for errors.
         minds: How many coordinators its policy has.
+
+    Attributes:
+        stepwise: Whether it goes by its policy's `SyncPolicy.after_step` and by nothing else.
     """
 
     def __init__(self, sync: WorkerSync, label: str, minds: int) -> None:
         check_spelling(label, WorkerSync, sync)
         asked = sync.policy if isinstance(sync, Stepwise) else sync
         self._sync, self._held = sync, Held(asked, label)
+        self.stepwise = type(sync) is Stepwise
         number = sync.coordinator
         if number is not None:
             what = "None or a position in coordinators()"

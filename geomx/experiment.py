@@ -235,7 +235,7 @@ def _words(given: Sequence[str | Sequence[str]]) -> list[str]:
     words = list(one if isinstance(one, Iterable) and not isinstance(one, str) else given)
     for word in words:
         if not isinstance(word, str):
-            remedy = 'words are texts like "+sync=hfa", in one list or one by one'
+            remedy = 'words are texts like "+sync=NAME", in one list or one by one'
             raise ConfigError("word", repr(word), remedy)
         if word.startswith("-"):
             raise ConfigError("word", word, "flags belong to the command line")

@@ -17,8 +17,6 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
-from geomx.plugin import Stepwise
-
 if TYPE_CHECKING:
     from geomx.sim.simulation import Simulation
     from geomx.sim.worker import SimulatedWorker
@@ -51,7 +49,7 @@ class Repetition:
             simulation.experiment.sim.skip
             and simulation.model is None
             and not simulation.events.observed
-            and all(type(worker.sync) is Stepwise for worker in workers)
+            and all(getattr(worker.sync, "stepwise", False) for worker in workers)
         )
         self._ended_ns = 0
         self._durations: set[int] = set()

@@ -195,7 +195,7 @@ def test_words_in_a_list_or_one_by_one(tmp_path: Path, monkeypatch: pytest.Monke
         (["+sync=hfa iterations=5"], "is 2 words; write ['+sync=hfa', 'iterations=5']"),
         ([["+sync=hfa", "seed=1 iterations=5"]], "is 2 words; write ['seed=1', 'iterations=5']"),
         (["-m"], "flags belong to the command line"),
-        ([3], 'words are texts like "+sync=hfa", in one list or one by one'),
+        ([3], 'words are texts like "+sync=NAME", in one list or one by one'),
         ([["+sync=hfa"], "iterations=5"], "words are texts"),
     ],
 )
