@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 from geomx import _core
 from geomx.cluster import Cluster, Link
 from geomx.errors import GeomxError
+from geomx.groups import groups_of
 from geomx.handles import chosen_optimizers, part
 from geomx.patience import hook_limited
-from geomx.plugin import ByTurns, Overlay, Shard, cut_evenly, groups_of
+from geomx.plugin import ByTurns, Overlay, Shard, cut_evenly
 from geomx.wiring import MOST_SHARD_ELEMENTS, hop
 
 if TYPE_CHECKING:

@@ -239,22 +239,6 @@ class Group:
     scheduler: NodeSpec
 
 
-def groups_of(cluster: Cluster, together: bool) -> list[Group]:
-    """The groups that an overlay could serve: those of two members or more.
-
-    Args:
-        cluster: Who takes part.
-        together: The parties' rounds are common (see `SyncPolicy`); otherwise global servers answer
-            each party by itself, and their children are no group.
-    """
-    scheduler = cluster.scheduler
-    groups = [Group("party", party.server, party.workers, scheduler) for party in cluster.parties]
-    if together:
-        servers = tuple(party.server for party in cluster.parties)
-        groups += [Group("global", root, servers, scheduler) for root in cluster.global_servers]
-    return [group for group in groups if len(group.members) > 1]
-
-
 @dataclass(frozen=True)
 class Overlay:
     """Members of a group talk with each other, as a coordinator tells them.

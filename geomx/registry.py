@@ -49,9 +49,10 @@ from geomx.contracts import (
     check_overlay,
 )
 from geomx.errors import ConfigError, GeomxError, PluginError
+from geomx.groups import groups_of
 from geomx.options import build_options, near, prefixed
 from geomx.patience import hook_limited
-from geomx.plugin import ByTurns, groups_of
+from geomx.plugin import ByTurns
 
 if TYPE_CHECKING:
     from geomx.cluster import Cluster, Link, NodeSpec

@@ -22,6 +22,7 @@ TEST_LINES = 600  # cases are independent of each other, and read one at a time
 
 # Longer files, and why each is one file.
 LONG = {
+    "benchmarks/simulator/speed.py": "its rows, what measures them and their table are one command",
     "geomx/registry.py": "what exists and what is selected share every check and every sentence",
     "runtime_cpp/core/node.cc": "the protocol's one state machine: transfers, rounds, heartbeats",
 }
