@@ -123,4 +123,6 @@ def _name(what: Any, simulation: Simulation) -> str:
         return simulation.experiment.selection.named(frame, kind=kind)
     code = getattr(function, "gi_code", None) or getattr(function, "__code__", None)
     where = f" ({Path(code.co_filename).name}:{code.co_firstlineno})" if code else ""
-    return f"{kind}{getattr(function, '__qualname__', repr(function))}{where}"
+    built = simulation.experiment.selection.author(code) if code else None
+    whose = f"{built.label}: " if built else ""
+    return f"{whose}{kind}{getattr(function, '__qualname__', repr(function))}{where}"

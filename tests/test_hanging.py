@@ -206,7 +206,7 @@ WAYS = {
     "process_calls": rf"accel bad: .*(forever|look) {FILE}({INSTANT}|{CALL})",
     "process_spins": rf"accel bad: SimPy process Bad.geomx_sim.<locals>.look {FILE}{INSTANT}",
     "process_breeds": rf"accel bad: SimPy process Bad.geomx_sim.<locals>.child {FILE}{INSTANT}",
-    "callback": rf"(accel bad: )?SimPy callback Bad.geomx_sim.<locals>.again {FILE}{INSTANT}",
+    "callback": rf"accel bad: SimPy callback Bad.geomx_sim.<locals>.again {FILE}{INSTANT}",
 }
 
 
