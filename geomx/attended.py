@@ -4,7 +4,7 @@ An experiment is carried out by `attended`: a new thread does the work, and its 
 looks at it a few times a second. What takes too long (`geomx.patience` has the limits) is
 interrupted by an exception raised in the work's thread. A call that does not come back even then,
 because it sleeps or swallows exceptions, is abandoned: the caller goes on, with a sentence that
-names the call. Ctrl-C and SIGTERM reach the caller at once, whatever the work is at.
+names the call. Ctrl-C and SIGTERM reach the caller at once, even while the work is stuck.
 
 This needs no signal handler, alarm or limit of the process: a script or notebook that calls
 `geomx.run` finds its process as it was, and may call it from any thread. The caller's own code

@@ -53,7 +53,7 @@ def warn(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """A warning is one line on standard error; where in the code it arose helps nobody here."""
+    """Print a warning as one line on standard error, without the place in the code."""
     print(f"warning: {' '.join(str(message).split())}", file=sys.stderr, flush=True)
 
 

@@ -1,9 +1,10 @@
 """Accelerators that change nothing in an experiment, and why: a run with one says so at the door.
 
 A plugin may be chosen where it has nothing to do: a codec behind one that leaves no values, a
-slicer of what travels in one piece, an overlay between parties that do not update together. Its run
-is then the same as without it, which nobody would notice. What it answers is therefore held against
-what would happen otherwise, hook by hook, before anything runs; the first effect ends the search.
+slicer of what travels in one piece, an overlay between parties that do not update together. Its
+run is then the same as without it, and nothing would show that. What it answers is therefore held
+against what would happen otherwise, hook by hook, before anything runs; the first effect ends the
+search.
 """
 
 from __future__ import annotations

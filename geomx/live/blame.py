@@ -24,7 +24,7 @@ JOIN_S = 1.0
 def culprit(
     cluster: Cluster, directory: Path, ended: Mapping[str, int], terminal: str = ""
 ) -> NodeLost:
-    """Who was the first to go, and why. Its log's last lines are the error's notes.
+    """The node that failed first, and why. Its log's last lines are the error's notes.
 
     The scheduler hears of the first loss before anything follows from it, so its word comes first;
     without it the order in which processes ended counts, and own failures come before those of
