@@ -145,7 +145,13 @@ class NodeConfig:
         Where a server updates and encodes; ValueError if there is no such device.
         """
 
+    def set_non_finite(self, rule: str) -> None:
+        """What a worker does with a push that holds NaN: warn, refuse or ignore."""
+
     def set_heartbeat(self, interval_s: float, timeout_s: float) -> None: ...
+
+def non_finite_text(worker: str, key: str, round: int, what: str, refused: bool) -> str:
+    """A sentence about a push that holds values that are NaN or infinite."""
 
 class Optimizer:
     """
@@ -474,14 +480,13 @@ class Fabric:
     def value(self, node: int, key: int) -> object:
         """A copy of the last complete value of a tensor at a worker."""
 
-    def worker_waits(self, node: int) -> tuple[list[tuple[int, int]], bool]:
-        """
-        What a worker waits for now: (key, round) of values, and whether a coordinator's reply.
-        """
+    def awaits_reply(self, node: int) -> bool:
+        """Whether a worker waits for a coordinator's reply."""
 
-    def server_waits(self, node: int) -> list[tuple[int, int, list[int]]]:
+    def waits(self, node: int) -> list[tuple[int, int, int, list[int]]]:
         """
-        What a server waits for now: (key, round, from which nodes); round 0: the initial value.
+        The values that a worker or a server waits for now, those from the same nodes together:
+        (first key, round, number of keys, from which nodes); round 0: the initial value.
         """
 
     def links(self) -> list:
@@ -618,6 +623,11 @@ def library_codec(path: str, options: Mapping[str, float], label: str) -> Codec:
     The codec in a shared library; ValueError if it cannot be loaded. `label`: whose it is.
     """
 
+def send_notices(descriptor: int) -> None:
+    """
+    Lines for the user go to this file descriptor from now on, and not to standard error.
+    """
+
 class Shape:
     """
     How an emulated network treats one node's messages.
@@ -691,8 +701,10 @@ class Loop:
     def close(self) -> None:
         """End the thread and all connections. May be called twice."""
 
-    def declare(self, key: int, elements: int, shards: Sequence[tuple[int, int, int, int]]) -> None:
-        """A tensor and its shards: (offset, elements, global server, priority)."""
+    def declare(self, key: int, elements: int, shards: Sequence[tuple[int, int, int, int]], name: str = '') -> None:
+        """
+        A tensor and its shards: (offset, elements, global server, priority); messages call it `name`.
+        """
 
     def init(self, key: int, array: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)]) -> None:
         """

@@ -36,6 +36,9 @@ DEVICES = r"cpu|cuda(:\d+)?"
 """What names a device, as in PyTorch; cuda is the first GPU."""
 
 
+NON_FINITE = ("warn", "refuse", "ignore")
+
+
 @dataclass
 class RuntimeOptions:
     """How the live runtime behaves (mode=live)."""
@@ -52,6 +55,10 @@ class RuntimeOptions:
     # Threads of each process that work on one large tensor; null: this machine's cores, shared
     # among the processes of the run that are on it. Results do not depend on it.
     threads: int | None = None
+    # A gradient, or parameters, with values that are NaN or infinite: warn, by worker and tensor;
+    # refuse, which ends the run before others take them over; ignore. What lies on a GPU is not
+    # looked at.
+    non_finite: str = "warn"
     # Where servers run the optimizer and encode: cpu, cuda or cuda:N of the machine they are on.
     server_device: str = "cpu"
 
@@ -59,6 +66,8 @@ class RuntimeOptions:
         """Refuse what no run can work with."""
         if not re.fullmatch(DEVICES, self.server_device):
             raise ConfigError("server_device", self.server_device, "must be cpu, cuda or cuda:N")
+        if self.non_finite not in NON_FINITE:
+            raise ConfigError("non_finite", self.non_finite, near(self.non_finite, NON_FINITE))
         if self.threads is not None:
             _at_least("threads", self.threads, 1)
         _at_least("failure_timeout_s", self.failure_timeout_s, 0.1)

@@ -84,18 +84,23 @@ class Refused(GeomxError, ValueError):  # noqa: N818 (what a codec says of bytes
     """
 
 
+BETWEEN = " <-> "
+"""Between the names of two nodes, where the connection between them was lost and neither node."""
+
+
 class NodeLost(GeomxError):  # noqa: N818 (the event's name in protocol and logs)
     """A node of a live run died or fell silent.
 
     Args:
-        name: The node, as in the cluster (``beijing/worker0``).
+        name: The node, as in the cluster (``beijing/worker0``); or two with `BETWEEN` between them.
         reason: What was seen of its end.
     """
 
     def __init__(self, name: str, reason: str) -> None:
         self.name = name
         self.reason = reason
-        super().__init__(f"node {name} was lost: {reason}")
+        what = "the connection" if BETWEEN in name else "node"
+        super().__init__(f"{what} {name} was lost: {reason}")
 
     def __reduce__(self) -> tuple[type[NodeLost], tuple[str, str], dict[str, object]]:
         return type(self), (self.name, self.reason), vars(self)

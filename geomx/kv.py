@@ -304,7 +304,8 @@ class KVStore:
         """Declare new keys to the loop."""
         entries = self._keys.admit(keys)
         for entry in entries:
-            self.member.loop.declare(entry.key, entry.elements, list(entry.shards))
+            name = f"key {entry.name!r}"
+            self.member.loop.declare(entry.key, entry.elements, list(entry.shards), name)
             self.exchange.declare(entry.key, entry.shape)
         return entries
 

@@ -139,6 +139,8 @@ def node_config(
         config.experiment = experiment_json
         return config
 
+    if node.role == "worker":
+        config.set_non_finite(runtime.non_finite)
     if live and node.role in ("server", "global_server"):
         _set_device(config, runtime.server_device)
     config.set_rounds(shared.together, shared.staleness_bound, shared.at_party)

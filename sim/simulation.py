@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -251,6 +252,9 @@ class Simulation:
         for node, kind, key, round_number, text, reason, values in notices:
             if kind == "refused":
                 raise GeomxError(f"{text}: {reason}")
+            if kind == "non_finite":
+                self._not_finite(node, key, round_number, text)
+                continue
             if kind == "value":
                 self.workers[node].on_value(key, round_number)
             elif kind == "reply":
@@ -258,6 +262,15 @@ class Simulation:
             else:
                 self.workers[node].on_done()
         self._schedule_network(0)
+
+    def _not_finite(self, node: int, key: int, number: int, what: str) -> None:
+        """A push holds NaN: say so, or end the run, as live workers do."""
+        refuse = self.experiment.runtime.non_finite == "refuse"
+        worker, tensor = self.workers[node].spec.name, self.experiment.workload.tensors[key].name
+        text = _core.non_finite_text(worker, f"key {tensor!r}", number, what, refuse)
+        if refuse:
+            raise GeomxError(text)
+        warnings.warn(text, stacklevel=2)
 
     # ---- what workers report ----
 

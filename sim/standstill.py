@@ -31,16 +31,13 @@ def _workers(simulation: Simulation) -> Iterator[str]:
     together: dict[str, list[str]] = defaultdict(list)
     cluster, selection = simulation.experiment.cluster, simulation.experiment.selection
     for worker in simulation.workers.values():
-        values, reply = simulation.fabric.worker_waits(worker.spec.id)
-        if reply:
+        if simulation.fabric.awaits_reply(worker.spec.id):
             mind = selection.mind(cluster, worker.sync.coordinator or 0)
             together[f"an answer of {mind}"].append(worker.spec.name)
-        elif values:
-            server = cluster.party_of(worker.spec).server.name
-            waits = _rounds(simulation, values[0] if worker.step >= 0 else (values[0][0], 0))
-            together[f"{waits}{_more(len(values) - 1, 'key')} from {server}"].append(
-                worker.spec.name
-            )
+            continue
+        for key, round_number, keys, (server, *_) in simulation.fabric.waits(worker.spec.id)[:1]:
+            values = f"{_value(simulation, key, round_number)}{_more(keys - 1, 'key')}"
+            together[f"{values} from {cluster.nodes[server].name}"].append(worker.spec.name)
     for what, names in together.items():
         yield f"{_listed(names)} wait{'s' * (len(names) == 1)} for {what}"
 
@@ -50,22 +47,18 @@ def _servers(simulation: Simulation) -> Iterator[str]:
     cluster = simulation.experiment.cluster
     ended = {worker.spec.id for worker in simulation.workers.values() if worker.ended}
     for node in cluster.nodes:
-        waits = (
-            simulation.fabric.server_waits(node.id)
-            if node.role in ("server", "global_server")
-            else ()
-        )
-        for key, round_number, lacking in waits[:1]:
+        if node.role not in ("server", "global_server"):
+            continue
+        for key, round_number, _, lacking in simulation.fabric.waits(node.id)[:1]:
             names = [
                 cluster.nodes[number].name + (" (which has ended)" if number in ended else "")
                 for number in lacking
             ]
             whom = f" from {_listed(names)}" if names else ""
-            yield f"{node.name} waits for {_rounds(simulation, (key, round_number))}{whom}"
+            yield f"{node.name} waits for {_value(simulation, key, round_number)}{whom}"
 
 
-def _rounds(simulation: Simulation, value: tuple[int, int]) -> str:
-    key, round_number = value
+def _value(simulation: Simulation, key: int, round_number: int) -> str:
     name = simulation.experiment.workload.tensors[key].name
     return f"round {round_number} of {name}" if round_number else f"the initial value of {name}"
 

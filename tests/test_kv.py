@@ -384,6 +384,9 @@ def test_the_first_failure_is_shown_with_the_end_of_its_log(tmp_path: Path) -> N
     assert above[-1] == "  RuntimeError: no more data"
 
 
+# ---- many keys, wrong shapes ----
+
+
 class Counted(int):
     """A number that counts how often it is looked at, whatever for."""
 
@@ -421,3 +424,24 @@ def calls(keys: Keys, first: int, batch: int) -> int:
     finally:
         sys.settrace(None)
     return lines
+
+
+def test_a_worker_with_another_shape_is_named_with_both(stores: Stores) -> None:
+    def introduce(store: kv.KVStore) -> str:
+        try:
+            store.init("w", np.zeros(3 + (store.global_rank == 3)))
+            store.barrier()
+        except GeomxError as error:
+            return str(error)
+        return ""
+
+    for heard in everyone(stores, introduce):
+        differ = re.search(
+            r"was lost: broke the protocol: key 0 \(piece 0\) has (\d) elements at (\S+) and "
+            r"(\d) at (\S+): all workers must give a key the same shape",
+            heard,
+        )
+        assert differ, heard
+        sizes = {differ[1]: differ[2], differ[3]: differ[4]}
+        assert sizes["4"] in ("west/worker1", "west/server")
+        assert sizes["3"] != sizes["4"]

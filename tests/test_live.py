@@ -19,11 +19,12 @@ import pytest
 
 from geomx import __version__
 from geomx.compose import compose
-from geomx.errors import GeomxError, NodeLost
+from geomx.errors import ConfigError, GeomxError, NodeLost
 from geomx.experiment import execute
 from geomx.live.launcher import run_experiment
 from geomx.live.node import Node
 from geomx.live.notes import Notes, Reader
+from geomx.live.relay import Relay
 from geomx.live.spec import Spec
 from geomx.live.worker import measured_pass, nominal_pass
 from geomx.report.terminal import pace_note
@@ -144,6 +145,28 @@ def test_a_full_disk_is_told_in_a_sentence(
     assert one.run() == 1
     said = capsys.readouterr().err
     assert said == f"{tmp_path}/node.jsonl: No space left on device; make room, and run it again\n"
+
+
+def test_a_launcher_shows_the_ends_of_chains_of_waits(tmp_path: Path) -> None:
+    shown: list[str] = []
+    logs = [tmp_path / "a.log", tmp_path / "b.log"]
+    relay = Relay(lambda: logs, 0.0, shown.append)
+    wait = "geomx: {} has waited 5 s for {} to {} round 3 of key 0\n"
+    logs[0].write_text(
+        "a traceback, for instance\n"
+        + wait.format("east/server", "hub/global_server0", "answer")
+        + wait.format("west/server", "west/worker0 and west/worker1", "push")
+        + "geomx: something else\ngeomx: half a li"
+    )
+    logs[1].write_text(wait.format("hub/global_server0", "west/server", "push"))
+    relay.look(last=True)
+    end = wait.format("west/server", "west/worker0 and west/worker1", "push").strip()
+    assert shown == ["geomx: something else", end]
+    logs[1].write_text(logs[1].read_text() + wait.format("a", "b", "push"))
+    logs[0].write_text(logs[0].read_text() + "ne\n" + wait.format("b", "a", "push"))
+    relay.look(last=True)
+    assert shown[2] == "geomx: half a line"
+    assert len(shown) == 5  # a circle has no end, so all of it is shown
 
 
 # ---- whole runs ----
@@ -275,7 +298,9 @@ class Started:
         _, errors = self.process.communicate(timeout=30)
         took = time.monotonic() - began
         assert self.nodes() == []
-        return self.process.returncode, errors, took
+        # Where the machine is busy, nodes wait for each other long enough to say so.
+        lines = [x for x in errors.splitlines(keepends=True) if not x.startswith("geomx: ")]
+        return self.process.returncode, "".join(lines), took
 
 
 @pytest.mark.parametrize(
@@ -347,3 +372,29 @@ def test_a_scheduler_that_cannot_start_is_named_with_its_reason(tmp_path: Path) 
         port = taken.getsockname()[1]
         with pytest.raises(NodeLost, match=f"node hub/scheduler was lost: .*{port}"):
             run(tmp_path / "run", "numerics=false", f"runtime.port={port}")
+
+
+# ---- numbers that are none ----
+
+DIVERGING = ["workload=tiny", "workload.learning_rate=1e38", "iterations=6", "evaluate_every=6"]
+
+
+def test_a_simulated_worker_that_pushes_nan_is_named(tmp_path: Path) -> None:
+    """The same rule in both modes: the core looks at what workers push."""
+    experiment, _ = compose(DIVERGING)
+    with pytest.warns(
+        UserWarning, match=r"worker\d pushed round \d of key '[\w.]+' with \d+ of \d+ v"
+    ):
+        execute(experiment, tmp_path / "warned")
+    experiment, _ = compose([*DIVERGING, "runtime.non_finite=refuse"])
+    with pytest.raises(GeomxError, match=r"NaN or infinite: runtime\.non_finite=refuse ends"):
+        execute(experiment, tmp_path / "refused")
+    with pytest.raises(ConfigError, match=r"non_finite=wran: .*warn"):
+        compose([*DIVERGING, "runtime.non_finite=wran"])
+
+
+def test_a_live_worker_that_pushes_nan_ends_the_run_by_name(tmp_path: Path) -> None:
+    words = [*DIVERGING, "runtime.non_finite=refuse"]
+    said = r"worker\d pushed round \d of key '[\w.]+' with \d+ of \d+ v"
+    with pytest.raises(NodeLost, match=said):
+        run(tmp_path / "run", *words)

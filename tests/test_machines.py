@@ -307,6 +307,24 @@ def test_a_wrong_token_is_refused_and_logged(tmp_path: Path) -> None:
     assert re.fullmatch(r"refused 127\.0\.0\.1:\d+: not a member\n", line), line
 
 
+def test_a_certificate_of_another_node_is_named_on_both_sides(tmp_path: Path) -> None:
+    port, file = free_port(), write(tmp_path, tls="certs")
+    assert main(["certs", str(file)]) == 0
+    certs = tmp_path / "certs" / "nodes"
+    words = ("--role", "scheduler", "--party", "hub", "--port", port, "--job", str(file))
+    scheduler = node(tmp_path, *words, "--tls", str(certs / "hub-scheduler"))
+    words = ("--role", "server", "--party", "east", "--scheduler", f"127.0.0.1:{port}")
+    impostor = node(tmp_path, *words, "--tls", str(certs / "east-worker0"))
+    _, said = impostor.communicate(timeout=120)
+    assert scheduler.stderr is not None
+    told = next(line for line in scheduler.stderr if line.startswith("refused"))
+    scheduler.terminate()
+    scheduler.communicate(timeout=60)
+    reason = "its certificate is that of east/worker0, and it calls itself east/server"
+    assert f"refused this node ({reason}): check that" in said
+    assert re.search(rf"refused 127\.0\.0\.1:\d+: {reason}\n", told), told
+
+
 def test_a_log_that_names_a_hundred_strangers_counts_them_all(tmp_path: Path) -> None:
     (tmp_path / "spec.json").write_text(unshaped({"east": 1}).to_json())
     words = ["-P", "-m", "geomx.live.node", "--experiment", "spec.json", "--notes", "notes"]

@@ -20,12 +20,15 @@ from itertools import count
 from pathlib import Path
 
 from geomx.compat.places import FOLDER, REMARKS
+from geomx.config import RuntimeOptions
 from geomx.errors import ConfigError, GeomxError
 from geomx.live.notes import Reader
+from geomx.live.relay import Relay
 from geomx.live.status import DONE
 
 HOOK = Path(__file__).with_name("hook")
 _PR_SET_CHILD_SUBREAPER = 36
+FAILURE_TIMEOUT_S = RuntimeOptions().failure_timeout_s
 _POLL_S = 0.1
 _NOTICE_S = 10.0  # how long others have to end by themselves once one has failed
 _POLITE_S = 5.0
@@ -70,14 +73,17 @@ class _Watch:
     def until_the_end(self) -> None:
         """Wait until nobody is left, or until one failed and the others had time to end."""
         deadline: float | None = None
+        logs = Relay(lambda: sorted(self._folder.glob("*.log")), FAILURE_TIMEOUT_S)
         while self._reap():
             self._say_remarks()
+            logs.look()
             if deadline is None and self.failed():
                 deadline = time.monotonic() + _NOTICE_S
             if deadline is not None and time.monotonic() > deadline:
                 return
             time.sleep(_POLL_S)
         self._say_remarks()
+        logs.look(last=True)
 
     def end_all(self) -> None:
         """End whoever is left: ask, then kill."""

@@ -15,8 +15,10 @@ from geomx.compat.meeting import FAILED, GONE, Hub, Note
 from geomx.compat.places import Diary, listen_at, outward, own_host, resolved
 from geomx.compat.roles import Role
 from geomx.compat.variables import Wish
+from geomx.config import RuntimeOptions
 from geomx.errors import GeomxError, NodeLost
 from geomx.live.member import JOIN_TIMEOUT_S, Member
+from geomx.live.relay import Patience
 
 _POLL_S = 0.05
 _FAREWELL_S = 0.5  # how long the job's scheduler stays for others to hear that all is over
@@ -60,10 +62,13 @@ class Desk:
 
     def _serve(self) -> None:
         deadline = time.monotonic() + JOIN_TIMEOUT_S
+        patience = Patience(RuntimeOptions().failure_timeout_s)
         while self._about or not self._begun:
             heard = self._hub.receive(_POLL_S)
             if heard is not None:
                 self._hear(*heard)
+            if not self._begun:
+                patience.waits("the scheduler", lambda: f"the job's processes: {self._who()}")
             if not self._begun and time.monotonic() > deadline:
                 raise GeomxError(f"the job did not begin in {JOIN_TIMEOUT_S:.0f} s: {self._who()}")
             if self._member is not None:

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from geomx._core import send_notices
 from geomx.compat.roles import Address, Role, flag
 from geomx.compat.variables import KNOWN
 from geomx.errors import ConfigError
@@ -124,6 +125,7 @@ class Diary:
             self.stem = self._folder / f"{kind}-{os.getpid()}"
             self._notes = Notes(self.stem)
             log = self.stem.with_name(self.stem.name + ".log").open("w", encoding="utf-8")
+            send_notices(log.fileno())
             sys.stdout = _Both(sys.stdout, log)
             sys.stderr = _Both(sys.stderr, log)
 

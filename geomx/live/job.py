@@ -28,7 +28,7 @@ from geomx.live.blame import Unjoined, culprit, last_words
 from geomx.live.notes import path as file_of
 from geomx.live.notes import stem
 from geomx.live.places import place
-from geomx.live.relay import Patience
+from geomx.live.relay import Patience, Relay
 from geomx.live.spec import Spec
 from geomx.live.status import DONE
 from geomx.live.tether import Tied
@@ -68,6 +68,7 @@ class Job:
         self._running: dict[str, Tied] = {}
         self._all: dict[str, Tied] = {}
         self._unjoined = Unjoined(spec.cluster, directory, self.command)
+        self._relay = Relay(self._logs, spec.runtime.failure_timeout_s)
         self._ended: dict[str, int] = {}  # exit status by node, in the order in which they ended
         self._address = ""
         self._experiment = directory / "nodes" / "experiment.json"
@@ -116,6 +117,7 @@ class Job:
             GeomxError: The emulated network is gone.
         """
         self._place.watch()
+        self._relay.look()
         for name, process in list(self._running.items()):
             status = process.poll()
             if status is not None:
@@ -123,6 +125,7 @@ class Job:
                 self._ended[name] = status
         if any(status != DONE for status in self._ended.values()):
             self._wait(NOTICE_S)
+            self._relay.look(last=True)
             shown = self.spec.cluster.workers[0].name if self.command else ""
             raise culprit(self.spec.cluster, self.directory, self._ended, shown)
         self._unjoined.check(self._ended, lambda name: self._all[name].leaves_any())
@@ -218,6 +221,11 @@ class Job:
                 except subprocess.TimeoutExpired:
                     continue
                 del self._running[name]
+
+    def _logs(self) -> list[Path]:
+        """Those of which nothing is on the terminal."""
+        shown = self.spec.cluster.workers[0].name if self.command else ""
+        return [self._log(name) for name in self._all if name != shown]
 
     def _log(self, name: str) -> Path:
         return file_of(stem(self.directory, name), ".log")

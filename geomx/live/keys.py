@@ -21,11 +21,12 @@ from geomx.workload import TensorSpec
 
 @dataclass(frozen=True)
 class Entry:
-    """An introduced key: its number on the wire, the tensor's shape, its shards."""
+    """An introduced key: its number on the wire, the tensor's shape, its shards, and itself."""
 
     key: int
     shape: tuple[int, ...]
     shards: tuple[PlacedShard, ...]
+    name: Key
 
     @property
     def elements(self) -> int:
@@ -100,7 +101,7 @@ class Keys:
             raise
         self._kind = kind
         fresh = {
-            key: Entry(numbers[key], shape, tuple(pieces))
+            key: Entry(numbers[key], shape, tuple(pieces), key)
             for (key, shape), pieces in zip(keys, shards, strict=True)
         }
         self._entries |= fresh

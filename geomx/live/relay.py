@@ -1,12 +1,22 @@
-"""Lines for the user about what goes on while nothing seems to."""
+"""Lines for the user in nodes' logs: what a launcher shows of them while a run goes on.
+
+A node that has something to say to the user (for whom it waits, what is wrong with a gradient)
+writes a line that begins with `PREFIX` (``runtime_cpp/io/watch.h``). Waits come in chains: a worker
+waits for its server, that for the global server, that for another party's server, that for one of
+its workers. Only the end of a chain tells the user what to look at.
+"""
 
 from __future__ import annotations
 
+import re
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 PREFIX = "geomx: "
+_WAIT = re.compile(rf"{PREFIX}(\S+) has waited \d+ s for (.*?) to ")
+_LOOK_S = 0.5
 
 
 def notice(text: str) -> None:
@@ -33,3 +43,64 @@ class Patience:
         if waited_s >= self._due_s:
             self._due_s = 2 * max(waited_s, self._due_s)
             self._say(f"{who} has waited {waited_s:.0f} s for {what()}")
+
+
+class Relay:
+    """Follows logs and shows the lines for the user that are new.
+
+    Args:
+        logs: Those that no terminal shows.
+        patience_s: How long waits last before nodes tell of them; lines of the same chain come
+            within a part of that.
+        show: Takes the lines.
+    """
+
+    def __init__(
+        self,
+        logs: Callable[[], Sequence[Path]],
+        patience_s: float,
+        show: Callable[[str], None] = lambda line: print(line, file=sys.stderr, flush=True),
+    ) -> None:
+        self._logs = logs
+        self._hold_s = patience_s / 2
+        self._show = show
+        self._read: dict[Path, int] = {}
+        self._looked_s = 0.0
+        self._held: dict[str, tuple[float, list[str], str]] = {}  # by who waits
+
+    def look(self, last: bool = False) -> None:
+        """Show what is new; at once, if it is the `last` look, else twice a second."""
+        now = time.monotonic()
+        if not last and now - self._looked_s < _LOOK_S:
+            return
+        self._looked_s = now
+        for log in self._logs():
+            for line in self._new(log):
+                wait = _WAIT.match(line)
+                if wait is None:
+                    self._show(line)
+                else:
+                    self._held[wait[1]] = (now, re.split(", | and ", wait[2]), line)
+        if self._held and (
+            last or now - min(held[0] for held in self._held.values()) > self._hold_s
+        ):
+            self._show_ends()
+
+    def _show_ends(self) -> None:
+        """Waits for nodes that do not wait; all of them, where each waits for another."""
+        held, self._held = self._held, {}
+        ends = [line for _, whom, line in held.values() if not any(name in held for name in whom)]
+        for line in ends or [line for _, _, line in held.values()]:
+            self._show(line)
+
+    def _new(self, log: Path) -> list[str]:
+        try:
+            with log.open("rb") as file:
+                file.seek(self._read.get(log, 0))
+                data = file.read()
+        except FileNotFoundError:
+            return []
+        complete = data[: data.rfind(b"\n") + 1]
+        self._read[log] = self._read.get(log, 0) + len(complete)
+        lines = complete.decode(errors="replace").splitlines()
+        return [line for line in lines if line.startswith(PREFIX)]

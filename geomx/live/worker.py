@@ -226,7 +226,7 @@ class LiveWorker:
         spec, loop = member.spec, member.loop
         shards = wiring.shards(spec.cluster, member.selection, workload.tensors)
         for key, tensor in enumerate(workload.tensors):
-            loop.declare(key, tensor.elements, shards[key])
+            loop.declare(key, tensor.elements, shards[key], f"key {tensor.name!r}")
             self._exchange.declare(key, tensor.shape)
         if self._rank == 0:
             if self._global_optimizer is not None:

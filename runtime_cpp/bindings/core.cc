@@ -9,6 +9,7 @@
 #include "bindings/handles.h"
 #include "core/natives.h"
 #include "core/node.h"
+#include "core/worker.h"
 #include "core/optimizer.h"
 #include "io/tls.h"
 #include "kernels/level.h"
@@ -180,10 +181,18 @@ void init_core(nb::module_& m) {
         self.device = std::make_shared<kernels::Workshop>(
             [&] { return kernels::OpenQueue(device); }, kernels::Workshop::kLeastElements);
       }, "device"_a, "Where a server updates and encodes; ValueError if there is no such device.")
+      .def("set_non_finite", [](NodeConfig& self, const std::string& name) {
+        self.non_finite = name == "refuse" ? NonFinite::kRefuse
+                          : name == "warn" ? NonFinite::kWarn
+                                           : NonFinite::kIgnore;
+      }, "rule"_a, "What a worker does with a push that holds NaN: warn, refuse or ignore.")
       .def("set_heartbeat", [](NodeConfig& self, double interval_s, double timeout_s) {
         self.heartbeat_interval = Nanoseconds(interval_s);
         self.failure_timeout = Nanoseconds(timeout_s);
       }, "interval_s"_a, "timeout_s"_a);
+
+  m.def("non_finite_text", &NonFiniteText, "worker"_a, "key"_a, "round"_a, "what"_a, "refused"_a,
+        "A sentence about a push that holds values that are NaN or infinite.");
 
   nb::class_<PyOptimizer>(m, "Optimizer",
       "An optimizer for one tensor: `text` is its name and one 'option value' per line; `plugins`\n"

@@ -55,6 +55,7 @@ const char* KindName(Notice::Kind kind) {
     case Notice::Kind::kReply: return "reply";
     case Notice::Kind::kValue: return "value";
     case Notice::Kind::kRefused: return "refused";
+    case Notice::Kind::kNonFinite: return "non_finite";
   }
   return "";
 }
@@ -195,25 +196,19 @@ void init_fabric(nb::module_& m) {
       .def("value", [](Fabric& self, NodeId node, Key key) {
         return ToNumpy(self.node(node).worker().Value(key));
       }, "node"_a, "key"_a, "A copy of the last complete value of a tensor at a worker.")
-      .def("worker_waits",
-           [](Fabric& self, NodeId node) {
-             const Trainer::Waits waits = self.trainer(node).WaitsFor();
-             std::vector<std::pair<Key, Round>> values;
-             for (const Key key : waits.keys) {
-               values.emplace_back(key, self.node(node).worker().ValueRound(key) + 1);
-             }
-             return std::make_pair(std::move(values), waits.reply);
-           }, "node"_a,
-           "What a worker waits for now: (key, round) of values, and whether a coordinator's reply.")
-      .def("server_waits",
+      .def("awaits_reply", [](Fabric& self, NodeId node) { return self.trainer(node).AwaitsReply(); },
+           "node"_a, "Whether a worker waits for a coordinator's reply.")
+      .def("waits",
            [](const Fabric& self, NodeId node) {
-             std::vector<std::tuple<Key, Round, std::vector<NodeId>>> waits;
-             for (const auto& wait : self.node(node).Waits()) {
-               waits.emplace_back(wait.key, wait.round, wait.from);
+             std::vector<std::tuple<Key, Round, std::uint32_t, std::vector<NodeId>>> waits;
+             for (const Wait& wait : self.node(node).ListWaits()) {
+               const bool initial = wait.kind == Wait::Kind::kInitial;
+               waits.emplace_back(wait.key, initial ? 0 : wait.round, wait.keys, wait.whom);
              }
              return waits;
            }, "node"_a,
-           "What a server waits for now: (key, round, from which nodes); round 0: the initial value.")
+           "The values that a worker or a server waits for now, those from the same nodes together:\n"
+           "(first key, round, number of keys, from which nodes); round 0: the initial value.")
       .def("links",
            [](const Fabric& self) {
              nb::list out;

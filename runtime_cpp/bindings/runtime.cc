@@ -81,6 +81,9 @@ std::pair<std::string, std::map<std::string, std::string>> Join(Loop& loop,
 double WaitStarted(Loop& loop, double timeout_s) {
   nb::gil_scoped_release unlocked;
   if (const auto started = loop.WaitStarted(timeout_s)) return *started;
+  char why[64];
+  std::snprintf(why, sizeof why, "it did not join the run in %g s", timeout_s);
+  if (loop.IsScheduler()) loop.GiveUpOnMissing(why);
   std::string missing;
   for (const std::string& name : loop.Missing()) missing += (missing.empty() ? "" : ", ") + name;
   throw std::runtime_error("the run did not start in time; " +
@@ -88,7 +91,7 @@ double WaitStarted(Loop& loop, double timeout_s) {
                                             : "not connected: " + missing));
 }
 
-double Wait(Loop& loop, Key key, Round round, double timeout_s) {
+double WaitForValue(Loop& loop, Key key, Round round, double timeout_s) {
   std::optional<double> complete;
   {
     nb::gil_scoped_release unlocked;
@@ -134,14 +137,15 @@ void Init(Loop& loop, Key key, const Input& array) {
   loop.Init(key, View(array), std::move(owner));
 }
 
-void Declare(Loop& loop, Key key, std::uint64_t elements, const ShardTuples& tuples) {
+void Declare(Loop& loop, Key key, std::uint64_t elements, const ShardTuples& tuples,
+             const std::string& name) {
   std::vector<ShardInfo> shards;
   for (const auto& [offset, count, server, priority] : tuples) {
     shards.push_back(
         {.offset = offset, .elements = count, .server = server, .priority = priority});
   }
   nb::gil_scoped_release unlocked;
-  loop.Declare(key, elements, std::move(shards));
+  loop.Declare(key, elements, std::move(shards), name);
 }
 
 void Initialise(Loop& loop, Key key, std::uint32_t index,
@@ -197,6 +201,7 @@ nb::dict Stats(Loop& loop) {
   node["dropped_slices"] = report.node.dropped_slices;
   node["staleness_sum"] = report.node.staleness_sum;
   node["staleness_max"] = report.node.staleness_max;
+  node["non_finite_pushes"] = report.node.non_finite_pushes;
   nb::dict stats;
   stats["links"] = links;
   stats["node"] = node;
@@ -237,6 +242,9 @@ nb::list Spans(const Loop& loop) {
 void init_runtime(nb::module_& m) {
   using namespace geomx;
   using namespace geomx::io;
+
+  m.def("send_notices", &SendNotices, "descriptor"_a,
+        "Lines for the user go to this file descriptor from now on, and not to standard error.");
 
   nb::class_<Shape>(m, "Shape", R"(How an emulated network treats one node's messages.
 
@@ -311,7 +319,9 @@ REASON"), and failure() says the same; TimeoutError means that time was up.)")
            },
            "End the thread and all connections. May be called twice.")
       .def("declare", &Declare, "key"_a, "elements"_a, "shards"_a,
-           "A tensor and its shards: (offset, elements, global server, priority).")
+           "name"_a = "",
+           "A tensor and its shards: (offset, elements, global server, priority); messages call it "
+           "`name`.")
       .def("init", &Init, "key"_a, "array"_a.noconvert(),
            "Give a tensor its initial value (float32), for everyone; kept, not copied.")
       .def("push_value", &PushValue, "key"_a, "value"_a, "loss"_a = NAN, "last"_a = false,
@@ -325,7 +335,7 @@ REASON"), and failure() says the same; TimeoutError means that time was up.)")
            "worker has moves nothing.")
       .def("request", &Loop::Request, "key"_a, nb::call_guard<nb::gil_scoped_release>(),
            "Ask for the current value; it completes the round it belongs to.")
-      .def("wait", &Wait, "key"_a, "round"_a, "timeout_s"_a,
+      .def("wait", &WaitForValue, "key"_a, "round"_a, "timeout_s"_a,
            "Seconds since the start at which the value after `round` was complete.")
       .def("absent", &Loop::Absent, "key"_a, nb::call_guard<nb::gil_scoped_release>(),
            "Whether no worker contributed to the last complete value.")

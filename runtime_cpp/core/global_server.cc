@@ -53,6 +53,19 @@ class GlobalServer final : public RoleLogic {
     }
   }
 
+  void ListWaits(Waits& waits) const override {
+    for (const auto& [id, shard] : shards_) {
+      if (!shard.waiting.empty()) waits.Add({.kind = Wait::Kind::kInitial, .key = id.first});
+      if (shard.sum.merge_count() > 0) {
+        waits.Add({.kind = Wait::Kind::kPush,
+                   .whom = shard.sum.Lacking(),
+                   .key = id.first,
+                   .round = shard.round + 1});
+      }
+      WaitsOfTheFast(id.first, shard, waits);
+    }
+  }
+
   void Describe(Digest& digest) const override {
     for (const auto& [id, shard] : shards_) {
       shard.sum.Describe(digest);
@@ -60,21 +73,6 @@ class GlobalServer final : public RoleLogic {
       for (const NodeId server : shard.waiting) digest.Add(std::uint64_t{server});
     }
     if (!rules_.together || !left_.empty()) digest.Unknown();
-  }
-
-  std::vector<Wait> Waits() const override {
-    std::vector<Wait> waits;
-    for (const auto& [id, shard] : shards_) {
-      if (shard.sum.merge_count() > 0) {
-        waits.push_back({id.first, shard.round + 1, shard.sum.Lacking()});
-      } else if (!shard.waiting.empty()) {
-        waits.push_back({id.first, 0, {}});
-      }
-      for (const auto& [party, progress] : shard.parties) {
-        if (progress.held) waits.push_back({id.first, progress.round, Slowest(shard)});
-      }
-    }
-    return waits;
   }
 
   const Buffer* Value(Key key, std::uint32_t shard) const {
@@ -93,6 +91,7 @@ class GlobalServer final : public RoleLogic {
     explicit Shard(const NodeConfig& config) : sum(config.children, config.quorum) {}
     Aggregator sum;
     std::uint32_t elements = 0;  // 0: not known yet
+    NodeId sized_by = 0;         // who said so
     Replica weights;
     Round round = 0;
     bool present = false;  // a party has contributed to the round more than its absence
@@ -110,10 +109,12 @@ class GlobalServer final : public RoleLogic {
   }
 
   bool SameSize(NodeId peer, const Header& header, Shard& shard) {
-    if (shard.elements == 0) shard.elements = header.shard_elements;
+    if (shard.elements == 0) {
+      shard.elements = header.shard_elements;
+      shard.sized_by = peer;
+    }
     if (shard.elements == header.shard_elements) return true;
-    Fail(peer, "the shard has " + std::to_string(shard.elements) + " elements, not " +
-                   std::to_string(header.shard_elements));
+    Fail(peer, node_.SizesDiffer(header, peer, shard.sized_by, shard.elements));
     return false;
   }
 
@@ -203,14 +204,20 @@ class GlobalServer final : public RoleLogic {
     CheckLeft(header.key, shard);
   }
 
-  std::vector<NodeId> Slowest(const Shard& shard) const {
+  // Parties that are held back wait for the slowest.
+  void WaitsOfTheFast(Key key, const Shard& shard, Waits& waits) const {
     Round slowest = UINT32_MAX;
-    for (const auto& [id, party] : shard.parties) slowest = std::min(slowest, party.round);
-    std::vector<NodeId> found;
+    bool held = false;
     for (const auto& [id, party] : shard.parties) {
-      if (party.round == slowest) found.push_back(id);
+      slowest = std::min(slowest, party.round);
+      held = held || party.held.has_value();
     }
-    return found;
+    if (!held) return;
+    Wait wait{.kind = Wait::Kind::kPush, .whom = {}, .key = key, .round = slowest + 1};
+    for (const auto& [id, party] : shard.parties) {
+      if (party.round == slowest) wait.whom.push_back(id);
+    }
+    waits.Add(wait);
   }
 
   bool TooFarAhead(const Shard& shard, const Progress& party) const {

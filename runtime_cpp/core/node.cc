@@ -838,6 +838,18 @@ void Node::HandleReply(NodeId from, std::uint32_t number, std::vector<double> va
   Emit({.kind = Event::Kind::kReply, .peer = from, .key = number, .values = std::move(values)});
 }
 
+std::string Node::SizesDiffer(const Header& header, NodeId peer, NodeId other,
+                              std::uint32_t elements) const {
+  const auto name = [&](NodeId id) {
+    const Peer* found = FindPeer(id);
+    return found == nullptr ? config_.name : found->name;
+  };
+  return "key " + std::to_string(header.key) + " (piece " + std::to_string(header.shard) + ") has " +
+         std::to_string(header.shard_elements) + " elements at " + name(peer) + " and " +
+         std::to_string(elements) + " at " + name(other) +
+         ": all workers must give a key the same shape";
+}
+
 // ---- losses ----------------------------------------------------------------------------------
 
 void Node::ReportLoss(NodeId worker, float loss) {
@@ -863,6 +875,14 @@ double Node::LossRatio() {
 
 void Node::AssumeStarted() { started_ = true; }
 
+std::vector<Wait> Node::ListWaits() const {
+  Waits waits;
+  if (stopped_) return {};
+  logic_->ListWaits(waits);
+  if (left_ && config_.scheduler) waits.Add({.kind = Wait::Kind::kStop, .whom = {*config_.scheduler}});
+  return waits.Take();
+}
+
 void Node::HandleStarted(Time now) {
   started_ = true;
   if (config_.heartbeat_interval <= 0) return;
@@ -877,7 +897,7 @@ void Node::Ready(Time now) {
 
 void Node::Leave(Time now) {
   (void)now;
-  leaving_ = true;
+  leaving_ = left_ = true;
   if (!logic_->Unanswered()) SayBye();
 }
 
@@ -911,7 +931,8 @@ void RoleLogic::OnLinkDown(NodeId peer, const std::string& reason, Time now) {
   if (node_.config().scheduler == peer) {
     node_.Emit({.kind = Event::Kind::kDead, .text = lost->name, .reason = reason});
   } else {
-    node_.SendControl(*node_.config().scheduler, Kind::kDead, {lost->name, reason});
+    const Round link = reason.starts_with(kBrokeProtocol) ? 0 : kLinkEnded;
+    node_.SendControl(*node_.config().scheduler, Kind::kDead, {lost->name, reason}, link);
   }
 }
 

@@ -35,6 +35,7 @@
 #include "core/send_queue.h"
 #include "core/slicer.h"
 #include "core/types.h"
+#include "core/wait.h"
 #include "kernels/workplace.h"
 
 namespace geomx {
@@ -52,6 +53,7 @@ struct Event {
     kPeerError,   // `peer` broke the protocol: close the connection; `reason` says how
     kRefused,     // an instruction could not be carried out; `reason` says why
     kReply,       // coordinator `key` answered with `values`
+    kNonFinite,   // worker: push `round` of `key` holds values that are NaN or infinite, as `text` says
   };
   Kind kind;
   NodeId peer = 0;
@@ -89,7 +91,18 @@ struct NodeStats {
   // Updates that others made between a party's last value and the use of its next push.
   std::uint64_t staleness_sum = 0;
   std::uint64_t staleness_max = 0;
+  std::uint64_t non_finite_pushes = 0;  // of a worker: that held values that are NaN or infinite
 };
+
+// How the reason begins for which a node ends the connection with a peer at fault.
+inline constexpr std::string_view kBrokeProtocol = "broke the protocol: ";
+
+// Between the names of two members: what was lost is the connection between them.
+inline constexpr std::string_view kBetween = " <-> ";
+
+// The round of a `dead` that says no more than that the connection between two members has ended:
+// whether one of them is gone is for the scheduler to find out.
+inline constexpr Round kLinkEnded = 1;
 
 class Node;
 
@@ -111,13 +124,7 @@ class RoleLogic {
   virtual Time NextTimeout() const { return kNever; }
   // Whether something that was sent is still to be answered: a member does not leave before.
   virtual bool Unanswered() const { return false; }
-  // What this node waits for now, and from whom, for a sentence about a run that stands still.
-  struct Wait {
-    Key key = 0;
-    Round round = 0;           // 0: the initial value
-    std::vector<NodeId> from;  // who has not sent it yet
-  };
-  virtual std::vector<Wait> Waits() const { return {}; }
+  virtual void ListWaits(Waits& waits) const = 0;  // see Node::ListWaits
 
  protected:
   explicit RoleLogic(Node& node) : node_(node) {}
@@ -173,6 +180,9 @@ class Node {
   void Instruct(const std::string& text, Time now);
   // Leave in good order, once everything that was pushed is answered.
   void Leave(Time now);
+  // What cannot go on before others act, once the run has started or on the scheduler; takes time in
+  // proportion to the shards.
+  std::vector<Wait> ListWaits() const;
   // The current global value of a shard. Null if there is none, or this is no global server.
   const Buffer* GlobalValue(Key key, std::uint32_t shard) const;
 
@@ -180,7 +190,6 @@ class Node {
   void Describe(Digest& digest) const;
 
   const NodeConfig& config() const { return config_; }
-  std::vector<RoleLogic::Wait> Waits() const { return logic_->Waits(); }
   NodeStats stats() const;
   bool stopped() const { return stopped_; }
 
@@ -206,6 +215,9 @@ class Node {
   void SendRequest(NodeId target, Header header);
   void Emit(Event event) { events_.push_back(std::move(event)); }
   void ReportLoss(NodeId worker, float loss);
+  // A reason for refusing `header` of `peer`: the shard has `elements` elsewhere.
+  std::string SizesDiffer(const Header& header, NodeId peer, NodeId other,
+                          std::uint32_t elements) const;
   Work& work() { return work_; }
   NodeStats& counts() { return stats_; }
   bool IsChild(NodeId id) const;
@@ -344,6 +356,7 @@ class Node {
   bool stopped_ = false;
   bool leaving_ = false;
   bool ended_round_ = false;  // said that one will never be complete
+  bool left_ = false;
   bool linear_ = false;  // some flow's codecs are
   std::optional<Overlay> overlay_;
   std::unique_ptr<RoleLogic> logic_;

@@ -45,11 +45,15 @@ struct GlobalRounds {
   bool update_at_party = false;
 };
 
+// What a worker does with a push that holds values that are NaN or infinite.
+enum class NonFinite : std::uint8_t { kIgnore, kWarn, kRefuse };
+
 // What messages are handled by comes first, so that it lies together.
 struct NodeConfig {
   NodeId id = 0;
   Role role = Role::kWorker;
   bool phantom = false;             // sizes only
+  NonFinite non_finite = NonFinite::kIgnore;  // workers
   std::optional<NodeId> scheduler;  // absent on the scheduler itself
   std::uint32_t quorum = 0;         // merge count that completes a round here
   std::uint32_t frame_bytes = 256 * 1024;  // no message carries more payload than this

@@ -50,7 +50,12 @@ class Scheduler final : public RoleLogic {
         const auto words = UnpackStrings(message.payload.Contiguous(scratch), 2);
         if (!words) return;
         for (const Peer& lost : node_.config().peers) {
-          if (lost.name == (*words)[0]) DeclareDead(lost, (*words)[1]);
+          if (lost.name != (*words)[0]) continue;
+          if (message.header.round == kLinkEnded) {
+            ended_.push_back({now + kLinkGrace, peer, lost.id, (*words)[1]});
+          } else {
+            DeclareDead(lost, (*words)[1]);
+          }
         }
         return;
       }
@@ -64,14 +69,57 @@ class Scheduler final : public RoleLogic {
     if (lost != nullptr && !left_.contains(peer)) DeclareDead(*lost, reason);
   }
 
+  void ListWaits(Waits& waits) const override {
+    const auto all_but = [&](Wait::Kind kind, auto here, bool workers, Round round = 0) {
+      Wait wait{.kind = kind, .whom = {}, .round = round};
+      for (const Peer& each : node_.config().peers) {
+        if ((!workers || each.role == Role::kWorker) && !here(each.id)) wait.whom.push_back(each.id);
+      }
+      if (!wait.whom.empty()) waits.Add(wait);
+    };
+    if (addresses_.size() < node_.config().peers.size()) {
+      return all_but(Wait::Kind::kJoin, [&](NodeId id) { return addresses_.contains(id); }, false);
+    }
+    if (!node_.started()) {
+      return all_but(Wait::Kind::kReady, [&](NodeId id) { return ready_.contains(id); }, false);
+    }
+    for (const auto& [round, waiting] : barriers_) {
+      all_but(Wait::Kind::kBarrier, [&](NodeId id) { return waiting.contains(id); }, true, round);
+    }
+    if (!left_.empty()) {
+      all_but(Wait::Kind::kLeave, [&](NodeId id) { return left_.contains(id); }, true);
+    }
+  }
+
+  // Two members have lost each other. If one of them is gone, its connection to this node ends as
+  // well, or falls silent; if none is, it was the connection.
+  void LookAtEnded(Time now) {
+    while (!ended_.empty() && ended_.front().due <= now) {
+      const Ended link = std::move(ended_.front());
+      ended_.erase(ended_.begin());
+      if (node_.stopped() || !dead_.empty()) continue;
+      const std::string name = node_.FindPeer(link.one)->name + std::string(kBetween) +
+                               node_.FindPeer(link.other)->name;
+      ToAll(Kind::kDead, {name, link.reason});
+      dead_.insert(link.other);
+      node_.Emit({.kind = Event::Kind::kDead,
+                  .peer = link.other,
+                  .text = name,
+                  .reason = link.reason});
+    }
+  }
+
   // Who left is said to be missed at a barrier only when it stays so for a moment: a worker that gave
   // up waiting there may be leaving as well.
   void OnTimeout(Time now) override {
+    LookAtEnded(now);
     if (now < look_again_) return;
     look_again_ = kNever;
     if (const auto missed = Missed()) DeclareDead(*node_.FindPeer(missed->first), missed->second);
   }
-  Time NextTimeout() const override { return look_again_; }
+  Time NextTimeout() const override {
+    return std::min(look_again_, ended_.empty() ? kNever : ended_.front().due);
+  }
 
   // It has no part in training; what else it does is not told.
   void Describe(Digest&) const override {}
@@ -159,7 +207,15 @@ class Scheduler final : public RoleLogic {
   }
 
   static constexpr Time kPatience = kSecond;
+  static constexpr Time kLinkGrace = kSecond / 2;
 
+  struct Ended {
+    Time due = 0;
+    NodeId one = 0, other = 0;
+    std::string reason;
+  };
+
+  std::vector<Ended> ended_;  // connections between members, by the time at which they count
   std::size_t workers_ = 0;
   std::map<NodeId, std::string> addresses_;
   std::set<NodeId> ready_, left_, workers_left_, dead_;

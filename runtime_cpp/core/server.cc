@@ -52,6 +52,25 @@ class Server final : public RoleLogic {
     }
   }
 
+  void ListWaits(Waits& waits) const override {
+    for (const auto& [id, shard] : shards_) {
+      const Key key = id.first;
+      if (shard.escalated) {
+        waits.Add({.kind = Wait::Kind::kAnswer,
+                   .whom = {shard.parent},
+                   .key = key,
+                   .round = shard.global_round});
+      } else if (shard.sum.merge_count() > 0) {
+        waits.Add({.kind = Wait::Kind::kPush,
+                   .whom = shard.sum.Lacking(),
+                   .key = key,
+                   .round = shard.round + 1});
+      } else if (!shard.waiting.empty()) {
+        waits.Add({.kind = Wait::Kind::kInitial, .whom = {shard.parent}, .key = key});
+      }
+    }
+  }
+
   void Describe(Digest& digest) const override {
     for (const auto& [id, shard] : shards_) {
       shard.sum.Describe(digest);
@@ -65,25 +84,12 @@ class Server final : public RoleLogic {
     if (!left_.empty()) digest.Unknown();
   }
 
-  std::vector<Wait> Waits() const override {
-    std::vector<Wait> waits;
-    for (const auto& [id, shard] : shards_) {
-      if (shard.escalated) {
-        waits.push_back({id.first, shard.global_round, {shard.parent}});
-      } else if (shard.sum.merge_count() > 0) {
-        waits.push_back({id.first, shard.round + 1, shard.sum.Lacking()});
-      } else if (!shard.waiting.empty()) {
-        waits.push_back({id.first, 0, {shard.parent}});
-      }
-    }
-    return waits;
-  }
-
  private:
   struct Shard {
     explicit Shard(const NodeConfig& config) : sum(config.children, config.quorum) {}
     Aggregator sum;
     std::uint32_t elements = 0;  // 0: not known yet
+    NodeId sized_by = 0;         // who said so
     Round round = 0;         // of the party
     Round global_round = 0;  // of those that went to the global server
     bool last = false;
@@ -105,10 +111,12 @@ class Server final : public RoleLogic {
   }
 
   bool SameSize(NodeId peer, const Header& header, Shard& shard) {
-    if (shard.elements == 0) shard.elements = header.shard_elements;
+    if (shard.elements == 0) {
+      shard.elements = header.shard_elements;
+      shard.sized_by = peer;
+    }
     if (shard.elements == header.shard_elements) return true;
-    Fail(peer, "the shard has " + std::to_string(shard.elements) + " elements, not " +
-                   std::to_string(header.shard_elements));
+    Fail(peer, node_.SizesDiffer(header, peer, shard.sized_by, shard.elements));
     return false;
   }
 
@@ -191,7 +199,6 @@ class Server final : public RoleLogic {
       return;
     }
     shard.escalated = true;
-    shard.parent = *parent;
     header.kind = Kind::kPush;
     header.merge_count = merge_count;
     header.round = ++shard.global_round;

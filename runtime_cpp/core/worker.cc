@@ -1,10 +1,18 @@
 #include "core/worker.h"
 
 #include <algorithm>
+#include <cmath>
 #include <stdexcept>
 #include <utility>
 
+#include "kernels/sums.h"
+
 namespace geomx {
+namespace {
+
+constexpr std::uint64_t kNonFiniteTold = 3;  // pushes of a worker that are told one by one
+
+}  // namespace
 
 Worker::SharedShards Worker::Cut(Key key, std::uint64_t elements, std::vector<ShardInfo> shards) {
   std::uint64_t covered = 0;
@@ -69,12 +77,41 @@ Round Worker::Submit(Key key, Push push, Time now) {
   Tensor& tensor = this->tensor(key);
   if (tensor.complete == tensor.submitted) ++unanswered_;
   const Round round = ++tensor.submitted;
+  if (!Acceptable(key, tensor, push)) return round;
   if (tensor.waiting) {
     tensor.Contents().queue.push_back(std::move(push));
   } else {
     Send(key, tensor, push, now);
   }
   return round;
+}
+
+// Looks at what the host holds, before anything encodes it: a NaN that goes into a sum is in every
+// replica afterwards. False if it must not be sent.
+bool Worker::Acceptable(Key key, const Tensor& tensor, const Push& push) {
+  const NonFinite rule = node_.config().non_finite;
+  if (rule == NonFinite::kIgnore || push.value == nullptr || push.device) return true;
+  if (kernels::AllFinite(push.value, tensor.elements())) return true;
+  const bool refuse = rule == NonFinite::kRefuse;
+  if (++node_.counts().non_finite_pushes <= kNonFiniteTold || refuse) {
+    const auto bad = std::count_if(push.value, push.value + tensor.elements(),
+                                   [](float value) { return !std::isfinite(value); });
+    node_.Emit({.kind = Event::Kind::kNonFinite,
+                .key = key,
+                .round = tensor.submitted,
+                .text = std::to_string(bad) + " of " + std::to_string(tensor.elements()) +
+                        " values NaN or infinite"});
+  }
+  return !refuse;
+}
+
+std::string NonFiniteText(const std::string& worker, const std::string& key, Round round,
+                          const std::string& what, bool refused) {
+  const std::string text =
+      worker + " pushed round " + std::to_string(round) + " of " + key + " with " + what;
+  return text + (refused ? ": runtime.non_finite=refuse ends the run before others take it over"
+                         : ", which all replicas take over: runtime.non_finite=refuse ends the "
+                           "run instead, ignore says nothing");
 }
 
 void Worker::Send(Key key, Tensor& tensor, const Push& push, Time now) {
@@ -224,6 +261,22 @@ void Worker::OnEncoded(NodeId peer, const Header& header, Buffer encoded, Time n
 
 bool Worker::Unanswered() const { return unanswered_ > 0; }
 
+void Worker::ListWaits(Waits& waits) const {
+  for (const auto& [key, tensor] : tensors_) {
+    if (!tensor.waiting) continue;
+    const bool initial = tensor.sent == 0;
+    waits.Add({.kind = initial ? Wait::Kind::kInitial : Wait::Kind::kAnswer,
+               .whom = {node_.config().parents.front()},
+               .key = key,
+               .round = tensor.sent});
+  }
+  if (released_ < barriers_) {
+    waits.Add({.kind = Wait::Kind::kRelease,
+               .whom = {*node_.config().scheduler},
+               .round = released_ + 1});
+  }
+}
+
 void Worker::Describe(Digest& digest) const {
   for (const auto& [key, tensor] : tensors_) {
     digest.Add(std::uint64_t{tensor.missing} << 2 | std::uint64_t{tensor.waiting} << 1 |
@@ -241,6 +294,7 @@ void Worker::Describe(Digest& digest) const {
 void Worker::OnControl(NodeId peer, const Message& message, Time now) {
   (void)peer, (void)now;
   if (message.header.kind == Kind::kRelease) {
+    released_ = std::max(released_, message.header.round);
     node_.Emit({.kind = Event::Kind::kBarrier, .round = message.header.round});
   }
 }

@@ -17,6 +17,10 @@
 
 namespace geomx {
 
+// A sentence about a kNonFinite event. `what`: its text. `refused`: nothing was sent.
+std::string NonFiniteText(const std::string& worker, const std::string& key, Round round,
+                          const std::string& what, bool refused);
+
 class Worker final : public RoleLogic {
  public:
   explicit Worker(Node& node) : RoleLogic(node) {}
@@ -82,6 +86,7 @@ class Worker final : public RoleLogic {
   void OnEncoded(NodeId peer, const Header& header, Buffer encoded, Time now) override;
   void OnControl(NodeId peer, const Message& message, Time now) override;
   bool Unanswered() const override;
+  void ListWaits(Waits& waits) const override;
   void Describe(Digest& digest) const override;
 
  private:
@@ -117,13 +122,14 @@ class Worker final : public RoleLogic {
 
   Tensor& tensor(Key key);
   void Send(Key key, Tensor& tensor, const Push& push, Time now);
+  bool Acceptable(Key key, const Tensor& tensor, const Push& push);
   void Await(Tensor& tensor);
   // Whether a value of this shard is due; if so, `store` puts it into its tensor.
   template <class Store>
   void Arrive(NodeId peer, const Header& header, Store store, Time now);
 
   FlatMap<Key, Tensor, KeyHash> tensors_;
-  Round barriers_ = 0;
+  Round barriers_ = 0, released_ = 0;
   std::size_t unanswered_ = 0;  // tensors with pushes whose value has not come
 };
 

@@ -334,6 +334,9 @@ void Fabric::Report(NodeId id, Event event, Time now) {
     case Event::Kind::kRefused:
       return Notify({.node = id, .kind = Notice::Kind::kRefused, .text = std::move(event.text),
                      .reason = std::move(event.reason)});
+    case Event::Kind::kNonFinite:
+      return Notify({.node = id, .kind = Notice::Kind::kNonFinite, .key = event.key,
+                     .round = event.round, .text = std::move(event.text)});
     default: return;  // nobody's business
   }
 }

@@ -60,6 +60,7 @@ struct Notice {
     kReply,    // a coordinator's answer: `values`
     kValue,    // a tensor's new value is in: `key`, `round` (if asked for, see ReportValues)
     kRefused,  // an instruction, `text`, was refused: `reason`
+    kNonFinite,  // a push holds values that are NaN or infinite: `key`, `round`, `text`
   };
   NodeId node = 0;
   Kind kind = Kind::kForward;

@@ -178,16 +178,6 @@ void Trainer::Describe(Digest& digest) const {
   if (!step_.values.empty() || step_.report) digest.Unknown();
 }
 
-Trainer::Waits Trainer::WaitsFor() const {
-  Waits waits;
-  if (doing_ != Doing::kWaiting) return waits;
-  for (Key key = 0; key < missing_keys_.size(); ++key) {
-    if (missing_keys_[key]) waits.keys.push_back(key);
-  }
-  waits.reply = reply_due_;
-  return waits;
-}
-
 // ---- how -------------------------------------------------------------------------------------
 
 void Trainer::PushLayer(Time now) {

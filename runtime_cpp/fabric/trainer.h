@@ -78,12 +78,8 @@ class Trainer {
 
   void Describe(Digest& digest) const;
 
-  // What it waits for: the keys that are missing, and whether a reply is.
-  struct Waits {
-    std::vector<Key> keys;
-    bool reply = false;
-  };
-  Waits WaitsFor() const;
+  // Whether it cannot go on before a coordinator replies.
+  bool AwaitsReply() const { return doing_ == Doing::kWaiting && reply_due_; }
 
   // ---- from the fabric ----
   void OnValue(Key key, Round round, Time now);

@@ -41,7 +41,8 @@ void Driver::OnConnected(Session& session) {
     const Peer* peer = node_ ? node_->FindPeer(session.peer) : nullptr;
     const bool right = peer ? Genuine(session, *peer) : session.certified.scheduler;
     if (!right) {
-      return sessions_.Close(session, "its certificate is that of " + session.certified.name);
+      return sessions_.Close(session, "its certificate is that of " + session.certified.name +
+                                          ", and not of " + (peer ? peer->name : "a scheduler"));
     }
     if (peer != nullptr) SealDatagrams(session);
   }
@@ -95,6 +96,12 @@ void Driver::OnUnreachable(NodeId peer, const std::string& reason) {
 void Driver::OnFrame(Session& session, Frame frame) {
   if (!node_) return BeforeTheNode(session, frame.message);
   Header& header = frame.message.header;
+  if (header.kind == Kind::kDead && header.source == kUnknownPeer) {
+    std::vector<std::byte> scratch;
+    const auto words = UnpackStrings(frame.message.payload.Contiguous(scratch), 2);
+    return sessions_.Close(session, words ? "it refused the connection: " + (*words)[1]
+                                          : "a malformed refusal");
+  }
   if (header.kind == Kind::kJoin && header.source == kUnknownPeer) header.source = session.peer;
   if (header.source != session.peer) {
     return sessions_.Close(session, "broke the protocol: speaks for another node");
@@ -115,6 +122,12 @@ void Driver::BeforeTheNode(Session& session, const Message& message) {
   if (session.peer != kUnknownPeer || (kind != Kind::kRoster && kind != Kind::kDead)) return;
   const auto words = UnpackStrings(message.payload.Contiguous(scratch), 2);
   if (!words) return sessions_.Close(session, "a malformed answer");
+  if (kind == Kind::kDead && (*words)[0].empty()) {
+    join_deadline_ = kNever;
+    return board_.SetJoinError("the scheduler at " + join_address_ + " refused this node (" +
+                               (*words)[1] +
+                               "): check that token, node, version and certificate are of its run");
+  }
   if (kind == Kind::kDead) return board_.Fail((*words)[0], (*words)[1]);
   Joined joined{.experiment = (*words)[0], .roster = {}};
   const std::string& lines = (*words)[1];

@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/types.h"
+#include "core/node.h"
 #include "io/clock.h"
 
 namespace geomx::io {
@@ -31,7 +31,9 @@ struct Failure {
 class NodeLost : public std::runtime_error {
  public:
   explicit NodeLost(Failure failure)
-      : std::runtime_error("node " + failure.name + " was lost: " + failure.reason),
+      : std::runtime_error((failure.name.find(kBetween) == std::string::npos ? "node "
+                                                                             : "the connection ") +
+                           failure.name + " was lost: " + failure.reason),
         failure_(std::move(failure)) {}
   const Failure& failure() const { return failure_; }
 
@@ -56,7 +58,9 @@ class Board {
     Change([&] { joined_ = std::move(joined); });
   }
   void SetJoinError(std::string error) {
-    Change([&] { join_error_ = std::move(error); });
+    Change([&] {  // the first says most
+      if (join_error_.empty()) join_error_ = std::move(error);
+    });
   }
   void SetStarted(Time at) {
     Change([&] { started_ = at; });
@@ -102,6 +106,11 @@ class Board {
     std::lock_guard lock(mutex_);
     return failure_;
   }
+  // The coordinator whose answer somebody waits for.
+  std::optional<std::uint32_t> awaited() const {
+    std::lock_guard lock(mutex_);
+    return awaited_;
+  }
   std::optional<Time> started() const {
     std::lock_guard lock(mutex_);
     return started_;
@@ -136,7 +145,10 @@ class Board {
   std::optional<std::vector<double>> WaitReply(std::uint32_t coordinator, double timeout_s) {
     std::unique_lock lock(mutex_);
     auto& replies = replies_[coordinator];
-    if (!Wait(lock, timeout_s, [&] { return !replies.empty(); })) return std::nullopt;
+    awaited_ = coordinator;
+    const bool answered = Wait(lock, timeout_s, [&] { return !replies.empty(); });
+    awaited_.reset();
+    if (!answered) return std::nullopt;
     auto values = std::move(replies.front());
     replies.pop_front();
     return values;
@@ -206,6 +218,7 @@ class Board {
   std::optional<Failure> failure_;
   std::vector<std::string> refusals_;
   int refusals_told_ = 0;
+  std::optional<std::uint32_t> awaited_;
   std::function<void()> look_;
 };
 

@@ -93,6 +93,13 @@ void Sessions::Greet(Session& session) {
   Attach(session);
 }
 
+std::string Sessions::Trying() const {
+  if (dialing_.empty()) return {};
+  const Dialing& dialing = dialing_.front();
+  return Format(dialing.address) + " (" + std::to_string(dialing.tries) + " attempts, last: " +
+         (dialing.last_error.empty() ? "no answer" : dialing.last_error) + ")";
+}
+
 void Sessions::TickDialing(Time now) {
   for (std::size_t i = 0; i < dialing_.size();) {
     Dialing& dialing = dialing_[i];
@@ -109,7 +116,9 @@ void Sessions::TickDialing(Time now) {
         "no connection to " + Format(failed.address) + " in " + Tenths(now - failed.began) + " s (" +
             std::to_string(failed.tries) + " attempts, last: " +
             (failed.last_error.empty() ? "no answer" : failed.last_error) +
-            (failed.deadline == 0
+            (failed.last_error == ErrorText(EMFILE)
+                 ? "): raise the number of files that this process may open (ulimit -n)"
+             : failed.deadline == 0
                  ? "): check that both ends have certificates of one authority"
                  : "): check that it runs there and that TCP gets through to that port"));
   }

@@ -79,6 +79,7 @@ void Driver::Cycle() {
                         ", but it did not start the run in time: check that every node was "
                         "started");
   }
+  if (watch_.next() <= now) LookAtWaits(now);
   Pump();
   sessions_.Sweep();
 }
@@ -86,6 +87,7 @@ void Driver::Cycle() {
 Time Driver::NextDeadline() {
   Time next = std::min({sessions_.NextDeadline(), join_deadline_, close_deadline_});
   if (node_) next = std::min(next, node_->PollTimeout());
+  if (!closing_) next = std::min(next, watch_.next());
   if (shaper_) next = std::min(next, shaper_->NextEvent());
   if (!held_.empty()) next = std::min(next, held_.front().at);
   if (!submissions_.empty()) next = std::min(next, submissions_.begin()->first.first);
@@ -114,6 +116,7 @@ void Driver::Run(const NodeConfig& config, const std::map<NodeId, Address>& addr
   node_ = std::make_unique<Node>(config);
   self_ = config.id;
   name_ = config.name;
+  watch_.SetPatience(config.failure_timeout);
   for (const Peer& peer : config.peers) {
     Outlet& outlet = outlets_[peer.id];
     const auto found = addresses.find(peer.id);
@@ -235,9 +238,17 @@ void Driver::Act(Event& event) {
       return;
     case Event::Kind::kPeerError:
       if (Session* session = sessions_.Find(event.peer)) {
-        sessions_.Close(*session, "broke the protocol: " + event.reason);
+        sessions_.Close(*session, std::string(kBrokeProtocol) + event.reason);
       }
       return;
+    case Event::Kind::kNonFinite: {
+      const bool refuse = node_->config().non_finite == NonFinite::kRefuse;
+      const std::string text = NonFiniteText(name_, KeyName(event.key), event.round, event.text, refuse);
+      if (!refuse) return Notice(text);
+      board_.Fail(name_, text);
+      FailCallbacks();
+      return;
+    }
     case Event::Kind::kRoster:
     case Event::Kind::kUpdated:
     case Event::Kind::kCommand: return;
@@ -271,6 +282,7 @@ void Driver::Submit(Key key, Worker::Push push, Time not_before) {
 void Driver::SendReport(NodeId host, std::uint32_t number, std::vector<double> values,
                         Time not_before) {
   const Time when = started_ && not_before > 0 ? *started_ + not_before : 0;
+  hosts_[number] = host;
   submissions_.emplace(std::pair{when, order_++},
                        [this, host, number, values = std::move(values)](Time) {
                          node().Report(host, number, values);

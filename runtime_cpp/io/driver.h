@@ -31,6 +31,7 @@
 #include "io/shaper.h"
 #include "io/trace.h"
 #include "io/udp.h"
+#include "io/watch.h"
 
 namespace geomx::io {
 
@@ -71,10 +72,15 @@ class Driver final : private Sessions::Handler {
            Time connect_deadline);
   // Throws std::logic_error before Run.
   Node& node();
+  // For messages: what the application calls a key.
+  void Name(Key key, std::string name) { key_names_[key] = std::move(name); }
   void Request(Key key);
   void Submit(Key key, Worker::Push push, Time not_before);
   void SendReport(NodeId host, std::uint32_t number, std::vector<double> values, Time not_before);
   void WhenReady(Key key, Round round, ReadyCallback callback);
+  void Leave();
+  // The scheduler's word to all that members which are not connected never joined.
+  void GiveUpOnMissing(const std::string& why);
   void BeginClose();
 
   std::vector<std::string> Missing() const;
@@ -114,6 +120,11 @@ class Driver final : private Sessions::Handler {
   void CheckReady();
   void FailCallbacks();
   bool Flushed();
+
+  // waits.cc
+  void LookAtWaits(Time now);
+  std::vector<Wait> ListWaits() const;
+  std::string KeyName(Key key) const;
 
   // arrivals.cc
   Verdict Judge(Session& caller) override;
@@ -174,6 +185,9 @@ class Driver final : private Sessions::Handler {
   Time behind_ = 0;
   std::multimap<Key, std::pair<Round, ReadyCallback>> callbacks_;
   std::uint64_t lost_messages_ = 0;
+  Watch watch_;
+  std::map<Key, std::string> key_names_;
+  std::map<std::uint32_t, NodeId> hosts_;  // of coordinators that were reported to
 };
 
 }  // namespace geomx::io

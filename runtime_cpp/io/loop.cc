@@ -104,7 +104,7 @@ std::vector<std::string> Loop::Missing() {
 }
 
 void Loop::Leave() {
-  Call([&] { state_->driver.node().Leave(Now()); });
+  Call([&] { state_->driver.Leave(); });
 }
 
 // ---- a worker's verbs ------------------------------------------------------------------------
@@ -122,8 +122,26 @@ Loop::Tensor& Loop::FindTensor(Key key, std::size_t elements) {
   return found->second;
 }
 
-void Loop::Declare(Key key, std::uint64_t elements, std::vector<ShardInfo> shards) {
-  Call([&] { state_->driver.node().worker().Declare(key, elements, std::move(shards)); });
+void Loop::Declare(Key key, std::uint64_t elements, std::vector<ShardInfo> shards,
+                   const std::string& name) {
+  Driver& driver = state_->driver;
+  auto cut = Worker::Cut(key, elements, std::move(shards));
+  const auto declare = [&driver, key, elements, cut = std::move(cut), name] {
+    driver.node().worker().Declare(key, elements, cut);
+    if (!name.empty()) driver.Name(key, name);
+  };
+  bool first;
+  {
+    std::lock_guard lock(verbs_);
+    first = tensors_.empty();
+    const auto known = tensors_.find(key);
+    if (known != tensors_.end()) FindTensor(key, elements);
+  }
+  if (first) {
+    Call(declare);  // there may be no worker here
+  } else {
+    driver.Post(declare);  // what follows comes after it
+  }
   std::lock_guard lock(verbs_);
   tensors_[key].elements = elements;
 }
@@ -168,7 +186,13 @@ Round Loop::Submit(Key key, std::size_t elements, Worker::Push push, const PushO
 }
 
 void Loop::Request(Key key) {
-  Call([&] { state_->driver.Request(key); });
+  state_->board.ThrowIfFailed();
+  std::lock_guard lock(verbs_);
+  if (!tensors_.contains(key)) {
+    throw std::invalid_argument("key " + std::to_string(key) + " was never initialised");
+  }
+  Driver& driver = state_->driver;
+  driver.Post([&driver, key] { driver.Request(key); });
 }
 
 std::optional<double> Loop::Wait(Key key, Round round, double timeout_s) {

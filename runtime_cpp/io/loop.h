@@ -74,8 +74,17 @@ class Loop : public std::enable_shared_from_this<Loop> {
            const std::optional<Shape>& shape, const std::string& congestion = "bbr");
   // Seconds on this machine's monotonic clock at which the run started.
   std::optional<double> WaitStarted(double timeout_s);
+  bool IsScheduler() {
+    bool is = false;
+    Call([&] { is = state_->driver.node().config().role == Role::kScheduler; });
+    return is;
+  }
   // Who has not connected yet, for the message of a caller that gave up waiting.
   std::vector<std::string> Missing();
+  void GiveUpOnMissing(const std::string& why) {
+    Call([&] { state_->driver.GiveUpOnMissing(why); });
+    state_->board.ThrowIfFailed();
+  }
   void Leave();
   bool WaitStopped(double timeout_s);
   std::optional<Failure> failure() const { return state_->board.failure(); }
@@ -85,7 +94,9 @@ class Loop : public std::enable_shared_from_this<Loop> {
   void Close();
 
   // ---- a worker's verbs ----
-  void Declare(Key key, std::uint64_t elements, std::vector<ShardInfo> shards);
+  // `name`: what the application calls it, for messages; empty: "key NUMBER".
+  void Declare(Key key, std::uint64_t elements, std::vector<ShardInfo> shards,
+               const std::string& name = {});
   void Init(Key key, std::span<const float> value, std::shared_ptr<const void> owner);
   // `value` is read later and never copied: `owner` keeps it alive and unchanged. Returns the round.
   Round Push(Key key, std::span<const float> value, std::shared_ptr<const void> owner,

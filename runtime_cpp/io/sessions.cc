@@ -1,5 +1,6 @@
 #include "io/sessions.h"
 
+#include <sys/resource.h>
 #include <sys/uio.h>
 
 #include <algorithm>
@@ -20,6 +21,14 @@ constexpr std::uint32_t kHelloBytes = 4096;
 constexpr int kAcceptsPerEvent = 64;
 constexpr Time kAcceptPause = 100 * kMillisecond;
 constexpr std::size_t kReadBudget = 1024 * 1024;  // then others have their turn
+
+// Why nobody else can be let in.
+std::string NoDescriptors() {
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  return "too many open files: this process may have " + std::to_string(limit.rlim_cur) +
+         " (ulimit -n)";
+}
 
 }  // namespace
 
@@ -123,7 +132,7 @@ bool Sessions::Dispatch(std::uint64_t id, std::uint32_t events) {
 
 // No descriptor is left: make room, and give the others time to do the same.
 void Sessions::PauseAccepting() {
-  if (!strangers_.empty()) Close(*sessions_.at(*strangers_.begin()), "too many connections");
+  if (!strangers_.empty()) Refuse(*sessions_.at(*strangers_.begin()), NoDescriptors());
   accept_at_ = Now() + kAcceptPause;
   poller_.Change(listener_.get(), kListener, 0);
 }
@@ -199,7 +208,7 @@ void Sessions::Hello(Session& session, const Frame& frame) {
   const auto words = header.kind == Kind::kHello
                          ? UnpackStrings(frame.message.payload.Contiguous(scratch), nameless ? 1 : 2)
                          : std::nullopt;
-  if (!words || !SameSecret(words->front(), token_)) return Close(session, "not a member");
+  if (!words || !SameSecret(words->front(), token_)) return Refuse(session, "not a member");
   session.peer = header.source;
   if (!nameless) session.name = words->back();
   Settle(session, handler_.Judge(session));
@@ -207,10 +216,14 @@ void Sessions::Hello(Session& session, const Frame& frame) {
 
 void Sessions::Settle(Session& session, Verdict verdict) {
   if (verdict == Verdict::kImpostor) {
-    return Close(session, "its certificate is that of " + session.certified.name);
+    return Refuse(session, "its certificate is that of " + session.certified.name +
+                               ", and it calls itself " +
+                               (session.name.empty() ? "node " + std::to_string(session.peer)
+                                                     : session.name));
   }
-  if (verdict == Verdict::kNobody || (verdict == Verdict::kPeer && Find(session.peer) != nullptr)) {
-    return Close(session, "nobody this node talks with");
+  if (verdict == Verdict::kNobody) return Refuse(session, "nobody this node talks with");
+  if (verdict == Verdict::kPeer && Find(session.peer) != nullptr) {
+    return Refuse(session, "a node of that name is connected already");
   }
   strangers_.erase(session.id);
   session.state = verdict == Verdict::kPeer ? Session::State::kPeer : Session::State::kWaiting;
@@ -219,6 +232,22 @@ void Sessions::Settle(Session& session, Verdict verdict) {
   } else {
     Watch(session);
   }
+}
+
+void Sessions::Refuse(Session& session, const std::string& reason) {
+  if (!session.closed && !session.shaking) {
+    Message message;
+    message.header.kind = Kind::kDead;
+    message.header.source = kUnknownPeer;
+    message.payload = Payload::Copy(PackStrings({"", reason}));
+    message.header.payload_bytes = static_cast<std::uint32_t>(message.payload.size());
+    session.writer.Push(std::move(message), 0, Now());
+    session.writer.Write(session.fd.get(), session.tls.get(), kHelloBytes,
+                         [](const Message&, Time) {});
+    // A connection that is closed with bytes unread is reset, and the other end may not hear why.
+    Receive(session, scratch_, false);
+  }
+  Close(session, reason);
 }
 
 void Sessions::Attach(Session& session) {

@@ -86,6 +86,9 @@ class Sessions {
   void Recheck();
   void StopListening();
 
+  // What is known of the way to a peer that is being dialed; empty if none is.
+  std::string Trying() const;
+
   bool Knows(NodeId peer) const { return peers_.contains(peer); }
   Session* Find(NodeId peer);
   Session* FindById(std::uint64_t id);
@@ -136,6 +139,7 @@ class Sessions {
   void Hello(Session& session, const Frame& frame);
   void Settle(Session& session, Verdict verdict);
   void Attach(Session& session);
+  void Refuse(Session& session, const std::string& reason);  // and tell it why
   void Watch(Session& session);
 
   Fd listener_;

@@ -30,6 +30,7 @@ struct Loops {
   void (*add_bytes)(const std::byte* in, float* out, std::uint64_t n);
   double (*squares)(const float* values, std::uint64_t n);
   double (*magnitudes)(const float* values, std::uint64_t n);
+  bool (*finite)(const float* values, std::uint64_t n);  // any number of elements
   Norms (*norms)(const float* a, const float* b, std::uint64_t n);
 
   // sparse.h; `first` is the index of entry 0. Room for kFindRoom entries more than n. Returns how

@@ -1,6 +1,7 @@
 #include "kernels/sums.h"
 
 #include <algorithm>
+#include <atomic>
 #include <vector>
 
 #include "kernels/loops.h"
@@ -76,6 +77,15 @@ double SumOfMagnitudes(const float* values, std::uint64_t n) {
   return OverBlocks<double>(n, [&](std::uint64_t first, std::uint64_t count) {
     return loops.magnitudes(values + first, count);
   });
+}
+
+bool AllFinite(const float* values, std::uint64_t n) {
+  const Loops& loops = TheLoops();
+  std::atomic<bool> finite = true;
+  ForBlocks(n, [&](std::uint64_t first, std::uint64_t count) {
+    if (!loops.finite(values + first, count)) finite.store(false, std::memory_order_relaxed);
+  });
+  return finite.load(std::memory_order_relaxed);
 }
 
 Norms NormsOf(const float* a, const float* b, std::uint64_t n) {

@@ -21,6 +21,9 @@ void AddBytes(const std::byte* in, float* out, std::uint64_t n);
 double SumOfSquares(const float* values, std::uint64_t n);
 double SumOfMagnitudes(const float* values, std::uint64_t n);
 
+// Whether no value is NaN or infinite.
+bool AllFinite(const float* values, std::uint64_t n);
+
 struct Norms {
   double magnitudes = 0, squares = 0;
 

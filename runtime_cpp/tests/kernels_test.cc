@@ -184,6 +184,14 @@ TEST(KernelsFollowTheirDefinitions) {
     CHECK_NEAR(SumOfSquares(a.data(), n), squares, 1e-9 * (1 + squares));
     CHECK_NEAR(NormsOf(a.data(), b.data(), n).squares, of_sums, 1e-4 + 1e-6 * of_sums);
 
+    CHECK(AllFinite(a.data(), n));
+    for (const float bad : {INFINITY, -INFINITY, NAN, -NAN}) {
+      if (n == 0) break;
+      Values with = a;
+      with[Between(random, 0, n - 1)] = bad;
+      CHECK(!AllFinite(with.data(), n));
+    }
+
     Values residual = a;
     std::vector<std::byte> codes((n + 3) / 4);
     Quantise({.scale = 0.5f, .threshold = 0.25f}, b.data(), residual.data(), codes.data(), n);

@@ -305,6 +305,41 @@ TEST(ADeathIsAnnouncedToAllOnce) {
   });
 }
 
+// Two members lose each other and nobody loses either: that was the connection, whoever says so first.
+TEST(AConnectionThatEndsAloneIsNamedByItsEnds) {
+  check::ForSeeds(10, [](std::uint64_t seed) {
+    check::Random random(seed);
+    Cluster cluster(seed, {});
+    const NodeId server = cluster.servers.front(), global = cluster.globals.front();
+    const bool server_first = check::Between(random, 0, 1) == 0;
+    cluster.LinkDown(server_first ? server : global, server_first ? global : server, "cut");
+    cluster.LinkDown(server_first ? global : server, server_first ? server : global, "cut too");
+    cluster.Drive(100 * kMillisecond);
+    CHECK_EQ(cluster.Count(Event::Kind::kDead), 0u);
+    cluster.Drive(kSecond);
+    const std::string one = Cluster::Name(server), other = Cluster::Name(global);
+    for (NodeId id = 0; id <= Members(cluster).size(); ++id) {
+      const auto dead = cluster.Events(id, Event::Kind::kDead);
+      CHECK_EQ(dead.size(), 1u);
+      if (dead.empty()) continue;
+      CHECK(dead[0].text == one + " <-> " + other || dead[0].text == other + " <-> " + one);
+    }
+  });
+}
+
+// One of them is gone: so says its connection to the scheduler, a moment later.
+TEST(AMemberThatIsGoneIsNamedThoughItsPeersSayItFirst) {
+  Cluster cluster(1, {});
+  const NodeId worker = cluster.workers.front();
+  cluster.LinkDown(cluster.servers.front(), worker, "connection closed");
+  cluster.Drive(100 * kMillisecond);
+  cluster.Kill(worker, "connection closed");
+  cluster.Drive(kSecond);
+  const auto dead = cluster.Events(cluster.scheduler, Event::Kind::kDead);
+  CHECK_EQ(dead.size(), 1u);
+  if (!dead.empty()) CHECK_EQ(dead[0].text, Cluster::Name(worker));
+}
+
 TEST(TheSchedulersDeathIsSeenByAll) {
   Cluster cluster(1, {});
   cluster.Kill(cluster.scheduler, "connection reset");

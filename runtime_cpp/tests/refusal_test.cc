@@ -89,28 +89,34 @@ TEST(NobodyPushesTwice) {
 
 // A shard has one size, whoever speaks of it; anything else would read or write beyond its memory.
 TEST(AllAgreeOnASize) {
-  const std::string wrong = "the shard has 10 elements, not 1000";
+  const auto wrong = [](NodeId peer, NodeId first) {
+    return "key 0 (piece 0) has 1000 elements at " + Cluster::Name(peer) + " and 10 at " +
+           Cluster::Name(first) + ": all workers must give a key the same shape";
+  };
   {
     Fixture f;
-    CHECK_EQ(f.Complaint(f.server(), Ask(f.worker(), 1000)), wrong);
-    CHECK_EQ(f.Complaint(f.global(), Ask(f.server(), 1000)), wrong);
+    CHECK_EQ(f.Complaint(f.server(), Ask(f.worker(), 1000)), wrong(f.worker(), f.worker()));
+    CHECK_EQ(f.Complaint(f.global(), Ask(f.server(), 1000)), wrong(f.server(), f.servers.back()));
     CHECK_EQ(f.Complaint(f.server(), Ask(f.worker(), 10)), "");
   }
   {
     Fixture f;
     CHECK_EQ(f.Complaint(f.server(), Transfer(Kind::kPush, f.worker(), 1, 10)), "");
-    CHECK_EQ(f.Complaint(f.server(), Transfer(Kind::kPush, f.workers[1], 1, 1000)), wrong);
+    CHECK_EQ(f.Complaint(f.server(), Transfer(Kind::kPush, f.workers[1], 1, 1000)),
+             wrong(f.workers[1], f.worker()));
   }
   {
     Fixture f;
     f.Command("optimizer\nsgd\nlearning_rate 1");
-    CHECK_EQ(f.Complaint(f.global(), Transfer(Kind::kPush, f.server(), 1, 1000)), wrong);
+    CHECK_EQ(f.Complaint(f.global(), Transfer(Kind::kPush, f.server(), 1, 1000)),
+             wrong(f.server(), f.servers.back()));
   }
   {
     Fixture f;
     for (const NodeId worker : f.parties[0]) f.Push(worker, 0, std::vector<float>(10, 1.0f));
     f.Drive();
-    CHECK_EQ(f.Complaint(f.server(), Transfer(Kind::kValue, f.global(), 1, 1000)), wrong);
+    CHECK_EQ(f.Complaint(f.server(), Transfer(Kind::kValue, f.global(), 1, 1000)),
+             wrong(f.global(), f.worker()));
   }
   {
     Fixture f;

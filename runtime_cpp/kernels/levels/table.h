@@ -35,6 +35,7 @@ static constexpr Loops kLoops = {
     .add_bytes = AddBytes,
     .squares = Squares,
     .magnitudes = Magnitudes,
+    .finite = Finite,
     .norms = BothNorms,
     .accumulate = AccumulateLarge,
     .find = FindLarge,
