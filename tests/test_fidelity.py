@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
 import pytest
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "benchmarks"))
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.append(str(ROOT / "benchmarks"))
 
 from sim_vs_live.draw import (
     LEARNS,
@@ -17,9 +19,11 @@ from sim_vs_live.draw import (
     Place,
     draw,
 )
-from sim_vs_live.judge import judge, row_of
+from sim_vs_live.judge import GOALS, judge, row_of
 from sim_vs_live.measure import measure
 from sim_vs_live.pace import batch_s, keepable, slowed, slower
+from sim_vs_live.page import FIGURES, in_full, overview
+from sim_vs_live.study import published
 
 
 def made(words: str, place: int, sim_s: float, *live_s: float, sent: int = 10) -> dict:
@@ -107,3 +111,41 @@ def test_bytes_that_differ_on_one_link_are_seen():
     figures = judge([made("a", 0, 1.0, 1.0), made("b", 0, 1.0, 1.0, sent=8)])
     assert figures["bytes_equal"] == 1
     assert figures["bytes_worst"] == pytest.approx(0.2)
+
+
+# ---- what is kept ----
+
+
+def test_a_published_study_has_its_figures_all_errors_and_the_worst_combinations():
+    rows = [made(f"sync={n}", n // 4, 1.0 + 0.01 * n, 1.0) for n in range(12)]
+    study = {"seed": 1, "emulate": "shaper", "repeats": 1, "slowed": {}, "machine": "one"}
+    kept = published({**study, "rows": rows, "figures": judge(rows)})
+    assert [row["error"] for row in kept["rows"]] == [row["error"] for row in rows]
+    assert len(json.dumps(kept)) < 3000
+    page = overview([kept])
+    assert "| median error | 5.5 % |" in page
+    assert [n for n in range(12) if f" sync={n} " in page] == [7, 8, 9, 10, 11]
+    full = in_full(rows, judge(rows), "all of it")
+    assert all(f" sync={n} " in full for n in range(12))
+
+
+def test_the_page_has_the_figures_of_the_results():
+    """docs/fidelity.md is typed by hand: its table is that of the published studies and goals."""
+    studies = json.loads((ROOT / "benchmarks/results/fidelity.json").read_text("utf-8"))
+    named = {(one["emulate"], one["seed"]): one["figures"] for one in studies}
+    order = [*[("shaper", seed) for seed in (1, 2)], *[("netns", seed) for seed in (1, 2, 3, 4)]]
+    assert sorted(order) == sorted(named)
+    text = (ROOT / "docs/fidelity.md").read_text("utf-8")
+    table = text.partition("<!-- measured -->\n")[2].partition("<!-- end -->")[0]
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()]
+    shown = {line[0]: line[1:] for line in lines[2:]}
+    for key, (name, written) in FIGURES.items():
+        found = [named[study][key] for study in order]
+        if all(value is None for value in found):
+            continue
+        assert shown[name][1:3] + shown[name][4:] == [written(value) for value in found], name
+        for column, emulate in ((0, "shaper"), (3, "netns")):
+            goal = GOALS[emulate].get(key)
+            written_goal = "" if goal is None else f"{goal}" if key == "tau" else f"{goal:.0%}"
+            assert shown[name][column].replace(" ", "") == written_goal, name
+    assert len(shown) == sum(any(named[s][key] is not None for s in order) for key in FIGURES)

@@ -190,7 +190,8 @@ def write(found: Sequence[dict[str, Any]], arguments: argparse.Namespace) -> Non
     studies = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
     studies = [one for one in studies if one["seed"] != arguments.seed] + [study]
     studies.sort(key=lambda one: one["seed"])
-    path.write_text(json.dumps(studies, indent=1) + "\n", encoding="utf-8")
+    lines = ",\n".join(map(json.dumps, studies))
+    path.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
     (RESULTS / "plan.md").write_text("\n".join(map(markdown, [None, *studies])), encoding="utf-8")
 
 

@@ -115,29 +115,6 @@ def tables(rows: Sequence[Row], figures: Mapping[str, Any], emulate: str) -> lis
     return [summary, worst]
 
 
-def markdown(rows: Sequence[Row], figures: Mapping[str, Any], heading: str) -> str:
-    """The same as text for a file, with a line for every combination."""
-    lines = [f"## {heading}", "", "| | |", "|---|---|"]
-    lines += [
-        f"| {name.replace('_', ' ')} | {'' if value is None else f'{value:.4g}'} |"
-        for name, value in figures.items()
-    ]
-    lines += ["", "| place | combination | sim ms | live ms | error | noise | behind ms | bytes |"]
-    lines += ["|---|---|---|---|---|---|---|---|"]
-    lines += [
-        f"| {row['place']} | {' '.join(row['words'])} | {1e3 * row['sim_s']:.1f} "
-        f"| {1e3 * row['live_s']:.1f} | {row['error']:+.1%} | {max(map(abs, row['noise'])):.1%} "
-        f"| {_ms(row.get('behind_s'))} | {row['bytes_error']:.2%} |"
-        for row in sorted(rows, key=lambda row: -abs(row["error"]))
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _ms(seconds: float | None) -> str:
-    """Milliseconds; nothing where it was not measured, as in studies of before."""
-    return "" if seconds is None else f"{1e3 * seconds:.1f}"
-
-
 def _most_apart(
     sim: Mapping[str, Sequence[int]], live: Mapping[str, Sequence[int]], which: int
 ) -> float:

@@ -6,7 +6,7 @@ import argparse
 import json
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +17,15 @@ from geomx.experiment import version
 from geomx.progress import progress
 from geomx.results import Results
 from sim_vs_live.draw import Combination, draw, write_network
-from sim_vs_live.judge import judge, markdown, row_of, tables
+from sim_vs_live.judge import judge, row_of, tables
 from sim_vs_live.measure import measure, phases, traffic
 from sim_vs_live.pace import keepable, slower
+from sim_vs_live.page import in_full, overview, worst
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 PUBLISHED = "fidelity"
+SHOWN = ("place", "words", "sim_s", "live_s", "error")
+"""What is published of the worst combinations; of the others, the error."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -69,6 +72,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "rows": rows,
     }
     (place / "fidelity.json").write_text(json.dumps(study, indent=1) + "\n", encoding="utf-8")
+    text = in_full(rows, figures, f"emulate={emulate}, seed {options.seed} ({study['machine']})")
+    (place / "fidelity.md").write_text(text, encoding="utf-8")
     for table in tables(rows, figures, emulate):
         console.print(table)
     if failures:
@@ -106,16 +111,22 @@ def _publish(study: dict[str, Any]) -> None:
     path = RESULTS / f"{PUBLISHED}.json"
     studies = json.loads(path.read_text("utf-8")) if path.exists() else []
     kind = ("seed", "emulate")
-    studies = [old for old in studies if any(old[key] != study[key] for key in kind)] + [study]
+    studies = [old for old in studies if any(old[key] != study[key] for key in kind)]
+    studies.append(published(study))
     studies.sort(key=lambda one: (one["emulate"], one["seed"]))
-    path.write_text(json.dumps(studies, indent=1) + "\n", encoding="utf-8")
-    text = "# Simulation against live runs\n\nWritten by `benchmarks/fidelity --publish`.\n"
-    for one in studies:
-        heading = f"emulate={one['emulate']}, seed {one['seed']} ({one['machine']})"
-        text += "\n" + markdown(one["rows"], one["figures"], heading)
-        if one.get("slowed"):
-            text += "\n" + slower(one["slowed"]) + "\n"
-    (RESULTS / f"{PUBLISHED}.md").write_text(text, encoding="utf-8")
+    lines = ",\n".join(map(json.dumps, studies))
+    path.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
+    (RESULTS / f"{PUBLISHED}.md").write_text(overview(studies), encoding="utf-8")
+
+
+def published(study: Mapping[str, Any]) -> dict[str, Any]:
+    """What is kept of a study: its figures, every error, and the worst combinations."""
+    rows = study["rows"]
+    return {
+        **study,
+        "rows": [{"error": row["error"]} for row in rows],
+        "worst": [{key: row[key] for key in SHOWN} for row in worst(rows)],
+    }
 
 
 def _value(words: Sequence[str], key: str) -> str:
