@@ -24,7 +24,16 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from geomx import cli_plugins
 from geomx.attended import any_abandoned, own_process
 from geomx.cli_help import EXPERIMENT, HELP
-from geomx.cli_output import STDOUT, complain, drop_output, show, show_list, telling_where, warn
+from geomx.cli_output import (
+    STDOUT,
+    complain,
+    drop_output,
+    ignore_kept_generators,
+    show,
+    show_list,
+    telling_where,
+    warn,
+)
 from geomx.errors import PARTS, ConfigError, GeomxError, refused_file, unbuilt
 from geomx.machines import command as cli_machines
 
@@ -340,6 +349,7 @@ def _guarded(action: Callable[[], None]) -> int:
     """Do it, and turn what goes wrong into an exit status and one line."""
     _end_on_signals()
     warnings.showwarning = warn
+    sys.unraisablehook = ignore_kept_generators
     if isinstance(sys.stdout, io.TextIOWrapper):
         # What a terminal's encoding cannot show is a question mark there, not a failure.
         sys.stdout.reconfigure(errors="replace")

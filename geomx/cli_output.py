@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import GeneratorType
 from typing import Any, TextIO
 
 from geomx.errors import GeomxError
@@ -55,6 +56,16 @@ def warn(
 ) -> None:
     """Print a warning as one line on standard error, without the place in the code."""
     print(f"warning: {' '.join(str(message).split())}", file=sys.stderr, flush=True)
+
+
+def ignore_kept_generators(unraisable: sys.UnraisableHookArgs) -> None:
+    """Print nothing about a generator that swallows GeneratorExit, anything else as Python does.
+
+    Such a generator is a plugin's, and the run has ended with a sentence that names the plugin.
+    """
+    kept = isinstance(unraisable.object, GeneratorType)
+    if not (kept and "GeneratorExit" in str(unraisable.exc_value)):
+        sys.__unraisablehook__(unraisable)
 
 
 def complain(message: object, status: int, error: BaseException | None = None) -> int:
