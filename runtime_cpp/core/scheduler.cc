@@ -65,6 +65,7 @@ class Scheduler final : public RoleLogic {
 
   void OnLinkDown(NodeId peer, const std::string& reason, Time now) override {
     (void)now;
+    gone_.insert(peer);
     const Peer* lost = node_.FindPeer(peer);
     if (lost != nullptr && !left_.contains(peer)) DeclareDead(*lost, reason);
   }
@@ -125,9 +126,10 @@ class Scheduler final : public RoleLogic {
   void Describe(Digest&) const override {}
 
  private:
+  // A member that others declare dead hears of it too: it may still wait for one of them.
   void ToAll(Kind kind, std::initializer_list<std::string_view> strings = {}) {
     for (const Peer& peer : node_.config().peers) {
-      if (!dead_.contains(peer.id)) node_.SendControl(peer.id, kind, strings);
+      if (!gone_.contains(peer.id)) node_.SendControl(peer.id, kind, strings);
     }
   }
 
@@ -218,7 +220,8 @@ class Scheduler final : public RoleLogic {
   std::vector<Ended> ended_;  // connections between members, by the time at which they count
   std::size_t workers_ = 0;
   std::map<NodeId, std::string> addresses_;
-  std::set<NodeId> ready_, left_, workers_left_, dead_;
+  std::set<NodeId> ready_, left_, workers_left_;
+  std::set<NodeId> dead_, gone_;  // declared dead; whose connection to this node has ended
   std::map<Round, std::set<NodeId>> barriers_;
   Time look_again_ = kNever;  // whether somebody is missed at a barrier
 };

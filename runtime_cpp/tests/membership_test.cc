@@ -340,6 +340,16 @@ TEST(AMemberThatIsGoneIsNamedThoughItsPeersSayItFirst) {
   if (!dead.empty()) CHECK_EQ(dead[0].text, Cluster::Name(worker));
 }
 
+TEST(AMemberThatOthersDeclareDeadHearsOfItToo) {
+  Cluster cluster(1, {});
+  const NodeId worker = cluster.workers.front();
+  cluster.LinkDown(cluster.servers.front(), worker, std::string(kBrokeProtocol) + "too long");
+  cluster.Drive(100 * kMillisecond);
+  const auto dead = cluster.Events(worker, Event::Kind::kDead);
+  CHECK_EQ(dead.size(), 1u);
+  if (!dead.empty()) CHECK_EQ(dead[0].text, Cluster::Name(worker));
+}
+
 TEST(TheSchedulersDeathIsSeenByAll) {
   Cluster cluster(1, {});
   cluster.Kill(cluster.scheduler, "connection reset");
