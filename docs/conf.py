@@ -62,7 +62,11 @@ copybutton_prompt_is_regexp = True
 # ---- links out of docs/ ----
 
 DOCS = Path(__file__).parent
-INCLUDED = {"README.md": "index.md", "CHANGELOG.md": "changelog.md"}
+INCLUDED = {
+    "README.md": "index.md",
+    "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
+}
 """Files of the repository that are pages of the site."""
 LINK = re.compile(r"\[([^\]]*)\]\((?!\w+:|#)([^)#]+)(#[^)]*)?\)")
 

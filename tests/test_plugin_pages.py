@@ -51,6 +51,15 @@ def test_the_index_leads_to_every_page() -> None:
     assert absent == []
 
 
+def test_README_and_the_site_name_every_plugin() -> None:  # noqa: N802
+    readme = (DOCS.parent / "README.md").read_text(encoding="utf-8")
+    tree = (DOCS / "index.md").read_text(encoding="utf-8")
+    for plugin in PLUGINS:
+        choice = f"sync={plugin.name}" if plugin.kind == "sync" else f"accel=[{plugin.name}]"
+        assert f"| `{choice}` |" in readme
+        assert f"\nplugins/{plugin.name}\n" in tree
+
+
 @pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda page: page.stem)
 def test_links_lead_somewhere(page: Path) -> None:
     targets = LINK.findall(page.read_text(encoding="utf-8"))
