@@ -75,6 +75,17 @@ def transfer_times(
     Raises:
         ConfigError: An unknown model or congestion control, a node that is not in the graph, a pair
             without a path, a size, start or edge attribute out of range.
+
+    Example:
+        Two flows of 1 MB share 8 Mbit/s; TCP adds its headers, a handshake and a window that opens.
+
+        >>> graph = nx.Graph()
+        >>> graph.add_edge("here", "there", bandwidth_mbps=8, delay_ms=50)
+        >>> flows = [("here", "there", 1e6, 0.0), ("here", "there", 1e6, 0.0)]
+        >>> transfer_times(graph, flows, model="maxmin")
+        [2.0, 2.0]
+        >>> [round(seconds, 2) for seconds in transfer_times(graph, flows)]
+        [2.33, 2.33]
     """
     if model not in MODELS:
         raise ConfigError("model", model, f"one of {', '.join(MODELS)}")
