@@ -8,6 +8,7 @@ MXNet nor Hydra.
 from __future__ import annotations
 
 import importlib
+import random
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -23,33 +24,32 @@ _EXPORTS = {
     "NodeLost": "geomx.errors",
     "Optimizer": "geomx.plugin",
     "Overlay": "geomx.plugin",
-    "OverlayReport": "geomx.orders",
+    "OverlayReport": "geomx.plugin.overlay",
     "Partitioner": "geomx.plugin",
     "PartySync": "geomx.plugin",
     "Placement": "geomx.plugin",
     "PluginError": "geomx.errors",
     "Refused": "geomx.errors",
-    "Results": "geomx.results",
+    "Results": "geomx.results.results",
     "Shard": "geomx.plugin",
     "Site": "geomx.plugin",
     "Slicer": "geomx.plugin",
     "SyncPolicy": "geomx.plugin",
     "WorkerSync": "geomx.plugin",
-    "api_version": "geomx.api",
+    "api_version": "geomx.plugin.api",
     "cut_evenly": "geomx.plugin",
-    "hookimpl": "geomx.hookspecs",
-    "include_dir": "geomx.api",
-    "overlay_order": "geomx.orders",
-    "run": "geomx.experiment",
+    "hookimpl": "geomx.plugin.hookspecs",
+    "include_dir": "geomx.plugin.api",
+    "overlay_order": "geomx.plugin.overlay",
+    "run": "geomx.runner",
 }
 
 if TYPE_CHECKING:
-    from geomx.api import api_version, include_dir
     from geomx.errors import ConfigError, GeomxError, NodeLost, PluginError, Refused
-    from geomx.experiment import run
-    from geomx.hookspecs import hookimpl
-    from geomx.orders import OverlayReport, overlay_order
-    from geomx.plugin import (
+    from geomx.plugin.api import api_version, include_dir
+    from geomx.plugin.hookspecs import hookimpl
+    from geomx.plugin.overlay import OverlayReport, overlay_order
+    from geomx.plugin.parts import (
         BySize,
         Codec,
         Coordinator,
@@ -67,7 +67,8 @@ if TYPE_CHECKING:
         WorkerSync,
         cut_evenly,
     )
-    from geomx.results import Results
+    from geomx.results.results import Results
+    from geomx.runner import run
 
 __all__ = [
     "BySize",
@@ -104,7 +105,10 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in _EXPORTS:
-        return getattr(importlib.import_module(_EXPORTS[name]), name)
+        state = random.getstate()  # packages that we use draw from it as they are imported
+        value = getattr(importlib.import_module(_EXPORTS[name]), name)
+        random.setstate(state)
+        return value
     if name == "_core":
         return _compiled()
     raise AttributeError(f"module 'geomx' has no attribute {name!r}")

@@ -1,9 +1,9 @@
-"""``python -m geomx``: see `geomx.cli.module`."""
+"""``python -m geomx``: see `geomx.cli.main.module`."""
 
 import sys
 
 try:
-    from geomx.cli import ended, module
+    from geomx.cli.main import ended, module
 except ImportError as error:
     if error.name != "geomx._core":
         raise

@@ -5,8 +5,8 @@ Nothing here or elsewhere names them: delete a folder and the rest builds and ru
 
 from __future__ import annotations
 
-from geomx.hookspecs import hookimpl
-from geomx.registry import Register
+from geomx.plugin.hookspecs import hookimpl
+from geomx.plugin.registration import Register
 
 
 @hookimpl

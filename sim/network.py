@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from geomx import _core
 from geomx.cluster import Cluster
-from geomx.config import TcpOptions
-from geomx.links import Edge, edge_model, link_model
-from geomx.progress import stage
-from geomx.registry import Selection
-from geomx.wiring import peers
+from geomx.experiment.links import Edge, edge_model, link_model
+from geomx.experiment.wiring import peers
+from geomx.options.schema import TcpOptions
+from geomx.plugin.selection import Selection
+from geomx.terminal.progress import stage
 
 
 def add_edges(fabric: _core.Fabric, cluster: Cluster, seed: int) -> dict[Edge, int]:

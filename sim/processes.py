@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import simpy
 
-from geomx.attended import Look
 from geomx.errors import GeomxError, PluginError
-from geomx.registry import one_line
+from geomx.plugin.calling import one_line
+from geomx.plugin.watchdog import Look
 from geomx.sim.standstill import standstill
 from geomx.sim.worker import NS, SimulatedWorker
 

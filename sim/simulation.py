@@ -19,19 +19,21 @@ from typing import Any
 import simpy
 
 from geomx import _core
-from geomx.attended import if_abandoned, looking
 from geomx.cluster import Direction, NodeSpec
-from geomx.config import RuntimeOptions
-from geomx.costs import WORK, Figures, beside_device, served_on_device
 from geomx.errors import GeomxError
 from geomx.events import Event, Events
-from geomx.experiment import Experiment
-from geomx.handles import optimizers, part, training_optimizers
-from geomx.patience import uncollected
-from geomx.plugin import as_vector
-from geomx.progress import progress, stage
-from geomx.report.traffic import EdgeTraffic, record_traffic
-from geomx.results import Recorder, Results
+from geomx.experiment.experiment import Experiment
+from geomx.experiment.native_parts import optimizers, part, training_optimizers
+from geomx.experiment.wiring import MOST_SHARD_ELEMENTS, hop, node_config, shards
+from geomx.options.costs import WORK, Figures, beside_device, served_on_device
+from geomx.options.schema import RuntimeOptions
+from geomx.plugin.limits import uncollected
+from geomx.plugin.parts import as_vector
+from geomx.plugin.watchdog import if_abandoned, looking
+from geomx.report import page
+from geomx.results.recorder import Recorder
+from geomx.results.results import Results
+from geomx.results.traffic import EdgeTraffic, record_traffic
 from geomx.sim.clock import FOREVER, Clock
 from geomx.sim.network import add_edges, connect
 from geomx.sim.pace import Pace
@@ -39,7 +41,7 @@ from geomx.sim.processes import Instant, failure
 from geomx.sim.repetition import IterationRow, Repetition
 from geomx.sim.standstill import standstill
 from geomx.sim.worker import NS, SimulatedWorker
-from geomx.wiring import MOST_SHARD_ELEMENTS, hop, node_config, shards
+from geomx.terminal.progress import progress, stage
 from geomx.workload import Model
 
 AFTER_EVERYTHING = 2
@@ -386,7 +388,7 @@ def _handle(figures: Figures) -> _core.Costs:
 def simulate(experiment: Experiment, directory: Path) -> Results:
     """Simulate `experiment`, leaving its files in `directory`; see `geomx.sim.run`."""
     header = {**experiment.header(), "mode": "sim"}
-    recorder = Recorder(directory, header, experiment.sim.max_spans)
+    recorder = Recorder(directory, header, experiment.sim.max_spans, page.render)
     recorder.network(experiment.cluster.graph)
     try:
         with if_abandoned(recorder.abort):

@@ -18,10 +18,10 @@ from typing import Any
 import networkx as nx
 
 from geomx import _core
-from geomx.changes import EDGE_CHANGES, check_changes, course
-from geomx.doubts import doubt_uneven_round_trips
 from geomx.errors import ConfigError
-from geomx.figures import NetworkError
+from geomx.network.schedules import EDGE_CHANGES, check_changes, course
+from geomx.network.validators import NetworkError
+from geomx.network.warnings import doubt_uneven_round_trips
 
 MODELS = ("tcp", "maxmin", "LV08", "CM02")
 CONGESTION = ("bbr", "cubic", "reno")
@@ -51,8 +51,8 @@ def transfer_times(
     Args:
         graph: Edges carry ``bandwidth_mbps`` (absent: unlimited), ``delay_ms`` (one way; absent: 0)
             and, for the TCP model, ``loss`` (share of the packets) and what changes the bandwidth
-            over time: ``trace``, ``redraw``, ``outages`` (`geomx.changes`). An undirected edge
-            counts both ways, with its full bandwidth each.
+            over time: ``trace``, ``redraw``, ``outages`` (`geomx.network.schedules`). An undirected
+            edge counts both ways, with its full bandwidth each.
         flows: ``(source, target, bytes, start_s)`` per flow; bytes of payload.
         model: ``"tcp"``: handshake, window and payload share, with max-min sharing between the
             connections (runtime_cpp/net/ramp.h lists the formulas). ``"maxmin"``: sharing alone,

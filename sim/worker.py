@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from geomx import _core
 from geomx.cluster import NodeSpec
 from geomx.events import Event
-from geomx.plugin import as_vector, optimizer_text
+from geomx.plugin.parts import as_vector, optimizer_text
 from geomx.sim.repetition import IterationRow
 
 if TYPE_CHECKING:

@@ -16,11 +16,12 @@ import pytest
 import yaml
 
 from geomx.cluster import Cluster
-from geomx.costs import FIGURES, Costs
-from geomx.experiment import Experiment
-from geomx.network import read_network
-from geomx.registry import Registry
-from geomx.results import Recorder
+from geomx.experiment.experiment import Experiment
+from geomx.experiment.validation import validate
+from geomx.network.files import read_network
+from geomx.options.costs import FIGURES, Costs
+from geomx.plugin.registry import Registry
+from geomx.results.recorder import Recorder
 from geomx.workload import Layer, TensorSpec, Workload
 from geomx.workloads.tiny import BATCH, FEATURES, HIDDEN, SAMPLES, TinyWorkload
 from tests.laws import Run, short_form, sizes
@@ -144,7 +145,7 @@ def experiment(seed: int) -> Callable[..., Experiment]:
             costs=FREE,
         )
         built = replace(built, **changes)
-        built.validate()
+        validate(built)
         return built
 
     return build

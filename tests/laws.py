@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 import geomx
-from geomx.registry import Registry
-from geomx.results import Results
+from geomx.plugin.registry import Registry
+from geomx.results.results import Results
 from geomx.workload import Layer, TensorSpec, Workload
 
 FRAME_BYTES = 256 * 1024

@@ -8,7 +8,9 @@ from typing import Any
 import networkx as nx
 import numpy as np
 
-from geomx.results import Recorder, Results
+from geomx.report.page import render
+from geomx.results.recorder import Recorder
+from geomx.results.results import Results
 
 
 def header(parties: int = 2, workers: int = 2, **changes: Any) -> dict[str, Any]:
@@ -146,6 +148,6 @@ def record(
 def run(directory: Path, seed: int = 0, **changes: Any) -> Results:
     """A whole run, finished."""
     shape = {key: changes[key] for key in ("parties", "workers") if key in changes}
-    recorder = Recorder(directory, header(**shape, seed=seed))
+    recorder = Recorder(directory, header(**shape, seed=seed), render=render)
     seconds, rounds = record(recorder, seed=seed, **changes)
     return recorder.finish(seconds, rounds, wall_seconds=1.5)

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from geomx.prediction import compare
 from geomx.report import both
-from geomx.results import Results
+from geomx.results.prediction import compare
+from geomx.results.results import Results
 from tests.report_fixture import run
 from tests.test_report import Checker
 

@@ -19,13 +19,16 @@ import pytest
 import yaml
 
 from geomx import calibrate
-from geomx.calibrate import codecs, command, device, endpoints, layers, probe, sites
+from geomx.calibrate import codecs, device, endpoints, layers, probe, sites
 from geomx.calibrate.fit import Sample, fit
+from geomx.cli import calibrate as command
 from geomx.cluster import Cluster
-from geomx.compose import compose
-from geomx.compose import main as compose_main
-from geomx.config import RuntimeOptions, TcpOptions
-from geomx.costs import (
+from geomx.config.compose import compose
+from geomx.config.compose import main as compose_main
+from geomx.errors import ConfigError, GeomxError
+from geomx.experiment.experiment import Experiment, version
+from geomx.network.files import read_network
+from geomx.options.costs import (
     DEVICE_FIGURES,
     FIGURES,
     WORK,
@@ -37,12 +40,10 @@ from geomx.costs import (
     Measured,
     this_machine,
 )
-from geomx.errors import ConfigError, GeomxError
-from geomx.experiment import Experiment, version
-from geomx.named_costs import named_costs
-from geomx.network import read_network
-from geomx.options import build_options
-from geomx.report.terminal import costs_note
+from geomx.options.named_costs import named_costs
+from geomx.options.parsing import build_options
+from geomx.options.schema import RuntimeOptions, TcpOptions
+from geomx.results.tables import costs_note
 from geomx.workload import Layer
 from tests.laws import Build
 

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from geomx.compose import compose
-from geomx.experiment import execute
-from geomx.prediction import compare
-from geomx.registry import DEFAULT_SYNC, Registry
+from geomx.config.compose import compose
+from geomx.plugin.registration import DEFAULT_SYNC
+from geomx.plugin.registry import Registry
+from geomx.results.prediction import compare
+from geomx.runner import execute
 from geomx.workload import Workload
 from tests.laws import Build, by_hand, close, expected_bytes, same
 

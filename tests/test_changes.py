@@ -19,11 +19,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from geomx.changes import course
 from geomx.cluster import Cluster
-from geomx.config import TcpOptions
 from geomx.errors import ConfigError
-from geomx.network import read_network, to_node_link
+from geomx.network.files import read_network, to_node_link
+from geomx.network.schedules import course
+from geomx.options.schema import TcpOptions
 from geomx.sim import transfer_times
 from tests.laws import Build, expected_bytes
 

@@ -16,13 +16,16 @@ from typing import Any
 import pytest
 from joblib.externals.loky import get_reusable_executor
 
-from geomx import cli
-from geomx.config import PlanOptions
+from geomx.cli import main as cli
 from geomx.errors import ConfigError, GeomxError, NodeLost
-from geomx.experiment import Experiment, run, version
-from geomx.named import named_networks
-from geomx.registry import KINDS, Registry
-from geomx.results import Recorder, Results
+from geomx.experiment.experiment import Experiment, version
+from geomx.network.named import named_networks
+from geomx.options.schema import PlanOptions
+from geomx.plugin.registration import KINDS
+from geomx.plugin.registry import Registry
+from geomx.results.recorder import Recorder
+from geomx.results.results import Results
+from geomx.runner import run
 
 UNREACHABLE = """
 directed: true
@@ -242,7 +245,7 @@ def test_both_doors_know_commands_and_experiments(
     assert door(["--version"]) == 0
     assert capfd.readouterr().out == f"geomx {version()}\n"
     seen: list[Any] = []
-    monkeypatch.setattr("geomx.compose.main", lambda words, *rest: seen.append(words))
+    monkeypatch.setattr("geomx.config.compose.main", lambda words, *rest: seen.append(words))
     for words in (["+sync=hfa", "seed=1"], ["-m", "seed=1,2"], ["~seed"]):
         assert door(words) == 0
         assert seen.pop() == words
@@ -259,7 +262,7 @@ def test_without_words_geomx_tells_its_commands_and_the_module_runs_the_default(
     assert all(f"    {name} " in told[0] for name in ("plan", "launch", "run", "plugins"))
     assert "geomx +sync=" in told[0]
     seen: list[Any] = []
-    monkeypatch.setattr("geomx.compose.main", lambda words, *rest: seen.append(words))
+    monkeypatch.setattr("geomx.config.compose.main", lambda words, *rest: seen.append(words))
     assert cli.module([]) == cli.module(["--help"]) == 0
     assert seen == [[], ["--help"]]
 
@@ -267,7 +270,7 @@ def test_without_words_geomx_tells_its_commands_and_the_module_runs_the_default(
 def test_a_source_folder_that_is_not_built_is_one_line(tmp_path: Path) -> None:
     """As after ``pip install .``, in the checkout: its folder hides the installed one."""
     ignored = shutil.ignore_patterns("*.so", "__pycache__")
-    shutil.copytree(Path(cli.__file__).parent, tmp_path / "geomx", ignore=ignored)
+    shutil.copytree(Path(cli.__file__).parents[1], tmp_path / "geomx", ignore=ignored)
     found = os.pathsep.join(path for path in sys.path if path.endswith("site-packages"))
     # Without site, so that an editable installation has no say in what is found.
     for words in (["-m", "geomx", "plugins"], ["-m", "geomx"], ["-c", "import geomx.kv"]):
@@ -428,8 +431,9 @@ def test_wrong_commands(words: list[str], capfd: pytest.CaptureFixture[str]) -> 
 
 def test_live_processes_need_no_hydra() -> None:
     code = (
-        "import sys, geomx.registry, geomx.config, geomx.experiment, geomx.network\n"
-        "geomx.registry.Registry.discover().select(None, [])\n"
+        "import sys, geomx.plugin.registry, geomx.options.schema\n"
+        "import geomx.experiment.experiment, geomx.network.files\n"
+        "geomx.plugin.registry.Registry.discover().select(None, [])\n"
         "print(sorted({'hydra', 'omegaconf', 'mxnet', 'sklearn', 'simpy'} & set(sys.modules)))"
     )
     text = subprocess.check_output([sys.executable, "-c", code], text=True, timeout=60)

@@ -16,8 +16,8 @@ import pytest
 from geomx.compat.roles import Role, role_of
 from geomx.compat.variables import FEATURES, KNOWN, OBSOLETE, Said, Settled, Wish, settle
 from geomx.errors import ConfigError, GeomxError
-from geomx.mxnet_loader import load_mxnet
-from geomx.registry import Registry
+from geomx.frameworks.mxnet_loader import load_mxnet
+from geomx.plugin.registry import Registry
 
 try:
     load_mxnet()
@@ -262,7 +262,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def compat(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """``geomx compat`` of the launch script with the training script."""
-    program = "import sys; from geomx.cli import main; sys.exit(main(sys.argv[1:]))"
+    program = "import sys; from geomx.cli.main import main; sys.exit(main(sys.argv[1:]))"
     split = words.index("--")
     script = [sys.executable, str(HERE / "compat_script.py"), *words[:split], "--"]
     train = [sys.executable, str(HERE / "compat_train.py"), *words[split + 1 :]]
@@ -331,7 +331,7 @@ def test_a_flat_job_of_mxnets_own_kind_runs_too(tmp_path: Path, digits: Path) ->
 
 def flat(folder: Path, program: str) -> subprocess.CompletedProcess[str]:
     """``geomx compat`` of a flat job of two workers that run this program."""
-    main = "import sys; from geomx.cli import main; sys.exit(main(sys.argv[1:]))"
+    main = "import sys; from geomx.cli.main import main; sys.exit(main(sys.argv[1:]))"
     command = [sys.executable, "-c", program]
     script = [sys.executable, str(HERE / "compat_script.py"), "0", "2", "1", "--", *command]
     return subprocess.run(

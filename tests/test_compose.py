@@ -18,13 +18,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from geomx.compose import compose
+from geomx.config.compose import compose
 from geomx.errors import ConfigError
-from geomx.experiment import Experiment, execute
-from geomx.network import read_network
-from geomx.prediction import compare
-from geomx.registry import DEFAULT_SYNC, Registry
-from geomx.results import Results
+from geomx.experiment.experiment import Experiment
+from geomx.experiment.validation import validate
+from geomx.network.files import read_network
+from geomx.plugin.registration import DEFAULT_SYNC
+from geomx.plugin.registry import Registry
+from geomx.results.prediction import compare
+from geomx.results.results import Results
+from geomx.runner import execute
 from tests.laws import Build, same, short_form
 
 MATRIX = Path(__file__).resolve().parents[1] / "docs" / "composition.md"
@@ -86,7 +89,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Build:
             selection=selection,
             evaluate_every=ITERATIONS,
         )
-        experiment.validate()
+        validate(experiment)
         return execute(experiment, tmp_path_factory.mktemp("run"))
 
     return run

@@ -6,7 +6,6 @@ import inspect
 import json
 import os
 import sys
-import types
 import warnings
 from dataclasses import dataclass, fields
 from importlib.resources import files
@@ -19,16 +18,16 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 
 import geomx
-import geomx.prediction
-from geomx import experiment as experiment_module
-from geomx.choices import network_choice
-from geomx.compose import compose, main, prepare
-from geomx.config import Costs, Root, RuntimeOptions, TcpOptions
-from geomx.doubts import ModelDoubt
+import geomx.results.prediction
+from geomx import runner
+from geomx.config.compose import compose, main, prepare
+from geomx.config.groups import network_choice
 from geomx.errors import ConfigError, PluginError
-from geomx.experiment import Experiment
-from geomx.network import to_node_link
-from geomx.registry import Registry
+from geomx.experiment.experiment import Experiment
+from geomx.network.files import to_node_link
+from geomx.network.warnings import ModelDoubt
+from geomx.options.schema import Costs, Root, RuntimeOptions, TcpOptions
+from geomx.plugin.registry import Registry
 from geomx.report import both
 
 
@@ -312,18 +311,17 @@ def test_networks_of_a_sweep_may_be_files(tmp_path: Path) -> None:
 def test_mode_both_runs_both_and_compares(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     ran = []
 
-    def runner(made: Experiment, directory: Path) -> str:
+    def run(made: Experiment, directory: Path) -> str:
         ran.append((made.mode, directory))
         return made.mode
 
-    monkeypatch.setitem(sys.modules, "made_up", types.SimpleNamespace(run=runner))  # type: ignore[arg-type]
     for mode in ("sim", "live"):
-        monkeypatch.setitem(experiment_module.RUNNERS, mode, "made_up:run")
+        monkeypatch.setitem(runner.RUNNERS, mode, run)
     compared = []
-    monkeypatch.setattr(geomx.prediction, "compare", lambda *pair: {})
+    monkeypatch.setattr(runner, "compare", lambda *pair: {})
     monkeypatch.setattr(both, "leave", lambda *given: compared.append(given))
     made = experiment("mode=both")
-    assert experiment_module.execute(made, tmp_path) == "live"
+    assert runner.execute(made, tmp_path) == "live"
     assert ran == [("sim", tmp_path / "sim"), ("live", tmp_path / "live")]
     assert compared == [("sim", "live", {}, tmp_path)]
 

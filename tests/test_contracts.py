@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import geomx
-from geomx.asking import hooks
-from geomx.contracts import CheckedPolicy, check_part, check_spelling
 from geomx.errors import GeomxError, PluginError
-from geomx.experiment import execute
-from geomx.registry import Registry
+from geomx.plugin.calling import hooks
+from geomx.plugin.contracts import CheckedPolicy, check_part, check_spelling
+from geomx.plugin.registry import Registry
+from geomx.runner import execute
 from geomx.testing.worlds import FAST, NETWORK, build
 from tests.laws import registry_with
 from tests.strangers import accel, install

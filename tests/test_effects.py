@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import geomx
-from geomx.effects import PluginDoubt
-from geomx.registry import Registry
-from geomx.study import Variant, carry_out
+from geomx.experiment.idle_plugins import PluginDoubt
+from geomx.plugin.registry import Registry
+from geomx.study.variants import Variant, carry_out
 from geomx.testing.worlds import NETWORK, build
 from tests.laws import registry_with
 

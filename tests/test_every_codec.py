@@ -17,9 +17,9 @@ import pytest
 
 from geomx import _core
 from geomx.cluster import Cargo, Link
-from geomx.handles import part
-from geomx.network import read_network
-from geomx.registry import Registry
+from geomx.experiment.native_parts import part
+from geomx.network.files import read_network
+from geomx.plugin.registry import Registry
 from tests.laws import short_form
 from tests.test_python_parts import HalfCodec, SignCodec
 

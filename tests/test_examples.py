@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from geomx.errors import ConfigError
-from geomx.mxnet_loader import load_mxnet
+from geomx.frameworks.mxnet_loader import load_mxnet
 
 try:
     load_mxnet()
@@ -45,7 +45,7 @@ def test_an_example_runs_by_its_documented_command(
     command = [*words[:script], "emulate=none", *words[script:]]
     command += ["-ep", str(epochs), "--data", "nowhere"]
     command[command.index("python")] = sys.executable
-    program = "import sys; from geomx.cli import main; sys.exit(main(sys.argv[1:]))"
+    program = "import sys; from geomx.cli.main import main; sys.exit(main(sys.argv[1:]))"
     done = subprocess.run(
         [sys.executable, "-c", program, *command],
         cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False,

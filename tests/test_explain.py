@@ -11,14 +11,15 @@ from typing import Any
 import networkx as nx
 import pytest
 
-from geomx import cli
-from geomx.experiment import run
+from geomx.cli import main as cli
 from geomx.explaining import explain
 from geomx.explaining.evidence import Evidence
 from geomx.explaining.parts import edge_name, parts_of, sentence
 from geomx.explaining.path import critical_path
-from geomx.registry import Registry
-from geomx.report import trace, wan
+from geomx.plugin.registry import Registry
+from geomx.report import wan
+from geomx.results import trace
+from geomx.runner import run
 
 Content = dict[str, Any]
 

@@ -22,8 +22,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from geomx._core import FlowNetwork
-from geomx.doubts import ModelDoubt
 from geomx.errors import ConfigError
+from geomx.network.warnings import ModelDoubt
 from geomx.sim.transfer import PAYLOAD_SHARE, transfer_times
 
 SIMGRID = Path(__file__).parent / "data" / "simgrid"

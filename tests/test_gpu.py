@@ -20,15 +20,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from geomx import _core, cli
+from geomx import _core
+from geomx.cli import main as cli
 from geomx.cluster import NodeSpec
-from geomx.config import RuntimeOptions
 from geomx.errors import ConfigError, GeomxError
-from geomx.kv import KVStore
-from geomx.live import tensors
-from geomx.live.local import LocalCluster, unshaped
-from geomx.live.values import to_float32
-from geomx.wiring import node_config
+from geomx.experiment.wiring import node_config
+from geomx.frameworks import tensors
+from geomx.kv.local import LocalCluster, unshaped
+from geomx.kv.store import KVStore
+from geomx.kv.values import to_float32
+from geomx.options.schema import RuntimeOptions
 
 ROOT = Path(__file__).resolve().parents[1]
 DEVICES = [name for name, _ in _core.devices()]

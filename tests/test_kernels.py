@@ -12,9 +12,9 @@ import pytest
 
 import geomx
 from geomx import _core
-from geomx.config import RuntimeOptions
 from geomx.errors import ConfigError
-from geomx.live.local import LocalCluster, unshaped
+from geomx.kv.local import LocalCluster, unshaped
+from geomx.options.schema import RuntimeOptions
 
 
 @pytest.fixture(autouse=True)

@@ -18,9 +18,9 @@ import pytest
 
 from geomx import _core, kv
 from geomx.errors import ConfigError, GeomxError, NodeLost
-from geomx.live.keys import Keys
-from geomx.live.local import LocalCluster, unshaped
-from geomx.live.values import devices, optimizer_numbers, pairs, to_float32
+from geomx.kv.keys import Keys
+from geomx.kv.local import LocalCluster, unshaped
+from geomx.kv.values import devices, optimizer_numbers, pairs, to_float32
 
 Stores = list[kv.KVStore]
 
@@ -298,7 +298,9 @@ def launched(
 ) -> subprocess.CompletedProcess[str]:
     """`geomx launch` of SCRIPT, or of another command, on two parties of two workers."""
     (folder / "train.py").write_text(SCRIPT)
-    program = "import sys; from geomx.cli import main; sys.exit(main(['launch', *sys.argv[1:]]))"
+    program = (
+        "import sys; from geomx.cli.main import main; sys.exit(main(['launch', *sys.argv[1:]]))"
+    )
     words = command or [sys.executable, "train.py", *arguments]
     return subprocess.run(
         [sys.executable, "-c", program, "network=two_parties", "--", *words],

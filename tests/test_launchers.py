@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 import yaml
 
-from geomx.cli import main
+from geomx.cli.main import main
 from geomx.errors import ConfigError, GeomxError
 from geomx.live.spec import Spec
 from geomx.machines import jobfile, ray
 from geomx.machines.certs import make
 from geomx.machines.launch import composed_experiment, launch
-from geomx.results import Results
+from geomx.results.results import Results
 
 PARTIES = {
     "hub": {"scheduler": "n0", "global_server": "n0"},

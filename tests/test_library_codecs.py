@@ -12,7 +12,7 @@ import pytest
 
 import geomx
 from geomx.errors import PluginError
-from geomx.experiment import execute
+from geomx.runner import execute
 from geomx.testing.codecs import made, others_are_refused
 from geomx.testing.worlds import SMALLEST, build
 from tests.laws import registry_with

@@ -12,8 +12,8 @@ import pytest
 
 import geomx
 from geomx.errors import PluginError
-from geomx.experiment import execute
-from geomx.registry import Registry
+from geomx.plugin.registry import Registry
+from geomx.runner import execute
 from geomx.testing import CheckFailed, check_plugin
 from geomx.testing.worlds import FAST, NETWORK, build
 from tests.laws import close, registry_with

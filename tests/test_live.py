@@ -18,17 +18,17 @@ import numpy as np
 import pytest
 
 from geomx import __version__
-from geomx.compose import compose
+from geomx.config.compose import compose
 from geomx.errors import ConfigError, GeomxError, NodeLost
-from geomx.experiment import execute
+from geomx.live.journal import Notes, Reader
 from geomx.live.launcher import run_experiment
 from geomx.live.node import Node
-from geomx.live.notes import Notes, Reader
 from geomx.live.relay import Relay
 from geomx.live.spec import Spec
 from geomx.live.worker import measured_pass, nominal_pass
-from geomx.report.terminal import pace_note
-from geomx.results import Results
+from geomx.results.results import Results
+from geomx.results.tables import pace_note
+from geomx.runner import execute
 
 SMALL_NETWORK = """
 name: small

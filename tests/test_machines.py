@@ -17,14 +17,14 @@ import pytest
 import yaml
 
 from geomx import _core
-from geomx.cli import main
+from geomx.cli.main import main
 from geomx.errors import ConfigError, NodeLost
+from geomx.kv.local import unshaped
 from geomx.live import access, launcher
-from geomx.live.local import unshaped
 from geomx.machines import jobfile, reach
 from geomx.machines.frames import SILENCE_S
 from geomx.machines.launch import composed_experiment, launch
-from geomx.results import Results
+from geomx.results.results import Results
 
 JOB = {
     "hosts": {"a": {"address": "127.0.0.1"}, "b": {"address": "127.0.0.1"}},
@@ -370,7 +370,7 @@ def processes(folder: Path) -> list[int]:
 def started(file: Path, *words: str) -> subprocess.Popen[str]:
     """``geomx launch`` in a process of its own, training."""
     folder = file.parent
-    program = "import sys; from geomx.cli import main; sys.exit(main())"
+    program = "import sys; from geomx.cli.main import main; sys.exit(main())"
     process = subprocess.Popen(
         [sys.executable, "-c", program, "launch", str(file), "iterations=5000", "numerics=false",
          f"hydra.run.dir={folder}/run", *words],

@@ -19,7 +19,7 @@ import yaml
 from geomx.machines.certs import make
 from geomx.machines.jobfile import read
 from geomx.machines.launch import composed_experiment
-from geomx.results import Results
+from geomx.results.results import Results
 from tests import sites
 from tests.sites import Sites, SshServers
 
@@ -78,7 +78,7 @@ def complete(folder: Path) -> Results:
 
 def background(places: Sites, file: Path, *words: str) -> subprocess.Popen[str]:
     """``geomx launch``, run from the site in the middle."""
-    program = "import sys; from geomx.cli import main; sys.exit(main())"
+    program = "import sys; from geomx.cli.main import main; sys.exit(main())"
     return subprocess.Popen(
         ["ip", "netns", "exec", places.middle, sys.executable, "-c", program, "launch", str(file),
          *words],

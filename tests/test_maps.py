@@ -10,13 +10,13 @@ from typing import Any
 import networkx as nx
 import pytest
 
-from geomx import cli
+from geomx.cli import main as cli
 from geomx.cluster import Cluster
-from geomx.compose import compose
+from geomx.config.compose import compose
 from geomx.errors import ConfigError
-from geomx.fill import DETOUR, FIBRE_KM_PER_MS, great_circle_km
-from geomx.named import named_networks
-from geomx.network import read_network, to_node_link
+from geomx.network.files import read_network, to_node_link
+from geomx.network.fill import DETOUR, FIBRE_KM_PER_MS, great_circle_km
+from geomx.network.named import named_networks
 
 GIGABIT = {"mbps": 1000}
 

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 import geomx
-from geomx import patience
-from geomx.api import api_version, check_version
-from geomx.asking import hooks
-from geomx.attended import own_process
 from geomx.errors import GeomxError, PluginError
-from geomx.experiment import execute
-from geomx.registry import Registry
+from geomx.plugin import limits
+from geomx.plugin.api import api_version, check_version
+from geomx.plugin.calling import hooks
+from geomx.plugin.registry import Registry
+from geomx.plugin.watchdog import own_process
+from geomx.runner import execute
 from geomx.testing.worlds import FAST, NETWORK, SMALLEST, build
 from tests.laws import Plain, registry_with
 from tests.strangers import accel, install
@@ -71,7 +71,7 @@ def test_a_hook_that_raises_or_returns_something_else(hook: str, tmp_path: Path)
 
 @pytest.mark.parametrize("hook", ALL)
 def test_a_hook_that_sleeps(hook: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "HOOK_LIMIT_S", 0.2)
+    monkeypatch.setattr(limits, "HOOK_LIMIT_S", 0.2)
     sleeping = plugin(hook, lambda: time.sleep(60))
     words = f"accel bad: {hook} failed: (TimeoutError: )?did not return for 0.2 s"
     began = time.monotonic()
@@ -84,7 +84,7 @@ def test_a_module_that_sleeps_while_it_is_imported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(tmp_path / "site", "stranger_sleeps", "import time\ntime.sleep(60)\n", monkeypatch)
-    monkeypatch.setattr(patience, "HOOK_LIMIT_S", 0.5)
+    monkeypatch.setattr(limits, "HOOK_LIMIT_S", 0.5)
     broken = {one.origin: one.error for one in Registry.discover().broken}
     assert "did not return for 0.5 s" in broken["stranger_sleeps (stranger_sleeps 1.0)"]
 
@@ -274,7 +274,7 @@ def test_a_stranger_that_sleeps_or_raises(
     experiment = build(
         Registry.discover(), accel=[("bad", {})], network=network, iterations=3, mode=mode
     )
-    monkeypatch.setattr(patience, "MEMORY_SHARE", 0.02)
+    monkeypatch.setattr(limits, "MEMORY_SHARE", 0.02)
     runtime = replace(experiment.runtime, failure_timeout_s=1.5)
     began = time.monotonic()
     with pytest.raises(GeomxError, match=words):
@@ -356,7 +356,7 @@ def test_a_plugin_for_another_version_is_refused_by_name(wanted: str, words: str
 def test_broken_strangers_are_listed_and_hurt_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from geomx.cli import main
+    from geomx.cli.main import main
 
     site = tmp_path / "site"
     install(site, "stranger_fails", "import nothing_of_this_name\n", monkeypatch)

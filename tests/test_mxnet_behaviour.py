@@ -18,7 +18,7 @@ import pytest
 
 from geomx import kv
 from geomx.errors import ConfigError, GeomxError
-from geomx.live.local import LocalCluster, unshaped
+from geomx.kv.local import LocalCluster, unshaped
 
 try:
     from geomx.mxnet import EngineExchange, KVStore, mx

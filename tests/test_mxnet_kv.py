@@ -12,7 +12,7 @@ import pytest
 
 from geomx import kv
 from geomx.errors import ConfigError, GeomxError, NodeLost
-from geomx.live.local import LocalCluster, unshaped
+from geomx.kv.local import LocalCluster, unshaped
 
 try:
     from geomx.mxnet import EngineExchange, KVStore, mx

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from geomx import mxnet_loader
 from geomx.errors import ConfigError
-from geomx.mxnet_operators import operators_later
+from geomx.frameworks import mxnet_loader
+from geomx.frameworks.mxnet_operators import operators_later
 
 needs_mxnet = pytest.mark.skipif(
     importlib.util.find_spec("mxnet") is None, reason="mxnet is not installed"
@@ -29,7 +29,7 @@ import ctypes, json, os, pathlib, sys
 import numpy as np
 environment = dict(os.environ)
 before = dict(vars(np))
-from geomx.mxnet_loader import load_mxnet
+from geomx.frameworks.mxnet_loader import load_mxnet
 mx = load_mxnet()
 array = mx.nd.array(np.ones((3, 4), np.float32)) + 1
 maps = pathlib.Path("/proc/self/maps").read_text().splitlines()
@@ -105,7 +105,7 @@ def test_absent_mxnet_is_one_sentence_with_a_remedy() -> None:
         "            raise ModuleNotFoundError('No module named mxnet', name='mxnet')\n"
         "sys.meta_path.insert(0, Nowhere())\n"
         "from geomx.errors import ConfigError\n"
-        "from geomx.mxnet_loader import load_mxnet\n"
+        "from geomx.frameworks.mxnet_loader import load_mxnet\n"
         "try:\n"
         "    load_mxnet()\n"
         "except ConfigError as error:\n"
@@ -176,7 +176,7 @@ def test_numpys_integers_bound_slices() -> None:
 def test_what_mxnet_seldom_uses_is_imported_when_it_does() -> None:
     code = """
 import sys
-from geomx.mxnet_loader import load_mxnet
+from geomx.frameworks.mxnet_loader import load_mxnet
 mx = load_mxnet()
 assert not {"sklearn", "scipy.stats"} & set(sys.modules)
 from mxnet.contrib import quantization
@@ -196,7 +196,7 @@ if not json.loads(sys.argv[1]):
     import contextlib
     mxnet_loader.operators_later = contextlib.nullcontext
 mxnet_loader.load_mxnet()
-from geomx.mxnet_operators import Operator
+from geomx.frameworks.mxnet_operators import Operator
 found = {}
 for module in [module for name, module in sys.modules.items() if name.startswith("mxnet")]:
     for name, value in vars(module).items():
@@ -236,8 +236,8 @@ def test_operators_made_later_are_those_that_mxnet_makes() -> None:
 @needs_mxnet
 def test_importing_mxnet_makes_hardly_any_operator() -> None:
     code = """
-from geomx.mxnet_loader import load_mxnet
-from geomx.mxnet_operators import Operator
+from geomx.frameworks.mxnet_loader import load_mxnet
+from geomx.frameworks.mxnet_operators import Operator
 mx = load_mxnet()
 places = (mx.nd.op, mx.nd._internal, mx.sym.op, mx.sym._internal, mx.np._op)
 every = [value for place in places for value in vars(place).values() if isinstance(value, Operator)]

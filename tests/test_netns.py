@@ -20,16 +20,17 @@ import networkx as nx
 import pytest
 import yaml
 
-from geomx import _core, cli
-from geomx.compose import compose
+from geomx import _core
+from geomx.cli import main as cli
+from geomx.config.compose import compose
 from geomx.errors import ConfigError, GeomxError
-from geomx.experiment import execute
-from geomx.hosts import LAN
-from geomx.live import places
+from geomx.live import emulation
 from geomx.live.launcher import run_experiment
 from geomx.live.namespaces import Ways, address, sites
 from geomx.live.spec import Spec
-from geomx.network import read_network
+from geomx.network.files import read_network
+from geomx.network.hosts import LAN
+from geomx.runner import execute
 
 T = TypeVar("T")
 
@@ -77,7 +78,7 @@ class Pair:
 
     def inside(self, index: int, action: Callable[[], T]) -> T:
         """Do something in a namespace."""
-        with places.inside(f"/proc/self/fd/{self.spaces[index]}"):
+        with emulation.inside(f"/proc/self/fd/{self.spaces[index]}"):
             return action()
 
     def connection(self) -> tuple[socket.socket, socket.socket]:
@@ -258,7 +259,7 @@ def test_an_unknown_emulation_is_refused(mode: str, capsys: pytest.CaptureFixtur
 def test_without_root_a_way_out_is_named(
     mode: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(places, "why_no_namespaces", lambda: "cannot make a network namespace")
+    monkeypatch.setattr(emulation, "why_no_namespaces", lambda: "cannot make a network namespace")
     complaint = refusal([f"mode={mode}", "emulate=netns"], capsys)
     assert "root" in complaint
     assert "emulate=shaper" in complaint
@@ -280,7 +281,7 @@ def test_routers_between_namespaces_look_at_no_marks(capsys: pytest.CaptureFixtu
 @needs_namespaces
 def test_a_congestion_control_that_the_kernel_lacks_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"tcp\.congestion=vegas2.*reno"):
-        places.check_congestion("vegas2")
+        emulation.check_congestion("vegas2")
 
 
 # ---- the benchmark over them ----
@@ -437,7 +438,7 @@ print("sum", out[0], [name for _, name in socket.if_nameindex()])
 def test_a_training_script_runs_in_namespaces(words: list[str], tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
-    geomx = [sys.executable, "-c", "import sys; from geomx.cli import main; sys.exit(main())"]
+    geomx = [sys.executable, "-c", "import sys; from geomx.cli.main import main; sys.exit(main())"]
     command = [*geomx, "launch", *words, "--", sys.executable, str(script)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr

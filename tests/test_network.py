@@ -15,10 +15,10 @@ import yaml
 
 import geomx
 from geomx.cluster import Cluster
+from geomx.cluster.routes import HOP_MS, Routes
 from geomx.errors import ConfigError
-from geomx.network import read_network, to_node_link
-from geomx.routes import HOP_MS, Routes
-from geomx.short_form import MESH_SITES, MIDDLE
+from geomx.network.files import read_network, to_node_link
+from geomx.network.short_form import MESH_SITES, MIDDLE
 
 SHORT: dict[str, Any] = {
     "name": "small",

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from geomx import _core
 from geomx.errors import ConfigError
-from geomx.live.values import optimizer_numbers
-from geomx.mxnet_loader import load_mxnet
-from geomx.plugin import optimizer_text
+from geomx.frameworks.mxnet_loader import load_mxnet
+from geomx.kv.values import optimizer_numbers
+from geomx.plugin.parts import optimizer_text
 from geomx.workloads.cnn import DigitsConfig, digits_cnn
 from geomx.workloads.resnet50 import ResNet50Config, resnet50
 

@@ -12,8 +12,8 @@ import yaml
 
 from geomx import run
 from geomx.errors import ConfigError
-from geomx.network import read_network
-from geomx.registry import Registry
+from geomx.network.files import read_network
+from geomx.plugin.registry import Registry
 from tests.laws import PARTIES, Build, Run, close, short_form
 
 TREE = [("tsengine", {})]

@@ -17,16 +17,20 @@ import pytest
 import yaml
 
 import geomx
-from geomx import cli, compose, planning, study
-from geomx.config import PlanOptions
+from geomx import planning
+from geomx.cli import main as cli
+from geomx.config import compose
 from geomx.errors import ConfigError
+from geomx.options.schema import PlanOptions
 from geomx.planning import judge
 from geomx.planning.candidates import BASELINE, Candidate, Space
 from geomx.planning.certainty import ASSUMED, Certainty, Fidelity, fidelity
 from geomx.planning.outcome import DIP, HELD, lasting
-from geomx.plugin import Partitioner, Shard, SyncPolicy, cut_evenly
-from geomx.registry import DEFAULT_SYNC, Register, Registry
-from geomx.results import Results
+from geomx.plugin.parts import Partitioner, Shard, SyncPolicy, cut_evenly
+from geomx.plugin.registration import DEFAULT_SYNC, Register
+from geomx.plugin.registry import Registry
+from geomx.results.results import Results
+from geomx.study import variants as study
 from geomx.workloads.tiny import TinyWorkload
 from tests.laws import short_form
 

@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 
 import geomx
-from geomx import hookspecs
-from geomx.api import PUBLIC, api_version
-from geomx.asking import hooks
-from geomx.cli import main
-from geomx.experiment import execute
-from geomx.registry import Registry
+from geomx.cli.main import main
+from geomx.plugin import hookspecs
+from geomx.plugin.api import PUBLIC, api_version
+from geomx.plugin.calling import hooks
+from geomx.plugin.registry import Registry
+from geomx.runner import execute
 from geomx.testing.worlds import NETWORK, build
 from tests.laws import Plain
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from geomx.registry import Plugin, Registry
+from geomx.plugin.registration import Plugin
+from geomx.plugin.registry import Registry
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGES = DOCS / "plugins"

@@ -13,7 +13,8 @@ import pytest
 
 import geomx
 from geomx import _core
-from geomx.registry import DEFAULT_SYNC, Registry
+from geomx.plugin.registration import DEFAULT_SYNC
+from geomx.plugin.registry import Registry
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = sorted(
@@ -32,13 +33,14 @@ assert geomx.__file__.startswith(sys.path[0]), geomx.__file__
 """
 
 USES = """
-from geomx.cli import main
-from geomx.registry import Registry
+from geomx.cli.main import main
+from geomx.plugin.registration import DEFAULT_SYNC
+from geomx.plugin.registry import Registry
 registry = Registry.discover()
 assert registry.broken == [], registry.broken
 names = {plugin.name for plugin in registry.plugins()}
 assert set(LEFT) <= names, names
-assert DELETED not in names or DELETED == geomx.registry.DEFAULT_SYNC, names
+assert DELETED not in names or DELETED == DEFAULT_SYNC, names
 assert main(["plugins"]) == 0
 
 words = ["numerics=false", "iterations=1"]
@@ -123,7 +125,7 @@ def test_a_name_is_spoken_in_its_folder_only() -> None:
         own = {path.parts[1], DEFAULT_SYNC} if path.parts[0] == "plugins" else set()
         own |= COMPOSITIONS.get(path.parent.name, set())
         for number, line in enumerate((ROOT / path).read_text().splitlines(), 1):
-            if path == Path("geomx/registry.py") and line.startswith("DEFAULT_SYNC = "):
+            if path == Path("geomx/plugin/registration.py") and line.startswith("DEFAULT_SYNC = "):
                 continue
             names = {name.lower() for name in word.findall(line)} - own
             spoken += [f"{path}:{number}: {name}: {line.strip()}" for name in sorted(names)]

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from geomx import hookimpl
-from geomx.config import build_experiment
 from geomx.errors import PluginError
-from geomx.experiment import execute
-from geomx.registry import Registry
+from geomx.experiment.build import build_experiment
+from geomx.plugin.registry import Registry
+from geomx.runner import execute
 
 NETWORK = {
     "central": {

@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 
 import geomx
-from geomx.cli import main
+from geomx.cli.main import main
 from geomx.cluster import Cluster
 from geomx.errors import ConfigError, PluginError
-from geomx.hookspecs import hookimpl
-from geomx.network import read_network
-from geomx.plugin import ByTurns, Native, SyncPolicy
-from geomx.registry import KINDS, Registry
+from geomx.network.files import read_network
+from geomx.plugin.hookspecs import hookimpl
+from geomx.plugin.parts import ByTurns, Native, SyncPolicy
+from geomx.plugin.registration import KINDS
+from geomx.plugin.registry import Registry
 from tests.strangers import HEAD, install
 
 

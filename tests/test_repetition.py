@@ -11,8 +11,8 @@ import pytest
 import simpy
 
 import geomx
-from geomx.config import Costs, SimOptions
-from geomx.plugin import SyncPolicy
+from geomx.options.schema import Costs, SimOptions
+from geomx.plugin.parts import SyncPolicy
 from tests.laws import Build, Run, Watch, registry_with
 
 ITERATIONS = 40

@@ -9,10 +9,13 @@ from pathlib import Path
 import pytest
 from rich.text import Text
 
-from geomx.report import gantt, units, wan
+from geomx.report import gantt, wan
 from geomx.report.charts import Series, line_chart, ticks
 from geomx.report.markup import Markup, tag
-from geomx.results import Recorder, Results
+from geomx.report.page import render
+from geomx.results.recorder import Recorder
+from geomx.results.results import Results
+from geomx.terminal import units
 from tests.report_fixture import graph, header, record, run
 
 VOID = {"meta", "br"}
@@ -71,7 +74,7 @@ def test_a_whole_run_fills_every_section(tmp_path: Path) -> None:
 
 
 def test_what_plugins_cost_in_python_is_shown(tmp_path: Path) -> None:
-    recorder = Recorder(tmp_path, header(mode="live"))
+    recorder = Recorder(tmp_path, header(mode="live"), render=render)
     seconds, rounds = record(recorder, iterations=20)
     for _ in range(2):  # processes
         recorder.python({"accel mine: geomx_codec": (400, 0.02, 0.001)})
@@ -103,7 +106,7 @@ def test_a_hundred_workers_are_sampled_and_the_page_says_so(tmp_path: Path) -> N
 
 
 def test_an_aborted_run_says_why_and_shows_the_rest(tmp_path: Path) -> None:
-    recorder = Recorder(tmp_path, header())
+    recorder = Recorder(tmp_path, header(), render=render)
     record(recorder, iterations=2)
     recorder.abort("node beijing/worker0 was lost")
     text = check(page_of(tmp_path)).text
@@ -113,7 +116,7 @@ def test_an_aborted_run_says_why_and_shows_the_rest(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("head", [header(), {}], ids=["header", "nothing"])
 def test_a_run_that_measured_nothing_still_has_a_page(tmp_path: Path, head: dict) -> None:
-    recorder = Recorder(tmp_path, head)
+    recorder = Recorder(tmp_path, head, render=render)
     recorder.python({"accel mine: geomx_codec": (3, 0.5, 0.25)})
     recorder.abort("interrupted")
     text = check(page_of(tmp_path)).text
@@ -125,7 +128,7 @@ def test_a_run_that_measured_nothing_still_has_a_page(tmp_path: Path, head: dict
 def test_nothing_from_outside_can_break_out(tmp_path: Path) -> None:
     evil = "</script><img src=x onerror=alert(1)>\"'&"
     head = header(words=[evil], sync={"name": evil, "option": evil})
-    recorder = Recorder(tmp_path, head)
+    recorder = Recorder(tmp_path, head, render=render)
     recorder.iteration(evil, evil, 0, 0.0, 0.5, 0.5, 1.0, 0.5, 8)
     recorder.evaluation(1.0, 0, 0.5, float("nan"))
     recorder.span(evil, evil, evil, evil, 0.0, 1.0, note=evil)
@@ -137,7 +140,7 @@ def test_nothing_from_outside_can_break_out(tmp_path: Path) -> None:
 
 
 def test_spans_that_were_not_kept_are_counted(tmp_path: Path) -> None:
-    recorder = Recorder(tmp_path, header(), max_spans=50)
+    recorder = Recorder(tmp_path, header(), 50, render)
     seconds, rounds = record(recorder)
     recorder.finish(seconds, rounds, 1.0)
     assert "spans were not kept" in check(page_of(tmp_path)).text

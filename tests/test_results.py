@@ -16,14 +16,16 @@ import pytest
 import rich.console
 
 import geomx.errors
-from geomx import progress
-from geomx.prediction import compare
-from geomx.report.files import Row, Table, plain, read_table
-from geomx.report.terminal import comparison_table
-from geomx.report.trace import Span, Timeline
-from geomx.report.traffic import EdgeTraffic
-from geomx.results import UNFINISHED, Recorder, Results
-from geomx.topology import to_cluster
+from geomx.network.topology import to_cluster
+from geomx.report.page import render
+from geomx.results.files import Row, Table, plain, read_table
+from geomx.results.prediction import compare
+from geomx.results.recorder import UNFINISHED, Recorder
+from geomx.results.results import Results
+from geomx.results.tables import comparison_table
+from geomx.results.trace import Span, Timeline
+from geomx.results.traffic import EdgeTraffic
+from geomx.terminal import progress
 from tests.report_fixture import graph, header, record, run
 
 FILES = {
@@ -78,7 +80,7 @@ def test_what_is_loaded_is_what_was_recorded(tmp_path: Path) -> None:
 
 
 def test_iterations_end_up_in_order_however_they_came(tmp_path: Path) -> None:
-    recorder = Recorder(tmp_path, header())
+    recorder = Recorder(tmp_path, header(), render=render)
     recorder.network(graph())
     for worker in ("chengdu/worker1", "beijing/worker0"):
         for iteration in (1, 0):
@@ -107,7 +109,7 @@ def test_sums_and_percentiles(tmp_path: Path) -> None:
 
 
 def test_directions_of_one_link_share_a_row_and_control_is_counted_apart(tmp_path: Path) -> None:
-    recorder = Recorder(tmp_path, header())
+    recorder = Recorder(tmp_path, header(), render=render)
     for direction, count in (("push", 100), ("pull", 20), ("control", 3)):
         recorder.link("a/server", "b/server", "wan", direction, count, 1, 0.25)
         recorder.link("a/worker0", "a/server", "lan", direction, count, 1, 0.25)
@@ -157,14 +159,14 @@ def test_a_run_without_numbers_has_no_loss_and_no_accuracy(tmp_path: Path) -> No
 
 
 def test_a_loss_that_is_not_a_number_still_gives_valid_json(tmp_path: Path) -> None:
-    recorder = Recorder(tmp_path, header())
+    recorder = Recorder(tmp_path, header(), render=render)
     recorder.iteration("a/worker0", "a", 0, 0.0, 1.0, 0.0, 1.0, float("nan"), 8)
     recorder.finish(1.0, 1, 0.1)
     assert json.loads((tmp_path / "summary.json").read_text())["loss"]["final"] is None
 
 
 def test_aborting_keeps_what_was_measured_and_says_why(tmp_path: Path) -> None:
-    recorder = Recorder(tmp_path, header())
+    recorder = Recorder(tmp_path, header(), render=render)
     record(recorder, iterations=5)
     recorder.abort("node beijing/worker0 was lost")
     recorder.abort("a second reason, too late")
@@ -179,8 +181,9 @@ def test_aborting_keeps_what_was_measured_and_says_why(tmp_path: Path) -> None:
 def test_a_killed_process_leaves_its_rows(tmp_path: Path) -> None:
     script = (
         "import os, sys, pathlib\n"
-        "from geomx.results import Recorder\n"
-        "recorder = Recorder(pathlib.Path(sys.argv[1]), {'schema': 1})\n"
+        "from geomx.report.page import render\n"
+        "from geomx.results.recorder import Recorder\n"
+        "recorder = Recorder(pathlib.Path(sys.argv[1]), {'schema': 1}, render=render)\n"
         "for i in range(7):\n"
         "    recorder.iteration('a/worker0', 'a', i, i, 0.5, 0.5, i + 1, 1.0, 32)\n"
         "recorder.evaluation(7.0, 6, 0.5, 1.0)\n"
@@ -198,7 +201,7 @@ def test_a_killed_process_leaves_its_rows(tmp_path: Path) -> None:
 
 
 def test_network_json_is_read_back_as_the_same_graph(tmp_path: Path) -> None:
-    Recorder(tmp_path, header()).network(graph())
+    Recorder(tmp_path, header(), render=render).network(graph())
     data = json.loads((tmp_path / "network.json").read_text())
     found = nx.node_link_graph(data, edges="edges")
     expected = graph()
@@ -211,7 +214,7 @@ def test_network_json_is_read_back_as_the_same_graph(tmp_path: Path) -> None:
 
 def test_parameters_are_read_back_by_numpy(tmp_path: Path) -> None:
     arrays = {"a/weight": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.zeros(0)}
-    Recorder(tmp_path, header()).parameters(arrays)
+    Recorder(tmp_path, header(), render=render).parameters(arrays)
     with np.load(tmp_path / "parameters.npz") as archive:
         assert list(archive) == list(arrays)
         for name, array in arrays.items():
@@ -287,7 +290,7 @@ def test_comparing_a_run_with_itself_finds_nothing(tmp_path: Path) -> None:
 def test_comparing_gives_signed_errors_and_the_largest_difference(tmp_path: Path) -> None:
     runs = []
     for name, seconds, weight in (("sim", 0.9, 2.0), ("live", 1.0, 2.5)):
-        recorder = Recorder(tmp_path / name, header(mode=name))
+        recorder = Recorder(tmp_path / name, header(mode=name), render=render)
         recorder.iteration("a/worker0", "a", 0, 0.0, 0.5, 0.1, seconds, 1.0, 8)
         recorder.parameters({"w": np.array([weight, 0.0], np.float32), "b": np.zeros(2)})
         runs.append(recorder.finish(seconds, 1, 1.0))
@@ -303,7 +306,7 @@ def test_comparing_gives_signed_errors_and_the_largest_difference(tmp_path: Path
 def test_comparing_different_models_names_the_tensors(tmp_path: Path) -> None:
     runs = []
     for name, shape in (("sim", 2), ("live", 3)):
-        recorder = Recorder(tmp_path / name, header())
+        recorder = Recorder(tmp_path / name, header(), render=render)
         recorder.parameters({"same": np.ones(1), "other": np.ones(shape)})
         runs.append(recorder.finish(1.0, 1, 1.0))
     parameters = compare(*runs)["parameters"]

@@ -15,15 +15,16 @@ import networkx as nx
 import pytest
 
 import geomx
-from geomx import _core, wiring
+from geomx import _core
 from geomx.cluster import Cluster
-from geomx.config import RuntimeOptions, SimOptions
-from geomx.costs import Costs
 from geomx.errors import ConfigError
-from geomx.network import read_network
-from geomx.plugin import Partitioner, SyncPolicy, cut_evenly
-from geomx.registry import Registry
-from geomx.results import Results
+from geomx.experiment import wiring
+from geomx.network.files import read_network
+from geomx.options.costs import Costs
+from geomx.options.schema import RuntimeOptions, SimOptions
+from geomx.plugin.parts import Partitioner, SyncPolicy, cut_evenly
+from geomx.plugin.registry import Registry
+from geomx.results.results import Results
 from geomx.workload import Workload
 from tests.conftest import present
 from tests.laws import (
@@ -195,7 +196,7 @@ def test_an_iteration_in_closed_form(
     The first layer's value is pushed, and comes back, last; so an iteration takes the computing,
     every push, one answer, and a round trip.
     """
-    from geomx.config import TcpOptions
+    from geomx.options.schema import TcpOptions
 
     elements, forward_s, backward_s = 1_000_000, 0.01, 0.05
     workload = sized(*[elements] * tensors, forward_s=forward_s, backward_s=0.0)

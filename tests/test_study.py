@@ -14,12 +14,14 @@ from typing import Any
 
 import pytest
 
-from geomx import cli, study
-from geomx.config import StudyOptions
+from geomx.cli import main as cli
 from geomx.errors import ConfigError, GeomxError
-from geomx.registry import DEFAULT_SYNC, Registry
+from geomx.options.schema import StudyOptions
+from geomx.plugin.registration import DEFAULT_SYNC
+from geomx.plugin.registry import Registry
 from geomx.report.comparison import Comparison, Entry
-from geomx.results import Results
+from geomx.results.results import Results
+from geomx.study import variants as study
 from tests.conftest import present
 from tests.laws import registry_with
 
@@ -275,7 +277,7 @@ def test_time_to_accuracy(
 
 def test_the_shipped_study_compares_what_is_installed() -> None:
     """Composed, not run: its plugins, and those of its lists that are there."""
-    from geomx.compose import compose
+    from geomx.config.compose import compose
 
     made, directory = compose(["experiment=accelerators"])
     assert made.study is not None

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from geomx.network import read_network
-from geomx.plugin import ByTurns, Shard, cut_evenly
-from geomx.registry import Registry
+from geomx.network.files import read_network
+from geomx.plugin.parts import ByTurns, Shard, cut_evenly
+from geomx.plugin.registry import Registry
 from tests.laws import Build, close, on_all_batches
 
 INSTALLED = {plugin.name for plugin in Registry.discover().plugins("accel")}

@@ -11,9 +11,9 @@ import pytest
 
 from geomx.cluster import Cluster
 from geomx.errors import ConfigError, GeomxError
-from geomx.network import read_network
-from geomx.registry import Registry
-from geomx.wiring import shards
+from geomx.experiment.wiring import shards
+from geomx.network.files import read_network
+from geomx.plugin.registry import Registry
 from geomx.workload import Workload
 from tests.laws import PARTIES, Build, Run, by_hand, close, same
 

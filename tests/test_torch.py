@@ -15,9 +15,9 @@ import pytest
 
 from geomx import _core, kv
 from geomx.errors import ConfigError, GeomxError, NodeLost
-from geomx.live import tensors
-from geomx.live.local import LocalCluster, unshaped
-from geomx.plugin import optimizer_text
+from geomx.frameworks import tensors
+from geomx.kv.local import LocalCluster, unshaped
+from geomx.plugin.parts import optimizer_text
 from tests.strangers import install
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'geomx[torch]'")

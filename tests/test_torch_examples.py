@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from geomx import kv
-from geomx.live.local import LocalCluster, unshaped
+from geomx.kv.local import LocalCluster, unshaped
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'geomx[torch]'")
 
 ROOT = Path(__file__).resolve().parents[1]
-GEOMX = "import sys; from geomx.cli import main; sys.exit(main())"
+GEOMX = "import sys; from geomx.cli.main import main; sys.exit(main())"
 TIMEOUT_S = 300
 STEPS = "--steps=20"
 

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from geomx.compose import compose
+from geomx.config.compose import compose
 from geomx.errors import ConfigError
-from geomx.experiment import execute
+from geomx.runner import execute
 from geomx.workloads.prose import ALPHABET, CHARACTERS, prose
 from geomx.workloads.transformer import TransformerConfig, torch_transformer
 from tests.laws import Run

@@ -15,7 +15,7 @@ import pytest
 
 from geomx import kv
 from geomx.errors import GeomxError, NodeLost
-from geomx.live.local import LocalCluster, unshaped
+from geomx.kv.local import LocalCluster, unshaped
 from geomx.live.member import Member
 from tests.test_kv import Stores, everyone
 

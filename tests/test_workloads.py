@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from geomx import workloads
 from geomx.errors import ConfigError
-from geomx.mxnet_loader import load_mxnet
+from geomx.frameworks.mxnet_loader import load_mxnet
 from geomx.workload import Model, Workload
 from geomx.workloads.cnn import DigitsConfig, IdxConfig, digits_cnn, fashion_mnist, mnist
 from geomx.workloads.images import batch_indices, load_digits, own_slice

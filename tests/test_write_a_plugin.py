@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 import geomx
-from geomx.cli import main
+from geomx.cli.main import main
 from geomx.errors import ConfigError
-from geomx.registry import Registry
-from geomx.scaffold import KINDS, new_plugin
+from geomx.plugin.registry import Registry
+from geomx.plugin.scaffold import KINDS, new_plugin
 from geomx.testing import CheckFailed, check_plugin
 from tests.laws import registry_with
 from tests.strangers import name_it, on_path

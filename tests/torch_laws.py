@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from geomx import kv
-from geomx.live.local import LocalCluster, unshaped
+from geomx.kv.local import LocalCluster, unshaped
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'geomx[torch]'")
 

@@ -19,7 +19,8 @@ from measuring import digits, measure
 from rich.progress import track
 
 from geomx.errors import ConfigError
-from geomx.registry import DEFAULT_SYNC, Registry
+from geomx.plugin.registration import DEFAULT_SYNC
+from geomx.plugin.registry import Registry
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "composition.md"
 ITERATIONS = 60

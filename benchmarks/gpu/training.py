@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from geomx.kv import KVStore
-from geomx.live.local import LocalCluster, unshaped
+from geomx.kv.local import LocalCluster, unshaped
+from geomx.kv.store import KVStore
 
 STEPS, BATCH, FEATURES, CLASSES = 30, 64, 300, 10
 RATE = 0.5

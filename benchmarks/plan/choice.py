@@ -28,13 +28,13 @@ import yaml
 from scipy.stats import kendalltau
 
 from geomx import planning
-from geomx.config import PER_ITERATION
-from geomx.experiment import version
+from geomx.experiment.experiment import version
+from geomx.options.schema import PER_ITERATION
 from geomx.planning.outcome import LIVE_HELD, Outcome
-from geomx.progress import progress
-from geomx.report import units
-from geomx.results import Results
-from geomx.study import Variant, carry_out, finished
+from geomx.results.results import Results
+from geomx.study.variants import Variant, carry_out, finished
+from geomx.terminal import units
+from geomx.terminal.progress import progress
 
 RESULTS = Path(__file__).parents[1] / "results"
 WORDS = ("workload=digits_cnn", "iterations=60")

@@ -20,7 +20,7 @@ import yaml
 
 import geomx
 from geomx.errors import ConfigError
-from geomx.registry import DEFAULT_SYNC
+from geomx.plugin.registration import DEFAULT_SYNC
 
 PER_PLACE = 4
 LONGEST_S = 1.5

@@ -19,7 +19,7 @@ from rich.markup import escape
 from rich.table import Table
 from scipy.stats import kendalltau
 
-from geomx.report.terminal import NOTICEABLE
+from geomx.results.tables import NOTICEABLE
 
 Row = dict[str, Any]
 GOALS = {

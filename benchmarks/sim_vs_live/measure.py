@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from geomx.errors import GeomxError
-from geomx.results import Results
+from geomx.results.results import Results
 
 TIMEOUT_S = 600
 PREDICTION = "prediction.json"

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from geomx.calibrate import layers
-from geomx.compose import compose
+from geomx.config.compose import compose
 from sim_vs_live.draw import Combination, Place, write_network
 
 # Servers, codecs and the kernel's network need cores beside the workers.

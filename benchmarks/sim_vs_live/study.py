@@ -13,9 +13,9 @@ from typing import Any
 from rich.console import Console
 
 from geomx.errors import GeomxError
-from geomx.experiment import version
-from geomx.progress import progress
-from geomx.results import Results
+from geomx.experiment.experiment import version
+from geomx.results.results import Results
+from geomx.terminal.progress import progress
 from sim_vs_live.draw import Combination, draw, write_network
 from sim_vs_live.judge import judge, row_of, tables
 from sim_vs_live.measure import measure, phases, traffic

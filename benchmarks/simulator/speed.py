@@ -165,7 +165,7 @@ def peak_mb() -> float:
 
 def training(row: Row) -> dict[str, Any]:
     """Simulate the row's rounds; see `Row`."""
-    from geomx.results import Recorder
+    from geomx.results.recorder import Recorder
     from geomx.sim.simulation import Simulation
 
     class Stopwatch(Recorder):
@@ -207,10 +207,10 @@ def training(row: Row) -> dict[str, Any]:
 
 def square(row: Row) -> Any:
     """N equal parties of M workers around a hub, T tensors of 400 kB, full synchrony."""
-    from geomx.config import RuntimeOptions
-    from geomx.experiment import Experiment
-    from geomx.network import read_network
-    from geomx.registry import Registry
+    from geomx.experiment.experiment import Experiment
+    from geomx.network.files import read_network
+    from geomx.options.schema import RuntimeOptions
+    from geomx.plugin.registry import Registry
     from geomx.workload import Layer, TensorSpec, Workload
 
     parties, workers, tensors = map(int, row.name.split()[0].split("x"))
@@ -246,7 +246,7 @@ def square(row: Row) -> Any:
 def resnet(row: Row) -> Any:
     """The command line's ``workload=resnet50 network=ten_by_ten.yaml '+accel=[p3]'``, or a hundred
     such parties without P3."""
-    from geomx.compose import compose
+    from geomx.config.compose import compose
 
     with tempfile.TemporaryDirectory() as directory:
         network = HERE / "ten_by_ten.yaml"

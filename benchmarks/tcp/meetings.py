@@ -29,11 +29,11 @@ import numpy as np
 from connections import PATIENCE_S, WINDOW_BYTES, push, take, unconnected
 
 from geomx import _core
+from geomx.live.emulation import inside
 from geomx.live.namespaces import FIRST_ADDRESS, queue_bytes, settings
-from geomx.live.places import inside
-from geomx.progress import progress
-from geomx.report import units
 from geomx.sim import transfer_times
+from geomx.terminal import units
+from geomx.terminal.progress import progress
 
 RESULTS = Path(__file__).parents[1] / "results"
 STARS = 24

@@ -12,11 +12,11 @@ import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from geomx.costs import Costs, DeviceCosts, this_machine
-from geomx.options import build_options
+from geomx.options.costs import Costs, DeviceCosts, this_machine
+from geomx.options.parsing import build_options
 
 if TYPE_CHECKING:
-    from geomx.experiment import Experiment
+    from geomx.experiment.experiment import Experiment
 
 REPEATS = 25
 CODEC_REPEATS = 15
@@ -36,9 +36,9 @@ def run(experiment: Experiment) -> dict[str, Any]:
     """
     from geomx.calibrate import codecs, device, endpoints, layers
     from geomx.calibrate.fit import fit
-    from geomx.experiment import version
-    from geomx.progress import progress
-    from geomx.registry import Registry
+    from geomx.experiment.experiment import version
+    from geomx.plugin.registry import Registry
+    from geomx.terminal.progress import progress
 
     accelerators = sum(plugin.kind == "accel" for plugin in Registry.discover().plugins())
     total = len(endpoints.ELEMENTS) + accelerators + len(experiment.cluster.workers)
@@ -97,7 +97,7 @@ def table(content: dict[str, Any]) -> Any:
     """The main figures of a costs file, for `rich.print`."""
     from rich.table import Table
 
-    from geomx.costs import WORK
+    from geomx.options.costs import WORK
 
     costs = build_options(Costs, content, "costs")
     measured = costs.measured

@@ -16,9 +16,10 @@ from geomx import _core
 from geomx.calibrate.endpoints import tensors_of, timings
 from geomx.calibrate.fit import Sample, fit
 from geomx.errors import GeomxError
-from geomx.experiment import Experiment
-from geomx.handles import part
-from geomx.registry import Choice, Registry
+from geomx.experiment.experiment import Experiment
+from geomx.experiment.native_parts import part
+from geomx.plugin.registration import Choice
+from geomx.plugin.registry import Registry
 
 ELEMENTS = (64, 4096, 65536, 524288)
 """Sizes of tensors, in float32 values."""
@@ -29,7 +30,7 @@ SETTLED = 1000  # a round after any warm-up
 def measure(
     experiment: Experiment, repeats: int, advance: Callable[[], None]
 ) -> tuple[dict[str, dict[str, float]], dict[str, float]]:
-    """Values of `geomx.costs.CodecCosts` by accelerator, and the spread of each figure.
+    """Values of `geomx.options.costs.CodecCosts` by accelerator, and the spread of each figure.
 
     Accelerators that do not encode, or cannot take part in `experiment`, are left out.
 

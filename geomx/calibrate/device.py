@@ -19,7 +19,7 @@ def gpu() -> tuple[str, str] | None:
 
 
 def measure(name: str, about: str, repeats: int) -> tuple[dict[str, Any], dict[str, float]]:
-    """Values of `geomx.costs.DeviceCosts`, and the spread of each figure.
+    """Values of `geomx.options.costs.DeviceCosts`, and the spread of each figure.
 
     A copy's cost is the same both ways; it is fitted to both.
 

@@ -28,12 +28,12 @@ import numpy as np
 
 from geomx import _core
 from geomx.calibrate.fit import Sample
-from geomx.config import RuntimeOptions
 from geomx.live.member import Member
 from geomx.live.spec import Spec
-from geomx.network import read_network
-from geomx.plugin import optimizer_text
-from geomx.registry import DEFAULT_SYNC
+from geomx.network.files import read_network
+from geomx.options.schema import RuntimeOptions
+from geomx.plugin.parts import optimizer_text
+from geomx.plugin.registration import DEFAULT_SYNC
 
 ELEMENTS = (16, 1024, 16384, 65536, 262144, 1048576)
 """Sizes of tensors, in float32 values."""

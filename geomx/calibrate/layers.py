@@ -19,10 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from geomx.costs import LayerTimes
 from geomx.errors import GeomxError
-from geomx.experiment import Experiment
-from geomx.registry import Choice, Registry
+from geomx.experiment.experiment import Experiment
+from geomx.options.costs import LayerTimes
+from geomx.plugin.registration import Choice
+from geomx.plugin.registry import Registry
 
 UNCOUNTED = 3  # steps, in which the framework prepares itself
 START_TIMEOUT_S = 120.0
@@ -34,7 +35,7 @@ Step = tuple[float, list[float]]
 def measure(
     experiment: Experiment, seconds: float, advance: Callable[[], None]
 ) -> dict[str, Any] | None:
-    """Values of `geomx.costs.LayerTimes`; None where the workload has sizes and times only.
+    """Values of `geomx.options.costs.LayerTimes`; None where the workload has sizes and times only.
 
     Args:
         experiment: For its workload and the number of workers.

@@ -30,8 +30,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, BinaryIO
 
-from geomx.config import TcpOptions
 from geomx.errors import ConfigError, GeomxError
+from geomx.options.schema import TcpOptions
 
 ECHOES = 20
 FIRST_BYTES, MOST_BYTES = 1 << 18, 1 << 28

@@ -16,8 +16,8 @@ from typing import Any
 from geomx.calibrate.probe import Way, address_of, ask, greet
 from geomx.cluster import Cluster
 from geomx.errors import ConfigError, GeomxError
-from geomx.links import PAYLOAD_SHARE
-from geomx.progress import progress
+from geomx.experiment.links import PAYLOAD_SHARE
+from geomx.terminal.progress import progress
 
 
 @dataclass(frozen=True)

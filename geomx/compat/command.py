@@ -19,12 +19,12 @@ from datetime import datetime
 from itertools import count
 from pathlib import Path
 
-from geomx.compat.places import FOLDER, REMARKS
-from geomx.config import RuntimeOptions
+from geomx.compat.addresses import FOLDER, REMARKS
 from geomx.errors import ConfigError, GeomxError
-from geomx.live.notes import Reader
+from geomx.live.exit_status import DONE
+from geomx.live.journal import Reader
 from geomx.live.relay import Relay
-from geomx.live.status import DONE
+from geomx.options.schema import RuntimeOptions
 
 HOOK = Path(__file__).with_name("hook")
 _PR_SET_CHILD_SUBREAPER = 36

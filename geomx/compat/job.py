@@ -15,13 +15,13 @@ from typing import Any
 
 from geomx.compat.roles import Address
 from geomx.compat.variables import ALL_WORKERS, Said, Settled, Wish, settle
-from geomx.config import RuntimeOptions
 from geomx.errors import ConfigError
 from geomx.live.member import Member
 from geomx.live.spec import Spec
-from geomx.network import read_network
-from geomx.options import build_options
-from geomx.registry import Registry
+from geomx.network.files import read_network
+from geomx.options.parsing import build_options
+from geomx.options.schema import RuntimeOptions
+from geomx.plugin.registry import Registry
 
 CENTRAL = "central"
 

@@ -1,6 +1,6 @@
 """What processes do that are not workers: importing MXNet makes them serve until the job is over.
 
-A scheduler brings others together (`geomx.compat.desk`). A server takes its seats in the job,
+A scheduler brings others together (`geomx.compat.scheduler`). A server takes its seats in the job,
 passes on to its workers what they must know, and, where the master worker takes no part itself,
 gives the global servers what that says.
 """
@@ -19,16 +19,16 @@ from typing import Any
 
 import numpy as np
 
-from geomx import kv
-from geomx.compat.desk import Desk
+from geomx.compat.addresses import Diary, about, own_host
 from geomx.compat.job import Seat
-from geomx.compat.meeting import Note, Spoke
-from geomx.compat.places import Diary, about, own_host
+from geomx.compat.rendezvous import Note, Spoke
 from geomx.compat.roles import Role
+from geomx.compat.scheduler import Desk
 from geomx.errors import GeomxError, NodeLost
-from geomx.live.keys import Keys
+from geomx.kv import store as kv
+from geomx.kv.keys import Keys
+from geomx.live.exit_status import DONE, FAILED, LOST
 from geomx.live.member import Member
-from geomx.live.status import DONE, FAILED, LOST
 
 _POLL_S = 0.05
 

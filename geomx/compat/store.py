@@ -15,11 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from geomx import kv, mxnet
-from geomx.compat.attendance import Attendance
+from geomx import mxnet
+from geomx.compat.membership import Attendance
 from geomx.errors import ConfigError
-from geomx.live.values import devices, optimizer_numbers, pairs
-from geomx.plugin import optimizer_text
+from geomx.kv import store as kv
+from geomx.kv.values import devices, optimizer_numbers, pairs
+from geomx.plugin.parts import optimizer_text
 
 NAMES = (*kv.TYPES, "dist_device_async", "dist", "dist_sync_device", "dist_async_device")
 """Every name by which MXNet and GeoMX know a distributed store."""

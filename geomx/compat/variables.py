@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from geomx.errors import ConfigError
-from geomx.registry import Choice
+from geomx.plugin.registration import Choice
 
 Number = TypeVar("Number", int, float)
 

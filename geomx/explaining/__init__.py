@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from geomx.errors import ConfigError, GeomxError
-from geomx.experiment import version
+from geomx.experiment.experiment import version
 from geomx.explaining.evidence import Evidence
 from geomx.explaining.parts import Part, parts_of, sentence, to_json
 from geomx.explaining.path import critical_path
 from geomx.explaining.report import SCHEMA, Explanation
 from geomx.explaining.what_if import changes, outcomes
-from geomx.registry import Registry
+from geomx.plugin.registry import Registry
 from geomx.report import page
-from geomx.report.files import write_json, write_text
+from geomx.results.files import write_json, write_text
 
 MOST_NAMED = 8
 """So many of the runs in a directory are named in an error."""

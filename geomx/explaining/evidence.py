@@ -20,10 +20,10 @@ import networkx as nx
 import numpy as np
 
 from geomx.errors import ConfigError
-from geomx.report.files import Row, read_network
-from geomx.report.trace import Span, read
 from geomx.report.wan import Ways
-from geomx.results import Results
+from geomx.results.files import Row, read_network
+from geomx.results.results import Results
+from geomx.results.trace import Span, read
 
 LATE_S = 1e-5
 """Clocks of two processes, and times that were rounded, may differ by this much."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from geomx.explaining.evidence import Edge, Evidence
 from geomx.explaining.path import Step
-from geomx.report import units
+from geomx.terminal import units
 
 WORTH_SAYING = 0.05
 """Parts below this share are in the table, not in the sentence."""

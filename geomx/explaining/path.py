@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from geomx.explaining.evidence import LATE_S, Edge, Evidence, Sent
-from geomx.report.files import Row
+from geomx.results.files import Row
 
 CAUSES: dict[str, tuple[str, ...]] = {
     "push": ("push",),

@@ -12,9 +12,9 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from geomx.report import units
 from geomx.report.markup import Markup, tag
 from geomx.report.page import section
+from geomx.terminal import units
 
 SCHEMA = 1
 SHOWN = 12

@@ -22,11 +22,11 @@ from joblib import cpu_count
 from geomx.errors import GeomxError
 from geomx.explaining.evidence import Edge, Evidence
 from geomx.explaining.parts import Part, access_of, edge_name
-from geomx.progress import progress
-from geomx.registry import Registry
-from geomx.report.files import write_network
-from geomx.results import Results
-from geomx.study import Variant, carry_out, key_of
+from geomx.plugin.registry import Registry
+from geomx.results.files import write_network
+from geomx.results.results import Results
+from geomx.study.variants import Variant, carry_out, key_of
+from geomx.terminal.progress import progress
 
 MOST_EDGES = 3
 WORTH_TRYING = 0.02

@@ -2,7 +2,7 @@
 
 The worker's program is the same for every framework; only what an array is differs. `Exchange` says
 what it needs, `ArrayExchange` is the form for numpy. MXNet's form, where both are operations of its
-engine, is `geomx.mxnet_engine.EngineExchange`; PyTorch's is `geomx.torch.TensorExchange`.
+engine, is `geomx.mxnet.engine.EngineExchange`; PyTorch's is `geomx.torch.TensorExchange`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from geomx import _core
-from geomx.live import tensors
+from geomx.frameworks import tensors
 from geomx.live.member import FOREVER_S, naming_the_lost
-from geomx.plugin import as_vector
+from geomx.plugin.parts import as_vector
 
 
 class Exchange(Protocol):
@@ -172,7 +172,7 @@ class ArrayExchange:
 
 
 _FRAMEWORKS = {
-    "mxnet": ("geomx.mxnet_engine", "EngineExchange"),
+    "mxnet": ("geomx.mxnet.engine", "EngineExchange"),
     "torch": ("geomx.torch", "TensorExchange"),
 }
 

@@ -23,15 +23,15 @@ from typing import IO, Literal
 
 from geomx.cluster import NodeSpec
 from geomx.errors import NodeLost
-from geomx.links import commons_bytes
-from geomx.live.blame import Unjoined, culprit, last_words
-from geomx.live.notes import path as file_of
-from geomx.live.notes import stem
-from geomx.live.places import place
+from geomx.experiment.links import commons_bytes
+from geomx.live.diagnosis import Unjoined, culprit, last_words
+from geomx.live.emulation import place
+from geomx.live.exit_status import DONE
+from geomx.live.journal import path as file_of
+from geomx.live.journal import stem
+from geomx.live.lifetime import Tied
 from geomx.live.relay import Patience, Relay
 from geomx.live.spec import Spec
-from geomx.live.status import DONE
-from geomx.live.tether import Tied
 
 SPEAK_TIMEOUT_S = 60.0
 """How long the scheduler may take to say where it listens."""
@@ -50,7 +50,7 @@ class Job:
         spec: The experiment.
         directory: Logs and notes go to its folder ``nodes``.
         command: What workers run instead of the workload of `spec`: a training script.
-        emulate: Where they live: ``shaper``, ``netns`` or ``none`` (`geomx.live.places`).
+        emulate: Where they live: ``shaper``, ``netns`` or ``none`` (`geomx.live.emulation`).
     """
 
     def __init__(
@@ -166,7 +166,7 @@ class Job:
 
     def _start(self, node: NodeSpec) -> None:
         if node.role == "worker" and self.command:
-            tether = [sys.executable, "-P", "-m", "geomx.live.tether", str(os.getpid())]
+            tether = [sys.executable, "-P", "-m", "geomx.live.lifetime", str(os.getpid())]
             # The first worker's output is the script's output, as if it had been run alone.
             first = node == self.spec.cluster.workers[0]
             self._spawn(node, [*tether, *self.command], "terminal" if first else "log")

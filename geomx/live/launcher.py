@@ -15,19 +15,21 @@ import numpy as np
 
 from geomx.cluster import NodeSpec
 from geomx.errors import ConfigError, GeomxError, PluginError
-from geomx.handles import training_optimizers
-from geomx.live import places
+from geomx.experiment.native_parts import training_optimizers
+from geomx.experiment.wiring import shards
+from geomx.live import emulation
 from geomx.live.job import POLL_S, Job
-from geomx.live.notes import Note, Reader, stem
-from geomx.live.notes import path as file_of
+from geomx.live.journal import Note, Reader, stem
+from geomx.live.journal import path as file_of
 from geomx.live.spec import Spec
-from geomx.progress import Advance, progress
-from geomx.report.traffic import EdgeTraffic, record_traffic
-from geomx.results import Recorder, Results
-from geomx.wiring import shards
+from geomx.report import page
+from geomx.results.recorder import Recorder
+from geomx.results.results import Results
+from geomx.results.traffic import EdgeTraffic, record_traffic
+from geomx.terminal.progress import Advance, progress
 
 if TYPE_CHECKING:
-    from geomx.experiment import Experiment
+    from geomx.experiment.experiment import Experiment
 
 ANSWER_S = 1.0
 """How long all workers wait at the same time before they count as waiting for ever."""
@@ -58,9 +60,11 @@ def run_experiment(
     began = time.perf_counter()
     workload, cluster = experiment.workload, experiment.cluster
     training_optimizers(cluster, experiment.selection, workload.optimizer)
-    places.check(experiment)
+    emulation.check(experiment)
     recorder = Recorder(
-        directory, {**experiment.header(), "mode": "live", "emulate": experiment.emulate}
+        directory,
+        {**experiment.header(), "mode": "live", "emulate": experiment.emulate},
+        render=page.render,
     )
     recorder.network(cluster.graph)
     collector = Collector(experiment, directory, recorder)
@@ -94,7 +98,7 @@ def collect(experiment: Experiment, directory: Path) -> Results:
         if status != "done":
             raise GeomxError(f"{directory}: node {node.name} has not come to its end ({status})")
     header = {**experiment.header(), "mode": "live", "emulate": experiment.emulate}
-    recorder = Recorder(directory, header)
+    recorder = Recorder(directory, header, render=page.render)
     recorder.network(experiment.cluster.graph)
     collector = Collector(experiment, directory, recorder, one_clock=False)
     collector.collect()
@@ -119,11 +123,11 @@ def launch(arguments: Sequence[str]) -> int:
     words = list(arguments)
     if "--" not in words or words[-1] == "--":
         raise ConfigError("launch", " ".join(words), "needs a command: geomx launch ... -- COMMAND")
-    from geomx.compose import compose
+    from geomx.config.compose import compose
 
     split = words.index("--")
     experiment, directory = compose(words[:split])
-    places.check(experiment)
+    emulation.check(experiment)
     spec = Spec.of(experiment, script=True)
     with Job(spec, directory, words[split + 1 :], experiment.emulate) as job:
         while job.poll():

@@ -1,7 +1,7 @@
 """One node's membership in a live run: joined, wired, started, left.
 
 Whether a node is a process of its own (`geomx.live.node`), a training script (`geomx.kv`) or one of
-several in a process (`geomx.live.local`), it goes through the same steps in the same order.
+several in a process (`geomx.kv.local`), it goes through the same steps in the same order.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from geomx import _core, links, wiring
+from geomx import _core
 from geomx.cluster import NodeSpec
-from geomx.config import RuntimeOptions
 from geomx.errors import GeomxError, NodeLost
+from geomx.experiment import links, wiring
 from geomx.live import descriptors
 from geomx.live.access import paths
 from geomx.live.relay import Patience
 from geomx.live.spec import Spec
-from geomx.plugin import SyncPolicy
-from geomx.registry import Registry
+from geomx.options.schema import RuntimeOptions
+from geomx.plugin.parts import SyncPolicy
+from geomx.plugin.registry import Registry
 
 JOIN_TIMEOUT_S = 300.0
 """How long nodes wait for each other at the start; loading a framework and data takes a while."""

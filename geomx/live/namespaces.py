@@ -22,13 +22,13 @@ from pathlib import Path
 from typing import Any
 
 from geomx import _core
-from geomx.changes import BYTES_PER_MBIT, EDGE_CHANGES
 from geomx.cluster import Cluster, NodeSpec
-from geomx.links import Edge, edge_model
+from geomx.experiment.links import Edge, edge_model
+from geomx.experiment.wiring import peers
+from geomx.live.lifetime import tie_to_parent
 from geomx.live.spec import Spec
-from geomx.live.tether import tie_to_parent
-from geomx.registry import Registry
-from geomx.wiring import peers
+from geomx.network.schedules import BYTES_PER_MBIT, EDGE_CHANGES
+from geomx.plugin.registry import Registry
 
 FIRST_ADDRESS = 10 << 24 | 1
 """10.0.0.1. Every run has all addresses to itself."""

@@ -24,16 +24,16 @@ from pathlib import Path
 from typing import Any
 
 from geomx import _core
-from geomx.attended import own_process
 from geomx.errors import GeomxError, NodeLost, refused_file
 from geomx.live import access
+from geomx.live.exit_status import DONE, FAILED, INTERRUPTED, LOST
+from geomx.live.journal import Notes
+from geomx.live.journal import path as file_of
+from geomx.live.lifetime import tie_to_parent
 from geomx.live.member import JOIN_TIMEOUT_S, Member
-from geomx.live.notes import Notes
-from geomx.live.notes import path as file_of
 from geomx.live.spec import Spec
-from geomx.live.status import DONE, FAILED, INTERRUPTED, LOST
-from geomx.live.tether import tie_to_parent
-from geomx.patience import Calls, memory_limited, overdue
+from geomx.plugin.limits import Calls, memory_limited, overdue
+from geomx.plugin.watchdog import own_process
 
 REFUSALS_NAMED = 100  # in the log of a node, as its board remembers them
 
@@ -123,7 +123,7 @@ class Node:
         member.wait_stopped()
         parameters = worker.evaluate()
         if parameters:
-            from geomx.report.files import write_arrays
+            from geomx.results.files import write_arrays
 
             write_arrays(file_of(self._stem, ".npz"), parameters)
 

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 from geomx import __version__
 from geomx.cluster import Cluster
-from geomx.config import RuntimeOptions, TcpOptions
 from geomx.errors import GeomxError
-from geomx.network import read_network, to_node_link
-from geomx.options import build_options
+from geomx.network.files import read_network, to_node_link
+from geomx.options.parsing import build_options
+from geomx.options.schema import RuntimeOptions, TcpOptions
 
 if TYPE_CHECKING:
-    from geomx.experiment import Experiment
-    from geomx.registry import Choice
+    from geomx.experiment.experiment import Experiment
+    from geomx.plugin.registration import Choice
 
 
 @dataclass(frozen=True)

@@ -19,15 +19,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from geomx import _core, wiring
+from geomx import _core
 from geomx.errors import GeomxError
 from geomx.events import Event, Events
-from geomx.handles import optimizers, training_optimizers
+from geomx.experiment import wiring
+from geomx.experiment.native_parts import optimizers, training_optimizers
 from geomx.live.exchange import exchange_of
+from geomx.live.journal import Notes, Span
 from geomx.live.member import Member
-from geomx.live.notes import Notes, Span
 from geomx.live.stepping import Stepping
-from geomx.plugin import as_vector, optimizer_text
+from geomx.plugin.parts import as_vector, optimizer_text
 from geomx.workload import Model
 
 

@@ -2,7 +2,7 @@
 
 import sys
 
-from geomx.cli import main
+from geomx.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main(["node", *sys.argv[1:]]))

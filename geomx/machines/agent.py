@@ -30,10 +30,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
-from geomx.live.notes import path as file_of
-from geomx.live.notes import stem
-from geomx.live.status import INTERRUPTED
-from geomx.live.tether import Tied
+from geomx.live.exit_status import INTERRUPTED
+from geomx.live.journal import path as file_of
+from geomx.live.journal import stem
+from geomx.live.lifetime import Tied
 from geomx.machines.frames import ELSEWHERE, PIECE_BYTES, SILENCE_S, Opening, Voice
 
 OPENING_S = 600.0
@@ -67,7 +67,7 @@ def node_words(
 
 def tethered(command: Sequence[str]) -> list[str]:
     """Any command, as a child that ends with this process."""
-    return [sys.executable, "-P", "-m", "geomx.live.tether", str(os.getpid()), *command]
+    return [sys.executable, "-P", "-m", "geomx.live.lifetime", str(os.getpid()), *command]
 
 
 def script_env(name: str, id: int | None, host: str, scheduler: str) -> dict[str, str]:

@@ -10,7 +10,7 @@ An agent says, each in a line of its own:
 ======================================  ============================================================
 ``{"listening": "HOST:PORT"}``          the scheduler's address
 ``{"log": text}``                       a line that the node wrote
-``{"note": text}``                      a line of its notes (`geomx.live.notes`)
+``{"note": text}``                      a line of its notes (`geomx.live.journal`)
 ``{"file": suffix, "data": base64}``    a piece of a file that it left
 ``{"beat": n, "heard": s, "said": s}``  the answer to a beat, with this machine's monotonic clock
 ``{"end": status}``                     the last: the node's exit status

@@ -26,11 +26,11 @@ from typing import Any
 
 import yaml
 
+from geomx.cli.machines import ROLES
 from geomx.cluster import Cluster, NodeSpec
 from geomx.errors import ConfigError
 from geomx.machines import ray, reach, slurm
-from geomx.machines.command import ROLES
-from geomx.options import build_options, near
+from geomx.options.parsing import build_options, near
 
 FAST_MBPS = 10_000  # of links of which the file says nothing; nothing is emulated
 

@@ -15,20 +15,20 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from geomx.cli.machines import split
 from geomx.cluster import NodeSpec
 from geomx.errors import ConfigError
-from geomx.live import access, places
+from geomx.live import access, emulation
 from geomx.live.launcher import run_experiment
 from geomx.live.spec import Spec
 from geomx.machines import jobfile, reach
 from geomx.machines.certs import folder_of
-from geomx.machines.command import split
 from geomx.machines.jobfile import JobFile
 from geomx.machines.remote import POLL_S, RemoteJob, to_terminal
 
 if TYPE_CHECKING:
-    from geomx.experiment import Experiment
-    from geomx.results import Results
+    from geomx.experiment.experiment import Experiment
+    from geomx.results.results import Results
 
 
 def launch(file: Path, arguments: Sequence[str]) -> tuple[Path, Results | None]:
@@ -45,7 +45,7 @@ def launch(file: Path, arguments: Sequence[str]) -> tuple[Path, Results | None]:
         ConfigError: The file or a word is wrong.
         NodeLost: A node failed; says which, and its last words.
     """
-    from geomx.compose import compose
+    from geomx.config.compose import compose
 
     words, command = split(list(arguments))
     if "--" in arguments and not command:
@@ -58,7 +58,7 @@ def launch(file: Path, arguments: Sequence[str]) -> tuple[Path, Results | None]:
     if experiment.emulate != "none":
         remedy = "there are real links between machines: emulate=none"
         raise ConfigError("emulate", experiment.emulate, remedy)
-    places.check(experiment)
+    emulation.check(experiment)
     start = _Start(job, experiment, directory, command)
     if not command:
         return directory, run_experiment(experiment, directory, start)
@@ -74,7 +74,7 @@ def composed_experiment(job: JobFile, words: Sequence[str] = ()) -> Experiment:
     Raises:
         ConfigError: The network or a word is wrong.
     """
-    from geomx.compose import compose
+    from geomx.config.compose import compose
 
     with tempfile.TemporaryDirectory(prefix="geomx-") as name:
         folder = Path(name)

@@ -24,14 +24,14 @@ from typing import IO, Any
 
 from geomx.cluster import NodeSpec
 from geomx.errors import GeomxError, NodeLost, refused_file
-from geomx.live.blame import Unjoined, culprit
-from geomx.live.notes import path as file_of
-from geomx.live.notes import stem
+from geomx.live.diagnosis import Unjoined, culprit
+from geomx.live.exit_status import DONE
+from geomx.live.journal import path as file_of
+from geomx.live.journal import stem
 from geomx.live.relay import Patience
 from geomx.live.spec import Spec
-from geomx.live.status import DONE
 from geomx.machines.frames import BEAT_S, Opening, heard
-from geomx.report.files import naming
+from geomx.results.files import naming
 
 NOTICE_S = 2.0  # after the first death: until the others should have noticed by themselves
 POLITE_S = 6.0  # agents take up to four seconds to end their nodes

@@ -17,17 +17,18 @@ from pathlib import Path
 
 import yaml
 
-from geomx.config import TO_ACCURACY, PlanOptions
 from geomx.errors import ConfigError
-from geomx.options import build_options
+from geomx.options.parsing import build_options
+from geomx.options.schema import TO_ACCURACY, PlanOptions
 from geomx.planning.alone import strongest
 from geomx.planning.candidates import Space
 from geomx.planning.certainty import Certainty, fidelity
 from geomx.planning.judge import Judge
 from geomx.planning.report import Plan
 from geomx.planning.search import search
-from geomx.registry import DEFAULT_SYNC, Registry
-from geomx.study import key_of
+from geomx.plugin.registration import DEFAULT_SYNC
+from geomx.plugin.registry import Registry
+from geomx.study.variants import key_of
 
 OWN = "the plan's to choose; plan.{0}=[NAME,NAME] narrows the choice"
 REFUSED = {
@@ -49,7 +50,7 @@ def make(words: Sequence[str], begun: Callable[[Path], None] = lambda directory:
         ConfigError: A word is wrong.
         GeomxError: The baseline cannot be run.
     """
-    from geomx.compose import compose
+    from geomx.config.compose import compose
 
     kept, fixed, options = _sorted_out(words)
     base, directory = compose([*kept, f"sync={DEFAULT_SYNC}", "accel=[]"])

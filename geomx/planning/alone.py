@@ -14,7 +14,7 @@ import networkx as nx
 
 from geomx.cluster import Cluster, Party
 from geomx.planning.candidates import BASELINE, Candidate
-from geomx.report.files import write_network
+from geomx.results.files import write_network
 
 ROOT = "global_server"
 FOLDER = "alone"

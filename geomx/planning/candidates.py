@@ -17,13 +17,15 @@ from functools import lru_cache
 from itertools import permutations, product
 from typing import Any
 
-from geomx.config import PlanOptions
 from geomx.errors import ConfigError, GeomxError
-from geomx.experiment import Experiment
-from geomx.options import near
-from geomx.registry import DEFAULT_SYNC, Plugin, Registry, Selection
-from geomx.study import key_of
-from geomx.wiring import hop, shards
+from geomx.experiment.experiment import Experiment
+from geomx.experiment.wiring import hop, shards
+from geomx.options.parsing import near
+from geomx.options.schema import PlanOptions
+from geomx.plugin.registration import DEFAULT_SYNC, Plugin
+from geomx.plugin.registry import Registry
+from geomx.plugin.selection import Selection
+from geomx.study.variants import key_of
 
 Setting = tuple[str, Any]
 """A key as typed (``sync.k1``) and its value."""

@@ -24,16 +24,16 @@ from pathlib import Path
 
 from joblib import cpu_count
 
-from geomx.config import PER_ITERATION, TO_ACCURACY, PlanOptions
 from geomx.errors import GeomxError
-from geomx.experiment import Experiment
+from geomx.experiment.experiment import Experiment
+from geomx.options.schema import PER_ITERATION, TO_ACCURACY, PlanOptions
 from geomx.planning.alone import Alone
 from geomx.planning.candidates import BASELINE, Candidate, Space
 from geomx.planning.outcome import HELD, LIVE_HELD, Outcome, Standing, mean
-from geomx.progress import progress
 from geomx.report.comparison import TARGET_SHARE
-from geomx.results import Results
-from geomx.study import Variant, carry_out, finished, key_of
+from geomx.results.results import Results
+from geomx.study.variants import Variant, carry_out, finished, key_of
+from geomx.terminal.progress import progress
 
 KEPT = 5
 """So many of the best are exact: trained, whatever their bounds, and run with several seeds."""

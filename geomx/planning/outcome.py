@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from geomx.planning.candidates import Candidate
-from geomx.results import Results, Row
+from geomx.results.results import Results, Row
 
 HELD = 4
 """So many evaluations after the one that reaches the target have to hold it."""

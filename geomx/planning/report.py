@@ -17,19 +17,19 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from geomx.config import TO_ACCURACY
-from geomx.experiment import Experiment, version
+from geomx.experiment.experiment import Experiment, version
+from geomx.options.schema import TO_ACCURACY
 from geomx.planning.candidates import BASELINE
 from geomx.planning.certainty import Certainty, Fidelity
 from geomx.planning.judge import Judge
 from geomx.planning.outcome import Outcome, Standing, mean
 from geomx.planning.verdict import verdict
-from geomx.report import units
 from geomx.report.bars import Panel, bars
-from geomx.report.files import write_json, write_text
 from geomx.report.markup import Markup, tag
 from geomx.report.page import command_line, document, footer, section
 from geomx.report.picture import standalone
+from geomx.results.files import write_json, write_text
+from geomx.terminal import units
 
 SCHEMA = 1
 SHOWN = 10

@@ -16,7 +16,7 @@ from typing import Any
 
 import optuna
 
-from geomx.config import PlanOptions
+from geomx.options.schema import PlanOptions
 from geomx.planning.candidates import BASELINE, Candidate, Space
 from geomx.planning.judge import Judge, Standing
 

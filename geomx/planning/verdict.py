@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from geomx.config import TO_ACCURACY
+from geomx.options.schema import TO_ACCURACY
 from geomx.planning.alone import ALONE
 from geomx.planning.candidates import BASELINE
 from geomx.planning.judge import EAGER
-from geomx.report import units
+from geomx.terminal import units
 
 SURE = 0.9
 """Below this chance of being the fastest, the plan says how to settle it."""

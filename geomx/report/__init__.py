@@ -1,1 +1,1 @@
-"""What a run looks like to people: the files' formats, the terminal's table and the HTML page."""
+"""What people look at after a run: HTML pages, charts and drawings."""

@@ -6,9 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from geomx.report import units
 from geomx.report.charts import Series, line_chart
-from geomx.report.files import Row, write_json, write_text
 from geomx.report.markup import Markup, tag
 from geomx.report.page import (
     by_iteration,
@@ -20,11 +18,13 @@ from geomx.report.page import (
     section,
     training_loss,
 )
-from geomx.report.terminal import comparison_rows, condition, costs_note, pace_note, title
-from geomx.report.trace import merge
+from geomx.results.files import Row, write_json, write_text
+from geomx.results.tables import comparison_rows, condition, costs_note, pace_note, title
+from geomx.results.trace import merge
+from geomx.terminal import units
 
 if TYPE_CHECKING:
-    from geomx.results import Results
+    from geomx.results.results import Results
 
 STYLES = {"simulated": "series-0", "live": "series-1"}
 

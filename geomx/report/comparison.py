@@ -19,16 +19,16 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from geomx.report import units
 from geomx.report.bars import Panel, bars
-from geomx.report.files import replacing, write_json, write_text
 from geomx.report.markup import Markup, tag
 from geomx.report.page import command_line, document, footer, repeating, section
 from geomx.report.picture import standalone
-from geomx.report.terminal import condition
+from geomx.results.files import replacing, write_json, write_text
+from geomx.results.tables import condition
+from geomx.terminal import units
 
 if TYPE_CHECKING:
-    from geomx.results import Results
+    from geomx.results.results import Results
 
 SCHEMA = 1
 TARGET_SHARE = 0.95

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from geomx.report import units
 from geomx.report.charts import legend_key, ticks
-from geomx.report.files import Row
 from geomx.report.markup import Markup, join, svg, tag
-from geomx.report.trace import Span
+from geomx.results.files import Row
+from geomx.results.trace import Span
+from geomx.terminal import units
 
 CATEGORIES = ("compute", "encode", "send", "wait", "aggregate", "update")
 MOST_NODES = 24

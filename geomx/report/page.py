@@ -14,15 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 import networkx as nx
 
-from geomx.report import gantt, units, wan
+from geomx.report import gantt, wan
 from geomx.report.charts import Series, legend_key, line_chart
-from geomx.report.files import Row
 from geomx.report.markup import Markup, tag
-from geomx.report.terminal import remark, title
-from geomx.report.trace import Timeline
+from geomx.results.files import Row
+from geomx.results.tables import remark, title
+from geomx.results.trace import Timeline
+from geomx.terminal import units
 
 if TYPE_CHECKING:
-    from geomx.results import Results
+    from geomx.results.results import Results
 
 MOST_LINKS = {"wan": 24, "lan": 12}
 MOST_PARTIES = 16

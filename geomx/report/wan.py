@@ -18,10 +18,10 @@ from typing import Any
 
 import networkx as nx
 
-from geomx.report import units
-from geomx.report.files import Row
+from geomx.cluster.routes import Routes
 from geomx.report.markup import Markup, join, svg, tag
-from geomx.routes import Routes
+from geomx.results.files import Row
+from geomx.terminal import units
 
 _WIDTH, _HEIGHT, _FLAT_HEIGHT = 1000.0, 430.0, 150.0
 _MARGIN_X, _MARGIN_TOP, _MARGIN_BOTTOM = 110.0, 52.0, 64.0

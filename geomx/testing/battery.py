@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from geomx.errors import ConfigError, GeomxError
-from geomx.options import near
-from geomx.registry import KINDS, Plugin, Registry
+from geomx.options.parsing import near
+from geomx.plugin.registration import KINDS, Plugin
+from geomx.plugin.registry import Registry
 from geomx.testing import parts, worlds
 from geomx.testing.finding import Broken, Finding, Law, Laws
 from geomx.testing.runs import Runs

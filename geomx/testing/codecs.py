@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from geomx import _core
 from geomx.errors import PluginError
-from geomx.handles import part
+from geomx.experiment.native_parts import part
 from geomx.testing.finding import Broken, Laws
 
 Chain = Sequence[Any]

@@ -14,13 +14,14 @@ import numpy as np
 
 from geomx.cluster import Cluster
 from geomx.errors import ConfigError, GeomxError
-from geomx.options import build_options
-from geomx.plugin import BySize, Native, Shard, SyncPolicy
-from geomx.registry import Plugin, Selection
+from geomx.experiment.wiring import shards
+from geomx.options.parsing import build_options
+from geomx.plugin.parts import BySize, Native, Shard, SyncPolicy
+from geomx.plugin.registration import Plugin
+from geomx.plugin.selection import Selection
 from geomx.testing import codecs
 from geomx.testing.finding import Broken, Laws
 from geomx.testing.worlds import links, place
-from geomx.wiring import shards
 from geomx.workload import TensorSpec
 
 CHANNELS = 63

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from geomx.errors import ConfigError
-from geomx.experiment import Experiment
-from geomx.registry import Choice, Plugin, Registry
-from geomx.results import Results
+from geomx.experiment.experiment import Experiment
+from geomx.plugin.registration import Choice, Plugin
+from geomx.plugin.registry import Registry
+from geomx.results.results import Results
 from geomx.testing.finding import Broken, Laws
 from geomx.testing.worlds import NETWORK, SMALLEST, build, run
 

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any, get_args
 
 from geomx.cluster import Cargo, Cluster, Link
-from geomx.config import build_experiment
-from geomx.experiment import Experiment, execute
-from geomx.network import read_network
-from geomx.registry import Choice, Registry
-from geomx.results import Results
+from geomx.experiment.build import build_experiment
+from geomx.experiment.experiment import Experiment
+from geomx.network.files import read_network
+from geomx.plugin.registration import Choice
+from geomx.plugin.registry import Registry
+from geomx.results.results import Results
+from geomx.runner import execute
 
 FAST = {"uplink_mbps": 1000, "downlink_mbps": 1000}
 NETWORK: dict[str, Any] = {

@@ -2,9 +2,9 @@
 
 A dense float32 tensor in the host's memory leaves from where it is and is filled where it is; the
 loop holds on to what it sends until it has been sent. What lies on a GPU passes through that
-device's stage (`geomx.live.tensors`): copies run on a stream of geomx's own, and the stream that
-uses a value waits for it by an event. PyTorch itself copies what no stage takes: other types, other
-layouts, devices for which this build has no kernels.
+device's stage (`geomx.frameworks.tensors`): copies run on a stream of geomx's own, and the stream
+that uses a value waits for it by an event. PyTorch itself copies what no stage takes: other types,
+other layouts, devices for which this build has no kernels.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from geomx import _core, kv
 from geomx.errors import GeomxError
-from geomx.live import tensors
+from geomx.frameworks import tensors
 from geomx.live.exchange import ArrayExchange
 
 _STAGED = (torch.float32, torch.float16, torch.bfloat16)

@@ -25,10 +25,10 @@ import torch
 
 from geomx import kv
 from geomx.errors import ConfigError, GeomxError
-from geomx.handles import check_optimizer, chosen_optimizers
+from geomx.experiment.native_parts import check_optimizer, chosen_optimizers
 from geomx.live.member import naming_the_lost
 from geomx.live.stepping import ENDLESS, Stepping
-from geomx.plugin import optimizer_text
+from geomx.plugin.parts import optimizer_text
 from geomx.torch.exchange import claimed, shaped
 from geomx.torch.numbers import groups, keeps_state, translated
 from geomx.torch.slots import OWN_CHANGED, Slot, trained

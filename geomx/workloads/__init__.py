@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from geomx.hookspecs import hookimpl
+from geomx.plugin.hookspecs import hookimpl
 from geomx.workloads.cnn import DigitsConfig, IdxConfig, digits_cnn, fashion_mnist, mnist
 from geomx.workloads.resnet50 import ResNet50Config, resnet50
 from geomx.workloads.synthetic import SyntheticConfig, synthetic

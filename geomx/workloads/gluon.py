@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from geomx.mxnet_loader import load_mxnet
+from geomx.frameworks.mxnet_loader import load_mxnet
 from geomx.workload import TensorSpec
 from geomx.workloads.images import Images, batch_indices, own_slice, pixels
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from geomx.errors import ConfigError
-from geomx.kept import kept
+from geomx.workloads.cache import kept
 
 SIDE = 28
 DIGITS_TRAINING = 1437

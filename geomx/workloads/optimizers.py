@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from geomx import _core
 from geomx.errors import ConfigError
-from geomx.plugin import optimizer_text
+from geomx.plugin.parts import optimizer_text
 
 _ELSEWHERE = {
     "name": "optimizer",

@@ -10,8 +10,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from geomx.config import DEVICES
 from geomx.errors import ConfigError
+from geomx.options.schema import DEVICES
 from geomx.workload import Model, Workload
 from geomx.workloads.optimizers import optimizer_of
 from geomx.workloads.prose import ALPHABET, CHARACTERS, HELD_OUT

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 
 from geomx.cluster import Link
 from geomx.errors import ConfigError
-from geomx.hookspecs import hookimpl
 from geomx.plugin import Native
-from geomx.registry import Register
+from geomx.plugin.hookspecs import hookimpl
+from geomx.plugin.registration import Register
 
 
 @dataclass(frozen=True)

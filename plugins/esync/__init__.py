@@ -22,9 +22,9 @@ from typing import Any
 
 from geomx.cluster import Cluster, NodeSpec, Party
 from geomx.errors import ConfigError
-from geomx.hookspecs import hookimpl
 from geomx.plugin import Native, Site, SyncPolicy, WorkerSync
-from geomx.registry import Register
+from geomx.plugin.hookspecs import hookimpl
+from geomx.plugin.registration import Register
 
 
 @dataclass(frozen=True)

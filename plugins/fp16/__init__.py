@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from geomx.cluster import Link
-from geomx.hookspecs import hookimpl
 from geomx.plugin import Native
-from geomx.registry import Register
+from geomx.plugin.hookspecs import hookimpl
+from geomx.plugin.registration import Register
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from geomx.cluster import Cluster
-from geomx.hookspecs import hookimpl
 from geomx.plugin import SyncPolicy
-from geomx.registry import Register
+from geomx.plugin.hookspecs import hookimpl
+from geomx.plugin.registration import Register
 
 
 @dataclass(frozen=True)

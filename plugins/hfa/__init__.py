@@ -19,9 +19,9 @@ from typing import Any
 
 from geomx.cluster import Cluster, NodeSpec, Party
 from geomx.errors import ConfigError
-from geomx.hookspecs import hookimpl
 from geomx.plugin import Native, SyncPolicy
-from geomx.registry import Register
+from geomx.plugin.hookspecs import hookimpl
+from geomx.plugin.registration import Register
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,9 @@ from typing import Any
 
 from geomx.cluster import Cluster
 from geomx.errors import ConfigError
-from geomx.hookspecs import hookimpl
 from geomx.plugin import SyncPolicy
-from geomx.registry import Register
+from geomx.plugin.hookspecs import hookimpl
+from geomx.plugin.registration import Register
 
 
 @dataclass(frozen=True)

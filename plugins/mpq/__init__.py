@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 
 from geomx.cluster import Cluster, Link
 from geomx.errors import ConfigError
-from geomx.hookspecs import hookimpl
 from geomx.plugin import BySize, Native
-from geomx.registry import Register
+from geomx.plugin.hookspecs import hookimpl
+from geomx.plugin.registration import Register
 
 
 @dataclass(frozen=True)

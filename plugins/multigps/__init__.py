@@ -16,10 +16,10 @@ from dataclasses import dataclass
 
 from geomx.cluster import Cluster
 from geomx.errors import ConfigError
-from geomx.hookspecs import hookimpl
+from geomx.network.topology import with_global_servers
 from geomx.plugin import Partitioner, Placement, Shard, cut_evenly
-from geomx.registry import Register
-from geomx.topology import with_global_servers
+from geomx.plugin.hookspecs import hookimpl
+from geomx.plugin.registration import Register
 from geomx.workload import TensorSpec
 
 

@@ -18,9 +18,9 @@ from dataclasses import dataclass, replace
 
 from geomx.cluster import Cluster
 from geomx.errors import ConfigError
-from geomx.hookspecs import hookimpl
 from geomx.plugin import Partitioner, Shard, cut_evenly
-from geomx.registry import Register
+from geomx.plugin.hookspecs import hookimpl
+from geomx.plugin.registration import Register
 from geomx.workload import TensorSpec
 
 

@@ -15,9 +15,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from geomx.errors import ConfigError
-from geomx.hookspecs import hookimpl
 from geomx.plugin import Group, Native, Overlay, Site
-from geomx.registry import Register
+from geomx.plugin.hookspecs import hookimpl
+from geomx.plugin.registration import Register
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ class _Entrance(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def create_module(self, spec):
         """Enter; returns the real module, or never."""
         try:
-            from geomx.compat.entrance import enter
+            from geomx.compat.import_hook import enter
         except ImportError as error:
             raise ImportError(
                 f"{sys.executable} has no geomx ({error}): run geomx compat with the Python that "

@@ -1,0 +1,67 @@
+"""The command ``geomx calibrate``: its words, what it prints, and where it leaves its files."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from geomx.errors import ConfigError
+
+COSTS, NETWORK = "costs.yaml", "network.yaml"
+
+
+def main(
+    words: Sequence[str], parser: argparse.ArgumentParser, show: Callable[[Any], None]
+) -> None:
+    """Measure, or serve others that do.
+
+    Args:
+        words: Of the command line, after ``calibrate``.
+        parser: To be told what there is; complains in its own way.
+        show: Prints a line or a table.
+
+    Raises:
+        ConfigError: A word is wrong.
+        GeomxError: Something could not be measured.
+    """
+    from geomx import calibrate
+    from geomx.config.compose import compose
+
+    parser.add_argument(
+        "words", nargs="*", help="as for a run: workload=..., network=..., '+accel=[...]'"
+    )
+    parser.add_argument(
+        "--output", default="calibration", metavar="DIR", help="where the files go (calibration)"
+    )
+    parser.add_argument(
+        "--probe", nargs="+", default=[], metavar="SITE=HOST:PORT",
+        help="measure the ways between sites too, by the probes that --serve started there",
+    )  # fmt: skip
+    parser.add_argument("--serve", metavar="HOST:PORT", help="be a site's probe, until Ctrl-C")
+    options = parser.parse_intermixed_args(words)
+    if options.serve:
+        from geomx.calibrate.probe import serve
+
+        serve(options.serve, show)
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        experiment, _ = compose(options.words, directory=Path(scratch))
+    output = Path(options.output)
+    if output.exists() and not output.is_dir():
+        raise ConfigError("--output", output, "must be a folder")
+    if options.probe:  # first: probes may be missing or refuse, and a machine's costs may not
+        from geomx.calibrate.sites import network_of, survey
+
+        found = survey(options.probe, experiment.cluster)
+        header = (
+            "# Written by `geomx calibrate`; use it as network=FILE. See docs/calibration.md.\n"
+        )
+        calibrate.write(network_of(found, experiment.cluster), output / NETWORK, header)
+        show(f"network={output / NETWORK}")
+    content = calibrate.run(experiment)
+    calibrate.write(content, output / COSTS)
+    show(calibrate.table(content))
+    show(f"costs={output / COSTS}")

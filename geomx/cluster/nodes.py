@@ -1,0 +1,180 @@
+"""The nodes of an experiment and the graph that joins them, as plain data.
+
+A `Cluster` is what the network file says after it has been read: who takes part, in which role, in
+which party, and a networkx graph with bandwidth and delay on its edges. Both modes start from it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Literal
+
+import networkx as nx
+
+from geomx.cluster.routes import Routes
+
+Role = Literal["worker", "server", "global_server", "scheduler"]
+LinkKind = Literal["lan", "wan"]
+Direction = Literal["push", "pull"]
+Cargo = Literal["contributions", "sum", "weights"]
+
+
+@dataclass(frozen=True)
+class NodeSpec:
+    """One process of the parameter-server tree.
+
+    Attributes:
+        id: Position in `Cluster.nodes`; the wire uses it.
+        name: Unique (``beijing/worker0``).
+        role: Its part in HiPS. `server` is a party's local server.
+        party: The site it lives in.
+        speed: Relative speed of a worker; 1.0 is the workload's own step time.
+    """
+
+    id: int
+    name: str
+    role: Role
+    party: str
+    speed: float = 1.0
+
+
+@dataclass(frozen=True)
+class Party:
+    """A data centre that trains: one local server and its workers."""
+
+    name: str
+    server: NodeSpec
+    workers: tuple[NodeSpec, ...]
+
+
+@dataclass(frozen=True)
+class Link:
+    """A directed hop of the tree, as plugins see it.
+
+    Attributes:
+        kind: `wan` when the two nodes are in different parties.
+        direction: `push` towards the global server, `pull` back down.
+        source: Sending node.
+        target: Receiving node.
+        carries: What the values are. ``contributions`` on the way up (gradients, or what the sync
+            policy makes of parameters); on the way down new ``weights``, or their ``sum`` where the
+            optimizer runs at the parties.
+        exchange: What the sync policy has workers exchange, ``gradients`` or ``parameters``:
+            contributions and sums are then gradients, or how far the weights have moved.
+        parties: How many parties train.
+        summed: Contributions that are added to others' and come back as their ``sum``: from a party
+            to a global server, where the optimizer runs at the parties.
+    """
+
+    kind: LinkKind
+    direction: Direction
+    source: NodeSpec
+    target: NodeSpec
+    carries: Cargo = "weights"
+    exchange: str = "gradients"
+    parties: int = 1
+    summed: bool = False
+
+
+@dataclass(frozen=True)
+class Path:
+    """What lies between two hosts.
+
+    Attributes:
+        edges: Graph edges along the way.
+        bandwidth_bps: Smallest bandwidth on the way, bits per second (inf where unlimited).
+        delay_s: One-way propagation delay, seconds.
+        loss: Probability that a packet is lost on the way.
+    """
+
+    edges: tuple[tuple[str, str], ...]
+    bandwidth_bps: float
+    delay_s: float
+    loss: float
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Nodes, parties and the graph. Node ids are positions in `nodes`.
+
+    Attributes:
+        name: Of the network, for reports.
+        graph: Hosts and routers; edges carry `bandwidth_mbps`, `delay_ms`, `loss`, ...
+        nodes: Everyone who takes part: scheduler first, then global servers, then party by party.
+        parties: The training parties in file order.
+    """
+
+    name: str
+    graph: nx.DiGraph
+    nodes: tuple[NodeSpec, ...]
+    parties: tuple[Party, ...]
+
+    @cached_property
+    def workers(self) -> tuple[NodeSpec, ...]:
+        """All workers in party order; the position is the worker's global rank."""
+        return tuple(worker for party in self.parties for worker in party.workers)
+
+    @cached_property
+    def global_servers(self) -> tuple[NodeSpec, ...]:
+        """The global servers in id order."""
+        return tuple(node for node in self.nodes if node.role == "global_server")
+
+    @cached_property
+    def scheduler(self) -> NodeSpec:
+        """The one scheduler."""
+        return next(node for node in self.nodes if node.role == "scheduler")
+
+    def node(self, name: str) -> NodeSpec:
+        """Look a node up by name.
+
+        Raises:
+            KeyError: No such node.
+        """
+        return self._by_name[name]
+
+    @cached_property
+    def _by_name(self) -> dict[str, NodeSpec]:
+        return {node.name: node for node in self.nodes}
+
+    def party_of(self, node: NodeSpec) -> Party:
+        """The party that `node` belongs to.
+
+        Raises:
+            KeyError: The node is in the central site, which does not train.
+        """
+        return self._party_by_name[node.party]
+
+    @cached_property
+    def _party_by_name(self) -> dict[str, Party]:
+        return {party.name: party for party in self.parties}
+
+    def link(
+        self,
+        source: NodeSpec,
+        target: NodeSpec,
+        direction: Direction,
+        carries: Cargo | None = None,
+    ) -> Link:
+        """The directed hop between two nodes of the tree."""
+        kind: LinkKind = "lan" if source.party == target.party else "wan"
+        usual: Cargo = "contributions" if direction == "push" else "weights"
+        return Link(kind, direction, source, target, carries or usual, parties=len(self.parties))
+
+    def path(self, source: NodeSpec, target: NodeSpec) -> Path:
+        """The way from `source` to `target`, shortest by delay, ties by hop count."""
+        edges = tuple(pairwise(self._routes(source.name, target.name)))
+        bandwidth = math.inf
+        delay_ms, kept = 0.0, 1.0
+        for edge in edges:
+            data = self.graph.edges[edge]
+            bandwidth = min(bandwidth, data.get("bandwidth_mbps", math.inf) * 1e6)
+            delay_ms += data.get("delay_ms", 0.0)
+            kept *= 1.0 - data.get("loss", 0.0)
+        return Path(edges, bandwidth, delay_ms / 1e3, 1.0 - kept)
+
+    @cached_property
+    def _routes(self) -> Routes:
+        return Routes(self.graph)

@@ -1,0 +1,184 @@
+"""Which address this process listens on, and where it writes down what happens to it.
+
+On one machine everything is on the loopback address, as the schedulers are. Elsewhere it is what
+DMLC_NODE_HOST says, or the address of DMLC_INTERFACE, or that by which the scheduler was reached.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from geomx._core import send_notices
+from geomx.compat.roles import Address, Role, flag
+from geomx.compat.variables import KNOWN
+from geomx.errors import ConfigError
+from geomx.live.journal import Notes
+from geomx.live.member import Member
+
+FOLDER = "GEOMX_COMPAT"
+"""The environment variable by which ``geomx compat`` names its folder to its processes."""
+
+REMARKS = "remarks.txt"
+"""What the user should know, in that folder."""
+
+
+def about(role: Role, environ: Mapping[str, str]) -> dict[str, Any]:
+    """What a process says of itself when it registers."""
+    return {
+        "kind": role.kind,
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "master": role.master,
+        "party": role.party,
+        "environ": {name: environ[name] for name in KNOWN if name in environ},
+    }
+
+
+def listen_at(address: Address, environ: Mapping[str, str]) -> Address:
+    """Where a scheduler's hub listens."""
+    return ("0.0.0.0", address[1]) if flag(environ, "DMLC_USE_KUBERNETES") else address
+
+
+def own_host(here: str, environ: Mapping[str, str]) -> str:
+    """The address that the job's connections to this process go to.
+
+    Args:
+        here: By which this process reaches its scheduler.
+        environ: The process' variables.
+
+    Raises:
+        ConfigError: There is no such interface here.
+    """
+    if environ.get("DMLC_NODE_HOST"):
+        return environ["DMLC_NODE_HOST"]
+    name = environ.get("DMLC_INTERFACE", "")
+    if here.startswith("127.") or not name:
+        return here
+    for _, interface in socket.if_nameindex():
+        if interface.startswith(name):
+            return _address_of(interface)
+    known = ", ".join(interface for _, interface in socket.if_nameindex())
+    raise ConfigError("DMLC_INTERFACE", name, f"must be one of {known}")
+
+
+def resolved(host: str) -> str:
+    """The IPv4 address of `host`.
+
+    Raises:
+        ConfigError: It has none.
+    """
+    try:
+        return socket.gethostbyname(host)
+    except OSError as error:
+        raise ConfigError("DMLC_PS_ROOT_URI", host, f"is not known: {error}") from error
+
+
+def outward() -> str:
+    """The address by which this machine reaches others."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        try:
+            any_socket.connect(("198.51.100.1", 9))  # a documentation address: nothing is sent
+        except OSError:
+            return "127.0.0.1"
+        return str(any_socket.getsockname()[0])
+
+
+def _address_of(interface: str) -> str:
+    """The IPv4 address of a network interface, as Linux tells it."""
+    import fcntl
+    import struct
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        asked = struct.pack("256s", interface.encode()[:15])
+        try:
+            answer = fcntl.ioctl(any_socket.fileno(), 0x8915, asked)  # SIOCGIFADDR
+        except OSError as error:
+            raise ConfigError("DMLC_INTERFACE", interface, f"has no address: {error}") from error
+    return socket.inet_ntoa(answer[20:24])
+
+
+class Diary:
+    """What a process leaves behind in the folder of ``geomx compat``: its log, and how it ended.
+
+    A worker's own output is copied there, whatever the launch script does with it.
+
+    Args:
+        kind: What the process is.
+        environ: Its variables; without a folder among them nothing is written.
+    """
+
+    def __init__(self, kind: str, environ: Mapping[str, str]) -> None:
+        folder = environ.get(FOLDER)
+        self._verbose = environ.get("PS_VERBOSE", "0") not in ("", "0")
+        self._notes: Notes | None = None
+        self.stem: Path | None = None
+        self._folder: Path | None = None
+        self._nodes: dict[str, Any] = {}
+        self.name = kind
+        if folder:
+            self._folder = Path(folder)
+            self.stem = self._folder / f"{kind}-{os.getpid()}"
+            self._notes = Notes(self.stem)
+            log = self.stem.with_name(self.stem.name + ".log").open("w", encoding="utf-8")
+            send_notices(log.fileno())
+            sys.stdout = _Both(sys.stdout, log)
+            sys.stderr = _Both(sys.stderr, log)
+
+    def call(self, name: str) -> None:
+        """This process has a name now; so do its files."""
+        self.name = name
+        if self.stem is not None:
+            stem = self.stem.with_name(name.replace("/", "-"))
+            for suffix in (".log", ".jsonl"):
+                os.replace(
+                    self.stem.with_name(self.stem.name + suffix),
+                    stem.with_name(stem.name + suffix),
+                )
+            self.stem = stem
+        if self._verbose:
+            print(f"geomx: process {os.getpid()} is {name}", file=sys.stderr, flush=True)
+
+    def remark(self, notes: list[str]) -> None:
+        """Tell the user, once in the job."""
+        if self._folder is not None:
+            text = "".join(f"{note}\n" for note in notes)
+            (self._folder / REMARKS).write_text(text, encoding="utf-8")
+            return
+        for note in notes:
+            print(f"geomx: {note}", file=sys.stderr, flush=True)
+
+    def started(self, monotonic_s: float) -> None:
+        """The job began."""
+        if self._notes is not None:
+            self._notes.started(monotonic_s)
+
+    def measured(self, members: Sequence[Member]) -> None:
+        """Keep what this process' nodes counted, for the end."""
+        self._nodes = {member.node.name: member.loop.stats() for member in members}
+
+    def end(self, status: int) -> None:
+        """How it ended; a second call has no effect."""
+        if self._notes is not None:
+            self._notes.end(status=status, name=self.name, nodes=self._nodes)
+
+
+class _Both:
+    """A stream that is also written to a file, line by line."""
+
+    def __init__(self, stream: IO[str], log: IO[str]) -> None:
+        self._stream = stream
+        self._log = log
+
+    def write(self, text: str) -> int:
+        """Write to both."""
+        self._log.write(text)
+        self._log.flush()
+        return self._stream.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)

@@ -1,0 +1,48 @@
+"""Where ``import mxnet`` arrives in the processes of a script that ``geomx compat`` runs."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from typing import Any
+
+from geomx.compat.addresses import Diary
+from geomx.compat.roles import role_of
+from geomx.errors import ConfigError
+
+
+def enter() -> Any:
+    """Be what the environment says: serve and exit, or return MXNet with our store.
+
+    Raises:
+        SystemExit: The process was no worker's and has served; or a variable makes no sense.
+    """
+    environ = dict(os.environ)
+    try:
+        role = role_of(environ)
+    except ConfigError as error:
+        raise SystemExit(f"geomx: {error}") from error
+    if role is not None and role.kind != "worker":
+        from geomx.compat.serving import serve
+
+        status = serve(role, environ, Diary(role.kind, environ))
+        sys.stdout.flush()
+        raise SystemExit(status)
+    from geomx import mxnet
+    from geomx.compat.idx_files import accept_any
+
+    accept_any(mxnet.mx)
+    if role is not None:
+        from geomx.compat.membership import Attendance, excuse
+        from geomx.compat.store import install
+
+        diary = Diary(role.kind, environ)
+
+        def attend() -> Attendance:
+            atexit.unregister(excuse)
+            return Attendance(role, environ, diary)
+
+        atexit.register(excuse, role, environ)
+        install(attend)
+    return mxnet.mx

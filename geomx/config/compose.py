@@ -1,0 +1,374 @@
+"""The Hydra door: the words of the command line become an `Experiment`, or one sentence.
+
+Behind this module nobody sees Hydra or OmegaConf. It does four things. It offers every plugin that
+the registry found as a choice of its group, so that ``--help`` lists strangers' plugins beside the
+built-in ones. It takes the words that Hydra alone would not: ``+sync=x`` and ``sync=x`` mean the
+same, and ``network=FILE`` and ``costs=FILE`` name files. It composes (`compose`), or hands the job
+to Hydra with its run directories, sweeps and flags (`main`). And it turns Hydra's complaints into a
+`ConfigError` that names the key, the value and what is allowed.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr
+from contextvars import ContextVar
+from datetime import datetime
+from itertools import count
+from pathlib import Path
+from typing import Any, NoReturn, TextIO, cast
+
+from hydra._internal.utils import get_args_parser
+from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+from hydra.experimental.callback import Callback
+from hydra.types import RunMode
+from omegaconf import OmegaConf
+from omegaconf.errors import (
+    GrammarParseError,
+    InterpolationResolutionError,
+    OmegaConfBaseException,
+)
+from yaml import YAMLError
+
+from geomx.config.groups import network_choice, offer, store_file
+from geomx.config.messages import explain
+from geomx.errors import ConfigError, GeomxError
+from geomx.experiment.build import build_experiment
+from geomx.experiment.experiment import Experiment
+from geomx.options.costs import read_costs
+from geomx.options.named_costs import named_costs
+from geomx.options.schema import MODES, Root
+from geomx.plugin.calling import one_line
+from geomx.plugin.registry import Registry
+
+CONF = "geomx.conf"
+GROUPS = ("sync", "accel", "workload", "network", "experiment")
+SWEEP = {"-m", "--multirun"}
+A_RUN = ("summary.json", "comparison.json", "nodes")  # what the directory of a run holds
+REPORTED = "reported"  # set on the failure of a sweep's job, which has had its line already
+STARTED = "started"  # set on a job's failure, maybe in another process: the job had begun
+Job = Callable[[Experiment, Path], None]
+Swept = Callable[[Path, Sequence[str]], None]
+
+
+def compose(
+    words: Sequence[str], registry: Registry | None = None, directory: Path | None = None
+) -> tuple[Experiment, Path]:
+    """The experiment that `words` describe, and a directory for its run.
+
+    Args:
+        words: Of the command line.
+        registry: The plugins that exist; None: those that are installed.
+        directory: Where the run is to leave its files; None: a new one, as Hydra says.
+
+    Raises:
+        ConfigError: They do not describe one.
+        PluginError: A plugin broke a rule.
+    """
+    from hydra import compose as hydra_compose
+    from hydra import initialize_config_module
+
+    registry = registry or Registry.discover()
+    opened = initialize_config_module
+    with (
+        _explained(words, registry),
+        _set_aside(),
+        opened(CONF, job_name="geomx", version_base="1.3"),
+    ):
+        overrides = prepare(words, registry)
+        config = hydra_compose("config", overrides=overrides, return_hydra_config=True)
+        experiment = _experiment(config, config.hydra.runtime.choices, words, registry)
+        if directory is None:
+            directory = _run_directory(config)
+            _refuse_used(directory, "hydra.run.dir", experiment)
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / ".hydra").mkdir(exist_ok=True)
+        OmegaConf.save(OmegaConf.create(list(overrides)), directory / ".hydra/overrides.yaml")
+        return experiment, directory
+
+
+@contextmanager
+def _set_aside() -> Iterator[None]:
+    """Let a job compose too: Hydra is opened once in a process, so the one at work is set aside."""
+    door = GlobalHydra.instance()
+    hydra, door.hydra = door.hydra, None
+    try:
+        yield
+    finally:
+        door.hydra = hydra
+
+
+def _run_directory(config: Any) -> Path:
+    before = HydraConfig.instance().cfg
+    HydraConfig.instance().set_config(config)
+    try:
+        return Path(config.hydra.run.dir).absolute()
+    finally:
+        HydraConfig.instance().cfg = before
+
+
+_sweep: ContextVar[Path | None] = ContextVar("sweep", default=None)
+
+
+class SweepWatch(Callback):
+    """Notes where a sweep leaves its files: Hydra tells its callbacks, before the first job."""
+
+    def on_multirun_start(self, config: Any, **kwargs: Any) -> None:
+        """See `Callback.on_multirun_start`."""
+        _sweep.set(Path(config.hydra.sweep.dir).absolute())
+
+
+def main(
+    words: Sequence[str], job: Job, swept: Swept = lambda directory, words: None
+) -> Path | None:
+    """Run `job` on the experiment that `words` describe, or on each of a sweep, under Hydra.
+
+    Args:
+        words: Of the command line, flags included.
+        job: What to do with an experiment and its directory.
+        swept: What to do with the directory of a sweep and with `words`, the flags first, when it
+            is over, whether or not all of its jobs went well.
+
+    Returns:
+        The directory of the sweep, None where there was a single run.
+
+    Raises:
+        ConfigError: A word is wrong.
+        SystemExit: A flag such as ``--help`` was served.
+        Exception: What `job` raises.
+    """
+    import hydra
+
+    registry = Registry.discover()
+    flags, plain = _split(words)
+
+    def task(config: Any) -> None:
+        run = HydraConfig.get()
+        sweep = run.mode == RunMode.MULTIRUN
+        typed = list(run.overrides.task) if sweep else plain
+        try:
+            with _explained(typed, registry):
+                experiment = _experiment(config, run.runtime.choices, typed, registry)
+            directory = Path(run.runtime.output_dir)
+            _refuse_used(directory, "hydra.sweep.dir" if sweep else "hydra.run.dir", experiment)
+            job(experiment, directory)
+        except GeomxError as error:
+            if sweep:
+                # Hydra goes on with the next job and raises only the first failure at the end.
+                print(f"{' '.join(typed)}: {one_line(error)}", file=sys.stderr, flush=True)
+                vars(error)[REPORTED] = True
+            raise
+        except OSError as error:
+            vars(error)[STARTED] = True
+            raise
+
+    arguments, token = sys.argv, _sweep.set(None)
+    with _explained(plain, registry), _hydra_raises():
+        side_by_side = _on_all_cores(plain) if SWEEP.intersection(flags) else []
+        sys.argv = ["geomx", *flags, *prepare(plain, registry), *side_by_side]
+        try:
+            hydra.main(config_path=f"pkg://{CONF}", config_name="config", version_base="1.3")(
+                task
+            )()
+        except OSError as error:
+            if STARTED in vars(error) or isinstance(error, HydraException):
+                raise
+            raise _no_directory(error) from error
+        finally:
+            sys.argv = arguments
+            sweep_directory = _sweep.get()
+            _sweep.reset(token)
+            if sweep_directory is not None:
+                swept(sweep_directory, [*flags, *plain])
+    return sweep_directory
+
+
+def _refuse_used(directory: Path, key: str, experiment: Experiment) -> None:
+    """Refuse a directory that holds a run: it would be lost.
+
+    A study goes on in its directory, and a plan's base experiment is not run there.
+
+    Raises:
+        ConfigError: There is one.
+    """
+    if experiment.study is None and any((directory / name).exists() for name in A_RUN):
+        place = directory.parent if key == "hydra.sweep.dir" else directory
+        raise ConfigError(key, place, "holds a run already; name another folder, or delete it")
+
+
+def _no_directory(error: OSError) -> GeomxError:
+    remedy = "work in a folder that can be written, or say hydra.run.dir=FOLDER"
+    return GeomxError(f"the run's directory cannot be made: {error}; {remedy}")
+
+
+def _on_all_cores(words: Sequence[str]) -> list[str]:
+    """What lets a sweep's jobs run side by side, unless its words choose a launcher themselves.
+
+    Not where the mode is swept too: then some are live.
+    """
+    said = {word.partition("=")[0].lstrip("+"): word.partition("=")[2] for word in words}
+    if "hydra/launcher" in said or said.get("mode", "sim") not in MODES:
+        return []
+    return ["hydra/launcher=joblib", "hydra.launcher.n_jobs=${geomx_jobs:}"]
+
+
+def _jobs(*, _root_: Any) -> int:
+    """Jobs of a sweep at a time: one per core (joblib's -1), but one where runs are live, which
+    would slow each other down, and one where jobs are studies, which use all cores themselves."""
+    study = _root_.study
+    alone = _root_.mode != "sim" or (study is not None and bool(study.each or study.variants))
+    return 1 if alone else -1
+
+
+def prepare(words: Sequence[str], registry: Registry) -> list[str]:
+    """Offer the registry's plugins to Hydra, and write `words` as Hydra wants them.
+
+    Raises:
+        ConfigError: A word is not ``key=value``, or lists an accelerator twice.
+    """
+    _offer(registry)
+    overrides = []
+    for word in words:
+        group, equals, value = word.partition("=")
+        group = group.lstrip("+")
+        if group == "costs" and equals:
+            overrides.append(f"+costs={','.join(map(_costs_choice, value.split(',')))}")
+            continue
+        if group not in GROUPS or not equals:
+            overrides.append(word)
+            continue
+        if value in ("", "null"):
+            remedy = "no accelerator is written []" if group == "accel" else "must be a name"
+            raise ConfigError(group, value, remedy)
+        if group == "network":
+            value = network_choice(value, registry, words)
+        overrides.append(f"{group}={value}")
+        if group == "accel":
+            with _explained([word], registry):
+                _refuse_twice(overrides[-1])
+    return overrides
+
+
+def _costs_choice(value: str) -> str:
+    """The choice that stands for ``costs=VALUE``, a name or a file."""
+    if value in named_costs():
+        return value
+    return store_file("costs", Path(value), read_costs(Path(value)))
+
+
+def _experiment(config: Any, choices: Any, words: Sequence[str], registry: Registry) -> Experiment:
+    content = {
+        key: OmegaConf.to_container(node, resolve=True, throw_on_missing=True)
+        if OmegaConf.is_config(node)
+        else node
+        for key, node in config.items()
+        if key != "hydra"
+    }
+    return build_experiment(content, choices.sync, choices.workload, words, registry)
+
+
+def _offer(registry: Registry) -> None:
+    """Put the root and every plugin's options where Hydra looks for choices."""
+    ConfigStore.instance().store(name="geomx_root", node=Root)
+    offer(registry)
+    OmegaConf.register_new_resolver("geomx_new_dir", _new_dir, use_cache=True, replace=True)
+    OmegaConf.register_new_resolver("geomx_jobs", _jobs, replace=True)
+
+
+def _new_dir(base: str) -> str:
+    """Create ``base/DATE/TIME``, with a number where another run has just taken it."""
+    stem = Path(base) / datetime.now().strftime("%Y-%m-%d/%H-%M-%S")
+    for attempt in count(1):
+        path = stem if attempt == 1 else stem.with_name(f"{stem.name}-{attempt}")
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        return str(path)
+    raise AssertionError("unreachable")
+
+
+def _refuse_twice(word: str) -> None:
+    """Hydra's own complaint about ``[x,x]`` does not say which word is meant."""
+    override = OverridesParser.create().parse_override(word)
+    values = override.sweep_iterator() if override.is_sweep_override() else [override.value()]
+    for value in values:
+        names = [str(name) for name in value] if isinstance(value, list) else []
+        for name in names:
+            if names.count(name) > 1:
+                raise ConfigError("accel", f"[{','.join(names)}]", f"{name} is listed twice")
+
+
+def _split(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Flags and ``key=value`` words, wherever the flags stand among them.
+
+    Raises:
+        ConfigError: An unknown flag.
+    """
+    parser = get_args_parser()
+
+    def complain(message: str) -> NoReturn:
+        raise ConfigError("flags", " ".join(words), f"{message}; see --help")
+
+    parser.error = complain  # type: ignore[method-assign]
+    plain = list(parser.parse_intermixed_args(list(words)).overrides)
+    left = list(plain)
+    flags = [word for word in words if not (left and word == left[0] and left.pop(0))]
+    return flags, plain
+
+
+@contextmanager
+def _explained(words: Sequence[str], registry: Registry) -> Iterator[None]:
+    try:
+        yield
+    except (HydraException, OmegaConfBaseException, GrammarParseError, YAMLError) as error:
+        if (unmade := _unmade(error)) is not None:
+            raise _no_directory(unmade) from error
+        raise explain(error, words, registry) from error
+
+
+def _unmade(error: Exception) -> OSError | None:
+    """The failure of `_new_dir` within the complaint that OmegaConf makes of it."""
+    within: BaseException | None = (
+        error if isinstance(error, InterpolationResolutionError) else None
+    )
+    while within is not None and not isinstance(within, OSError):
+        within = within.__cause__ or within.__context__
+    return within
+
+
+class _WithoutJobLine:
+    """A stream that drops Hydra's announcement of a failing job; the failure itself is reported."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Pass `text` on, unless it is the announcement."""
+        if text.startswith("Error executing job with overrides"):
+            return len(text)
+        return self._stream.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@contextmanager
+def _hydra_raises() -> Iterator[None]:
+    """Let Hydra raise its exceptions rather than print them and exit."""
+    before = os.environ.get("HYDRA_FULL_ERROR")
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    try:
+        with redirect_stderr(cast(TextIO, _WithoutJobLine(sys.stderr))):
+            yield
+    finally:
+        if before is None:
+            del os.environ["HYDRA_FULL_ERROR"]
+        else:
+            os.environ["HYDRA_FULL_ERROR"] = before

@@ -1,0 +1,152 @@
+"""What Hydra may choose from: plugins with their options, networks of plugins, content of files.
+
+Hydra keeps one store in a process; what an earlier experiment offered is replaced.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from itertools import chain, count
+from pathlib import Path
+from typing import Any, cast
+
+from hydra.core.config_store import ConfigStore
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from geomx.network.files import FILE_OPTIONS, REST, SUFFIXES, is_long_form, load
+from geomx.network.hosts import LAN
+from geomx.network.short_form import TOP
+from geomx.options.named_costs import named_costs
+from geomx.plugin.registration import Plugin
+from geomx.plugin.registry import Registry
+
+MOST_ENTRIES = 32
+"""Of a table that a choice holds itself."""
+
+
+def offer(registry: Registry) -> None:
+    """Make every plugin's options a choice of its group, and every name of costs one of theirs."""
+    store = ConfigStore.instance()
+    for kind in ("sync", "accel", "workload"):
+        store.repo.pop(kind, None)
+    for group in [name for name in store.repo.get("network", {}) if _stored(store, name)]:
+        del store.repo["network"][group]
+    for plugin in registry.plugins():
+        node = _network_node(plugin) if plugin.kind == "network" else _node(plugin.config)
+        package = f"accel.{plugin.name}" if plugin.kind == "accel" else plugin.kind
+        store.store(group=plugin.kind, name=plugin.name, node=node, package=package)
+    for name, values in named_costs().items():
+        store.store(group="costs", name=name, node=values, package="costs")
+
+
+def _stored(store: ConfigStore, name: str) -> bool:
+    """Whether a choice of the group network is a plugin's (others are files')."""
+    return "plugin" in store.repo["network"][name].node
+
+
+def _network_node(plugin: Plugin) -> dict[str, Any]:
+    """The options of a network plugin, and which it is."""
+    options = OmegaConf.to_container(OmegaConf.create({"all": _node(plugin.config)}))
+    return {"plugin": plugin.name, **cast(dict[str, Any], options)["all"]}
+
+
+def _node(config: type) -> Any:
+    """The options of a plugin at their defaults, typed where OmegaConf knows the types.
+
+    Where it does not (a Literal, say), they are untyped here and checked by `build_options`.
+    """
+    try:
+        node = OmegaConf.structured(config)
+    except OmegaConfBaseException:
+        defaults = {}
+        for field in dataclasses.fields(config):
+            made = field.default_factory
+            default = field.default if made is dataclasses.MISSING else made()
+            defaults[field.name] = "???" if default is dataclasses.MISSING else default
+        return OmegaConf.create(defaults)
+    _thaw(node)
+    return node
+
+
+def _thaw(node: Any) -> None:
+    """Let the command line set the options of a frozen dataclass."""
+    OmegaConf.set_readonly(node, None)
+    for key in node:
+        child = node._get_node(key)
+        if OmegaConf.is_dict(child) and not child._is_none() and not child._is_missing():
+            _thaw(child)
+
+
+def network_choice(value: str, registry: Registry, words: Sequence[str] = ()) -> str:
+    """The choice, or choices of a sweep, that stand for ``network=VALUE``; files may be meant.
+
+    A file becomes a choice of its own: with its content if it is in the short form, so that
+    ``network.delay_ms=50`` and sweeps over such keys work on files too, else by its path. Of a
+    table of many entries that no word is about the path alone: Hydra copies what it holds again
+    and again, which took longer than simulating a thousand parties.
+
+    Args:
+        value: Of the word ``network=``.
+        registry: Its plugins may read files.
+        words: All of the command line.
+    """
+    if _is_file(value, registry):
+        return _store_network(Path(value), registry, words)
+    if "(" in value:
+        return value
+    return ",".join(
+        _store_network(Path(v), registry, words) if _is_file(v, registry) else v
+        for v in value.split(",")
+    )
+
+
+def _is_file(value: str, registry: Registry) -> bool:
+    if "," in value or "(" in value:
+        return Path(value).is_file()
+    known = Path(value).suffix in (*SUFFIXES, *_readers(registry))
+    return known or "/" in value or Path(value).is_file()
+
+
+def _readers(registry: Registry) -> dict[str, Plugin]:
+    """Plugins that read files of networks, by suffix."""
+    return {
+        suffix: plugin
+        for plugin in registry.plugins("network")
+        for suffix in getattr(plugin.factory, "suffixes", ())
+    }
+
+
+def _store_network(path: Path, registry: Registry, words: Sequence[str]) -> str:
+    node: dict[Any, Any] = {"file": str(path), **FILE_OPTIONS}
+    reader = _readers(registry).get(path.suffix)
+    if reader is not None:
+        node = {**_network_node(reader), "file": str(path)}
+    elif path.suffix in (".yaml", ".yml", ".json"):
+        content = load(path)
+        if isinstance(content, dict) and not is_long_form(content):
+            absent = {**dict.fromkeys(TOP), "lan": dict.fromkeys(LAN)}
+            node = {**absent, "name": path.stem, "folder": str(path.parent), **content}
+            large = [key for key in TOP if _is_large(content.get(key))]
+            left = [key for key in large if not any(f"network.{key}" in word for word in words)]
+            if left:
+                rest = {"file": str(path.absolute()), "keys": left}
+                node |= {REST: rest, **dict.fromkeys(left)}
+    return store_file("network", path, node)
+
+
+def _is_large(value: Any) -> bool:
+    return isinstance(value, Mapping) and len(value) > MOST_ENTRIES
+
+
+def store_file(group: str, path: Path, node: Mapping[Any, Any]) -> str:
+    """Make the content of a file a choice of `group`; returns its name."""
+    store = ConfigStore.instance()
+    taken = store.repo.get(group, {})
+    stem = "file_" + re.sub(r"\W", "_", path.stem)
+    names = chain([stem], (f"{stem}_{number}" for number in count(2)))
+    name = next(name for name in names if f"{name}.yaml" not in taken)
+    store.store(group=group, name=name, node=node, package=group)
+    return name

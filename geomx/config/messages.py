@@ -1,0 +1,117 @@
+"""Hydra's and OmegaConf's complaints, as one sentence with the key, the value and what is allowed.
+
+Their exceptions carry what is needed (the word, the node in which a key was looked for, the choices
+of a group), but their texts are several lines written for the author of an application, not for its
+user.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from hydra.core.config_store import ConfigStore
+from hydra.errors import MissingConfigException, OverrideParseException
+from omegaconf.errors import (
+    ConfigAttributeError,
+    ConfigKeyError,
+    MissingMandatoryValue,
+    OmegaConfBaseException,
+    ValidationError,
+)
+
+from geomx.errors import ConfigError
+from geomx.options.parsing import near
+from geomx.plugin.registry import Registry
+
+# How OmegaConf ends "Value 'x' of type 'str' could not be converted to ...".
+_TYPES = {"Integer": "a whole number", "Float": "a number", "Boolean": "true or false"}
+
+
+def explain(error: Exception, words: Sequence[str], registry: Registry) -> ConfigError:
+    """The sentence for an exception that composing `words` raised.
+
+    Args:
+        error: Hydra's or OmegaConf's.
+        words: Of the command line.
+        registry: What was found when they were composed, and what could not be loaded.
+    """
+    if isinstance(error, OverrideParseException):
+        return _unreadable(error.override, str(error))
+    if isinstance(error, MissingConfigException) and "/" in (error.missing_cfg_file or ""):
+        group, _, name = str(error.missing_cfg_file).rpartition("/")
+        # Hydra gives no options where the name stands in a list.
+        options = error.options or list(ConfigStore.instance().repo.get(group, {}))
+        known = [option.removesuffix(".yaml") for option in options]
+        also = ", or a file" if group == "network" else ""
+        return ConfigError(group, name, registry.missing(name, group, known, also))
+    cause = error if isinstance(error, OmegaConfBaseException) else error.__cause__
+    if isinstance(cause, OmegaConfBaseException):
+        return _omegaconf(cause, error, words)
+    first = str(error).strip().split("\n", 1)[0] or type(error).__name__
+    word = _word_in(str(error), words)
+    key, _, value = word.partition("=")
+    key = key.lstrip("+~")
+    if "Ambiguous value" in first or "requires --multirun" in first:
+        first = "several values are a sweep, which needs -m; a list is written [a,b]"
+    elif twice := re.match(r"(\S+) appears more than once", first):
+        first = f"{twice[1].rpartition('/')[2]} is chosen twice"
+    elif "An item is already at" in first:
+        return ConfigError(key, value, "it exists already; leave the + out")
+    elif "No match in the defaults list" in first:
+        first = "nothing of that name is chosen so far; write it with a +"
+    return ConfigError(key or "configuration", value, first)
+
+
+def _omegaconf(
+    cause: OmegaConfBaseException, error: Exception, words: Sequence[str]
+) -> ConfigError:
+    full_key = str(cause.full_key or cause.key or "")
+    word = _word_in(str(error), words) or _word_of(full_key, words)
+    key, _, value = word.partition("=")
+    key = key.lstrip("+~") or full_key or "configuration"
+    if isinstance(cause, ConfigAttributeError | ConfigKeyError):
+        parts = key.split(".")
+        if parts[0] == "accel" and len(parts) > 2 and full_key == f"accel.{parts[1]}":
+            chosen = ",".join([*map(str, cause.parent_node or {}), parts[1]])
+            return ConfigError(key, value, f"{parts[1]} is not chosen; add '+accel=[{chosen}]'")
+        known = list(cause.parent_node) if cause.parent_node is not None else []
+        return ConfigError(key, value, f"unknown key; {near(str(cause.key), known)}")
+    if isinstance(cause, MissingMandatoryValue):
+        return ConfigError(full_key, "", "must be given")
+    message = str(cause).split("\n", 1)[0]
+    if isinstance(cause, ValidationError):
+        wanted = message.rpartition("could not be converted to ")[2]
+        message = f"must be {_TYPES[wanted]}" if wanted in _TYPES else message
+        if "is not a valid bool" in message:
+            message = "must be true or false"
+        elif "is not Optional" in message:
+            message = "must not be null"
+        elif "is not a subclass of" in message:
+            message = "holds several options; set one of them by its full name"
+    return ConfigError(key, value or _show(cause), message)
+
+
+def _show(cause: OmegaConfBaseException) -> str:
+    return "" if cause.value is None else str(cause.value)
+
+
+def _unreadable(word: str, message: str) -> ConfigError:
+    key, equals, value = word.partition("=")
+    if not equals or not key:
+        return ConfigError("word", word, "must be of the form key=value")
+    first = message.split("\n", 1)[0].rstrip(".")
+    return ConfigError(key, value, f"cannot be read: {first}")
+
+
+def _word_in(message: str, words: Sequence[str]) -> str:
+    """The longest of `words` that the complaint quotes, or whose key it quotes."""
+    found = [w for w in words if w in message or w.lstrip("+") in message]
+    found = found or [w for w in words if f"'{w.partition('=')[0].lstrip('+~')}'" in message]
+    return max(found, key=len, default=words[0] if len(words) == 1 else "")
+
+
+def _word_of(full_key: str, words: Sequence[str]) -> str:
+    """The last word that sets `full_key`."""
+    found = [w for w in words if w.partition("=")[0].lstrip("+") == full_key]
+    return found[-1] if found else ""

@@ -1,0 +1,94 @@
+"""From plain configuration to an experiment whose every value is typed, checked and final."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from geomx.cluster import Cluster
+from geomx.errors import ConfigError
+from geomx.experiment.experiment import Experiment
+from geomx.experiment.validation import validate
+from geomx.network.files import read_network
+from geomx.options.costs import chosen_costs, timed
+from geomx.options.parsing import build_options
+from geomx.options.schema import PACE, Root
+from geomx.plugin.limits import memory_limited
+from geomx.plugin.registry import Registry
+
+
+@memory_limited()
+def build_experiment(
+    content: Mapping[str, Any],
+    sync: str | None,
+    workload: str,
+    words: Sequence[str],
+    registry: Registry,
+) -> Experiment:
+    """Turn plain configuration into an experiment that is ready to run.
+
+    Args:
+        content: Values for `Root`, as plain dicts and lists.
+        sync: Name of the sync plugin; None for the default.
+        workload: Name of the workload.
+        words: What the user typed, to be kept with the results.
+        registry: The plugins that exist.
+
+    Raises:
+        ConfigError: Something in it is not allowed.
+        PluginError: A plugin broke a rule.
+    """
+    root = build_options(Root, content, "")
+    selection = registry.select(
+        (sync, root.sync or {}) if sync else None,
+        [(name, options or {}) for name, options in root.accel.items()],
+    )
+    cluster = selection.cluster(_network(root.network, registry))
+    trained = registry.workload(workload, root.workload or {})
+    config = registry.find("workload", workload).config
+    trained = timed(trained, root.costs, given=_changed(config, root.workload or {}, PACE))
+    numerics = root.numerics
+    if numerics is None:
+        numerics = trained.has_numerics
+    elif numerics and not trained.has_numerics:
+        raise ConfigError("numerics", "true", f"workload {workload} has sizes and times only")
+    experiment = Experiment(
+        mode=root.mode,
+        seed=root.seed,
+        iterations=root.iterations or trained.iterations,
+        evaluate_every=root.evaluate_every or trained.evaluate_every,
+        numerics=numerics,
+        cluster=cluster,
+        workload=trained,
+        selection=selection,
+        runtime=root.runtime,
+        tcp=root.tcp,
+        emulate=root.emulate,
+        costs=chosen_costs(root.costs, trained) if root.mode == "sim" else root.costs,
+        sim=root.sim,
+        words=list(words),
+        workload_options=dict(root.workload or {}),
+        study=root.study if root.study and root.study.wanted else None,
+    )
+    validate(experiment)
+    return experiment
+
+
+def _network(content: Mapping[str, Any], registry: Registry) -> Cluster:
+    """The network: the content of a file, or ``{"plugin": NAME}`` with the options of one."""
+    if "plugin" not in content:
+        return read_network(content)
+    name = str(content["plugin"])
+    options = {key: value for key, value in content.items() if key != "plugin"}
+    made = registry.network(name, options)
+    if isinstance(made, Mapping):
+        return read_network({"name": name, **made})
+    made.graph.setdefault("name", name)
+    return read_network(made)
+
+
+def _changed(config: type, options: Mapping[str, Any], names: Sequence[str]) -> bool:
+    """Whether any of `names` is not at its default in the dataclass `config`."""
+    defaults = {field.name: field.default for field in dataclasses.fields(config)}
+    return any(name in options and options[name] != defaults[name] for name in names)

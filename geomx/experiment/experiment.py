@@ -1,0 +1,103 @@
+"""One experiment: what is trained, by whom, over which network, with which plugins."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from dataclasses import dataclass, field
+from typing import Any
+
+from geomx.cluster import Cluster
+from geomx.options.costs import Costs
+from geomx.options.schema import RuntimeOptions, SimOptions, StudyOptions, TcpOptions
+from geomx.plugin.selection import Selection
+from geomx.workload import Workload
+
+SCHEMA = 1
+
+
+@dataclass
+class Experiment:
+    """Everything that a run needs to know.
+
+    Attributes:
+        mode: ``sim``, ``live`` or ``both``.
+        seed: Seeds everything that draws.
+        iterations: Local steps per worker.
+        numerics: Whether real gradients are computed.
+        cluster: Who takes part, and the network.
+        workload: What is trained.
+        selection: The plugins, in order.
+        evaluate_every: Local steps between evaluations.
+        runtime: Options of the live runtime.
+        tcp: Options of WAN connections.
+        emulate: What makes the network's links in a live run: ``shaper``, ``netns`` or ``none``.
+        costs: Endpoint costs in simulation, and where they come from.
+        sim: Options of the simulator itself.
+        words: The words of the command line that repeat it.
+        workload_options: The workload's options as given; live processes build it from them.
+        study: What to compare instead of running this experiment itself; None: nothing.
+    """
+
+    mode: str
+    seed: int
+    iterations: int
+    numerics: bool
+    cluster: Cluster
+    workload: Workload
+    selection: Selection
+    evaluate_every: int = 10
+    runtime: RuntimeOptions = field(default_factory=RuntimeOptions)
+    tcp: TcpOptions = field(default_factory=TcpOptions)
+    emulate: str = "shaper"
+    costs: Costs = field(default_factory=Costs)
+    sim: SimOptions = field(default_factory=SimOptions)
+    words: list[str] = field(default_factory=list)
+    workload_options: dict[str, Any] = field(default_factory=dict)
+    study: StudyOptions | None = None
+
+    def __post_init__(self) -> None:
+        """Decide what the links' options leave open."""
+        self.tcp = self.tcp.over(self.emulate)
+
+    @property
+    def on_device(self) -> bool:
+        """Whether workers' tensors lie on a GPU."""
+        said = self.costs.on_device
+        return self.workload.device != "cpu" if said is None else said
+
+    def header(self) -> dict[str, Any]:
+        """The part of ``summary.json`` that is known before the run."""
+        sync, options = self.selection.sync
+        return {
+            "schema": SCHEMA,
+            "geomx": version(),
+            "mode": self.mode,
+            "seed": self.seed,
+            "sync": {"name": sync, **options},
+            "accel": [{"name": name, **options} for name, options in self.selection.accel],
+            "network": {
+                "name": self.cluster.name,
+                "parties": len(self.cluster.parties),
+                "workers": len(self.cluster.workers),
+                "global_servers": len(self.cluster.global_servers),
+            },
+            "workload": {
+                "name": self.workload.name,
+                "tensors": len(self.workload.tensors),
+                "elements": self.workload.elements,
+                "bytes": 4 * self.workload.elements,
+                "samples": self.workload.samples,
+            },
+            "iterations": self.iterations,
+            "numerics": self.numerics,
+            "costs": self.costs.about(self.on_device or self.runtime.server_device != "cpu"),
+            "words": list(self.words),
+        }
+
+
+def version() -> str:
+    """The installed version of geomx."""
+    try:
+        return importlib.metadata.version("geomx")
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,253 @@
+"""Accelerators that change nothing in an experiment, and why: a run with one says so at the door.
+
+A plugin may be chosen where it has nothing to do: a codec behind one that leaves no values, a
+slicer of what travels in one piece, an overlay between parties that do not update together. Its
+run is then the same as without it, and nothing would show that. What it answers is therefore held
+against what would happen otherwise, hook by hook, before anything runs; the first effect ends the
+search.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from geomx import _core
+from geomx.cluster import Cluster, Link
+from geomx.errors import GeomxError
+from geomx.experiment.native_parts import chosen_optimizers, part
+from geomx.experiment.wiring import MOST_SHARD_ELEMENTS, hop
+from geomx.plugin.groups import groups_of
+from geomx.plugin.limits import hook_limited
+from geomx.plugin.parts import ByTurns, Overlay, Shard, cut_evenly
+
+if TYPE_CHECKING:
+    from geomx.experiment.experiment import Experiment
+    from geomx.plugin.selection import Selection
+    from geomx.workload import TensorSpec
+
+MOST_LINKS = 200
+"""So many links are looked at; of a plugin that may act on others only, nothing is said."""
+
+
+class PluginDoubt(UserWarning):
+    """A plugin was chosen and changes nothing."""
+
+
+def doubt_idle_plugins(experiment: Experiment) -> None:
+    """Warn of every accelerator that changes nothing in `experiment`, with the reasons.
+
+    Raises:
+        PluginError: A plugin broke a rule.
+    """
+    try:
+        with hook_limited("what accelerators change"):
+            found = list(_idle(experiment))
+    except GeomxError:
+        raise
+    except Exception as error:
+        blamed = experiment.selection.blamed(error)
+        if blamed is None:
+            raise
+        raise blamed from error
+    for label, reasons in found:
+        sentence = f"{label} changes nothing in this experiment: {'; '.join(reasons)}"
+        warnings.warn(sentence, PluginDoubt, stacklevel=3)
+
+
+def _idle(experiment: Experiment) -> Iterator[tuple[str, list[str]]]:
+    looking = _Looking(experiment)
+    for label, hooks in experiment.selection.deciders():
+        reasons: list[str] = []
+        for hook in sorted(hooks, key=list(_WAYS).index):
+            reason = _WAYS[hook](looking, f"{label}: {hook}")
+            if reason is None:
+                break
+            reasons.append(reason)
+        else:
+            if reasons:
+                yield label, reasons
+
+
+class _Looking:
+    """What one experiment's plugins answer, in the ways in which hooks have effects.
+
+    Each method says why the answer of `label` to its hook has no effect; None: it has one, or that
+    cannot be known.
+    """
+
+    def __init__(self, experiment: Experiment) -> None:
+        self.selection: Selection = experiment.selection
+        self.cluster: Cluster = experiment.cluster
+        self.workload = experiment.workload
+        self.sync = self.selection.sync[0]
+        self._links: dict[str, str | None] | None = None
+
+    def changes_cluster(self, label: str) -> str | None:
+        """Hook 11; the selection has noted it."""
+        changed = label in self.selection.changed_cluster
+        return None if changed else "the network has already what it would add"
+
+    def decides_sync(self, label: str) -> str | None:
+        """Hook 3: the policy of an accelerator is always taken."""
+        own = self.selection.sync_label(self.cluster)
+        return None if own == label else "it answers no sync policy"
+
+    def updates(self, label: str) -> str | None:
+        """Hook 12."""
+        if self._answered("geomx_update", label, cluster=self.cluster) is None:
+            return "it does not ask for updates at the parties"
+        if self.selection.sync_policy(self.cluster).together:
+            return None
+        return (
+            f"under sync={self.sync} parties do not update together, so the optimizer stays at the "
+            "global server"
+        )
+
+    def optimizes(self, label: str) -> str | None:
+        """Hook 14."""
+        brought = self.selection.optimizer()
+        if brought is None or brought[1] != label:
+            return "it brings no optimizer"
+        used = chosen_optimizers(self.cluster, self.selection, self.workload.optimizer)
+        if any(optimizer is not None and optimizer["name"] == brought[0] for optimizer in used):
+            return None
+        return f"sync={self.sync} has another optimizer run"
+
+    def overlays(self, label: str) -> str | None:
+        """Hook 13."""
+        together = self.selection.sync_policy(self.cluster).together
+        groups = groups_of(self.cluster, together)
+        for group in groups:
+            overlay: Overlay | None = self._answered("geomx_overlay", label, group=group)
+            if overlay is not None and (overlay.push or overlay.pull):
+                return None
+        if together:
+            return "it has no group of two members or more talk with each other"
+        return (
+            f"under sync={self.sync} parties do not update together, so their servers are no group "
+            "whose members could talk with each other"
+        )
+
+    def partitions(self, label: str) -> str | None:
+        """Hook 5."""
+        chain = self.selection.partitioners(self.cluster)
+        labels = [label for label, _ in self._asked("geomx_partitioner", cluster=self.cluster)]
+        if label not in labels:
+            return "it cuts no tensor"
+        for key, tensor in enumerate(self.workload.tensors):
+            pieces = _whole(tensor)
+            for whose, partitioner in zip(labels, chain, strict=True):
+                cut = partitioner.cut(tensor, -key, pieces)
+                if whose == label and list(cut) != pieces:
+                    return None
+                pieces = list(cut)
+        return "it leaves every tensor as it is"
+
+    def places(self, label: str) -> str | None:
+        """Hook 4."""
+        tensors, servers = self.workload.tensors, len(self.cluster.global_servers)
+        if self._answered("geomx_placement", label, cluster=self.cluster, tensors=tensors) is None:
+            return "it places nothing"
+        placement, otherwise = self.selection.placement(self.cluster, tensors), ByTurns(servers)
+        for key, pieces in enumerate(self._pieces()):
+            for number in range(len(pieces)):
+                usual = otherwise.server(key, number, pieces)
+                if placement.server(key, number, pieces) != usual:
+                    return None
+        plural = "" if servers == 1 else "s"
+        return f"with {servers} global server{plural} every shard is where it would be anyway"
+
+    def works_on_links(self, label: str) -> str | None:
+        """Hooks 6 and 7."""
+        if self._links is None:
+            self._links = self._look_at_links()
+        return self._links.get(label, _NOWHERE[label.rpartition(" ")[2]])
+
+    def _look_at_links(self) -> dict[str, str | None]:
+        """By label, why it has no effect on any link; None where it has one."""
+        sizes = sorted({piece.elements for pieces in self._pieces() for piece in pieces})
+        found: dict[str, str | None] = {}
+        known: set[tuple[Any, ...]] = set()
+        links = _links(self.cluster, self.selection)
+        for link in islice(links, MOST_LINKS):
+            codecs = self._asked("geomx_codec", link=link)
+            slicers = self._asked("geomx_slicer", link=link)
+            handles = (
+                tuple(part(codec, "codec", label) for label, codec in codecs),
+                tuple(part(slicer, "slicer", label) for label, slicer in slicers),
+            )
+            labels = [label for label, _ in (*codecs, *slicers)]
+            if all(found.get(label, "") is None for label in labels) or handles in known:
+                continue
+            known.add(handles)
+            for size in reversed(sizes):
+                encodes, cuts = _core.link_effects(list(handles[0]), list(handles[1]), size)
+                for label, effect in zip(labels, (*encodes, *cuts), strict=True):
+                    if effect:
+                        found[label] = None
+                encoding = [label for (label, _), on in zip(codecs, encodes, strict=True) if on]
+                for label in labels:
+                    found.setdefault(label, _unused(label, encoding))
+        if next(links, None) is not None:  # there are more than were looked at
+            return {f"{label}: {hook}": None for label, hooks in self.selection.deciders()
+                    for hook in hooks}  # fmt: skip
+        return found
+
+    def _pieces(self) -> Iterator[Sequence[Shard]]:
+        chain = self.selection.partitioners(self.cluster)
+        for key, tensor in enumerate(self.workload.tensors):
+            pieces: Sequence[Shard] = _whole(tensor)
+            for partitioner in chain:
+                pieces = partitioner.cut(tensor, -key, pieces)
+            yield pieces
+
+    def _asked(self, hook: str, **arguments: Any) -> list[tuple[str, Any]]:
+        return self.selection.labelled(hook, **arguments)
+
+    def _answered(self, hook: str, label: str, **arguments: Any) -> Any:
+        return dict(self._asked(hook, **arguments)).get(label)
+
+
+def _whole(tensor: TensorSpec) -> list[Shard]:
+    """A tensor before any partitioner has seen it."""
+    return cut_evenly(Shard(0, tensor.elements), MOST_SHARD_ELEMENTS)
+
+
+_NOWHERE = {"geomx_codec": "it encodes no link", "geomx_slicer": "it cuts nothing on any link"}
+
+
+def _unused(label: str, encoding: Sequence[str]) -> str:
+    """Why a codec or slicer that was put on a link has no effect there."""
+    others = " and ".join(other.rpartition(":")[0] for other in encoding)
+    if label.endswith("geomx_codec"):
+        return f"its codec comes after {others}, which leaves no float32 values to encode"
+    if others:
+        return f"what {others} makes is neither cut nor reordered by its slicer"
+    return "its slicer neither cuts nor reorders what is sent"
+
+
+def _links(cluster: Cluster, selection: Selection) -> Iterator[Link]:
+    """Every directed hop, those of the first party first."""
+    for party in cluster.parties:
+        ends = [(party.server, root) for root in cluster.global_servers]
+        ends += [(worker, party.server) for worker in party.workers]
+        for low, high in ends:
+            yield hop(cluster, selection, low, high, "push")
+            yield hop(cluster, selection, high, low, "pull")
+
+
+_WAYS: dict[str, Callable[[_Looking, str], str | None]] = {
+    "geomx_cluster": _Looking.changes_cluster,
+    "geomx_sync_policy": _Looking.decides_sync,
+    "geomx_update": _Looking.updates,
+    "geomx_optimizer": _Looking.optimizes,
+    "geomx_overlay": _Looking.overlays,
+    "geomx_codec": _Looking.works_on_links,
+    "geomx_slicer": _Looking.works_on_links,
+    "geomx_partitioner": _Looking.partitions,
+    "geomx_placement": _Looking.places,
+}
+"""By hook, how its effect is found; what is quickly found first."""

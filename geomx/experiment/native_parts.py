@@ -1,0 +1,159 @@
+"""From what plugins answer to what the core takes: handles of codecs, slicers and optimizers.
+
+A `Native` is looked up by name, or loaded from a plugin's library; anything else is a Python object
+that the core calls, with whose it is for errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from geomx import _core
+from geomx.cluster import Cluster
+from geomx.errors import ConfigError, PluginError
+from geomx.plugin.calling import one_line
+from geomx.plugin.parts import BySize, Native
+
+if TYPE_CHECKING:
+    from geomx.plugin.selection import Selection
+
+
+@lru_cache(maxsize=256)
+def _native(kind: str, name: str, options: tuple[tuple[str, float], ...]) -> Any:
+    make = {"codec": _core.native_codec, "slicer": _core.native_slicer}[kind]
+    return make(name, dict(options))
+
+
+@lru_cache(maxsize=256)
+def _library(path: str, options: tuple[tuple[str, float], ...], label: str) -> Any:
+    return _core.library_codec(path, dict(options), label)
+
+
+@lru_cache(maxsize=256)
+def _by_size(bound: int, small: tuple[Any, ...], large: tuple[Any, ...]) -> Any:
+    return _core.codec_by_size(bound, list(small), list(large))
+
+
+def part(answer: Any, kind: str, label: str = "") -> Any:
+    """A plugin's answer as a handle of the core. Equal natives share one, so that the core can see
+    that two links encode alike and encode once.
+
+    Args:
+        answer: To hook 6 or 7.
+        kind: ``codec`` or ``slicer``.
+        label: Whose it is, for errors.
+
+    Raises:
+        PluginError: There is no such native part, or not with these options.
+    """
+    if isinstance(answer, Native):
+        whose = f"{label}: " if label else ""
+        if answer.kind != kind:
+            raise PluginError(f"{whose}native {answer.name} is a {answer.kind}, not a {kind}")
+        options = tuple(sorted(answer.options.items()))
+        try:
+            if answer.library:
+                return _library(answer.library, options, f"{whose}{answer.name}")
+            return _native(kind, answer.name, options)
+        except (TypeError, ValueError) as error:
+            raise PluginError(f"{whose}{kind} {answer.name}: {error}") from error
+    if isinstance(answer, BySize):
+        small, large = (
+            tuple(part(codec, kind, label) for codec in codecs)
+            for codecs in (answer.small, answer.large)
+        )
+        return _by_size(answer.bound, small, large)
+    make = _core.python_codec if kind == "codec" else _core.python_slicer
+    return make(answer, label)
+
+
+@contextmanager
+def blaming(label: str, answer: object) -> Iterator[None]:
+    """Have what a plugin's object raises while it is being taken over name the plugin.
+
+    Raises:
+        PluginError: Anything was raised.
+    """
+    try:
+        yield
+    except Exception as error:
+        raise PluginError(f"{label}: {type(answer).__name__}: {one_line(error)}") from error
+
+
+def linear_traits(codec: Any) -> str:
+    """What tells a linear codec from others, in words; ``none`` for all that are not linear."""
+    if isinstance(codec, BySize):
+        kinds = [linear_traits(each) for each in (*codec.small, *codec.large)]
+        linear = [kind for kind in kinds if kind != "none"]
+        return f"{', '.join(linear)} from {codec.bound} elements on" if linear else "none"
+    if not getattr(codec, "linear", False):
+        return "none"
+    return f"{type(codec).__name__} {getattr(codec, '__dict__', {})}"
+
+
+def optimizers(selection: Selection) -> list[_core.OptimizerFactory]:
+    """The optimizers that plugins bring, for the core."""
+    brought = selection.optimizer()
+    if brought is None:
+        return []
+    name, label, prototype = brought
+    return [_core.python_optimizer(name, prototype, label)]
+
+
+_COMMON = ("learning_rate", "wd", "clip_gradient")
+
+
+def training_optimizers(
+    cluster: Cluster, selection: Selection, optimizer: Mapping[str, Any]
+) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+    """What global servers run, and what every worker runs after each local step; None: nothing.
+
+    Args:
+        cluster: Who takes part.
+        selection: Its sync policy decides; an optimizer of a plugin's takes the place of
+            `optimizer`.
+        optimizer: The workload's.
+
+    Raises:
+        ConfigError: The core does not know it.
+    """
+    chosen = chosen_optimizers(cluster, selection, optimizer)
+    for one in chosen:
+        check_optimizer(selection, one)
+    return chosen
+
+
+def chosen_optimizers(
+    cluster: Cluster, selection: Selection, optimizer: Mapping[str, Any]
+) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+    """`training_optimizers`, unchecked: for workers whose local steps are somebody else's."""
+    policy = selection.sync_policy(cluster)
+    brought = selection.optimizer()
+    if brought is not None:
+        kept = {
+            option: value
+            for option, value in optimizer.items()
+            if option in _COMMON or option.startswith("schedule.")
+        }
+        optimizer = {"name": brought[0], **kept}
+    return (
+        policy.global_optimizer(optimizer, len(cluster.workers)),
+        policy.local_optimizer(optimizer),
+    )
+
+
+def check_optimizer(selection: Selection, optimizer: Mapping[str, Any] | None) -> None:
+    """Refuse an optimizer that neither the core nor a plugin has.
+
+    Raises:
+        ConfigError: That is so.
+    """
+    brought = selection.optimizer()
+    known = [*_core.optimizers(), *([brought[0]] if brought is not None else [])]
+    if optimizer is not None and optimizer["name"] not in known:
+        raise ConfigError(
+            "workload.optimizer", optimizer["name"], f"one of {', '.join(_core.optimizers())}"
+        )

@@ -1,0 +1,30 @@
+"""Checks of a whole experiment, before anything runs."""
+
+from __future__ import annotations
+
+from geomx.experiment.experiment import Experiment, version
+from geomx.experiment.idle_plugins import doubt_idle_plugins
+from geomx.experiment.links import wan_ways
+from geomx.network.warnings import LOSS_BASED, doubt_uneven_round_trips
+from geomx.options.costs import doubt_costs
+
+
+def validate(experiment: Experiment) -> None:
+    """Ask every plugin whether it can take part, and refuse two that decide the same.
+
+    Raises:
+        ConfigError: One cannot, or two do.
+        PluginError: A plugin broke a rule.
+
+    Warns:
+        ModelDoubt: The prediction will not be exact.
+        PluginDoubt: An accelerator changes nothing.
+    """
+    doubt_costs(experiment.costs, version(), here=experiment.mode != "sim")
+    cluster, selection = experiment.cluster, experiment.selection
+    selection.validate(experiment)
+    selection.sync_policy(cluster)
+    selection.placement(cluster, experiment.workload.tensors)
+    doubt_idle_plugins(experiment)
+    if experiment.tcp.congestion in LOSS_BASED:
+        doubt_uneven_round_trips(experiment.tcp.congestion, wan_ways(cluster, selection))

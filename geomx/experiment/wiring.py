@@ -1,0 +1,362 @@
+"""From an experiment to the nodes of the core: the one place where both modes get their wiring.
+
+The simulator and the live processes call the same functions with the same arguments, so a codec, a
+slicer or a policy cannot be on a link in one mode and absent in the other.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from geomx import _core
+from geomx.cluster import Cluster, Direction, Link, NodeSpec
+from geomx.errors import ConfigError, PluginError
+from geomx.experiment.native_parts import blaming, linear_traits, optimizers, part
+from geomx.plugin.parts import ByTurns, Group, Native, Overlay, Shard, Site, cut_evenly
+from geomx.workload import TensorSpec
+
+if TYPE_CHECKING:
+    from geomx.options.schema import RuntimeOptions
+    from geomx.plugin.selection import Selection
+
+PlacedShard = tuple[int, int, int, int]
+"""(offset, elements, global server index, priority), as the core takes it."""
+
+MOST_SHARD_ELEMENTS: int = _core.MAX_SHARD_ELEMENTS
+"""Larger tensors are cut, in both modes: a message counts the rows of a shard in 32 bits."""
+
+MOST_ELEMENTS = 2**42
+"""Of a tensor: 16 TiB, beyond any model there is."""
+
+
+@dataclass(frozen=True)
+class Common:
+    """What holds for every node and link of an experiment, so that plugins are asked for it once.
+
+    Attributes:
+        together: As the sync policy says, likewise the next two.
+        staleness_bound: Of updates.
+        exchange: What workers exchange.
+        at_party: Local servers run the optimizer.
+        hosts: Ids of nodes that coordinators live on.
+        sites: Of all coordinators, by number; their parts are not to be used.
+        overlays: By node id, in order: those whose group the node leads or is a member of.
+    """
+
+    together: bool
+    staleness_bound: int | None
+    exchange: str
+    at_party: bool
+    hosts: frozenset[int]
+    sites: tuple[Site, ...]
+    overlays: Mapping[int, Sequence[tuple[Group, Overlay]]]
+
+
+def common(cluster: Cluster, selection: Selection) -> Common:
+    """What all nodes and links are told alike; see `Common`."""
+    return selection.once(cluster, _find_common)
+
+
+def _find_common(selection: Selection, cluster: Cluster) -> Common:
+    policy = selection.sync_policy(cluster)
+    sites = tuple(site for _, site in selection.minds(cluster))
+    overlays: dict[int, list[tuple[Group, Overlay]]] = defaultdict(list)
+    for group, overlay in selection.overlays(cluster):
+        for member in {group.root.id: group.root, **{m.id: m for m in group.members}}.values():
+            overlays[member.id].append((group, overlay))
+    return Common(
+        policy.together,
+        policy.staleness_bound,
+        policy.exchange,
+        selection.update_at_party(cluster),
+        frozenset(site.host.id for site in sites),
+        sites,
+        dict(overlays),
+    )
+
+
+def children(cluster: Cluster, node: NodeSpec) -> list[NodeSpec]:
+    """Who pushes to `node`."""
+    if node.role == "server":
+        return list(cluster.party_of(node).workers)
+    if node.role == "global_server":
+        return [party.server for party in cluster.parties]
+    return []
+
+
+def parents(cluster: Cluster, node: NodeSpec) -> list[NodeSpec]:
+    """Whom `node` pushes to."""
+    if node.role == "worker":
+        return [cluster.party_of(node).server]
+    if node.role == "server":
+        return list(cluster.global_servers)
+    return []
+
+
+def node_config(
+    cluster: Cluster,
+    selection: Selection,
+    node: NodeSpec,
+    *,
+    phantom: bool,
+    runtime: RuntimeOptions,
+    live: bool,
+    seed: int,
+    experiment_json: str = "",
+) -> _core.NodeConfig:
+    """The core's configuration of one node: peers, links with their codecs and slicers, policy.
+
+    Args:
+        cluster: The whole cluster.
+        selection: The plugins of the experiment.
+        node: Which node.
+        phantom: Payloads are sizes only.
+        runtime: Frame size and failure timeout, and in live mode the servers' device.
+        live: Heartbeats are sent and watched.
+        seed: Of the experiment, for coordinators that draw.
+        experiment_json: What the scheduler tells every member on joining.
+
+    Raises:
+        ConfigError: The servers' device is not there.
+        PluginError: What plugins said does not fit together.
+    """
+    config = _core.NodeConfig(node.id, node.name, node.role)
+    config.phantom = phantom
+    config.frame_bytes = runtime.frame_bytes
+    if live:
+        config.set_heartbeat(min(0.25, runtime.failure_timeout_s / 4), runtime.failure_timeout_s)
+    shared = common(cluster, selection)
+    if node.id in shared.hosts:
+        for number, (label, site) in enumerate(selection.minds(cluster)):
+            if site.host.id == node.id:
+                _add_coordinator(config, number, site, seed, label)
+    for other in peers(cluster, selection, node):
+        config.add_peer(other.id, other.name, other.role)
+    if node.role == "scheduler":
+        config.experiment = experiment_json
+        return config
+
+    if node.role == "worker":
+        config.set_non_finite(runtime.non_finite)
+    if live and node.role in ("server", "global_server"):
+        _set_device(config, runtime.server_device)
+    config.set_rounds(shared.together, shared.staleness_bound, shared.at_party)
+    below, above = children(cluster, node), parents(cluster, node)
+    config.scheduler = cluster.scheduler.id
+    config.children = [child.id for child in below]
+    config.parents = [parent.id for parent in above]
+    config.quorum = len(below) if node.role == "server" else len(cluster.workers)
+    if node.role == "global_server":
+        config.stands_for = {party.server.id: len(party.workers) for party in cluster.parties}
+    arriving = []
+    for child in below:
+        arriving.append(_add_link(config, cluster, selection, child, node, child, "push"))
+        _add_link(config, cluster, selection, node, child, child, "pull")
+    _check_linear(node, arriving)
+    for parent in above:
+        _add_link(config, cluster, selection, node, parent, parent, "push")
+        _add_link(config, cluster, selection, parent, node, parent, "pull")
+    _add_groups(config, cluster, selection, node)
+    if node.role == "server":
+        side = selection.sync_policy(cluster).party_policy(cluster, cluster.party_of(node))
+        label = selection.sync_label(cluster) if side is not None else ""
+        with blaming(label, side):
+            if isinstance(side, Native):
+                config.set_policy(_core.native_policy(side.name, dict(side.options)))
+            elif side is not None:
+                config.set_policy(_core.python_policy(side, label))
+    for optimizer in optimizers(selection):
+        config.add_optimizer(optimizer)
+    return config
+
+
+def _set_device(config: _core.NodeConfig, name: str) -> None:
+    """Let a server update and encode there.
+
+    Raises:
+        ConfigError: This machine, or this build, has no such device.
+    """
+    if name == "cpu":
+        return
+    try:
+        config.set_device("cuda:0" if name == "cuda" else name)
+    except ValueError as error:
+        remedy = f"{config.name} runs where there is {str(error).rpartition('there is ')[2]}"
+        raise ConfigError("runtime.server_device", name, f"{remedy}; see `geomx info`") from error
+
+
+def _add_coordinator(
+    config: _core.NodeConfig, number: int, site: Site, seed: int, label: str
+) -> None:
+    mind = site.native
+    with blaming(label, mind):
+        if isinstance(mind, Native):
+            config.add_coordinator(number, mind.name, {**mind.options, "seed": float(seed)})
+        else:
+            config.add_coordinator(number, _core.python_coordinator(mind, float(seed), label))
+
+
+def siblings(cluster: Cluster, selection: Selection, node: NodeSpec) -> list[NodeSpec]:
+    """Whom `node` talks with because of overlays, beside its parents and children."""
+    found = {
+        member
+        for group, _ in common(cluster, selection).overlays.get(node.id, ())
+        if node != group.root
+        for member in group.members
+        if member != node
+    }
+    return sorted(found, key=lambda member: member.id)
+
+
+def peers(cluster: Cluster, selection: Selection, node: NodeSpec) -> list[NodeSpec]:
+    """Everyone `node` talks with."""
+    if node.role == "scheduler":
+        return [other for other in cluster.nodes if other.id != node.id]
+    return [
+        cluster.scheduler,
+        *children(cluster, node),
+        *parents(cluster, node),
+        *siblings(cluster, selection, node),
+    ]
+
+
+def _add_groups(
+    config: _core.NodeConfig,
+    cluster: Cluster,
+    selection: Selection,
+    node: NodeSpec,
+) -> None:
+    """The overlays that `node` belongs to; links among siblings are as those with the root."""
+    known = set()
+    shared = common(cluster, selection)
+    for group, overlay in shared.overlays.get(node.id, ()):
+        members = [member.id for member in group.members]
+        config.add_group(
+            group.root.id,
+            members,
+            overlay.site.host.id,
+            shared.sites.index(overlay.site),
+            overlay.push,
+            overlay.pull,
+            selection.overlay_label(group.root),
+        )
+        if node == group.root:
+            continue
+        for sibling in group.members:
+            if sibling == node or sibling in known:
+                continue
+            known.add(sibling)
+            _add_link(config, cluster, selection, node, group.root, sibling, "push")
+            _add_link(config, cluster, selection, group.root, node, sibling, "pull")
+
+
+def _add_link(
+    config: _core.NodeConfig,
+    cluster: Cluster,
+    selection: Selection,
+    source: NodeSpec,
+    target: NodeSpec,
+    peer: NodeSpec,
+    direction: Direction,
+) -> list[tuple[str, Any]]:
+    """Tell the core what plugins say to one link; the codecs, and whose they are."""
+    link = hop(cluster, selection, source, target, direction)
+    chosen = selection.labelled("geomx_codec", link=link)
+    codecs = [part(codec, "codec", label) for label, codec in chosen]
+    cutting = selection.labelled("geomx_slicer", link=link)
+    slicers = [part(slicer, "slicer", label) for label, slicer in cutting]
+    grace_s = max((getattr(slicer, "grace_s", 0.0) for _, slicer in cutting), default=0.0)
+    config.add_link(peer.id, direction, codecs, slicers, grace_s)
+    return chosen
+
+
+def _check_linear(node: NodeSpec, arriving: Sequence[Sequence[tuple[str, Any]]]) -> None:
+    """What linear codecs encode is added up as it is, so all senders must encode alike.
+
+    Raises:
+        PluginError: They do not.
+    """
+    chains = [{label: linear_traits(codec) for label, codec in chain} for chain in arriving]
+    for label in {label for chain in chains for label in chain}:
+        kinds = {chain.get(label, "none") for chain in chains}
+        if len(kinds) > 1:
+            raise PluginError(
+                f"{label}: a linear codec must be the same on all links to a server; "
+                f"to {node.name} there are {' and '.join(sorted(kinds))}"
+            )
+
+
+def hop(
+    cluster: Cluster,
+    selection: Selection,
+    source: NodeSpec,
+    target: NodeSpec,
+    direction: Direction,
+) -> Link:
+    """The directed hop from `source` to `target`, as plugins are asked about it."""
+    shared = common(cluster, selection)
+    with_global = source.role == ("server" if direction == "push" else "global_server")
+    sums = with_global and shared.at_party
+    return replace(
+        cluster.link(source, target, direction, "sum" if sums and direction == "pull" else None),
+        exchange=shared.exchange,
+        summed=sums and direction == "push",
+    )
+
+
+def shards(
+    cluster: Cluster,
+    selection: Selection,
+    tensors: Sequence[TensorSpec],
+    priorities: Mapping[int, int] | None = None,
+    first: int = 0,
+) -> list[list[PlacedShard]]:
+    """How every tensor is cut and where its pieces live, by key.
+
+    A tensor that is too large for one shard of the core is cut evenly before partitioners see it.
+
+    Args:
+        cluster: For the number of global servers.
+        selection: Its partitioners cut, its placement places.
+        tensors: In key order.
+        priorities: What the training loop asks for, by key; minus the key where absent.
+        first: The key to begin with, where those before have been cut: the answer leaves them out.
+
+    Raises:
+        ConfigError: A tensor is beyond all bounds.
+        PluginError: A partitioner's shards do not cover the tensor, or one is too large; or there
+            is no such server.
+    """
+    placement = selection.placement(cluster, tensors) or ByTurns(len(cluster.global_servers))
+    partitioners = selection.partitioners(cluster)
+    # A placement of a plugin's may go by what it has placed before.
+    start = first if isinstance(placement, ByTurns) else 0
+    placed = []
+    for key, tensor in enumerate(tensors[start:], start):
+        if tensor.elements > MOST_ELEMENTS:
+            remedy = f"has {tensor.elements} elements; {MOST_ELEMENTS:,} are the most"
+            raise ConfigError("workload", tensor.name, remedy)
+        pieces = cut_evenly(Shard(0, tensor.elements), MOST_SHARD_ELEMENTS)
+        priority = (priorities or {}).get(key, -key)
+        for partitioner in partitioners:
+            pieces = list(partitioner.cut(tensor, priority, pieces))
+        _check_sizes(tensor, pieces)
+        placed.append(
+            [
+                (piece.offset, piece.elements, placement.server(key, index, pieces), piece.priority)
+                for index, piece in enumerate(pieces)
+            ]
+        )
+    return placed[first - start :]
+
+
+def _check_sizes(tensor: TensorSpec, pieces: Sequence[Shard]) -> None:
+    for piece in pieces:
+        if piece.elements > MOST_SHARD_ELEMENTS:
+            raise PluginError(
+                f"a shard of tensor {tensor.name} has {piece.elements:,} elements; "
+                f"{MOST_SHARD_ELEMENTS:,} are the most"
+            )

@@ -1,0 +1,1 @@
+"""Tensors of any framework as float32 vectors, and how MXNet is imported."""

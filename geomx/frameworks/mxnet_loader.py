@@ -1,0 +1,196 @@
+"""Why MXNet is never imported directly: its last release predates its surroundings.
+
+MXNet 1.9.1 spells names that numpy has since dropped (``np.bool`` went in 1.24, ``np.NaN`` and
+others in 2.0) and a standard module that Python dropped (``distutils``, in 3.12), so a plain
+``import mxnet`` fails on current systems. `load_mxnet` puts back what is missing; nothing that
+numpy has is replaced, and a program that never asks for MXNet never pays for it. MXNet also hands
+operators their shapes as text, in which a number of numpy 2 would be ``np.int64(3)``: numbers look
+as they did before, from then on, unless the program has chosen how.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import sys
+import types
+import warnings
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+import numpy as np
+
+from geomx.errors import ConfigError
+from geomx.frameworks.mxnet_operators import operators_later
+
+
+def load_mxnet() -> Any:
+    """Import MXNet under whatever numpy is installed, without a warning on the terminal.
+
+    Unless they are loaded already, two packages are kept from it that take longer to import than
+    MXNet itself: scikit-learn, which would only be the parent class of the long deprecated
+    ``mx.model.FeedForward``, and ``scipy.stats``, which comes when a function asks for it. Nor are
+    operators made before they are used (`geomx.frameworks.mxnet_operators`).
+
+    It is loaded with ``OMP_NUM_THREADS=1`` unless the user chose a number: MXNet splits sums among
+    its threads, and only with one thread do a simulated and a live worker compute the same
+    gradients bit by bit. (On one machine the workers share the cores anyway.) The environment is as
+    it was when this returns.
+
+    Returns:
+        The module ``mxnet``.
+
+    Raises:
+        ConfigError: MXNet is not installed, or the system lacks a library that it needs.
+    """
+    if "mxnet" in sys.modules:
+        return sys.modules["mxnet"]
+    _restore_numpy_names()
+    if np.lib.NumpyVersion(np.__version__) >= "2.0.0" and not np.get_printoptions()["legacy"]:
+        before: Any = "1.25"  # which numpy 1's own types do not know
+        np.set_printoptions(legacy=before)
+    with contextlib.ExitStack() as meanwhile:
+        # With MXNet's default of one thread, a gradient that is ready waits for the next operator.
+        meanwhile.enter_context(_unless_chosen(OMP_NUM_THREADS="1", MXNET_CPU_WORKER_NTHREADS="2"))
+        meanwhile.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore")
+        for change in (_distutils_version, _statistics_later, operators_later):
+            meanwhile.enter_context(change())
+        meanwhile.enter_context(_without("sklearn"))
+        _restore_scipy_name()
+        try:
+            return importlib.import_module("mxnet")
+        except ModuleNotFoundError as error:
+            raise ConfigError(
+                "mxnet",
+                "missing",
+                f"no module named {error.name}: pip install mxnet==1.9.1, "
+                "or set numerics=false for sizes and times only",
+            ) from error
+        except OSError as error:
+            raise ConfigError(
+                "mxnet",
+                "unusable",
+                f"{error}: install that system library (libgomp1 on Debian and Ubuntu), "
+                "or set numerics=false for sizes and times only",
+            ) from error
+
+
+@contextlib.contextmanager
+def _unless_chosen(**variables: str) -> Iterator[None]:
+    """Set those variables of the environment that are not set; MXNet reads them as it is loaded."""
+    added = {name: value for name, value in variables.items() if name not in os.environ}
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name in added:
+            os.environ.pop(name, None)
+
+
+def _restore_numpy_names() -> None:
+    """Give numpy back the names that importing MXNet 1.9.1 looks up, where they are gone."""
+    for name, value in _numpy_names().items():
+        if not _present(np, name):
+            setattr(np, name, value)
+
+
+def _present(module: Any, name: str) -> bool:
+    """Whether ``module.name`` exists and can be looked up without a warning."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        try:
+            getattr(module, name)
+        except (AttributeError, Warning):
+            return False
+    return True
+
+
+def _numpy_names() -> dict[str, Any]:
+    """Every dropped name with what it meant, found by importing under numpy 1.22 to 2.4."""
+    names: dict[str, Any] = {
+        "bool": bool, "int": int, "float": float, "complex": complex, "object": object, "str": str,
+        "Inf": np.inf, "PINF": np.inf, "NINF": -np.inf, "PZERO": 0.0, "NZERO": -0.0,
+        "NaN": np.nan, "NAN": np.nan,
+        "alltrue": np.all, "sometrue": np.any, "product": np.prod, "round_": np.round,
+        "in1d": np.isin, "msort": _msort, "trapz": getattr(np, "trapezoid", None),
+    }  # fmt: skip
+    financial = ("mirr", "npv", "pmt", "ppmt", "pv", "rate")
+    return names | dict.fromkeys(financial, _moved_to_numpy_financial)
+
+
+def _msort(array: Any) -> Any:
+    """Sort along the first axis, as ``np.msort`` did."""
+    return np.sort(array, axis=0)
+
+
+def _moved_to_numpy_financial(*_: Any, **__: Any) -> NoReturn:
+    """Stand in for the financial functions, which numpy 1.x kept only to raise this."""
+    raise RuntimeError("numpy's financial functions now live in the package numpy-financial")
+
+
+def _restore_scipy_name() -> None:
+    """Spare `mxnet.nd.array` the warning that scipy gives for ``scipy.sparse.csr.csr_matrix``."""
+    try:
+        csr = importlib.import_module("scipy.sparse.csr")
+    except ImportError:
+        return
+    if not _present(csr, "csr_matrix"):
+        csr.csr_matrix = importlib.import_module("scipy.sparse").csr_matrix  # type: ignore[attr-defined]
+
+
+@contextlib.contextmanager
+def _distutils_version() -> Iterator[None]:
+    """Lend MXNet's import the two version classes of ``distutils``, all that it wants of it.
+
+    From 3.12 on Python has no such module, and before that setuptools puts a large one in its
+    place. Taken away again afterwards, because installers look for the real one.
+    """
+    if "distutils" in sys.modules:
+        yield
+        return
+    from packaging.version import Version
+
+    version = types.ModuleType("distutils.version")
+    vars(version).update(LooseVersion=Version, StrictVersion=Version)
+    lent = {"distutils": types.ModuleType("distutils"), "distutils.version": version}
+    sys.modules.update(lent)
+    try:
+        yield
+    finally:
+        for name in lent:
+            sys.modules.pop(name, None)
+
+
+class _Later:
+    """Stands for a module that is imported when it is first used."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(importlib.import_module(self._name), attribute)
+
+
+@contextlib.contextmanager
+def _statistics_later() -> Iterator[None]:
+    """``scipy.stats`` is not imported meanwhile; modules of MXNet that want it get a stand-in."""
+    with _without("scipy.stats"):
+        yield
+    for module, name in (("mxnet.contrib.quantization", "stats"), ("mxnet.test_utils", "ss")):
+        if getattr(sys.modules.get(module), name, ...) is None:
+            setattr(sys.modules[module], name, _Later("scipy.stats"))
+
+
+@contextlib.contextmanager
+def _without(name: str) -> Iterator[None]:
+    """Importing package `name` fails meanwhile, unless it is loaded already."""
+    if name in sys.modules:
+        yield
+        return
+    sys.modules[name] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        del sys.modules[name]

@@ -1,0 +1,380 @@
+"""The key-value store that training scripts call, with the names of MXNet's KVStore and GeoMX.
+
+A key is a tensor. Workers push contributions, the store **sums** them over all workers (nothing
+divides by their number), lets the optimizer turn the sum into new weights if one was set, and
+`pull` returns the result. Where a worker's contributions travel, how often parties synchronise and
+what compresses their traffic was decided when the job was launched; scripts do not change.
+
+    store = geomx.kv.create("dist_sync")
+    store.init(0, weights)          # the master's value counts, everyone gets it
+    store.push(0, gradient)
+    store.pull(0, out=weights)
+
+Under ``geomx launch ... -- python train.py`` the script is one of the workers. Started alone it
+gets a cluster of one worker inside its own process. Arrays are numpy's, or any framework's tensors
+on the processor or a GPU (what speaks DLPack or has ``__cuda_array_interface__``); `geomx.mxnet`
+has the same store for MXNet. Values travel as float32; other widths are converted on the way in and
+out.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from geomx import _core
+from geomx.cluster import Party
+from geomx.errors import ConfigError, GeomxError, NodeLost
+from geomx.experiment.native_parts import training_optimizers
+from geomx.frameworks import tensors
+from geomx.kv.compression import check_compression
+from geomx.kv.keys import Entry, Keys
+from geomx.kv.local import LocalCluster, unshaped
+from geomx.kv.values import Key, devices, optimizer_numbers, pairs, to_float32
+from geomx.live import access
+from geomx.live.exchange import ArrayExchange, Exchange
+from geomx.live.member import FOREVER_S, Member, naming_the_lost
+from geomx.live.rhythm import Rhythm
+from geomx.plugin.parts import as_vector, optimizer_text
+
+TYPES = ("dist_sync", "dist_device_sync", "dist_async")
+
+# What the job's launcher sets for every worker that it starts.
+SCHEDULER, NAME, ID, TOKEN = "GEOMX_SCHEDULER", "GEOMX_NAME", "GEOMX_ID", "GEOMX_TOKEN"
+HOST = "GEOMX_HOST"
+
+
+class KVStore:
+    """One worker's view of the store. Made by `create`.
+
+    Args:
+        member: The worker's membership, started.
+        type: The name it was created by.
+        close: Called once, after the worker has left.
+        exchange: How arrays move; numpy's by default.
+        master: Whether this worker gives initial values and sets the optimizer; None: the first of
+            all workers does.
+    """
+
+    def __init__(
+        self,
+        member: Member,
+        type: str = TYPES[0],
+        close: Callable[[], None] | None = None,
+        exchange: Exchange | None = None,
+        master: bool | None = None,
+    ) -> None:
+        self.member = member
+        self.type = type
+        self.exchange: Exchange = exchange or ArrayExchange(member.loop)
+        self._close = close or member.loop.close
+        self._master = self.global_rank == 0 if master is None else master
+        self._keys = Keys(member.spec.cluster, member.selection)
+        self.closed = False
+
+    def use(self, exchange: Exchange) -> None:
+        """Move another framework's arrays from now on.
+
+        Raises:
+            GeomxError: There are keys already.
+        """
+        if len(self._keys):
+            raise GeomxError("one key-value store holds the arrays of one framework")
+        self.exchange = exchange
+
+    # ---- who we are ----
+
+    @property
+    def rank(self) -> int:
+        """Position among the workers of this party."""
+        return self._party().workers.index(self.member.node)
+
+    @property
+    def num_workers(self) -> int:
+        """Workers in this party."""
+        return len(self._party().workers)
+
+    @property
+    def global_rank(self) -> int:
+        """Position among all workers; what a script slices its data by."""
+        return self.member.spec.cluster.workers.index(self.member.node)
+
+    @property
+    def num_all_workers(self) -> int:
+        """Workers in all parties together."""
+        return len(self.member.spec.cluster.workers)
+
+    @property
+    def is_master_worker(self) -> bool:
+        """Whether this is the worker that gives initial values and sets the optimizer."""
+        return self._master
+
+    @property
+    def keys(self) -> tuple[Key, ...]:
+        """What has been introduced, in that order."""
+        return tuple(self._keys)
+
+    def _party(self) -> Party:
+        return self.member.spec.cluster.party_of(self.member.node)
+
+    # ---- values ----
+
+    def init(self, key: Key | Sequence[Key], value: Any) -> None:
+        """Introduce one key or several; blocks until the master's value has come.
+
+        Every worker introduces the same keys with the same shapes in the same order. The value of
+        the master worker becomes everyone's.
+
+        Raises:
+            GeomxError: A key is introduced twice, is not a whole number or text, or mixes with keys
+                of the other kind; or the value has no elements or is not made of numbers.
+            NodeLost: A node of the job died.
+        """
+        if self.is_master_worker and not len(self._keys):
+            self._instruct()
+        arrays = [(each, to_float32(each, array)) for each, array in pairs(key, value)]
+        entries = self._admit([(each, array.shape) for each, array in arrays])
+        with naming_the_lost(self.member.loop):
+            for entry, (_, array) in zip(entries, arrays, strict=True):
+                if self.is_master_worker:
+                    self.member.loop.init(entry.key, as_vector(array).copy())
+                self.member.loop.request(entry.key)
+        for entry in entries:
+            self.exchange.wait(entry.key)
+
+    def push(self, key: Key | Sequence[Key], value: Any, priority: int = 0) -> None:
+        """Contribute to one key or several; returns at once.
+
+        Args:
+            key: A key, or a list of them.
+            value: An array, or a list of arrays that are summed first; for a list of keys a list
+                of such values. May be changed as soon as this returns.
+            priority: Accepted for compatibility. What leaves first is decided on every hop: tensors
+                in the order in which they were introduced, or as an accelerator says.
+
+        Raises:
+            GeomxError: A key was never initialised, or a shape differs.
+            NodeLost: A node of the job died.
+        """
+        for each, given in pairs(key, value):
+            entry = self.entry(each)
+            terms = devices(given)
+            if tensors.on_device(terms):
+                for term in terms:
+                    self.check_shape(each, tuple(term.shape))
+                handed = terms[0] if len(terms) == 1 else terms
+                self.exchange.push(entry.key, handed, priority=priority)
+                continue
+            arrays = [to_float32(each, array) for array in terms]
+            for array in arrays:
+                self.check_shape(each, array.shape)
+            total = arrays[0] if len(arrays) == 1 else np.sum(arrays, axis=0, dtype=np.float32)
+            self.exchange.push(entry.key, total, priority=priority)
+
+    def pull(
+        self,
+        key: Key | Sequence[Key],
+        out: Any = None,
+        priority: int = 0,
+        ignore_sparse: bool = True,
+    ) -> Any:
+        """The current value of one key or several: after this worker's last push of it, once all
+        that it waits for have pushed as well; before any push, the initial value.
+
+        Args:
+            key: A key, or a list of them.
+            out: Arrays to fill, in the form of `push`'s values; None: new float32 arrays.
+            priority: See `push`.
+            ignore_sparse: Accepted for compatibility; all keys are dense.
+
+        Returns:
+            `out`, or the new array or arrays.
+
+        Raises:
+            GeomxError: A key was never initialised, or a shape differs.
+            NodeLost: A node of the job died, the value will never come.
+        """
+        if out is None:
+            keys: list[Any] = list(key) if isinstance(key, list | tuple) else [key]
+            fresh = [np.empty(self.entry(each).shape, np.float32) for each in keys]
+            out = fresh if isinstance(key, list | tuple) else fresh[0]
+        for each, given in pairs(key, out):
+            entry = self.entry(each)
+            targets = devices(given)
+            for target in targets:
+                self.check_shape(each, target.shape)
+            self.exchange.pull(entry.key, targets, priority=priority)
+        return out
+
+    def pushpull(
+        self, key: Key | Sequence[Key], value: Any, out: Any = None, priority: int = 0
+    ) -> Any:
+        """`push`, then `pull` into `out`, or into `value` itself if there is none."""
+        self.push(key, value, priority)
+        return self.pull(key, value if out is None else out, priority)
+
+    # ---- the job ----
+
+    def set_optimizer(self, optimizer: Any, **options: float) -> None:
+        """Let the global servers update the weights with an optimizer instead of only summing.
+
+        Effective from the next push on; its state starts afresh. The master worker decides, calls
+        of others are ignored. The optimizer travels as a name and numbers, never as code.
+
+        Args:
+            optimizer: A name (``"sgd"``, ``"adam"``) with `options`, a dict with ``name`` and
+                numbers, or an optimizer object of MXNet.
+            options: Numbers, where `optimizer` is a name.
+
+        Raises:
+            ConfigError: The global servers do not have that optimizer, or not that option; or
+                workers update by themselves, as the job's sync algorithm wants it.
+        """
+        sync, _ = self.member.spec.sync
+        if self.member.policy.exchange == "parameters":
+            remedy = f"under sync={sync} every worker has an optimizer of its own"
+            raise ConfigError("optimizer", _name(optimizer), remedy)
+        text = optimizer_text(optimizer_numbers(optimizer, options))
+        try:
+            _core.Optimizer(text, 0)
+        except ValueError as error:
+            known = ", ".join(_core.optimizers())
+            name = text.split("\n", 1)[0]
+            raise ConfigError("optimizer", name, f"{error}; there is {known}") from error
+        if self.is_master_worker:
+            with naming_the_lost(self.member.loop):
+                self.member.loop.command("optimizer\n" + text)
+
+    def set_gradient_compression(self, compression_params: Mapping[str, Any]) -> None:
+        """Check that the job compresses as asked; how it does is chosen when it is launched.
+
+        Args:
+            compression_params: ``type``, the name of an accelerator or MXNet's or GeoMX's for one
+                (``none``, ``2bit``, ``bsc``), and any of its options.
+
+        Raises:
+            ConfigError: It does not; says with what words to launch it.
+        """
+        check_compression(self.member, compression_params)
+
+    def rhythm(self, steps: int) -> Rhythm:
+        """When to exchange parameters during `steps` local steps; see `geomx.live.rhythm`."""
+        return Rhythm(self.member, steps)
+
+    def barrier(self) -> None:
+        """Wait until every worker of the job has come here.
+
+        Raises:
+            NodeLost: One never will.
+        """
+        with naming_the_lost(self.member.loop):
+            self.member.loop.barrier(FOREVER_S)
+
+    def close(self) -> None:
+        """Leave the job, once all other workers are done too. Called when the program ends."""
+        if self.closed:
+            return
+        self.closed = True
+        try:
+            # After an uncaught exception this worker must not count as done: the others get to
+            # know.
+            if getattr(sys, "last_value", None) is None:
+                self.member.loop.leave()
+                self.member.wait_stopped()
+        except (NodeLost, RuntimeError):
+            pass  # there is nobody left to tell
+        finally:
+            self._close()
+
+    # ---- for this store and its MXNet face ----
+
+    def entry(self, key: Key) -> Entry:
+        """What is known of `key`; see `Keys.entry`."""
+        return self._keys.entry(key)
+
+    def check_shape(self, key: Key, shape: Sequence[int]) -> None:
+        """Refuse an array of another shape than `key` was initialised with."""
+        self._keys.check_shape(key, shape)
+
+    def _admit(self, keys: Sequence[tuple[Key, tuple[int, ...]]]) -> list[Entry]:
+        """Declare new keys to the loop."""
+        entries = self._keys.admit(keys)
+        for entry in entries:
+            name = f"key {entry.name!r}"
+            self.member.loop.declare(entry.key, entry.elements, list(entry.shards), name)
+            self.exchange.declare(entry.key, entry.shape)
+        return entries
+
+    def _instruct(self) -> None:
+        """Where parameters are exchanged, what the sync policy has global servers do with them."""
+        rule = global_rule(self.member)
+        if rule is not None:
+            with naming_the_lost(self.member.loop):
+                self.member.loop.command(rule)
+
+
+def global_rule(member: Member) -> str | None:
+    """The instruction to global servers that makes averages of the parameters that are pushed.
+
+    None where gradients are exchanged: there the training script decides.
+    """
+    if member.policy.exchange != "parameters":
+        return None
+    rule, _ = training_optimizers(member.spec.cluster, member.selection, {"name": "sgd"})
+    return None if rule is None else "optimizer\n" + optimizer_text(rule)
+
+
+def create(type: str = TYPES[0]) -> KVStore:
+    """The key-value store of this worker, by MXNet's name for its type.
+
+    A process is one worker, so another call returns the same store.
+
+    Raises:
+        ConfigError: There is no such type, or the job does not synchronise that way.
+        GeomxError: The job's scheduler cannot be reached.
+    """
+    if type not in TYPES:
+        raise ConfigError("kvstore", type, f"must be one of {', '.join(TYPES)}")
+    if not _stores or _stores[-1].closed:
+        _stores.append(_join(type))
+        atexit.register(_stores[-1].close)
+    store = _stores[-1]
+    if type == "dist_async" and store.member.policy.together and store.num_all_workers > 1:
+        sync, _ = store.member.spec.sync
+        raise ConfigError("kvstore", type, f"this job is synchronous: it runs sync={sync}")
+    return store
+
+
+_stores: list[KVStore] = []  # of this process; all but the last are closed
+
+
+def _name(optimizer: Any) -> str:
+    """What to call an optimizer that is refused."""
+    given = optimizer.get("name") if isinstance(optimizer, Mapping) else optimizer
+    return given if isinstance(given, str) else type(given).__name__.lower()
+
+
+def _join(type: str) -> KVStore:
+    """Join the job that this process was started for, or a cluster of one worker."""
+    if SCHEDULER not in os.environ:
+        cluster = LocalCluster(unshaped({"local": 1}))
+        return KVStore(cluster.workers[0], type, cluster.close)
+    try:
+        scheduler, name = os.environ[SCHEDULER], os.environ[NAME]
+        id = int(os.environ[ID]) if ID in os.environ else None
+    except (KeyError, ValueError) as error:
+        raise GeomxError(f"{SCHEDULER} is set, but {NAME} or {ID} is not right: {error}") from error
+    token, host = os.environ.get(TOKEN, ""), os.environ.get(HOST, "127.0.0.1")
+    member = Member.join(scheduler, name, id, token, host, access.folder_from_environment())
+    try:
+        member.wire()
+        member.wait_started()
+    except BaseException:
+        member.loop.close()
+        raise
+    return KVStore(member, type)

@@ -1,0 +1,162 @@
+"""What a script hands to the key-value store, in the few forms that the store works with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from geomx.errors import ConfigError, GeomxError
+from geomx.frameworks import tensors
+
+Key = int | str
+
+_MAX_KEY = 2**32 - 1
+
+# The core's options by the attributes of MXNet's optimizers; MXNet's default where it is None or,
+# for a bound, 0.
+_COMMON = {"learning_rate": "lr", "wd": "wd", "rescale_grad": "rescale_grad"}
+_COMMON |= {name: name for name in ("clip_gradient", "begin_num_update")}
+_NUMBERS = {
+    "sgd": ("momentum",),
+    "nag": ("momentum",),
+    "adam": ("beta1", "beta2", "epsilon"),
+    "adamw": ("beta1", "beta2", "epsilon", "correct_bias"),
+    "rmsprop": ("gamma1", "gamma2", "epsilon", "centered", "clip_weights"),
+    "adagrad": ("eps",),
+    "dcasgd": ("momentum", "lamda"),
+}
+_BOUNDS = ("clip_gradient", "clip_weights")
+
+# Likewise of MXNet's schedulers.
+_WARMUP = ("warmup_steps", "warmup_begin_lr", "warmup_final_lr")
+_SCHEDULES = {
+    "factor": ("step", "factor", "stop_factor_lr"),
+    "multifactor": ("factor",),
+    "poly": ("max_update", "power", "final_lr"),
+    "cosine": ("max_update", "final_lr"),
+}
+_RENAMED = {"eps": "float_stable_eps"}
+
+
+def pairs(key: Any, value: Any) -> list[tuple[Key, Any]]:
+    """One key with its value, or a list of keys with theirs, as a list of both.
+
+    Raises:
+        GeomxError: A key is neither a whole number nor text, or the lists differ in length.
+    """
+    if not isinstance(key, list | tuple):
+        return [(_key(key), value)]
+    if not isinstance(value, list | tuple) or len(value) != len(key):
+        raise GeomxError(f"{len(key)} keys need a list of {len(key)} values")
+    return [(_key(each), given) for each, given in zip(key, value, strict=True)]
+
+
+def _key(key: Any) -> Key:
+    if isinstance(key, str):
+        return key
+    if isinstance(key, int | np.integer) and not isinstance(key, bool) and 0 <= key <= _MAX_KEY:
+        return int(key)
+    raise GeomxError(f"key {key!r} is neither text nor a whole number from 0 to {_MAX_KEY}")
+
+
+def devices(value: Any) -> list[Any]:
+    """A value as one array per device: a list of arrays, or the one that is not in a list."""
+    if isinstance(value, list | tuple) and all(hasattr(array, "shape") for array in value):
+        if not value:
+            raise GeomxError("an empty list is not a value")
+        return list(value)
+    return [value]
+
+
+def to_float32(key: Key, value: Any) -> NDArray[np.float32]:
+    """`value`, an array or a tensor, as a float32 array on the host; itself if it is one already.
+
+    Raises:
+        GeomxError: It does not consist of numbers, or a finite one is beyond float32.
+    """
+    try:
+        array = tensors.read(value) if tensors.is_tensor(value) else np.asarray(value)
+    except ValueError as error:
+        raise GeomxError(f"key {key!r}: {error}") from error
+    if array.dtype == np.float32:
+        return array
+    if array.dtype.kind not in "fiub":
+        raise GeomxError(f"key {key!r}: an array of {array.dtype} is not made of numbers")
+    with np.errstate(over="ignore"):
+        cast = array.astype(np.float32)
+    if array.dtype.itemsize > 4 and not np.array_equal(np.isfinite(cast), np.isfinite(array)):
+        raise GeomxError(f"key {key!r}: a value is too large for float32, in which values travel")
+    return cast
+
+
+def optimizer_numbers(optimizer: Any, options: Mapping[str, float]) -> dict[str, Any]:
+    """An optimizer as a name and numbers.
+
+    Args:
+        optimizer: A name, a dict with ``name``, or an optimizer object of MXNet.
+        options: Numbers that go with a name.
+
+    Raises:
+        ConfigError: The object or its schedule is of a class that the core does not have.
+    """
+    if isinstance(optimizer, str):
+        return {"name": optimizer, **options}
+    if isinstance(optimizer, Mapping):
+        return {**optimizer, **options}
+    name = type(optimizer).__name__.lower()
+    if name == "test":  # MXNet's own tests use it: what is pushed is added
+        numbers = {"learning_rate": 1.0, "rescale_grad": -optimizer.rescale_grad}
+        return {"name": "sgd", **numbers}
+    if name not in _NUMBERS:
+        known = ", ".join(_NUMBERS)
+        raise ConfigError("optimizer", name, f"global servers run {known}; or update on workers")
+    attributes = _COMMON | {option: _RENAMED.get(option, option) for option in _NUMBERS[name]}
+    numbers = {option: getattr(optimizer, attributes[option], None) for option in attributes}
+    numbers |= _schedule(getattr(optimizer, "lr_scheduler", None), name)
+    for option, value in list(numbers.items()):
+        if value is None or (option in _BOUNDS and not value):
+            del numbers[option]
+    return {"name": name, **numbers, **_multipliers(optimizer)}
+
+
+def _schedule(scheduler: Any, name: str) -> dict[str, float]:
+    """A scheduler of MXNet as options of the optimizer called `name`.
+
+    Raises:
+        ConfigError: It is of a class that the core does not have, or has been used before.
+    """
+    if scheduler is None:
+        return {}
+    kind = type(scheduler).__name__.lower().removesuffix("scheduler")
+    if kind not in _SCHEDULES:
+        known = ", ".join(_SCHEDULES)
+        raise ConfigError("optimizer", name, f"its schedule {kind} is not one of {known}")
+    if getattr(scheduler, "count", 0):
+        raise ConfigError("optimizer", name, "its schedule has been used before: make a new one")
+    options = {option: getattr(scheduler, option) for option in (*_SCHEDULES[kind], *_WARMUP)}
+    options["warmup_constant"] = scheduler.warmup_mode == "constant"
+    if kind == "multifactor":
+        options |= {f"step.{index}": step for index, step in enumerate(scheduler.step)}
+    if "power" in options:
+        options["pwr"] = options.pop("power")
+    numbers = {f"schedule.{kind}.{option}": float(value) for option, value in options.items()}
+    return {"learning_rate": getattr(scheduler, "base_lr_orig", scheduler.base_lr), **numbers}
+
+
+def _multipliers(optimizer: Any) -> dict[str, float]:
+    """MXNet's multipliers of single keys, found as its own optimizers find them."""
+    found = {}
+    keys = {*optimizer.param_dict, *optimizer.idx2name, *optimizer.lr_mult, *optimizer.wd_mult}
+    for key in sorted(key for key in keys if isinstance(key, int)):
+        for option in ("lr_mult", "wd_mult"):
+            given = getattr(optimizer, option)
+            if key in optimizer.param_dict:
+                factor = getattr(optimizer.param_dict[key], option)
+            else:
+                factor = given.get(key, given.get(optimizer.idx2name.get(key), 1.0))
+            if factor != 1.0:
+                found[f"{option}.{key}"] = factor
+    return found

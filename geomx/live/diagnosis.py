@@ -1,0 +1,140 @@
+"""Which node of a live run was the first to go, and why, from what all of them left behind."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from geomx.cluster import Cluster
+from geomx.errors import NodeLost
+from geomx.live.exit_status import DONE, LOST
+from geomx.live.journal import Reader, stem
+from geomx.live.journal import path as file_of
+
+TAIL_LINES = 15
+"""Of the log of the node that was the first to go: a traceback's end and what led to it."""
+
+JOIN_S = 1.0
+"""How long after a command has ended without joining it is looked for what it left running."""
+
+
+def culprit(
+    cluster: Cluster, directory: Path, ended: Mapping[str, int], terminal: str = ""
+) -> NodeLost:
+    """The node that failed first, and why. Its log's last lines are the error's notes.
+
+    The scheduler hears of the first loss before anything follows from it, so its word comes first;
+    without it the order in which processes ended counts, and own failures come before those of
+    others.
+
+    Args:
+        cluster: Who took part.
+        directory: Of the run.
+        ended: Exit status by node, in the order in which they ended; one at least is not `DONE`.
+        terminal: The node whose output went to the terminal and not to its log.
+    """
+    failed = {name: status for name, status in ended.items() if status != DONE}
+    reported = _reported(cluster, directory)
+    own = [name for name, status in failed.items() if status != LOST]
+    killed = [name for name in own if failed[name] < 0]
+    if reported is None:
+        reported = NodeLost(next(iter((*killed, *own, *failed))), "")
+    name, reason = reported.name, reported.reason
+    if name in own or not reason:
+        reason = _how_it_ended(failed[name], last_words(directory, name), name == terminal)
+    return with_log(NodeLost(name, reason), directory)
+
+
+def _how_it_ended(status: int, words: str, shown: bool) -> str:
+    if status < 0:
+        return f"killed by {signal.Signals(-status).name}"
+    said = "its output is above" if shown and not words else words
+    return f"exit status {status}" + (f": {said}" if said else "")
+
+
+def with_log(lost: NodeLost, directory: Path) -> NodeLost:
+    """The same error, with the last lines of the node's log and its path as a note."""
+    log = file_of(stem(directory, lost.name), ".log")
+    lines = _lines(log)[-TAIL_LINES:]
+    if lines:
+        lost.add_note("\n".join([f"{lost.name}: the end of {log}:", *(f"  {x}" for x in lines)]))
+    return lost
+
+
+def last_words(directory: Path, name: str) -> str:
+    """The last line of a node's log that is not empty."""
+    return next((line.strip() for line in _lines(file_of(stem(directory, name), ".log"))[-1:]), "")
+
+
+def _lines(log: Path) -> list[str]:
+    """The lines of a log that are not empty; none where there is no log."""
+    if not log.exists():
+        return []
+    text = log.read_text("utf-8", errors="replace")
+    return [line.rstrip() for line in text.splitlines() if line.strip()]
+
+
+def _reported(cluster: Cluster, directory: Path) -> NodeLost | None:
+    """What the scheduler, or else the first other node that knows, says of the loss."""
+    for node in cluster.nodes:
+        for note in Reader(stem(directory, node.name)).new():
+            lost = note.get("end", {}).get("lost")
+            if lost:
+                return NodeLost(*lost)
+    return None
+
+
+class Unjoined:
+    """Notices that a worker's command has ended before the run began: it never can begin.
+
+    A command may hand over to processes of its own (a launcher of scripts, a daemon), which join in
+    its place; as long as one of them is left, nothing has ended.
+
+    Args:
+        cluster: Who takes part.
+        directory: Of the run.
+        command: What workers run; empty: a workload, whose worker fails where it does not join.
+    """
+
+    def __init__(self, cluster: Cluster, directory: Path, command: Sequence[str]) -> None:
+        self._cluster = cluster
+        self._directory = directory
+        self._command = shlex.join(command)
+        self._scheduler = Reader(stem(directory, cluster.scheduler.name))
+        self._began = not command
+        self._since: float | None = None
+
+    def check(self, ended: Mapping[str, int], leaves_any: Callable[[str], bool]) -> None:
+        """Look once; cheap as long as no worker has ended.
+
+        Args:
+            ended: Exit status by node.
+            leaves_any: Whether a node's command has left a process running.
+
+        Raises:
+            NodeLost: The command of a worker has ended without joining; says which.
+        """
+        if self._began:
+            return
+        gone = [node.name for node in self._cluster.workers if ended.get(node.name) == DONE]
+        if not gone:
+            return
+        self._since = self._since or time.monotonic()
+        self._began = any("started" in note for note in self._scheduler.new())
+        if self._began or time.monotonic() - self._since < JOIN_S:
+            return
+        gone = [name for name in gone if not leaves_any(name)]
+        if not gone:
+            return
+        name, more = gone[-1], len(gone) - 1  # the first worker's output is not in its log
+        others = f" (so did {more} other{'s' if more > 1 else ''})" if more else ""
+        log = file_of(stem(self._directory, name), ".log")
+        reason = (
+            f"its command, {self._command}, ended with exit status 0 without joining the run"
+            f"{others}: a script joins when it creates its store or its optimizer "
+            f"(geomx.kv.create, geomx.mxnet, geomx.torch); its log is {log}"
+        )
+        raise with_log(NodeLost(name, reason), self._directory)

@@ -1,0 +1,212 @@
+"""Where the processes of a run on one machine live, and what lies between them.
+
+``emulate=shaper`` and ``emulate=none`` put them all on the machine's loopback: emulated links are
+then the nodes' own business (`geomx.experiment.links.shape`), or there are none. ``emulate=netns``
+gives each site a network namespace, and starts the process that carries packets between them
+(`geomx.live.namespaces`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from geomx._core import enter_namespace, why_no_namespaces
+from geomx.cluster import Cluster, NodeSpec
+from geomx.errors import ConfigError, GeomxError
+from geomx.live.journal import Reader
+
+if TYPE_CHECKING:
+    from geomx.experiment.experiment import Experiment
+
+READY_TIMEOUT_S = 60.0
+"""How long the namespaces may take to come up."""
+
+GOODBYE_S = 2.0
+
+
+def check(experiment: Experiment) -> None:
+    """Refuse a place in which the experiment cannot live, before anything runs.
+
+    Raises:
+        ConfigError: Says what to choose instead.
+    """
+    streams = experiment.tcp.streams
+    if experiment.emulate != "shaper" and streams > 1:
+        remedy = "there is one connection per pair of nodes; only emulate=shaper has more"
+        raise ConfigError("tcp.streams", streams, remedy)
+    if experiment.emulate != "netns":
+        return
+    why = why_no_namespaces()
+    if why:
+        remedy = "needs root and a Linux kernel with network namespaces and TUN devices"
+        raise ConfigError("emulate", "netns", f"{remedy} ({why}); emulate=shaper needs neither")
+    if experiment.tcp.queueing != "fifo":
+        remedy = "routers between namespaces look at no marks; emulate=shaper does"
+        raise ConfigError("tcp.queueing", experiment.tcp.queueing, remedy)
+    check_congestion(experiment.tcp.congestion)
+
+
+def check_congestion(name: str) -> None:
+    """Refuse a congestion control that this kernel does not have.
+
+    Raises:
+        ConfigError: Names those that it has.
+    """
+    with socket.socket() as tried:
+        try:
+            tried.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
+        except OSError as error:
+            known = Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text().split()
+            remedy = (
+                f"this kernel does not offer it ({error.strerror}), but {', '.join(known)}; "
+                "emulate=shaper needs none of them"
+            )
+            raise ConfigError("tcp.congestion", name, remedy) from error
+
+
+@contextlib.contextmanager
+def inside(namespace: str) -> Iterator[None]:
+    """The calling thread is in the network namespace of that path, and what it starts meanwhile."""
+    with open("/proc/thread-self/ns/net", "rb") as here, open(namespace, "rb") as there:
+        enter_namespace(there.fileno())
+        try:
+            yield
+        finally:
+            enter_namespace(here.fileno())
+
+
+class Loopback:
+    """All processes on 127.0.0.1. Use as a context manager, like every place."""
+
+    def __enter__(self) -> Loopback:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        pass
+
+    def host(self, node: NodeSpec) -> str:
+        """The address that a node listens on."""
+        return "127.0.0.1"
+
+    @contextlib.contextmanager
+    def inside(self, node: NodeSpec) -> Iterator[None]:
+        """Processes that are started meanwhile are where `node` lives."""
+        yield
+
+    def watch(self) -> None:
+        """Look after the place; to be called now and then.
+
+        Raises:
+            GeomxError: It is gone.
+        """
+
+
+class Namespaces(Loopback):
+    """Every site in a network namespace.
+
+    Args:
+        cluster: Who is to live there.
+        experiment: The file with the experiment's text.
+        log: Where the process that carries packets complains, and counts in the end.
+        notes: The scheduler's notes, without suffix: they tell when the run began.
+    """
+
+    def __init__(self, cluster: Cluster, experiment: Path, log: Path, notes: Path) -> None:
+        self._cluster = cluster
+        self._experiment = experiment
+        self._log = log
+        self._scheduler: Reader | None = Reader(notes)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._paths: dict[int, str] = {}  # of each node's namespace
+
+    def __enter__(self) -> Namespaces:
+        """Make the namespaces.
+
+        Raises:
+            GeomxError: They did not come up; says why.
+        """
+        from geomx.live.namespaces import sites
+
+        command = [
+            sys.executable, "-P", "-m", "geomx.live.namespaces",
+            "--experiment", str(self._experiment), "--parent", str(os.getpid()),
+        ]  # fmt: skip
+        pipe = subprocess.PIPE
+        with self._log.open("wb") as log:
+            process = self._process = subprocess.Popen(
+                command, stdin=pipe, stdout=pipe, stderr=log, start_new_session=True
+            )
+        try:
+            assert process.stdout is not None
+            ready, _, _ = select.select([process.stdout], [], [], READY_TIMEOUT_S)
+            line = process.stdout.readline() if ready else b""
+            if not line:
+                raise GeomxError(f"the emulated network did not come up: {self._last_words()}")
+            for number, site in zip(json.loads(line), sites(self._cluster), strict=True):
+                self._paths |= {node.id: f"/proc/{process.pid}/fd/{number}" for node in site}
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        """Take them down; at once where something went wrong."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        try:
+            process.communicate(timeout=GOODBYE_S)
+        except subprocess.TimeoutExpired:
+            pass
+        finally:
+            process.kill()
+            process.wait()
+
+    def host(self, node: NodeSpec) -> str:
+        """See `Loopback.host`."""
+        from geomx.live.namespaces import address
+
+        return address(node)
+
+    @contextlib.contextmanager
+    def inside(self, node: NodeSpec) -> Iterator[None]:
+        """See `Loopback.inside`. Concerns the calling thread alone, and what it starts."""
+        with inside(self._paths[node.id]):
+            yield
+
+    def watch(self) -> None:
+        """See `Loopback.watch`. Tells the links when the run began: their courses count from it."""
+        if self._process is None or self._process.poll() is not None:
+            raise GeomxError(f"the emulated network ended: {self._last_words()}")
+        if self._scheduler is None:
+            return
+        for note in self._scheduler.new():
+            if "started" in note:
+                self._tell(note["started"])
+                self._scheduler = None
+                return
+
+    def _tell(self, started_s: float) -> None:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(f"{started_s!r}\n".encode())
+            self._process.stdin.flush()
+
+    def _last_words(self) -> str:
+        lines = self._log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        return lines[-1].strip() if lines else "it was killed"
+
+
+def place(emulate: str, cluster: Cluster, **files: Any) -> Loopback:
+    """Where a run's processes are to live; `files` as in `Namespaces`."""
+    return Namespaces(cluster, **files) if emulate == "netns" else Loopback()

@@ -1,0 +1,101 @@
+"""What the processes of a run write down for the one that started them: one JSON object per line.
+
+Every line reaches the operating system at once, so a process that is killed outright leaves all
+that it had measured. A worker writes ``iteration`` and ``evaluation`` lines, everybody begins with
+``started`` and closes with ``end``.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from geomx.results.files import naming
+
+Span = tuple[str, str, float, float, dict[str, int]]
+"""(name, category, start in seconds since the start of the run, duration in seconds, arguments)"""
+
+Note = dict[str, Any]
+
+
+def stem(directory: Path, name: str) -> Path:
+    """Where a node's files are, without suffix: ``directory/nodes/beijing-worker0``."""
+    return directory / "nodes" / quote(name.replace("/", "-"), safe="")
+
+
+def path(stem: Path, suffix: str) -> Path:
+    """One of a node's files."""
+    return stem.with_name(stem.name + suffix)
+
+
+class Notes:
+    """A node's own file. What the system refuses to write raises an `OSError` that names it."""
+
+    def __init__(self, stem: Path) -> None:
+        self._path = path(stem, ".jsonl")
+        self._file = self._path.open("w", encoding="utf-8", buffering=1)
+        self._lock = threading.Lock()
+        self._ended = False
+
+    def started(self, monotonic_s: float) -> None:
+        """The run has started, at this time on the machine's monotonic clock."""
+        self._write({"started": monotonic_s})
+
+    def iteration(
+        self,
+        step: int,
+        start_s: float,
+        compute_s: float,
+        end_s: float,
+        *,
+        loss: float | None,
+        spans: Sequence[Span],
+    ) -> None:
+        """One local step is over; times in seconds since the start."""
+        times = {"start_s": start_s, "compute_s": compute_s, "end_s": end_s}
+        self._write({"iteration": step, **times, "loss": loss, "spans": list(spans)})
+
+    def evaluation(self, time_s: float, step: int, accuracy: float, loss: float) -> None:
+        """The model after local step `step`, which ended at `time_s`."""
+        self._write({"evaluation": step, "time_s": time_s, "accuracy": accuracy, "loss": loss})
+
+    def waits(self, whom: str) -> None:
+        """This node has waited for that for longer than failures take; empty: no longer."""
+        self._write({"waits": whom})
+
+    def end(self, **facts: Any) -> None:
+        """The last line; a second call has no effect."""
+        with self._lock:
+            if self._ended:
+                return
+            self._ended = True
+        self._write({"end": facts})
+
+    def _write(self, note: Note) -> None:
+        with naming(self._path):
+            self._file.write(json.dumps(note) + "\n")
+
+
+class Reader:
+    """Follows the file of a node that may still be writing, or may not have begun."""
+
+    def __init__(self, stem: Path) -> None:
+        self._path = path(stem, ".jsonl")
+        self._read = 0
+
+    def new(self) -> Iterable[Note]:
+        """The lines that were completed since the last call."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._read)
+                data = file.read()
+        except FileNotFoundError:
+            return
+        complete = data[: data.rfind(b"\n") + 1]
+        self._read += len(complete)
+        for line in complete.splitlines():
+            yield json.loads(line)

@@ -1,0 +1,102 @@
+"""Nothing outlives the launcher: a child asks the kernel to be killed when its parent ends.
+
+The request survives `exec`, so ``python -m geomx.live.lifetime PID COMMAND...`` ties any command to
+the process PID, even one that is killed outright and cannot clean up. What a `Tied` process starts
+in turn is found by a mark in its environment, whatever sessions it makes and whoever becomes its
+parent: torchrun's workers, for one, lead sessions of their own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import secrets
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+_PR_SET_PDEATHSIG = 1
+_MARK = "GEOMX_MARK"
+
+
+class Tied(subprocess.Popen[bytes]):
+    """A process of a session of its own, without input, that can be ended with all that it started.
+
+    Args:
+        words: Its command.
+        env: Variables for it, beside this process' own.
+        stdout: As for `subprocess.Popen`; so are the others.
+    """
+
+    def __init__(
+        self,
+        words: Sequence[str],
+        env: Mapping[str, str],
+        *,
+        stdout: int | IO[bytes] | None = None,
+        stderr: int | IO[bytes] | None = None,
+        cwd: str | None = None,
+    ) -> None:
+        mark = secrets.token_hex(16)
+        self._marked = f"{_MARK}={mark}".encode()
+        super().__init__(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            env={**os.environ, **env, _MARK: mark},
+            cwd=cwd,
+            start_new_session=True,
+        )
+
+    def signal_all(self, number: int) -> None:
+        """Send a signal to it, if it runs, and to all that it started and that are left."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, number)
+        for pid in self._elsewhere():
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, number)
+
+    def leaves_any(self) -> bool:
+        """Whether something that it started is still running, though it may have ended itself."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, 0)
+            return True
+        return any(self._elsewhere())
+
+    def _elsewhere(self) -> Iterator[int]:
+        """What it started that has left its group."""
+        for entry in Path("/proc").glob("[0-9]*"):  # on other systems there is none
+            with contextlib.suppress(OSError):
+                marked = self._marked in (entry / "environ").read_bytes().split(b"\0")
+                if marked and os.getpgid(int(entry.name)) != self.pid:
+                    yield int(entry.name)
+
+
+def tie_to_parent(parent: int) -> None:
+    """Be killed when process `parent`, which must be the one that started us, ends.
+
+    Raises:
+        SystemExit: It has ended already.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        raise SystemExit(f"process {parent}, which started this one, is gone")
+
+
+def main(arguments: list[str]) -> None:
+    """Tie this process to PID, then become COMMAND."""
+    tie_to_parent(int(arguments[0]))
+    try:
+        os.execvp(arguments[1], arguments[1:])
+    except OSError as error:
+        raise SystemExit(f"{arguments[1]}: {error.strerror}") from error
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

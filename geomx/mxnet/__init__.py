@@ -1,0 +1,211 @@
+"""MXNet's face of the key-value store: import it, and MXNet's own training code uses our clusters.
+
+    import geomx.mxnet
+    store = mx.kv.create("dist_sync")
+    trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1}, kvstore=store)
+
+Push and pull are operations of MXNet's engine: they return at once, start when the arrays that they
+read have been computed, and what reads the pulled arrays waits for them, so that the backward pass,
+transmission and the next forward pass overlap. A lost node surfaces as an exception of the next
+call here, or of whatever reads an array whose value will never come.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from geomx.errors import GeomxError
+from geomx.kv import store as kv
+from geomx.kv.values import devices, pairs
+from geomx.live.rhythm import Rhythm
+from geomx.mxnet.arrays import check, dense, fill, keep_rows, mx, rows_wanted, store_call
+from geomx.mxnet.engine import EngineExchange
+
+Key = kv.Key
+
+
+class KVStore(mx.kvstore.KVStore):
+    """`mx.kvstore.KVStore` over our store; the members' meaning is that of `geomx.kv.KVStore`."""
+
+    def __init__(self, store: kv.KVStore, type: str) -> None:
+        # MXNet's constructor wants a handle of its own store and is not called.
+        self._store = store
+        self._type = type
+
+    def __del__(self) -> None:
+        """There is no handle to free."""
+
+    type = property(lambda self: self._type, doc="The name it was created by.")
+    rank = property(lambda self: self._store.rank, doc="Position among the party's workers.")
+    num_workers = property(lambda self: self._store.num_workers, doc="Workers in this party.")
+    global_rank = property(lambda self: self._store.global_rank, doc="Position among all workers.")
+    num_all_workers = property(lambda self: self._store.num_all_workers, doc="All workers.")
+    is_master_worker = property(lambda self: self._store.is_master_worker, doc="The first of all.")
+
+    @store_call
+    def init(self, key: Any, value: Any) -> None:
+        """Introduce keys with the master's values; see `geomx.kv.KVStore.init`."""
+        given = pairs(key, value)
+        arrays = [dense(each, devices(values)[0]).asnumpy() for each, values in given]
+        self._store.init([each for each, _ in given], arrays)
+
+    @store_call
+    def push(self, key: Any, value: Any, priority: int = 0) -> None:
+        """Contribute, when the arrays are there; see `geomx.kv.KVStore.push`."""
+        for each, values in pairs(key, value):
+            entry, arrays = self._entry(each, values)
+            arrays = [dense(each, array) for array in arrays]
+            total = arrays[0] if len(arrays) == 1 else mx.nd.add_n(*arrays)
+            self._store.exchange.push(entry.key, total, priority=priority)
+
+    @store_call
+    def pull(
+        self, key: Any, out: Any = None, priority: int = 0, ignore_sparse: bool = True
+    ) -> None:
+        """Fill `out` when the value has come; see `geomx.kv.KVStore.pull`.
+
+        Sparse arrays are left alone if `ignore_sparse`, as MXNet does.
+        """
+        if out is None:
+            raise GeomxError("pull needs the arrays to fill: pull(key, out=array)")
+        for each, values in pairs(key, out):
+            entry, arrays = self._entry(each, values)
+            chosen = [a for a in arrays if a.stype == "default" or not ignore_sparse]
+            if all(array.stype == "default" for array in chosen):
+                self._store.exchange.pull(entry.key, chosen, priority=priority)
+                continue
+            value = self._pulled(entry, priority)
+            for array in chosen:
+                fill(value, array)
+
+    def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> None:
+        """`push`, then `pull` into `out`, or into `value` if there is none."""
+        self.push(key, value, priority)
+        self.pull(key, value if out is None else out, priority)
+
+    def broadcast(self, key: Any, value: Any, out: Any, priority: int = 0) -> None:
+        """`init`, then `pull` into `out`."""
+        self.init(key, value)
+        self.pull(key, out, priority)
+
+    @store_call
+    def row_sparse_pull(
+        self, key: Any, out: Any = None, priority: int = 0, row_ids: Any = None
+    ) -> None:
+        """Fill row-sparse arrays with some rows of the value, when it has come.
+
+        Args:
+            key: A key, or a list of them.
+            out: An array or a list of arrays; for a list of keys a list of such.
+            priority: See `push`.
+            row_ids: Numbers of the wanted rows in the form of `out`, or one array of them for all
+                arrays of a key. All of the value crosses the network.
+
+        Raises:
+            GeomxError: A key was never initialised, an array is dense, there is no such row.
+        """
+        if out is None or row_ids is None:
+            raise GeomxError(
+                "row_sparse_pull needs the arrays to fill and the rows that are wanted"
+            )
+        for each, wanted in rows_wanted(key, out, row_ids):
+            entry, _ = self._entry(each, [array for array, _ in wanted])
+            value = self._pulled(entry, priority)
+            for array, rows in wanted:
+                keep_rows(each, value, rows, array)
+
+    @staticmethod
+    def is_capable(capability: str) -> bool:
+        """Optimizers run on the global servers."""
+        return bool(capability.lower() == mx.kvstore.KVStoreBase.OPTIMIZER)
+
+    def set_optimizer(self, optimizer: Any) -> None:
+        """Update on the global servers; see `geomx.kv.KVStore.set_optimizer`."""
+        self._store.set_optimizer(optimizer)
+
+    def set_gradient_compression(self, compression_params: Mapping[str, Any]) -> None:
+        """See `geomx.kv.KVStore.set_gradient_compression`."""
+        self._store.set_gradient_compression(compression_params)
+
+    def rhythm(self, steps: int) -> Rhythm:
+        """See `geomx.kv.KVStore.rhythm`."""
+        return self._store.rhythm(steps)
+
+    @store_call
+    def save_optimizer_states(self, fname: str, dump_optimizer: bool = False) -> None:
+        """Refuse: the states are on the global servers.
+
+        Raises:
+            GeomxError: Always.
+        """
+        raise GeomxError("optimizer states live on the global servers and cannot be saved here")
+
+    @store_call
+    def load_optimizer_states(self, fname: str) -> None:
+        """Refuse: the states are on the global servers.
+
+        Raises:
+            GeomxError: Always.
+        """
+        raise GeomxError("optimizer states live on the global servers and cannot be loaded here")
+
+    def barrier(self) -> None:
+        """Wait until every worker of the job has come here, its own pushes having been made."""
+        mx.nd.waitall()
+        self._store.barrier()
+
+    _barrier = barrier
+
+    def close(self) -> None:
+        """Finish what is under way and leave the job; called when the program ends."""
+        with contextlib.suppress(mx.base.MXNetError):  # of an array whose value never came
+            mx.nd.waitall()
+        self._store.close()
+
+    @store_call
+    def _set_updater(self, updater: Any) -> None:
+        """Refuse: global servers run no code of scripts.
+
+        Raises:
+            GeomxError: Always.
+        """
+        raise GeomxError("global servers run optimizers by name: set_optimizer, or update here")
+
+    def _entry(self, key: Key, values: Any) -> tuple[kv.Entry, list[Any]]:
+        """The key's entry, and its arrays, one per device, each of the right shape."""
+        entry = self._store.entry(key)
+        arrays = [check(key, array) for array in devices(values)]
+        for array in arrays:
+            self._store.check_shape(key, array.shape)
+        return entry, arrays
+
+    def _pulled(self, entry: kv.Entry, priority: int) -> Any:
+        """An array of its own that the key's value will be in."""
+        value = mx.nd.empty(entry.shape)
+        self._store.exchange.pull(entry.key, [value], priority=priority)
+        return value
+
+
+def create(type: str = kv.TYPES[0]) -> KVStore:
+    """The key-value store of this worker; ``mx.kv.create`` returns it for the types of `geomx.kv`.
+
+    A process is one worker and has one store: a second call returns the same, with its keys.
+
+    Raises:
+        ConfigError: There is no such type, or the job does not synchronise that way.
+        GeomxError: The job's scheduler cannot be reached, or numpy arrays are in the store already.
+    """
+    store = kv.create(type)
+    if not isinstance(store.exchange, EngineExchange):
+        store.use(EngineExchange(store.member.loop))
+    face = KVStore(store, type)
+    atexit.register(face.close)
+    return face
+
+
+for _type in kv.TYPES:
+    mx.kvstore.KVStoreBase.kv_registry[_type] = partial(create, _type)

@@ -1,0 +1,118 @@
+"""What scripts of MXNet hand to the store, dense and row-sparse, and the errors they expect.
+
+Keys are dense: all of a tensor is kept, summed, updated and sent. A row-sparse array becomes a
+dense one on its way in; on the way out the rows that were asked for are kept. All of these are
+operations of MXNet's engine, so none waits for a value that has not come yet.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import numpy as np
+
+from geomx.errors import GeomxError
+from geomx.frameworks.mxnet_loader import load_mxnet
+from geomx.kv.values import Key, devices, pairs
+
+mx: Any = load_mxnet()
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+class StoreError(GeomxError, mx.base.MXNetError):
+    """A mistake in using the store, which scripts of MXNet may expect as MXNet's own error."""
+
+
+def store_call(method: Method) -> Method:
+    """Have a method's mistakes raised as `StoreError`, and nothing of it recorded for gradients."""
+
+    @functools.wraps(method)
+    def call(*arguments: Any, **named: Any) -> Any:
+        try:
+            with mx.autograd.pause(train_mode=mx.autograd.is_training()):
+                return method(*arguments, **named)
+        except GeomxError as error:
+            if type(error) is GeomxError:
+                raise StoreError(str(error)) from error
+            raise
+
+    return call  # type: ignore[return-value]
+
+
+def check(key: Key, array: Any) -> Any:
+    """`array` itself.
+
+    Raises:
+        GeomxError: It is none of MXNet.
+    """
+    if not isinstance(array, mx.nd.NDArray):
+        raise GeomxError(f"key {key!r}: {type(array).__name__} is not an array of MXNet")
+    return array
+
+
+def dense(key: Key, array: Any) -> Any:
+    """`array`, dense.
+
+    Raises:
+        GeomxError: It is none of MXNet.
+    """
+    return array if check(key, array).stype == "default" else array.tostype("default")
+
+
+def fill(value: Any, target: Any) -> None:
+    """Copy a dense `value` into an array of any kind."""
+    (value if target.stype == "default" else value.tostype(target.stype)).copyto(target)
+
+
+def keep_rows(key: Key, value: Any, rows: Any, target: Any) -> None:
+    """Copy rows of a dense `value` into a row-sparse array, whose other rows become zero.
+
+    Args:
+        key: Whose value it is.
+        value: An array of two or more dimensions.
+        rows: Numbers of rows in any order and shape, perhaps repeated, perhaps none.
+        target: The array.
+
+    Raises:
+        GeomxError: It is not row-sparse, or there is no such row.
+    """
+    if target.stype != "row_sparse":
+        raise GeomxError(f"key {key!r}: rows are pulled into row-sparse arrays, not dense ones")
+    numbers = np.unique(rows.asnumpy()).astype(np.int64)
+    for number in numbers:
+        if not 0 <= number < value.shape[0]:
+            raise GeomxError(f"key {key!r} has {value.shape[0]} rows, there is no row {number}")
+    if not numbers.size:
+        mx.nd.sparse.zeros("row_sparse", value.shape).copyto(target)
+        return
+    wanted = mx.nd.array(numbers, dtype="int64")
+    mx.nd.sparse.retain(value.tostype("row_sparse"), wanted).copyto(target)
+
+
+def rows_wanted(key: Any, out: Any, row_ids: Any) -> Iterator[tuple[Key, list[tuple[Any, Any]]]]:
+    """Every key with its arrays, each with the numbers of its rows.
+
+    Args:
+        key: A key, or a list of them.
+        out: An array or a list of arrays; for a list of keys a list of such.
+        row_ids: Numbers in the form of `out`, or one array of them for all arrays of a key.
+
+    Raises:
+        GeomxError: These do not fit each other.
+    """
+    given = pairs(key, out)
+    numbers = [row_ids]
+    if isinstance(key, list | tuple):
+        shared = isinstance(row_ids, mx.nd.NDArray)
+        numbers = [row_ids] * len(given) if shared else [ids for _, ids in pairs(key, row_ids)]
+    for (each, values), ids in zip(given, numbers, strict=True):
+        arrays, rows = devices(values), devices(ids)
+        if len(rows) == 1:
+            rows *= len(arrays)
+        if len(rows) != len(arrays):
+            what = f"{len(arrays)} arrays need {len(arrays)} arrays of row numbers"
+            raise GeomxError(f"key {each!r}: {what}, not {len(rows)}")
+        yield each, [(check(each, a), check(each, r)) for a, r in zip(arrays, rows, strict=True)]

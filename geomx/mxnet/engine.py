@@ -1,0 +1,112 @@
+"""Arrays of MXNet on their way through a loop, as operations of MXNet's engine.
+
+They go through two buffers per key, as in MXNet's own store: one holds what is leaving, so a pushed
+gradient may be overwritten by the next backward pass at once and is never changed by us; one
+receives. They also undo the private layouts in which MXNet's convolutions leave arrays.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from geomx import _core
+from geomx.errors import NodeLost
+from geomx.live.member import FOREVER_S, naming_the_lost
+from geomx.mxnet.arrays import mx
+
+
+@dataclass
+class _Buffer:
+    """A float32 array of MXNet, with the address of its data, which never changes."""
+
+    array: Any
+    data: int
+
+    @classmethod
+    def of(cls, shape: Sequence[int]) -> _Buffer:
+        array = mx.nd.empty(tuple(shape) or (1,), dtype="float32")
+        data = ctypes.c_void_p()
+        mx.base.check_call(mx.base._LIB.MXNDArrayGetData(array.handle, ctypes.byref(data)))
+        return cls(array, data.value or 0)
+
+    @property
+    def handle(self) -> int:
+        """What MXNet's C functions know it by."""
+        return int(self.array.handle.value)
+
+
+@dataclass
+class _Slot:
+    """One key: what leaves, what arrives, and how often it was pushed."""
+
+    leaving: _Buffer
+    arriving: _Buffer
+    elements: int
+    round: int = 0
+
+
+class EngineExchange:
+    """`geomx.live.exchange.Exchange` for MXNet arrays; `pull` returns at once as well."""
+
+    def __init__(self, loop: _core.Loop) -> None:
+        self._loop = loop
+        address = ctypes.cast(mx.base._LIB.MXEnginePushAsyncND, ctypes.c_void_p).value or 0
+        self._engine = _core.MxnetEngine(loop, address)
+        self._slots: dict[int, _Slot] = {}
+
+    def declare(self, key: int, shape: Sequence[int]) -> None:
+        """See `Exchange.declare`."""
+        self._slots[key] = _Slot(_Buffer.of(shape), _Buffer.of(shape), math.prod(shape))
+
+    def push(
+        self,
+        key: int,
+        array: Any,
+        *,
+        priority: int = 0,
+        loss: float = math.nan,
+        last: bool = False,
+        not_before_s: float = 0.0,
+    ) -> None:
+        """See `Exchange.push`."""
+        self._check()
+        slot = self._slots[key]
+        array.copyto(slot.leaving.array)
+        # Reading `arriving` keeps a push behind the pulls that were asked for before it.
+        self._engine.push(
+            key, slot.leaving.data, slot.elements, slot.leaving.handle, slot.arriving.handle,
+            loss, last, not_before_s, priority,
+        )  # fmt: skip
+        slot.round += 1
+
+    def pull(self, key: int, out: Sequence[Any], *, priority: int = 0) -> None:
+        """See `Exchange.pull`."""
+        self._check()
+        slot = self._slots[key]
+        arriving = slot.arriving
+        self._engine.pull(key, slot.round, arriving.data, slot.elements, arriving.handle, priority)
+        for target in out:
+            arriving.array.copyto(target)
+
+    def wait(self, key: int) -> float:
+        """See `Exchange.wait`."""
+        with naming_the_lost(self._loop):
+            return self._loop.wait(key, self._slots[key].round, FOREVER_S)
+
+    def settle(self, arrays: Sequence[Any]) -> None:
+        """See `Exchange.settle`."""
+        for array in arrays:
+            array.wait_to_read()
+
+    def copy(self, array: Any) -> Any:
+        """See `Exchange.copy`; an operation of the engine like any other."""
+        return array.copy()
+
+    def _check(self) -> None:
+        failure = self._loop.failure()
+        if failure is not None:
+            raise NodeLost(*failure)

@@ -1,0 +1,261 @@
+"""Network files: which data centres there are, and what joins them.
+
+Two forms (see docs): the short form, YAML for sites with one access link each, and the long form,
+any networkx graph (node-link JSON or YAML, GraphML, GML). The short form
+(`geomx.network.short_form`) is expanded into the long one, so that there is a single set of rules
+(`geomx.network.topology`), and a run writes its network in the long form, so that a run's output is
+another run's input.
+
+A graph of routers alone, such as a file of the Internet Topology Zoo, is made whole first: what it
+lacks is filled in (`geomx.network.fill`), and hosts are put on it (`geomx.network.attach`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+
+from geomx.cluster import Cluster
+from geomx.errors import ConfigError
+from geomx.network.attach import ATTACH, attach, is_bare
+from geomx.network.fill import FILL, complete
+from geomx.network.hosts import LAN
+from geomx.network.short_form import TOP, expand
+from geomx.network.topology import EDGE_ATTRIBUTES, to_cluster
+from geomx.network.validators import NetworkError, known_keys, refuse, table
+from geomx.options.parsing import near
+
+SUFFIXES = (".yaml", ".yml", ".json", ".graphml", ".gml")
+
+FILE_OPTIONS: dict[str, Any] = {
+    "attach": {**dict.fromkeys(ATTACH), "lan": dict.fromkeys(LAN)},
+    "fill": dict.fromkeys(FILL),
+    "redraw": None,
+    "outages": None,
+    "paths": None,
+}
+"""What may be said beside ``file``, or beside ``nodes`` in a long form: None where it is not."""
+
+REST = "rest_of"
+"""Beside the keys of a short form: ``{file, keys}``, the file that has the rest of these keys."""
+
+
+def read_network(source: Mapping[str, Any] | nx.Graph | str | Path) -> Cluster:
+    """Read a network.
+
+    Args:
+        source: A file, a networkx graph in the long form, or what a YAML or JSON file holds, there
+            with ``folder``, where relative paths of traces start. ``{"file": PATH}`` is a file too,
+            with `FILE_OPTIONS` beside it.
+
+    Raises:
+        ConfigError: The file is missing or unreadable, or breaks a rule, which is named.
+    """
+    options: Mapping[str, Any] = {}
+    if isinstance(source, nx.Graph):
+        name = source.graph.get("name")
+        source = {**to_node_link(source), "directed": source.is_directed(), "name": name}
+    if isinstance(source, Mapping) and source.get("file"):
+        options, source = source, str(source["file"])
+    if isinstance(source, Mapping):
+        label, folder = str(source.get("name") or "network"), Path(source.get("folder") or ".")
+        rest = source.get(REST)
+        source = {key: value for key, value in source.items() if key not in ("folder", REST)}
+        if rest:
+            content = load(Path(rest["file"]))
+            source |= {key: _over(content[key], source.get(key)) for key in rest["keys"]}
+    else:
+        label, folder = str(source), Path(source).parent
+    try:
+        known_keys(options, ("file", "name", *FILE_OPTIONS), "")
+        content = _from_file(source) if isinstance(source, str | Path) else source
+        graph = content if isinstance(content, nx.Graph) else _from_mapping(content, options)
+        return to_cluster(_whole(graph, options), Path(label).stem, folder)
+    except NetworkError as error:
+        raise ConfigError("network", label, str(error)) from error
+
+
+def _whole(graph: nx.Graph, options: Mapping[str, Any]) -> nx.Graph:
+    """`graph` with hosts on it, if it had none, and with the options said beside its file."""
+    for key, default in FILE_OPTIONS.items():
+        inside, outside = graph.graph.get(key), options.get(key)
+        if isinstance(inside, Mapping) and isinstance(outside, Mapping):
+            outside = {**inside, **_said(outside)}
+        said = _said(outside if outside is not None else inside)
+        if isinstance(default, Mapping) and said:
+            table(said, key)
+        graph.graph[key] = said
+    filled, attached = graph.graph.pop("fill"), graph.graph.pop("attach")
+    if is_bare(graph):
+        graph = complete(graph, filled or {}, EDGE_ATTRIBUTES)
+        attach(graph, attached or {})
+    elif filled or attached:
+        key = "attach" if attached else "fill"
+        refuse(f"{key} is for graphs of routers alone; this one says itself who trains where")
+    return graph
+
+
+def _over(below: Any, said: Any) -> Any:
+    """What a file has, with what is said about parts of it."""
+    if isinstance(below, Mapping) and isinstance(said, Mapping):
+        return {**below, **{key: _over(below.get(key), value) for key, value in said.items()}}
+    return below if said is None else said
+
+
+def _said(value: Any) -> Any:
+    """An option without what is None in it."""
+    if not isinstance(value, Mapping):
+        return value
+    said = {key: _said(inner) for key, inner in value.items()}
+    return {key: inner for key, inner in said.items() if inner is not None and inner != {}}
+
+
+def load(path: Path) -> Any:
+    """What a YAML or JSON file holds.
+
+    Raises:
+        ConfigError: It is missing or unreadable.
+    """
+    try:
+        return _load(path)
+    except NetworkError as error:
+        raise ConfigError("network", path, str(error)) from error
+
+
+def is_long_form(content: Any) -> bool:
+    """Whether the content of a YAML or JSON file is a node-link graph."""
+    return isinstance(content, Mapping) and "nodes" in content
+
+
+def to_node_link(graph: nx.DiGraph) -> dict[str, Any]:
+    """`graph` as node-link data for `json.dump`: the long form that `read_network` reads back.
+
+    An edge without ``bandwidth_mbps`` is written with ``unlimited: true``, because in a file that a
+    person wrote a missing bandwidth is an error.
+    """
+    links = []
+    for source, target, data in graph.edges(data=True):
+        unlimited = {} if "bandwidth_mbps" in data else {"unlimited": True}
+        links.append({"source": source, "target": target, **data, **unlimited})
+    return {
+        "directed": True,
+        "multigraph": False,
+        "graph": dict(graph.graph),
+        "nodes": [{"id": node, **data} for node, data in graph.nodes(data=True)],
+        "links": links,
+    }
+
+
+def _load(path: Path) -> Any:
+    import yaml
+
+    if not path.exists():
+        refuse("there is no such file")
+    try:
+        text = path.read_text(encoding="utf-8")
+        return json.loads(text) if path.suffix == ".json" else _yaml(text)
+    except OSError as error:
+        refuse(f"cannot be read: {error.strerror}")
+    except UnicodeDecodeError:
+        refuse("cannot be read: it is not a text file")
+    except json.JSONDecodeError as error:
+        refuse(f"is not JSON: {error.msg} at line {error.lineno}")
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" at line {mark.line + 1}" if mark else ""
+        refuse(f"is not YAML: {getattr(error, 'problem', None) or 'unreadable'}{where}")
+
+
+def _yaml(text: str) -> Any:
+    """YAML, but a key that comes twice is refused instead of winning silently."""
+    import yaml
+
+    class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+            names = [key.value for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
+            for name, times in Counter(map(str, names)).items():
+                if times > 1:
+                    refuse(f"{name} comes twice at line {node.start_mark.line + 1} and after")
+            made: dict[Any, Any] = super().construct_mapping(node, deep)
+            return made
+
+    return yaml.load(text, Loader)
+
+
+def _from_file(source: str | Path) -> Any:
+    """The graph in a GraphML or GML file, or what any other file holds."""
+    path = Path(source)
+    if path.is_dir():
+        refuse("is a folder, not a file")
+    if path.suffix in (".graphml", ".gml"):
+        if not path.exists():
+            refuse("there is no such file")
+        reader = nx.read_graphml if path.suffix == ".graphml" else _read_gml
+        return _garbage_named(lambda: reader(path), f"is not {path.suffix[1:].upper()}")
+    if path.exists() and path.suffix not in SUFFIXES:
+        refuse(f"unknown suffix {path.suffix or '(none)'}; {near(path.suffix, SUFFIXES)}")
+    return _load(path)
+
+
+def _read_gml(path: Path) -> nx.Graph:
+    """Files of the Topology Zoo have parallel edges without saying so, and labels come twice."""
+    text = path.read_text(encoding="utf-8")
+    if not re.search(r"^\s*multigraph\s+1\s*$", text, re.MULTILINE):
+        text = re.sub(r"\bgraph\s*\[", "graph [\n  multigraph 1\n", text, count=1)
+    try:
+        return nx.parse_gml(text)
+    except nx.NetworkXError as error:
+        if "label" not in str(error):
+            raise
+        return nx.parse_gml(text, label="id")
+
+
+def _garbage_named(read: Callable[[], nx.Graph], complaint: str) -> nx.Graph:
+    """Call a reader of networkx; whatever it raises on garbage becomes one sentence."""
+    try:
+        return read()
+    except Exception as error:
+        detail = " ".join(str(error).split())[:120]
+        raise NetworkError(f"{complaint} ({type(error).__name__}: {detail})") from error
+
+
+def _from_mapping(content: Any, options: Mapping[str, Any]) -> nx.Graph:
+    if not isinstance(content, Mapping):
+        refuse(f"must hold a table of keys ({', '.join(TOP)}) or a node-link graph")
+    return _node_link(content) if is_long_form(content) else expand(content, options)
+
+
+def _node_link(content: Mapping[str, Any]) -> nx.Graph:
+    links = content.get("links", content.get("edges"))
+    if not isinstance(content["nodes"], list) or not isinstance(links, list):
+        refuse("a node-link graph needs two lists, nodes and links")
+    graph: nx.Graph = nx.MultiDiGraph() if content.get("directed", False) else nx.MultiGraph()
+    graph.graph.update(_attributes(table(content.get("graph") or {}, "graph")))
+    for key in ("name", *FILE_OPTIONS):
+        if content.get(key):
+            graph.graph[key] = content[key]
+    for index, node in enumerate(content["nodes"]):
+        if not isinstance(node, Mapping) or "id" not in node:
+            refuse(f"nodes[{index}] has no id")
+        if str(node["id"]) in graph:
+            refuse(f"two nodes are called {node['id']}")
+        graph.add_node(str(node["id"]), **_attributes(node, "id"))
+    for index, link in enumerate(links):
+        for end in ("source", "target"):
+            if not isinstance(link, Mapping) or end not in link:
+                refuse(f"links[{index}] has no {end}")
+            if str(link[end]) not in graph:
+                refuse(f"links[{index}] has {end} {link[end]}, which is not a node")
+        data = _attributes(link, "source", "target", "key")
+        graph.add_edge(str(link["source"]), str(link["target"]), **data)
+    return graph
+
+
+def _attributes(given: Mapping[str, Any], *but: str) -> dict[str, Any]:
+    return {str(key): value for key, value in given.items() if key not in but}

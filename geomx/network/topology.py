@@ -1,0 +1,260 @@
+"""From a networkx graph to a `Cluster`: the rules that a network has to keep.
+
+Whatever form a network file has, it ends up here as a graph. This module makes it directed, checks
+every attribute, adds what follows from the rest (a scheduler beside the global server, a local
+server beside workers that have none) and makes sure that everybody reaches whom they must talk to.
+A rule that is broken is one sentence, which names the node, the edge or the pair.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, get_args
+
+import networkx as nx
+
+from geomx.cluster import Cluster, NodeSpec, Party, Role
+from geomx.network.schedules import EDGE_CHANGES, check_changes, spread
+from geomx.network.validators import bandwidth, milliseconds, positive, probability, refuse, spelt
+from geomx.options.parsing import near
+from geomx.terminal.progress import stage
+
+ROLES: tuple[Role, ...] = get_args(Role)
+KINDS = (*ROLES, "router")
+NODE_ATTRIBUTES = ("kind", "party", "speed", "transit")
+# `unlimited` says that an edge without bandwidth_mbps is meant so; see `to_node_link`.
+EDGE_ATTRIBUTES = (
+    "bandwidth_mbps", "delay_ms", "loss", "jitter_ms", "queue_ms", "unlimited", *EDGE_CHANGES,
+)  # fmt: skip
+
+
+def to_cluster(graph: nx.Graph, name: str, folder: Path) -> Cluster:
+    """Check and complete `graph`, and read the tree of nodes from it.
+
+    Args:
+        graph: Any networkx graph in the long form of network files.
+        name: Of the network, where the graph has none.
+        folder: Where relative paths of bandwidth traces start.
+
+    Raises:
+        NetworkError: The graph breaks a rule.
+    """
+    directed = _directed(graph)
+    directed.graph = {**directed.graph, "name": str(directed.graph.get("name") or name)}
+    for node, data in directed.nodes(data=True):
+        _check_node(node, data)
+    spread(directed)
+    for source, target, data in stage(directed.edges(data=True), "reading the network"):
+        _check_edge(f"edge {source} -> {target}", data, folder)
+    _check_paths(directed)
+    _add_scheduler(directed)
+    hosts = _hosts(directed)
+    for party in _parties(directed):
+        _add_server(directed, party, hosts["server", party], hosts["worker", party])
+    cluster = _cluster(directed)
+    _check_reach(cluster)
+    return cluster
+
+
+def with_global_servers(cluster: Cluster, count: int) -> Cluster:
+    """`cluster` with at least `count` global servers: new ones stand beside the first."""
+    missing = count - len(cluster.global_servers)
+    if missing <= 0:
+        return cluster
+    graph = cluster.graph.copy()
+    first = cluster.global_servers[0]
+    for index in range(missing):
+        number = len(cluster.global_servers) + index
+        name = _free_name(graph, f"{first.party}/global_server{number}")
+        _add_beside(graph, first.name, name, "global_server")
+    return _cluster(graph)
+
+
+def _directed(graph: nx.Graph) -> nx.DiGraph:
+    """A plain directed copy with names as text; an undirected edge becomes two."""
+    for name, count in Counter(str(node) for node in graph).items():
+        if count > 1:
+            refuse(f"two nodes are called {name}")
+    directed = nx.DiGraph(**graph.graph)
+    directed.add_nodes_from((str(node), dict(data)) for node, data in graph.nodes(data=True))
+    for source, target, data in graph.edges(data=True):
+        ways = [(str(source), str(target))]
+        if not graph.is_directed():
+            ways.append((str(target), str(source)))
+        for way in ways:
+            if way[0] == way[1]:
+                refuse(f"node {way[0]} has an edge to itself")
+            if directed.has_edge(*way):
+                refuse(f"there are two edges {way[0]} -> {way[1]}")
+            directed.add_edge(*way, **data)
+    return directed
+
+
+def _check_node(node: str, data: dict[str, Any]) -> None:
+    spelt(f"node {node}", data, NODE_ATTRIBUTES)
+    kind = data.setdefault("kind", "router")
+    if kind not in KINDS:
+        refuse(f"node {node} has kind {kind}; {near(kind, KINDS)}")
+    if "transit" in data:
+        if data["transit"] not in (True, False):
+            refuse(f"transit of node {node} is {data['transit']!r}; it must be true or false")
+        data["transit"] = bool(data["transit"])
+    if kind == "router":
+        return
+    if data.get("party") in (None, ""):
+        refuse(f"{kind} {node} has no party")
+    data["party"] = str(data["party"])
+    if kind == "worker":
+        data["speed"] = positive(data.get("speed", 1.0), f"speed of node {node}")
+
+
+def _check_edge(edge: str, data: dict[str, Any], folder: Path) -> None:
+    spelt(edge, data, EDGE_ATTRIBUTES)
+    check_changes(edge, data, folder)
+    if "bandwidth_mbps" in data:
+        data["bandwidth_mbps"] = bandwidth(data["bandwidth_mbps"], f"bandwidth_mbps of {edge}")
+        if data["bandwidth_mbps"] == math.inf:
+            del data["bandwidth_mbps"]
+            data["unlimited"] = True
+        elif data.pop("unlimited", False):
+            refuse(f"{edge} is unlimited and has bandwidth_mbps too")
+    elif data.get("unlimited") not in (True, 1):
+        refuse(f"{edge} has no bandwidth_mbps")
+    data["delay_ms"] = milliseconds(data.get("delay_ms", 0.0), f"delay_ms of {edge}")
+    data["loss"] = probability(data.get("loss", 0.0), f"loss of {edge}")
+    for name in ("jitter_ms", "queue_ms"):
+        if name in data:
+            data[name] = milliseconds(data[name], f"{name} of {edge}")
+
+
+def _check_paths(graph: nx.DiGraph) -> None:
+    """Ways given in place of the shortest; each holds backwards too, unless that is given."""
+    given = graph.graph.pop("paths", None) or []
+    if not isinstance(given, list) or not all(isinstance(way, list) for way in given):
+        refuse("paths must be a list of lists of nodes")
+    ways = [[str(node) for node in way] for way in given]
+    ends = [(way[0], way[-1]) for way in ways if way]
+    for way in ways:
+        if len(set(way)) < max(len(way), 2) or ends.count((way[0], way[-1])) > 1:
+            refuse(
+                f"paths: {' - '.join(way)} must lead from one node to another, and be alone in it"
+            )
+        for edge in pairwise(way):
+            if not graph.has_edge(*edge):
+                refuse(f"paths: there is no edge {edge[0]} -> {edge[1]}")
+    backwards = [way[::-1] for way in ways if (way[-1], way[0]) not in ends]
+    ways += [way for way in backwards if all(graph.has_edge(*edge) for edge in pairwise(way))]
+    if ways:
+        graph.graph["paths"] = ways
+
+
+def _hosts(graph: nx.DiGraph) -> dict[tuple[str, str], list[str]]:
+    """Hosts by kind and party, in file order."""
+    found: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for node, data in graph.nodes(data=True):
+        if data["kind"] != "router":
+            found[data["kind"], data["party"]].append(node)
+    return found
+
+
+def _of_kind(graph: nx.DiGraph, kind: str) -> list[str]:
+    return [node for node, data in graph.nodes(data=True) if data["kind"] == kind]
+
+
+def _parties(graph: nx.DiGraph) -> list[str]:
+    """Names of the training parties in file order."""
+    kinds = ("worker", "server")
+    return list(dict.fromkeys(d["party"] for _, d in graph.nodes(data=True) if d["kind"] in kinds))
+
+
+def _free_name(graph: nx.DiGraph, name: str) -> str:
+    """`name`, lengthened until no node has it."""
+    while name in graph:
+        name += "_"
+    return name
+
+
+def _add_beside(graph: nx.DiGraph, neighbour: str, name: str, kind: str) -> None:
+    """Add a node of `kind`, joined to whatever `neighbour` is joined to, in the same way."""
+    graph.add_node(name, kind=kind, party=graph.nodes[neighbour]["party"])
+    for source, _, data in list(graph.in_edges(neighbour, data=True)):
+        graph.add_edge(source, name, **data)
+    for _, target, data in list(graph.out_edges(neighbour, data=True)):
+        graph.add_edge(name, target, **data)
+
+
+def _add_scheduler(graph: nx.DiGraph) -> None:
+    global_servers = _of_kind(graph, "global_server")
+    if not global_servers:
+        refuse("there is no global server")
+    schedulers = _of_kind(graph, "scheduler")
+    if len(schedulers) > 1:
+        refuse(f"there are several schedulers: {', '.join(schedulers)}")
+    if not schedulers:
+        first = global_servers[0]
+        name = _free_name(graph, f"{graph.nodes[first]['party']}/scheduler")
+        _add_beside(graph, first, name, "scheduler")
+
+
+def _add_server(graph: nx.DiGraph, party: str, servers: list[str], workers: list[str]) -> None:
+    """A local server for a party that has workers and no server."""
+    if not workers:
+        refuse(f"party {party} has no worker")
+    if len(servers) > 1:
+        refuse(f"party {party} has several local servers: {', '.join(servers)}")
+    if servers:
+        return
+    around = [(dict(graph.pred[worker]), dict(graph.succ[worker])) for worker in workers]
+    routers = {node for neighbours in around[0] for node in neighbours}
+    alike = all(edges == around[0] for edges in around)
+    if not alike or len(routers) != 1 or graph.nodes[next(iter(routers))]["kind"] != "router":
+        refuse(
+            f"party {party} has no local server, and its workers do not share one router "
+            f"beside which it would go; add a node of kind server"
+        )
+    _add_beside(graph, workers[0], _free_name(graph, f"{party}/server"), "server")
+
+
+def _cluster(graph: nx.DiGraph) -> Cluster:
+    nodes: list[NodeSpec] = []
+
+    def spec(name: str) -> NodeSpec:
+        data = graph.nodes[name]
+        speed = data.get("speed", 1.0) if data["kind"] == "worker" else 1.0
+        nodes.append(NodeSpec(len(nodes), name, data["kind"], data["party"], speed))
+        return nodes[-1]
+
+    for kind in ("scheduler", "global_server"):
+        for name in _of_kind(graph, kind):
+            spec(name)
+    parties = []
+    hosts = _hosts(graph)
+    for party in _parties(graph):
+        server = spec(hosts["server", party][0])
+        workers = tuple(spec(name) for name in hosts["worker", party])
+        parties.append(Party(party, server, workers))
+    if not parties:
+        refuse("there is no party: nobody trains")
+    return Cluster(graph.graph["name"], graph, tuple(nodes), tuple(parties))
+
+
+def _check_reach(cluster: Cluster) -> None:
+    """Everybody must reach, and be reached by, whom the protocol makes them talk to."""
+    everyone = [node.name for node in cluster.nodes]
+    servers = [party.server.name for party in cluster.parties]
+    centres = [(p.server.name, [worker.name for worker in p.workers]) for p in cluster.parties]
+    centres += [(node.name, servers) for node in cluster.global_servers]
+    centres += [(cluster.scheduler.name, everyone)]
+    graph = cluster.graph
+    parts = nx.strongly_connected_components(graph)  # within one, everybody reaches everybody
+    part_of = {node: number for number, part in enumerate(parts) for node in part}
+    for centre, others in centres:
+        for other in others:
+            if part_of[other] == part_of[centre]:
+                continue
+            if not nx.has_path(graph, other, centre):
+                refuse(f"{other} cannot reach {centre}: there is no path of edges")
+            refuse(f"{centre} cannot reach {other}: there is no path of edges")

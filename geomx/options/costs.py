@@ -1,0 +1,382 @@
+"""What endpoints and layers take on a machine: figures, where they come from, what they hold for.
+
+The simulator charges endpoints by `Costs`: seconds per message and per byte of each kind of work.
+Its defaults were measured on the machine that `SHIPPED` names; ``costs=NAME`` takes others that
+come with geomx (`geomx.options.named_costs`), and ``geomx calibrate`` measures a machine's and
+writes a file that ``costs=FILE`` reads (see docs/calibration.md). Such a file may also hold the
+times of a workload's layers, which then replace the workload's own in both modes: in simulation as
+they are, in live emulation as the least that a step takes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import platform
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from geomx.errors import ConfigError
+from geomx.options.named_costs import DEFAULT_GPU, named_costs
+from geomx.options.parsing import build_options
+from geomx.workload import Layer, Workload
+
+WORK = ("send", "receive", "encode", "decode", "aggregate", "update")
+"""What an endpoint does with messages; each kind has two figures."""
+
+SHIPPED_SOURCE, GIVEN = "shipped", "given"
+
+
+class CostsDoubt(UserWarning):
+    """The figures were measured elsewhere, or for something else."""
+
+
+@dataclass
+class Measured:
+    """Where, when and by which version figures were measured."""
+
+    # The processor's name.
+    machine: str = ""
+    # Cores that the measuring process could use.
+    cores: int = 0
+    # UTC, ISO 8601.
+    date: str = ""
+    # Version of geomx.
+    geomx: str = ""
+    # Half the distance of the quartiles over the median, by figure.
+    spread: dict[str, float] = field(default_factory=dict)
+
+
+SHIPPED = Measured("Intel(R) Xeon(R) Processor @ 2.10GHz", 2, "2026-11-21T09:17:54Z", "0.1.0")
+"""Where the defaults of `Costs` come from."""
+
+
+@dataclass
+class LayerTimes:
+    """Measured times of a workload's layers, on a worker of speed 1.0, in seconds."""
+
+    # Samples per step when they were measured.
+    batch_size: int
+    # Worker processes that computed at the same time, on the machine's cores.
+    processes: int
+    # Names of the layers, in forward order.
+    layers: list[str]
+    forward_s: list[float]
+    backward_s: list[float]
+    # Half the distance of a step's quartiles over its median.
+    spread: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be times of layers."""
+        for name in ("batch_size", "processes"):
+            if getattr(self, name) < 1:
+                raise ConfigError(name, getattr(self, name), "must be 1 or more")
+        for name in ("forward_s", "backward_s"):
+            times = getattr(self, name)
+            if len(times) != len(self.layers):
+                remedy = f"must hold one time for each of the {len(self.layers)} layers"
+                raise ConfigError(name, times, remedy)
+            for value in times:
+                _not_negative(name, value)
+
+
+@dataclass
+class CodecCosts:
+    """What one accelerator's codecs take, in seconds per tensor and per byte of dense float32."""
+
+    encode_message_s: float = 0.0
+    encode_byte_s: float = 0.0
+    decode_message_s: float = 0.0
+    decode_byte_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Refuse negative time."""
+        for name, value in vars(self).items():
+            _not_negative(name, value)
+
+
+@dataclass
+class DeviceCosts:
+    """What it takes that tensors of workers or servers lie on a GPU; `geomx calibrate` measures it.
+
+    The shipped figures were measured nowhere: bytes go at the bandwidths that NVIDIA publishes for
+    the device named, which is the best that can be; the times per message are assumed.
+    """
+
+    # The device.
+    name: str = "NVIDIA H200 SXM"
+    # Where the figures come from; measured, or what they were derived from.
+    basis: str = "published peaks (memory 4.8 TB/s, bus 64 GB/s each way), assumed latencies"
+    # Starting a copy between the device and the host, and its bytes.
+    copy_message_s: float = 1e-05
+    copy_byte_s: float = 1.56e-11
+    # Encoding or decoding there, by codecs with kernels for it; bytes of float32 values, 1.5 of
+    # memory for each.
+    encode_message_s: float = 5e-06
+    encode_byte_s: float = 3.13e-13
+    # A server's optimizer there; 5 bytes of memory for each of the weights (momentum).
+    update_message_s: float = 5e-06
+    update_byte_s: float = 1.04e-12
+
+    def __post_init__(self) -> None:
+        """Refuse negative time."""
+        for name in DEVICE_FIGURES:
+            _not_negative(name, getattr(self, name))
+
+
+DEVICE_FIGURES = tuple(
+    f"{work}_{per}_s" for work in ("copy", "encode", "update") for per in ("message", "byte")
+)
+"""The fields of `DeviceCosts` that are times."""
+
+
+@dataclass
+class Costs:
+    """What endpoints spend, in seconds per message and per byte; calibration measures them."""
+
+    # Handing a message to the network.
+    send_message_s: float = 7.472e-06
+    send_byte_s: float = 2.088e-10
+    # Taking a message from the network.
+    receive_message_s: float = 7.472e-06
+    receive_byte_s: float = 2.088e-10
+    # Encoding with a codec; bytes before encoding. For accelerators that `codecs` does not list.
+    encode_message_s: float = 9.206e-07
+    encode_byte_s: float = 1.203e-10
+    # Decoding; bytes after decoding. Likewise.
+    decode_message_s: float = 8.514e-07
+    decode_byte_s: float = 3.666e-11
+    # Adding a received tensor to a sum, as far as it can be told from receiving it.
+    aggregate_message_s: float = 0.0
+    aggregate_byte_s: float = 3.209e-11
+    # The optimizer's step on a global server.
+    update_message_s: float = 1.057e-06
+    update_byte_s: float = 1.155e-10
+    # Cores that all simulated nodes share; 0: each node has its own; null: this machine's in the
+    # prediction of mode=both, where live nodes share them, and otherwise each node has its own.
+    cores: int | None = None
+    # What is charged in addition, or instead, where tensors lie on a GPU.
+    device: DeviceCosts = field(default_factory=DeviceCosts)
+    # Whether workers' do; null: as the workload says (workload.device). For servers see
+    # runtime.server_device.
+    on_device: bool | None = None
+    # Encoding and decoding by accelerator.
+    codecs: dict[str, CodecCosts] = field(default_factory=dict)
+    # Measured times of layers by workload; they replace the workload's own.
+    compute: dict[str, LayerTimes] = field(default_factory=dict)
+    # Where these figures were measured.
+    measured: Measured = field(default_factory=lambda: dataclasses.replace(SHIPPED))
+    # The file they were read from, or their name; shipped: the defaults.
+    source: str = SHIPPED_SOURCE
+    # What figures that were not measured were derived from.
+    basis: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse negative time."""
+        for name in FIGURES:
+            _not_negative(name, getattr(self, name))
+        if self.cores is not None and self.cores < 0:
+            raise ConfigError("cores", self.cores, "must be 0 or more")
+
+    def of(self, work: str, accelerators: tuple[str, ...] = ()) -> tuple[float, float]:
+        """Seconds per message and per byte of a kind of work.
+
+        Args:
+            work: One of `WORK`.
+            accelerators: Those in force. Encoding and decoding take what those of them that are
+                listed in `codecs` take together; the general figures where none is.
+        """
+        names = f"{work}_message_s", f"{work}_byte_s"
+        known = [self.codecs[name] for name in accelerators if name in self.codecs]
+        if work in ("encode", "decode") and known:
+            message_s, byte_s = (sum(getattr(costs, name) for costs in known) for name in names)
+            return message_s, byte_s
+        message_s, byte_s = (getattr(self, name) for name in names)
+        return message_s, byte_s
+
+    def about(self, on_device: bool = False) -> dict[str, Any]:
+        """Where the figures come from, for ``summary.json``.
+
+        Args:
+            on_device: Whether those of `device` count.
+        """
+        device = {"name": self.device.name, "basis": self.device.basis} if on_device else None
+        changed = any(getattr(self, name) != getattr(Costs, name) for name in FIGURES)
+        source = GIVEN if changed and self.source == SHIPPED_SOURCE else self.source
+        facts = {name: getattr(self.measured, name) for name in ("machine", "cores", "date")}
+        return {
+            "source": source,
+            "measured": None if source == GIVEN or self.basis else facts,
+            "basis": self.basis or None,
+            "shared_cores": self.cores or None,
+            "device": device,
+            "workloads": sorted(self.compute),
+        }
+
+
+FIGURES = tuple(f"{work}_{per}_s" for work in WORK for per in ("message", "byte"))
+"""The fields of `Costs` that are times."""
+
+Figures = Mapping[str, tuple[float, float]]
+"""Seconds per message and per byte, by kind of work."""
+
+
+def beside_device(
+    figures: Figures, device: DeviceCosts, push: bool | None, pull: bool | None
+) -> Figures:
+    """What a worker's work takes whose tensors lie on a GPU.
+
+    Values cross the bus once each way, as they are on the wire if the GPU encodes or decodes them,
+    which takes as long either way; else before they are encoded, or after they have been decoded.
+
+    Args:
+        figures: Of a worker with tensors in the host's memory.
+        device: Of the GPU.
+        push: Whether all codecs of its pushes encode on the GPU; None: there are none.
+        pull: Whether the codecs of its pulls decode on the GPU; None: there are none.
+    """
+    copy = device.copy_message_s, device.copy_byte_s
+    changed = dict(figures)
+
+    def add(work: str) -> None:
+        message_s, byte_s = changed[work]
+        changed[work] = message_s + copy[0], byte_s + copy[1]
+
+    if push:
+        changed["encode"] = device.encode_message_s, device.encode_byte_s
+    if pull:
+        changed["decode"] = device.encode_message_s, device.encode_byte_s
+    add("encode" if push is False else "send")
+    add("decode" if pull is False else "receive")
+    return changed
+
+
+def served_on_device(figures: Figures, device: DeviceCosts, share: float | None) -> Figures:
+    """What a server's work takes that updates and encodes on a GPU.
+
+    Sums are made on the host and cross the bus on their way to an optimizer or a codec; weights
+    come back dense, encoded values as they are on the wire.
+
+    Args:
+        figures: Of a server without a GPU.
+        device: Of the GPU.
+        share: Bytes on the wire for one before encoding, if all codecs encode there; else None.
+    """
+    changed = dict(figures)
+
+    def work(name: str, message_s: float, byte_s: float, back: float) -> None:
+        changed[name] = (
+            message_s + 2 * device.copy_message_s,
+            byte_s + (1 + back) * device.copy_byte_s,
+        )
+
+    work("update", device.update_message_s, device.update_byte_s, 1.0)
+    if share is not None:
+        work("encode", device.encode_message_s, device.encode_byte_s, share)
+    return changed
+
+
+def this_machine() -> tuple[str, int]:
+    """The processor's name, and the cores that this process may use."""
+    name = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
+            key, _, value = line.partition(":")
+            if key.strip() == "model name":
+                name = value.strip()
+                break
+    return name, len(os.sched_getaffinity(0))
+
+
+def read_costs(path: Path) -> dict[str, Any]:
+    """What a costs file says, checked, as values for `Costs`.
+
+    Raises:
+        ConfigError: It is missing or unreadable, or a value in it makes no sense; names it.
+    """
+    from geomx.network.files import load
+
+    if not path.is_file():
+        names = ", ".join(sorted(named_costs()))
+        remedy = f"must be a file that `geomx calibrate` wrote, or a name: {names}"
+        raise ConfigError("costs", path, remedy)
+    try:
+        content = load(path)
+    except ConfigError as error:
+        raise ConfigError("costs", path, error.remedy) from error
+    if not isinstance(content, Mapping):
+        raise ConfigError("costs", path, "must hold a table; `geomx calibrate` writes one")
+    build_options(Costs, content, "costs")
+    return {**content, "source": str(path)}
+
+
+def doubt_costs(costs: Costs, version: str, here: bool) -> None:
+    """Warn where figures from a file hold for another version or another machine.
+
+    Args:
+        costs: The figures.
+        version: Of this geomx.
+        here: Whether they are to predict a run on this machine.
+    """
+    if costs.source == SHIPPED_SOURCE or costs.source in named_costs():
+        return
+    measured, differs = costs.measured, []
+    if measured.geomx and measured.geomx != version:
+        differs.append(f"geomx {measured.geomx}, this is {version}")
+    if here and (measured.machine, measured.cores) != this_machine():
+        name, cores = this_machine()
+        told = f"{measured.machine or 'an unknown machine'} with {measured.cores} cores"
+        differs.append(f"{told}, this is {name} with {cores}")
+    if differs:
+        told = "; ".join(differs)
+        remedy = "`geomx calibrate` measures again"
+        _doubt(f"costs={costs.source} was measured with {told}; {remedy}")
+
+
+def chosen_costs(costs: Costs, workload: Workload) -> Costs:
+    """`costs`, or where none were given those of a GPU, if workers' tensors lie on one.
+
+    The defaults hold for a small processor, which is no endpoint of an accelerator's workload.
+    """
+    if workload.device == "cpu" or costs != Costs():
+        return costs
+    made = build_options(Costs, named_costs()[DEFAULT_GPU], "costs")
+    remedy = f"taken as workload.device={workload.device}; costs=cpu takes geomx's defaults"
+    return dataclasses.replace(made, basis=f"{made.basis}; {remedy}")
+
+
+def timed(workload: Workload, costs: Costs, given: bool) -> Workload:
+    """`workload` with the measured times of its layers, where there are some for it.
+
+    Args:
+        workload: As its own options make it.
+        costs: Times in `Costs.compute` count if layers and batch size are those of the workload.
+        given: Whether the user gave times of the workload's own, which then count.
+    """
+    times = costs.compute.get(workload.name)
+    if times is None or given:
+        return workload
+    key = f"costs.compute.{workload.name}"
+    if times.layers != [layer.name for layer in workload.layers]:
+        _doubt(f"{key} is about other layers; the workload's own times are used")
+        return workload
+    if times.batch_size != workload.batch_size:
+        told = f"{times.batch_size} samples a step, not {workload.batch_size}"
+        _doubt(f"{key} was measured with {told}; the workload's own times are used")
+        return workload
+    each = zip(times.layers, times.forward_s, times.backward_s, strict=True)
+    return dataclasses.replace(workload, layers=tuple(Layer(*layer) for layer in each))
+
+
+def _doubt(sentence: str) -> None:
+    warnings.warn(sentence, CostsDoubt, stacklevel=3)
+
+
+def _not_negative(name: str, value: float) -> None:
+    if not 0 <= value < math.inf:
+        raise ConfigError(name, value, "must be 0 or more")

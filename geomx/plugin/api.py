@@ -1,0 +1,57 @@
+"""The version of what plugins may use, and who was written for another.
+
+``geomx.api_version`` counts the hooks, the nouns and the C header of codecs together: the second
+number grows when something is added, the first when something that plugins use changes or goes. A
+plugin's module says ``geomx_api = "1.2"``, the version that it was written with; one that says
+nothing is taken at its word. `PUBLIC` is the list: whatever is not in it may change at any time.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from geomx.errors import PluginError
+
+api_version = "1.2"
+
+PUBLIC: dict[str, tuple[str, ...]] = {
+    "geomx": (
+        "BySize", "Codec", "ConfigError", "Coordinator", "GeomxError", "Group", "Native",
+        "NodeLost", "Optimizer", "Overlay", "OverlayReport", "Partitioner", "PartySync",
+        "Placement", "PluginError", "Refused", "Results", "Shard", "Site", "Slicer", "SyncPolicy",
+        "WorkerSync", "__version__", "api_version", "cut_evenly", "hookimpl", "include_dir",
+        "overlay_order", "run",
+    ),
+    "geomx.cluster": ("Cluster", "Link", "NodeSpec", "Party", "Path"),
+    "geomx.events": ("Event", "Events"),
+    "geomx.testing": ("CheckFailed", "check_plugin"),
+    "geomx.workload": ("Layer", "Model", "TensorSpec", "Workload"),
+}  # fmt: skip
+"""Modules, and the names in them that plugins may use; also the arguments of hooks (docs/hooks.md)
+and the header ``geomx/codec.h``."""
+
+
+def include_dir() -> str:
+    """Where ``geomx/codec.h`` is, for the compiler of a codec in a shared library."""
+    return str(Path(__file__).parents[1] / "include")
+
+
+def check_version(plugin: str, wanted: object) -> None:
+    """Refuse a plugin that was written for an interface that this is not.
+
+    Raises:
+        PluginError: Another first number, a larger second one, or no version at all.
+    """
+    if wanted is None:
+        return
+    major, _, minor = str(wanted).partition(".")
+    ours = [int(number) for number in api_version.split(".")]
+    if not (major.isdigit() and (minor or "0").isdigit()):
+        raise PluginError(f"{plugin}: geomx_api={wanted!r} is no version such as {api_version!r}")
+    if int(major) != ours[0] or int(minor or "0") > ours[1]:
+        older = (int(major), int(minor or "0")) > tuple(ours)
+        remedy = "update geomx" if older else "update the plugin"
+        raise PluginError(
+            f"{plugin}: written for version {wanted} of geomx's plugin interface, "
+            f"this geomx has {api_version}; {remedy}"
+        )

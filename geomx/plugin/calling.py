@@ -1,0 +1,227 @@
+"""How one plugin is asked one hook: admitted, called, traced, and held to its answer.
+
+Every plugin is held by a pluggy manager of its own, so that whom to ask and when stays ours to say.
+Mistakes that pluggy alone passes over, or words for its own developers, are sentences here: a
+misspelt hook, a hook without its decorator, an argument that the hook does not have, a method
+without ``self``, ``self`` where nothing is bound, and a class in place of its instance. With
+``GEOMX_TRACE_HOOKS=1`` in the environment every call is printed on standard error with its
+arguments and its answer, in live runs in the nodes' logs.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from types import ModuleType
+from typing import Any
+
+import pluggy
+
+from geomx.cluster import Cluster, Link
+from geomx.errors import GeomxError, PluginError
+from geomx.options.parsing import near
+from geomx.plugin import hookspecs, parts
+from geomx.plugin.contracts import check_part
+from geomx.plugin.limits import hook_limited
+
+TRACE = "GEOMX_TRACE_HOOKS"
+
+# The classes of geomx.plugin that each building hook may answer with.
+ANSWERS = {
+    "geomx_sync_policy": ("SyncPolicy",),
+    "geomx_placement": ("Placement",),
+    "geomx_partitioner": ("Partitioner",),
+    "geomx_codec": ("Codec", "Native", "BySize"),
+    "geomx_slicer": ("Slicer", "Native"),
+    "geomx_cluster": ("Cluster",),
+    "geomx_update": ("str",),
+    "geomx_overlay": ("Overlay",),
+    "geomx_optimizer": ("Optimizer",),
+}
+
+PARTS = {"geomx_codec": "codec", "geomx_slicer": "slicer", "geomx_optimizer": "optimizer"}
+"""Hooks that answer with parts on the data path, and the kind of part."""
+
+
+def hooks() -> dict[str, tuple[str, ...]]:
+    """Every hook and the names of its arguments, in the order of their numbers' pages."""
+    return {
+        name: tuple(inspect.signature(function).parameters)
+        for name, function in vars(hookspecs).items()
+        if name.startswith("geomx_")
+    }
+
+
+def one_line(error: BaseException) -> str:
+    """An exception as one line of text, with its type where the message alone says little."""
+    text = " ".join(str(error).split())
+    if isinstance(error, GeomxError):
+        return text
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def admit(plugin: Any, label: str) -> pluggy.PluginManager:
+    """A manager that holds `plugin` alone.
+
+    Raises:
+        PluginError: It misspells a hook or an argument, which pluggy may pass over in silence.
+    """
+    known = hooks()
+    for name, implemented in _candidates(plugin):
+        if name not in known:
+            raise PluginError(f"{label}: unknown hook {name}; {near(name, known)}")
+        if not implemented:
+            raise PluginError(f"{label}: {name} lacks the decorator @geomx.hookimpl")
+        _check_arguments(plugin, label, name, known[name])
+    manager = pluggy.PluginManager(hookspecs.PROJECT)
+    manager.add_hookspecs(hookspecs)
+    try:
+        manager.register(plugin, label)
+        manager.check_pending()
+    except (pluggy.PluginValidationError, ValueError) as error:
+        raise PluginError(f"{label}: {one_line(error)}") from error
+    return manager
+
+
+def check_instance(plugin: Any, label: str) -> None:
+    """Refuse what a factory returned if it is no object of a plugin.
+
+    Raises:
+        PluginError: It is None or a class.
+    """
+    if plugin is None:
+        raise PluginError(f"{label}: its factory returned None; it must return the plugin's object")
+    if isinstance(plugin, type):
+        name = plugin.__name__
+        remedy = f"it must return an instance, such as {name}(config)"
+        raise PluginError(f"{label}: its factory returned the class {name}; {remedy}")
+
+
+def _candidates(plugin: Any) -> Iterator[tuple[str, bool]]:
+    """(name, whether it is decorated) of everything that is, or is called like, a hook."""
+    for name in dir(plugin):
+        found = inspect.getattr_static(plugin, name, None)
+        routine = inspect.isroutine(found)
+        if not routine and (isinstance(plugin, type) or not callable(found)):
+            continue
+        decorated = getattr(getattr(plugin, name), f"{hookspecs.PROJECT}_impl", None) is not None
+        if decorated or (routine and name.startswith("geomx_")):
+            yield name, decorated
+
+
+def _check_arguments(plugin: Any, label: str, name: str, allowed: tuple[str, ...]) -> None:
+    method = getattr(plugin, name)
+    whole = f"it is {name}({', '.join(allowed)})"
+    bound = inspect.ismethod(method)
+    try:
+        given = inspect.signature(method.__func__ if bound else method).parameters
+    except (TypeError, ValueError):
+        return
+    arguments = list(given.values())
+    if bound:
+        if not arguments or arguments[0].name in allowed:
+            before = f" before {arguments[0].name}" if arguments else ""
+            raise PluginError(f"{label}: {name} lacks self{before}; {whole}")
+        arguments = arguments[1:]
+    for position, argument in enumerate(arguments):
+        free = argument.kind in (argument.VAR_POSITIONAL, argument.VAR_KEYWORD)
+        if argument.name in allowed or argument.default is not argument.empty or free:
+            continue
+        if argument.name == "self" and position == 0:
+            raise PluginError(f"{label}: {name} takes self, but {_unbound(plugin, name)}; {whole}")
+        hint = near(argument.name, allowed)
+        raise PluginError(f"{label}: {name} has no argument {argument.name}; {hint} ({whole})")
+
+
+def _unbound(plugin: Any, name: str) -> str:
+    """Why calling a hook does not hand over ``self``."""
+    if isinstance(plugin, ModuleType):
+        return "it is a module's function, not a method"
+    if isinstance(inspect.getattr_static(plugin, name), staticmethod):
+        return "@staticmethod hands none over"
+    return "it is a function of the object, not a method of its class"
+
+
+def has_hook(manager: pluggy.PluginManager, hook: str) -> bool:
+    """Whether the plugin that `manager` holds implements a hook."""
+    return bool(getattr(manager.hook, hook).get_hookimpls())
+
+
+def call(manager: pluggy.PluginManager, label: str, hook: str, **arguments: Any) -> Iterable[Any]:
+    """Ask one plugin one hook; its answers that are not None.
+
+    Raises:
+        PluginError: It raised something that is no `GeomxError`, or took too long.
+    """
+    caller = getattr(manager.hook, hook)
+    try:
+        with hook_limited(f"{label}: {hook} failed:"):
+            answers = caller(**arguments)
+    except GeomxError as error:
+        _trace(caller, label, hook, arguments, f"raised {one_line(error)}")
+        raise
+    except Exception as error:
+        _trace(caller, label, hook, arguments, f"raised {one_line(error)}")
+        raise PluginError(f"{label}: {hook} failed: {one_line(error)}") from error
+    _trace(caller, label, hook, arguments, f"-> {_brief(answers[0]) if answers else None}")
+    return answers
+
+
+def _trace(caller: Any, label: str, hook: str, arguments: dict[str, Any], end: str) -> None:
+    if os.environ.get(TRACE, "0") not in ("", "0") and caller.get_hookimpls():
+        given = ", ".join(f"{name}={_brief(value)}" for name, value in arguments.items())
+        print(f"{label}: {hook}({given}) {end}", file=sys.stderr, flush=True)
+
+
+def _brief(value: Any) -> str:
+    """What tells this value from others of its kind, in a few words."""
+    if isinstance(value, Link):
+        return f"{value.kind} {value.direction} {value.source.name} -> {value.target.name}"
+    name = getattr(value, "name", None) or getattr(getattr(value, "root", None), "name", None)
+    text = f"{type(value).__name__} {name}" if name else " ".join(repr(value).split())
+    return text if len(text) <= 100 else f"{text[:97]}..."
+
+
+def check_answer(label: str, hook: str, answer: Any) -> None:
+    """Refuse an answer of the wrong type, or a part with a wrong attribute.
+
+    Raises:
+        PluginError: It is one; says what is allowed.
+    """
+    names = ANSWERS.get(hook)
+    if names is None:
+        raise PluginError(f"{label}: {hook} must return None, not {type(answer).__name__}")
+    if not isinstance(answer, tuple(_type(name) for name in names)):
+        remedy = _missing(names, answer)
+        raise PluginError(
+            f"{label}: {hook} must return {' or '.join(names)} (or None), "
+            f"not {type(answer).__name__}{remedy}"
+        )
+    if hook in PARTS:
+        check_part(f"{label}: {hook}", PARTS[hook], answer)
+
+
+def _missing(names: tuple[str, ...], answer: Any) -> str:
+    """What an object lacks that would serve if it had all of a protocol's attributes."""
+    for name in names:
+        noun = _type(name)
+        wanted = _attributes(noun) if getattr(noun, "_is_protocol", False) else set()
+        has = [attribute for attribute in wanted if hasattr(answer, attribute)]
+        if has:
+            lacks = sorted(wanted - set(has))
+            return f" (which lacks {', '.join(lacks)} of a {name})"
+    return ""
+
+
+def _attributes(protocol: type) -> set[str]:
+    """The methods and attributes that an object must have to be one."""
+    named = (*vars(protocol), *inspect.get_annotations(protocol))
+    return {name for name in named if not name.startswith("_")}
+
+
+def _type(name: str) -> type:
+    """A class that a hook may answer with, by the name it has in errors."""
+    found: type = {"str": str, "Cluster": Cluster}.get(name) or getattr(parts, name)
+    return found

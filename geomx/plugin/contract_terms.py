@@ -1,0 +1,139 @@
+"""For what an answer of a plugin's object is refused, and in which words."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import math
+import numbers
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from geomx.cluster import NodeSpec
+from geomx.errors import PluginError
+from geomx.plugin import parts
+from geomx.plugin.parts import Coordinator, Native, Site
+
+_ALIKE = 0.88  # of difflib: a letter more, less or swapped in a name of eight or more
+_OPTIONAL_METHODS = {
+    "PartySync": ("initial", "answer"),
+    "Coordinator": ("next_timeout", "on_timeout"),
+    "Codec": ("settle",),
+}
+_OPTIONAL_ATTRIBUTES = {"Codec": ("in_every_slice", "linear", "stage")}
+
+
+def check_spelling(label: str, noun: type, answer: object) -> None:
+    """Refuse an object with a public name that is nearly one of `noun`'s, which it lacks.
+
+    Names like ``workers`` beside ``worker`` may well be a helper's; ``afterstep`` may not.
+
+    Raises:
+        PluginError: There is one; says which is meant.
+    """
+    found = _misspelt(noun, type(answer))  # type: ignore[arg-type]
+    if found is not None:
+        wrong, meant = found
+        raise PluginError(
+            f"{label}: geomx never asks {type(answer).__name__} for {wrong}; did you mean {meant} "
+            f"of a {noun.__name__}? A helper needs a name that is less like it, or _{wrong}"
+        )
+
+
+@cache
+def _misspelt(noun: type, kind: type) -> tuple[str, str] | None:
+    named = {name for name in (*vars(noun), *inspect.get_annotations(noun)) if name[0] != "_"}
+    methods = {name for name in named if inspect.isfunction(vars(noun).get(name))}
+    methods.update(_OPTIONAL_METHODS.get(noun.__name__, ()))
+    attributes = (named - methods).union(_OPTIONAL_ATTRIBUTES.get(noun.__name__, ()))
+    theirs: dict[str, Any] = {}
+    for cls in reversed(kind.__mro__):
+        if cls.__module__ not in ("builtins", parts.__name__):
+            theirs.update(vars(cls))
+    for name, value in theirs.items():
+        if name[0] == "_" or name in methods | attributes:
+            continue
+        known = methods if inspect.isroutine(value) else attributes
+        near = difflib.get_close_matches(name, sorted(known - set(theirs)), n=1, cutoff=_ALIKE)
+        number = near and "_" not in near[0] and name.rstrip("s") == near[0].rstrip("s")
+        if near and not number:
+            return name, near[0]
+    return None
+
+
+class Held:
+    """One object of a plugin's, and how it is called in errors."""
+
+    def __init__(self, answer: object, label: str) -> None:
+        self.label = label
+        self.kind = type(answer).__name__
+
+    def broken(self, name: str, wanted: str, got: object) -> PluginError:
+        """The error for `got` where `name` of the object must be `wanted`."""
+        text = " ".join(repr(got).split())
+        short = text if len(text) <= 80 else f"{text[:77]}..."
+        return PluginError(f"{self.label}: {self.kind}.{name} must be {wanted}, not {short}")
+
+    def truth(self, method: str, answer: object) -> bool:
+        """`answer`, if it is a bool."""
+        if isinstance(answer, bool | np.bool_):
+            return bool(answer)
+        raise self.broken(f"{method}()", "True or False", answer)
+
+    def number(self, method: str, answer: Any) -> float:
+        """`answer`, if it is a number that float32 can hold."""
+        if isinstance(answer, numbers.Real | np.number) and not isinstance(answer, bool):
+            value = float(answer)
+            if abs(value) <= float(np.finfo(np.float32).max):
+                return value
+        raise self.broken(f"{method}()", "a finite number", answer)
+
+    def whole(self, method: str, answer: Any, least: int, most: int, what: str) -> int:
+        """`answer`, if it is a whole number in this range; `what` says of what."""
+        if isinstance(answer, int | np.integer) and not isinstance(answer, bool):
+            value = int(answer)
+            if least <= value <= most:
+                return value
+        raise self.broken(method, f"{what}, a whole number from {least} to {most}", answer)
+
+    def optimizer(self, method: str, answer: Any) -> dict[str, Any] | None:
+        """`answer`, if it is None, or a name and numbers."""
+        wanted = 'None or a dict such as {"name": "sgd", "learning_rate": 0.1}'
+        if answer is None:
+            return None
+        if not isinstance(answer, Mapping) or not isinstance(answer.get("name"), str):
+            raise self.broken(f"{method}()", wanted, answer)
+        for option, value in answer.items():
+            real = isinstance(value, numbers.Real | np.number) and not math.isnan(float(value))
+            if not isinstance(option, str) or not (real or option == "name"):
+                raise self.broken(f"{method}()[{option!r}]", "a number", value)
+        return dict(answer)
+
+    def native(self, name: str, answer: Native, kind: str) -> Native:
+        """`answer`, if it names a compiled part of that kind, with numbers as options."""
+        if answer.kind != kind:
+            raise self.broken(f"{name}.kind" if name else "kind", repr(kind), answer.kind)
+        where = f"{name}.options" if name else "options"
+        if not isinstance(answer.options, Mapping):
+            raise self.broken(where, "numbers by name", answer.options)
+        for option, value in answer.options.items():
+            if not isinstance(value, numbers.Real | np.number):
+                raise self.broken(f"{where}[{option!r}]", "a number", value)
+        return answer
+
+    def site(self, method: str, answer: Any, hosts: Sequence[NodeSpec], where: str) -> Site:
+        """`answer`, if it is a coordinator on one of `hosts`, which `where` describes."""
+        if not isinstance(answer, Site):
+            raise self.broken(method, "a geomx.Site", answer)
+        if answer.host not in hosts:
+            raise self.broken(f"{method}.host", where, getattr(answer.host, "name", answer.host))
+        if isinstance(answer.native, Native):
+            self.native(f"{method}.native", answer.native, "coordinator")
+        elif isinstance(answer.native, Coordinator):
+            check_spelling(self.label, Coordinator, answer.native)
+        else:
+            raise self.broken(f"{method}.native", "a Coordinator or a Native", answer.native)
+        return answer

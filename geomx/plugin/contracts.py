@@ -1,0 +1,299 @@
+"""What a plugin's policies, placements and partitioners answer, held to what `geomx.plugin` says.
+
+Both modes, and scripts with a training loop of their own, get these objects from the selection,
+which hands out the ones below: the plugin's object behind a check of everything that it answers. An
+answer that the contract does not allow is a `PluginError` that names plugin, hook, class and method
+and says what is allowed. Parts on the data path (codecs, slicers, parties' sides, coordinators,
+optimizers) are held to theirs where the core calls them (runtime_cpp/bindings/python_*.cc).
+
+A public method or attribute whose name is nearly one that geomx looks for is refused as misspelt
+(`check_spelling`), since its class would otherwise do what its base class does, in silence.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from geomx.cluster import Cluster, NodeSpec, Party
+from geomx.errors import PluginError
+from geomx.options.costs import WORK
+from geomx.options.parsing import near
+from geomx.plugin.contract_terms import Held, check_spelling
+from geomx.plugin.parts import (
+    BySize,
+    Codec,
+    Group,
+    Native,
+    Optimizer,
+    Overlay,
+    Partitioner,
+    PartySync,
+    Placement,
+    Shard,
+    Site,
+    Slicer,
+    Stepwise,
+    SyncPolicy,
+    WorkerSync,
+)
+from geomx.workload import TensorSpec
+
+EXCHANGES = ("gradients", "parameters")
+STAGES = ("select", "quantise", "cast")
+
+
+class CheckedPolicy(SyncPolicy):
+    """A plugin's sync policy, held to its contract.
+
+    Args:
+        policy: The plugin's.
+        label: Whose it is, for errors.
+
+    Raises:
+        PluginError: An attribute is not what the contract allows, or a name is misspelt. Methods
+            raise it for what the plugin answers.
+    """
+
+    def __init__(self, policy: SyncPolicy, label: str) -> None:
+        check_spelling(label, SyncPolicy, policy)
+        self._policy, self._held = policy, Held(policy, label)
+        held, bound = self._held, policy.staleness_bound
+        if policy.exchange not in EXCHANGES:
+            raise held.broken("exchange", "'gradients' or 'parameters'", policy.exchange)
+        self.exchange = policy.exchange
+        if not isinstance(policy.together, bool):
+            raise held.broken("together", "True or False", policy.together)
+        self.together = policy.together
+        if bound is not None:
+            bound = held.whole("staleness_bound", bound, 0, 2**31 - 1, "None or rounds")
+        self.staleness_bound = bound
+
+    def after_step(self, step: int, steps: int) -> bool:
+        """See `SyncPolicy.after_step`."""
+        return self._held.truth("after_step", self._policy.after_step(step, steps))
+
+    def push_scale(self, cluster: Cluster, worker: NodeSpec) -> float:
+        """See `SyncPolicy.push_scale`."""
+        return self._held.number("push_scale", self._policy.push_scale(cluster, worker))
+
+    def global_optimizer(self, optimizer: Mapping[str, Any], workers: int) -> dict[str, Any] | None:
+        """See `SyncPolicy.global_optimizer`."""
+        answer = self._policy.global_optimizer(optimizer, workers)
+        return self._held.optimizer("global_optimizer", answer)
+
+    def local_optimizer(self, optimizer: Mapping[str, Any]) -> dict[str, Any] | None:
+        """See `SyncPolicy.local_optimizer`."""
+        return self._held.optimizer("local_optimizer", self._policy.local_optimizer(optimizer))
+
+    def coordinators(self, cluster: Cluster) -> Sequence[Site]:
+        """See `SyncPolicy.coordinators`."""
+        answer, held = self._policy.coordinators(cluster), self._held
+        if not isinstance(answer, Sequence):
+            raise held.broken("coordinators()", "a list of geomx.Site", answer)
+        hosts = {cluster.scheduler, *(party.server for party in cluster.parties)} if answer else ()
+        where = "a local server or the scheduler"
+        return [
+            held.site(f"coordinators()[{number}]", site, hosts, where)  # type: ignore[arg-type]
+            for number, site in enumerate(answer)
+        ]
+
+    def worker(self, cluster: Cluster, worker: NodeSpec, steps: int) -> WorkerSync:
+        """See `SyncPolicy.worker`."""
+        answer, held = self._policy.worker(cluster, worker, steps), self._held
+        if not isinstance(answer, WorkerSync):
+            raise held.broken("worker()", "a geomx.WorkerSync", answer)
+        minds = 0 if answer.coordinator is None else len(self._policy.coordinators(cluster))
+        return CheckedWorker(answer, held.label, minds)
+
+    def party_policy(self, cluster: Cluster, party: Party) -> Native | PartySync | None:
+        """See `SyncPolicy.party_policy`."""
+        answer, held = self._policy.party_policy(cluster, party), self._held
+        if isinstance(answer, Native):
+            return held.native("party_policy()", answer, "policy")
+        if answer is None:
+            return None
+        if not isinstance(answer, PartySync):
+            raise held.broken("party_policy()", "a PartySync, a Native or None", answer)
+        check_spelling(held.label, PartySync, answer)
+        return answer
+
+
+class CheckedWorker(WorkerSync):
+    """A plugin's side of one worker, held to its contract.
+
+    Args:
+        sync: The plugin's.
+        label: Whose it is, for errors.
+        minds: How many coordinators its policy has.
+
+    Attributes:
+        stepwise: Whether it goes by its policy's `SyncPolicy.after_step` and by nothing else.
+    """
+
+    def __init__(self, sync: WorkerSync, label: str, minds: int) -> None:
+        check_spelling(label, WorkerSync, sync)
+        asked = sync.policy if isinstance(sync, Stepwise) else sync
+        self._sync, self._held = sync, Held(asked, label)
+        self.stepwise = type(sync) is Stepwise
+        number = sync.coordinator
+        if number is not None:
+            what = "None or a position in coordinators()"
+            number = self._held.whole("coordinator", number, 0, minds - 1, what)
+        self.coordinator = number
+
+    def after_step(self, step: int) -> bool:
+        """See `WorkerSync.after_step`."""
+        answer = self._sync.after_step(step)
+        if answer is True or answer is False:
+            return answer
+        return self._held.truth("after_step", answer)
+
+    def finished(self, step: int) -> bool:
+        """See `WorkerSync.finished`."""
+        answer = self._sync.finished(step)
+        if answer is True or answer is False:
+            return answer
+        return self._held.truth("finished", answer)
+
+    def report(self, step_s: float) -> list[float]:
+        """See `WorkerSync.report`."""
+        answer = self._sync.report(step_s)
+        if not isinstance(answer, Sequence | np.ndarray) or isinstance(answer, str | bytes):
+            raise self._held.broken("report()", "a list of numbers", answer)
+        return [self._held.number("report", value) for value in answer]
+
+    def reply(self, values: Sequence[float]) -> None:
+        """See `WorkerSync.reply`."""
+        self._sync.reply(values)
+
+
+class CheckedPlacement(Placement):
+    """A plugin's placement, held to its contract: `servers` are as many as there are."""
+
+    def __init__(self, placement: Placement, label: str, servers: int) -> None:
+        check_spelling(label, Placement, placement)
+        self._placement, self._held = placement, Held(placement, label)
+        self._last = servers - 1
+
+    def server(self, key: int, shard: int, shards: Sequence[Shard]) -> int:
+        """See `Placement.server`."""
+        answer = self._placement.server(key, shard, shards)
+        return self._held.whole("server()", answer, 0, self._last, "the index of a global server")
+
+
+class CheckedPartitioner(Partitioner):
+    """A plugin's partitioner, held to its contract: the same elements, in order."""
+
+    def __init__(self, partitioner: Partitioner, label: str) -> None:
+        check_spelling(label, Partitioner, partitioner)
+        self._partitioner, self._held = partitioner, Held(partitioner, label)
+
+    def cut(self, tensor: TensorSpec, priority: int, shards: Sequence[Shard]) -> list[Shard]:
+        """See `Partitioner.cut`."""
+        answer, held = self._partitioner.cut(tensor, priority, shards), self._held
+        if not isinstance(answer, Sequence) or not all(isinstance(s, Shard) for s in answer):
+            raise held.broken("cut()", "a list of geomx.Shard", answer)
+        end = 0
+        for piece in answer:
+            for name in ("offset", "elements", "priority"):
+                if not isinstance(getattr(piece, name), int | np.integer):
+                    raise held.broken("cut()", "shards of whole numbers", piece)
+            if piece.offset != end or piece.elements <= 0:
+                break
+            end += piece.elements
+        else:
+            if end == tensor.elements:
+                return list(answer)
+        wanted = f"shards that cover the {tensor.elements} elements of {tensor.name} in order"
+        raise held.broken("cut()", wanted, answer)
+
+
+def check_part(label: str, kind: str, answer: Any) -> None:
+    """Refuse a codec, slicer or optimizer whose attributes are not what the contract allows.
+
+    Args:
+        label: Whose it is, for errors.
+        kind: ``codec``, ``slicer`` or ``optimizer``.
+        answer: The plugin's, of one of the types that the hook may answer with.
+
+    Raises:
+        PluginError: One is not; says what is allowed.
+    """
+    held = Held(answer, label)
+    if isinstance(answer, Native):
+        held.native("", answer, kind)
+        if (
+            not isinstance(answer.grace_s, numbers.Real)
+            or not 0 <= float(answer.grace_s) < math.inf
+        ):
+            raise held.broken("grace_s", "seconds, 0 or more", answer.grace_s)
+    elif isinstance(answer, BySize):
+        held.whole("bound", answer.bound, 1, 2**63 - 1, "elements of a large shard")
+        for name in ("small", "large"):
+            chain = getattr(answer, name)
+            whole = isinstance(chain, Sequence) and all(
+                isinstance(c, Codec | Native) for c in chain
+            )
+            if not whole:
+                raise held.broken(name, "a list of codecs", chain)
+            for codec in chain:
+                check_part(label, kind, codec)
+    else:
+        check_spelling(label, {"codec": Codec, "slicer": Slicer}.get(kind, Optimizer), answer)
+        if kind == "codec":
+            _check_attributes(held, answer)
+
+
+def _check_attributes(held: Held, codec: Any) -> None:
+    for name in ("whole", "in_every_slice"):
+        names = getattr(codec, name, ())
+        listed = isinstance(names, Collection) and not isinstance(names, str)
+        if not listed or not all(isinstance(each, str) for each in names):
+            raise held.broken(name, "a set of parts' names", names)
+    for name in ("survives_holes", "linear"):
+        if not isinstance(getattr(codec, name, False), bool):
+            raise held.broken(name, "True or False", getattr(codec, name))
+    if getattr(codec, "stage", "select") not in STAGES:
+        raise held.broken("stage", f"one of {', '.join(STAGES)}", codec.stage)
+
+
+def check_costs(label: str, costs: Any) -> None:
+    """Refuse endpoint costs that are no pairs of seconds for each kind of work.
+
+    Raises:
+        PluginError: They are not; says what is allowed.
+    """
+    if not isinstance(costs, Mapping):
+        raise PluginError(f"{label}: simulation.costs must be a dict, not {costs!r}")
+    for work, figures in costs.items():
+        if work not in WORK:
+            raise PluginError(f"{label}: simulation.costs has no {work!r}; {near(work, WORK)}")
+        pair = figures if isinstance(figures, Sequence) and len(figures) == 2 else ()
+        numbered = [isinstance(each, numbers.Real) and 0 <= float(each) < math.inf for each in pair]
+        if not numbered or not all(numbered):
+            raise PluginError(
+                f"{label}: simulation.costs[{work!r}] must be (seconds per message, seconds per "
+                f"byte), 0 or more each, not {figures!r}"
+            )
+    if lacking := [work for work in WORK if work not in costs]:
+        raise PluginError(f"{label}: simulation.costs lacks {', '.join(lacking)}")
+
+
+def check_overlay(label: str, overlay: Overlay, group: Group) -> Overlay:
+    """Refuse an overlay whose coordinator is none, or lives where members do not talk.
+
+    Raises:
+        PluginError: It is such; says what is allowed.
+    """
+    held = Held(overlay, label)
+    hosts = (group.root, group.scheduler)
+    held.site("site", overlay.site, hosts, "the group's root or the scheduler")
+    for name in ("push", "pull"):
+        if not isinstance(getattr(overlay, name), bool):
+            raise held.broken(name, "True or False", getattr(overlay, name))
+    return overlay

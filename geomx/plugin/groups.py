@@ -1,0 +1,22 @@
+"""The groups of a cluster, in each of which an overlay may let the members talk with each other."""
+
+from __future__ import annotations
+
+from geomx.cluster import Cluster
+from geomx.plugin.parts import Group
+
+
+def groups_of(cluster: Cluster, together: bool) -> list[Group]:
+    """The groups that an overlay could serve: those of two members or more.
+
+    Args:
+        cluster: Who takes part.
+        together: The parties' rounds are common (see `SyncPolicy`); otherwise global servers answer
+            each party by itself, and their children are no group.
+    """
+    scheduler = cluster.scheduler
+    groups = [Group("party", party.server, party.workers, scheduler) for party in cluster.parties]
+    if together:
+        servers = tuple(party.server for party in cluster.parties)
+        groups += [Group("global", root, servers, scheduler) for root in cluster.global_servers]
+    return [group for group in groups if len(group.members) > 1]

@@ -1,0 +1,72 @@
+"""What plugins may use, from its docstrings: ``geomx api``, for those who have no docs folder.
+
+`pydoc` shows the same with every special method that a dataclass or a protocol has, which are three
+lines of four.
+"""
+
+from __future__ import annotations
+
+import inspect
+import pydoc
+import textwrap
+from collections.abc import Iterator
+from typing import Any
+
+import geomx
+from geomx.errors import ConfigError
+from geomx.options.parsing import near
+from geomx.plugin import hookspecs
+from geomx.plugin.api import PUBLIC
+from geomx.plugin.calling import hooks
+
+
+def described(name: str = "") -> str:
+    """One hook or object, by its name; the names of all, each with its first line.
+
+    Raises:
+        ConfigError: Plugins may not use such a thing, or there is none.
+    """
+    asked = {hook: getattr(hookspecs, hook) for hook in hooks()}
+    numbered = sorted(asked.items(), key=lambda item: int(pydoc.getdoc(item[1]).split(".", 1)[0]))
+    things = {**dict(numbered), **dict(_objects())}
+    if name:
+        if name not in things:
+            raise ConfigError("api", name, near(name, things))
+        return "\n".join(_whole(name, things[name]))
+    lines = [f"Hooks and objects of plugins, version {geomx.api_version}; geomx api NAME for one:"]
+    for known, thing in things.items():
+        text = (pydoc.getdoc(thing) or repr(thing)).split("\n", 1)[0]
+        lines.append(f"{known:<22} {text}")
+    return "\n".join(lines)
+
+
+def _objects() -> Iterator[tuple[str, Any]]:
+    for module, names in PUBLIC.items():
+        loaded = geomx if module == "geomx" else __import__(module, fromlist=list(names))
+        for name in names:
+            thing = getattr(loaded, name)
+            if inspect.isclass(thing) or inspect.isfunction(thing):
+                yield name, thing
+
+
+def _whole(name: str, thing: Any) -> Iterator[str]:
+    """Signature and docstring of a hook or object, and of its public methods."""
+    yield f"{name}{_signature(thing)}"
+    yield textwrap.indent(inspect.getdoc(thing) or "", "    ")
+    if not inspect.isclass(thing):
+        return
+    for method, function in vars(thing).items():
+        inner = inspect.unwrap(getattr(function, "__func__", function))
+        if not method.startswith("_") and inspect.isfunction(inner):
+            yield ""
+            yield f"    {method}{_signature(inner)}"
+            yield textwrap.indent(inspect.getdoc(inner) or "", "        ")
+
+
+def _signature(thing: Any) -> str:
+    try:
+        found = inspect.signature(thing)
+    except (TypeError, ValueError):
+        return ""
+    free = all(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in found.parameters.values())
+    return "" if inspect.isclass(thing) and free else str(found).replace("'", "")

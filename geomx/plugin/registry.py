@@ -1,0 +1,262 @@
+"""Which plugins exist, and which of them one experiment uses.
+
+`Registry` knows what exists: it asks hook 1 of every installed module, loading each in isolation,
+so that a broken plugin is shown as broken and hurts nobody else. `Registry.select` makes a
+`Selection`: instances built from validated options, each held by a plugin manager of its own. There
+is no global state: experiments, tests and sweeps in one process do not see each other.
+
+Four things pluggy alone leaves open are settled here. Order: plugins are asked as the command line
+lists them. Exclusivity: two deciders are refused by name instead of one winning silently. Typos:
+a misspelt hook is an error that names the right one. Blame: whatever a plugin raises or returns
+wrongly comes back as a `PluginError` naming plugin and hook.
+
+Live node processes use this module too (they receive names and options from the scheduler), so it
+imports neither Hydra nor OmegaConf.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import importlib.metadata
+import typing
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import networkx as nx
+
+from geomx.cluster import Cluster
+from geomx.errors import ConfigError, GeomxError, PluginError
+from geomx.options.parsing import build_options, near, prefixed
+from geomx.plugin import hookspecs
+from geomx.plugin.api import check_version
+from geomx.plugin.calling import (
+    admit,
+    call,
+    one_line,
+)
+from geomx.plugin.limits import hook_limited
+from geomx.plugin.parts import (
+    SyncPolicy,
+)
+from geomx.plugin.registration import DEFAULT_SYNC, KINDS, Broken, Choice, Options, Plugin, Register
+from geomx.plugin.selection import Built, Selection
+from geomx.workload import Workload
+
+ENTRY_POINTS = "geomx"
+
+
+@dataclass(frozen=True)
+class _NoOptions:
+    """The default policy has none."""
+
+
+class _Default:
+    """The fully synchronous base policy, in case no installed plugin bears the default's name."""
+
+    @hookspecs.hookimpl
+    def geomx_register(self, register: Register) -> None:
+        """Announce the base policy under the default's name."""
+        register("sync", DEFAULT_SYNC, _NoOptions, _DefaultPolicy)
+
+
+class _DefaultPolicy:
+    """Fully synchronous (the built-in default)."""
+
+    def __init__(self, config: _NoOptions) -> None:
+        self.config = config
+
+    @hookspecs.hookimpl
+    def geomx_sync_policy(self, cluster: Cluster) -> SyncPolicy:
+        """The base class of all policies."""
+        return SyncPolicy()
+
+
+class Registry:
+    """Everything that is installed. See the module's documentation."""
+
+    def __init__(self) -> None:
+        self.broken: list[Broken] = []
+        self._plugins: dict[tuple[str, str], Plugin] = {}
+        self._clashes: dict[tuple[str, str], list[str]] = {}
+
+    @classmethod
+    def discover(cls) -> Registry:
+        """Load every entry point of the group ``geomx``."""
+        registry = cls()
+        points = importlib.metadata.entry_points(group=ENTRY_POINTS)
+        for point in sorted(set(points), key=lambda point: (point.value, point.name)):
+            distribution = None
+            if point.dist is not None:
+                distribution = f"{point.dist.name} {point.dist.version}"
+            registry.load(point.value, distribution, point.name)
+        if ("sync", DEFAULT_SYNC) not in registry._plugins:
+            registry.ask(_Default())
+        return registry
+
+    def load(self, module: str, distribution: str | None = None, name: str = "") -> None:
+        """Import `module` and ask it hook 1; a failure is kept in `broken`, not raised.
+
+        Args:
+            module: By its full name.
+            distribution: Name and version of what installed it, where known.
+            name: Of its entry point, by which a user may ask for it.
+        """
+        origin = f"{module} ({distribution})" if distribution else module
+        names = frozenset(filter(None, (name, module.rpartition(".")[2])))
+        try:
+            with hook_limited(f"{origin}: its import"):
+                loaded = importlib.import_module(module)
+            self.ask(loaded, distribution)
+        except Exception as error:
+            self.broken.append(Broken(origin, one_line(error), names))
+        except SystemExit as error:
+            self.broken.append(Broken(origin, f"it ends the process ({error})", names))
+
+    def ask(self, module: Any, distribution: str | None = None) -> None:
+        """Ask hook 1 of a module (or of any object with that hook).
+
+        Raises:
+            PluginError: It misspells the hook, announces something impossible, or was written for
+                another version of the interface.
+        """
+        name = getattr(module, "__name__", type(module).__name__)
+        check_version(name, getattr(module, "geomx_api", None))
+        register = Register(self.add, self.load, name, distribution)
+        call(admit(module, name), name, "geomx_register", register=register)
+
+    def add(self, plugin: Plugin) -> None:
+        """Add one plugin.
+
+        Raises:
+            PluginError: Wrong kind, name or config, or the name is taken (and from now on refused
+                when selected, since guessing which one is meant would be worse).
+        """
+        where = f"{plugin.kind} {plugin.name} from {plugin.origin}"
+        if plugin.kind not in KINDS:
+            raise PluginError(f"{where}: the kind must be one of {', '.join(KINDS)}")
+        if not plugin.name.isidentifier():
+            raise PluginError(f"{where}: the name must be a Python identifier")
+        if not (isinstance(plugin.config, type) and dataclasses.is_dataclass(plugin.config)):
+            raise PluginError(f"{where}: its config must be a dataclass")
+        try:
+            typing.get_type_hints(plugin.config)
+        except Exception as error:
+            raise PluginError(f"{where}: its config's types: {one_line(error)}") from error
+        if not callable(plugin.factory):
+            raise PluginError(f"{where}: its factory must be callable")
+        key = plugin.kind, plugin.name
+        taken = self._plugins.setdefault(key, plugin)
+        if taken is not plugin:
+            origins = self._clashes.setdefault(key, [taken.origin])
+            origins.append(plugin.origin)
+            raise PluginError(
+                f"{plugin.kind} {plugin.name} is announced twice: by {' and by '.join(origins)}"
+            )
+
+    def plugins(self, kind: str | None = None) -> list[Plugin]:
+        """All plugins (of one kind), by kind and name."""
+        found = [plugin for plugin in self._plugins.values() if kind in (None, plugin.kind)]
+        return sorted(found, key=lambda plugin: (KINDS.index(plugin.kind), plugin.name))
+
+    def find(self, kind: str, name: str) -> Plugin:
+        """The plugin of that kind and name.
+
+        Raises:
+            ConfigError: There is none, or there are two; says which there are.
+        """
+        plugin = self._plugins.get((kind, name))
+        if plugin is None:
+            known = [plugin.name for plugin in self.plugins(kind)]
+            raise ConfigError(kind, name, self.missing(name, f"{kind} plugin", known))
+        if (kind, name) in self._clashes:
+            origins = " and by ".join(self._clashes[kind, name])
+            raise ConfigError(kind, name, f"announced by {origins}; uninstall one of them")
+        return plugin
+
+    def missing(self, name: str, what: str, known: Iterable[str], also: str = "") -> str:
+        """Why there is no plugin `name`, and what to choose instead, for a `ConfigError`.
+
+        Args:
+            name: What was asked for.
+            what: The kind of thing, as in "no such accel plugin".
+            known: What there is of that kind.
+            also: What else would do, to be said after `known`.
+        """
+        asked = [str(broken) for broken in self.broken if name in broken.names]
+        if asked:
+            return "; ".join(asked)
+        remedy = f"no such {what}; {near(name, known)}{also}"
+        others = "; ".join(f"{broken.origin}: {broken.error}" for broken in self.broken)
+        return f"{remedy} (failed to load: {others})" if others else remedy
+
+    def select(self, sync: Choice | None, accel: Sequence[Choice] = ()) -> Selection:
+        """Build the plugins that one experiment uses.
+
+        Args:
+            sync: Name and options; None for the default.
+            accel: Names and options, in order.
+
+        Raises:
+            ConfigError: An unknown name, an unknown option, a value out of range, a name twice.
+            PluginError: A plugin broke a rule.
+        """
+        names = [name for name, _ in accel]
+        for name in names:
+            if names.count(name) > 1:
+                raise ConfigError("accel", f"[{','.join(names)}]", f"{name} is listed twice")
+        chosen = [self._build("sync", "sync", sync or (DEFAULT_SYNC, {}))]
+        chosen += [self._build("accel", f"accel.{choice[0]}", choice) for choice in accel]
+        return Selection(chosen)
+
+    def workload(self, name: str, options: Options) -> Workload:
+        """Build a workload from its options.
+
+        Raises:
+            ConfigError: An unknown name or option, a value out of range, data that is absent.
+            PluginError: Its factory failed or returned something else.
+        """
+        built = self._build("workload", "workload", (name, options)).instance
+        if not isinstance(built, Workload):
+            raise PluginError(
+                f"workload {name}: its factory returned {type(built).__name__}, not a Workload"
+            )
+        return built
+
+    def network(self, name: str, options: Options) -> Any:
+        """What a network plugin makes of its options: the content of a network file, or a graph.
+
+        Raises:
+            ConfigError: An unknown name or option, a value out of range, a file that is unreadable.
+            PluginError: It failed, or returned something else.
+        """
+        built = self._build("network", "network", (name, options)).instance
+        if not isinstance(built, Mapping | nx.Graph):
+            raise PluginError(
+                f"network {name}: its factory returned {type(built).__name__}, "
+                "not the content of a network file or a networkx graph"
+            )
+        return built
+
+    def _build(self, kind: str, prefix: str, choice: Choice) -> Built:
+        name, options = choice
+        plugin = self.find(kind, name)
+        config: Any = build_options(plugin.config, options, prefix)
+        # A workload may load its data meanwhile, however long that takes.
+        limited = (
+            nullcontext()
+            if kind == "workload"
+            else hook_limited(f"{kind} {name}: could not be built:")
+        )
+        try:
+            with limited:
+                instance = plugin.factory(config)
+        except ConfigError as error:
+            raise prefixed(error, plugin.config, prefix) from error
+        except GeomxError:
+            raise
+        except Exception as error:
+            raise PluginError(f"{kind} {name}: could not be built: {one_line(error)}") from error
+        return Built(plugin, dataclasses.asdict(config), instance)

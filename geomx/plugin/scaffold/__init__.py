@@ -1,0 +1,103 @@
+"""``geomx new-plugin``: a small, complete project that somebody can install, run and change.
+
+A template per kind is in ``templates/``: one Python module that works as it is written, in both
+modes; for ``native``, a package with a codec in C++ and what builds it. Around it go a pyproject
+with the entry point, a test of one line (`geomx.testing`) and a README with the commands. What is
+generated is checked by our own tests, so it cannot rot.
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+
+from geomx.errors import ConfigError
+
+KINDS = {
+    "codec": "accel", "native": "accel", "slicer": "accel", "sync": "sync", "placement": "accel",
+    "overlay": "accel", "optimizer": "accel", "workload": "workload", "network": "network",
+}  # fmt: skip
+"""What may be asked for, and the kind as which it is registered."""
+
+_NATIVE = "native"  # a codec like that of the kind codec, in C++
+
+_WORDS = {
+    "accel": "workload=tiny '+accel=[{name}]'",
+    "sync": "workload=tiny sync={name}",
+    "workload": "workload={name}",
+    "network": "workload=tiny network={name}",
+}
+_SWEEPS = {
+    "accel": "workload=tiny study.each=[accel]",
+    "sync": "workload=tiny study.each=[sync]",
+    "workload": "-m workload={name},tiny",
+    "network": "-m workload=tiny network={name},two_parties",
+}
+
+
+def new_plugin(name: str, kind: str, folder: Path) -> list[Path]:
+    """Write a project ``geomx-NAME`` into ``folder/geomx-NAME``.
+
+    Args:
+        name: Of the plugin, as it will be typed on the command line; a Python identifier.
+        kind: One of `KINDS`.
+        folder: Where the project's own folder goes.
+
+    Returns:
+        The files that were written.
+
+    Raises:
+        ConfigError: The name or the kind will not do, or the folder is there already.
+    """
+    from geomx.options.parsing import near
+    from geomx.plugin.api import api_version
+    from geomx.plugin.registry import Registry
+
+    if kind not in KINDS:
+        raise ConfigError("kind", kind, near(kind, KINDS))
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
+        raise ConfigError("name", name, "must be small letters, digits and _, a letter first")
+    for plugin in Registry.discover().plugins(KINDS[kind]):
+        if plugin.name == name:
+            raise ConfigError("name", name, f"{plugin.kind} {name} exists: {plugin.origin}")
+    project = folder / f"geomx-{name.replace('_', '-')}"
+    if project.exists():
+        raise ConfigError("folder", project, "is there already; move it, or take another name")
+    registered = KINDS[kind]
+    words = {
+        "name": name,
+        "project": project.name,
+        "module": f"geomx_{name}",
+        "type": "".join(part.capitalize() for part in name.split("_")),
+        "kind": "codec in C++" if kind == _NATIVE else kind,
+        "source": f"{name}.cc" if kind == _NATIVE else f"geomx_{name}.py",
+        "registered": registered,
+        "words": _WORDS[registered].format(name=name),
+        "sweep": _SWEEPS[registered].format(name=name),
+        "api": api_version,
+    }
+    templates = files("geomx.plugin.scaffold") / "templates"
+    project.mkdir(parents=True)
+    written = []
+    for file, template in _contents(name, kind).items():
+        text = Template((templates / template).read_text(encoding="utf-8")).substitute(words)
+        (project / file).parent.mkdir(exist_ok=True)
+        (project / file).write_text(text, encoding="utf-8")
+        written.append(project / file)
+    return written
+
+
+def _contents(name: str, kind: str) -> dict[str, str]:
+    """The files of a project and their templates."""
+    own = {"pyproject.toml": "pyproject.txt", f"geomx_{name}.py": f"{kind}.txt"}
+    if kind == _NATIVE:
+        own = {
+            "pyproject.toml": "native_pyproject.txt",
+            f"geomx_{name}/__init__.py": "native.txt",
+            f"{name}.cc": "native_source.txt",
+            "CMakeLists.txt": "native_cmake.txt",
+        }
+    return {**own, f"test_{name}.py": "test.txt", "README.md": "readme.txt"}

@@ -1,0 +1,325 @@
+"""The plugins that one experiment uses, each held by a plugin manager of its own.
+
+Order: plugins are asked as the command line lists them. Exclusivity: two deciders are refused by
+name instead of one winning silently. Blame: whatever a plugin raises or returns wrongly comes back
+as a `PluginError` naming plugin and hook.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any, TypeVar
+
+from geomx.cluster import Cluster, Link, NodeSpec
+from geomx.errors import ConfigError, PluginError
+from geomx.plugin.calling import (
+    ANSWERS,
+    admit,
+    call,
+    check_answer,
+    check_instance,
+    has_hook,
+    one_line,
+)
+from geomx.plugin.contracts import (
+    CheckedPartitioner,
+    CheckedPlacement,
+    CheckedPolicy,
+    check_costs,
+    check_overlay,
+)
+from geomx.plugin.experiment import Experiment
+from geomx.plugin.groups import groups_of
+from geomx.plugin.parts import (
+    BySize,
+    ByTurns,
+    Codec,
+    Group,
+    Native,
+    Optimizer,
+    Overlay,
+    Partitioner,
+    Placement,
+    Site,
+    Slicer,
+    SyncPolicy,
+    WorkerSync,
+)
+from geomx.plugin.registration import DEFAULT_SYNC, Choice, Options, Plugin
+from geomx.workload import TensorSpec
+
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True)
+class Built:
+    """A selected plugin: what it is, all its options, and the instance."""
+
+    plugin: Plugin
+    options: Options
+    instance: Any
+
+    @property
+    def label(self) -> str:
+        """How it is called in errors: ``accel NAME``."""
+        return f"{self.plugin.kind} {self.plugin.name}"
+
+    @property
+    def choice(self) -> Choice:
+        """Name and options, as `Registry.select` takes them."""
+        return self.plugin.name, dict(self.options)
+
+
+class Selection:
+    """The plugins of one experiment, in order: sync first, then accelerators as listed.
+
+    Attributes:
+        sync: Name and all options of the sync plugin.
+        accel: Names and all options of the accelerators, in order.
+        changed_cluster: Whose answer to hook 11 was another cluster, as errors would name it.
+    """
+
+    def __init__(self, chosen: Sequence[Built]) -> None:
+        self._chosen = tuple(chosen)
+        self.sync: Choice = chosen[0].choice
+        self.accel: tuple[Choice, ...] = tuple(built.choice for built in chosen[1:])
+        for built in chosen:
+            check_instance(built.instance, built.label)
+        self._managers = [admit(built.instance, built.label) for built in chosen]
+        self.changed_cluster: set[str] = set()
+        self._overlay_labels: dict[int, str] = {}  # by root
+        self._kept: tuple[Cluster | None, dict[Any, Any]] = None, {}
+        self._askable: dict[str, list[tuple[Built, Any]]] = {}  # by hook
+
+    def validate(self, experiment: Experiment) -> None:
+        """Let every plugin refuse the experiment (hook 2)."""
+        self._ask("geomx_validate", experiment=experiment)
+
+    def sync_policy(self, cluster: Cluster) -> SyncPolicy:
+        """The one sync policy (hook 3)."""
+        return self._sync(cluster)[1]
+
+    def sync_label(self, cluster: Cluster) -> str:
+        """Whose the sync policy is, for errors."""
+        return f"{self._sync(cluster)[0].label}: geomx_sync_policy"
+
+    def _sync(self, cluster: Cluster) -> tuple[Built, SyncPolicy]:
+        answers = self._ask("geomx_sync_policy", cluster=cluster)
+        if len(answers) > 1 and self.sync[0] == DEFAULT_SYNC:
+            answers = answers[1:]
+        answer = self._only(answers, "the sync policy")
+        if answer is None:
+            raise PluginError(f"sync {self.sync[0]}: it gives no sync policy")
+        built = answers[0][0]
+        return built, CheckedPolicy(answer, f"{built.label}: geomx_sync_policy")
+
+    def minds(self, cluster: Cluster) -> list[tuple[str, Site]]:
+        """Coordinators by number, and whose they are: the policy's, then overlays', each once."""
+        built, policy = self._sync(cluster)
+        label = f"{built.label}: geomx_sync_policy"
+        found = [(label, site) for site in policy.coordinators(cluster)]
+        for group, overlay in self.overlays(cluster):
+            if all(site != overlay.site for _, site in found):
+                found.append((self._overlay_labels[group.root.id], overlay.site))
+        return found
+
+    def mind(self, cluster: Cluster, number: int) -> str:
+        """What coordinator `number` is called in errors: itself, its plugin, and its node."""
+        label, site = self.minds(cluster)[number]
+        name = getattr(site.native, "name", "") or type(site.native).__name__
+        return f"the coordinator {name} ({label}) on {site.host.name}"
+
+    def placement(self, cluster: Cluster, tensors: Sequence[TensorSpec]) -> Placement:
+        """The one placement, or the default (hook 4)."""
+        answers = self._ask("geomx_placement", cluster=cluster, tensors=tensors)
+        answer, servers = self._only(answers, "the placement"), len(cluster.global_servers)
+        if answer is None:
+            return ByTurns(servers)
+        return CheckedPlacement(answer, f"{answers[0][0].label}: geomx_placement", servers)
+
+    def cluster(self, cluster: Cluster) -> Cluster:
+        """Who takes part, after every plugin has had its say (hook 11)."""
+        for built, manager in zip(self._chosen, self._managers, strict=True):
+            for answer in call(manager, built.label, "geomx_cluster", cluster=cluster):
+                check_answer(built.label, "geomx_cluster", answer)
+                if answer is not cluster:
+                    self.changed_cluster.add(f"{built.label}: geomx_cluster")
+                cluster = answer
+        return cluster
+
+    def update_at_party(self, cluster: Cluster) -> bool:
+        """Whether local servers run the optimizer (hook 12)."""
+        if not self.sync_policy(cluster).together:
+            return False
+        answers = self._ask("geomx_update", cluster=cluster)
+        for built, answer in answers:
+            if answer != "party":
+                raise PluginError(f"{built.label}: geomx_update must return 'party' or None")
+        return bool(answers)
+
+    def optimizer(self) -> tuple[str, str, Optimizer] | None:
+        """The one optimizer that a plugin brings: its name, whose it is, and itself (hook 14)."""
+        answers = self._ask("geomx_optimizer")
+        answer: Optimizer | None = self._only(answers, "the optimizer")
+        if answer is None:
+            return None
+        built = answers[0][0]
+        return built.plugin.name, f"{built.label}: geomx_optimizer", answer
+
+    def overlays(self, cluster: Cluster) -> list[tuple[Group, Overlay]]:
+        """The groups whose members talk with each other, and how (hook 13)."""
+        return self.once(cluster, Selection._find_overlays)
+
+    def _find_overlays(self, cluster: Cluster) -> list[tuple[Group, Overlay]]:
+        groups = groups_of(cluster, self.sync_policy(cluster).together)
+        answers = [(group, self._overlay(group)) for group in groups]
+        return [(group, overlay) for group, overlay in answers if overlay is not None]
+
+    def once(self, cluster: Cluster, find: Callable[[Selection, Cluster], Found]) -> Found:
+        """What `find` says of this selection and `cluster`, kept until another cluster comes.
+
+        For what every link of an experiment would ask anew: answers must be plain facts, since
+        objects with a state of their own would be shared by all who ask.
+        """
+        if self._kept[0] is not cluster:
+            self._kept = cluster, {}
+        known = self._kept[1]
+        if find not in known:
+            known[find] = find(self, cluster)
+        found: Found = known[find]
+        return found
+
+    def _overlay(self, group: Group) -> Overlay | None:
+        answers = self._ask("geomx_overlay", group=group)
+        for built, _ in answers:
+            self._overlay_labels[group.root.id] = f"{built.label}: geomx_overlay"
+        answer: Overlay | None = self._only(answers, f"the overlay of {group.root.name}")
+        if answer is not None:
+            check_overlay(self._overlay_labels[group.root.id], answer, group)
+        return answer
+
+    def overlay_label(self, root: NodeSpec) -> str:
+        """Whose the overlay of that root's group is, for errors."""
+        return self._overlay_labels.get(root.id, "")
+
+    def partitioners(self, cluster: Cluster) -> list[Partitioner]:
+        """The chain of partitioners (hook 5)."""
+        answers = self.labelled("geomx_partitioner", cluster=cluster)
+        return [CheckedPartitioner(answer, label) for label, answer in answers]
+
+    def codecs(self, link: Link) -> list[Codec | Native | BySize]:
+        """The chain of codecs on `link` (hook 6)."""
+        return [answer for _, answer in self.labelled("geomx_codec", link=link)]
+
+    def slicers(self, link: Link) -> list[Slicer | Native]:
+        """The chain of slicers on `link` (hook 7)."""
+        return [answer for _, answer in self.labelled("geomx_slicer", link=link)]
+
+    def labelled(self, hook: str, **arguments: Any) -> list[tuple[str, Any]]:
+        """The answers to a hook, in order, each with whose it is, for errors."""
+        answers = self._ask(hook, **arguments)
+        return [(f"{built.label}: {hook}", answer) for built, answer in answers]
+
+    def deciders(self) -> list[tuple[str, list[str]]]:
+        """Every accelerator, as errors name it, and the hooks that it may answer to with a part."""
+        pairs = zip(self._chosen[1:], self._managers[1:], strict=True)
+        return [
+            (built.label, [hook for hook in ANSWERS if has_hook(m, hook)]) for built, m in pairs
+        ]
+
+    def blamed(self, error: BaseException) -> PluginError | None:
+        """`error` as a plugin's, if it came out of code of one that is selected; else None.
+
+        For what plugins' objects raise while an experiment runs: hooks themselves are asked with
+        blame, and so are codecs and other parts on the data path. An error that was raised again
+        with another's traceback, as SimPy does, is put down to where it came from.
+        """
+        raised: BaseException | None = error
+        while raised is not None:
+            for frame, line in reversed(list(traceback.walk_tb(raised.__traceback__))):
+                if self.owner(frame) is not None:
+                    return PluginError(f"{self.named(frame, line)} failed: {one_line(raised)}")
+            raised = raised.__cause__
+        return None
+
+    def owner(self, frame: FrameType) -> Built | None:
+        """Whose code runs in `frame`, of the plugins that are selected."""
+        module = str(frame.f_globals.get("__name__", ""))
+        for built in self._chosen:
+            home = str(getattr(built.plugin.factory, "__module__", ""))
+            if home and (module == home or module.startswith(f"{home}.")):
+                return built
+        return None
+
+    def author(self, code: CodeType) -> Built | None:
+        """Whose file `code` was written in, where no frame is left to tell: see `owner`."""
+        for built in self._chosen:
+            module = sys.modules.get(str(getattr(built.plugin.factory, "__module__", "")))
+            if code.co_filename == getattr(module, "__file__", None):
+                return built
+        return None
+
+    def named(self, frame: FrameType, line: int | None = None, kind: str = "") -> str:
+        """What `frame` is a call of, for errors: plugin, hook, function, file and line.
+
+        Args:
+            frame: The call.
+            line: Where in it; None: where it is now.
+            kind: Put before the function, if it is not simply called.
+        """
+        built = self.owner(frame)
+        where = f"{Path(frame.f_code.co_filename).name}:{line or frame.f_lineno}"
+        whose = f"{built.label}: {_hook_of(frame.f_locals.get('self'))}" if built else ""
+        return f"{whose}{kind}{frame.f_code.co_qualname} ({where})"
+
+    def sim(self, simulation: Any) -> None:
+        """Hook 8; what each plugin leaves as costs is looked at before the next is asked."""
+        for built, manager in zip(self._chosen, self._managers, strict=True):
+            for answer in call(manager, built.label, "geomx_sim", simulation=simulation):
+                check_answer(built.label, "geomx_sim", answer)
+            if hasattr(simulation, "costs"):
+                check_costs(f"{built.label}: geomx_sim", simulation.costs)
+
+    def live(self, runtime: Any) -> None:
+        """Hook 9."""
+        self._ask("geomx_live", runtime=runtime)
+
+    def events(self, events: Any) -> None:
+        """Hook 10."""
+        self._ask("geomx_events", events=events)
+
+    def _ask(self, hook: str, **arguments: Any) -> list[tuple[Built, Any]]:
+        answers = []
+        if hook not in self._askable:
+            pairs = zip(self._chosen, self._managers, strict=True)
+            self._askable[hook] = [pair for pair in pairs if has_hook(pair[1], hook)]
+        for built, manager in self._askable[hook]:
+            for answer in call(manager, built.label, hook, **arguments):
+                check_answer(built.label, hook, answer)
+                answers.append((built, answer))
+        return answers
+
+    def _only(self, answers: list[tuple[Built, Any]], what: str) -> Any:
+        if len(answers) > 1:
+            names = [built.plugin.name for built, _ in answers]
+            accel = ",".join(name for name, _ in self.accel)
+            raise ConfigError(
+                "accel", f"[{accel}]", f"{' and '.join(names)} both decide {what}; choose one"
+            )
+        return answers[0][1] if answers else None
+
+
+def _hook_of(answer: Any) -> str:
+    """The hook that an object of a plugin answered, for errors; empty if it is none of these."""
+    kinds = {
+        "geomx_sync_policy": (SyncPolicy, WorkerSync),
+        "geomx_placement": (Placement,),
+        "geomx_partitioner": (Partitioner,),
+    }
+    hooks = [hook for hook, types in kinds.items() if isinstance(answer, types)]
+    return f"{hooks[0]}: " if hooks else ""

@@ -1,0 +1,250 @@
+"""Plugins' code runs in a thread of its own, while the thread that asked for it looks on.
+
+An experiment is carried out by `attended`: a new thread does the work, and its caller waits and
+looks at it a few times a second. What takes too long (`geomx.plugin.limits` has the limits) is
+interrupted by an exception raised in the work's thread. A call that does not come back even then,
+because it sleeps or swallows exceptions, is abandoned: the caller goes on, with a sentence that
+names the call. Ctrl-C and SIGTERM reach the caller at once, even while the work is stuck.
+
+This needs no signal handler, alarm or limit of the process: a script or notebook that calls
+`geomx.run` finds its process as it was, and may call it from any thread. The caller's own code
+never runs in the work's thread, so an exception that comes too late cannot hit it.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import ctypes
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType, SimpleNamespace
+from typing import Any, TypeVar
+
+from geomx.errors import PluginError
+
+T = TypeVar("T")
+
+LOOK_S = 0.25  # between two looks; shorter where a limit is
+YIELD_S = 1.0  # from an interruption until a call counts as one that cannot be interrupted
+_POLL_S = 0.05
+
+
+class Look:
+    """One rule about how long something of a plugin's may last, asked a few times a second.
+
+    Args:
+        limit_s: Seconds that it may last.
+
+    Attributes:
+        alone: Rules that began before this one are not asked while it holds.
+        error: Base class of what is raised in the thread: `Exception` where a caller inside
+            turns it into an error with blame.
+    """
+
+    alone = False
+    error: type[BaseException] = BaseException
+
+    def __init__(self, limit_s: float) -> None:
+        self.limit_s = limit_s
+        self._held: Any = None
+        self._since = time.monotonic()
+
+    def busy(self, thread: int, frame: FrameType | None) -> Any:
+        """What of a plugin's is under way now, as an object that stays the same; None: nothing."""
+        raise NotImplementedError
+
+    def sentence(self, lasted_s: float) -> tuple[str, str]:
+        """What has lasted too long, and what is wrong with that: together, a sentence."""
+        raise NotImplementedError
+
+    def overdue(self, thread: int, frame: FrameType | None) -> tuple[str, str] | None:
+        """The sentence, if the same has been under way for longer than the limit."""
+        now, held = time.monotonic(), self.busy(thread, frame)
+        if held is None or (held is not self._held and held != self._held):
+            self._held, self._since = held, now
+            return None
+        lasted_s = now - self._since
+        return self.sentence(lasted_s) if lasted_s >= self.limit_s else None
+
+
+class _Interruption(BaseException):
+    """What is raised in a call that lasts too long; a class is made for every one."""
+
+    said = ""  # the whole sentence
+
+
+class _Work:
+    """Work in its thread, as its caller sees it."""
+
+    def __init__(self, work: Callable[[], Any]) -> None:
+        self.looks: list[Look] = []
+        self.on_abandon: list[Callable[[str], None]] = []
+        self._context, self._function = contextvars.copy_context(), work
+        self._done = threading.Event()
+        self._value: Any = None
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._do, name="geomx-run", daemon=True)
+
+    def _do(self) -> None:
+        _here.work = self
+        try:
+            self._value = self._context.run(self._function)
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._done.set()
+
+    def result(self) -> Any:
+        """Start it, look on, and return what it returns."""
+        self._thread.start()
+        try:
+            while not self._done.wait(self._pause_s()):
+                for look in self._asked():
+                    found = look.overdue(*self._seen())
+                    if found is not None:
+                        self._interrupt(look, *found)
+        except KeyboardInterrupt:
+            self._stop()
+            raise
+        error = self._error
+        if isinstance(error, _Interruption):
+            raise PluginError(error.said) from error
+        if error is not None:
+            raise error
+        return self._value
+
+    def _pause_s(self) -> float:
+        return min([LOOK_S, *(look.limit_s / 8 for look in self._asked())])
+
+    def _asked(self) -> list[Look]:
+        """The rules that hold now, the latest first."""
+        looks = self.looks[::-1]
+        last = next((index for index, look in enumerate(looks) if look.alone), len(looks))
+        return looks[: last + 1]
+
+    def _seen(self) -> tuple[int, FrameType | None]:
+        thread = self._thread.ident or 0
+        return thread, sys._current_frames().get(thread)
+
+    def _interrupt(self, look: Look, what: str, wrong: str) -> None:
+        """End what lasts too long; the work goes on, or ends, as its own code decides.
+
+        Raises:
+            PluginError: It cannot be interrupted.
+        """
+        said = f"{what} {wrong}"
+        text = wrong if look.error is not BaseException else said
+        self._raise(_interruption(look.error, text, said))
+        deadline = time.monotonic() + YIELD_S
+        while not self._done.wait(_POLL_S):
+            if look not in self.looks or look.overdue(*self._seen()) is None:
+                return
+            if time.monotonic() > deadline:
+                self._abandon(said)
+                raise PluginError(said)
+
+    def _stop(self) -> None:
+        """After Ctrl-C: let the work end its processes and write down what there is."""
+        self._raise(KeyboardInterrupt)
+        patient_until = time.monotonic() + YIELD_S
+        while not self._done.wait(_POLL_S):
+            if not any(look.busy(*self._seen()) is not None for look in self._asked()):
+                patient_until = time.monotonic() + YIELD_S  # it is geomx's own code
+            elif time.monotonic() > patient_until:
+                self._abandon("interrupted")
+                return
+
+    def _raise(self, error: type[BaseException]) -> None:
+        thread = ctypes.c_ulong(self._thread.ident or 0)
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, ctypes.py_object(error))
+
+    def _abandon(self, reason: str) -> None:
+        _abandoned.append(self._thread)
+        for call in self.on_abandon:
+            call(reason)
+
+
+def _interruption(base: type[BaseException], text: str, said: str) -> type[BaseException]:
+    """A class, as only classes can be raised in another thread; errors show its name and text."""
+    bases = (_Interruption,) if base is BaseException else (_Interruption, base)
+    return type("TimeoutError", bases, {"said": said, "__str__": lambda error: text})
+
+
+_here = threading.local()
+_process = SimpleNamespace(own=False)
+_abandoned: list[threading.Thread] = []
+
+
+def attended(work: Callable[[], T]) -> T:
+    """Do `work` in a thread of its own, and look on until it ends; inside another's, just do it.
+
+    Returns:
+        What `work` returns.
+
+    Raises:
+        PluginError: A call of a plugin's took too long; says which.
+        KeyboardInterrupt: The caller was interrupted, and so was the work.
+        BaseException: What `work` raises.
+    """
+    if here() is not None:
+        return work()
+    value: T = _Work(work).result()
+    return value
+
+
+def here() -> _Work | None:
+    """The work whose thread this is, if it is one's."""
+    return getattr(_here, "work", None)
+
+
+def any_abandoned() -> bool:
+    """Whether a call that could not be interrupted is still under way."""
+    return any(thread.is_alive() for thread in _abandoned)
+
+
+@contextmanager
+def looking(look: Look) -> Iterator[None]:
+    """Have the caller of this thread's work apply a rule meanwhile; no effect in other threads."""
+    work = here()
+    if work is None:
+        yield
+        return
+    work.looks.append(look)
+    try:
+        yield
+    finally:
+        work.looks.remove(look)
+
+
+@contextmanager
+def if_abandoned(call: Callable[[str], None]) -> Iterator[None]:
+    """Have `call` called with the reason, by the caller, if the work is abandoned meanwhile."""
+    work = here()
+    if work is not None:
+        work.on_abandon.append(call)
+    try:
+        yield
+    finally:
+        if work is not None:
+            work.on_abandon.remove(call)
+
+
+# ---- whose process this is ----
+
+
+@contextmanager
+def own_process() -> Iterator[None]:
+    """Say that this process is geomx's own: it may have limits, and alarms in its main thread."""
+    before, _process.own = _process.own, True
+    try:
+        yield
+    finally:
+        _process.own = before
+
+
+def is_own_process() -> bool:
+    """Whether this process is geomx's own."""
+    return bool(_process.own)

@@ -1,0 +1,60 @@
+"""How far a prediction was off: a simulated run beside the live one, figure by figure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from geomx.results.results import Results
+
+
+def compare(sim: Results, live: Results) -> dict[str, Any]:
+    """The content of ``comparison.json``.
+
+    Every entry has both values and ``relative_error`` = (sim - live) / live, None where it is not
+    defined. ``parameters`` has the largest of max |sim - live| / max |live| over all tensors, None
+    if there are no parameters or, with their names under ``mismatch``, if tensors differ in shape.
+    """
+    groups = {
+        "seconds_per_iteration": ("mean", "p50", "p95"),
+        "bytes": tuple(live.summary["bytes"]),
+        "accuracy": ("final",),
+        "loss": ("final",),
+    }
+    comparison: dict[str, Any] = {
+        group: {
+            name: _error(sim.summary[group].get(name), live.summary[group].get(name))
+            for name in names
+        }
+        for group, names in groups.items()
+    }
+    comparison["parameters"] = _parameter_difference(sim.parameters(), live.parameters())
+    return comparison
+
+
+def _error(sim: float | None, live: float | None) -> dict[str, float | None]:
+    error: float | None = None
+    if sim is not None and live is not None:
+        error = 0.0 if sim == live else (sim - live) / live if live else None
+    return {"sim": sim, "live": live, "relative_error": error}
+
+
+def _parameter_difference(
+    sim: dict[str, np.ndarray], live: dict[str, np.ndarray]
+) -> dict[str, Any]:
+    names = sorted(sim.keys() | live.keys())
+    shapes = [{name: array.shape for name, array in side.items()} for side in (sim, live)]
+    mismatch = [name for name in names if shapes[0].get(name) != shapes[1].get(name)]
+    difference: float | None = None
+    if names and not mismatch:
+        difference = max(_relative(sim[name], live[name]) for name in names)
+    return {"max_relative_difference": difference, "mismatch": mismatch, "tensors": len(names)}
+
+
+def _relative(sim: np.ndarray, live: np.ndarray) -> float:
+    if live.size == 0:
+        return 0.0
+    tiny = float(np.finfo(np.float32).tiny)
+    gap = np.abs(sim.astype(np.float64) - live.astype(np.float64)).max()
+    return float(gap / max(float(np.abs(live).max()), tiny))

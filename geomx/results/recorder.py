@@ -1,0 +1,328 @@
+"""One run, written down while it happens.
+
+Both modes report to one `Recorder`, so that a simulated run and a live one leave the same files and
+can be compared figure by figure. The names of files, columns and fields are an interface: other
+tools lean on them. In sim, times are virtual seconds; in live, seconds of the wall clock from the
+moment all nodes had joined. Apart from `wall_seconds`, nothing written depends on the real clock.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import numpy as np
+
+from geomx.results import tables
+from geomx.results.files import Row, Table, write_arrays, write_json, write_network, write_text
+from geomx.results.results import Results
+from geomx.results.trace import MAX_SPANS, Counter, Span, Timeline
+from geomx.results.traffic import EDGES, EdgeTraffic
+
+ITERATIONS = (
+    "worker", "party", "iteration", "start_s", "compute_s", "wait_s", "end_s", "loss", "samples",
+)  # fmt: skip
+EVALUATIONS = ("time_s", "iteration", "accuracy", "loss")
+LINKS = ("source", "target", "kind", "bytes", "messages", "busy_s", "control_bytes")
+UNFINISHED = "the run was killed before it could end"
+
+Render = Callable[[Results, Timeline, nx.Graph | None], str]
+"""What makes a page of a run."""
+
+
+class Recorder:
+    """Collects one run and writes it down as it happens.
+
+    Rows of iterations and evaluations are in their files as soon as these calls return. Link
+    totals, parameters and network are written when given, summary, trace and page at the end.
+
+    Args:
+        directory: Created if need be.
+        header: What is known before the run: the fields of ``summary.json`` up to `iterations`.
+            A list of strings under ``words`` is shown as the command that repeats the run.
+        max_spans: Spans kept for the trace (see `geomx.results.trace`).
+        render: Makes ``report.html`` from the results, the timeline and the network; None: no page.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        header: Mapping[str, Any],
+        max_spans: int = MAX_SPANS,
+        render: Render | None = None,
+    ) -> None:
+        self.directory = Path(directory)
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._header = dict(header)
+        self._iterations = Table(self.directory / "iterations.csv", ITERATIONS)
+        self._evaluations = Table(self.directory / "evaluations.csv", EVALUATIONS)
+        self._links = Table(self.directory / "links.csv", LINKS)
+        self._edges = Table(self.directory / "edges.csv", EDGES)
+        self._edge_traffic: EdgeTraffic | None = None
+        self._link_totals: dict[tuple[str, str, str], Row] = {}
+        self._bytes = {"wan_push": 0, "wan_pull": 0, "lan": 0, "control": 0}
+        self._slices = {"late": 0, "missing": 0}
+        self._staleness = {"sum": 0, "max": 0, "updates": 0}
+        self._skipped = 0
+        self._python: dict[str, tuple[float, ...]] = {}
+        self._busiest: tuple[str, float] | None = None
+        self._pushes = 0
+        self._behind_s = 0.0
+        self._timeline = Timeline(max_spans)
+        self._graph: nx.Graph | None = None
+        self._began = time.perf_counter()
+        self._closed = False
+        self._render = render
+        # A process that is killed outright leaves this; any other end replaces it.
+        unfinished = self._summary(None, None, None) | {"aborted": UNFINISHED}
+        write_json(self.directory / "summary.json", unfinished)
+
+    def iteration(
+        self,
+        worker: str,
+        party: str,
+        iteration: int,
+        start_s: float,
+        compute_s: float,
+        wait_s: float,
+        end_s: float,
+        loss: float | None,
+        samples: int,
+    ) -> None:
+        """One local step of one worker; `loss` is its training loss, None without numerics."""
+        values = (
+            worker, party, int(iteration), _seconds(start_s), _seconds(compute_s),
+            _seconds(wait_s), _seconds(end_s), _figure(loss), int(samples),
+        )  # fmt: skip
+        self._iterations.add(dict(zip(ITERATIONS, values, strict=True)))
+
+    def evaluation(self, time_s: float, iteration: int, accuracy: float, loss: float) -> None:
+        """The global model on held-out data, as of `time_s`; accuracy in 0..1."""
+        values = (_seconds(time_s), int(iteration), _figure(accuracy), _figure(loss))
+        self._evaluations.add(dict(zip(EVALUATIONS, values, strict=True)))
+
+    def link(
+        self,
+        source: str,
+        target: str,
+        kind: str,
+        direction: str,
+        bytes: int,
+        messages: int,
+        busy_s: float,
+    ) -> None:
+        """Totals of a directed link for one direction of the protocol.
+
+        Args:
+            source: Sending node.
+            target: Receiving node.
+            kind: ``lan`` or ``wan``.
+            direction: ``push``, ``pull`` or ``control``; several calls for one link add up in
+                ``links.csv``. Control (joins, initial values) is kept apart, in its own column
+                and sum, so that the others are training traffic alone.
+            bytes: As they crossed the wire, headers included.
+            messages: How many.
+            busy_s: Seconds during which the link carried them.
+        """
+        values = (source, target, kind, 0, 0, 0.0, 0)
+        empty = dict(zip(LINKS, values, strict=True))
+        row = self._link_totals.setdefault((source, target, kind), empty)
+        row["busy_s"] = _seconds(row["busy_s"] + busy_s)
+        if direction == "control":
+            row["control_bytes"] += int(bytes)
+            self._bytes["control"] += int(bytes)
+            return
+        row["bytes"] += int(bytes)
+        row["messages"] += int(messages)
+        self._bytes["lan" if kind == "lan" else f"wan_{direction}"] += int(bytes)
+
+    def edges(self, traffic: EdgeTraffic) -> None:
+        """How traffic lies on the edges of the graph; ``edges.csv`` is written at the end."""
+        self._edge_traffic = traffic
+
+    def span(
+        self,
+        node: str,
+        party: str,
+        name: str,
+        category: str,
+        start_s: float,
+        duration_s: float,
+        **args: Any,
+    ) -> None:
+        """Something `node` did, for the timeline.
+
+        `category` is one of compute, encode, send, wait, aggregate, update; `args` are shown with
+        the span. Both modes name alike: ``forward`` and ``backward`` are compute, what is sent is
+        ``push to NODE`` or whatever kind of message it is, with its key, shard, round and bytes,
+        and the others are named as their category; a wait has the key and round that ended it.
+        """
+        self._timeline.add(Span(node, party, name, category, start_s, duration_s, args))
+
+    def spans_lost(self, count: int, start_s: float, end_s: float | None = None) -> None:
+        """So many spans were not kept by whoever measured them: all that ended in this time."""
+        self._timeline.lost(count, start_s, end_s)
+
+    def counter(self, name: str, time_s: float, value: float) -> None:
+        """A WAN link's load in Mbit/s from `time_s` on, for the timeline."""
+        self._timeline.count(Counter(name, time_s, value))
+
+    def parameters(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """The final parameters of the global model, by name."""
+        write_arrays(self.directory / "parameters.npz", arrays)
+
+    def global_server(self, counts: Mapping[str, int]) -> None:
+        """What a global server's node counted (`NodeStats` of the core); several add up."""
+        self._slices["late"] += counts["late_slices"]
+        self._slices["missing"] += counts["missing_slices"]
+        self._staleness["max"] = max(self._staleness["max"], counts["staleness_max"])
+        self._staleness["sum"] += counts["staleness_sum"]
+        self._staleness["updates"] += counts["rounds"]
+
+    def python(self, costs: Mapping[str, Iterable[float]]) -> None:
+        """What plugins' Python parts have cost one process of a live run, by label: calls, seconds
+        in Python, seconds of waiting for the interpreter lock; several processes add up."""
+        for label, figures in costs.items():
+            known = self._python.get(label, (0, 0.0, 0.0))
+            self._python[label] = tuple(a + b for a, b in zip(known, figures, strict=True))
+
+    def pace(self, pushes: int, behind_s: float) -> None:
+        """So many pushes of one process of a live run were to keep the workload's pace, and were
+        ready so much later than that, added up; several processes add up."""
+        self._pushes += pushes
+        self._behind_s += behind_s
+
+    def endpoint(self, node: str, worked_s: float) -> None:
+        """The node of a simulation that worked longest on messages, and how long."""
+        self._busiest = node, worked_s
+
+    def skipped(self, iterations: int) -> None:
+        """So many iterations of every worker were counted as repetitions, not simulated."""
+        self._skipped += iterations
+
+    def network(self, graph: nx.Graph) -> None:
+        """The network as used; also fixes the order in which nodes are listed."""
+        self._graph = graph
+        write_network(self.directory / "network.json", graph)
+
+    def finish(self, seconds: float, rounds: int, wall_seconds: float) -> Results:
+        """Close the run.
+
+        Args:
+            seconds: Latest end of any worker's last iteration.
+            rounds: Global synchronisations.
+            wall_seconds: Real time that the whole run took.
+        """
+        return self._close(self._summary(_seconds(seconds), rounds, wall_seconds))
+
+    def abort(self, reason: str) -> None:
+        """Close a run that could not end, keeping what was measured. No effect once closed."""
+        if self._closed:
+            return
+        ends = [row["end_s"] for row in self._iterations.rows]
+        wall_seconds = time.perf_counter() - self._began
+        summary = self._summary(max(ends, default=None), None, wall_seconds)
+        self._close(summary | {"aborted": str(reason)})
+
+    def _close(self, summary: dict[str, Any]) -> Results:
+        self._closed = True
+        workers = (row["worker"] for row in self._iterations.rows)
+        order = {name: index for index, name in enumerate(self._order(workers))}
+        self._iterations.close(
+            sorted(self._iterations.rows, key=lambda row: (row["iteration"], order[row["worker"]]))
+        )
+        self._evaluations.close()
+        self._links.close(self._link_totals.values())
+        traffic = self._edge_traffic
+        self._edges.close(traffic.rows(self._links.rows, summary["seconds"]) if traffic else ())
+        write_json(self.directory / "summary.json", summary)
+        self._timeline.write(self.directory / "trace.json", self._order(()), tables.title(summary))
+        results = Results(
+            self.directory,
+            summary,
+            self._iterations.rows,
+            self._evaluations.rows,
+            self._links.rows,
+            self._edges.rows,
+        )
+        if self._render is not None:
+            html = self._render(results, self._timeline, self._graph)
+            write_text(self.directory / "report.html", html)
+        return results
+
+    def _order(self, names: Iterable[str]) -> list[str]:
+        known = self._graph.nodes if self._graph is not None else ()
+        return list(dict.fromkeys((*known, *names)))
+
+    def _summary(
+        self, seconds: float | None, rounds: int | None, wall_seconds: float | None
+    ) -> dict[str, Any]:
+        rows, evaluations = self._iterations.rows, self._evaluations.rows
+        took = np.array([row["end_s"] - row["start_s"] for row in rows])
+        samples = sum(row["samples"] for row in rows)
+        accuracies = [row["accuracy"] for row in evaluations]
+        return {
+            **self._header,
+            "rounds": rounds,
+            "seconds": seconds,
+            "seconds_per_iteration": {
+                "mean": _seconds(took.mean()) if rows else None,
+                "p50": _seconds(np.percentile(took, 50)) if rows else None,
+                "p95": _seconds(np.percentile(took, 95)) if rows else None,
+            },
+            "samples_per_second": samples / seconds if seconds else None,
+            "bytes": dict(self._bytes),
+            "best_effort_slices": dict(self._slices),
+            "staleness": {
+                "mean": self._staleness["sum"] / max(1, self._staleness["updates"]),
+                "max": self._staleness["max"],
+            },
+            "accuracy": {
+                "final": accuracies[-1] if accuracies else None,
+                "best": max(accuracies, default=None),
+            },
+            "loss": {"final": evaluations[-1]["loss"] if evaluations else _last_loss(rows)},
+            "skipped_iterations": self._skipped,
+            "python": self._python_per_iteration(),
+            "busiest_endpoint": self._busiest_endpoint(seconds),
+            "behind_pace_s": _seconds(self._behind_s / max(1, self._pushes)),
+            "wall_seconds": wall_seconds,
+        }
+
+    def _busiest_endpoint(self, seconds: float | None) -> dict[str, Any] | None:
+        """The node that works longest on messages, and for which share of the run."""
+        if self._busiest is None or not seconds:
+            return None
+        node, worked_s = self._busiest
+        return {"node": node, "share": worked_s / seconds}
+
+    def _python_per_iteration(self) -> dict[str, dict[str, float]]:
+        """What plugins' Python parts cost all nodes together in one iteration."""
+        names = ("calls", "seconds", "waited_s")
+        steps = 1 + max((row["iteration"] for row in self._iterations.rows), default=0)
+        return {
+            label: {
+                name: _seconds(figure / steps) for name, figure in zip(names, figures, strict=True)
+            }
+            for label, figures in sorted(self._python.items())
+        }
+
+
+def _last_loss(rows: list[Row]) -> float | None:
+    """Mean training loss of the last iteration: the best there is without held-out data."""
+    last = max((row["iteration"] for row in rows), default=None)
+    losses = [row["loss"] for row in rows if row["iteration"] == last and row["loss"] is not None]
+    return _figure(sum(losses) / len(losses)) if losses else None
+
+
+def _seconds(value: float) -> float:
+    """Times are kept to the nanosecond: the same in memory as in the file, and readable there."""
+    return round(float(value), 9) + 0.0
+
+
+def _figure(value: float | None) -> float | None:
+    """Losses and accuracies are kept to nine digits, all that float32 has."""
+    return None if value is None else float(f"{value:.9g}")

@@ -1,0 +1,80 @@
+"""What a run left behind, read back or just finished."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from json import loads
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import rich.table
+
+from geomx.errors import GeomxError
+from geomx.results import tables
+from geomx.results.files import Row, read_table
+from geomx.terminal import units
+
+
+@dataclass(repr=False)
+class Results:
+    """A run that is over.
+
+    Attributes:
+        directory: Where its files are.
+        summary: Content of ``summary.json``; an aborted run has the reason under ``aborted``.
+        iterations: Rows of ``iterations.csv`` by iteration, then worker. Times in seconds.
+        evaluations: Rows of ``evaluations.csv``.
+        links: Rows of ``links.csv``, one per directed link.
+        edges: Rows of ``edges.csv``, one per directed edge of the graph; none of a run that ended
+            before its traffic was known, or of an older version.
+    """
+
+    directory: Path
+    summary: dict[str, Any]
+    iterations: list[Row]
+    evaluations: list[Row]
+    links: list[Row]
+    edges: list[Row] = field(default_factory=list)
+
+    @classmethod
+    def load(cls, directory: Path | str) -> Results:
+        """Read a run back from its directory.
+
+        Raises:
+            GeomxError: There is no run in `directory`.
+        """
+        directory = Path(directory)
+        try:
+            summary = loads((directory / "summary.json").read_text(encoding="utf-8"))
+            names = ["iterations", "evaluations", "links"]
+            if (directory / "edges.csv").exists():
+                names.append("edges")
+            return cls(directory, summary, *(read_table(directory / f"{n}.csv") for n in names))
+        except OSError as error:
+            raise GeomxError(f"{directory} does not hold a run: {error}") from error
+
+    def __repr__(self) -> str:
+        """What ran, how it went in a few figures, and where its files are: one line."""
+        summary = self.summary
+        figures = [f"{len(self.iterations)} iterations of workers"]
+        mean_s = summary["seconds_per_iteration"]["mean"]
+        if mean_s is not None:
+            figures.append(f"{units.duration(mean_s)} per iteration")
+        if summary["accuracy"]["final"] is not None:
+            figures.append(f"accuracy {units.decimals(summary['accuracy']['final'])}")
+        if "aborted" in summary:
+            figures.append(f"aborted: {summary['aborted']}")
+        return f"<Results: {tables.title(summary)}: {', '.join(figures)}; {self.directory}>"
+
+    def table(self) -> rich.table.Table:
+        """The main figures, for `rich.print`."""
+        return tables.summary_table(self.summary)
+
+    def parameters(self) -> dict[str, np.ndarray]:
+        """Final parameters of the global model by name; empty if the run had none."""
+        path = self.directory / "parameters.npz"
+        if not path.exists():
+            return {}
+        with np.load(path) as archive:
+            return dict(archive)

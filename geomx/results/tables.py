@@ -1,0 +1,191 @@
+"""What a run says on the terminal when it is done: a few figures, and what a comparison found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from geomx.terminal import units
+
+Summary = Mapping[str, Any]
+
+NOTICEABLE = 0.02
+"""Share of an iteration that pushes may be late, before somebody is told."""
+
+DOMINANT = 0.5
+"""Share of the time that one node may work on messages, before that is told."""
+
+
+def title(summary: Summary) -> str:
+    """What ran, in one line: ``sync + accel, accel · workload on network · mode``."""
+    sync = summary.get("sync", {}).get("name", "?")
+    accel = ", ".join(item.get("name", "?") for item in summary.get("accel", ()))
+    what = f"{sync} + {accel}" if accel else str(sync)
+    return f"{what} · {condition(summary)}"
+
+
+def condition(summary: Summary) -> str:
+    """Under which conditions it ran: ``workload on network · mode``."""
+    workload = summary.get("workload", {}).get("name", "?")
+    network = summary.get("network", {}).get("name", "?")
+    return f"{workload} on {network} · {summary.get('mode', '?')}"
+
+
+def summary_table(summary: Summary) -> Table:
+    """The figures of ``summary.json`` that answer most questions."""
+    table = Table(title=Text(title(summary)), title_justify="left", show_header=False)
+    table.add_column("figure", style="dim", no_wrap=True)
+    table.add_column("value", justify="right", no_wrap=True)
+    table.add_column("more", style="dim")
+    for row in _rows(summary):
+        table.add_row(*map(Text, row))
+    if "aborted" in summary:
+        reason = Text(str(summary["aborted"]), style="red", overflow="fold")
+        table.add_row(Text("aborted", style="bold red"), Text(""), reason)
+    _add_note(table, summary)
+    return table
+
+
+def costs_note(summary: Summary) -> str:
+    """Where a simulated run's endpoint costs come from, in a sentence; empty for other runs."""
+    costs = summary.get("costs")
+    if not costs or summary.get("mode") != "sim":
+        return ""
+    source, measured, basis = costs["source"], costs["measured"], costs.get("basis")
+    where = f"{measured['machine']} with {measured['cores']} cores" if measured else ""
+    told = {
+        "shipped": f"Endpoint costs are geomx's defaults, measured on {where}; "
+        "geomx calibrate measures yours.",
+        "none": "Endpoints cost nothing (costs=none).",
+        "given": "Endpoint costs were given by hand; geomx calibrate measures them.",
+    }
+    since = f", {measured['date'][:10]}" if measured and measured["date"] else ""
+    told["cpu"] = told["shipped"]
+    note = told.get(source, f"Endpoint costs come from {source}, measured on {where}{since}.")
+    if basis and source != "none":
+        note = f"Endpoint costs are those of costs={source}: {basis}."
+    note = _dominance(summary) + note
+    if (device := costs.get("device")) and not basis:
+        note += f" Workers' tensors lie on a GPU: {device['name']} ({device['basis']})."
+    shared = costs["shared_cores"]
+    return f"{note} All nodes share {shared} cores." if shared else note
+
+
+def _dominance(summary: Summary) -> str:
+    """That endpoint costs are most of an iteration, if so, and what to do; empty otherwise."""
+    endpoint = summary.get("busiest_endpoint")
+    if not endpoint or endpoint["share"] < DOMINANT:
+        return ""
+    return (
+        f"Endpoint costs are most of an iteration: {endpoint['node']} works on messages for "
+        f"{units.share(endpoint['share'], 0)} of the time. If real endpoints are faster, "
+        "costs=none leaves their costs out and costs=gpu takes a GPU's. "
+    )
+
+
+def pace_note(summary: Summary) -> str:
+    """That a live run's workers could not keep the workload's pace, if so; empty otherwise."""
+    behind_s = summary.get("behind_pace_s", 0.0)
+    iteration_s = summary["seconds_per_iteration"]["mean"]
+    if not iteration_s or behind_s < NOTICEABLE * iteration_s:
+        return ""
+    return (
+        f"Pushes were ready {units.duration(behind_s)} later, on average, than the workload's "
+        "layer times say: computing takes longer here, and so the run took longer than it should. "
+        "Larger workload.forward_ms and workload.backward_ms, or fewer workers per core, mend it."
+    )
+
+
+def remark(summary: Summary) -> str:
+    """What there is to know about a run's times, in a sentence or two; often empty."""
+    return costs_note(summary) or pace_note(summary)
+
+
+def _add_note(table: Table, summary: Summary) -> None:
+    note = remark(summary)
+    if note:
+        table.caption, table.caption_justify = Text(note, style="dim"), "left"
+
+
+def _rows(summary: Summary) -> Iterator[tuple[str, str, str]]:
+    per_iteration, sent = summary["seconds_per_iteration"], summary["bytes"]
+    mean, p95 = per_iteration["mean"], per_iteration["p95"]
+    yield "time per iteration", units.duration(mean), f"p95 {units.duration(p95)}"
+    clock = "wall clock" if summary.get("mode") == "live" else "virtual"
+    wall = f"{clock}; the run took {units.duration(summary['wall_seconds'])}"
+    yield "time in all", units.duration(summary["seconds"]), wall
+    yield "samples per second", units.number(summary["samples_per_second"]), ""
+    rounds = summary["rounds"]
+    iterations = f"{summary.get('iterations', units.DASH)} iterations per worker"
+    yield "rounds", units.DASH if rounds is None else f"{rounds:,}", iterations
+    yield "WAN push", units.size(sent["wan_push"]), "towards the global servers"
+    yield "WAN pull", units.size(sent["wan_pull"]), "back to the parties"
+    yield "LAN", units.size(sent["lan"]), "inside the parties"
+    staleness, slices = summary.get("staleness"), summary.get("best_effort_slices")
+    if staleness and staleness["max"]:
+        most = f"updates by others, at most {staleness['max']}"
+        yield "staleness", f"{staleness['mean']:.2f}", most
+    if slices and slices["missing"]:
+        came = f"missed their round; {slices['late']:,} came after it"
+        yield "late slices", f"{slices['missing']:,}", came
+    for label, cost in summary.get("python", {}).items():
+        waited = f"per iteration in Python, all nodes; {units.duration(cost['waited_s'])} waiting"
+        yield label.split(":")[0], units.duration(cost["seconds"]), waited
+    accuracy, loss = summary["accuracy"], summary["loss"]
+    if accuracy["final"] is not None:
+        best = f"best {units.decimals(accuracy['best'])}"
+        yield "accuracy", units.decimals(accuracy["final"]), best
+    if loss["final"] is not None:
+        yield "loss", units.decimals(loss["final"]), ""
+
+
+_NAMES = {
+    "seconds_per_iteration": "time per iteration",
+    "wan_push": "WAN push",
+    "wan_pull": "WAN pull",
+    "lan": "LAN",
+}
+
+
+def comparison_table(comparison: Mapping[str, Any], sim: Summary | None = None) -> Table:
+    """The content of ``comparison.json``: what was predicted, what was measured, how far off.
+
+    Args:
+        comparison: The content.
+        sim: Summary of the simulated run, to say what it was predicted from.
+    """
+    table = Table(title="simulated against live", title_justify="left")
+    table.add_column("figure", style="dim", no_wrap=True)
+    for column in ("sim", "live", "error"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for row in comparison_rows(comparison):
+        table.add_row(*row)
+    if sim is not None:
+        _add_note(table, sim)
+    return table
+
+
+def comparison_rows(comparison: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str]]:
+    """Its lines: the figure, the simulated value, the live one, the relative error."""
+    for group, entries in comparison.items():
+        if group == "parameters":
+            continue
+        for name, entry in entries.items():
+            show = _printer(group)
+            label = f"{_NAMES.get(group, group)}, {name}"
+            if group == "bytes":
+                label = _NAMES.get(name, name)
+            error = units.signed_share(entry["relative_error"])
+            yield label, show(entry["sim"]), show(entry["live"]), error
+    difference = comparison["parameters"]["max_relative_difference"]
+    shown = units.DASH if difference is None else f"{difference:.1e}" if difference else "equal"
+    yield "parameters, largest relative difference", "", "", shown
+
+
+def _printer(group: str) -> Any:
+    if group == "bytes":
+        return units.size
+    return units.duration if group == "seconds_per_iteration" else units.decimals

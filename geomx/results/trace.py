@@ -1,0 +1,269 @@
+"""The timeline of a run, kept in bounded memory and written for Perfetto and chrome://tracing.
+
+A party is a process of the trace, a node a thread in it. Perfetto draws the spans of one thread
+only if they nest, and a node sends while it computes: sends get a thread of their own below the
+node's, and whatever still overlaps gets a further one.
+
+A run may have more spans than a page or a browser can hold. The first half of the allowance goes to
+the beginning of the run, the other half to its end; what lies between is counted, not kept.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from geomx.results.files import plain, replacing
+
+MAX_SPANS = 200_000
+_WAN_PROCESS = "WAN links"
+_LANE = " · "
+"""Between a node's name and which of its lanes a thread of the trace is."""
+
+
+class Span(NamedTuple):
+    """Something a node did for a while. Times in seconds since the run began."""
+
+    node: str
+    party: str
+    name: str
+    category: str
+    start_s: float
+    duration_s: float
+    args: dict[str, Any]
+
+    @property
+    def end_s(self) -> float:
+        """When it ended."""
+        return self.start_s + self.duration_s
+
+
+class Counter(NamedTuple):
+    """A value that holds from `time_s` until the next of the same name."""
+
+    name: str
+    time_s: float
+    value: float
+
+
+class Timeline:
+    """Spans and counters of one run, at most `max_spans` of each.
+
+    Args:
+        max_spans: Allowance; 0 keeps none.
+    """
+
+    def __init__(self, max_spans: int = MAX_SPANS) -> None:
+        self._early_limit = max_spans - max_spans // 2
+        self._early: list[Span] = []
+        self._late: deque[Span] = deque(maxlen=max_spans // 2)
+        self._counters: deque[Counter] = deque(maxlen=max_spans)
+        self.seen = 0
+        self.gaps: list[tuple[float, float | None]] = []
+        self._gap: tuple[float, float] | None = None
+
+    def add(self, span: Span) -> None:
+        """Keep a span, at the cost of one from the middle of the run once memory is used up."""
+        self.seen += 1
+        if len(self._early) < self._early_limit:
+            self._early.append(span)
+        else:
+            if len(self._late) == self._late.maxlen:
+                lost = self._late[0] if self._late else span
+                start_s, end_s = self._gap or (lost.start_s, lost.end_s)
+                self._gap = min(start_s, lost.start_s), max(end_s, lost.end_s)
+            self._late.append(span)
+
+    def lost(self, count: int, start_s: float, end_s: float | None) -> None:
+        """So many spans, which ended in this time (None: the rest of the run), were not kept."""
+        self.seen += count
+        self.gaps.append((start_s, end_s))
+
+    def count(self, counter: Counter) -> None:
+        """Keep a counter's new value; the oldest go first."""
+        self._counters.append(counter)
+
+    @property
+    def dropped(self) -> int:
+        """Spans seen but not kept."""
+        return self.seen - len(self._early) - len(self._late)
+
+    @property
+    def spans(self) -> list[Span]:
+        """What was kept, by start; of equal starts the longer first, so that nested spans nest."""
+        kept = (*self._early, *self._late)
+        return sorted(kept, key=lambda span: (span.start_s, -span.duration_s))
+
+    def write(self, path: Path, order: Sequence[str] = (), title: str = "geomx") -> None:
+        """Write ``trace.json``, one event a line.
+
+        Args:
+            path: Where.
+            order: Names of nodes in the order to show them; others follow as first seen.
+            title: Named in the metadata, so that traces of several runs can be told apart.
+        """
+        gaps = [*self.gaps, *([self._gap] if self._gap else [])]
+        about = {"title": title, "dropped_spans": self.dropped, "gaps_s": gaps}
+        _write(path, about, self._events(order))
+
+    def _events(self, order: Sequence[str]) -> Iterator[str]:
+        spans = self.spans
+        party_of = {span.node: span.party for span in spans}
+        position = {name: index for index, name in enumerate(order)}
+        nodes = sorted(party_of, key=lambda node: position.get(node, len(position)))
+        pids = {party: pid for pid, party in enumerate(dict.fromkeys(map(party_of.get, nodes)), 1)}
+        for party, pid in pids.items():
+            yield _metadata("process_name", pid, 0, name=party)
+            yield _metadata("process_sort_index", pid, 0, sort_index=pid)
+        lanes = _Lanes(spans)
+        tids: dict[tuple[str, str, int], int] = {}
+        for node in nodes:
+            for group, lane in lanes.of(node):
+                tid = tids[node, group, lane] = len(tids) + 1
+                pid = pids[party_of[node]]
+                which = " ".join(filter(None, (group, str(lane + 1) if lane else "")))
+                name = f"{node}{_LANE}{which}" if which else node
+                yield _metadata("thread_name", pid, tid, name=name)
+                yield _metadata("thread_sort_index", pid, tid, sort_index=tid)
+        heads: dict[tuple[str, str, str, str, int], str] = {}  # what many spans begin with
+        for span, (group, lane) in zip(spans, lanes.places, strict=True):
+            kind = (span.name, span.category, span.node, group, lane)
+            head = heads.get(kind)
+            if head is None:
+                ids = {"pid": pids[span.party], "tid": tids[span.node, group, lane]}
+                event = {"ph": "X", "name": span.name, "cat": span.category, **ids}
+                head = heads[kind] = _json(event)[:-1]
+            start, duration = _microseconds(span.start_s), _microseconds(span.duration_s)
+            yield f'{head}, "ts": {start!r}, "dur": {duration!r}, "args": {_arguments(span.args)}}}'
+        if self._counters:
+            pid = len(pids) + 1
+            yield _metadata("process_name", pid, 0, name=_WAN_PROCESS)
+            yield _metadata("process_sort_index", pid, 0, sort_index=pid)
+            for name, time_s, value in sorted(self._counters, key=lambda item: item.time_s):
+                ts = _microseconds(time_s)
+                args = {"Mbit/s": plain(float(value))}
+                yield _json({"ph": "C", "name": name, "pid": pid, "ts": ts, "args": args})
+
+
+def read(path: Path) -> Timeline:
+    """The spans of a file that `Timeline.write` wrote, without its counters."""
+    content = json.loads(path.read_text(encoding="utf-8"))
+    names: dict[str, dict[int, str]] = {"process_name": {}, "thread_name": {}}
+    for event in content["traceEvents"]:
+        if event["ph"] == "M" and event["name"] in names:
+            of_what = event["pid" if event["name"] == "process_name" else "tid"]
+            names[event["name"]][of_what] = event["args"]["name"]
+    party = names["process_name"]
+    node = {tid: name.partition(_LANE)[0] for tid, name in names["thread_name"].items()}
+    spans = [
+        Span(
+            node[event["tid"]], party[event["pid"]], event["name"], event["cat"],
+            event["ts"] / 1e6, event["dur"] / 1e6, event["args"],
+        )
+        for event in content["traceEvents"]
+        if event["ph"] == "X"
+    ]  # fmt: skip
+    timeline = Timeline(2 * len(spans))
+    for span in spans:
+        timeline.add(span)
+    about = content["otherData"]
+    timeline.seen += about["dropped_spans"]
+    timeline.gaps = [(start_s, end_s) for start_s, end_s in about["gaps_s"]]
+    return timeline
+
+
+def merge(traces: Mapping[str, Path], path: Path) -> None:
+    """Write several runs' traces into one file, on one clock that begins with each of them.
+
+    Every process keeps its events and gets a number of its own and the run's name before its own:
+    ``sim · beijing`` stands above ``live · beijing``.
+
+    Args:
+        traces: Files that `Timeline.write` wrote, by what to call the run.
+        path: Where.
+    """
+    contents = {name: json.loads(one.read_text(encoding="utf-8")) for name, one in traces.items()}
+    about = {name: content["otherData"] for name, content in contents.items()}
+
+    def events() -> Iterator[dict[str, Any]]:
+        for number, (name, content) in enumerate(contents.items()):
+            for event in content["traceEvents"]:
+                pid = event["pid"]
+                event["pid"] = pid * len(contents) + number
+                if event["ph"] == "M" and event["name"] == "process_name":
+                    event["args"]["name"] = f"{name} · {event['args']['name']}"
+                elif event["ph"] == "M" and event["name"] == "process_sort_index":
+                    event["args"]["sort_index"] = event["pid"]
+                yield event
+
+    _write(path, about, map(_json, events()))
+
+
+def _write(path: Path, about: Mapping[str, Any], events: Iterable[str]) -> None:
+    """One event a line, so that a trace can be read, cut and compared as text."""
+    with replacing(path) as file:
+        file.write('{"displayTimeUnit": "ms",\n"otherData": ')
+        file.write(json.dumps(about, ensure_ascii=False))
+        file.write(',\n"traceEvents": [')
+        separator = "\n"
+        for event in events:
+            file.write(separator)
+            file.write(event)
+            separator = ",\n"
+        file.write("\n]}\n")
+
+
+class _Lanes:
+    """Gives every span of a node a lane in which it overlaps with nothing unless it nests."""
+
+    def __init__(self, spans: Sequence[Span]) -> None:
+        open_ends: dict[tuple[str, str], list[list[float]]] = defaultdict(list)
+        self.places: list[tuple[str, int]] = []
+        for span in spans:
+            group = "send" if span.category == "send" else ""
+            lanes = open_ends[span.node, group]
+            self.places.append((group, _place(lanes, span)))
+        self._used = {key: len(lanes) for key, lanes in open_ends.items()}
+
+    def of(self, node: str) -> list[tuple[str, int]]:
+        """The lanes of a node, its own doings first."""
+        return [
+            (group, lane)
+            for group in ("", "send")
+            for lane in range(self._used.get((node, group), 0))
+        ]
+
+
+def _place(lanes: list[list[float]], span: Span) -> int:
+    start = _microseconds(span.start_s)
+    end = round(start + _microseconds(span.duration_s), 3)
+    for index, stack in enumerate(lanes):
+        while stack and stack[-1] <= start:
+            stack.pop()
+        if not stack or end <= stack[-1]:
+            stack.append(end)
+            return index
+    lanes.append([end])
+    return len(lanes) - 1
+
+
+def _microseconds(seconds: float) -> float:
+    return round(seconds * 1e6, 3)
+
+
+def _json(event: dict[str, Any]) -> str:
+    return json.dumps(event, ensure_ascii=False, allow_nan=False)
+
+
+def _arguments(args: dict[str, Any]) -> str:
+    """What `json.dumps` says; most arguments are a few whole numbers, and spans are many."""
+    if all(type(value) is int for value in args.values()):
+        return "{" + ", ".join(f'"{name}": {value}' for name, value in args.items()) + "}"
+    return _json(plain(args))
+
+
+def _metadata(kind: str, pid: int, tid: int, **args: object) -> str:
+    return _json({"ph": "M", "name": kind, "pid": pid, "tid": tid, "args": args})

@@ -1,0 +1,139 @@
+"""Experiments are run here: simulated, live, or both.
+
+This is the only module that knows both runners, the simulator's and the live one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from geomx.config.compose import compose
+from geomx.errors import ConfigError, GeomxError
+from geomx.experiment.experiment import Experiment
+from geomx.live import emulation
+from geomx.live.launcher import run_experiment
+from geomx.options.costs import this_machine
+from geomx.plugin.limits import Calls, memory_limited
+from geomx.plugin.watchdog import attended, looking
+from geomx.report import both
+from geomx.results.prediction import compare
+from geomx.results.results import Results
+from geomx.sim.simulation import simulate
+
+_ASSIGNS = re.compile(r"[+~]{0,2}[A-Za-z_][\w./@-]*=")
+RUNNERS: dict[str, Callable[[Experiment, Path], Results]] = {
+    "sim": simulate,
+    "live": run_experiment,
+}
+
+
+def execute(experiment: Experiment, directory: Path) -> Results:
+    """Run an experiment in its mode, leaving its files in `directory`.
+
+    With ``mode="both"`` the files are in ``directory/sim`` and ``directory/live``; beside them,
+    ``comparison.json``, a page that shows one over the other and a trace of both. The results
+    returned are those of the live run.
+
+    Plugins' code runs in a thread of its own, and the caller looks on (`geomx.plugin.watchdog`).
+
+    Raises:
+        ConfigError: It is a study, which has many results (see `geomx.study`).
+        GeomxError: The run failed in a way that has a sentence.
+        KeyboardInterrupt: The caller was interrupted; what was measured is kept.
+    """
+    if experiment.study is not None:
+        remedy = "many results; run it by geomx.study.run or the command line, or say study=null"
+        raise ConfigError("study", "", remedy)
+    check(experiment)
+    with memory_limited():
+        return attended(lambda: _execute(experiment, directory))
+
+
+def check(experiment: Experiment) -> None:
+    """Refuse an experiment that this machine cannot run live, before anything runs.
+
+    Raises:
+        ConfigError: Says what to choose instead.
+    """
+    if experiment.mode != "sim":
+        emulation.check(experiment)
+
+
+def _execute(experiment: Experiment, directory: Path) -> Results:
+    if experiment.mode == "both":
+        return _execute_both(experiment, directory)
+    calls = Calls(experiment.runtime.failure_timeout_s, experiment.selection)
+    try:
+        with looking(calls):
+            return RUNNERS[experiment.mode](experiment, directory)
+    except GeomxError:
+        raise
+    except Exception as error:
+        blamed = experiment.selection.blamed(error)
+        if blamed is None:
+            raise
+        raise blamed from error
+
+
+def _execute_both(experiment: Experiment, directory: Path) -> Results:
+    if experiment.costs.cores is None:
+        _, cores = this_machine()
+        costs = dataclasses.replace(experiment.costs, cores=cores)
+        experiment = dataclasses.replace(experiment, costs=costs)
+    sim, live = (
+        _execute(dataclasses.replace(experiment, mode=mode), directory / mode)
+        for mode in ("sim", "live")
+    )
+    both.leave(sim, live, compare(sim, live), directory)
+    return live
+
+
+def run(*words: str | Sequence[str]) -> Results:
+    """Run the experiment that `words` describe, as the command line would (`geomx.run`).
+
+    Files are left where the command line leaves them; `Results.directory` says where. A sweep
+    (``-m``) belongs to the command line, a study to `geomx.study.run`.
+
+    Everything happens in a thread of its own, or in processes that are started for it; the process
+    that calls this, its signal handlers, limits and settings stay as they are. It may be called
+    from any thread, also where an event loop runs, as in a notebook; it returns when the run ends.
+
+    Args:
+        words: The words of the command line: in one sequence, or one by one.
+
+    Raises:
+        ConfigError: The words do not describe an experiment.
+        GeomxError: The run failed in a way that has a sentence.
+        KeyboardInterrupt: It was interrupted; its processes have ended, what was measured is kept.
+    """
+    listed = _words(words)
+
+    def work() -> Results:
+        experiment, directory = compose(listed)
+        return execute(experiment, directory)
+
+    return attended(work)
+
+
+def _words(given: Sequence[str | Sequence[str]]) -> list[str]:
+    """The words of a call: a sequence of them, or each by itself.
+
+    Raises:
+        ConfigError: One of them is a flag, no text, or several words in one text.
+    """
+    one = given[0] if len(given) == 1 else ""
+    words = list(one if isinstance(one, Iterable) and not isinstance(one, str) else given)
+    for word in words:
+        if not isinstance(word, str):
+            remedy = 'words are texts like "+sync=NAME", in one list or one by one'
+            raise ConfigError("word", repr(word), remedy)
+        if word.startswith("-"):
+            raise ConfigError("word", word, "flags belong to the command line")
+        parts = [word] if "'" in word or '"' in word else word.split()
+        if len(parts) > 1 and all(_ASSIGNS.match(part) for part in parts):
+            separate = ", ".join(repr(part) for part in parts)
+            raise ConfigError("word", word, f"is {len(parts)} words; write [{separate}]")
+    return [str(word) for word in words]

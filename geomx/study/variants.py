@@ -1,0 +1,271 @@
+"""Studies: one experiment in several variants, run side by side and held against a baseline.
+
+A *variant* is a few words of the command line on top of the words of the study: another sync
+algorithm, other accelerators, another seed, anything. ``study.each=[sync,accel]`` makes one of
+every plugin that is installed, so that a stranger's turns up too; ``study.variants`` names others.
+Every variant is a run with a directory of its own. What is finished is not run again: the same
+words with the same ``hydra.run.dir`` go on where a study was interrupted.
+
+A sweep (``-m``) has chosen its variants by itself; `gather` compares what it left behind.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import traceback
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from geomx.errors import ConfigError
+from geomx.experiment.experiment import Experiment, version
+from geomx.experiment.idle_plugins import PluginDoubt
+from geomx.options.schema import StudyOptions
+from geomx.plugin.calling import one_line
+from geomx.plugin.registration import DEFAULT_SYNC
+from geomx.plugin.registry import Registry
+from geomx.plugin.watchdog import attended, own_process
+from geomx.report.comparison import Comparison, Entry
+from geomx.results.results import Results
+from geomx.runner import execute
+from geomx.terminal.progress import progress, quiet
+
+NOTE = "failure.txt"
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One run of a study.
+
+    Attributes:
+        words: The whole command line that repeats it.
+        own: Those of them that set it apart from the other variants.
+        directory: Where its files go.
+    """
+
+    words: tuple[str, ...]
+    own: tuple[str, ...]
+    directory: Path
+
+
+def run(words: Sequence[str]) -> Comparison:
+    """Run the study that `words` describe, as the command line would.
+
+    The calling process stays as it is, as with `geomx.run`.
+
+    Raises:
+        ConfigError: The words do not describe a study, or its baseline is refused.
+    """
+    from geomx.config.compose import compose
+
+    def work() -> Comparison:
+        experiment, directory = compose(words)
+        if experiment.study is None:
+            raise ConfigError("study", "", "is empty; set study.each or study.variants")
+        return conduct(experiment, directory)
+
+    return attended(work)
+
+
+def conduct(experiment: Experiment, directory: Path) -> Comparison:
+    """Run every variant of `experiment` that is not finished yet, and compare them.
+
+    Leaves ``study.json``, ``study.csv``, ``chart.svg`` and ``report.html`` in `directory`, beside
+    one folder per variant. A variant that is refused or fails is a row with the reason.
+
+    Raises:
+        ConfigError: The baseline is refused, or a word is wrong.
+    """
+    from joblib import cpu_count
+
+    options = experiment.study or StudyOptions()
+    variants = plan(experiment.words, options, directory)
+    # Only simulations may share the machine: live runs would slow each other down.
+    jobs = options.jobs or (cpu_count() if experiment.mode == "sim" else 1)
+    waiting = [variant for variant in variants if not finished(variant)]
+    if variants[0] in waiting:
+        _check(variants[0])
+    refusals: dict[Path, str] = {}
+    try:
+        with progress(len(variants), "variants") as advance:
+            advance(len(variants) - len(waiting))
+            for place, reason in carry_out(waiting, jobs):
+                if reason:
+                    refusals[place] = reason
+                advance(1)
+    finally:
+        comparison = _compare(directory, variants, refusals, options.target_accuracy, experiment)
+    return comparison
+
+
+def carry_out(variants: Sequence[Variant], jobs: int) -> Iterator[tuple[Path, str]]:
+    """Run variants, `jobs` at a time, each in a process of its own where that is more than one.
+
+    Yields:
+        As they end, their directories, and why they could not be run (empty if they could).
+    """
+    from joblib import Parallel, delayed
+
+    jobs = max(1, min(jobs, len(variants)))
+    work = Parallel(n_jobs=jobs, return_as="generator_unordered")
+    home = Path.cwd() if jobs > 1 else None
+    yield from work(delayed(_run)(variant, home) for variant in variants)
+
+
+def gather(directory: Path, words: Sequence[str]) -> Comparison | None:
+    """Compare the jobs of the sweep of `words` in `directory`; None if fewer than two have results.
+
+    The baseline is the first job with the default sync and no accelerator, else the first. A job
+    that left nothing has had its line on the terminal and is not in the comparison.
+    """
+    jobs = (path for path in directory.iterdir() if path.name.isdigit())
+    places = sorted(jobs, key=lambda path: int(path.name))
+    found = {place: results for place in places if (results := load(place)) is not None}
+    if len(found) < 2:
+        return None
+    jobs_words = [[str(word) for word in r.summary.get("words", ())] for r in found.values()]
+    common = set(jobs_words[0]).intersection(*jobs_words[1:])
+    entries = [
+        Entry.of(results, _name(own, results), own, place.name)
+        for (place, results), own in zip(
+            found.items(), ([w for w in one if w not in common] for one in jobs_words), strict=True
+        )
+    ]
+    entries.sort(key=lambda entry: not entry.plain(DEFAULT_SYNC))
+    return Comparison.write(directory, entries, None, words)
+
+
+def plan(words: Iterable[str], options: StudyOptions, directory: Path) -> list[Variant]:
+    """The variants, the baseline first, none of them twice.
+
+    Args:
+        words: Of the study itself.
+        options: What is asked for.
+        directory: Of the study.
+    """
+    base = [word for word in words if key_of(word).split(".")[0] not in ("hydra", "study")]
+    chosen = [shlex.split(options.baseline) or [f"sync={DEFAULT_SYNC}", "accel=[]"]]
+    for kind in options.each:
+        names = (plugin.name for plugin in Registry.discover().plugins(kind))
+        chosen += [[f"{kind}={name}" if kind == "sync" else f"{kind}=[{name}]"] for name in names]
+    chosen += [shlex.split(text) for text in options.variants]
+    made: dict[tuple[str, ...], Variant] = {}
+    for own in chosen:
+        keys = {key_of(word) for word in own}
+        kept = [word for word in base if key_of(word) not in keys]
+        whole = (*kept, "study=null", *own)
+        # The same with the defaults spelled out is the same variant.
+        said = {key_of(word) for word in whole}
+        full = [*whole, *(w for w in chosen[0] if key_of(w) not in said)]
+        identity = tuple(sorted(word.lstrip("+") for word in full))
+        place = re.sub(r"\W+", "_", " ".join(own)).strip("_") or "plain"
+        taken = {variant.directory.name for variant in made.values()}
+        while place in taken:
+            place += "_"
+        made.setdefault(identity, Variant(whole, tuple(own), directory / place))
+    return list(made.values())
+
+
+def finished(variant: Variant) -> bool:
+    """Whether the variant has been run to its end, by this version and with the same words."""
+    results = load(variant.directory)
+    if results is None or "aborted" in results.summary:
+        return False
+    same = results.summary.get("words") == list(variant.words)
+    return same and results.summary.get("geomx") == version()
+
+
+def load(directory: Path) -> Results | None:
+    """The results in `directory`, of mode=both the live ones; None where there are none."""
+    for place in (directory, directory / "live"):
+        if (place / "summary.json").is_file():
+            return Results.load(place)
+    return None
+
+
+def _compare(
+    directory: Path,
+    variants: Sequence[Variant],
+    refusals: dict[Path, str],
+    target: float | None,
+    experiment: Experiment,
+) -> Comparison:
+    entries = []
+    for variant in variants:
+        results, place = load(variant.directory), variant.directory.name
+        name = _name(variant.own, results)
+        if variant.directory in refusals:
+            reason = refusals[variant.directory]
+            failed = (variant.directory / NOTE).exists()
+            entry = Entry(name, variant.own, place, "failed" if failed else "refused", reason)
+        elif results is None or "aborted" in results.summary:
+            entry = Entry(name, variant.own, place, "unfinished", "the study was interrupted")
+        else:
+            entry = Entry.of(results, name, variant.own, place)
+        entries.append(entry)
+    return Comparison.write(directory, entries, target, experiment.words)
+
+
+def _check(variant: Variant) -> None:
+    """Refuse what would make every variant fail alike, before anything runs."""
+    from geomx.config.compose import compose
+
+    compose(variant.words, directory=variant.directory)
+
+
+def _run(variant: Variant, home: Path | None) -> tuple[Path, str]:
+    """Run one variant; its directory, and why it could not be run (empty if it could).
+
+    In a process of its own `home` is the folder that relative paths are meant from, else None.
+    """
+    if home is None:
+        return _run_here(variant)
+    os.chdir(home)  # the process may be left from work that began in another folder
+    # Ctrl-C reaches the whole terminal; the process that started this one ends it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with own_process():
+        return _run_here(variant)
+
+
+def _run_here(variant: Variant) -> tuple[Path, str]:
+    from geomx.config.compose import compose
+
+    note = variant.directory / NOTE
+    note.unlink(missing_ok=True)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter(
+                "ignore", PluginDoubt
+            )  # a variant like any other: its row says it
+            experiment, directory = compose(variant.words, directory=variant.directory)
+        with quiet():
+            execute(experiment, directory)
+    except ConfigError as error:
+        return variant.directory, one_line(error)
+    except Exception as error:
+        note.parent.mkdir(parents=True, exist_ok=True)
+        note.write_text(traceback.format_exc(), encoding="utf-8")
+        return variant.directory, one_line(error)
+    return variant.directory, ""
+
+
+def _name(own: Sequence[str], results: Results | None) -> str:
+    """``sync + accel, accel``, and whatever else sets the variant apart."""
+    said = {key_of(word): word.partition("=")[2] for word in own}
+    sync, accel = said.pop("sync", DEFAULT_SYNC), said.pop("accel", "[]")
+    names = accel.strip("[]").replace(" ", "").split(",") if accel.strip("[]") else []
+    if results is not None:
+        summary: dict[str, Any] = results.summary
+        sync, names = summary["sync"]["name"], [item["name"] for item in summary["accel"]]
+    shown = f"{sync} + {', '.join(names)}" if names else sync
+    return " ".join([shown, *(f"{key}={value}" for key, value in said.items())])
+
+
+def key_of(word: str) -> str:
+    """The key of a word of the command line: ``sync`` of ``+sync=x``."""
+    return word.partition("=")[0].lstrip("+~")

@@ -1,0 +1,96 @@
+"""What the command line prints: lines, tables, warnings and complaints, to any kind of output."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import GeneratorType
+from typing import Any, TextIO
+
+from geomx.errors import GeomxError
+
+STDOUT = "standard output"
+WHERE = "where"  # set on what ends a run early: the end of its sentence
+
+
+def show(what: Any, width: int | None = None) -> None:
+    """Print a line or a table; `width` is that of a table in a pipe or a file, which has none."""
+    from rich.console import Console
+
+    console = Console(highlight=False, markup=False)
+    if width is not None and not console.is_terminal:
+        console.width = width
+    try:
+        if isinstance(what, str | Path):
+            print(what, flush=True)
+        else:
+            console.print(what)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        error.filename = STDOUT
+        raise
+
+
+def show_list(heads: Sequence[str], rows: Sequence[Sequence[str]], prose: int) -> None:
+    """Print rows, of which column `prose` may be wrapped, but not in a pipe or a file."""
+    from rich.console import Console
+
+    from geomx.terminal.listing import listing
+
+    console = Console()
+    narrow = console.is_terminal or "COLUMNS" in os.environ
+    show(*listing(heads, rows, prose, console.width if narrow else None))
+
+
+def warn(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Print a warning as one line on standard error, without the place in the code."""
+    print(f"warning: {' '.join(str(message).split())}", file=sys.stderr, flush=True)
+
+
+def ignore_kept_generators(unraisable: sys.UnraisableHookArgs) -> None:
+    """Print nothing about a generator that swallows GeneratorExit, anything else as Python does.
+
+    Such a generator is a plugin's, and the run has ended with a sentence that names the plugin.
+    """
+    kept = isinstance(unraisable.object, GeneratorType)
+    if not (kept and "GeneratorExit" in str(unraisable.exc_value)):
+        sys.__unraisablehook__(unraisable)
+
+
+def complain(message: object, status: int, error: BaseException | None = None) -> int:
+    """Print one line on standard error, below the notes of `error`. Returns `status`."""
+    error = message if isinstance(message, BaseException) else error
+    if not getattr(error, "reported", False):
+        for note in getattr(error, "__notes__", ()):
+            print(note, file=sys.stderr)
+        told = f"{message}{getattr(error, WHERE, '')}"
+        print(" ".join(told.split()), file=sys.stderr, flush=True)
+    return status
+
+
+@contextmanager
+def telling_where(directory: Path) -> Iterator[None]:
+    """Have what ends a run early say where its files are, if there are any."""
+    try:
+        yield
+    except (KeyboardInterrupt, GeomxError, OSError) as error:
+        if any(directory.glob("**/summary.json")):
+            vars(error)[WHERE] = f"; what was measured until then is in {directory}"
+        raise
+
+
+def drop_output() -> None:
+    """Let Python end without a word about what is left in the buffer of standard output."""
+    with open(os.devnull, "wb") as nothing:
+        os.dup2(nothing.fileno(), sys.stdout.fileno())
