@@ -20,7 +20,7 @@ import yaml
 
 import geomx
 from geomx import _core
-from geomx.cli import main
+from geomx.cli.main import main
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from geomx.api import PUBLIC
+from geomx.plugin.api import PUBLIC
 
 ROOT = Path(__file__).resolve().parents[1]
 MISSING = [
