@@ -17,25 +17,25 @@ _EXPORTS = {
     "BySize": "geomx.plugin",
     "Codec": "geomx.plugin",
     "ConfigError": "geomx.errors",
-    "Coordinator": "geomx.plugin",
+    "Coordinator": "geomx.plugin.coordination",
     "GeomxError": "geomx.errors",
-    "Group": "geomx.plugin",
+    "Group": "geomx.plugin.coordination",
     "Native": "geomx.plugin",
     "NodeLost": "geomx.errors",
     "Optimizer": "geomx.plugin",
-    "Overlay": "geomx.plugin",
+    "Overlay": "geomx.plugin.coordination",
     "OverlayReport": "geomx.plugin.overlay",
     "Partitioner": "geomx.plugin",
-    "PartySync": "geomx.plugin",
+    "PartySync": "geomx.plugin.sync",
     "Placement": "geomx.plugin",
     "PluginError": "geomx.errors",
     "Refused": "geomx.errors",
     "Results": "geomx.results.results",
     "Shard": "geomx.plugin",
-    "Site": "geomx.plugin",
+    "Site": "geomx.plugin.coordination",
     "Slicer": "geomx.plugin",
-    "SyncPolicy": "geomx.plugin",
-    "WorkerSync": "geomx.plugin",
+    "SyncPolicy": "geomx.plugin.sync",
+    "WorkerSync": "geomx.plugin.sync",
     "api_version": "geomx.plugin.api",
     "cut_evenly": "geomx.plugin",
     "hookimpl": "geomx.plugin.hookspecs",
@@ -47,26 +47,21 @@ _EXPORTS = {
 if TYPE_CHECKING:
     from geomx.errors import ConfigError, GeomxError, NodeLost, PluginError, Refused
     from geomx.plugin.api import api_version, include_dir
+    from geomx.plugin.coordination import Coordinator, Group, Overlay, Site
     from geomx.plugin.hookspecs import hookimpl
     from geomx.plugin.overlay import OverlayReport, overlay_order
     from geomx.plugin.parts import (
         BySize,
         Codec,
-        Coordinator,
-        Group,
         Native,
         Optimizer,
-        Overlay,
         Partitioner,
-        PartySync,
         Placement,
         Shard,
-        Site,
         Slicer,
-        SyncPolicy,
-        WorkerSync,
         cut_evenly,
     )
+    from geomx.plugin.sync import PartySync, SyncPolicy, WorkerSync
     from geomx.results.results import Results
     from geomx.runner import run
 

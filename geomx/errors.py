@@ -49,7 +49,7 @@ def refused_file(error: OSError) -> str | None:
 
 
 class GeomxError(Exception):
-    """Anything geomx refuses or fails at, with a sentence meant for the user."""
+    """Root of geomx's errors: a sentence for the user that says what failed and what to do."""
 
 
 class ConfigError(GeomxError):
@@ -59,6 +59,11 @@ class ConfigError(GeomxError):
         key: The option at fault, as typed on the command line (``sync.k1``).
         value: Its value, as typed.
         remedy: What is allowed, or what to do instead.
+
+    Example:
+        >>> raise ConfigError("sync.k1", 0, "must be 1 or more")
+        Traceback (most recent call last):
+        geomx.errors.ConfigError: sync.k1=0: must be 1 or more
     """
 
     def __init__(self, key: str, value: object, remedy: str) -> None:

@@ -37,7 +37,11 @@ class Events:
         self._observers: list[Callable[[Sequence[Event]], None]] = []
 
     def subscribe(self, observer: Callable[[Sequence[Event]], None]) -> None:
-        """Call `observer` with every batch of events from now on."""
+        """Call a function with every batch of events from now on.
+
+        Args:
+            observer: A function of a sequence of events; it must not change them.
+        """
         self._observers.append(observer)
 
     @property
@@ -46,6 +50,10 @@ class Events:
         return bool(self._observers)
 
     def publish(self, events: Sequence[Event]) -> None:
-        """Hand a batch to every observer."""
+        """Hand a batch to every observer.
+
+        Args:
+            events: In the order in which they happened.
+        """
         for observer in self._observers:
             observer(events)

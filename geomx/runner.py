@@ -92,7 +92,7 @@ def _execute_both(experiment: Experiment, directory: Path) -> Results:
 
 
 def run(*words: str | Sequence[str]) -> Results:
-    """Run the experiment that `words` describe, as the command line would (`geomx.run`).
+    """Run an experiment as the command line would, and return its results.
 
     Files are left where the command line leaves them; `Results.directory` says where. A sweep
     (``-m``) belongs to the command line, a study to `geomx.study.run`.
@@ -102,12 +102,22 @@ def run(*words: str | Sequence[str]) -> Results:
     from any thread, also where an event loop runs, as in a notebook; it returns when the run ends.
 
     Args:
-        words: The words of the command line: in one sequence, or one by one.
+        words: The overrides of the command line: in one sequence, or one by one.
+
+    Returns:
+        The results; with ``mode=both`` those of the live run.
 
     Raises:
-        ConfigError: The words do not describe an experiment.
-        GeomxError: The run failed in a way that has a sentence.
+        ConfigError: The overrides do not describe an experiment.
+        GeomxError: The run failed for a reason that geomx knows.
         KeyboardInterrupt: It was interrupted; its processes have ended, what was measured is kept.
+
+    Example:
+        >>> results = run("workload=tiny", "iterations=4", "+accel=[p3]")
+        >>> results.summary["rounds"]
+        4
+        >>> sorted(results.parameters())
+        ['hidden.bias', 'hidden.weight', 'output.weight']
     """
     listed = _words(words)
 

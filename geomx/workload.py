@@ -65,25 +65,52 @@ class Model(Protocol):
     gradients: Sequence[Any]
 
     def step(self, step: int, worker: int, workers: int) -> float:
-        """Compute loss and gradients of worker `worker`'s batch number `step` (from 0).
+        """Compute loss and gradients of one batch.
 
-        The loss is the mean over the batch, the gradients are those of that mean; both follow from
-        `parameters` and the arguments alone, as the simulator computes all workers' steps with one
-        model, and a live worker computes its first one twice (once to warm up). Returns once the
-        loss is known; gradients may still be computed asynchronously by the framework.
+        The result follows from `parameters` and the arguments alone, because the simulator computes
+        all workers' steps with one model, and a live worker computes its first step twice (once to
+        warm up). Returns once the loss is known; the framework may still be computing gradients.
+
+        Args:
+            step: Number of the worker's batch, from 0.
+            worker: Position of the worker among all, from 0.
+            workers: How many workers there are.
+
+        Returns:
+            Mean loss over the batch; the gradients are those of that mean.
         """
         ...
 
     def get(self, arrays: Sequence[Any], key: int) -> NDArray[np.float32]:
-        """A float32 numpy copy of ``arrays[key]`` (waits for the framework)."""
+        """Copy one array, once the framework has computed it.
+
+        Args:
+            arrays: `parameters` or `gradients`.
+            key: Position of the tensor.
+
+        Returns:
+            float32 values in the tensor's shape.
+        """
         ...
 
     def set(self, key: int, value: NDArray[np.float32]) -> None:
-        """Overwrite parameter `key`."""
+        """Overwrite one parameter.
+
+        Args:
+            key: Position of the tensor.
+            value: float32 in the tensor's shape.
+        """
         ...
 
     def evaluate(self, parameters: Sequence[NDArray[np.float32]]) -> tuple[float, float]:
-        """(accuracy in 0..1, mean loss) of `parameters` on the held-out data."""
+        """Evaluate parameters on the held-out data.
+
+        Args:
+            parameters: float32 arrays in key order.
+
+        Returns:
+            Accuracy from 0 to 1, and mean loss.
+        """
         ...
 
 
@@ -119,7 +146,13 @@ class Workload:
     has_numerics: bool = False
 
     def model(self, seed: int) -> Model:
-        """Build the network and load its data, initial parameters drawn from `seed`.
+        """Build the network, load its data and draw the initial parameters.
+
+        Args:
+            seed: Of the initial parameters.
+
+        Returns:
+            The model.
 
         Raises:
             ConfigError: The workload has sizes and times only, or its framework or data is absent.

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from geomx.api import PUBLIC
+from geomx.plugin.api import PUBLIC
 
 SCRIPTS = {
     "geomx.kv": ("KVStore", "create"),
@@ -28,7 +28,10 @@ THERE = {
     for module, names in {**PUBLIC, **SCRIPTS}.items()
     if find_spec(OPTIONAL.get(module, "geomx"))
 }
-WITH_EXAMPLE = ("geomx.sim.transfer_times",)
+WITH_EXAMPLE = (
+    "geomx.Codec", "geomx.ConfigError", "geomx.SyncPolicy", "geomx.cut_evenly", "geomx.run",
+    "geomx.kv.create", "geomx.mxnet.create", "geomx.sim.transfer_times",
+)  # fmt: skip
 
 RUN = """
 import doctest, importlib, sys
@@ -47,10 +50,13 @@ def public() -> Iterator[tuple[str, Any]]:
                 yield f"{module}.{name}", found
 
 
-HOMES = sorted({found.__module__ for _, found in public() if ">>>" in (found.__doc__ or "")})
+def homes() -> set[str]:
+    """Modules with examples in docstrings of public names, or in their own if users import it."""
+    found = {item.__module__ for _, item in public() if ">>>" in (item.__doc__ or "")}
+    return found | {m for m in THERE if ">>>" in (importlib.import_module(m).__doc__ or "")}
 
 
-@pytest.mark.parametrize("module", HOMES)
+@pytest.mark.parametrize("module", sorted(homes()))
 def test_examples_in_docstrings_run(module: str, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", RUN, module],
@@ -63,3 +69,32 @@ def test_what_users_meet_first_has_an_example() -> None:
     documented = {name: found.__doc__ or "" for name, found in public()}
     wanted = [name for name in WITH_EXAMPLE if name.rpartition(".")[0] in THERE]
     assert [name for name in wanted if "Example:\n" not in documented[name]] == []
+
+
+def functions() -> Iterator[tuple[str, Any]]:
+    """Public functions, and methods that do not override what a framework documents."""
+    for name, found in public():
+        if not inspect.isclass(found):
+            yield name, found
+            continue
+        strangers = [base for base in found.__mro__ if not base.__module__.startswith("geomx")]
+        for method, value in vars(found).items():
+            function = getattr(value, "__func__", value)
+            inherited = any(hasattr(base, method) for base in strangers)
+            if method[0] != "_" and inspect.isfunction(function) and not inherited:
+                yield f"{name}.{method}", function
+
+
+FUNCTIONS = dict(functions())
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_docstring_says_what_goes_in_and_what_comes_out(name: str) -> None:
+    function = FUNCTIONS[name]
+    text = inspect.getdoc(function) or ""
+    signature = inspect.signature(function)
+    given = [one for one in signature.parameters if one not in ("self", "cls")]
+    described = text.partition("Args:\n")[2]
+    assert [one for one in given if f"    {one}: " not in described] == []
+    answers = signature.return_annotation not in (None, "None", inspect.Signature.empty)
+    assert not answers or "Returns:\n" in text

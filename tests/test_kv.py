@@ -234,7 +234,7 @@ def test_compression_goes_by_mxnets_names_too(
 
 def test_asynchronous_needs_an_asynchronous_job(monkeypatch: pytest.MonkeyPatch) -> None:
     together = cluster(east=2)
-    monkeypatch.setattr("geomx.kv.store._stores", [kv.KVStore(together.workers[0])])
+    monkeypatch.setattr("geomx.kv.joining._stores", [kv.KVStore(together.workers[0])])
     with pytest.raises(ConfigError, match="sync=fsa"):
         kv.create("dist_async")
     together.close()

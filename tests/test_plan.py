@@ -26,9 +26,10 @@ from geomx.planning import judge
 from geomx.planning.candidates import BASELINE, Candidate, Space
 from geomx.planning.certainty import ASSUMED, Certainty, Fidelity, fidelity
 from geomx.planning.outcome import DIP, HELD, lasting
-from geomx.plugin.parts import Partitioner, Shard, SyncPolicy, cut_evenly
+from geomx.plugin.parts import Partitioner, Shard, cut_evenly
 from geomx.plugin.registration import DEFAULT_SYNC, Register
 from geomx.plugin.registry import Registry
+from geomx.plugin.sync import SyncPolicy
 from geomx.results.results import Results
 from geomx.study import variants as study
 from geomx.workloads.tiny import TinyWorkload

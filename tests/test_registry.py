@@ -16,9 +16,10 @@ from geomx.cluster import Cluster
 from geomx.errors import ConfigError, PluginError
 from geomx.network.files import read_network
 from geomx.plugin.hookspecs import hookimpl
-from geomx.plugin.parts import ByTurns, Native, SyncPolicy
+from geomx.plugin.parts import ByTurns, Native
 from geomx.plugin.registration import KINDS
 from geomx.plugin.registry import Registry
+from geomx.plugin.sync import SyncPolicy
 from tests.strangers import HEAD, install
 
 

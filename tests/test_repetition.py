@@ -12,7 +12,7 @@ import simpy
 
 import geomx
 from geomx.options.schema import Costs, SimOptions
-from geomx.plugin.parts import SyncPolicy
+from geomx.plugin.sync import SyncPolicy
 from tests.laws import Build, Run, Watch, registry_with
 
 ITERATIONS = 40

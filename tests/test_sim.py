@@ -22,8 +22,9 @@ from geomx.experiment import wiring
 from geomx.network.files import read_network
 from geomx.options.costs import Costs
 from geomx.options.schema import RuntimeOptions, SimOptions
-from geomx.plugin.parts import Partitioner, SyncPolicy, cut_evenly
+from geomx.plugin.parts import Partitioner, cut_evenly
 from geomx.plugin.registry import Registry
+from geomx.plugin.sync import SyncPolicy
 from geomx.results.results import Results
 from geomx.workload import Workload
 from tests.conftest import present

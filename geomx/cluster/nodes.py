@@ -128,10 +128,16 @@ class Cluster:
         return next(node for node in self.nodes if node.role == "scheduler")
 
     def node(self, name: str) -> NodeSpec:
-        """Look a node up by name.
+        """Look a node up by its name.
+
+        Args:
+            name: Such as ``beijing/worker0``.
+
+        Returns:
+            The node.
 
         Raises:
-            KeyError: No such node.
+            KeyError: There is no such node.
         """
         return self._by_name[name]
 
@@ -140,7 +146,13 @@ class Cluster:
         return {node.name: node for node in self.nodes}
 
     def party_of(self, node: NodeSpec) -> Party:
-        """The party that `node` belongs to.
+        """Find the party of a node.
+
+        Args:
+            node: A worker or a local server.
+
+        Returns:
+            Its party.
 
         Raises:
             KeyError: The node is in the central site, which does not train.
@@ -158,13 +170,31 @@ class Cluster:
         direction: Direction,
         carries: Cargo | None = None,
     ) -> Link:
-        """The directed hop between two nodes of the tree."""
+        """Describe the directed hop between two nodes of the tree.
+
+        Args:
+            source: The sender.
+            target: The receiver, its parent or its child.
+            direction: ``push`` towards the global server, ``pull`` back.
+            carries: What the values are; None for contributions on the way up and weights down.
+
+        Returns:
+            The link.
+        """
         kind: LinkKind = "lan" if source.party == target.party else "wan"
         usual: Cargo = "contributions" if direction == "push" else "weights"
         return Link(kind, direction, source, target, carries or usual, parties=len(self.parties))
 
     def path(self, source: NodeSpec, target: NodeSpec) -> Path:
-        """The way from `source` to `target`, shortest by delay, ties by hop count."""
+        """Find the way between two hosts: the shortest by delay, ties by the number of hops.
+
+        Args:
+            source: The sender.
+            target: The receiver.
+
+        Returns:
+            Its edges, bandwidth, delay and loss.
+        """
         edges = tuple(pairwise(self._routes(source.name, target.name)))
         bandwidth = math.inf
         delay_ms, kept = 0.0, 1.0

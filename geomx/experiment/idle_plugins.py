@@ -19,9 +19,10 @@ from geomx.cluster import Cluster, Link
 from geomx.errors import GeomxError
 from geomx.experiment.native_parts import chosen_optimizers, part
 from geomx.experiment.wiring import MOST_SHARD_ELEMENTS, hop
+from geomx.plugin.coordination import Overlay
 from geomx.plugin.groups import groups_of
 from geomx.plugin.limits import hook_limited
-from geomx.plugin.parts import ByTurns, Overlay, Shard, cut_evenly
+from geomx.plugin.parts import ByTurns, Shard, cut_evenly
 
 if TYPE_CHECKING:
     from geomx.experiment.experiment import Experiment

@@ -15,7 +15,8 @@ from geomx import _core
 from geomx.cluster import Cluster, Direction, Link, NodeSpec
 from geomx.errors import ConfigError, PluginError
 from geomx.experiment.native_parts import blaming, linear_traits, optimizers, part
-from geomx.plugin.parts import ByTurns, Group, Native, Overlay, Shard, Site, cut_evenly
+from geomx.plugin.coordination import Group, Overlay, Site
+from geomx.plugin.parts import ByTurns, Native, Shard, cut_evenly
 from geomx.workload import TensorSpec
 
 if TYPE_CHECKING:

@@ -3,10 +3,10 @@
 A key is a tensor. Workers push contributions, the store **sums** them over all workers (nothing
 divides by their number), lets the optimizer turn the sum into new weights if one was set, and
 `pull` returns the result. Where a worker's contributions travel, how often parties synchronise and
-what compresses their traffic was decided when the job was launched; scripts do not change.
+what compresses their traffic was decided when the job was launched; scripts do not change::
 
     store = geomx.kv.create("dist_sync")
-    store.init(0, weights)          # the master's value counts, everyone gets it
+    store.init(0, weights)          # the master's value becomes everyone's
     store.push(0, gradient)
     store.pull(0, out=weights)
 
@@ -17,6 +17,7 @@ has the same store for MXNet. Values travel as float32; other widths are convert
 out.
 """
 
-from geomx.kv.store import Key, KVStore, create
+from geomx.kv.joining import create
+from geomx.kv.store import Key, KVStore
 
 __all__ = ["KVStore", "Key", "create"]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
-import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -17,19 +15,13 @@ from geomx.experiment.native_parts import training_optimizers
 from geomx.frameworks import tensors
 from geomx.kv.compression import check_compression
 from geomx.kv.keys import Entry, Keys
-from geomx.kv.local import LocalCluster, unshaped
 from geomx.kv.values import Key, devices, optimizer_numbers, pairs, to_float32
-from geomx.live import access
 from geomx.live.exchange import ArrayExchange, Exchange
 from geomx.live.member import FOREVER_S, Member, naming_the_lost
 from geomx.live.rhythm import Rhythm
 from geomx.plugin.parts import as_vector, optimizer_text
 
 TYPES = ("dist_sync", "dist_device_sync", "dist_async")
-
-# What the job's launcher sets for every worker that it starts.
-SCHEDULER, NAME, ID, TOKEN = "GEOMX_SCHEDULER", "GEOMX_NAME", "GEOMX_ID", "GEOMX_TOKEN"
-HOST = "GEOMX_HOST"
 
 
 class KVStore:
@@ -62,6 +54,9 @@ class KVStore:
 
     def use(self, exchange: Exchange) -> None:
         """Move another framework's arrays from now on.
+
+        Args:
+            exchange: How arrays of that framework are pushed and pulled.
 
         Raises:
             GeomxError: There are keys already.
@@ -112,6 +107,10 @@ class KVStore:
 
         Every worker introduces the same keys with the same shapes in the same order. The value of
         the master worker becomes everyone's.
+
+        Args:
+            key: A whole number or text, or a list of them.
+            value: An array, or for a list of keys a list of arrays.
 
         Raises:
             GeomxError: A key is introduced twice, is not a whole number or text, or mixes with keys
@@ -166,12 +165,14 @@ class KVStore:
         priority: int = 0,
         ignore_sparse: bool = True,
     ) -> Any:
-        """The current value of one key or several: after this worker's last push of it, once all
-        that it waits for have pushed as well; before any push, the initial value.
+        """Get the current value of one key or several.
+
+        It is the value after this worker's last push of the key, once all workers that it waits for
+        have pushed as well; before any push, the initial value.
 
         Args:
             key: A key, or a list of them.
-            out: Arrays to fill, in the form of `push`'s values; None: new float32 arrays.
+            out: Arrays to fill, in the form of `push`'s values; None for new float32 arrays.
             priority: See `push`.
             ignore_sparse: Accepted for compatibility; all keys are dense.
 
@@ -197,7 +198,17 @@ class KVStore:
     def pushpull(
         self, key: Key | Sequence[Key], value: Any, out: Any = None, priority: int = 0
     ) -> Any:
-        """`push`, then `pull` into `out`, or into `value` itself if there is none."""
+        """`push`, then `pull`.
+
+        Args:
+            key: A key, or a list of them.
+            value: What to push.
+            out: Arrays to fill; None to fill `value` itself.
+            priority: See `push`.
+
+        Returns:
+            The arrays that were filled.
+        """
         self.push(key, value, priority)
         return self.pull(key, value if out is None else out, priority)
 
@@ -246,7 +257,16 @@ class KVStore:
         check_compression(self.member, compression_params)
 
     def rhythm(self, steps: int) -> Rhythm:
-        """When to exchange parameters during `steps` local steps; see `geomx.live.rhythm`."""
+        """Plan when this worker exchanges parameters, for jobs whose workers update by themselves.
+
+        Args:
+            steps: Local steps to make; where the algorithm plans them by speed, those of the
+                slowest worker.
+
+        Returns:
+            An iterator over the numbers of the steps; ``due()`` says whether to exchange after a
+            step, ``scale`` is the factor on what is pushed, and ``exchanged()`` ends the exchange.
+        """
         return Rhythm(self.member, steps)
 
     def barrier(self) -> None:
@@ -277,11 +297,29 @@ class KVStore:
     # ---- for this store and its MXNet face ----
 
     def entry(self, key: Key) -> Entry:
-        """What is known of `key`; see `Keys.entry`."""
+        """Look a key up.
+
+        Args:
+            key: As it was introduced.
+
+        Returns:
+            Its position, shape and shards.
+
+        Raises:
+            GeomxError: It was never introduced.
+        """
         return self._keys.entry(key)
 
     def check_shape(self, key: Key, shape: Sequence[int]) -> None:
-        """Refuse an array of another shape than `key` was initialised with."""
+        """Refuse an array of another shape than a key was introduced with.
+
+        Args:
+            key: As it was introduced.
+            shape: Of the array.
+
+        Raises:
+            GeomxError: The shape differs, or the key was never introduced.
+        """
         self._keys.check_shape(key, shape)
 
     def _admit(self, keys: Sequence[tuple[Key, tuple[int, ...]]]) -> list[Entry]:
@@ -312,52 +350,7 @@ def global_rule(member: Member) -> str | None:
     return None if rule is None else "optimizer\n" + optimizer_text(rule)
 
 
-def create(type: str = TYPES[0]) -> KVStore:
-    """The key-value store of this worker, by MXNet's name for its type.
-
-    A process is one worker, so another call returns the same store.
-
-    Raises:
-        ConfigError: There is no such type, or the job does not synchronise that way.
-        GeomxError: The job's scheduler cannot be reached.
-    """
-    if type not in TYPES:
-        raise ConfigError("kvstore", type, f"must be one of {', '.join(TYPES)}")
-    if not _stores or _stores[-1].closed:
-        _stores.append(_join(type))
-        atexit.register(_stores[-1].close)
-    store = _stores[-1]
-    if type == "dist_async" and store.member.policy.together and store.num_all_workers > 1:
-        sync, _ = store.member.spec.sync
-        raise ConfigError("kvstore", type, f"this job is synchronous: it runs sync={sync}")
-    return store
-
-
-_stores: list[KVStore] = []  # of this process; all but the last are closed
-
-
 def _name(optimizer: Any) -> str:
     """What to call an optimizer that is refused."""
     given = optimizer.get("name") if isinstance(optimizer, Mapping) else optimizer
     return given if isinstance(given, str) else type(given).__name__.lower()
-
-
-def _join(type: str) -> KVStore:
-    """Join the job that this process was started for, or a cluster of one worker."""
-    if SCHEDULER not in os.environ:
-        cluster = LocalCluster(unshaped({"local": 1}))
-        return KVStore(cluster.workers[0], type, cluster.close)
-    try:
-        scheduler, name = os.environ[SCHEDULER], os.environ[NAME]
-        id = int(os.environ[ID]) if ID in os.environ else None
-    except (KeyError, ValueError) as error:
-        raise GeomxError(f"{SCHEDULER} is set, but {NAME} or {ID} is not right: {error}") from error
-    token, host = os.environ.get(TOKEN, ""), os.environ.get(HOST, "127.0.0.1")
-    member = Member.join(scheduler, name, id, token, host, access.folder_from_environment())
-    try:
-        member.wire()
-        member.wait_started()
-    except BaseException:
-        member.loop.close()
-        raise
-    return KVStore(member, type)

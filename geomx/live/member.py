@@ -23,8 +23,8 @@ from geomx.live.access import paths
 from geomx.live.relay import Patience
 from geomx.live.spec import Spec
 from geomx.options.schema import RuntimeOptions
-from geomx.plugin.parts import SyncPolicy
 from geomx.plugin.registry import Registry
+from geomx.plugin.sync import SyncPolicy
 
 JOIN_TIMEOUT_S = 300.0
 """How long nodes wait for each other at the start; loading a framework and data takes a while."""

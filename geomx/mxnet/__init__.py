@@ -1,4 +1,4 @@
-"""MXNet's face of the key-value store: import it, and MXNet's own training code uses our clusters.
+"""MXNet on the key-value store: after this import, MXNet's own training code runs in a geomx job::
 
     import geomx.mxnet
     store = mx.kv.create("dist_sync")
@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any
 
 from geomx.errors import GeomxError
+from geomx.kv import joining
 from geomx.kv import store as kv
 from geomx.kv.values import devices, pairs
 from geomx.live.rhythm import Rhythm
@@ -48,14 +49,27 @@ class KVStore(mx.kvstore.KVStore):
 
     @store_call
     def init(self, key: Any, value: Any) -> None:
-        """Introduce keys with the master's values; see `geomx.kv.KVStore.init`."""
+        """Introduce keys with the master's values; see `geomx.kv.KVStore.init`.
+
+        Args:
+            key: A key, or a list of them.
+            value: An NDArray, or for a list of keys a list of NDArrays; of a list per key, one for
+                each device, the first counts.
+        """
         given = pairs(key, value)
         arrays = [dense(each, devices(values)[0]).asnumpy() for each, values in given]
         self._store.init([each for each, _ in given], arrays)
 
     @store_call
     def push(self, key: Any, value: Any, priority: int = 0) -> None:
-        """Contribute, when the arrays are there; see `geomx.kv.KVStore.push`."""
+        """Contribute once the arrays have been computed; see `geomx.kv.KVStore.push`.
+
+        Args:
+            key: A key, or a list of them.
+            value: An NDArray, or one for each device, which are added up; for a list of keys a
+                list.
+            priority: Of the operation in MXNet's engine.
+        """
         for each, values in pairs(key, value):
             entry, arrays = self._entry(each, values)
             arrays = [dense(each, array) for array in arrays]
@@ -66,9 +80,16 @@ class KVStore(mx.kvstore.KVStore):
     def pull(
         self, key: Any, out: Any = None, priority: int = 0, ignore_sparse: bool = True
     ) -> None:
-        """Fill `out` when the value has come; see `geomx.kv.KVStore.pull`.
+        """Fill arrays when the value has come; see `geomx.kv.KVStore.pull`.
 
-        Sparse arrays are left alone if `ignore_sparse`, as MXNet does.
+        Args:
+            key: A key, or a list of them.
+            out: An NDArray, or one for each device; for a list of keys a list.
+            priority: Of the operation in MXNet's engine.
+            ignore_sparse: Whether sparse arrays are left alone, as MXNet does.
+
+        Raises:
+            GeomxError: There is no `out`, a key was never initialised, or a shape differs.
         """
         if out is None:
             raise GeomxError("pull needs the arrays to fill: pull(key, out=array)")
@@ -83,12 +104,26 @@ class KVStore(mx.kvstore.KVStore):
                 fill(value, array)
 
     def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> None:
-        """`push`, then `pull` into `out`, or into `value` if there is none."""
+        """`push`, then `pull`.
+
+        Args:
+            key: A key, or a list of them.
+            value: What to push.
+            out: What to fill; None to fill `value`.
+            priority: See `push`.
+        """
         self.push(key, value, priority)
         self.pull(key, value if out is None else out, priority)
 
     def broadcast(self, key: Any, value: Any, out: Any, priority: int = 0) -> None:
-        """`init`, then `pull` into `out`."""
+        """`init`, then `pull`.
+
+        Args:
+            key: A key, or a list of them.
+            value: The initial values.
+            out: What to fill.
+            priority: See `pull`.
+        """
         self.init(key, value)
         self.pull(key, out, priority)
 
@@ -120,19 +155,41 @@ class KVStore(mx.kvstore.KVStore):
 
     @staticmethod
     def is_capable(capability: str) -> bool:
-        """Optimizers run on the global servers."""
+        """Tell Gluon what the store can do.
+
+        Args:
+            capability: MXNet's name of it.
+
+        Returns:
+            True for ``optimizer``, which the global servers run.
+        """
         return bool(capability.lower() == mx.kvstore.KVStoreBase.OPTIMIZER)
 
     def set_optimizer(self, optimizer: Any) -> None:
-        """Update on the global servers; see `geomx.kv.KVStore.set_optimizer`."""
+        """Update on the global servers; see `geomx.kv.KVStore.set_optimizer`.
+
+        Args:
+            optimizer: An optimizer of MXNet.
+        """
         self._store.set_optimizer(optimizer)
 
     def set_gradient_compression(self, compression_params: Mapping[str, Any]) -> None:
-        """See `geomx.kv.KVStore.set_gradient_compression`."""
+        """Check that the job compresses so; see `geomx.kv.KVStore.set_gradient_compression`.
+
+        Args:
+            compression_params: ``type`` and options.
+        """
         self._store.set_gradient_compression(compression_params)
 
     def rhythm(self, steps: int) -> Rhythm:
-        """See `geomx.kv.KVStore.rhythm`."""
+        """Plan when to exchange parameters; see `geomx.kv.KVStore.rhythm`.
+
+        Args:
+            steps: Local steps to make.
+
+        Returns:
+            An iterator over the numbers of the steps.
+        """
         return self._store.rhythm(steps)
 
     @store_call
@@ -191,15 +248,31 @@ class KVStore(mx.kvstore.KVStore):
 
 
 def create(type: str = kv.TYPES[0]) -> KVStore:
-    """The key-value store of this worker; ``mx.kv.create`` returns it for the types of `geomx.kv`.
+    """Return the key-value store of this worker; ``mx.kv.create`` does so for `geomx.kv`'s types.
 
     A process is one worker and has one store: a second call returns the same, with its keys.
+
+    Args:
+        type: MXNet's name: ``dist_sync``, ``dist_device_sync`` or ``dist_async``.
+
+    Returns:
+        The store, for ``gluon.Trainer`` or direct use.
 
     Raises:
         ConfigError: There is no such type, or the job does not synchronise that way.
         GeomxError: The job's scheduler cannot be reached, or numpy arrays are in the store already.
+
+    Example:
+        >>> store = create("dist_sync")
+        >>> weights = mx.nd.zeros(3)
+        >>> store.init(0, weights)
+        >>> store.push(0, mx.nd.ones(3))
+        >>> store.pull(0, out=weights)
+        >>> weights.asnumpy()
+        array([1., 1., 1.], dtype=float32)
+        >>> store.close()
     """
-    store = kv.create(type)
+    store = joining.create(type)
     if not isinstance(store.exchange, EngineExchange):
         store.use(EngineExchange(store.member.loop))
     face = KVStore(store, type)

@@ -1,23 +1,18 @@
 """The plugin interface: hooks, what answers them, and how plugins are found and called."""
 
+from geomx.plugin.coordination import Coordinator, Group, Overlay, Site
 from geomx.plugin.parts import (
     BySize,
     Codec,
-    Coordinator,
-    Group,
     Native,
     Optimizer,
-    Overlay,
     Partitioner,
-    PartySync,
     Placement,
     Shard,
-    Site,
     Slicer,
-    SyncPolicy,
-    WorkerSync,
     cut_evenly,
 )
+from geomx.plugin.sync import PartySync, SyncPolicy, WorkerSync
 
 __all__ = [
     "BySize",

@@ -32,7 +32,11 @@ and the header ``geomx/codec.h``."""
 
 
 def include_dir() -> str:
-    """Where ``geomx/codec.h`` is, for the compiler of a codec in a shared library."""
+    """Find the folder of the C header ``geomx/codec.h``, for codecs in shared libraries.
+
+    Returns:
+        The folder to give to a compiler's ``-I``.
+    """
     return str(Path(__file__).parents[1] / "include")
 
 

@@ -19,10 +19,11 @@ from typing import Any
 
 import pluggy
 
+import geomx.plugin
 from geomx.cluster import Cluster, Link
 from geomx.errors import GeomxError, PluginError
 from geomx.options.parsing import near
-from geomx.plugin import hookspecs, parts
+from geomx.plugin import hookspecs
 from geomx.plugin.contracts import check_part
 from geomx.plugin.limits import hook_limited
 
@@ -223,5 +224,5 @@ def _attributes(protocol: type) -> set[str]:
 
 def _type(name: str) -> type:
     """A class that a hook may answer with, by the name it has in errors."""
-    found: type = {"str": str, "Cluster": Cluster}.get(name) or getattr(parts, name)
+    found: type = {"str": str, "Cluster": Cluster}.get(name) or getattr(geomx.plugin, name)
     return found

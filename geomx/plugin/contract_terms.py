@@ -14,8 +14,8 @@ import numpy as np
 
 from geomx.cluster import NodeSpec
 from geomx.errors import PluginError
-from geomx.plugin import parts
-from geomx.plugin.parts import Coordinator, Native, Site
+from geomx.plugin.coordination import Coordinator, Site
+from geomx.plugin.parts import Native
 
 _ALIKE = 0.88  # of difflib: a letter more, less or swapped in a name of eight or more
 _OPTIONAL_METHODS = {
@@ -51,7 +51,7 @@ def _misspelt(noun: type, kind: type) -> tuple[str, str] | None:
     attributes = (named - methods).union(_OPTIONAL_ATTRIBUTES.get(noun.__name__, ()))
     theirs: dict[str, Any] = {}
     for cls in reversed(kind.__mro__):
-        if cls.__module__ not in ("builtins", parts.__name__):
+        if cls.__module__ != "builtins" and not cls.__module__.startswith("geomx.plugin."):
             theirs.update(vars(cls))
     for name, value in theirs.items():
         if name[0] == "_" or name in methods | attributes:

@@ -24,23 +24,18 @@ from geomx.errors import PluginError
 from geomx.options.costs import WORK
 from geomx.options.parsing import near
 from geomx.plugin.contract_terms import Held, check_spelling
+from geomx.plugin.coordination import Group, Overlay, Site
 from geomx.plugin.parts import (
     BySize,
     Codec,
-    Group,
     Native,
     Optimizer,
-    Overlay,
     Partitioner,
-    PartySync,
     Placement,
     Shard,
-    Site,
     Slicer,
-    Stepwise,
-    SyncPolicy,
-    WorkerSync,
 )
+from geomx.plugin.sync import PartySync, Stepwise, SyncPolicy, WorkerSync
 from geomx.workload import TensorSpec
 
 EXCHANGES = ("gradients", "parameters")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from geomx.cluster import Cluster
-from geomx.plugin.parts import Group
+from geomx.plugin.coordination import Group
 
 
 def groups_of(cluster: Cluster, together: bool) -> list[Group]:

@@ -20,20 +20,11 @@ from typing import Any
 import pluggy
 
 from geomx.cluster import Cluster, Link
+from geomx.plugin.coordination import Group, Overlay
 from geomx.plugin.experiment import Experiment
-from geomx.plugin.parts import (
-    BySize,
-    Codec,
-    Group,
-    Native,
-    Optimizer,
-    Overlay,
-    Partitioner,
-    Placement,
-    Slicer,
-    SyncPolicy,
-)
+from geomx.plugin.parts import BySize, Codec, Native, Optimizer, Partitioner, Placement, Slicer
 from geomx.plugin.registration import Register
+from geomx.plugin.sync import SyncPolicy
 from geomx.workload import TensorSpec
 
 PROJECT = "geomx"

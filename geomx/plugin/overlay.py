@@ -13,7 +13,7 @@ from geomx import _core
 
 
 class OverlayReport(NamedTuple):
-    """What a group tells its coordinator (runtime_cpp/core/overlay.h).
+    """What a member of a group tells the group's coordinator (runtime_cpp/core/overlay.h).
 
     Attributes:
         what: ``ready``: this member holds a contribution. ``merged``: the root, and no member, took
@@ -24,9 +24,9 @@ class OverlayReport(NamedTuple):
         shard: Its shard.
         round: Of that shard.
         priority: Of that shard.
-        source: Whose transfer has just been received, if one has.
+        source: Node id of the sender whose transfer has just been received; None if none has.
         bytes: Of that transfer.
-        members: With ``origin``.
+        members: Node ids, with ``origin``.
     """
 
     what: str
@@ -41,18 +41,38 @@ class OverlayReport(NamedTuple):
 
     @classmethod
     def read(cls, values: Sequence[float]) -> OverlayReport:
-        """A report from the numbers that a coordinator hears.
+        """Read a report from the numbers that a coordinator gets.
+
+        Args:
+            values: As they come to `Coordinator.on_report`.
+
+        Returns:
+            The report.
 
         Raises:
-            ValueError: They are none.
+            ValueError: The numbers are no report.
         """
         return cls(*_core.read_overlay_report(list(values)))
 
 
 def overlay_order(direction: str, report: OverlayReport, target: int) -> list[float]:
-    """Tell a member to send its contribution (``push``) or value (``pull``) of a report's shard.
+    """Make the message that tells a member of a group to send what a report is about.
 
-    It obeys once, if it holds one of that round.
+    The member obeys once, if it holds a value of that round.
+
+    Args:
+        direction: ``push`` for its contribution, ``pull`` for the value.
+        report: The report about the shard and the round.
+        target: Node id of the member that is to receive it.
+
+    Returns:
+        The numbers of the message.
+
+    Example:
+        >>> report = OverlayReport("ready", 1, 0, 0, 3, 0, None, 0, ())
+        >>> order = overlay_order("push", report, 2)
+        >>> all(isinstance(number, float) for number in order)
+        True
     """
     where = report.root, report.key, report.shard, report.round
     return list(_core.overlay_order(direction, *where, target))

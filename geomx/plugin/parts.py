@@ -17,41 +17,37 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from geomx.cluster import Cluster, NodeSpec, Party
 from geomx.workload import TensorSpec
 
 __all__ = [
     "BySize",
     "Codec",
-    "Coordinator",
-    "Group",
     "Native",
     "Optimizer",
-    "Overlay",
     "Partitioner",
-    "PartySync",
     "Placement",
     "Shard",
-    "Site",
     "Slicer",
-    "SyncPolicy",
-    "WorkerSync",
     "cut_evenly",
 ]
 
 
 @dataclass(frozen=True)
 class Native:
-    """A part compiled into the core, by name.
+    """A part compiled into the core or into a shared library, by name.
 
     Attributes:
         kind: ``codec``, ``slicer``, ``policy`` or ``coordinator``.
         name: As registered by the plugin's C++ source.
         options: Numbers only (booleans count as 0 and 1).
-        library: Codecs: the shared library that has it (geomx/include/geomx/codec.h); empty: it was
-            compiled into the core.
-        grace_s: Slicers: seconds for which a receiver waits for best-effort slices after the
-            reliable ones of a round are in.
+        library: Codecs only: the path of the shared library (geomx/include/geomx/codec.h); empty
+            for a codec that was compiled into the core.
+        grace_s: Slicers only: seconds for which a receiver waits for best-effort slices after the
+            reliable ones of a round have arrived.
+
+    Example:
+        >>> Native("codec", "bisparse_push", {"ratio": 0.01}).options
+        {'ratio': 0.01}
     """
 
     kind: str
@@ -67,7 +63,7 @@ class Shard:
 
     Attributes:
         offset: First element within the tensor.
-        elements: Length.
+        elements: Number of elements.
         priority: Larger leaves first, on every hop and in both directions.
     """
 
@@ -80,13 +76,17 @@ class Partitioner:
     """Cuts tensors into shards. Partitioners chain, each refining what the one before returned."""
 
     def cut(self, tensor: TensorSpec, priority: int, shards: Sequence[Shard]) -> list[Shard]:
-        """Return shards that cover what `shards` cover, in order of offset.
+        """Cut the shards of one tensor further.
 
         Args:
-            tensor: Whose shards these are.
+            tensor: The tensor that the shards belong to.
             priority: What the training loop asks for: minus the tensor's position, so that the
                 first layers, which the next forward pass needs first, come first.
-            shards: At first one shard for the whole tensor, of priority 0.
+            shards: What earlier partitioners made; at first one shard for the whole tensor, of
+                priority 0.
+
+        Returns:
+            Shards that cover what `shards` cover, in order of offset.
         """
         raise NotImplementedError
 
@@ -95,7 +95,16 @@ class Placement:
     """Which global server holds which shard."""
 
     def server(self, key: int, shard: int, shards: Sequence[Shard]) -> int:
-        """Index of the global server that holds shard number `shard` of tensor `key`."""
+        """Choose the global server of one shard.
+
+        Args:
+            key: Position of the tensor among all tensors.
+            shard: Position of the shard in `shards`.
+            shards: All shards of the tensor.
+
+        Returns:
+            Index of the global server, from 0; the same on every node for the same arguments.
+        """
         raise NotImplementedError
 
 
@@ -110,92 +119,6 @@ class ByTurns(Placement):
         return (key + shard) % self.servers
 
 
-class SyncPolicy:
-    """When nodes synchronise, what a worker says then, and where the optimizer runs.
-
-    The base class is the fully synchronous algorithm: every worker pushes its gradient after every
-    local step and the global server updates the weights with their mean.
-
-    Attributes:
-        exchange: What a worker pushes and pulls: its ``gradients`` (the answer is new weights), or
-            its ``parameters`` (the worker runs an optimizer of its own between two syncs).
-        together: Whether a global server waits for all parties before it updates and answers. If
-            not, it applies and answers every party's push by itself.
-        staleness_bound: Then: how many rounds a party may be ahead of the slowest; None: any.
-    """
-
-    exchange: str = "gradients"
-    together: bool = True
-    staleness_bound: int | None = None
-
-    def after_step(self, step: int, steps: int) -> bool:
-        """Whether a worker synchronises after local step number `step` (from 0) of `steps`."""
-        return True
-
-    def push_scale(self, cluster: Cluster, worker: NodeSpec) -> float:
-        """Factor on what `worker` pushes; the store sums and never divides."""
-        return 1.0
-
-    def global_optimizer(self, optimizer: Mapping[str, Any], workers: int) -> dict[str, Any] | None:
-        """What the global server runs, given the workload's optimizer; None: it only sums."""
-        return {**optimizer, "rescale_grad": 1.0 / workers}
-
-    def local_optimizer(self, optimizer: Mapping[str, Any]) -> dict[str, Any] | None:
-        """What every worker runs after each local step; None: nothing."""
-        return None
-
-    def coordinators(self, cluster: Cluster) -> Sequence[Site]:
-        """Minds that the policy needs; a worker reports to one by its position in this list."""
-        return ()
-
-    def worker(self, cluster: Cluster, worker: NodeSpec, steps: int) -> WorkerSync:
-        """One worker's side: by default as `after_step` says, for `steps` local steps."""
-        return Stepwise(self, steps)
-
-    def party_policy(self, cluster: Cluster, party: Party) -> Native | PartySync | None:
-        """The local server's side; None: every round goes to the global server."""
-        return None
-
-
-@runtime_checkable
-class PartySync(Protocol):
-    """A local server's side of a sync policy, written in Python; every server has a deep copy.
-
-    `shard` is (key, number of the shard). Where sizes alone are simulated all arrays are empty, and
-    what is made of them must be too. Two more methods are called where there are any:
-    ``initial(shard, value)`` hears the master's initial values, before anything is pushed, and
-    ``answer(shard, value)`` turns the global server's answer into what the workers get.
-    """
-
-    def complete(
-        self, shard: tuple[int, int], round_number: int, last: bool, total: NDArray[np.float32]
-    ) -> tuple[bool, NDArray[np.float32]]:
-        """The party's workers are summed up in `total`.
-
-        Returns:
-            Whether it goes on to the global server, or straight back to the workers; and what.
-        """
-        ...
-
-
-@runtime_checkable
-class Coordinator(Protocol):
-    """A coordinator written in Python.
-
-    Its attribute ``seed`` is set to the experiment's. With ``next_timeout()``, seconds of its clock
-    or None, and ``on_timeout(now_s)``, which answers like `on_report`, it can act by itself.
-    """
-
-    def on_report(
-        self, source: int, values: Sequence[float], now_s: float
-    ) -> Sequence[tuple[int, Sequence[float]]]:
-        """Node `source` reports; answer with (node id, numbers) for whoever is to hear something.
-
-        `now_s` is this node's clock: seconds from some moment that does not change.
-        """
-        ...
-
-
 @runtime_checkable
 class Optimizer(Protocol):
     """An optimizer written in Python; every shard is moved by a deep copy."""
@@ -203,99 +126,17 @@ class Optimizer(Protocol):
     def update(
         self, weight: NDArray[np.float32], gradient: NDArray[np.float32], learning_rate: float
     ) -> NDArray[np.float32]:
-        """The new weights. `gradient` has been scaled and clipped as the workload says."""
+        """Make one update of a shard.
+
+        Args:
+            weight: The weights, float32 of the shard's length.
+            gradient: Of the same shape, scaled and clipped as the workload says.
+            learning_rate: Of this update, after the workload's schedule.
+
+        Returns:
+            The new weights, float32 of the same shape.
+        """
         ...
-
-
-@dataclass(frozen=True)
-class Site:
-    """A coordinator and the node it lives on.
-
-    Attributes:
-        host: A local server or the scheduler; those who report must talk with it anyway.
-        native: What it does.
-    """
-
-    host: NodeSpec
-    native: Native | Coordinator
-
-
-@dataclass(frozen=True)
-class Group:
-    """A node and all who push to it, as an overlay sees them.
-
-    Attributes:
-        level: ``party``: a local server and its workers; ``global``: a global server and the local
-            servers of all parties.
-        root: The server.
-        members: Who push to it, in id order; at least two.
-        scheduler: The scheduler, with whom everyone talks.
-    """
-
-    level: str
-    root: NodeSpec
-    members: tuple[NodeSpec, ...]
-    scheduler: NodeSpec
-
-
-@dataclass(frozen=True)
-class Overlay:
-    """Members of a group talk with each other, as a coordinator tells them.
-
-    Groups with equal overlays share one coordinator.
-
-    Attributes:
-        site: The coordinator, on a node that all members talk with anyway: the root or the
-            scheduler. It hears `OverlayReport` and answers with `overlay_order`
-            (`geomx.plugin.overlay`); a native one gets the experiment's ``seed`` among its options.
-        push: Contributions are added on the way to the root.
-        pull: Values are handed on from member to member.
-    """
-
-    site: Site
-    push: bool = True
-    pull: bool = True
-
-
-class WorkerSync:
-    """When one worker synchronises, and when it is done; may listen to a coordinator.
-
-    Attributes:
-        coordinator: Its position among `SyncPolicy.coordinators`; None: none.
-    """
-
-    coordinator: int | None = None
-
-    def after_step(self, step: int) -> bool:
-        """Whether to synchronise after local step number `step` (from 0)."""
-        raise NotImplementedError
-
-    def finished(self, step: int) -> bool:
-        """Whether `step` is this worker's last. It then synchronises."""
-        raise NotImplementedError
-
-    def report(self, step_s: float) -> list[float]:
-        """What to tell the coordinator at a sync. `step_s`: seconds of one local step."""
-        return []
-
-    def reply(self, values: Sequence[float]) -> None:
-        """What the coordinator answered; always before the next local step."""
-
-
-@dataclass(frozen=True)
-class Stepwise(WorkerSync):
-    """Synchronise as the policy says, a fixed number of steps."""
-
-    policy: SyncPolicy
-    steps: int
-
-    def after_step(self, step: int) -> bool:
-        """See `WorkerSync.after_step`."""
-        return self.policy.after_step(step, self.steps)
-
-    def finished(self, step: int) -> bool:
-        """See `WorkerSync.finished`."""
-        return step + 1 == self.steps
 
 
 Parts = dict[str, NDArray[Any]]
@@ -306,34 +147,77 @@ class Codec(Protocol):
     """A codec written in Python; its attributes are its state.
 
     The dense input is ``{"values": float32[n]}``. Arrays whose length is the number of rows are cut
-    into slices together; name those that must stay in one piece in `whole` (they ride in the first
-    slice), or in ``in_every_slice``, where there is that attribute: small ones such as a scale. A
-    codec that keeps some rows only adds ``"indices"``, uint32, one per row. Set `survives_holes` if
-    any slice can be decoded without the others. What a hook returns is a prototype: every shard on
-    every link works on a deep copy of it.
+    into slices together; name those that must stay in one piece in `whole` (they travel in the
+    first slice), or in ``in_every_slice``, where there is that attribute: small ones such as a
+    scale. A codec that keeps some rows only adds ``"indices"``, uint32, one per row. What a hook
+    returns is a prototype: every shard on every link works on a deep copy of it.
 
     With ``linear = True`` a codec says that encodings of different senders add up: all its parts
     are float32, it chooses no rows, and the sum of what they encoded decodes to the sum of what
     each decodes to. Servers then add parts and decode once; where the sum comes back
     (`Link.summed`) it comes as it is. There a method ``settle(parts)`` is called, if there is one,
     with that sum after it was decoded, on all senders in the same rounds.
+
+    Attributes:
+        whole: Names of the parts that are never cut.
+        survives_holes: Whether a slice can be decoded without the others.
+
+    Example:
+        >>> class Half:
+        ...     whole = frozenset()
+        ...     survives_holes = True
+        ...     def layout(self, spec):
+        ...         return {"values": (spec["values"][0], "f2")}
+        ...     def encode(self, parts):
+        ...         return {"values": parts["values"].astype("f2")}
+        ...     def decode(self, parts, length):
+        ...         return {"values": parts["values"].astype("f4")}
+        >>> codec = Half()
+        >>> isinstance(codec, Codec)
+        True
+        >>> values = np.array([1.0, 1 / 3], np.float32)
+        >>> codec.decode(codec.encode({"values": values}), 2)["values"]
+        array([1.        , 0.33325195], dtype=float32)
     """
 
     whole: frozenset[str]
     survives_holes: bool
 
     def layout(self, spec: Mapping[str, tuple[int, str]]) -> dict[str, tuple[int, str]]:
-        """What `encode` makes of parts with these (length, dtype): the same, without doing it."""
+        """Say what `encode` makes, without making it; simulations of sizes need nothing else.
+
+        Args:
+            spec: (length, numpy dtype) of each part of the input, by name.
+
+        Returns:
+            (length, numpy dtype) of each part of the result, by name.
+        """
         ...
 
     def encode(self, parts: Parts) -> Parts:
-        """Encode; what is returned must be as `layout` promised."""
+        """Encode the parts of one shard.
+
+        Args:
+            parts: One-dimensional arrays by name, as `layout` was told.
+
+        Returns:
+            One-dimensional arrays by name, as `layout` promised.
+        """
         ...
 
     def decode(self, parts: Parts, length: int) -> Parts:
-        """Undo `encode`: ``{"values": ...}`` of `length` rows (and ``"indices"``, if it has them).
+        """Undo `encode` for one slice.
 
-        `length` is the number of rows in this slice, or of elements where all parts are whole.
+        Args:
+            parts: The slice's rows of what `encode` made, and the parts that are never cut. Lengths
+                and types are as promised; the content came over a network.
+            length: Number of rows in this slice, or of elements where all parts are whole.
+
+        Returns:
+            ``{"values": float32[length]}``, and ``"indices"`` where `parts` have them.
+
+        Raises:
+            Refused: The bytes are none that `encode` makes.
         """
         ...
 
@@ -344,8 +228,8 @@ class BySize:
 
     Attributes:
         bound: A shard of at least this many elements is large.
-        small: Chain for shards below the bound; empty: dense float32.
-        large: Chain for the others.
+        small: Codecs in order for shards below the bound; empty for dense float32.
+        large: Codecs in order for the others.
     """
 
     bound: int
@@ -360,7 +244,17 @@ class Slicer(Protocol):
     def cut(
         self, slices: Sequence[tuple[int, int, int, int]], row_bytes: float, round_number: int
     ) -> list[tuple[int, int, int, int]]:
-        """Return slices (first row, rows, priority, channel) that cover the same rows."""
+        """Cut encoded rows into the slices that become messages.
+
+        Args:
+            slices: (first row, rows, priority, channel) of each slice that earlier slicers made.
+            row_bytes: Bytes of one row.
+            round_number: Of this shard.
+
+        Returns:
+            Slices in the same form that cover the same rows. First rows are multiples of 8. Of a
+            larger priority leaves first; channel 0 is reliable, 1 to 63 may lose.
+        """
         ...
 
 
@@ -372,9 +266,18 @@ def optimizer_text(optimizer: Mapping[str, Any]) -> str:
 
 
 def cut_evenly(shard: Shard, elements: int) -> list[Shard]:
-    """`shard` in pieces of at most `elements`, as equal as possible: they begin at rounded shares.
+    """Cut a shard into pieces that are as equal as possible, in the same places as GeoMX.
 
-    GeoMX cuts in the same places.
+    Args:
+        shard: What to cut.
+        elements: The most that a piece may hold, 1 or more.
+
+    Returns:
+        The pieces, in order of offset, with the shard's priority.
+
+    Example:
+        >>> [(piece.offset, piece.elements) for piece in cut_evenly(Shard(0, 10), 4)]
+        [(0, 3), (3, 4), (7, 3)]
     """
     pieces = -(-shard.elements // elements)
     bounds = [(2 * shard.elements * i + pieces) // (2 * pieces) for i in range(pieces + 1)]

@@ -38,11 +38,9 @@ from geomx.plugin.calling import (
     one_line,
 )
 from geomx.plugin.limits import hook_limited
-from geomx.plugin.parts import (
-    SyncPolicy,
-)
 from geomx.plugin.registration import DEFAULT_SYNC, KINDS, Broken, Choice, Options, Plugin, Register
 from geomx.plugin.selection import Built, Selection
+from geomx.plugin.sync import SyncPolicy
 from geomx.workload import Workload
 
 ENTRY_POINTS = "geomx"

@@ -33,24 +33,21 @@ from geomx.plugin.contracts import (
     check_costs,
     check_overlay,
 )
+from geomx.plugin.coordination import Group, Overlay, Site
 from geomx.plugin.experiment import Experiment
 from geomx.plugin.groups import groups_of
 from geomx.plugin.parts import (
     BySize,
     ByTurns,
     Codec,
-    Group,
     Native,
     Optimizer,
-    Overlay,
     Partitioner,
     Placement,
-    Site,
     Slicer,
-    SyncPolicy,
-    WorkerSync,
 )
 from geomx.plugin.registration import DEFAULT_SYNC, Choice, Options, Plugin
+from geomx.plugin.sync import SyncPolicy, WorkerSync
 from geomx.workload import TensorSpec
 
 Found = TypeVar("Found")

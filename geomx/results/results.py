@@ -41,6 +41,12 @@ class Results:
     def load(cls, directory: Path | str) -> Results:
         """Read a run back from its directory.
 
+        Args:
+            directory: Where the run left its files.
+
+        Returns:
+            The run.
+
         Raises:
             GeomxError: There is no run in `directory`.
         """
@@ -68,11 +74,19 @@ class Results:
         return f"<Results: {tables.title(summary)}: {', '.join(figures)}; {self.directory}>"
 
     def table(self) -> rich.table.Table:
-        """The main figures, for `rich.print`."""
+        """Make the table that the command line prints after a run.
+
+        Returns:
+            A table for `rich.print`.
+        """
         return tables.summary_table(self.summary)
 
     def parameters(self) -> dict[str, np.ndarray]:
-        """Final parameters of the global model by name; empty if the run had none."""
+        """Read the trained parameters of the global model.
+
+        Returns:
+            Arrays by the names of the workload's tensors; empty for a run of sizes alone.
+        """
         path = self.directory / "parameters.npz"
         if not path.exists():
             return {}

@@ -16,9 +16,10 @@ from geomx.cluster import Cluster
 from geomx.errors import ConfigError, GeomxError
 from geomx.experiment.wiring import shards
 from geomx.options.parsing import build_options
-from geomx.plugin.parts import BySize, Native, Shard, SyncPolicy
+from geomx.plugin.parts import BySize, Native, Shard
 from geomx.plugin.registration import Plugin
 from geomx.plugin.selection import Selection
+from geomx.plugin.sync import SyncPolicy
 from geomx.testing import codecs
 from geomx.testing.finding import Broken, Laws
 from geomx.testing.worlds import links, place

@@ -1,12 +1,17 @@
-"""PyTorch's face of the key-value store: wrap an optimizer, and a training loop uses our clusters.
-
-    import geomx.torch
-    optimizer = geomx.torch.Optimizer(torch.optim.SGD(model.parameters(), lr=0.1), model)
-    inputs, targets = inputs[optimizer.rank :: optimizer.workers], ...
+"""PyTorch on the key-value store: wrap an optimizer, and a training loop runs in a geomx job.
 
 `Optimizer` follows the job's sync policy: gradients leave while the backward pass goes on, and a
-layer's next forward pass waits for that layer's own parameters. `PartyHook` is for those who keep
-DistributedDataParallel inside a party. `TensorExchange` is what both stand on.
+layer's next forward pass waits for that layer's own parameters. Each worker trains on its own
+samples, such as ``samples[optimizer.rank :: optimizer.workers]``. `PartyHook` is for scripts that
+keep DistributedDataParallel inside a party; both build on `TensorExchange`.
+
+Example:
+    >>> import torch
+    >>> import geomx.torch
+    >>> model = torch.nn.Linear(2, 1)
+    >>> optimizer = geomx.torch.Optimizer(torch.optim.SGD(model.parameters(), lr=0.1), model)
+    >>> model(torch.ones(4, 2)).square().mean().backward()
+    >>> optimizer.step()
 """
 
 from __future__ import annotations

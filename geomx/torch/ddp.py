@@ -88,7 +88,15 @@ class PartyHook:
 
     @staticmethod
     def average(state: "PartyHook", bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-        """DDP's hook: the mean of one bucket over all processes of all parties."""
+        """DDP's communication hook: the mean of one bucket over all processes of all parties.
+
+        Args:
+            state: The hook's state, of this process.
+            bucket: Gradients that DDP has put together.
+
+        Returns:
+            A future of the mean, in the bucket's shape.
+        """
         buffer = bucket.buffer()
         devices = [buffer.device] if buffer.is_cuda else None  # whose streams will wait for it
         done: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=devices)

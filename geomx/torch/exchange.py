@@ -76,10 +76,18 @@ class TensorExchange(ArrayExchange):
         not_before_s: float = 0.0,
         absent: bool = False,
     ) -> None:
-        """See `Exchange.push`. Without ``copy``, `array` must not be changed any more.
+        """Contribute a tensor to the key's next round; returns at once.
 
-        `absent`: it is zeros in the place of a gradient that this worker does not have. A round to
-        which no worker contributes moves nothing.
+        Args:
+            key: Number of a declared tensor.
+            array: Of the declared shape, or one for each device, which are added up. Without
+                ``copy`` it must not be changed any more.
+            priority: Of no effect here.
+            loss: The worker's last training loss.
+            last: Whether the key will not be pushed again.
+            not_before_s: Seconds since the start of the run before which nothing leaves.
+            absent: Whether it is zeros in the place of a gradient that this worker does not have. A
+                round to which no worker contributes moves nothing.
         """
         if isinstance(array, list):
             return self._send_value(
@@ -97,7 +105,13 @@ class TensorExchange(ArrayExchange):
         self._send(key, value, loss, last, not_before_s, absent)
 
     def pull(self, key: int, out: Sequence[torch.Tensor], *, priority: int = 0) -> None:
-        """See `Exchange.pull`. On a device the current stream waits for the copy, not the host."""
+        """Fill tensors with the value after the last push; on a device the current stream waits.
+
+        Args:
+            key: Number of a declared tensor.
+            out: Tensors of the declared shape.
+            priority: Of no effect here.
+        """
         self.wait(key)
         for target in out:
             there = target.detach()
@@ -114,12 +128,23 @@ class TensorExchange(ArrayExchange):
                 torch.autograd.graph.increment_version(target)  # PyTorch did not see all changes
 
     def settle(self, arrays: Sequence[torch.Tensor]) -> None:
-        """See `Exchange.settle`."""
+        """Wait until tensors have been computed.
+
+        Args:
+            arrays: On any device.
+        """
         for device in {array.device for array in arrays if array.is_cuda}:
             torch.cuda.current_stream(device).synchronize()
 
     def copy(self, array: Any) -> Any:
-        """See `Exchange.copy`."""
+        """Copy a tensor, detached from its graph.
+
+        Args:
+            array: A tensor.
+
+        Returns:
+            A copy that no later pull changes.
+        """
         return array.detach().clone()
 
 

@@ -51,8 +51,18 @@ void Worker::Init(Key key, const float* value, std::shared_ptr<const void> owner
   Tensor& tensor = this->tensor(key);
   const NodeId server = node_.config().parents.front();
   for (const ShardInfo& shard : *tensor.shards) {
-    const float* part = value == nullptr ? nullptr : value + shard.offset;
-    node_.Send({&server, 1}, {InitialHeader(shard), part, owner}, now);
+    Header header;
+    header.kind = Kind::kInit;
+    header.flags = kPlain;
+    header.merge_count = 1;
+    header.key = key;
+    header.shard = shard.index;
+    header.offset = shard.offset;
+    header.shard_elements = shard.elements;
+    header.server = shard.server;
+    header.priority = INT32_MAX;
+    node_.SendValue({&server, 1}, Direction::kPush, header,
+                    value == nullptr ? nullptr : value + shard.offset, owner, now);
   }
 }
 
@@ -71,7 +81,7 @@ Round Worker::Submit(Key key, Push push, Time now) {
   if (tensor.waiting) {
     tensor.Contents().queue.push_back(std::move(push));
   } else {
-    Send(tensor, push, now);
+    Send(key, tensor, push, now);
   }
   return round;
 }
@@ -104,18 +114,29 @@ std::string NonFiniteText(const std::string& worker, const std::string& key, Rou
                            "run instead, ignore says nothing");
 }
 
-void Worker::Send(Tensor& tensor, const Push& push, Time now) {
+void Worker::Send(Key key, Tensor& tensor, const Push& push, Time now) {
   Await(tensor);
   ++tensor.sent;
   const NodeId server = node_.config().parents.front();
   for (const ShardInfo& shard : *tensor.shards) {
-    Header header = ShardHeader(Kind::kPush, shard);
+    Header header;
+    header.kind = Kind::kPush;
     header.flags = (push.last ? kLast : 0) | (push.absent ? kAbsent : 0);
     header.merge_count = 1;
+    header.key = key;
+    header.shard = shard.index;
+    header.offset = shard.offset;
+    header.shard_elements = shard.elements;
+    header.server = shard.server;
+    header.priority = shard.priority;
     header.round = tensor.sent;
     header.loss = push.loss;
     const float* value = push.value == nullptr ? nullptr : push.value + shard.offset;
-    node_.Send({&server, 1}, {header, value, push.owner, push.device.get()}, now);
+    if (push.device) {
+      node_.SendFrom(*push.device, server, header, value, push.owner);
+    } else {
+      node_.SendValue({&server, 1}, Direction::kPush, header, value, push.owner, now);
+    }
   }
 }
 
@@ -130,18 +151,26 @@ void Worker::Request(Key key, Time now) {
   Await(tensor);
   const NodeId server = node_.config().parents.front();
   for (const ShardInfo& shard : *tensor.shards) {
-    node_.Send(server, Message{.header = ShardHeader(Kind::kPullRequest, shard)});
+    Header header;
+    header.kind = Kind::kPullRequest;
+    header.key = key;
+    header.shard = shard.index;
+    header.offset = shard.offset;
+    header.shard_elements = shard.elements;
+    header.server = shard.server;
+    header.priority = shard.priority;
+    node_.SendRequest(server, header);
   }
 }
 
 void Worker::Barrier(Time now) {
   (void)now;
-  node_.Send(*node_.config().scheduler, ControlMessage(Kind::kBarrier, {}, ++barriers_));
+  node_.SendControl(*node_.config().scheduler, Kind::kBarrier, {}, ++barriers_);
 }
 
 void Worker::Command(const std::string& text, Time now) {
   (void)now;
-  node_.Send(node_.config().parents.front(), ControlMessage(Kind::kCommand, {text}));
+  node_.SendControl(node_.config().parents.front(), Kind::kCommand, {text});
 }
 
 std::span<const float> Worker::Value(Key key) {
@@ -152,7 +181,7 @@ std::span<const float> Worker::Value(Key key) {
   for (const auto& [index, kept] : std::exchange(content.encoded, {})) {
     const auto& [round, encoded] = kept;
     const ShardInfo& shard = (*tensor->shards)[index];
-    const Buffer value = node_.flows().Decoder(server, shard).Decoded(*encoded, shard.elements, round);
+    const Buffer value = node_.Decoder(server, shard).Decoded(*encoded, shard.elements, round);
     content.value.resize(tensor->elements());
     std::copy(value.begin(), value.end(), content.value.begin() + shard.offset);
   }
@@ -161,7 +190,7 @@ std::span<const float> Worker::Value(Key key) {
 
 void Worker::KeepEncoded(Key key) {
   for (const ShardInfo& shard : *tensor(key).shards) {
-    node_.flows().KeepEncoded(node_.config().parents.front(), shard);
+    node_.KeepEncoded(node_.config().parents.front(), shard);
   }
 }
 
@@ -172,7 +201,7 @@ std::vector<Worker::Encoded> Worker::EncodedValue(Key key) {
   for (const auto& [index, kept] : tensor.content->encoded) {
     const auto& [round, encoded] = kept;
     const ShardInfo& shard = (*tensor.shards)[index];
-    const CodecChain& decoder = node_.flows().Decoder(node_.config().parents.front(), shard);
+    const CodecChain& decoder = node_.Decoder(node_.config().parents.front(), shard);
     shards.push_back({shard.offset,
                       decoder.View(shard.elements, round, encoded->data(), encoded), &decoder});
   }
@@ -181,7 +210,9 @@ std::vector<Worker::Encoded> Worker::EncodedValue(Key key) {
 
 template <class Store>
 void Worker::Arrive(NodeId peer, const Header& header, Store store, Time now) {
-  const auto fail = [&](const char* reason) { node_.Fail(peer, reason); };
+  const auto fail = [&](const char* reason) {
+    node_.Emit({.kind = Event::Kind::kPeerError, .peer = peer, .reason = reason});
+  };
   Tensor* found = tensors_.Find(header.key);
   if (header.kind != Kind::kValue || found == nullptr) return fail("an unasked value");
   Tensor& tensor = *found;
@@ -202,7 +233,7 @@ void Worker::Arrive(NodeId peer, const Header& header, Store store, Time now) {
   if (tensor.sent == tensor.submitted) return;
   const Push next = std::move(tensor.content->queue.front());
   tensor.content->queue.pop_front();
-  Send(tensor, next, now);
+  Send(header.key, tensor, next, now);
 }
 
 void Worker::OnValue(NodeId peer, const Header& header, Buffer value, Time now) {

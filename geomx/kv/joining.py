@@ -1,0 +1,77 @@
+"""How a process gets its key-value store: by joining the job that started it, or alone."""
+
+from __future__ import annotations
+
+import atexit
+import os
+
+from geomx.errors import ConfigError, GeomxError
+from geomx.kv.local import LocalCluster, unshaped
+from geomx.kv.store import TYPES, KVStore
+from geomx.live import access
+from geomx.live.member import Member
+
+# What the job's launcher sets for every worker that it starts.
+SCHEDULER, NAME, ID, TOKEN = "GEOMX_SCHEDULER", "GEOMX_NAME", "GEOMX_ID", "GEOMX_TOKEN"
+HOST = "GEOMX_HOST"
+
+_stores: list[KVStore] = []  # of this process; all but the last are closed
+
+
+def create(type: str = TYPES[0]) -> KVStore:
+    """Return the key-value store of this worker.
+
+    A process is one worker, so another call returns the same store. A process that was not started
+    by ``geomx launch`` gets a cluster of one worker inside itself.
+
+    Args:
+        type: MXNet's name: ``dist_sync``, ``dist_device_sync`` or ``dist_async``.
+
+    Returns:
+        The store.
+
+    Raises:
+        ConfigError: There is no such type, or the job does not synchronise that way.
+        GeomxError: The job's scheduler cannot be reached.
+
+    Example:
+        >>> import numpy as np
+        >>> store = create("dist_sync")
+        >>> weights = np.zeros(3, np.float32)
+        >>> store.init("weights", weights)
+        >>> store.push("weights", np.ones(3, np.float32))
+        >>> store.pull("weights", out=weights)
+        array([1., 1., 1.], dtype=float32)
+        >>> store.close()
+    """
+    if type not in TYPES:
+        raise ConfigError("kvstore", type, f"must be one of {', '.join(TYPES)}")
+    if not _stores or _stores[-1].closed:
+        _stores.append(_join(type))
+        atexit.register(_stores[-1].close)
+    store = _stores[-1]
+    if type == "dist_async" and store.member.policy.together and store.num_all_workers > 1:
+        sync, _ = store.member.spec.sync
+        raise ConfigError("kvstore", type, f"this job is synchronous: it runs sync={sync}")
+    return store
+
+
+def _join(type: str) -> KVStore:
+    """Join the job that this process was started for, or a cluster of one worker."""
+    if SCHEDULER not in os.environ:
+        cluster = LocalCluster(unshaped({"local": 1}))
+        return KVStore(cluster.workers[0], type, cluster.close)
+    try:
+        scheduler, name = os.environ[SCHEDULER], os.environ[NAME]
+        id = int(os.environ[ID]) if ID in os.environ else None
+    except (KeyError, ValueError) as error:
+        raise GeomxError(f"{SCHEDULER} is set, but {NAME} or {ID} is not right: {error}") from error
+    token, host = os.environ.get(TOKEN, ""), os.environ.get(HOST, "127.0.0.1")
+    member = Member.join(scheduler, name, id, token, host, access.folder_from_environment())
+    try:
+        member.wire()
+        member.wait_started()
+    except BaseException:
+        member.loop.close()
+        raise
+    return KVStore(member, type)
