@@ -7,7 +7,8 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -29,6 +30,7 @@ LONG = {
 
 def files(folders: tuple[str, ...], *suffixes: str) -> list[str]:
     """Paths relative to the root, build products left out."""
+    assert [folder for folder in folders if not (ROOT / folder).is_dir()] == []
     found = (path for folder in folders for path in (ROOT / folder).rglob("*"))
     kept = (path for path in found if path.suffix in suffixes and path.is_file())
     return sorted(str(path.relative_to(ROOT)) for path in kept if "__pycache__" not in path.parts)
@@ -43,8 +45,14 @@ EVERYTHING = (
 )
 
 
+@cache
 def text(path: str) -> str:
     return (ROOT / path).read_text(encoding="utf-8")
+
+
+@cache
+def parsed(path: str) -> ast.Module:
+    return ast.parse(text(path))
 
 
 # ---- who may import whom ----
@@ -57,18 +65,21 @@ def module_name(path: str) -> str:
     return f"geomx.{dotted}" if inside else dotted
 
 
-def imports(path: str) -> Iterator[tuple[int, str]]:
+@cache
+def imports(path: str) -> tuple[tuple[int, str], ...]:
     """(line, module) of every import in a file, those inside functions too."""
     here = module_name(path).split(".")
     package = here if path.endswith("__init__.py") else here[:-1]
-    for node in ast.walk(ast.parse(text(path))):
+    found = []
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
-            yield from ((node.lineno, alias.name) for alias in node.names)
+            found += [(node.lineno, alias.name) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else []
             origin = ".".join([*base, *([node.module] if node.module else [])])
-            yield node.lineno, origin
-            yield from ((node.lineno, f"{origin}.{alias.name}") for alias in node.names)
+            found += [(node.lineno, origin)]
+            found += [(node.lineno, f"{origin}.{alias.name}") for alias in node.names]
+    return tuple(found)
 
 
 def within(module: str, *packages: str) -> bool:
@@ -100,10 +111,15 @@ def forbidden(path: str, module: str) -> bool:
     return home == "examples" and within(module, "geomx._core")
 
 
-@pytest.mark.parametrize("path", [p for p in MODULES if not p.startswith(("tests", "benchmarks"))])
-def test_imports_point_one_way(path: str) -> None:
-    wrong = [f"{path}:{line}: {name}" for line, name in imports(path) if forbidden(path, name)]
-    assert wrong == []
+def test_imports_point_one_way() -> None:
+    wrong = [
+        f"{path}:{line}: {name}"
+        for path in MODULES
+        if not path.startswith(("tests", "benchmarks"))
+        for line, name in imports(path)
+        if forbidden(path, name)
+    ]
+    assert not wrong, "\n".join(wrong)
 
 
 HYDRA = (
@@ -139,42 +155,52 @@ MAY_INCLUDE = {  # plugins' units what core may
 }
 
 
-@pytest.mark.parametrize("path", [p for p in SHIPPED if p.startswith(SANS_IO)])
-def test_the_core_sees_no_clock_thread_or_socket(path: str) -> None:
-    code = re.sub(r"//.*", "", text(path))
-    assert [match.group() for match in OUTSIDE.finditer(code)] == []
+def test_the_core_sees_no_clock_thread_or_socket() -> None:
+    seen = [
+        f"{path}: {match.group()}"
+        for path in SHIPPED
+        if path.startswith(SANS_IO)
+        for match in OUTSIDE.finditer(re.sub(r"//.*", "", text(path)))
+    ]
+    assert not seen, "\n".join(seen)
 
 
-@pytest.mark.parametrize("path", SHIPPED)
-def test_includes_point_one_way(path: str) -> None:
-    home = "core" if path.startswith("plugins/") else path.split("/")[1]
-    includes = [name for name in INCLUDE.findall(text(path)) if "/" in name]
-    assert [name for name in includes if name.split("/")[0] not in MAY_INCLUDE[home]] == []
+def test_includes_point_one_way() -> None:
+    wrong = [
+        f"{path}: {name}"
+        for path in SHIPPED
+        for name in INCLUDE.findall(text(path))
+        if "/" in name and name.split("/")[0] not in MAY_INCLUDE[folder_of(path)]
+    ]
+    assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("path", SHIPPED)
-def test_no_environment_variable_is_read(path: str) -> None:
-    assert "getenv" not in text(path)
+def folder_of(path: str) -> str:
+    """Where a unit lies, of those that `MAY_INCLUDE` names."""
+    return "core" if path.startswith("plugins/") else path.split("/")[1]
+
+
+def test_no_environment_variable_is_read() -> None:
+    assert [path for path in SHIPPED if "getenv" in text(path)] == []
 
 
 # ---- how files are written ----
 
 
-@pytest.mark.parametrize("path", MODULES)
-def test_modules_open_with_prose(path: str) -> None:
-    opening = ast.get_docstring(ast.parse(text(path))) or ""
-    assert len(opening.split()) >= 4
-    assert re.match(r"[`\w]", opening)
+def test_modules_open_with_prose() -> None:
+    openings = {path: ast.get_docstring(parsed(path)) or "" for path in MODULES}
+    bare = [
+        p for p, said in openings.items() if len(said.split()) < 4 or not re.match(r"[`\w]", said)
+    ]
+    assert not bare, "\n".join(bare)
 
 
-@pytest.mark.parametrize("path", UNITS)
-def test_units_open_with_prose(path: str) -> None:
+def test_units_open_with_prose() -> None:
     """A header says why it exists; a unit with a header of its own need not say it twice."""
-    if path.endswith(".cc") and path.replace(".cc", ".h") in HEADERS:
-        return
-    opening = text(path).split("\n\n")[0]
-    assert opening.startswith("// ")
-    assert len(opening.split()) >= 6
+    alone = [p for p in UNITS if not (p.endswith(".cc") and p.replace(".cc", ".h") in HEADERS)]
+    openings = {path: text(path).split("\n\n")[0] for path in alone}
+    bare = [p for p, said in openings.items() if len(said.split()) < 6 or said[:3] != "// "]
+    assert not bare, "\n".join(bare)
 
 
 def offences(pattern: str, paths: list[str], flags: re.RegexFlag = re.NOFLAG) -> list[str]:
