@@ -403,6 +403,50 @@ class FlowNetwork:
     @property
     def solves(self) -> int: ...
 
+class Pace:
+    """How long a worker's forward and backward passes take, by layer."""
+
+    def __init__(self, forward_ns: Sequence[int], backward_ns: Sequence[int]) -> None: ...
+
+class PassClock:
+    """
+    The passes of a worker over its layers, on the clock of a nominal pace: the rules by which
+    simulated workers wait and push, with arrivals that were measured. Times are nanoseconds.
+    At time 0 all keys' initial values are awaited.
+    """
+
+    def __init__(self, layer_of_key: Sequence[int], pace: Pace) -> None: ...
+
+    def forward(self, now_ns: int) -> None:
+        """Begin a forward pass; `arrived` carries it out."""
+
+    def backward(self, push: str, last: bool, reports: bool, now_ns: int) -> list[tuple[int, int]]:
+        """
+        Begin a backward pass and the wait for the next step: (key, ns) of all that it pushes,
+        in that order. `arrived` carries it out.
+        """
+
+    def awaited(self) -> list[int]:
+        """Keys whose values have to be there before the order is carried out."""
+
+    def arrived(self, values: Sequence[tuple[int, int, int]], reply_ns: int = -1) -> int:
+        """
+        All that was awaited is there: (ns, key, round) of values, and when a reply came. Returns
+        when the order was carried out.
+        """
+
+    @property
+    def now_ns(self) -> int:
+        """
+        How far the order has been carried out; behind `backward`, the end of the pass.
+        """
+
+    def take_spans(self) -> list:
+        """
+        ("forward", "backward" or "wait", about, start ns, end ns) since this was last asked;
+        about is the key and the round that ended a wait.
+        """
+
 class Costs:
     """What an endpoint's work takes: seconds per message and per byte."""
 
@@ -417,11 +461,6 @@ class TrainingPlan:
         """
         The number of layers; (elements, layer, [(offset, elements, server, priority)]) by key.
         """
-
-class Pace:
-    """How long a worker's forward and backward passes take, by layer."""
-
-    def __init__(self, forward_ns: Sequence[int], backward_ns: Sequence[int]) -> None: ...
 
 class Fabric:
     """All nodes of an experiment over the fluid WAN, in virtual time."""

@@ -13,7 +13,8 @@ from geomx.errors import GeomxError, PluginError
 from geomx.plugin.calling import one_line
 from geomx.plugin.watchdog import Look
 from geomx.sim.standstill import standstill
-from geomx.sim.worker import NS, SimulatedWorker
+from geomx.sim.worker import SimulatedWorker
+from geomx.training.pace import NS
 
 if TYPE_CHECKING:
     from geomx.sim.simulation import Simulation

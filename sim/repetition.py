@@ -49,7 +49,7 @@ class Repetition:
             simulation.experiment.sim.skip
             and simulation.model is None
             and not simulation.events.observed
-            and all(getattr(worker.sync, "stepwise", False) for worker in workers)
+            and all(getattr(worker.steps.sync, "stepwise", False) for worker in workers)
         )
         self._ended_ns = 0
         self._durations: set[int] = set()
@@ -66,7 +66,7 @@ class Repetition:
         """Look at the state of this instant, before anybody has heard of `notices`."""
         first = self._first
         ready = any(node == first.spec.id and kind == "ready" for node, kind, *_ in notices)
-        if not self._looking or not ready or first.step < 0:
+        if not self._looking or not ready or first.steps.step < 0:
             return
         now = self._simulation.env.now
         duration, self._ended_ns = now - self._ended_ns, now
@@ -75,18 +75,20 @@ class Repetition:
             return
         if not math.isinf(self._simulation.env.peek()):
             return  # somebody else has plans
-        steps = tuple(worker.step - first.step for worker in self._simulation.workers.values())
+        steps = tuple(
+            worker.steps.step - first.steps.step for worker in self._simulation.workers.values()
+        )
         beside = (steps, [(node, kind, key) for node, kind, key, *_ in notices])
         self._attempts += 1
         recurs = self._simulation.fabric.recurs(now)
         if recurs and self._marked is not None and self._marked[0] == beside:
-            self._skip(first.step - self._marked[1], now - self._marked[2])
+            self._skip(first.steps.step - self._marked[1], now - self._marked[2])
             self._looking, self._marked = False, None
         elif self._attempts > ATTEMPTS:
             self._looking, self._marked = False, None
         elif self._attempts & (self._attempts - 1) == 0:  # Brent: marks ever farther apart
             self._simulation.fabric.mark(now)
-            self._marked = beside, first.step, now
+            self._marked = beside, first.steps.step, now
             self._rows.clear()
 
     def _skip(self, steps: int, period_ns: int) -> None:
@@ -104,7 +106,7 @@ class Repetition:
                     )
                 )
         for worker in simulation.workers.values():
-            worker.step += times * steps
+            worker.steps.step += times * steps
         simulation.skipped_ns += times * period_ns
         simulation.recorder.skipped(times * steps)
 
@@ -114,7 +116,7 @@ class Repetition:
         The steps that are skipped must synchronise when those of the period did.
         """
         simulation = self._simulation
-        current = [worker.step for worker in simulation.workers.values()]
+        current = [worker.steps.step for worker in simulation.workers.values()]
         total = simulation.experiment.iterations
         repeated = range(min(current) - period + 1, total - 1)
         plan = {step: simulation.policy.after_step(step, total) for step in repeated}

@@ -36,12 +36,12 @@ from geomx.results.results import Results
 from geomx.results.traffic import EdgeTraffic, record_traffic
 from geomx.sim.clock import FOREVER, Clock
 from geomx.sim.network import add_edges, connect
-from geomx.sim.pace import Pace
 from geomx.sim.processes import Instant, failure
 from geomx.sim.repetition import IterationRow, Repetition
 from geomx.sim.standstill import standstill
-from geomx.sim.worker import NS, SimulatedWorker
+from geomx.sim.worker import SimulatedWorker
 from geomx.terminal.progress import progress, stage
+from geomx.training.pace import NS, Pace
 from geomx.workload import Model
 
 AFTER_EVERYTHING = 2
@@ -78,7 +78,6 @@ class Simulation:
         self.recorder = recorder
         self.events = Events()
         self.policy = experiment.selection.sync_policy(experiment.cluster)
-        self.coordinators = self.policy.coordinators(experiment.cluster)
         self.global_optimizer, self.local_optimizer = training_optimizers(
             experiment.cluster, experiment.selection, experiment.workload.optimizer
         )
@@ -107,10 +106,8 @@ class Simulation:
         self.idle = False
         self._end_ns = 0
         self._advance: Any = lambda *args, **fields: None
-        self._scale = lru_cache(maxsize=None)(
-            lambda worker: self.policy.push_scale(experiment.cluster, worker)
-        )
-        self.pace = lru_cache(maxsize=None)(partial(Pace.of, workload.layers))
+        times_s = [(layer.forward_s, layer.backward_s) for layer in workload.layers]
+        self.pace = lru_cache(maxsize=None)(partial(Pace.of, times_s))
         experiment.selection.sim(self)
         experiment.selection.events(self.events)
         self._build()
@@ -276,10 +273,6 @@ class Simulation:
 
     # ---- what workers report ----
 
-    def scale(self, worker: NodeSpec) -> float:
-        """Factor on what `worker` pushes."""
-        return self._scale(worker)
-
     def iteration(self, row: IterationRow, loss: float = math.nan) -> None:
         """One local step of one worker is over."""
         self.repetition.add(row)
@@ -311,9 +304,8 @@ class Simulation:
             self.events.publish([Event(end_s, worker.spec.name, "iteration", -1, step)])
 
     def evaluate(self, worker: SimulatedWorker, step: int, end_s: float, final: bool) -> None:
-        """Evaluate the first worker's parameters after `step`, where an evaluation is due."""
-        due = final or (step + 1) % self.experiment.evaluate_every == 0
-        if self.model is not None and worker.rank == 0 and due:
+        """Evaluate the first worker's parameters after `step`, which ended at `end_s`."""
+        if self.model is not None and worker.rank == 0:
             self._judge(self.model, worker, step, end_s, final)
 
     def _judge_latest(self) -> None:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from geomx.sim.worker import NS
+from geomx.training.pace import NS
 
 if TYPE_CHECKING:
     from geomx.sim.simulation import Simulation
@@ -32,7 +32,7 @@ def _workers(simulation: Simulation) -> Iterator[str]:
     cluster, selection = simulation.experiment.cluster, simulation.experiment.selection
     for worker in simulation.workers.values():
         if simulation.fabric.awaits_reply(worker.spec.id):
-            mind = selection.mind(cluster, worker.sync.coordinator or 0)
+            mind = selection.mind(cluster, worker.steps.sync.coordinator or 0)
             together[f"an answer of {mind}"].append(worker.spec.name)
             continue
         for key, round_number, keys, (server, *_) in simulation.fabric.waits(worker.spec.id)[:1]:

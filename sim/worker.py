@@ -1,8 +1,8 @@
-"""A simulated worker: a SimPy process that decides what each step is about.
+"""A simulated worker: the driver, in virtual time, of the training loop (`geomx.training`).
 
-The loop over layers, with its pushes and waits, is native (runtime_cpp/fabric/trainer.h) and runs
-inside the fabric. This process gives it two orders per step, forward and backward, and between them
-has the gradients made and asks the sync policy what to do with them.
+The passes over the layers, with their pushes and waits, run inside the fabric
+(runtime_cpp/fabric/trainer.h). This SimPy process gives the fabric one order per pass, and has the
+gradients made between the two.
 
 With numerics the gradients are real: the shared model computes this worker's batch from this
 worker's parameters at the moment when the last of them is in, and time stays virtual.
@@ -10,6 +10,7 @@ worker's parameters at the moment when the last of them is in, and time stays vi
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
@@ -22,11 +23,13 @@ from geomx.cluster import NodeSpec
 from geomx.events import Event
 from geomx.plugin.parts import as_vector, optimizer_text
 from geomx.sim.repetition import IterationRow
+from geomx.training.pace import NS
+from geomx.training.passes import Backward, Forward, evaluates, passes
+from geomx.training.steps import Steps
 
 if TYPE_CHECKING:
     from geomx.sim.simulation import Simulation
 
-NS = 1_000_000_000
 Vector = NDArray[np.float32]
 
 
@@ -37,38 +40,50 @@ class SimulatedWorker:
         simulation: The world it lives in.
         spec: Which node it is.
         rank: Its position among all workers; decides its slice of the data.
+
+    Attributes:
+        steps: Its local steps, and what its sync policy is asked about them.
+        compute_s: Seconds that one step of computing takes.
+        parameters: By key; empty where sizes alone are simulated.
+        ended: Whether it has trained.
     """
 
     def __init__(self, simulation: Simulation, spec: NodeSpec, rank: int) -> None:
         self.simulation = simulation
         self.spec = spec
         self.rank = rank
-        self.step = -1  # the current one
         self.ended = False
-        self.compute_s = simulation.pace(spec.speed).seconds
-        self.order: simpy.Event | None = None
+        pace = simulation.pace(spec.speed)
+        self.compute_s = pace.seconds
         self.parameters: list[Vector] = []
-        self.optimizers: list[_core.Optimizer] = []
         experiment = simulation.experiment
-        self.sync = simulation.policy.worker(experiment.cluster, spec, experiment.iterations)
+        self.steps = Steps(simulation.policy, experiment.cluster, spec, experiment.iterations)
+        self._optimizers: list[_core.Optimizer] = []
         local = simulation.local_optimizer
         if local is not None and simulation.model is not None:
-            self.optimizers = [
+            self._optimizers = [
                 _core.Optimizer(optimizer_text(local), key, simulation.optimizer_factories)
                 for key in range(len(experiment.workload.tensors))
             ]
-        simulation.fabric.train(spec.id, simulation.plan, simulation.pace(spec.speed).native)
+        self._order: simpy.Event | None = None
+        self._answers: deque[list[float]] = deque()  # of the coordinator, not heard yet
+        self._pulled = True  # new values are in, or on their way
+        self._gradients: list[Vector] = []
+        self._loss = float("nan")
+        self._start_ns = 0
+        self._due: tuple[int, float] | None = None  # step and end of what is to be evaluated
+        simulation.fabric.train(spec.id, simulation.plan, pace.native)
 
     # ---- what the fabric tells ----
 
     def on_done(self) -> None:
         """The order that was given last is carried out."""
-        assert self.order is not None
-        self.order.succeed()
+        assert self._order is not None
+        self._order.succeed()
 
     def on_reply(self, values: list[float]) -> None:
         """The coordinator has answered."""
-        self.sync.reply(values)
+        self._answers.append(values)
 
     def on_value(self, key: int, round_number: int) -> None:
         """A new value of `key` is in, and somebody observes."""
@@ -81,47 +96,57 @@ class SimulatedWorker:
     def run(self) -> Generator[simpy.Event, Any, None]:
         """The process."""
         simulation = self.simulation
-        env, fabric, policy = simulation.env, simulation.fabric, simulation.policy
         if self.rank == 0:
             self._command()
-        fabric.start(self.spec.id, self.rank == 0, simulation.initial, env.now)
+        simulation.fabric.start(
+            self.spec.id, self.rank == 0, simulation.initial, simulation.env.now
+        )
         yield self._carried_out()
-        synchronised = True
-        ended: float | None = None
-        last = False
-        while not last:
-            self.step += 1
-            last = self.sync.finished(self.step)
-            start = env.now
-            fabric.forward(self.spec.id, start)
-            yield self._carried_out()
-            if synchronised:
-                self._take_values()
-            if ended is not None:
-                simulation.evaluate(self, self.step - 1, ended, final=False)
-            loss, gradients = self._compute(self.step)
-            self._update(gradients)
-            synchronised = last or self.sync.after_step(self.step)
-            fabric.backward(
-                self.spec.id,
-                policy.exchange if synchronised else "nothing",
-                self._pushed(gradients) if synchronised else None,
-                loss,
-                last,
-                self._report() if synchronised else None,
-                env.now,
-            )
-            yield self._carried_out()
-            ended = env.now / NS
-            simulation.iteration(IterationRow(self, self.step, start, env.now), loss)
+        for order in passes(self.steps):
+            yield from self._carry_out(order)
         self._take_values()
-        if ended is not None:
-            simulation.evaluate(self, self.step, ended, final=True)
+        self._evaluate(final=True)
         self.ended = True
 
+    def _carry_out(self, order: Forward | Backward) -> Generator[simpy.Event, Any, None]:
+        return self._forward(order) if isinstance(order, Forward) else self._backward(order)
+
+    def _forward(self, order: Forward) -> Generator[simpy.Event, Any, None]:
+        simulation = self.simulation
+        self._start_ns = simulation.env.now
+        simulation.fabric.forward(self.spec.id, self._start_ns)
+        yield self._carried_out()
+        if self._pulled:
+            self._take_values()
+        self._evaluate(final=False)
+        self._loss, self._gradients = self._compute(self.steps.step)
+        self._update()
+        order.compute_s = self.compute_s
+
+    def _backward(self, order: Backward) -> Generator[simpy.Event, Any, None]:
+        simulation, report = self.simulation, order.report
+        env = simulation.env
+        self._pulled = order.push != "nothing"
+        simulation.fabric.backward(
+            self.spec.id,
+            order.push,
+            self._pushed() if self._pulled else None,
+            self._loss,
+            order.last,
+            None if report is None else (report.host, report.coordinator, report.values),
+            env.now,
+        )
+        yield self._carried_out()
+        step = self.steps.step  # the steps that were skipped meanwhile count
+        simulation.iteration(IterationRow(self, step, self._start_ns, env.now), self._loss)
+        if evaluates(self.steps, simulation.experiment.evaluate_every):
+            self._due = step, env.now / NS
+        if report is not None:
+            order.answer = self._answers.popleft()
+
     def _carried_out(self) -> simpy.Event:
-        self.order = self.simulation.env.event()
-        return self.order
+        self._order = self.simulation.env.event()
+        return self._order
 
     def _command(self) -> None:
         simulation = self.simulation
@@ -130,12 +155,11 @@ class SimulatedWorker:
             text = "optimizer\n" + optimizer_text(optimizer)
             simulation.fabric.command(self.spec.id, text, simulation.env.now)
 
-    def _report(self) -> tuple[int, int, list[float]] | None:
-        """What the coordinator is told, if there is one: its host, its number, figures."""
-        if self.sync.coordinator is None:
-            return None
-        host = self.simulation.coordinators[self.sync.coordinator].host
-        return host.id, self.sync.coordinator, self.sync.report(self.compute_s)
+    def _evaluate(self, final: bool) -> None:
+        """Evaluate the model after the last step, if that is due, now that its values are in."""
+        if self._due is not None:
+            self.simulation.evaluate(self, *self._due, final=final)
+            self._due = None
 
     # ---- numbers ----
 
@@ -155,15 +179,14 @@ class SimulatedWorker:
         loss = model.step(step, self.rank, len(self.simulation.experiment.cluster.workers))
         return loss, [as_vector(model.get(model.gradients, key)) for key in range(len(shapes))]
 
-    def _update(self, gradients: list[Vector]) -> None:
-        for key, optimizer in enumerate(self.optimizers):
-            optimizer.update(self.parameters[key], gradients[key])
+    def _update(self) -> None:
+        for key, optimizer in enumerate(self._optimizers):
+            optimizer.update(self.parameters[key], self._gradients[key])
 
-    def _pushed(self, gradients: list[Vector]) -> list[Vector] | None:
+    def _pushed(self) -> list[Vector] | None:
         """What this worker contributes, by key; None without numerics."""
-        simulation = self.simulation
-        if simulation.model is None:
+        if self.simulation.model is None:
             return None
-        values = gradients if simulation.policy.exchange == "gradients" else self.parameters
-        scale = simulation.scale(self.spec)
-        return values if scale == 1.0 else [value * np.float32(scale) for value in values]
+        scale, by_layer = self.steps.scale, self.steps.exchange == "gradients"
+        values = self._gradients if by_layer else self.parameters
+        return values if scale == 1.0 else [value * scale for value in values]

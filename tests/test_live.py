@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import re
 import signal
@@ -25,7 +24,6 @@ from geomx.live.launcher import run_experiment
 from geomx.live.node import Node
 from geomx.live.relay import Relay
 from geomx.live.spec import Spec
-from geomx.live.worker import measured_pass, nominal_pass
 from geomx.results.results import Results
 from geomx.results.tables import pace_note
 from geomx.runner import execute
@@ -40,31 +38,6 @@ delay_ms: 5
 lan: {mbps: 10000, delay_ms: 0.05}
 """
 END_S = 10.0  # all must have ended so long after anything died
-
-
-# ---- the clock of a worker ----
-
-
-def test_a_nominal_pass_waits_for_every_layer_and_releases_backwards() -> None:
-    done = nominal_pass(1.0, [0.1, 0.2], [0.3, 0.4], [0.5, 1.25], [{"key": 3}, {"key": 7}])
-    assert done.compute_s == pytest.approx(1.0)
-    assert done.end_s == pytest.approx(1.25 + 0.2 + 0.7)
-    assert done.released_s == pytest.approx([done.end_s, done.end_s - 0.3])
-    assert [span[0] for span in done.spans] == ["forward", "wait", "forward", "backward"]
-    assert done.spans[1][4] == {"key": 7}
-    assert math.fsum(span[3] for span in done.spans) == pytest.approx(done.end_s - 1.0)
-
-
-def test_a_nominal_pass_without_waits_takes_its_time() -> None:
-    done = nominal_pass(2.0, [0.5, 0.5], [1.0, 1.0], [0.0, 2.5], [{}, {}])
-    assert done.end_s == 5.0
-    assert [span[:2] for span in done.spans] == [("forward", "compute"), ("backward", "compute")]
-
-
-def test_a_measured_pass_splits_off_the_wait() -> None:
-    done = measured_pass(1.0, [0.5, 1.5], 2.0, [{"key": 3}, {"key": 7}])
-    assert done.compute_s == 0.5
-    assert done.released_s == [0.0, 0.0]
 
 
 # ---- what processes tell each other ----

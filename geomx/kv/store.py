@@ -50,6 +50,8 @@ class KVStore:
         self._close = close or member.loop.close
         self._master = self.global_rank == 0 if master is None else master
         self._keys = Keys(member.spec.cluster, member.selection)
+        self._rhythm: Rhythm | None = None
+        self._pulled: set[int] = set()  # since arrivals were asked for
         self.closed = False
 
     def use(self, exchange: Exchange) -> None:
@@ -150,13 +152,13 @@ class KVStore:
                 for term in terms:
                     self.check_shape(each, tuple(term.shape))
                 handed = terms[0] if len(terms) == 1 else terms
-                self.exchange.push(entry.key, handed, priority=priority)
+                self.send(entry, handed, priority)
                 continue
             arrays = [to_float32(each, array) for array in terms]
             for array in arrays:
                 self.check_shape(each, array.shape)
             total = arrays[0] if len(arrays) == 1 else np.sum(arrays, axis=0, dtype=np.float32)
-            self.exchange.push(entry.key, total, priority=priority)
+            self.send(entry, total, priority)
 
     def pull(
         self,
@@ -192,7 +194,7 @@ class KVStore:
             targets = devices(given)
             for target in targets:
                 self.check_shape(each, target.shape)
-            self.exchange.pull(entry.key, targets, priority=priority)
+            self.fetch(entry, targets, priority)
         return out
 
     def pushpull(
@@ -267,7 +269,8 @@ class KVStore:
             An iterator over the numbers of the steps; ``due()`` says whether to exchange after a
             step, ``scale`` is the factor on what is pushed, and ``exchanged()`` ends the exchange.
         """
-        return Rhythm(self.member, steps)
+        self._rhythm = Rhythm(self, steps)
+        return self._rhythm
 
     def barrier(self) -> None:
         """Wait until every worker of the job has come here.
@@ -321,6 +324,37 @@ class KVStore:
             GeomxError: The shape differs, or the key was never introduced.
         """
         self._keys.check_shape(key, shape)
+
+    def send(self, entry: Entry, value: Any, priority: int) -> None:
+        """Contribute to a key; in a rhythm's last step, for the last time.
+
+        Args:
+            entry: The key's.
+            value: An array, or what else the exchange takes, of the key's shape.
+            priority: See `push`.
+        """
+        last = self._rhythm is not None and self._rhythm.last
+        self.exchange.push(entry.key, value, priority=priority, last=last)
+
+    def fetch(self, entry: Entry, out: Sequence[Any], priority: int) -> None:
+        """Fill arrays with the value of a key.
+
+        Args:
+            entry: The key's.
+            out: Arrays, or what else the exchange fills, of the key's shape.
+            priority: See `push`.
+        """
+        self.exchange.pull(entry.key, out, priority=priority)
+        self._pulled.add(entry.key)
+
+    def take_arrivals(self) -> float:
+        """When the last of the values was there that were pulled since this was last called.
+
+        Returns:
+            Seconds since the start of the run; 0.0 where none was pulled.
+        """
+        pulled, self._pulled = self._pulled, set()
+        return max((self.exchange.wait(key) for key in pulled), default=0.0)
 
     def _admit(self, keys: Sequence[tuple[Key, tuple[int, ...]]]) -> list[Entry]:
         """Declare new keys to the loop."""

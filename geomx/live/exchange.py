@@ -62,6 +62,13 @@ class Exchange(Protocol):
         """
         ...
 
+    def flush(self) -> None:
+        """Wait until the loop has all that was pushed, so that what it is given next comes behind.
+
+        Where an operation of a framework's engine pushes, it may not have run yet.
+        """
+        ...
+
     def settle(self, arrays: Sequence[Any]) -> None:
         """Wait until `arrays` have been computed."""
         ...
@@ -162,6 +169,9 @@ class ArrayExchange:
     def absent(self, key: int) -> bool:
         """Whether no worker contributed to the last value; REQUIRES: it has been waited for."""
         return self._loop.absent(key)
+
+    def flush(self) -> None:
+        """See `Exchange.flush`: `push` hands over at once."""
 
     def settle(self, arrays: Sequence[Any]) -> None:
         """Numpy has computed what it returned."""

@@ -25,6 +25,7 @@ from geomx.live.spec import Spec
 from geomx.options.schema import RuntimeOptions
 from geomx.plugin.registry import Registry
 from geomx.plugin.sync import SyncPolicy
+from geomx.training.steps import Report
 
 JOIN_TIMEOUT_S = 300.0
 """How long nodes wait for each other at the start; loading a framework and data takes a while."""
@@ -209,14 +210,19 @@ class Member:
         with naming_the_lost(self.loop):
             self.started_s = self.loop.wait_started(JOIN_TIMEOUT_S)
 
-    def hear(self, number: int) -> list[float]:
-        """The next answer of a coordinator to this worker, however long it takes.
+    def consult(self, report: Report, not_before_s: float = 0.0) -> list[float]:
+        """Report to a coordinator, behind what was pushed; its answer, however long that takes.
+
+        Args:
+            report: What this worker tells which coordinator.
+            not_before_s: Seconds since the start of the run before which the report does not leave.
 
         Raises:
             NodeLost: Somebody was lost.
         """
-        limit_s = self.spec.runtime.failure_timeout_s
+        limit_s, number = self.spec.runtime.failure_timeout_s, report.coordinator
         with naming_the_lost(self.loop):
+            self.loop.report(report.host, number, report.values, not_before_s)
             try:
                 return self.loop.wait_reply(number, limit_s)
             except TimeoutError:

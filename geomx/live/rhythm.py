@@ -11,54 +11,87 @@ The same script then serves every sync algorithm under which workers update by t
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
+from typing import Protocol
 
-from geomx.live.member import Member, naming_the_lost
+from geomx.errors import GeomxError
+from geomx.live.exchange import Exchange
+from geomx.live.member import Member
+from geomx.training.steps import Steps, computing_s
+
+
+class Store(Protocol):
+    """What a rhythm needs of the store whose exchanges it times."""
+
+    member: Member
+    exchange: Exchange
+
+    def take_arrivals(self) -> float:
+        """Seconds since the start at which the last value was there of those pulled since asked."""
+        ...
 
 
 class Rhythm:
     """One worker's steps.
 
     Args:
-        member: The worker's membership.
+        store: The worker's.
         steps: Local steps to make; where the algorithm plans them by speed, those of the slowest.
     """
 
-    def __init__(self, member: Member, steps: int) -> None:
-        cluster, policy = member.spec.cluster, member.policy
-        self._member = member
-        self._sync = policy.worker(cluster, member.node, steps)
-        self._step = -1
-        self._last = False
-        self._began_s = self._took_s = 0.0
-        self.scale = policy.push_scale(cluster, member.node)
+    def __init__(self, store: Store, steps: int) -> None:
+        self._store = store
+        member = store.member
+        self._steps = Steps(member.policy, member.spec.cluster, member.node, steps)
+        self._began_s = self._compute_s = 0.0
+        self._asked = self._told = False  # in the current step: `due`, `exchanged`
+        self.scale = float(self._steps.scale)
         """What to multiply pushed parameters by, so that their sum is a mean."""
 
+    @property
+    def last(self) -> bool:
+        """Whether the current step is the last one, whose exchange is the last of all keys."""
+        return self._steps.last
+
     def __iter__(self) -> Iterator[int]:
-        """The numbers of the steps, from 0, until the last that this worker is to make."""
-        while not self._last:
-            self._step += 1
-            self._last = self._sync.finished(self._step)
-            self._began_s = time.monotonic()
-            yield self._step
-
-    def due(self) -> bool:
-        """Whether to exchange now; to be asked when a step's results are there, once."""
-        self._took_s = time.monotonic() - self._began_s
-        return self._last or self._sync.after_step(self._step)
-
-    def exchanged(self) -> None:
-        """The exchange is under way: hear what is next, if somebody plans it.
+        """The numbers of the steps, from 0, until the last that this worker is to make.
 
         Raises:
-            NodeLost: The planner never will answer.
+            GeomxError: The step that is over was to be exchanged, and the script did not ask for
+                that, or did not say that it has done so.
         """
-        number = self._sync.coordinator
-        if number is None:
-            return
-        member = self._member
-        host = member.policy.coordinators(member.spec.cluster)[number].host
-        with naming_the_lost(member.loop):
-            member.loop.report(host.id, number, self._sync.report(self._took_s))
-        self._sync.reply(member.hear(number))
+        while not self._steps.last:
+            self._asked = self._told = False
+            step = self._steps.begin()
+            self._began_s = self._store.member.now()
+            yield step
+            self._check_exchanged()
+
+    def due(self) -> bool:
+        """Whether to exchange now; to be asked in every step, when its results are there."""
+        self._asked = True
+        arrived_s, now_s = self._store.take_arrivals(), self._store.member.now()
+        self._compute_s = computing_s(self._began_s, arrived_s, now_s)
+        return self._steps.synchronises()
+
+    def exchanged(self) -> None:
+        """The exchange is under way: report to the coordinator, if there is one, and hear it.
+
+        Raises:
+            NodeLost: The answer will never come.
+        """
+        self._told = True
+        report = self._steps.report(self._compute_s)
+        if report is not None:
+            self._store.exchange.flush()
+            self._steps.reply(self._store.member.consult(report))
+
+    def _check_exchanged(self) -> None:
+        step, missing = self._steps.step, ""
+        if self._steps.synchronises():
+            if not self._asked:
+                missing = "ask rhythm.due() in every step"
+            elif self._steps.consults and not self._told:
+                missing = "call rhythm.exchanged() when parameters have been pushed and pulled"
+        if missing:
+            raise GeomxError(f"step {step} was to be exchanged: {missing}")

@@ -74,7 +74,7 @@ class KVStore(mx.kvstore.KVStore):
             entry, arrays = self._entry(each, values)
             arrays = [dense(each, array) for array in arrays]
             total = arrays[0] if len(arrays) == 1 else mx.nd.add_n(*arrays)
-            self._store.exchange.push(entry.key, total, priority=priority)
+            self._store.send(entry, total, priority)
 
     @store_call
     def pull(
@@ -97,7 +97,7 @@ class KVStore(mx.kvstore.KVStore):
             entry, arrays = self._entry(each, values)
             chosen = [a for a in arrays if a.stype == "default" or not ignore_sparse]
             if all(array.stype == "default" for array in chosen):
-                self._store.exchange.pull(entry.key, chosen, priority=priority)
+                self._store.fetch(entry, chosen, priority)
                 continue
             value = self._pulled(entry, priority)
             for array in chosen:
@@ -243,7 +243,7 @@ class KVStore(mx.kvstore.KVStore):
     def _pulled(self, entry: kv.Entry, priority: int) -> Any:
         """An array of its own that the key's value will be in."""
         value = mx.nd.empty(entry.shape)
-        self._store.exchange.pull(entry.key, [value], priority=priority)
+        self._store.fetch(entry, [value], priority)
         return value
 
 

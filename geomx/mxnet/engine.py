@@ -97,6 +97,12 @@ class EngineExchange:
         with naming_the_lost(self._loop):
             return self._loop.wait(key, self._slots[key].round, FOREVER_S)
 
+    def flush(self) -> None:
+        """See `Exchange.flush`; what is encoded late has left as well."""
+        for slot in self._slots.values():
+            handle = slot.leaving.array.handle
+            mx.base.check_call(mx.base._LIB.MXNDArrayWaitToWrite(handle))
+
     def settle(self, arrays: Sequence[Any]) -> None:
         """See `Exchange.settle`."""
         for array in arrays:

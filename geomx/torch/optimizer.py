@@ -27,12 +27,12 @@ from geomx import kv
 from geomx.errors import ConfigError, GeomxError
 from geomx.experiment.native_parts import check_optimizer, chosen_optimizers
 from geomx.live.member import naming_the_lost
-from geomx.live.stepping import ENDLESS, Stepping
 from geomx.plugin.parts import optimizer_text
 from geomx.torch.exchange import claimed, shaped
 from geomx.torch.numbers import groups, keeps_state, translated
 from geomx.torch.slots import OWN_CHANGED, Slot, trained
 from geomx.torch.waiting import watching
+from geomx.training.steps import UNKNOWN, Steps
 
 Update = Literal["servers", "worker"]
 _STATE = "geomx"
@@ -86,15 +86,18 @@ class Optimizer(torch.optim.Optimizer):
         for option, count in (("steps", steps), ("passes", passes)):
             if count is not None and count < 1:
                 raise ConfigError(option, count, "must be 1 or more")
-        self._stepping = Stepping(self._member, ENDLESS if steps is None else steps)
-        if steps is None and self._stepping.consults:
+        policy, cluster = self._member.policy, self._member.spec.cluster
+        planned = UNKNOWN if steps is None else steps
+        self._steps = Steps(policy, cluster, self._member.node, planned)
+        self._by_gradients = self._steps.exchange == "gradients"
+        if steps is None and self._steps.consults:
             sync, _ = self._member.spec.sync
             remedy = f"sync={sync} has to know it; loop while not optimizer.done"
             raise ConfigError("steps", None, remedy)
         named = dict(model.named_parameters())
         self._slots = trained(optimizer, named)
         self._exchange = claimed(self._store, copy=False)
-        self._in_worker = _checked(update) == "worker" and self._stepping.gradients
+        self._in_worker = _checked(update) == "worker" and self._by_gradients
         self._told: list[dict[str, Any]] | None = None
         self._steps_locally = self._kept_away = False
         self._choose()
@@ -122,7 +125,7 @@ class Optimizer(torch.optim.Optimizer):
     @property
     def done(self) -> bool:
         """Whether the last step has been made: all `steps`, or as many as the policy gives."""
-        return self._stepping.last and not self._begun
+        return self._steps.last and not self._begun
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
@@ -170,7 +173,7 @@ class Optimizer(torch.optim.Optimizer):
         if closure is not None:
             raise GeomxError("a closure computes gradients several times a step, which would leave")
         self._begin()
-        if self._stepping.gradients and self._syncs and not self._averaged:
+        if self._by_gradients and self._syncs and not self._averaged:
             self._check_rates()
             self._send_the_rest()
         computed_s = time.monotonic() - self._since - self._waiting.seconds
@@ -186,9 +189,9 @@ class Optimizer(torch.optim.Optimizer):
         for slot in self._slots:
             slot.forget()
         self._waiting.learn()
-        if self._stepping.last or not self._overlap:
+        if self._steps.last or not self._overlap:
             self.wait()
-        if self._stepping.last:
+        if self._steps.last:
             self._waiting.end()
         self._since, self._waiting.seconds = time.monotonic(), 0.0
 
@@ -239,7 +242,7 @@ class Optimizer(torch.optim.Optimizer):
                 "checkpoint: geomx.torch.Optimizer(..., update='worker') keeps it here",
                 stacklevel=2,
             )
-        return {**self.inner.state_dict(), _STATE: {"step": self._stepping.step}}
+        return {**self.inner.state_dict(), _STATE: {"step": self._steps.step}}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Go on from what `state_dict` returned, or from a state of the wrapped optimizer's kind.
@@ -255,7 +258,7 @@ class Optimizer(torch.optim.Optimizer):
         own = state.pop(_STATE, None)
         self.inner.load_state_dict(state)
         if own is not None:
-            self._stepping.step = own["step"]
+            self._steps.step = own["step"]
         self._choose()
         self._store.barrier()
 
@@ -272,11 +275,11 @@ class Optimizer(torch.optim.Optimizer):
             return
         keys = {id(slot.parameter): slot.key for slot in self._slots}
         own = {"name": "torch", "learning_rate": 0.0}  # for policies that have one of their own
-        numbers = translated(self.inner, keys) if self._stepping.gradients else own
+        numbers = translated(self.inner, keys) if self._by_gradients else own
         at_servers, here = chosen_optimizers(cluster, member.selection, numbers)
         check_optimizer(member.selection, at_servers)
         self._steps_locally = here is not None
-        if self._stepping.gradients:
+        if self._by_gradients:
             self._told, self._kept_away = groups(self.inner), keeps_state(numbers)
         if at_servers is not None and self._store.is_master_worker:
             with naming_the_lost(member.loop):
@@ -295,10 +298,10 @@ class Optimizer(torch.optim.Optimizer):
         """Begin a step, unless it has begun."""
         if self._begun:
             return
-        if self._stepping.last:
+        if self._steps.last:
             raise GeomxError("the last step has been made; loops can ask for `done`")
-        self._stepping.begin()
-        self._syncs = self._stepping.synchronises()
+        self._steps.begin()
+        self._syncs = self._steps.synchronises()
         self._begun = True
 
     def _appeared(self, slot: Slot) -> None:
@@ -315,7 +318,7 @@ class Optimizer(torch.optim.Optimizer):
                 f"{slot.name} had {slot.backwards} backward passes before one step: "
                 f"geomx.torch.Optimizer(..., passes={slot.backwards}) adds them up"
             )
-        ready = self._stepping.gradients and slot.backwards == self._passes
+        ready = self._by_gradients and slot.backwards == self._passes
         if ready and self._overlap and self._syncs:
             self._send_gradient(slot)
 
@@ -340,11 +343,11 @@ class Optimizer(torch.optim.Optimizer):
             self._send(slot, torch.zeros_like(slot.parameter), absent=True)
             return
         slot.sent, slot.version = gradient, gradient._version
-        scale = float(self._stepping.scale)
+        scale = float(self._steps.scale)
         self._send(slot, gradient if scale == 1.0 else gradient * scale)
 
     def _send(self, slot: Slot, tensor: torch.Tensor, absent: bool = False) -> None:
-        last = self._stepping.last
+        last = self._steps.last
         self._exchange.push(slot.key, tensor, priority=-slot.key, last=last, absent=absent)
 
     def _check_rates(self) -> None:
@@ -363,16 +366,18 @@ class Optimizer(torch.optim.Optimizer):
             slot.parameter.grad = None if absent else total.div_(self.workers)
 
     def _synchronise(self, computed_s: float) -> None:
-        if not self._stepping.gradients:
+        if not self._by_gradients:
             for slot in self._slots:
                 # A copy: the answer overwrites the parameter, and late pieces may not have left.
-                self._send(slot, slot.parameter.detach() * float(self._stepping.scale))
+                self._send(slot, slot.parameter.detach() * float(self._steps.scale))
         if not self._in_worker:
             self._waiting.expect(self._slots)
-        if self._stepping.gradients and not self._in_worker:
+        if self._by_gradients and not self._in_worker:
             for slot in self._slots:
                 slot.parameter.grad = None
-        self._stepping.consult(computed_s, self._member.now())
+        report = self._steps.report(computed_s)
+        if report is not None:
+            self._steps.reply(self._member.consult(report))
 
 
 def _checked(update: str) -> str:

@@ -15,6 +15,7 @@
 #include <cstring>
 
 #include "bindings/handles.h"
+#include "bindings/passes.h"
 #include "core/worker.h"
 #include "fabric/fabric.h"
 
@@ -73,13 +74,6 @@ const char* CategoryName(Span::Category category) {
   return "";
 }
 
-Trainer::Step::Push PushNamed(const std::string& name) {
-  if (name == "nothing") return Trainer::Step::Push::kNothing;
-  if (name == "gradients") return Trainer::Step::Push::kGradients;
-  if (name == "parameters") return Trainer::Step::Push::kParameters;
-  throw std::invalid_argument("a step pushes nothing, gradients or parameters");
-}
-
 Values CopyAll(const std::optional<std::vector<ConstFloatArray>>& arrays) {
   Values values;
   if (arrays) {
@@ -125,12 +119,6 @@ void init_fabric(nb::module_& m) {
              new (self) TrainingPlan(layers, std::move(list));
            }, "layers"_a, "tensors"_a,
            "The number of layers; (elements, layer, [(offset, elements, server, priority)]) by key.");
-
-  nb::class_<Pace>(m, "Pace", "How long a worker's forward and backward passes take, by layer.")
-      .def("__init__",
-           [](Pace* self, std::vector<Time> forward, std::vector<Time> backward) {
-             new (self) Pace{std::move(forward), std::move(backward)};
-           }, "forward_ns"_a, "backward_ns"_a);
 
   nb::class_<Fabric>(m, "Fabric", "All nodes of an experiment over the fluid WAN, in virtual time.")
       .def(nb::init<std::uint64_t, std::size_t>(), "seed"_a, "max_spans"_a = 0)

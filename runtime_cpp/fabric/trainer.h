@@ -1,27 +1,18 @@
 // A simulated worker's training loop, as far as it is time and messages.
 //
-// Forward visits the layers in order, each waiting for its parameters; backward visits them in
-// reverse, and a layer's gradients are pushed the moment they exist. That is all it takes for
-// communication and computation to overlap exactly as far as the plugins let them.
-//
-// What a step is about (gradients, when to synchronise, when to stop) is Python's business. It gives
-// two orders per step, and hears of the end of each:
-//
-//     Forward(now)     until the last layer's forward pass is over       notice kForward
-//     Backward(step)   backward, pushes, and the wait for the next       notice kReady
-//                      step's first layer (for everything: the last step)
-//
-// Between the two no Python runs, whatever the number of layers and tensors.
+// The passes over the layers are those of core/worker_loop.h; this drives them by the fabric's events
+// and makes messages of what they push and report. What a step is about is Python's business, which
+// gives two orders per step and hears of the end of each by a notice, kForward or kReady. Between the
+// two no Python runs, whatever the number of layers and tensors.
 #pragma once
 
 #include <limits>
 #include <memory>
 #include <optional>
-#include <span>
 #include <vector>
 
 #include "core/worker.h"
-#include "fabric/span.h"
+#include "core/worker_loop.h"
 
 namespace geomx {
 
@@ -35,21 +26,16 @@ struct TrainingPlan {
     Worker::SharedShards shards;
   };
   // Throws std::invalid_argument for a tensor of a layer that does not exist.
-  TrainingPlan(std::size_t layers, std::vector<Tensor> tensors);
+  TrainingPlan(std::size_t count, std::vector<Tensor> tensors);
 
-  std::vector<Tensor> tensors;            // by key
-  std::vector<std::vector<Key>> layers;   // keys of each, ascending
-};
-
-// How long a worker takes, by layer.
-struct Pace {
-  std::vector<Time> forward, backward;
+  std::vector<Tensor> tensors;  // by key
+  std::shared_ptr<const Layers> layers;
 };
 
 // Values by key; empty where sizes alone are simulated.
 using Values = std::vector<std::shared_ptr<const Buffer>>;
 
-class Trainer {
+class Trainer final : private WorkerLoop::Driver {
  public:
   // Throws std::invalid_argument if the pace has other layers than the plan.
   Trainer(Fabric& fabric, NodeId id, std::shared_ptr<const TrainingPlan> plan,
@@ -59,16 +45,15 @@ class Trainer {
   // kReady, when they are in.
   void Start(bool master, const Values& initial, Time now);
 
-  void Forward(Time now);
+  void Forward(Time now) { loop_.Forward(now); }
 
   struct Step {
-    enum class Push { kNothing, kGradients, kParameters };  // gradients: layer by layer
     struct Report {
       NodeId host;
       std::uint32_t coordinator;
       std::vector<double> numbers;
     };
-    Push push = Push::kNothing;
+    WorkerLoop::Push push = WorkerLoop::Push::kNothing;
     Values values;
     float loss = std::numeric_limits<float>::quiet_NaN();  // unknown
     bool last = false;
@@ -79,48 +64,25 @@ class Trainer {
   void Describe(Digest& digest) const;
 
   // Whether it cannot go on before a coordinator replies.
-  bool AwaitsReply() const { return doing_ == Doing::kWaiting && reply_due_; }
+  bool AwaitsReply() const { return loop_.AwaitsReply(); }
 
   // ---- from the fabric ----
-  void OnValue(Key key, Round round, Time now);
-  void OnReply(Time now);
-  void Wake(Time now);  // a time that was asked for has come
+  void OnValue(Key key, Round round, Time now) { loop_.OnValue(key, round, now); }
+  void OnReply(Time now) { loop_.OnReply(now); }
+  void Wake(Time now) { loop_.Wake(now); }  // a time that was asked for has come
 
  private:
-  enum class Phase : std::uint8_t { kIdle, kForward, kBackward, kWait };
-  enum class Doing : std::uint8_t { kComputing, kWaiting, kWaking };
-
-  void Begin(Phase phase, Time now);
-  bool Blocked() const;       // something that the current phase waits for is missing
-  void Arrived(Time now);
-  void ContinueForward(Time now);
-  void ContinueBackward(Time now);
-  void EndWait(Time now);
-  void PushLayer(Time now);
-  void Push(Key key, Time now);
-  void Expect(Key key);
-  void Sleep(Time now);       // for `pending_`
-  void Wait(Time now);        // until it is not blocked any more
-  void EndSpan(Span::Category category, Time now);
+  void WakeAt(Time time) override;
+  void Push(Key key, Time now) override;
+  void Report(Time now) override;
+  void Spent(WorkerLoop::Activity activity, Key key, Round round, Time start, Time end) override;
+  void Done(WorkerLoop::Order order, Time now) override;
 
   Fabric& fabric_;
   NodeId id_;
   std::shared_ptr<const TrainingPlan> plan_;
-  std::shared_ptr<const Pace> pace_;
-  Phase phase_ = Phase::kIdle;
-  Doing doing_ = Doing::kComputing;
-  bool reply_due_ = false;
-  std::uint32_t layer_ = 0;     // the next one of the pass
-  std::uint32_t missing_ = 0;   // keys
-  std::vector<bool> missing_keys_;
-  std::vector<std::uint32_t> missing_of_layer_;
-  Time pending_ = 0;            // computing that was not slept for yet
-  Time began_ = 0;              // the current span
-  struct {
-    Key key = Span::kNoKey;
-    Round round = 0;
-  } arrived_;                   // the last value, for the timeline; none after a reply
   Step step_;
+  WorkerLoop loop_;
 };
 
 }  // namespace geomx

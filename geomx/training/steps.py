@@ -1,0 +1,129 @@
+"""One worker's local steps, and what its sync policy is asked about each of them.
+
+For every local step the policy is asked, in this order:
+
+1. `WorkerSync.finished`, when the step begins.
+2. `WorkerSync.after_step`, once the gradients exist or before the first of them leaves; not in the
+   last step, which always synchronises.
+3. If the step synchronises and the worker has a coordinator: `WorkerSync.report`, whose answer
+   leaves behind everything that the worker contributes, and `WorkerSync.reply` with what the
+   coordinator answered, before the next step begins.
+
+Before the first step come `SyncPolicy.worker` and `SyncPolicy.push_scale`, and, for a worker that
+has a coordinator, `SyncPolicy.coordinators`: once each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from geomx.cluster import Cluster, NodeSpec
+from geomx.plugin.sync import SyncPolicy, WorkerSync
+
+UNKNOWN = 2**53
+"""Steps of a worker whose script did not say how many it makes."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a worker tells a coordinator.
+
+    Attributes:
+        host: Id of the node that the coordinator lives on.
+        coordinator: Its position among `SyncPolicy.coordinators`.
+        values: What it is told.
+    """
+
+    host: int
+    coordinator: int
+    values: list[float]
+
+
+class Steps:
+    """Counts a worker's local steps and consults its sync policy, each question once a step.
+
+    Args:
+        policy: The sync policy in force.
+        cluster: Who takes part.
+        worker: Whose steps these are.
+        steps: Local steps that are planned; where the policy gives every worker a number of its
+            own, those of the slowest.
+
+    Attributes:
+        step: Number of the current local step, from 0; -1 before the first.
+        last: Whether the current step is the last one.
+        exchange: What is pushed: ``gradients`` or ``parameters``.
+        scale: Factor on what is pushed, as float32; the store sums and never divides.
+        sync: The policy's part for this worker.
+
+    Raises:
+        PluginError: The policy broke its contract. All methods raise it.
+    """
+
+    def __init__(
+        self, policy: SyncPolicy, cluster: Cluster, worker: NodeSpec, steps: int = UNKNOWN
+    ) -> None:
+        self.step = -1
+        self.last = False
+        self.exchange = policy.exchange
+        self.sync: WorkerSync = policy.worker(cluster, worker, steps)
+        self.scale = np.float32(policy.push_scale(cluster, worker))
+        self._synchronises: bool | None = None
+        self._reply_due = False
+        number = self.sync.coordinator
+        self._host = None if number is None else policy.coordinators(cluster)[number].host
+
+    def begin(self) -> int:
+        """Begin the next local step.
+
+        Returns:
+            Its number.
+        """
+        if self._reply_due:
+            raise RuntimeError(f"step {self.step} has not heard its coordinator yet")
+        self.step += 1
+        self._synchronises = None
+        self.last = self.sync.finished(self.step)
+        return self.step
+
+    def synchronises(self) -> bool:
+        """Whether the current step does."""
+        if self._synchronises is None:
+            self._synchronises = self.last or self.sync.after_step(self.step)
+        return self._synchronises
+
+    @property
+    def consults(self) -> bool:
+        """Whether there is a coordinator."""
+        return self._host is not None
+
+    def report(self, compute_s: float) -> Report | None:
+        """What to tell the coordinator behind what the current step pushes; None: nothing.
+
+        Args:
+            compute_s: Seconds of computing that one local step takes, without waiting.
+        """
+        if self._host is None or not self.synchronises():
+            return None
+        assert self.sync.coordinator is not None
+        self._reply_due = True
+        return Report(self._host.id, self.sync.coordinator, self.sync.report(compute_s))
+
+    def reply(self, values: Sequence[float]) -> None:
+        """Hear what the coordinator answered to the last `report`."""
+        self._reply_due = False
+        self.sync.reply(values)
+
+
+def computing_s(began_s: float, arrived_s: float, ended_s: float) -> float:
+    """Seconds of a step that were spent computing, where nothing but times is known.
+
+    Args:
+        began_s: When the step began.
+        arrived_s: When the last of the values that it needed was there, on the same clock.
+        ended_s: When its results were there.
+    """
+    return ended_s - max(began_s, arrived_s)

@@ -1,0 +1,51 @@
+#include "core/pass_clock.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace geomx {
+
+PassClock::PassClock(std::shared_ptr<const Layers> layers, std::shared_ptr<const Pace> pace)
+    : loop_(*this, std::move(layers), std::move(pace)) {
+  loop_.Start(0);
+}
+
+void PassClock::Forward(Time now) {
+  now_ = now;
+  loop_.Forward(now);
+}
+
+std::vector<std::pair<Key, Time>> PassClock::Backward(WorkerLoop::Step step, Time now) {
+  now_ = now;
+  loop_.Backward(step, now);
+  Run(kNever);
+  return std::exchange(pushes_, {});
+}
+
+Time PassClock::Arrived(std::vector<Arrival> arrivals, Time reply) {
+  if (reply != kNever) arrivals.push_back({reply, WorkerLoop::kNoKey, 0});
+  std::stable_sort(arrivals.begin(), arrivals.end(),
+                   [](const Arrival& one, const Arrival& other) { return one.at < other.at; });
+  for (const Arrival& arrival : arrivals) {
+    Run(arrival.at);
+    const Time now = std::max(arrival.at, now_);
+    if (arrival.key == WorkerLoop::kNoKey) {
+      loop_.OnReply(now);
+    } else {
+      loop_.OnValue(arrival.key, arrival.round, now);
+    }
+  }
+  Run(kNever);
+  if (!loop_.idle()) throw std::logic_error("something that is waited for was not told of");
+  return now_;
+}
+
+// What is due before `until`.
+void PassClock::Run(Time until) {
+  while (wake_ < until) {
+    now_ = std::exchange(wake_, kNever);
+    loop_.Wake(now_);
+  }
+}
+
+}  // namespace geomx
