@@ -1,0 +1,222 @@
+"""A sync policy that writes down what it is asked, on a schedule that is drawn.
+
+It comes as a stranger's plugin does: a module of its own, found by its entry point. What it was
+asked lies in the module, as all workers of these tests run in one process.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import strategies as st
+
+from tests.strangers import install
+
+MODULE = "ledger_stranger"
+SOURCE = '''
+import json
+import threading
+from dataclasses import dataclass
+
+import geomx
+
+CALLS = {}  # by the name of a worker or a party, in the order of asking
+LOCK = threading.Lock()
+
+
+def note(who, *call):
+    with LOCK:
+        CALLS.setdefault(who, []).append(call)
+
+
+@dataclass(frozen=True)
+class Config:
+    schedule: str = ""
+
+
+class Worker(geomx.WorkerSync):
+    """Synchronises after as many steps as it was told for each round; done after the last."""
+
+    def __init__(self, name, rounds, coordinator):
+        self.name, self.coordinator = name, coordinator
+        self.ends = [sum(rounds[: number + 1]) - 1 for number in range(len(rounds))]
+
+    def finished(self, step):
+        note(self.name, "finished", step)
+        return step == self.ends[-1]
+
+    def after_step(self, step):
+        note(self.name, "after_step", step)
+        return step in self.ends
+
+    def report(self, step_s):
+        note(self.name, "report", step_s)
+        return [1.0]
+
+    def reply(self, values):
+        note(self.name, "reply", list(values))
+
+
+class Mind:
+    """Tells a worker the number of its round; or all workers, when the first one reports."""
+
+    def __init__(self, everybody, early):
+        self.everybody, self.early = everybody, early
+        self.rounds = dict.fromkeys(everybody, 0)
+        self.told = 0
+
+    def on_report(self, source, values, now_s):
+        self.rounds[source] += 1
+        number = self.rounds[source]
+        if not self.early:
+            return [(source, [float(number)])]
+        if number <= self.told:
+            return []
+        self.told = number
+        return [(each, [float(number)]) for each in self.everybody]
+
+
+class Party:
+    def __init__(self, name):
+        self.name = name
+
+    def complete(self, shard, round_number, last, total):
+        note(self.name, "complete", shard, round_number, last)
+        return True, total
+
+
+class Policy(geomx.SyncPolicy):
+    def __init__(self, schedule):
+        self.schedule = schedule
+        self.exchange = schedule["exchange"]
+
+    def worker(self, cluster, worker, steps):
+        note(worker.name, "worker", steps)
+        rounds = self.schedule["rounds"][cluster.workers.index(worker)]
+        return Worker(worker.name, rounds, None if self.schedule["mind"] == "none" else 0)
+
+    def push_scale(self, cluster, worker):
+        note(worker.name, "push_scale")
+        return self.schedule["scale"]
+
+    def local_optimizer(self, optimizer):
+        return dict(optimizer) if self.exchange == "parameters" else None
+
+    def global_optimizer(self, optimizer, workers):
+        return {"name": "sgd", "learning_rate": 0.01}
+
+    def coordinators(self, cluster):
+        if self.schedule["mind"] == "none":
+            return []
+        everybody = [worker.id for worker in cluster.workers]
+        return [geomx.Site(cluster.scheduler, Mind(everybody, self.schedule["mind"] == "early"))]
+
+    def party_policy(self, cluster, party):
+        return Party(party.name) if self.schedule["parties"] else None
+
+
+class Ledger:
+    """Writes down what it is asked."""
+
+    def __init__(self, config):
+        self.schedule = json.loads(config.schedule)
+
+    @geomx.hookimpl
+    def geomx_sync_policy(self, cluster):
+        return Policy(self.schedule)
+
+
+@geomx.hookimpl
+def geomx_register(register):
+    register("sync", "ledger", Config, Ledger)
+'''
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """What workers do, and what the policy says.
+
+    Attributes:
+        elements: Of each layer's one tensor.
+        rounds: By worker, local steps of each of its rounds.
+        exchange: ``gradients`` or ``parameters``.
+        scale: Factor on what is pushed.
+        mind: Which coordinator there is: ``none``, one that is ``prompt``, or one that answers
+            everybody as ``early`` as the first report of a round.
+        parties: Whether local servers have a part of the policy's.
+        switch: Something that must make no difference: pacing, or PyTorch's overlap.
+    """
+
+    elements: list[int]
+    rounds: list[list[int]]
+    exchange: str
+    scale: float
+    mind: str
+    parties: bool
+    switch: bool
+
+    @property
+    def sync(self) -> tuple[str, dict[str, Any]]:
+        """The plugin and its options."""
+        return "ledger", {"schedule": json.dumps(asdict(self))}
+
+    @property
+    def steps(self) -> int:
+        """Of the slowest worker, which is what everybody is told."""
+        return min(map(sum, self.rounds))
+
+
+@st.composite
+def schedules(draw: st.DrawFn, workers: int) -> Schedule:
+    """Any schedule for so many workers that all synchronise equally often."""
+    count = draw(st.integers(1, 3))
+    rounds = st.lists(st.integers(1, 3), min_size=count, max_size=count)
+    return Schedule(
+        elements=draw(st.lists(st.integers(1, 40), min_size=1, max_size=4)),
+        rounds=draw(st.lists(rounds, min_size=workers, max_size=workers)),
+        exchange=draw(st.sampled_from(["gradients", "parameters"])),
+        scale=draw(st.sampled_from([1.0, 0.5, 1 / 3])),
+        mind=draw(st.sampled_from(["none", "prompt", "early"])),
+        parties=draw(st.booleans()),
+        switch=draw(st.booleans()),
+    )
+
+
+def expected(schedule: Schedule, worker: int) -> list[tuple[Any, ...]]:
+    """What the documentation says that a worker's policy is asked; times left out."""
+    asked: list[tuple[Any, ...]] = [("worker", schedule.steps), ("push_scale",)]
+    rounds, step = schedule.rounds[worker], -1
+    for number, local_steps in enumerate(rounds, 1):
+        for local_step in range(1, local_steps + 1):
+            step += 1
+            last = number == len(rounds) and local_step == local_steps
+            asked += [("finished", step), *([] if last else [("after_step", step)])]
+        if schedule.mind != "none":
+            asked += [("report",), ("reply", [float(number)])]
+    return asked
+
+
+def completed(schedule: Schedule) -> list[tuple[Any, ...]]:
+    """What a party's part hears, in order of keys and rounds."""
+    count = len(schedule.rounds[0])
+    return [
+        ("complete", (key, 0), number, number == count)
+        for key in range(len(schedule.elements))
+        for number in range(1, count + 1)
+        if schedule.parties
+    ]
+
+
+@contextmanager
+def installed(folder: Path) -> Iterator[dict[str, list[tuple[Any, ...]]]]:
+    """Have the plugin installed; what it is asked appears here."""
+    with pytest.MonkeyPatch.context() as patch:
+        install(folder, MODULE, SOURCE, patch)
+        yield importlib.import_module(MODULE).CALLS
