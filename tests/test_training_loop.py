@@ -14,12 +14,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from geomx import _core, kv
-from geomx.live.local import LocalCluster, unshaped
+from geomx.kv.local import LocalCluster, unshaped
+from geomx.live.journal import Notes
 from geomx.live.member import Member
-from geomx.live.notes import Notes
 from geomx.live.spec import Spec
 from geomx.live.worker import LiveWorker
-from geomx.registry import Registry
+from geomx.plugin.registry import Registry
 from geomx.training.pace import Pace
 from tests.laws import Build
 from tests.ledger import Schedule, completed, expected, installed, schedules
