@@ -172,7 +172,7 @@ class WorkerSync:
         """Say what the coordinator gets at a synchronisation.
 
         Args:
-            step_s: Seconds that the last local step took.
+            step_s: Seconds of computing in one local step, without waiting.
 
         Returns:
             Numbers; the coordinator gets them as ``values``.
