@@ -183,7 +183,7 @@ def test_rules_of_change_hold_on_maps() -> None:
 @pytest.mark.parametrize(
     ("graph", "options", "sentence"),
     [
-        (ring(4), {}, "link 0 - 1 has no bandwidth_mbps; give those that have none one: network.f"),
+        (ring(4), {}, "link 0 - 1 has no bandwidth_mbps; set one for such links: network.fill"),
         (nx.path_graph(3), {"fill": GIGABIT}, "link 0 - 1 has neither delay_ms nor a length"),
         (ring(4, bandwith_mbps=3), {"fill": GIGABIT}, "unknown attribute bandwith_mbps; did you"),
         (ring(4, bandwidth_mbps=0), {}, "bandwidth_mbps of edge 0 -> 1 is 0; it must be more"),

@@ -132,7 +132,7 @@ def test_defaults_of_the_short_form() -> None:
         (short(delay_ms=None), "delay_ms is missing"),
         (short(delay_ms__hub__chengdu=None), "delay_ms between hub and chengdu is missing"),
         (short(delay_ms__hub__chendu=3), "delay_ms: there is no site chendu; did you mean chengdu"),
-        (short(delay_ms__hub__hub=3), "delay_ms.hub.hub: a site has no way to itself"),
+        (short(delay_ms__hub__hub=3), "delay_ms.hub.hub: a site has no link to itself"),
         (short(loss=1), "loss is 1; it must be at least 0 and below 1"),
         (short(loss__hub__beijing=-0.1), "loss.hub.beijing is -0.1"),
         (short(lan__mbps=-1), "lan.mbps is -1"),
@@ -508,8 +508,8 @@ def test_given_ways_go_before_the_shortest() -> None:
     assert way(one_way, back=True) == "h x r"
     for paths, sentence in (
         ([["r", "h"]], "there is no edge r -> h"),
-        ([["r"]], "must lead from one node to another"),
-        ([["r", "x", "h"], ["r", "z", "y", "h"]], "be alone in it"),
+        ([["r"]], "must join two different nodes"),
+        ([["r", "x", "h"], ["r", "z", "y", "h"]], "be the only such path"),
         ("r x h", "must be a list of lists"),
     ):
         with pytest.raises(ConfigError, match=sentence):

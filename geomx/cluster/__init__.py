@@ -1,4 +1,4 @@
-"""Who takes part in an experiment, and the routes between them, as plain data."""
+"""The nodes of an experiment and the routes between them, as plain data."""
 
 from geomx.cluster.nodes import (
     Cargo,

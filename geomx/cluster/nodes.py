@@ -1,7 +1,7 @@
-"""The nodes of an experiment and the graph that joins them, as plain data.
+"""The nodes of an experiment and the network graph between them, as plain data.
 
-A `Cluster` is what the network file says after it has been read: who takes part, in which role, in
-which party, and a networkx graph with bandwidth and delay on its edges. Both modes start from it.
+A `Cluster` is the result of reading a network file: the nodes with their roles and parties, and a
+networkx graph with bandwidth and delay on its edges. Simulated and live runs both start from it.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class NodeSpec:
     """One process of the parameter-server tree.
 
     Attributes:
-        id: Position in `Cluster.nodes`; the wire uses it.
+        id: Position in `Cluster.nodes`, used on the wire.
         name: Unique (``beijing/worker0``).
-        role: Its part in HiPS. `server` is a party's local server.
-        party: The site it lives in.
+        role: Its role in HiPS; `server` is the local server of a party.
+        party: The site it belongs to.
         speed: Relative speed of a worker; 1.0 is the workload's own step time.
     """
 
@@ -43,7 +43,13 @@ class NodeSpec:
 
 @dataclass(frozen=True)
 class Party:
-    """A data centre that trains: one local server and its workers."""
+    """A data centre that trains: one local server and its workers.
+
+    Attributes:
+        name: Name of the site.
+        server: The local server.
+        workers: Its workers, in file order.
+    """
 
     name: str
     server: NodeSpec
@@ -55,18 +61,18 @@ class Link:
     """A directed hop of the tree, as plugins see it.
 
     Attributes:
-        kind: `wan` when the two nodes are in different parties.
+        kind: `wan` if the two nodes are in different parties.
         direction: `push` towards the global server, `pull` back down.
         source: Sending node.
         target: Receiving node.
-        carries: What the values are. ``contributions`` on the way up (gradients, or what the sync
-            policy makes of parameters); on the way down new ``weights``, or their ``sum`` where the
-            optimizer runs at the parties.
-        exchange: What the sync policy has workers exchange, ``gradients`` or ``parameters``:
-            contributions and sums are then gradients, or how far the weights have moved.
-        parties: How many parties train.
-        summed: Contributions that are added to others' and come back as their ``sum``: from a party
-            to a global server, where the optimizer runs at the parties.
+        carries: The kind of values. ``contributions`` upwards (gradients, or what the sync policy
+            derives from parameters); downwards new ``weights``, or their ``sum`` if the optimizer
+            runs at the parties.
+        exchange: What workers exchange under the sync policy, ``gradients`` or ``parameters``: with
+            the latter, contributions and sums are changes of the weights.
+        parties: Number of training parties.
+        summed: Whether contributions are added up and come back as their ``sum``: from a party to a
+            global server, if the optimizer runs at the parties.
     """
 
     kind: LinkKind
@@ -81,13 +87,13 @@ class Link:
 
 @dataclass(frozen=True)
 class Path:
-    """What lies between two hosts.
+    """The route between two hosts.
 
     Attributes:
-        edges: Graph edges along the way.
-        bandwidth_bps: Smallest bandwidth on the way, bits per second (inf where unlimited).
+        edges: Edges of the graph, in order.
+        bandwidth_bps: Smallest bandwidth of the edges, bits per second (inf where unlimited).
         delay_s: One-way propagation delay, seconds.
-        loss: Probability that a packet is lost on the way.
+        loss: Probability that a packet is lost.
     """
 
     edges: tuple[tuple[str, str], ...]
@@ -98,12 +104,12 @@ class Path:
 
 @dataclass(frozen=True)
 class Cluster:
-    """Nodes, parties and the graph. Node ids are positions in `nodes`.
+    """Nodes, parties and the network graph. Node ids are positions in `nodes`.
 
     Attributes:
-        name: Of the network, for reports.
+        name: Name of the network, for reports.
         graph: Hosts and routers; edges carry `bandwidth_mbps`, `delay_ms`, `loss`, ...
-        nodes: Everyone who takes part: scheduler first, then global servers, then party by party.
+        nodes: All nodes: scheduler first, then global servers, then party by party.
         parties: The training parties in file order.
     """
 
@@ -124,14 +130,14 @@ class Cluster:
 
     @cached_property
     def scheduler(self) -> NodeSpec:
-        """The one scheduler."""
+        """The scheduler; a cluster has exactly one."""
         return next(node for node in self.nodes if node.role == "scheduler")
 
     def node(self, name: str) -> NodeSpec:
-        """Look a node up by its name.
+        """Look a node up by name.
 
         Args:
-            name: Such as ``beijing/worker0``.
+            name: As in `NodeSpec.name`.
 
         Returns:
             The node.
@@ -146,7 +152,7 @@ class Cluster:
         return {node.name: node for node in self.nodes}
 
     def party_of(self, node: NodeSpec) -> Party:
-        """Find the party of a node.
+        """Return the party that `node` belongs to.
 
         Args:
             node: A worker or a local server.
@@ -170,30 +176,33 @@ class Cluster:
         direction: Direction,
         carries: Cargo | None = None,
     ) -> Link:
-        """Describe the directed hop between two nodes of the tree.
+        """Return the directed hop between two nodes of the tree.
 
         Args:
-            source: The sender.
-            target: The receiver, its parent or its child.
-            direction: ``push`` towards the global server, ``pull`` back.
-            carries: What the values are; None for contributions on the way up and weights down.
+            source: Sending node.
+            target: Receiving node.
+            direction: `push` towards the global server, `pull` back down.
+            carries: The kind of values; by default contributions upwards and weights downwards.
 
         Returns:
-            The link.
+            The hop, for gradients.
         """
         kind: LinkKind = "lan" if source.party == target.party else "wan"
         usual: Cargo = "contributions" if direction == "push" else "weights"
         return Link(kind, direction, source, target, carries or usual, parties=len(self.parties))
 
     def path(self, source: NodeSpec, target: NodeSpec) -> Path:
-        """Find the way between two hosts: the shortest by delay, ties by the number of hops.
+        """Return the route from `source` to `target`: shortest by delay, then by hop count.
 
         Args:
-            source: The sender.
-            target: The receiver.
+            source: Sending host.
+            target: Receiving host.
 
         Returns:
-            Its edges, bandwidth, delay and loss.
+            The edges with their combined bandwidth, delay and loss.
+
+        Raises:
+            KeyError: There is no route.
         """
         edges = tuple(pairwise(self._routes(source.name, target.name)))
         bandwidth = math.inf

@@ -1,11 +1,11 @@
-"""Routes through a network's graph, found for the pairs of nodes that ask for one.
+"""Routes through a network graph, computed on demand.
 
-A route is the shortest by delay, then by hops. Most nodes of a network hang on the rest by one
-neighbour: hosts on their router, a site on the far end of its access link, leaves of a map. Their
-part of a route needs no search. What is left when such nodes are taken away, again and again, is
-the graph's core, and only there is anything searched for (Dijkstra's algorithm, once per node of
-the core at which routes enter it). A thousand sites around one router have a core of one node, so
-that routes cost what they are long and not what the graph is large.
+A route is the shortest by delay, then by number of hops. Most nodes of a network have a single
+neighbour: hosts have their router, a site the far end of its access link, a map its leaves. Their
+part of a route needs no search. Removing such nodes repeatedly leaves the core of the graph, and
+only the core is searched (Dijkstra's algorithm, once per core node at which routes enter it). A
+thousand sites around one router have a core of one node, so that the cost of a route depends on its
+length and not on the size of the graph.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from typing import Any
 import networkx as nx
 
 HOP_MS = 1e-9
-"""Breaks ties between routes of equal delay by their number of hops."""
+"""Added to the delay of every edge: breaks ties between routes of equal delay by number of hops."""
 
 
 class Routes:
-    """The routes of one graph; each search is made once.
+    """The routes of one graph; every search is made once.
 
-    No route leaves a node with ``transit: false`` for another party, unless it starts in its party:
-    a site's access link is not a way for others, however short it is by delay. Where the graph has
-    ``paths``, lists of nodes, a route that leads from the first to the last of one takes it between
-    them.
+    A route leaves a node with ``transit: false`` for another party only if it starts in the node's
+    own party: the access link of a site carries no traffic of others, however short its delay. If
+    the graph has ``paths``, lists of nodes, a route that leads from the first to the last node of
+    one follows it between them.
 
     Args:
         graph: Edges have ``delay_ms`` (0 where it is missing). It must not change afterwards.
@@ -45,20 +45,20 @@ class Routes:
         self._inside: dict[str, list[tuple[str, dict[str, Any]]]] = {}
 
     def __call__(self, source: str, target: str) -> list[str]:
-        """The nodes of the route from `source` to `target`, both included.
+        """Return the nodes of the route from `source` to `target`, both included.
 
         Raises:
-            KeyError: There is none.
+            KeyError: There is no route.
         """
         ways = self._graph.succ[source]
         if source == target or len(ways) != 1:
             return self._between(source, target)
-        # Most hosts have one way out, to their router; all of a router's share its routes.
+        # Most hosts have a single edge, to their router, and share its routes.
         return [source, *self._between(next(iter(ways)), target)]
 
     def _between(self, source: str, target: str) -> list[str]:
         out, back = self._climb(source), self._climb(target)
-        if out[-1] == back[-1]:  # they hang on the same node: there is one way
+        if out[-1] == back[-1]:  # both hang on the same core node: the route is unique
             while len(out) > 1 and len(back) > 1 and out[-2] == back[-2]:
                 out.pop(), back.pop()
             route = [*out, *back[-2::-1]]
@@ -74,7 +74,7 @@ class Routes:
         return route
 
     def _climb(self, node: str) -> list[str]:
-        """From `node` to the node of the core that it hangs on, or to the root of a tree."""
+        """Return the path from `node` to the core node it hangs on, or to the root of its tree."""
         way = [node]
         while (above := self._up.get(way[-1])) is not None:
             way.append(above)
@@ -90,7 +90,7 @@ class Routes:
         return total
 
     def _check(self, route: list[str], party: Any) -> None:
-        """Raises `KeyError` where an edge is missing or closed to routes from `party`."""
+        """Raise `KeyError` if an edge is missing or closed to routes from `party`."""
         for here, there in pairwise(route):
             if there not in self._graph.succ[here] or self._closed(here, there, party):
                 raise KeyError(route[-1])
@@ -101,7 +101,7 @@ class Routes:
 
     def _through_core(self, first: str, last: str, offset_ms: float, source: str) -> list[str]:
         party = self._party_of[source]
-        # Only who starts in the party of a node without transit has other ways than the rest.
+        # Only routes from the party of a node without transit may use other edges than the rest.
         key = first, offset_ms, party if party in self._parties_of_ends else None
         if key not in self._found:
             self._found[key] = self._search(first, offset_ms, party)
@@ -112,10 +112,10 @@ class Routes:
         return route[::-1]
 
     def _search(self, first: str, offset_ms: float, party: Any) -> dict[str, str]:
-        """The node before each node of the core, on the shortest routes from `first`.
+        """Return the predecessor of each core node on the shortest routes from `first`.
 
-        Distances count from where routes start, `offset_ms` before `first`, since of two routes of
-        almost equal length the shorter one may depend on how such sums are rounded.
+        Distances include `offset_ms`, the distance from the start of the route to `first`: which of
+        two routes of almost equal length is shorter may depend on how such sums are rounded.
         """
         order = count()
         fringe = [(offset_ms, next(order), first)]
@@ -137,7 +137,7 @@ class Routes:
         return before
 
     def _ways_from(self, here: str, party: Any) -> Iterable[tuple[str, dict[str, Any]]]:
-        """Edges within the core that a route from `party` may leave `here` by."""
+        """Return the edges within the core by which a route from `party` may leave `here`."""
         if here not in self._ends or self._party_of[here] == party:
             return (way for way in self._graph.succ[here].items() if way[0] in self._core)
         if here not in self._inside:
@@ -150,7 +150,7 @@ class Routes:
 
 
 def _hanging(graph: nx.DiGraph) -> tuple[dict[str, str], set[str]]:
-    """The one neighbour of every node that hangs on the rest, and the nodes that do not."""
+    """Return the single neighbour of every node outside the core, and the set of core nodes."""
     around = {node: len({*graph.succ[node], *graph.pred[node]}) for node in graph}
     core = set(graph)
     up: dict[str, str] = {}

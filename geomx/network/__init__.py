@@ -1,1 +1,1 @@
-"""From a network file, or any graph, to a `Cluster`; how bandwidths change over time."""
+"""Readers that turn a network file or graph into a `Cluster`, and bandwidth schedules."""

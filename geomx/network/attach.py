@@ -1,12 +1,11 @@
-"""Who trains where, on a graph that says only how places are joined.
+"""Placement of hosts on a graph of routers, such as a file of an Internet map.
 
-A file of an Internet map has no workers. `attach` puts them there: a global server (and the
-scheduler) in one place, a local server and workers in some others, each joined to the router of its
-place by a LAN.
+`attach` adds the global servers and the scheduler at one router, and a local server with workers at
+some others; a LAN joins each host to its router.
 
-Without a word, the global server stands at the node from which the others are closest on average,
-and two workers train in each of four places that are far apart: again and again the one farthest by
-delay from the centre and from those chosen so far.
+By default the global server stands at the node with the smallest mean delay to the others, and two
+workers train at each of four distant nodes: each next node is the one with the largest delay from
+the centre and from the nodes chosen so far (farthest-point selection).
 """
 
 from __future__ import annotations
@@ -21,30 +20,30 @@ from geomx.network.validators import count, known_keys, refuse
 from geomx.options.parsing import near
 
 ATTACH: dict[str, Any] = {
-    "central": None,  # the node of the global servers
+    "central": None,  # the node of the global servers; None: the one with the smallest mean delay
     "global_servers": 1,
-    "parties": 4,  # how many places train, far apart; or "all" of them; or a list of nodes
-    "workers": 2,  # in each of them
+    "parties": 4,  # number of training sites, far apart; or "all" nodes; or a list of nodes
+    "workers": 2,  # per party
     "speed": 1.0,  # of each worker, or a list
     "lan": {},
 }
-"""What may be given, and what holds if it is not."""
+"""Accepted options and their defaults."""
 
 
 def is_bare(graph: nx.Graph) -> bool:
-    """Whether a graph consists of routers alone."""
+    """Return whether every node of `graph` is a router."""
     return all(data.get("kind", "router") == "router" for _, data in graph.nodes(data=True))
 
 
 def attach(graph: nx.DiGraph, options: Mapping[str, Any]) -> None:
-    """Put hosts at routers of `graph`, in place.
+    """Add hosts to the routers of `graph`, in place.
 
     Args:
-        graph: Every edge has its ``delay_ms``.
-        options: As `ATTACH`.
+        graph: Routers; every edge has a ``delay_ms``.
+        options: Keys of `ATTACH`; missing keys and None take its defaults.
 
     Raises:
-        NetworkError: An option makes no sense, or names a node that is not there.
+        NetworkError: An option is invalid, or names a node that does not exist.
     """
     known_keys(options, tuple(ATTACH), "attach")
     chosen = ATTACH | {key: value for key, value in options.items() if value is not None}
@@ -71,6 +70,7 @@ def _delay_ms(source: str, target: str, data: Mapping[str, Any]) -> float:
 def _parties(
     graph: nx.DiGraph, wanted: Any, central: str, delays: Mapping[str, Mapping[str, float]]
 ) -> list[str]:
+    """Return the nodes that train, in the order of `graph`, or in the order given for a list."""
     nodes = list(graph)
     if wanted == "all":
         return nodes

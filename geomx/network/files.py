@@ -1,13 +1,13 @@
-"""Network files: which data centres there are, and what joins them.
+"""Readers for network files: the data centres and the links between them.
 
-Two forms (see docs): the short form, YAML for sites with one access link each, and the long form,
-any networkx graph (node-link JSON or YAML, GraphML, GML). The short form
-(`geomx.network.short_form`) is expanded into the long one, so that there is a single set of rules
-(`geomx.network.topology`), and a run writes its network in the long form, so that a run's output is
-another run's input.
+There are two forms (see docs): the short form, YAML for sites with one access link each, and the
+long form, any networkx graph (node-link JSON or YAML, GraphML, GML). The short form
+(`geomx.network.short_form`) is expanded into the long form, so that one set of rules covers both
+(`geomx.network.topology`). A run writes its network in the long form, so that its output can be the
+input of another run.
 
-A graph of routers alone, such as a file of the Internet Topology Zoo, is made whole first: what it
-lacks is filled in (`geomx.network.fill`), and hosts are put on it (`geomx.network.attach`).
+A graph of routers alone, such as a file of the Internet Topology Zoo, is completed first: missing
+attributes are filled in (`geomx.network.fill`) and hosts are added (`geomx.network.attach`).
 """
 
 from __future__ import annotations
@@ -40,22 +40,26 @@ FILE_OPTIONS: dict[str, Any] = {
     "outages": None,
     "paths": None,
 }
-"""What may be said beside ``file``, or beside ``nodes`` in a long form: None where it is not."""
+"""Options accepted beside ``file``, or beside ``nodes`` in a long form, with None for unset."""
 
 REST = "rest_of"
-"""Beside the keys of a short form: ``{file, keys}``, the file that has the rest of these keys."""
+"""Key of a short form: ``{file, keys}`` names the file with the remaining values of `keys`."""
 
 
 def read_network(source: Mapping[str, Any] | nx.Graph | str | Path) -> Cluster:
     """Read a network.
 
     Args:
-        source: A file, a networkx graph in the long form, or what a YAML or JSON file holds, there
-            with ``folder``, where relative paths of traces start. ``{"file": PATH}`` is a file too,
-            with `FILE_OPTIONS` beside it.
+        source: A file, a networkx graph in the long form, or the content of a YAML or JSON file;
+            the latter may have a ``folder``, against which relative paths of traces are resolved.
+            ``{"file": PATH}`` also names a file, with `FILE_OPTIONS` beside it.
+
+    Returns:
+        The nodes, the parties and the completed graph.
 
     Raises:
-        ConfigError: The file is missing or unreadable, or breaks a rule, which is named.
+        ConfigError: The file is missing, unreadable or invalid; the message says which rule it
+            breaks.
     """
     options: Mapping[str, Any] = {}
     if isinstance(source, nx.Graph):
@@ -82,7 +86,7 @@ def read_network(source: Mapping[str, Any] | nx.Graph | str | Path) -> Cluster:
 
 
 def _whole(graph: nx.Graph, options: Mapping[str, Any]) -> nx.Graph:
-    """`graph` with hosts on it, if it had none, and with the options said beside its file."""
+    """Return `graph` with the options given beside its file, and with hosts if it had none."""
     for key, default in FILE_OPTIONS.items():
         inside, outside = graph.graph.get(key), options.get(key)
         if isinstance(inside, Mapping) and isinstance(outside, Mapping):
@@ -97,19 +101,19 @@ def _whole(graph: nx.Graph, options: Mapping[str, Any]) -> nx.Graph:
         attach(graph, attached or {})
     elif filled or attached:
         key = "attach" if attached else "fill"
-        refuse(f"{key} is for graphs of routers alone; this one says itself who trains where")
+        refuse(f"{key} is for graphs of routers alone; this one already has servers and workers")
     return graph
 
 
 def _over(below: Any, said: Any) -> Any:
-    """What a file has, with what is said about parts of it."""
+    """Return `below` with the values of `said` in place of its own, key by key."""
     if isinstance(below, Mapping) and isinstance(said, Mapping):
         return {**below, **{key: _over(below.get(key), value) for key, value in said.items()}}
     return below if said is None else said
 
 
 def _said(value: Any) -> Any:
-    """An option without what is None in it."""
+    """Return an option without its None values, at any depth."""
     if not isinstance(value, Mapping):
         return value
     said = {key: _said(inner) for key, inner in value.items()}
@@ -117,10 +121,16 @@ def _said(value: Any) -> Any:
 
 
 def load(path: Path) -> Any:
-    """What a YAML or JSON file holds.
+    """Read a YAML or JSON file.
+
+    Args:
+        path: The file; the suffix ``.json`` selects JSON.
+
+    Returns:
+        The parsed content.
 
     Raises:
-        ConfigError: It is missing or unreadable.
+        ConfigError: The file is missing or unreadable, or a key occurs twice.
     """
     try:
         return _load(path)
@@ -129,15 +139,21 @@ def load(path: Path) -> Any:
 
 
 def is_long_form(content: Any) -> bool:
-    """Whether the content of a YAML or JSON file is a node-link graph."""
+    """Return whether `content`, read from a YAML or JSON file, is a node-link graph."""
     return isinstance(content, Mapping) and "nodes" in content
 
 
 def to_node_link(graph: nx.DiGraph) -> dict[str, Any]:
-    """`graph` as node-link data for `json.dump`: the long form that `read_network` reads back.
+    """Convert `graph` to node-link data for `json.dump`: the long form that `read_network` reads.
 
-    An edge without ``bandwidth_mbps`` is written with ``unlimited: true``, because in a file that a
-    person wrote a missing bandwidth is an error.
+    An edge without ``bandwidth_mbps`` is written with ``unlimited: true``, since a missing
+    bandwidth is an error in files written by hand.
+
+    Args:
+        graph: A complete graph, as in `Cluster.graph`.
+
+    Returns:
+        A dictionary with ``nodes``, ``links`` and the graph's attributes.
     """
     links = []
     for source, target, data in graph.edges(data=True):
@@ -173,7 +189,7 @@ def _load(path: Path) -> Any:
 
 
 def _yaml(text: str) -> Any:
-    """YAML, but a key that comes twice is refused instead of winning silently."""
+    """Parse YAML and refuse duplicate keys, of which PyYAML would silently keep the last."""
     import yaml
 
     class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
@@ -189,7 +205,7 @@ def _yaml(text: str) -> Any:
 
 
 def _from_file(source: str | Path) -> Any:
-    """The graph in a GraphML or GML file, or what any other file holds."""
+    """Return the graph in a GraphML or GML file, or the content of a YAML or JSON file."""
     path = Path(source)
     if path.is_dir():
         refuse("is a folder, not a file")
@@ -204,7 +220,7 @@ def _from_file(source: str | Path) -> Any:
 
 
 def _read_gml(path: Path) -> nx.Graph:
-    """Files of the Topology Zoo have parallel edges without saying so, and labels come twice."""
+    """Read GML as the Topology Zoo writes it: undeclared parallel edges, duplicate labels."""
     text = path.read_text(encoding="utf-8")
     if not re.search(r"^\s*multigraph\s+1\s*$", text, re.MULTILINE):
         text = re.sub(r"\bgraph\s*\[", "graph [\n  multigraph 1\n", text, count=1)
@@ -217,7 +233,7 @@ def _read_gml(path: Path) -> nx.Graph:
 
 
 def _garbage_named(read: Callable[[], nx.Graph], complaint: str) -> nx.Graph:
-    """Call a reader of networkx; whatever it raises on garbage becomes one sentence."""
+    """Call a reader of networkx; turn any exception into a `NetworkError` of one sentence."""
     try:
         return read()
     except Exception as error:

@@ -1,21 +1,20 @@
-"""Graphs of routers as collections publish them: what they lack is filled in, or refused by name.
+"""Completion of published router graphs: missing attributes are derived, or the link is refused.
 
-The Internet Topology Zoo, TopoHub and their like say which cities are joined, seldom how fast and
-never how far in milliseconds. This module makes of such a graph one in the long form:
+The Internet Topology Zoo, TopoHub and similar collections say which cities are joined, seldom how
+fast, and never with what delay. This module turns such a graph into the long form:
 
-* Nodes are called by their ``label`` or ``name`` where they have one; where two have the same, the
-  number follows. Places come from ``Latitude`` and ``Longitude`` (in any spelling) or ``pos``; a
-  node without one stands in the middle of its neighbours.
-* A bandwidth that is missing is the zoo's ``LinkSpeedRaw`` (bit/s), else ``fill.mbps``, else the
-  link is refused by name: nothing can be told from a map.
-* A delay that is missing follows from the length of the link: ``dist`` or ``length_km`` if the file
-  has it, else the great circle between its ends; times `DETOUR`, over the speed of light in fibre.
-  Without a length it is ``fill.delay_ms``, else the link is refused by name.
-* A directed link counts both ways where nothing leads back: programs that draw graphs save lines as
-  directed ones, and no such map means that a city can only be left.
-* Parallel links count as one with the sum of their bandwidths, the shortest delay and the largest
-  loss. A link from a node to itself is left out, and so is all but the largest part of a graph that
-  is not connected.
+* Nodes are named by their ``label`` or ``name``; the node's id is appended to names that are not
+  unique. Coordinates come from ``Latitude`` and ``Longitude`` (in any spelling) or ``pos``; a node
+  without coordinates takes the midpoint of its neighbours.
+* A missing bandwidth is the zoo's ``LinkSpeedRaw`` (bit/s), else ``fill.mbps``; otherwise the link
+  is refused by name, since a map gives no basis for a guess.
+* A missing delay follows from the length of the link: ``dist`` or ``length_km`` if the file has it,
+  else the great circle between its ends; times `DETOUR`, over the speed of light in fibre. Without
+  a length it is ``fill.delay_ms``; otherwise the link is refused by name.
+* A directed link without a counterpart is used in both directions: graph editors save lines as
+  directed edges, and no such map means a city that can only be left.
+* Parallel links are merged: the sum of their bandwidths, the shortest delay, the largest loss.
+  Self-loops are dropped, and of a graph that is not connected only the largest component is kept.
 """
 
 from __future__ import annotations
@@ -42,12 +41,12 @@ FIBRE_KM_PER_MS = 299.792458 / 1.468
 """Light in standard single-mode fibre (group index 1.468 at 1550 nm, ITU-T G.652 fibres)."""
 
 DETOUR = 1.7
-"""Delay over that of a fibre along the great circle. The median of what IBM Cloud publishes between
-its regions (VPC network latency, 30-day means of 18 July to 16 August 2026, 156 ordered pairs of 13
-cities; a quarter lies below 1.5, a quarter above 2.0)."""
+"""Delay over that of a fibre along the great circle. The median of the figures that IBM Cloud
+publishes for its regions (VPC network latency, 30-day means of 18 July to 16 August 2026, 156
+ordered pairs of 13 cities; the quartiles are 1.5 and 2.0)."""
 
 FILL: dict[str, Any] = {"mbps": None, "delay_ms": None, "detour": DETOUR}
-"""What may be given, and what holds if it is not."""
+"""Accepted options and their defaults."""
 
 EARTH_KM = 6371.0
 
@@ -59,15 +58,18 @@ Place = tuple[float, float]
 
 
 def complete(graph: nx.Graph, fill: Mapping[str, Any], known: tuple[str, ...]) -> nx.DiGraph:
-    """A directed copy of a graph of routers, every edge with bandwidth and delay.
+    """Return a directed copy of a graph of routers in which every edge has a bandwidth and a delay.
 
     Args:
         graph: Any networkx graph without hosts.
-        fill: As `FILL`.
-        known: Attributes that edges of the long form have; others are dropped.
+        fill: Keys of `FILL`; missing keys and None take its defaults.
+        known: Attributes of edges in the long form; others are dropped.
+
+    Returns:
+        The completed graph, its nodes renamed to unique labels.
 
     Raises:
-        NetworkError: A link lacks what no rule can give; names it.
+        NetworkError: A link lacks a value that no rule can supply; the message names it.
     """
     known_keys(fill, tuple(FILL), "fill")
     given = {key: value for key, value in fill.items() if value is not None}
@@ -103,7 +105,15 @@ def complete(graph: nx.Graph, fill: Mapping[str, Any], known: tuple[str, ...]) -
 
 
 def great_circle_km(one: Place, other: Place) -> float:
-    """The distance of two places (degrees of latitude and longitude) on a sphere, in km."""
+    """Return the distance between two places on a sphere.
+
+    Args:
+        one: Latitude and longitude, degrees.
+        other: Latitude and longitude, degrees.
+
+    Returns:
+        Kilometres.
+    """
     lat1, lon1, lat2, lon2 = (math.radians(angle) for angle in (*one, *other))
     chord = (
         math.sin((lat2 - lat1) / 2) ** 2
@@ -113,7 +123,7 @@ def great_circle_km(one: Place, other: Place) -> float:
 
 
 def _names(graph: nx.Graph) -> dict[Any, str]:
-    """What nodes are called: unique, and without the slash that divides sites from hosts."""
+    """Return unique node names without slashes, which separate sites from hosts."""
     given = {
         node: str(data.get("label") or data.get("name") or node).strip().replace("/", "-")
         for node, data in graph.nodes(data=True)
@@ -126,7 +136,7 @@ def _names(graph: nx.Graph) -> dict[Any, str]:
 
 
 def _places(graph: nx.Graph) -> dict[Any, Place]:
-    """Latitude and longitude by node, of those whose place can be told."""
+    """Return latitude and longitude by node, where given or derived from neighbours."""
     places = {}
     for node, data in graph.nodes(data=True):
         place = _place(data, f"node {node}")
@@ -158,7 +168,7 @@ def _place(data: Mapping[str, Any], what: str) -> Place | None:
 
 
 def _middle(places: list[Place]) -> Place:
-    """The middle of places on the sphere."""
+    """Return the midpoint of places on the sphere."""
     x = y = z = 0.0
     for latitude, longitude in places:
         lat, lon = math.radians(latitude), math.radians(longitude)
@@ -173,7 +183,7 @@ def _bandwidth(data: Mapping[str, Any], what: str, otherwise: Any) -> float:
     if raw is not None and number(raw, f"LinkSpeedRaw of {what}") > 0:
         return bandwidth(float(raw) / 1e6, f"LinkSpeedRaw of {what}, in Mbit/s,")
     if otherwise is None:
-        refuse(f"{what} has no bandwidth_mbps; give those that have none one: network.fill.mbps=")
+        refuse(f"{what} has no bandwidth_mbps; set one for such links: network.fill.mbps=")
     return bandwidth(otherwise, "fill.mbps")
 
 
@@ -192,21 +202,21 @@ def _delay(
         return great_circle_km(one, other) * detour / FIBRE_KM_PER_MS
     if otherwise is None:
         refuse(
-            f"{what} has neither delay_ms nor a length, and its ends have no coordinates; give "
-            f"such links a delay: network.fill.delay_ms="
+            f"{what} has neither delay_ms nor a length, and its ends have no coordinates; set "
+            f"a delay for such links: network.fill.delay_ms="
         )
     return milliseconds(otherwise, "fill.delay_ms")
 
 
 def _add(graph: nx.DiGraph, source: str, target: str, data: Mapping[str, Any]) -> None:
-    """Add an edge; beside one that is there it makes that one faster."""
+    """Add an edge, or merge it into an existing one."""
     if not graph.has_edge(source, target):
         graph.add_edge(source, target, **data)
         return
     there, what = graph.edges[source, target], f"link {source} - {target}"
     for key in ("trace", "redraw", "outages"):
         if there.get(key) or data.get(key):
-            refuse(f"{what} is there twice, and has {key}; make one link of the two")
+            refuse(f"{what} is given twice and has {key}; merge the two links into one")
     if "bandwidth_mbps" in there and "bandwidth_mbps" in data:
         widths = [
             bandwidth(edge["bandwidth_mbps"], f"bandwidth_mbps of {what}") for edge in (there, data)

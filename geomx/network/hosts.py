@@ -1,4 +1,4 @@
-"""The machines of a site, joined to its router by LAN edges: the same for every form of network."""
+"""Hosts of a site, joined to its router by LAN edges; shared by all forms of network files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,18 @@ LAN = {"mbps": 10000.0, "delay_ms": 0.05}
 
 
 def lan_edge(given: Any, where: str) -> dict[str, float]:
-    """Attributes of a LAN edge, one direction; what is not given is as in `LAN`."""
+    """Return the attributes of a LAN edge, for one direction.
+
+    Args:
+        given: ``mbps`` and ``delay_ms``; missing values are those of `LAN`.
+        where: Name of the option in error messages.
+
+    Returns:
+        ``bandwidth_mbps``, ``delay_ms`` and ``loss``.
+
+    Raises:
+        NetworkError: A value or a key is invalid.
+    """
     known_keys(table(given or {}, where), tuple(LAN), where)
     lan = LAN | {key: value for key, value in (given or {}).items() if value is not None}
     return {
@@ -34,7 +45,15 @@ def lan_edge(given: Any, where: str) -> dict[str, float]:
 def add_central(
     graph: nx.DiGraph, site: str, given: Mapping[str, Any], where: str, lan: dict[str, float]
 ) -> None:
-    """The scheduler and the global servers, at the router called `site`."""
+    """Add the scheduler and the global servers of a site to `graph`.
+
+    Args:
+        graph: The network, changed in place.
+        site: The router that they are joined to.
+        given: Options of the site; ``global_servers`` is their number.
+        where: Name of the options in error messages.
+        lan: Attributes of each LAN edge, from `lan_edge`.
+    """
     _add(graph, site, "scheduler", "scheduler", lan)
     servers = count(given.get("global_servers", 1), f"{where}.global_servers", 1)
     for index in range(servers):
@@ -44,7 +63,20 @@ def add_central(
 def add_party(
     graph: nx.DiGraph, site: str, given: Mapping[str, Any], where: str, lan: dict[str, float]
 ) -> None:
-    """The local server and the workers of a site that trains, at the router called `site`."""
+    """Add the local server and the workers of a training site to `graph`.
+
+    Args:
+        graph: The network, changed in place.
+        site: The router that they are joined to.
+        given: Options of the site; ``workers`` is their number, ``speed`` one relative speed or a
+            list.
+        where: Name of the options in error messages.
+        lan: Attributes of each LAN edge, from `lan_edge`.
+
+    Raises:
+        NetworkError: The number or a speed is invalid, or there are more or fewer speeds than
+            workers.
+    """
     workers = count(given.get("workers"), f"{where}.workers", 1)
     speed = given.get("speed")
     if speed is None:

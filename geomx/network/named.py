@@ -1,8 +1,8 @@
-"""The networks that come with geomx, for ``network=NAME`` and for lists of them.
+"""The networks that ship with geomx, for ``network=NAME`` and for listings.
 
-Each is a file of ``geomx.conf``. It opens with a comment: one sentence that says what it is, then
-``Source:`` and where its figures come from. This module reads that, so that there is one place to
-write it down.
+Each is a file of ``geomx.conf`` that starts with a comment: a one-sentence summary, then
+``Source:`` and the origin of its values. This module reads both from the file, so that they are
+written once.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _SOURCE = "# Source: "
 
 @dataclass(frozen=True)
 class NamedNetwork:
-    """One of them.
+    """A network that ships with geomx.
 
     Attributes:
         name: For ``network=NAME``.
         summary: One sentence.
-        source: Where its figures come from.
-        content: What the file holds.
+        source: Origin of its values, empty if not stated.
+        content: The parsed file.
     """
 
     name: str
@@ -38,12 +38,12 @@ class NamedNetwork:
     content: dict[str, Any]
 
     def cluster(self) -> Cluster:
-        """Who takes part, and the graph."""
+        """Return the nodes, the parties and the graph."""
         return read_network(self.content)
 
 
 def named_networks() -> Iterator[NamedNetwork]:
-    """All of them, by name."""
+    """Yield all of them, sorted by name."""
     folder = files("geomx.conf") / _FOLDER
     for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
         if not entry.name.endswith(".yaml"):

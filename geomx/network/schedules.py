@@ -1,25 +1,25 @@
-"""Bandwidth that changes: recorded traces, redraws and outages, on the edges of a network.
+"""Bandwidth schedules on the edges of a network: recorded traces, redraws and outages.
 
-Three attributes of an edge say how its bandwidth changes from the start of a run on:
+Three attributes of an edge say how its bandwidth changes over a run:
 
 ``trace``
-    What was recorded: a CSV with the columns ``time_s,bandwidth_mbps``, or the same as a list of
-    pairs. From each time on that bandwidth, the last one for ever; before the first, the edge's
-    ``bandwidth_mbps``.
+    A recording: a CSV file with the columns ``time_s,bandwidth_mbps``, or a list of such pairs.
+    Each bandwidth holds from its time until the next row, the last one for the rest of the run;
+    before the first row the edge's ``bandwidth_mbps`` holds.
 ``redraw``
-    ``{every_s, low_mbps, high_mbps}``: drawn evenly between the two, at 0 and every so often.
+    ``{every_s, low_mbps, high_mbps}``: drawn uniformly from the range at 0 and every ``every_s``.
 ``outages``
-    A list. ``{start_s, end_s}`` is planned, with ``every_s`` it comes again and again, and
-    ``{mean_up_s, mean_down_s}`` breaks and repairs at random, for exponentially distributed times.
-    Nothing crosses an edge that is down; what is under way waits.
+    A list. ``{start_s, end_s}`` is planned, and repeats with ``every_s``; ``{mean_up_s,
+    mean_down_s}`` is random, with exponentially distributed times. Nothing crosses an edge that is
+    down; messages under way wait.
 
-Draws depend on the seed of the experiment (or a rule's own ``seed``), on the name of the edge and
-on nothing else, so that both modes and every process see the same weather. Outages that have one
-``name`` happen at the same time.
+Draws depend only on the seed of the experiment (or a rule's own ``seed``) and on the name of the
+edge, so that both modes and all processes see the same schedule. Outages with the same ``name``
+coincide.
 
-For a whole network, ``redraw`` and ``outages`` stand beside ``nodes`` or ``parties`` and say which
-links they mean; `spread` turns them into attributes of edges. The arithmetic is native
-(``runtime_cpp/net/course.h``).
+``redraw`` and ``outages`` may also be given for a whole network, beside ``nodes`` or ``parties``,
+with the links that they apply to; `spread` turns them into attributes of edges. The schedules are
+evaluated in C++ (``runtime_cpp/net/course.h``).
 """
 
 from __future__ import annotations
@@ -59,18 +59,18 @@ Edge = tuple[str, str]
 
 
 def check_changes(edge: str, data: dict[str, Any], folder: Path) -> None:
-    """Read and check what changes an edge, and give it the bandwidth that follows from that.
+    """Read and check the schedule of an edge, and set its nominal bandwidth.
 
-    Afterwards a trace is a list of [seconds, Mbit/s], whatever it was, and an edge that had no
-    ``bandwidth_mbps`` has a nominal one: the trace's first, or the middle of the redraw.
+    Afterwards a trace is a list of [seconds, Mbit/s], whatever its form, and an edge without
+    ``bandwidth_mbps`` has a nominal one: the first of the trace, or the middle of the redraw.
 
     Args:
-        edge: What sentences call it.
-        data: Its attributes; changed in place.
-        folder: Where relative paths of traces start.
+        edge: Name of the edge in error messages.
+        data: Attributes of the edge, changed in place.
+        folder: Base of relative paths of traces.
 
     Raises:
-        NetworkError: Something makes no sense; names the edge.
+        NetworkError: A value is invalid; the message names the edge.
     """
     for name in EDGE_CHANGES:
         if name in data and not data[name]:
@@ -97,18 +97,18 @@ def check_changes(edge: str, data: dict[str, Any], folder: Path) -> None:
 
 
 def spread(graph: nx.DiGraph) -> None:
-    """Put the network's own ``redraw`` and ``outages`` on the edges they mean.
+    """Turn the network's own ``redraw`` and ``outages`` into attributes of the edges they apply to.
 
-    A redraw (or each of a list) means ``links``, a list of pairs of sites or nodes, both ways; or
-    without them every edge between two routers that has a bandwidth. An outage means a ``site``:
-    everything that enters or leaves it; a ``link``: a pair as above; or a ``partition``: everything
-    between sites of different groups.
+    A redraw (or each of a list) applies to ``links``, a list of pairs of sites or nodes, in both
+    directions; without ``links``, to every edge between two routers that has a bandwidth. An outage
+    applies to a ``site``: every edge that enters or leaves it; to a ``link``: a pair as above; or
+    to a ``partition``: every edge between sites of different groups.
 
     Args:
-        graph: Its attributes ``redraw`` and ``outages`` are taken away. Nodes have their `party`.
+        graph: Nodes have their ``party``. The attributes ``redraw`` and ``outages`` are removed.
 
     Raises:
-        NetworkError: A rule means nothing, or something twice.
+        NetworkError: A rule matches no edge, or an edge is redrawn by two rules.
     """
     rules = graph.graph.pop("redraw", None) or []
     for number, rule in enumerate([rules] if isinstance(rules, Mapping) else rules):
@@ -135,12 +135,15 @@ def spread(graph: nx.DiGraph) -> None:
 
 
 def course(data: Mapping[str, Any], name: str, seed: int) -> _core.Course:
-    """The bandwidth of an edge over time, from attributes that `check_changes` has seen.
+    """Return the bandwidth schedule of an edge.
 
     Args:
-        data: The edge's attributes.
-        name: Of the edge; draws depend on it.
-        seed: Of the experiment.
+        data: Attributes of the edge, checked by `check_changes`.
+        name: Name of the edge, part of the seed of its draws.
+        seed: Seed of the experiment.
+
+    Returns:
+        The native schedule, in bytes per second over seconds since the start of the run.
     """
     from geomx import _core
 
@@ -161,12 +164,12 @@ def course(data: Mapping[str, Any], name: str, seed: int) -> _core.Course:
 
 
 def limited(data: Mapping[str, Any]) -> bool:
-    """Whether an edge with these attributes ever limits what crosses it."""
+    """Return whether an edge with the attributes `data` has a bandwidth or outages."""
     return "bandwidth_mbps" in data or "outages" in data
 
 
 def _stream(kind: str, rule: Mapping[str, Any], name: str, seed: int) -> int:
-    """The number of a stream of draws: a hash, so that neighbours have nothing in common."""
+    """Return the seed of a stream of draws: a hash, so that names give unrelated streams."""
     text = f"{kind}\n{rule.get('seed', seed)}\n{name}"
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
@@ -193,7 +196,7 @@ def _trace(value: Any, what: str, folder: Path) -> list[list[float]]:
             refuse(f"time_s in {where} is {row[0]}, not later than the row before")
         trace.append(pair)
     if trace[-1][1] == 0:
-        refuse(f"{what} ends with a bandwidth of 0; what is then under way would wait for ever")
+        refuse(f"{what} ends with a bandwidth of 0; messages then under way would never arrive")
     return trace
 
 
@@ -229,7 +232,7 @@ def _outages(value: Any, where: str) -> list[dict[str, Any]]:
         refuse(f"{where} must be a list, not {value!r}")
     rules = [_outage(rule, f"{where}[{number}]") for number, rule in enumerate(value)]
     if sum("every_s" in rule for rule in rules) > 1:
-        refuse(f"{where}: two of them have every_s, and could leave no gap; write one of them out")
+        refuse(f"{where}: two of them have every_s and could overlap for ever; list one explicitly")
     return rules
 
 
@@ -270,7 +273,7 @@ def _seed(value: Mapping[str, Any], where: str) -> dict[str, int]:
     return {"seed": seed}
 
 
-# ---- which edges a rule means ----
+# ---- the edges that a rule applies to ----
 
 
 def _redrawn(graph: nx.DiGraph, links: Any, where: str) -> list[Edge]:
@@ -292,7 +295,7 @@ def _redrawn(graph: nx.DiGraph, links: Any, where: str) -> list[Edge]:
 
 
 def _cut(graph: nx.DiGraph, rule: Mapping[str, Any], where: str) -> list[Edge]:
-    """The edges that an outage takes down."""
+    """Return the edges that an outage takes down."""
     meant = [key for key in _WHERE if rule.get(key) is not None]
     if len(meant) != 1:
         refuse(f"{where} must say which links it means: one of {', '.join(_WHERE)}")
@@ -322,7 +325,7 @@ def _cut(graph: nx.DiGraph, rule: Mapping[str, Any], where: str) -> list[Edge]:
 
 
 def _link(graph: nx.DiGraph, pair: Any, where: str) -> list[Edge]:
-    """All edges that join two nodes or, where it has none, two sites, both ways."""
+    """Return all edges between two nodes, or else between two sites, in both directions."""
     if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2:
         refuse(f"{where} must be a pair of sites or nodes, not {pair!r}")
     one, other = (str(end) for end in pair)
@@ -340,7 +343,7 @@ def _link(graph: nx.DiGraph, pair: Any, where: str) -> list[Edge]:
 
 
 def _site(graph: nx.DiGraph, name: Any, where: str) -> set[str]:
-    """The nodes of a site, or the one node of that name."""
+    """Return the nodes of a site, or the one node of that name."""
     nodes = {node for node, data in graph.nodes(data=True) if data.get("party") == str(name)}
     if not nodes and str(name) in graph:
         nodes = {str(name)}

@@ -1,15 +1,15 @@
-"""The short form of network files: sites with an access link each, and what lies between them.
+"""The short form of network files: sites with one access link each, and the links between them.
 
-It is what a person wants to write. It expands to the long form, so that nothing behind it knows two
-forms. For a site ``s``: a router ``s`` that its hosts are joined to by LAN edges; a router
+It is the form to write by hand, and it is expanded to the long form, the only one that the rest of
+the code knows. A site ``s`` becomes a router ``s``, joined to its hosts by LAN edges; a router
 ``s/wan``, the far end of its access link, joined to ``s`` by the uplink and the downlink; and
-between every two far ends an edge that carries delay and loss, unlimited unless ``mbps`` says
-otherwise. Nothing passes through a site that it is not meant for.
+between every two far ends an edge with delay and loss, unlimited unless ``mbps`` is given. No route
+passes through a site that is not one of its ends.
 
-Edges between far ends grow with the square of the sites. Where there are more than `MESH_SITES`
-and all these edges would be alike and unlimited, every far end has one edge to a router `MIDDLE`
-instead, with their delay, loss and jitter, and one without any back from it. An unlimited edge
-does not care who else crosses it, so a run over the one form and the other is the same run.
+The number of edges between far ends grows with the square of the number of sites. With more than
+`MESH_SITES` sites and identical, unlimited edges, every far end is joined to a router `MIDDLE`
+instead, by an edge with that delay, loss and jitter, and by one without any back from it. Traffic
+does not interact on an unlimited edge, so a run gives the same results over either form.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ TOP = (
     "redraw", "outages",
 )  # fmt: skip
 MESH_SITES = 32
-"""As many sites are joined by an edge between every two of them, whatever these are."""
+"""Up to this number of sites, every two of them are joined by an edge of their own."""
 
 MIDDLE = "/wan"
-"""Where the far ends of access links meet; no site can have this name."""
+"""The router where the far ends of access links meet; no site can have this name."""
 
 _LINK = (
     "uplink_mbps", "downlink_mbps", "uplink_trace", "downlink_trace", "redraw",
@@ -50,21 +50,24 @@ _PARTY = ("workers", "speed", "latitude", "longitude", *_LINK)
 
 
 def expand(content: Mapping[str, Any], beside: Mapping[str, Any] | None = None) -> nx.DiGraph:
-    """The long form of `content`.
+    """Expand the short form.
 
     Args:
         content: The short form.
-        beside: Options said outside the file, some of which mean links between two sites.
+        beside: Options given outside the file; some of them may concern single links between sites.
+
+    Returns:
+        The long form.
 
     Raises:
-        NetworkError: A key is missing, unknown or wrong.
+        NetworkError: A key is missing, unknown or invalid.
     """
     known_keys(content, TOP, "")
     if content.get("central") is None:
         refuse("there is no global server: central is missing")
     parties = table(content.get("parties") or {}, "parties")
     if not parties:
-        refuse("there is no party: nobody trains")
+        refuse("there is no party; parties must name at least one site that trains")
     central = table(content["central"], "central")
     known_keys(central, _CENTRAL, "central")
     hub = str(central.get("name") or "hub")
@@ -99,7 +102,7 @@ def expand(content: Mapping[str, Any], beside: Mapping[str, Any] | None = None) 
 
 
 def _site(graph: nx.DiGraph, site: str, given: Mapping[str, Any], where: str) -> None:
-    """The site's router and its access link."""
+    """Add the router of a site and its access link."""
     far = f"{site}/wan"
     place = {key: given[key] for key in ("latitude", "longitude") if given.get(key) is not None}
     graph.add_node(site, kind="router", party=site, transit=False, **place)
@@ -117,7 +120,7 @@ def _site(graph: nx.DiGraph, site: str, given: Mapping[str, Any], where: str) ->
 
 
 def _means_pairs(said: Mapping[str, Any]) -> bool:
-    """Whether something is said about the link between two sites alone."""
+    """Return whether an option concerns the link between two particular sites."""
     tables = any(isinstance(said.get(key), Mapping) for key in ("delay_ms", "loss", "jitter_ms"))
     rules: list[Any] = []
     for name in ("redraw", "outages"):
@@ -133,7 +136,7 @@ def _means_pairs(said: Mapping[str, Any]) -> bool:
 
 
 def _meet(graph: nx.DiGraph, sites: Collection[str], content: Mapping[str, Any]) -> None:
-    """Edges by way of `MIDDLE` that do what equal ones between every two sites would."""
+    """Join all sites through `MIDDLE`, equivalent to identical edges between every two of them."""
     delay_ms = milliseconds(required(content, "delay_ms", ""), "delay_ms")
     edge = {"delay_ms": delay_ms, "loss": probability(content.get("loss") or 0.0, "loss")}
     if jitter_ms := milliseconds(content.get("jitter_ms") or 0.0, "jitter_ms"):
@@ -146,7 +149,7 @@ def _meet(graph: nx.DiGraph, sites: Collection[str], content: Mapping[str, Any])
 
 
 def _join(graph: nx.DiGraph, sites: Collection[str], content: Mapping[str, Any]) -> None:
-    """An edge with delay, loss and perhaps a bandwidth between every two sites."""
+    """Join every two sites by an edge with delay, loss and perhaps a bandwidth."""
     if content.get("delay_ms") is None:
         refuse("delay_ms is missing")
     delay = _between(content["delay_ms"], sites, "delay_ms", milliseconds, None)
@@ -163,7 +166,7 @@ def _join(graph: nx.DiGraph, sites: Collection[str], content: Mapping[str, Any])
 
 
 def _hold(graph: nx.DiGraph, sites: Collection[str], content: Mapping[str, Any]) -> None:
-    """How long access links hold datagrams."""
+    """Set the queueing limit of datagrams, `queue_ms`, on all access links."""
     if content.get("queue_ms") is not None:
         queue_ms = milliseconds(content["queue_ms"], "queue_ms")
         for site in sites:
@@ -178,7 +181,7 @@ def _between(
     check: Callable[[Any, str], float],
     missing: float | None,
 ) -> dict[tuple[str, str], float]:
-    """A figure for every ordered pair of sites, from one number or a table of tables."""
+    """Return a value for every ordered pair of sites, from one number or a table of tables."""
     pairs = [(source, target) for source in sites for target in sites if source != target]
     if not isinstance(value, Mapping):
         figure = check(value, key)
@@ -190,7 +193,7 @@ def _between(
                 if str(site) not in sites:
                     refuse(f"{key}: there is no site {site}; {near(str(site), list(sites))}")
             if source == target:
-                refuse(f"{key}.{source}.{target}: a site has no way to itself")
+                refuse(f"{key}.{source}.{target}: a site has no link to itself")
             given[str(source), str(target)] = check(figure, f"{key}.{source}.{target}")
     result = {}
     for source, target in pairs:

@@ -1,9 +1,9 @@
-"""From a networkx graph to a `Cluster`: the rules that a network has to keep.
+"""Conversion of a networkx graph to a `Cluster`, with the rules that a network must follow.
 
-Whatever form a network file has, it ends up here as a graph. This module makes it directed, checks
-every attribute, adds what follows from the rest (a scheduler beside the global server, a local
-server beside workers that have none) and makes sure that everybody reaches whom they must talk to.
-A rule that is broken is one sentence, which names the node, the edge or the pair.
+Every form of network file ends up here as a graph. This module makes it directed, checks every
+attribute, adds what can be inferred (a scheduler beside the global server, a local server beside
+workers that have none) and checks that all nodes that communicate can reach each other. A violated
+rule is reported in one sentence that names the node, the edge or the pair.
 """
 
 from __future__ import annotations
@@ -25,22 +25,25 @@ from geomx.terminal.progress import stage
 ROLES: tuple[Role, ...] = get_args(Role)
 KINDS = (*ROLES, "router")
 NODE_ATTRIBUTES = ("kind", "party", "speed", "transit")
-# `unlimited` says that an edge without bandwidth_mbps is meant so; see `to_node_link`.
+# `unlimited` marks an edge that has no bandwidth_mbps on purpose; see `to_node_link`.
 EDGE_ATTRIBUTES = (
     "bandwidth_mbps", "delay_ms", "loss", "jitter_ms", "queue_ms", "unlimited", *EDGE_CHANGES,
 )  # fmt: skip
 
 
 def to_cluster(graph: nx.Graph, name: str, folder: Path) -> Cluster:
-    """Check and complete `graph`, and read the tree of nodes from it.
+    """Check and complete `graph`, and derive the tree of nodes from it.
 
     Args:
         graph: Any networkx graph in the long form of network files.
-        name: Of the network, where the graph has none.
-        folder: Where relative paths of bandwidth traces start.
+        name: Name of the network if the graph has none.
+        folder: Base of relative paths of bandwidth traces.
+
+    Returns:
+        The cluster, with a directed copy of `graph`.
 
     Raises:
-        NetworkError: The graph breaks a rule.
+        NetworkError: The graph violates a rule.
     """
     directed = _directed(graph)
     directed.graph = {**directed.graph, "name": str(directed.graph.get("name") or name)}
@@ -60,7 +63,15 @@ def to_cluster(graph: nx.Graph, name: str, folder: Path) -> Cluster:
 
 
 def with_global_servers(cluster: Cluster, count: int) -> Cluster:
-    """`cluster` with at least `count` global servers: new ones stand beside the first."""
+    """Add global servers beside the first one.
+
+    Args:
+        cluster: Left unchanged.
+        count: Required number of global servers.
+
+    Returns:
+        `cluster` itself if it has enough of them, else a copy with `count`.
+    """
     missing = count - len(cluster.global_servers)
     if missing <= 0:
         return cluster
@@ -74,7 +85,7 @@ def with_global_servers(cluster: Cluster, count: int) -> Cluster:
 
 
 def _directed(graph: nx.Graph) -> nx.DiGraph:
-    """A plain directed copy with names as text; an undirected edge becomes two."""
+    """Return a plain directed copy with string names; an undirected edge becomes two edges."""
     for name, count in Counter(str(node) for node in graph).items():
         if count > 1:
             refuse(f"two nodes are called {name}")
@@ -131,7 +142,7 @@ def _check_edge(edge: str, data: dict[str, Any], folder: Path) -> None:
 
 
 def _check_paths(graph: nx.DiGraph) -> None:
-    """Ways given in place of the shortest; each holds backwards too, unless that is given."""
+    """Check explicit routes; each also holds in reverse unless the reverse is given as well."""
     given = graph.graph.pop("paths", None) or []
     if not isinstance(given, list) or not all(isinstance(way, list) for way in given):
         refuse("paths must be a list of lists of nodes")
@@ -140,7 +151,7 @@ def _check_paths(graph: nx.DiGraph) -> None:
     for way in ways:
         if len(set(way)) < max(len(way), 2) or ends.count((way[0], way[-1])) > 1:
             refuse(
-                f"paths: {' - '.join(way)} must lead from one node to another, and be alone in it"
+                f"paths: {' - '.join(way)} must join two different nodes and be the only such path"
             )
         for edge in pairwise(way):
             if not graph.has_edge(*edge):
@@ -152,7 +163,7 @@ def _check_paths(graph: nx.DiGraph) -> None:
 
 
 def _hosts(graph: nx.DiGraph) -> dict[tuple[str, str], list[str]]:
-    """Hosts by kind and party, in file order."""
+    """Return the hosts by kind and party, in file order."""
     found: dict[tuple[str, str], list[str]] = defaultdict(list)
     for node, data in graph.nodes(data=True):
         if data["kind"] != "router":
@@ -165,20 +176,20 @@ def _of_kind(graph: nx.DiGraph, kind: str) -> list[str]:
 
 
 def _parties(graph: nx.DiGraph) -> list[str]:
-    """Names of the training parties in file order."""
+    """Return the names of the training parties in file order."""
     kinds = ("worker", "server")
     return list(dict.fromkeys(d["party"] for _, d in graph.nodes(data=True) if d["kind"] in kinds))
 
 
 def _free_name(graph: nx.DiGraph, name: str) -> str:
-    """`name`, lengthened until no node has it."""
+    """Return `name` with as many underscores as make it unique."""
     while name in graph:
         name += "_"
     return name
 
 
 def _add_beside(graph: nx.DiGraph, neighbour: str, name: str, kind: str) -> None:
-    """Add a node of `kind`, joined to whatever `neighbour` is joined to, in the same way."""
+    """Add a node of `kind` with copies of all edges of `neighbour`."""
     graph.add_node(name, kind=kind, party=graph.nodes[neighbour]["party"])
     for source, _, data in list(graph.in_edges(neighbour, data=True)):
         graph.add_edge(source, name, **data)
@@ -200,7 +211,7 @@ def _add_scheduler(graph: nx.DiGraph) -> None:
 
 
 def _add_server(graph: nx.DiGraph, party: str, servers: list[str], workers: list[str]) -> None:
-    """A local server for a party that has workers and no server."""
+    """Add a local server to a party that has workers but no server."""
     if not workers:
         refuse(f"party {party} has no worker")
     if len(servers) > 1:
@@ -237,19 +248,19 @@ def _cluster(graph: nx.DiGraph) -> Cluster:
         workers = tuple(spec(name) for name in hosts["worker", party])
         parties.append(Party(party, server, workers))
     if not parties:
-        refuse("there is no party: nobody trains")
+        refuse("there is no party; at least one worker is needed")
     return Cluster(graph.graph["name"], graph, tuple(nodes), tuple(parties))
 
 
 def _check_reach(cluster: Cluster) -> None:
-    """Everybody must reach, and be reached by, whom the protocol makes them talk to."""
+    """Refuse a network in which nodes that communicate cannot reach each other."""
     everyone = [node.name for node in cluster.nodes]
     servers = [party.server.name for party in cluster.parties]
     centres = [(p.server.name, [worker.name for worker in p.workers]) for p in cluster.parties]
     centres += [(node.name, servers) for node in cluster.global_servers]
     centres += [(cluster.scheduler.name, everyone)]
     graph = cluster.graph
-    parts = nx.strongly_connected_components(graph)  # within one, everybody reaches everybody
+    parts = nx.strongly_connected_components(graph)  # within one, every node reaches every other
     part_of = {node: number for number, part in enumerate(parts) for node in part}
     for centre, others in centres:
         for other in others:

@@ -1,7 +1,7 @@
-"""Figures of network files, and the one sentence that refuses a wrong one.
+"""Checks of values in network files, with error messages of one form.
 
-Whatever reads a part of a network file checks its numbers here, so that every refusal reads alike:
-what it is about, what it says, what it must be.
+All readers of network files check their numbers here. Each message names the value's place, the
+value, and the values that are allowed.
 """
 
 from __future__ import annotations
@@ -14,27 +14,42 @@ from typing import Any, NoReturn
 from geomx.options.parsing import near
 
 MOST_MBPS = 1e9
-"""A petabit per second, what experiments have put through one fibre; the fastest ports that are
-sold have a thousandth of it."""
+"""A petabit per second, reached over a single fibre in experiments; the fastest ports on sale have
+a thousandth of it."""
 
 LEAST_MBPS = 1e-6
 """A bit per second."""
 
 MOST_MS = 3.6e6
-"""An hour; light takes a third of one to Mars."""
+"""One hour; light takes a third of that to Mars at its farthest."""
 
 
 class NetworkError(ValueError):
-    """A network that breaks a rule, with the sentence that says which."""
+    """A network that violates a rule; the message is a full sentence."""
 
 
 def refuse(sentence: str) -> NoReturn:
-    """Stop reading the network."""
+    """Reject the network.
+
+    Args:
+        sentence: The rule that is violated, and where.
+
+    Raises:
+        NetworkError: Always.
+    """
     raise NetworkError(sentence)
 
 
 def number(value: Any, what: str) -> float:
-    """`value` as a finite or infinite float; refused by the name `what` where it is no number."""
+    """Return `value` as a float, which may be infinite.
+
+    Args:
+        value: A number, or text that holds one.
+        what: Name of the value in error messages.
+
+    Raises:
+        NetworkError: It is no number, or NaN.
+    """
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         refuse(f"{what} is {value!r}; it must be a number")
     try:
@@ -47,7 +62,7 @@ def number(value: Any, what: str) -> float:
 
 
 def positive(value: Any, what: str) -> float:
-    """A number above 0."""
+    """Return `value` as a float above 0; otherwise raise `NetworkError`, with the name `what`."""
     result = number(value, what)
     if result <= 0:
         refuse(f"{what} is {value}; it must be more than 0")
@@ -55,7 +70,7 @@ def positive(value: Any, what: str) -> float:
 
 
 def not_negative(value: Any, what: str) -> float:
-    """A finite number, 0 or more."""
+    """Return `value` as a finite float of at least 0; otherwise raise `NetworkError`."""
     result = number(value, what)
     if not 0 <= result < math.inf:
         refuse(f"{what} is {value}; it must be 0 or more")
@@ -63,7 +78,18 @@ def not_negative(value: Any, what: str) -> float:
 
 
 def bandwidth(value: Any, what: str) -> float:
-    """Mbit/s, from `LEAST_MBPS` to `MOST_MBPS`, or infinity: unlimited."""
+    """Check a bandwidth.
+
+    Args:
+        value: Mbit/s, from `LEAST_MBPS` to `MOST_MBPS`, or infinity for unlimited.
+        what: Name of the value in error messages.
+
+    Returns:
+        Mbit/s.
+
+    Raises:
+        NetworkError: It is out of range.
+    """
     result = positive(value, what)
     if not LEAST_MBPS <= result <= MOST_MBPS and result != math.inf:
         refuse(
@@ -74,7 +100,7 @@ def bandwidth(value: Any, what: str) -> float:
 
 
 def milliseconds(value: Any, what: str) -> float:
-    """A time on the way, from 0 to `MOST_MS`."""
+    """Return a network delay from 0 to `MOST_MS`, in ms; otherwise raise `NetworkError`."""
     result = not_negative(value, what)
     if result > MOST_MS:
         refuse(f"{what} is {value}; it must be at most {MOST_MS:,.0f} ms, which is an hour")
@@ -82,7 +108,7 @@ def milliseconds(value: Any, what: str) -> float:
 
 
 def probability(value: Any, what: str) -> float:
-    """A number from 0 to just below 1."""
+    """Return `value` as a float in [0, 1); otherwise raise `NetworkError`, naming it `what`."""
     result = number(value, what)
     if not 0 <= result < 1:
         refuse(f"{what} is {value}; it must be at least 0 and below 1")
@@ -90,7 +116,7 @@ def probability(value: Any, what: str) -> float:
 
 
 def count(value: Any, what: str, least: int) -> int:
-    """A whole number, `least` or more."""
+    """Return `value` if it is an integer of at least `least`; otherwise raise `NetworkError`."""
     if value is None:
         refuse(f"{what} is missing")
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
@@ -99,14 +125,23 @@ def count(value: Any, what: str, least: int) -> int:
 
 
 def table(value: Any, where: str) -> Mapping[str, Any]:
-    """A table of keys."""
+    """Return `value` if it is a mapping; otherwise raise `NetworkError`, naming it `where`."""
     if not isinstance(value, Mapping):
         refuse(f"{where} must be a table of keys, not {value!r}")
     return value
 
 
 def known_keys(given: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:
-    """Refuse the first key of `given` that is not among the known ones."""
+    """Refuse unknown keys.
+
+    Args:
+        given: A table.
+        known: The allowed keys.
+        where: Path of the table in error messages, empty at the top.
+
+    Raises:
+        NetworkError: A key is unknown; the message suggests a similar one.
+    """
     for key in given:
         if key not in known:
             name = f"{where}.{key}" if where else key
@@ -114,7 +149,16 @@ def known_keys(given: Mapping[str, Any], known: tuple[str, ...], where: str) -> 
 
 
 def spelt(what: str, data: Mapping[str, Any], known: tuple[str, ...]) -> None:
-    """Refuse an attribute that looks like a misspelt one; others are the file's own business."""
+    """Refuse attributes that look like misspelt known ones; all others are ignored.
+
+    Args:
+        what: Name of the node or edge in error messages.
+        data: Its attributes.
+        known: The known attributes.
+
+    Raises:
+        NetworkError: An attribute resembles a known one.
+    """
     stems = {name.split("_")[0]: name for name in known}
     for name in data:
         if name in known:
@@ -126,7 +170,7 @@ def spelt(what: str, data: Mapping[str, Any], known: tuple[str, ...]) -> None:
 
 
 def required(given: Mapping[str, Any], key: str, where: str) -> Any:
-    """The value of a key that must be there."""
+    """Return ``given[key]``; raise `NetworkError` if it is missing or None."""
     if given.get(key) is None:
         refuse(f"{where}.{key} is missing" if where else f"{key} is missing")
     return given[key]

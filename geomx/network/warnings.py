@@ -1,9 +1,9 @@
-"""Where the network model is known to be inexact: a prediction that is not to be trusted says so.
+"""Warnings for cases in which the network model is known to be inexact.
 
-Loss-based congestion control shares a link by the round-trip times of those who share it, roughly
-as their inverses (Lakshman and Madhow 1997), and no flow model gets far beyond that "roughly":
+Loss-based congestion control shares a link between connections roughly in inverse proportion to
+their round-trip times (Lakshman and Madhow 1997), and no flow model is much more exact than that:
 measured against real TCP, shares of connections whose round trips differ more than twofold are 30
-to 80 % off. A control that does not read loss as congestion, BBR, is predictable there.
+to 80 % off. BBR, which does not treat loss as congestion, is predictable there.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ LOSS_BASED = ("cubic", "reno")
 
 
 class ModelDoubt(UserWarning):
-    """The model answers, but is known to be off in a case like this."""
+    """The model gives a result, but is known to be inexact in this case."""
 
 
 def doubt_uneven_round_trips(
     congestion: str, ways: Iterable[tuple[Iterable[Hashable], float]]
 ) -> None:
-    """Warn where connections of very different round trips share an edge under loss-based control.
+    """Warn if connections with very different round trips share an edge under loss-based control.
 
     Args:
         congestion: The congestion control.
-        ways: The edges that limit it, and the round-trip time in seconds, per connection.
+        ways: For each connection, the edges that limit it and its round-trip time in seconds.
     """
     if congestion not in LOSS_BASED:
         return
