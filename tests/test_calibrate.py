@@ -457,7 +457,7 @@ def test_what_was_heard_on_the_way_proves_nothing(
     ("words", "complaint"),
     [
         (["a=1"], "--probe=1: "),
-        (["a=h:1", "a=h:2"], "--probe=a=h:2: every site has a name of its own"),
+        (["a=h:1", "a=h:2"], "--probe=a=h:2: names a site that was given before"),
         (["h:1", "b=h:2"], "--probe=h:1: must be SITE=HOST:PORT"),
         (["a=h:1"], "--probe=a=h:1: needs two sites"),
         (

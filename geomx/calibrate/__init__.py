@@ -1,9 +1,9 @@
-"""``geomx calibrate``: what predictions start from, measured on the machines at hand.
+"""``geomx calibrate``: measures on real machines what predictions start from.
 
 `run` measures the endpoints of the runtime, the codecs of accelerators and the layers of a workload
-on this machine, and leaves a costs file, which ``costs=FILE`` reads. Where sites are named it also
-has their probes measure the ways between them (`geomx.calibrate.sites`), and leaves a network file,
-which ``network=FILE`` reads. docs/calibration.md says how, and what it is good for.
+on this machine, and returns the content of a costs file for ``costs=FILE``. If sites are named,
+their probes also measure the network between them (`geomx.calibrate.sites`), which gives a network
+file for ``network=FILE``. See docs/calibration.md for method and accuracy.
 """
 
 from __future__ import annotations
@@ -26,10 +26,14 @@ HEADER = "# Written by `geomx calibrate`; use it as costs=FILE. Seconds; see doc
 
 
 def run(experiment: Experiment) -> dict[str, Any]:
-    """Measure this machine, and return the content of a costs file.
+    """Measure this machine.
 
     Args:
-        experiment: For its workload, its number of workers and the options of its accelerators.
+        experiment: Supplies the workload, the number of workers and the options of its
+            accelerators.
+
+    Returns:
+        The content of a costs file (`geomx.options.costs.Costs`), times in seconds.
 
     Raises:
         GeomxError: A process failed.
@@ -85,7 +89,13 @@ def run(experiment: Experiment) -> dict[str, Any]:
 
 
 def write(content: dict[str, Any], path: Path, header: str = HEADER) -> None:
-    """Write a file that ``costs=`` or ``network=`` reads."""
+    """Write a YAML file for ``costs=`` or ``network=``.
+
+    Args:
+        content: The content of the file.
+        path: The file; missing folders are created.
+        header: Comment lines at its top.
+    """
     import yaml
 
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -94,7 +104,14 @@ def write(content: dict[str, Any], path: Path, header: str = HEADER) -> None:
 
 
 def table(content: dict[str, Any]) -> Any:
-    """The main figures of a costs file, for `rich.print`."""
+    """Return the main values of a costs file as a table for `rich.print`.
+
+    Args:
+        content: The content of a costs file, as `run` returns it.
+
+    Raises:
+        ConfigError: `content` is not that of a costs file.
+    """
     from rich.table import Table
 
     from geomx.options.costs import WORK
@@ -132,7 +149,7 @@ def table(content: dict[str, Any]) -> Any:
 
 
 def _short(value: float) -> float:
-    """Four figures: more would say that more is known."""
+    """Round to four significant digits; the measurements support no more."""
     return float(f"{value:.4g}")
 
 

@@ -1,7 +1,7 @@
-"""What each accelerator's codecs take on this machine, timed on the codecs themselves.
+"""Times of the accelerators' codecs on this machine, measured on the codecs themselves.
 
-Every accelerator that is installed is asked what it would encode with towards a global server, with
-the options of the experiment for those that it chose and default options for the others.
+Each installed accelerator supplies the codecs that it would use towards a global server, with the
+experiment's options if it is part of the experiment and with its defaults otherwise.
 """
 
 from __future__ import annotations
@@ -24,20 +24,25 @@ from geomx.plugin.registry import Registry
 ELEMENTS = (64, 4096, 65536, 524288)
 """Sizes of tensors, in float32 values."""
 
-SETTLED = 1000  # a round after any warm-up
+SETTLED = 1000  # a round number beyond any warm-up
 
 
 def measure(
     experiment: Experiment, repeats: int, advance: Callable[[], None]
 ) -> tuple[dict[str, dict[str, float]], dict[str, float]]:
-    """Values of `geomx.options.costs.CodecCosts` by accelerator, and the spread of each figure.
+    """Measure the codecs of all installed accelerators.
 
     Accelerators that do not encode, or cannot take part in `experiment`, are left out.
 
     Args:
-        experiment: For its network and the options of the accelerators that it chose.
-        repeats: How often each size is encoded and decoded, after a pass that does not count.
+        experiment: Supplies the network and the options of its accelerators.
+        repeats: Number of times that each size is encoded and decoded, after one unmeasured pass.
         advance: Called after each accelerator.
+
+    Returns:
+        Values of `geomx.options.costs.CodecCosts` by accelerator, in seconds, and the relative
+        spread
+        of each, by dotted name.
     """
     registry = Registry.discover()
     chosen = dict(experiment.selection.accel)
@@ -89,7 +94,11 @@ def _counts(work: str, elements: int) -> dict[str, float]:
 
 
 def general(costs: dict[str, dict[str, float]]) -> dict[str, float]:
-    """What is charged for codecs that are not listed: the geometric mean of those that are."""
+    """Return the costs of codecs that are not listed: the geometric mean of the listed ones.
+
+    Args:
+        costs: Values of `geomx.options.costs.CodecCosts` by accelerator, in seconds.
+    """
     figures = [f"{work}_{per}_s" for work in ("encode", "decode") for per in ("message", "byte")]
     result = {}
     for figure in figures:

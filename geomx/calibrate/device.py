@@ -1,4 +1,4 @@
-"""What a GPU takes to move tensors to the host and back, and to encode and update them there."""
+"""Times of a GPU: copies of tensors to and from the host, encoding and optimizer steps."""
 
 from __future__ import annotations
 
@@ -14,20 +14,23 @@ MEASURED = "measured"
 
 
 def gpu() -> tuple[str, str] | None:
-    """The first GPU that this build has kernels for: what it is called, and what it is."""
+    """Return name and description of the first GPU that this build has kernels for, or None."""
     return next((device for device in _core.devices() if device[0] != "cpu"), None)
 
 
 def measure(name: str, about: str, repeats: int) -> tuple[dict[str, Any], dict[str, float]]:
-    """Values of `geomx.options.costs.DeviceCosts`, and the spread of each figure.
+    """Measure a GPU.
 
-    A copy's cost is the same both ways; it is fitted to both.
+    A copy has one cost for both directions, fitted to the measurements of both.
 
     Args:
-        name: As `geomx info` calls the device.
-        about: What it is.
-        repeats: How often each size is moved, encoded and updated, after a pass that does not
-            count.
+        name: Name of the device, as in `geomx info`.
+        about: Its description.
+        repeats: Number of times that each size is copied, encoded and updated, after one unmeasured
+            pass.
+
+    Returns:
+        Values of `geomx.options.costs.DeviceCosts`, in seconds, and the relative spread of each.
     """
     copies, encodings, updates = [], [], []
     for elements in ELEMENTS:

@@ -1,15 +1,15 @@
-"""What the runtime's endpoints take on this machine, measured on the runtime itself.
+"""Costs of the runtime's endpoints on this machine, measured on the runtime itself.
 
-A small cluster (two workers, their server, a global server) runs in this process, a thread for
-every node, with the links' emulation in between as in any live run on one machine. Tensors of many
-sizes are synchronised one by one, and what counts is the processor time of each node's thread: it
-says what work took, whoever else uses the machine meanwhile. How many messages and bytes each node
-sent, received and added is known, so that the costs of each follow (`geomx.calibrate.fit`).
+A small cluster (two workers, their server, a global server) runs in this process, with one thread
+per node and emulated links as in any live run on one machine. Tensors of many sizes are
+synchronised one by one, and the processor time of each node's thread is measured, which does not
+depend on other load on the machine. The numbers of messages and bytes that each node sends,
+receives and adds are known, and the costs follow from them (`geomx.calibrate.fit`).
 
-In this protocol a node sends as much as it receives, so sending and receiving are told apart by
-nobody: each gets half of what a message takes. What adding takes per message is part of that, for
-the same reason. The optimizer and the codecs of accelerators are
-timed by themselves.
+In this protocol a node sends as much as it receives, so the costs of sending and of receiving
+cannot be separated: each is charged half the cost of a message. For the same reason, the cost of
+adding per message is part of it. The optimizer and the codecs of accelerators are measured
+separately.
 """
 
 from __future__ import annotations
@@ -39,32 +39,36 @@ ELEMENTS = (16, 1024, 16384, 65536, 262144, 1048576)
 """Sizes of tensors, in float32 values."""
 
 COLD_BYTES = 48_000_000
-"""Tensors of one size together: as in a model's round, each is cold when its turn comes again."""
+"""Size of all tensors of one size together; large enough that each is out of the cache again when
+its turn comes, as in the round of a model."""
 
 MOST_TENSORS = 24
 
 MESSAGE, BYTE = "message", "byte"
-"""Of a message that is sent or received; both get the same."""
+"""Cost of a message that is sent or received, the same for both."""
 
 VERB = "verb"
-"""What a worker's thread does for its program, beside messages; no cost of the simulator's."""
+"""Cost of a worker thread's calls from its program, apart from messages; not part of the result."""
 
 HEADER_BYTES = 80
 WORKERS = 2
-UNCOUNTED = 2  # rounds in which buffers grow
+UNCOUNTED = 2  # initial rounds, in which buffers grow
 TIMEOUT_S = 30.0
-SETTLE_S = 0.003  # until what a round left to do has been done
+SETTLE_S = 0.003  # for work that a round leaves behind
 FRAME_BYTES = RuntimeOptions().frame_bytes
 
 Advance = Callable[[], None]
 
 
 def measure(repeats: int, advance: Advance) -> list[Sample]:
-    """What synchronising tensors of several sizes takes.
+    """Measure the synchronisation of tensors of several sizes.
 
     Args:
-        repeats: Measurements of each size, after two rounds that do not count.
+        repeats: Measurements per size, after two unmeasured rounds.
         advance: Called after each size.
+
+    Returns:
+        One sample per size and role.
     """
     samples: list[Sample] = []
     with _running() as cluster:
@@ -75,11 +79,14 @@ def measure(repeats: int, advance: Advance) -> list[Sample]:
 
 
 def measure_update(optimizer: Mapping[str, object], repeats: int) -> list[Sample]:
-    """What the optimizer's step takes, for the same sizes.
+    """Measure the optimizer's step for the same sizes.
 
     Args:
-        optimizer: Name and numbers, as `geomx.workload.Workload.optimizer`.
-        repeats: Steps of each size, after a pass over all tensors that does not count.
+        optimizer: Name and parameters, as in `geomx.workload.Workload.optimizer`.
+        repeats: Steps per size, after an unmeasured pass over all tensors.
+
+    Returns:
+        One sample per size.
     """
     samples = []
     for elements in ELEMENTS:
@@ -95,12 +102,20 @@ def measure_update(optimizer: Mapping[str, object], repeats: int) -> list[Sample
 
 
 def tensors_of(elements: int) -> int:
-    """How many tensors of a size take turns."""
+    """Return the number of tensors of `elements` values that take turns."""
     return min(MOST_TENSORS, max(1, COLD_BYTES // (4 * elements)))
 
 
 def timings(actions: Sequence[Callable[[], object]], repeats: int) -> list[float]:
-    """This thread's processor time for `actions` in turn, once all were done without counting."""
+    """Measure this thread's processor time for each of `actions` in turn.
+
+    Args:
+        actions: Called once each without being measured, then in turn.
+        repeats: Number of measurements in total.
+
+    Returns:
+        Seconds per measurement, above zero.
+    """
     for action in actions:
         action()
     took = []
@@ -112,7 +127,7 @@ def timings(actions: Sequence[Callable[[], object]], repeats: int) -> list[float
 
 
 class _Cluster:
-    """Live nodes of this process, and the processor time of each one's thread."""
+    """Live nodes in this process, with access to the processor time of each node's thread."""
 
     def __init__(self, spec: Spec) -> None:
         self._threads: dict[str, int] = {}  # by role; the first worker's
@@ -144,7 +159,9 @@ class _Cluster:
         self._workers = [member.loop for member in members if member.node.role == "worker"]
 
     def measure(self, elements: int, repeats: int) -> list[Sample]:
-        """Synchronise tensors one after the other, and say what each role's thread took."""
+        """Synchronise tensors one after the other; return the processor time of each role's
+        thread.
+        """
         value = np.ones(elements, np.float32)
         keys = range(self._keys, self._keys + tensors_of(elements))
         self._keys = keys.stop
@@ -176,13 +193,13 @@ class _Cluster:
         return {role: _thread_seconds(thread) for role, thread in self._threads.items()}
 
     def close(self) -> None:
-        """End all nodes."""
+        """Stop all nodes."""
         for loop in self._loops:
             loop.close()
 
 
 def _counts(role: str, size: int) -> dict[str, float]:
-    """What a node does in a round of one tensor of `size` bytes."""
+    """Return the amounts of work of a node in a round of one tensor of `size` bytes."""
     messages = math.ceil(size / FRAME_BYTES)
     ways = {"worker": 1, "server": 1 + WORKERS, "global_server": 1}[role]
     added = {"worker": 0, "server": WORKERS, "global_server": 1}[role]
@@ -213,10 +230,10 @@ def _running() -> Iterator[_Cluster]:
 
 
 def _threads() -> set[int]:
-    """The threads of this process, by the system's numbers."""
+    """Return the thread ids of this process."""
     return set(map(int, os.listdir("/proc/self/task")))
 
 
 def _thread_seconds(thread: int) -> float:
-    """Processor time of a thread: the clock that pthread_getcpuclockid gives for it (Linux)."""
+    """Return a thread's processor time, from the clock of pthread_getcpuclockid (Linux)."""
     return time.clock_gettime((~thread << 3) | 6)

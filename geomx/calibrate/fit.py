@@ -1,9 +1,9 @@
-"""From repeated measurements of processor time to a cost per message and one per byte.
+"""Costs per message and per byte, fitted to repeated measurements of processor time.
 
-Every measurement is a sum of known counts of messages and bytes with unknown costs. All of them
-together are solved by non-negative least squares on relative errors, so that small messages and
-large ones weigh alike. What counts is the median of the repeats; how far the repeats' own solutions
-lie apart is the spread.
+Every measurement is a sum of known counts of messages and bytes times unknown costs. The costs are
+solved for by non-negative least squares on relative errors, so that small and large messages have
+the same weight. The result is the solution for the medians of the repeats; the spread is the
+interquartile range of the solutions for single repeats.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ class Sample:
     """One situation, measured several times.
 
     Attributes:
-        counts: How much there was of each figure, by name.
-        seconds: What it took, by repeat.
+        counts: Amount of each cost, by its name.
+        seconds: Measured time of each repeat.
     """
 
     counts: Mapping[str, float]
@@ -30,10 +30,13 @@ class Sample:
 
 
 def fit(samples: Sequence[Sample]) -> tuple[dict[str, float], dict[str, float]]:
-    """Costs by name, and their spread: half the distance of the quartiles over the cost.
+    """Fit costs to samples.
 
     Args:
-        samples: With equally many repeats, each above zero.
+        samples: All with the same number of repeats, each above zero.
+
+    Returns:
+        Costs by name, in seconds, and their spread: half the interquartile range over the cost.
     """
     names = sorted({name for sample in samples for name in sample.counts})
     counts = np.array([[sample.counts.get(name, 0.0) for name in names] for sample in samples])

@@ -1,10 +1,11 @@
-"""What a step of a workload takes on this machine, layer by layer, as live workers run it.
+"""Times of a workload's step on this machine, layer by layer, as in live workers.
 
-As many processes as the experiment has workers compute at the same time, each its own batches, on
-the cores that live workers would share. A step's forward pass is over when the loss is known; a
-layer's gradients have appeared when they can be read, and backward visits the layers in reverse,
-so that each layer's backward time is what passed since the one after it. How the forward pass is
-divided among the layers cannot be seen from outside the framework: by the workload's own shares.
+As many processes as the experiment has workers compute at the same time, each on batches of its
+own, sharing the cores as live workers would. The forward pass ends when the loss is known. A
+layer's gradients exist when they can be read; backward visits the layers in reverse, so that a
+layer's backward time is the time since the layer after it. A framework does not show how the
+forward pass is divided among layers, so it is divided in proportion to the workload's nominal
+times.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from geomx.options.costs import LayerTimes
 from geomx.plugin.registration import Choice
 from geomx.plugin.registry import Registry
 
-UNCOUNTED = 3  # steps, in which the framework prepares itself
+UNCOUNTED = 3  # initial steps, in which the framework prepares itself
 START_TIMEOUT_S = 120.0
 
 Step = tuple[float, list[float]]
@@ -35,12 +36,16 @@ Step = tuple[float, list[float]]
 def measure(
     experiment: Experiment, seconds: float, advance: Callable[[], None]
 ) -> dict[str, Any] | None:
-    """Values of `geomx.options.costs.LayerTimes`; None where the workload has sizes and times only.
+    """Measure the layers of the experiment's workload.
 
     Args:
-        experiment: For its workload and the number of workers.
-        seconds: How long to compute.
+        experiment: Supplies the workload and the number of workers.
+        seconds: Duration of the measurement.
         advance: Called when each process is done.
+
+    Returns:
+        Values of `geomx.options.costs.LayerTimes`, in seconds; None for a workload without
+        gradients.
 
     Raises:
         GeomxError: A process failed.
@@ -82,16 +87,19 @@ def measure(
 def summary(
     steps: Sequence[Step], layers: Sequence[Any], batch_size: int, processes: int
 ) -> LayerTimes:
-    """The layers' times from those of many steps.
+    """Summarise the times of many steps.
 
     Medians of single layers do not add up to the median step, which is what predicts a run: they
     are scaled so that they do.
 
     Args:
-        steps: As measured, of all processes.
-        layers: The workload's, whose forward times say how to divide the forward pass.
+        steps: Measured steps of all processes.
+        layers: The workload's layers; their nominal forward times divide the forward pass.
         batch_size: Samples per step.
-        processes: How many computed at the same time.
+        processes: Number of processes that computed at the same time.
+
+    Returns:
+        Forward and backward time of each layer, in seconds.
     """
     forward = float(np.median([step[0] for step in steps]))
     backward = np.median([step[1] for step in steps], axis=0)
@@ -114,7 +122,7 @@ def summary(
 def _compute(
     place: tuple[Choice, int, int, int], seconds: float, barrier: Any, pipe: Connection
 ) -> None:
-    """A process that computes steps, and sends what each took."""
+    """Compute steps in a process of its own and send their times to `pipe`."""
     try:
         pipe.send(_steps(*place, seconds, barrier))
     except BaseException as error:

@@ -1,18 +1,18 @@
-"""The ways between sites, measured by a probe at each of them: round trip, bandwidth, loss.
+"""Probes that measure the network between sites: round trip, bandwidth, loss.
 
-``geomx calibrate --serve HOST:PORT`` is a probe: it answers others, and measures the way to another
-when it is asked to (`sites` does). Connections are made as the runtime makes them: TCP without
-delay, under the runtime's default congestion control where the kernel has it, and UDP on the same
-host. Callers must prove that they know the token in the environment variable GEOMX_TOKEN, if the
-probe was given one: by its HMAC of what they want and of a number that the probe has just drawn.
+``geomx calibrate --serve HOST:PORT`` is a probe: it answers other probes, and measures the path to
+another one on request (`sites` makes such requests). Connections are like those of the runtime: TCP
+without Nagle's algorithm, under the runtime's default congestion control if the kernel has it, and
+UDP to the same host. If the probe has a token (environment variable GEOMX_TOKEN), callers prove
+that they know it by an HMAC of their request and of a number that the probe has just drawn.
 
 * Round trip: the median of `ECHOES` small messages that are sent back; half of it is the delay.
-* Bandwidth: one connection, ever more bytes until a transfer takes `ENOUGH_S`; what arrived after
-  the first quarter over the time since then, so that slow start does not count. A window that is
-  too small for the way limits it, as it would limit a run.
-* Loss: of `DATAGRAMS` datagrams at a fifth of that bandwidth, the share that did not arrive.
-* Share: what one connection gets among others that are asked for at the same time, over the last
-  three quarters of `SHARE_S`. The sum of such shares is the width of what they have in common.
+* Bandwidth: transfers over one connection, growing until one takes `ENOUGH_S`; the bytes after the
+  first quarter over the time since then, to exclude slow start. A window that is too small for the
+  path limits the result, as it would limit a run.
+* Loss: the fraction of `DATAGRAMS` datagrams, sent at a fifth of that bandwidth, that is lost.
+* Share: the rate of one connection among others requested at the same time, over the last three
+  quarters of `SHARE_S`. The sum of such shares is the capacity of what they have in common.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ ENOUGH_S = 1.0
 DATAGRAMS, DATAGRAM_BYTES = 400, 1200
 TIMEOUT_S = 30.0
 CHUNK = bytes(1 << 16)
-LATE_S = 0.5  # for datagrams on their way when the last one has been sent
-SHARE_S = 4.0  # of which the first quarter is for connections to find their rates
+LATE_S = 0.5  # wait for datagrams still under way when the last one has been sent
+SHARE_S = 4.0  # the first quarter is for connections to find their rates
 
 
 @dataclass(frozen=True)
 class Way:
-    """What was measured from one site to another.
+    """Measurements of the path from one site to another.
 
     Attributes:
-        rtt_s: Median round trip.
-        rtt_spread: Half the distance of the quartiles over it.
-        mbps: Payload bits per microsecond of one connection.
-        loss: Share of datagrams that did not arrive.
+        rtt_s: Median round-trip time, seconds.
+        rtt_spread: Half its interquartile range over the median.
+        mbps: Payload rate of one connection, Mbit/s.
+        loss: Fraction of datagrams lost, 0..1.
     """
 
     rtt_s: float
@@ -64,12 +64,12 @@ class Way:
 
 
 class Probe(socketserver.ThreadingTCPServer):
-    """Answers other probes, and measures when it is asked to.
+    """A server that answers other probes and measures paths to them on request.
 
     Args:
-        host: To listen at.
-        port: Likewise; 0: any free one.
-        token: That callers must know.
+        host: Address to listen on.
+        port: Port to listen on; 0: any free one.
+        token: Secret that callers must know; empty: none.
     """
 
     allow_reuse_address = True
@@ -85,7 +85,7 @@ class _Handler(socketserver.StreamRequestHandler):
     disable_nagle_algorithm = True
 
     def handle(self) -> None:
-        """Serve one connection: a line that says what is wanted, then what that needs."""
+        """Serve one connection: a line with the request, then the exchange that it needs."""
         self.connection.settimeout(TIMEOUT_S)
         _use_congestion_control(self.connection)
         with contextlib.suppress(OSError, ValueError, KeyError):
@@ -110,7 +110,7 @@ class _Handler(socketserver.StreamRequestHandler):
             self.wfile.write(line)
 
     def _sink(self) -> None:
-        """Take transfers, each announced by its length, and say how fast each came in."""
+        """Receive transfers, each announced by its length, and report the rate of each."""
         while line := self.rfile.readline(4096):
             whole = left = min(int(line), MOST_BYTES)
             quarter_s, began = None, 0
@@ -125,7 +125,9 @@ class _Handler(socketserver.StreamRequestHandler):
             _say(self.wfile, {"bytes": began, "seconds": max(seconds, 1e-9)})
 
     def _datagrams(self) -> None:
-        """Count what arrives at a port of its own until the caller says that it was all."""
+        """Count the datagrams that arrive at a new port, until all are there or none comes any
+        more.
+        """
         with socket.socket(self.connection.family, socket.SOCK_DGRAM) as port:
             port.bind((self.connection.getsockname()[0], 0))
             port.settimeout(LATE_S)
@@ -140,7 +142,9 @@ class _Handler(socketserver.StreamRequestHandler):
             _say(self.wfile, {"count": count})
 
     def _pour(self) -> None:
-        """Take what comes until the caller ends it, and say how fast it came while others did."""
+        """Receive until the caller ends the stream, and report the rate while others were
+        sending.
+        """
         count, began = 0, None
         while chunk := self.rfile.read1(len(CHUNK)):
             began = began or time.perf_counter()
@@ -156,16 +160,20 @@ class _Handler(socketserver.StreamRequestHandler):
 
 
 def serve(address: str, show: Callable[[Any], None]) -> None:
-    """Be a probe until Ctrl-C.
+    """Run a probe until Ctrl-C.
+
+    Args:
+        address: ``HOST:PORT`` to listen on.
+        show: Called with a line about the address in use.
 
     Raises:
-        ConfigError: The address is none, or cannot be had.
+        ConfigError: The address is malformed or not available.
     """
     host, port = address_of(address, "--serve")
     try:
         probe = Probe(host, port, _token())
     except OSError as error:
-        raise ConfigError("--serve", address, f"cannot be had: {error.strerror}") from error
+        raise ConfigError("--serve", address, f"is not available: {error.strerror}") from error
     with probe:
         show(f"probe at {host}:{probe.server_address[1]}; Ctrl-C ends it")
         with contextlib.suppress(KeyboardInterrupt):
@@ -176,10 +184,14 @@ def serve(address: str, show: Callable[[Any], None]) -> None:
 
 
 def measure(target: str, token: str = "") -> Way:
-    """The way from here to the probe at ``HOST:PORT``.
+    """Measure the path from here to another probe.
+
+    Args:
+        target: The other probe, ``HOST:PORT``.
+        token: Its token; empty: none.
 
     Raises:
-        GeomxError: It was not reached, or refused.
+        GeomxError: The probe could not be reached, or refused.
     """
     with _complaining(f"the probe at {target} could not be measured"):
         with _connected(target, token, "echo") as (_, stream):
@@ -228,15 +240,22 @@ def _loss(target: str, token: str, mbps: float) -> float:
 
 
 def share(target: str, token: str = "") -> float:
-    """Megabits per second that one connection to the probe at ``HOST:PORT`` gets now.
+    """Measure the rate of one connection to another probe, while others may be sending.
+
+    Args:
+        target: The other probe, ``HOST:PORT``.
+        token: Its token; empty: none.
+
+    Returns:
+        Mbit/s.
 
     Raises:
-        GeomxError: It was not reached, or refused.
+        GeomxError: The probe could not be reached, or refused.
     """
     complaint = f"the probe at {target} could not be measured"
     with _complaining(complaint), _connected(target, token, "pour") as (connection, stream):
         with contextlib.suppress(OSError, AttributeError):
-            # Otherwise a narrow way would have to carry a whole send buffer before the answer.
+            # Otherwise a slow path would have to carry a whole send buffer before the answer.
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, len(CHUNK))
         until = time.monotonic() + SHARE_S
         while time.monotonic() < until:
@@ -249,14 +268,22 @@ _MEASURES: dict[str, Callable[[str, str], dict[str, Any]]] = {
     "measure": lambda target, token: asdict(measure(target, token)),
     "share": lambda target, token: {"mbps": share(target, token)},
 }
-"""What a probe measures towards another when it is told to."""
+"""Measurements that a probe makes towards another on request."""
 
 
 def ask(probe: str, order: str, target: str) -> dict[str, Any]:
-    """What the probe at ``HOST:PORT`` finds when it measures the way to `target`.
+    """Have a probe measure the path to another.
+
+    Args:
+        probe: The measuring probe, ``HOST:PORT``.
+        order: A key of `_MEASURES`.
+        target: The other probe, ``HOST:PORT``.
+
+    Returns:
+        The measurement, as the probe sent it.
 
     Raises:
-        GeomxError: It was not reached, or refused, or could not reach the other.
+        GeomxError: The probe could not be reached, refused, or could not reach the other.
     """
     connected = _connected(probe, _token(), order, target)
     with _complaining(f"the probe at {probe}"), connected as (_, stream):
@@ -264,10 +291,13 @@ def ask(probe: str, order: str, target: str) -> dict[str, Any]:
 
 
 def greet(probe: str) -> None:
-    """See that the probe at ``HOST:PORT`` is there and knows the same token.
+    """Check that a probe can be reached and has the same token.
+
+    Args:
+        probe: The probe, ``HOST:PORT``.
 
     Raises:
-        GeomxError: It was not reached, or refused.
+        GeomxError: It could not be reached, or refused.
     """
     with _complaining(f"the probe at {probe}"), _connected(probe, _token(), "echo") as (_, stream):
         _echo(stream)
@@ -278,7 +308,7 @@ def greet(probe: str) -> None:
 
 @contextlib.contextmanager
 def _complaining(complaint: str) -> Iterator[None]:
-    """What goes wrong on the way, or there, or in what came from there, becomes one sentence."""
+    """Turn errors of connections and of answers into a `GeomxError` of one sentence."""
     try:
         yield
     except (OSError, ValueError, KeyError, GeomxError) as error:
@@ -302,13 +332,13 @@ def _connected(
 
 
 def _proof(token: str, challenge: str, order: str, target: str) -> str:
-    """That whoever gives this order knows the token, which itself does not cross the network."""
+    """Return the HMAC by which a caller proves that it knows the token, without sending it."""
     message = json.dumps([challenge, order, target]).encode()
     return hmac.new(token.encode(), message, "sha256").hexdigest()
 
 
 def _use_congestion_control(connection: socket.socket) -> None:
-    """The runtime's default, where the kernel has it."""
+    """Use the runtime's default congestion control if the kernel has it."""
     with contextlib.suppress(OSError, AttributeError):
         name = TcpOptions().congestion.encode()
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name)
@@ -330,10 +360,17 @@ def _hear(stream: Any) -> dict[str, Any]:
 
 
 def address_of(text: str, key: str) -> tuple[str, int]:
-    """Host and port of ``HOST:PORT``.
+    """Split ``HOST:PORT``.
+
+    Args:
+        text: The address; brackets around the host are removed.
+        key: Name of the option in error messages.
+
+    Returns:
+        Host and port.
 
     Raises:
-        ConfigError: It is not written so; names `key`.
+        ConfigError: `text` has another form.
     """
     host, _, port = text.rpartition(":")
     if not host or not port.isdigit() or int(port) > 65535:

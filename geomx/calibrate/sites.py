@@ -1,9 +1,9 @@
-"""All sites together: which probe measures what and when, and the network file that comes of it.
+"""A survey of all sites by their probes, and the network file that results.
 
-`survey` greets the probes of all sites, so that one that is missing is noticed at once, and then
-asks them in turn for one way at a time, so that no measurement disturbs another. One way says
-little of a site's access link, though, where the others are narrower or a window ends before the
-link does; so then each site in turn sends to all others at once, and all others to it.
+`survey` first contacts the probes of all sites, so that a missing one is noticed at once, and then
+has them measure one path at a time, so that measurements do not disturb each other. A single path
+says little about a site's access link, however, if the others are narrower or a window ends before
+the link does; therefore each site in turn then sends to all others at once, and all others to it.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from geomx.terminal.progress import progress
 
 @dataclass(frozen=True)
 class Survey:
-    """What probes measured.
+    """Measurements of the probes.
 
     Attributes:
-        ways: From one site to another, each alone.
-        up: By site, payload bits per microsecond towards all others at once.
-        down: Likewise, from all others at once.
+        ways: The path from one site to another, measured alone, by pair of sites.
+        up: Payload rate from a site to all others at once, Mbit/s, by site.
+        down: Payload rate from all others at once to a site, Mbit/s, by site.
     """
 
     ways: dict[tuple[str, str], Way] = field(default_factory=dict)
@@ -36,15 +36,18 @@ class Survey:
 
 
 def survey(sites: Sequence[str], cluster: Cluster) -> Survey:
-    """What every site's probe measures towards every other.
+    """Measure all paths between the sites of a network.
 
     Args:
         sites: ``NAME=HOST:PORT``, two or more.
-        cluster: Of those sites.
+        cluster: The network with these sites.
+
+    Returns:
+        The measurements.
 
     Raises:
-        ConfigError: A site is not written so, or comes twice, or they are not those of `cluster`.
-        GeomxError: A probe was not reached, or could not reach another.
+        ConfigError: A site is malformed or given twice, or the sites are not those of `cluster`.
+        GeomxError: A probe could not be reached, or could not reach another.
     """
     addresses: dict[str, str] = {}
     for site in sites:
@@ -53,7 +56,7 @@ def survey(sites: Sequence[str], cluster: Cluster) -> Survey:
             raise ConfigError("--probe", site, "must be SITE=HOST:PORT")
         address_of(address, "--probe")
         if name in addresses:
-            raise ConfigError("--probe", site, "every site has a name of its own")
+            raise ConfigError("--probe", site, "names a site that was given before")
         addresses[name] = address
     if len(addresses) < 2:
         raise ConfigError("--probe", " ".join(sites), "needs two sites or more")
@@ -81,7 +84,7 @@ def survey(sites: Sequence[str], cluster: Cluster) -> Survey:
 
 
 def _sites_of(cluster: Cluster) -> list[str]:
-    """The site of the global servers, and those of the parties."""
+    """Return the site of the global servers, then those of the parties."""
     parties = (party.name for party in cluster.parties)
     return list(dict.fromkeys([cluster.global_servers[0].party, *parties]))
 
@@ -94,18 +97,25 @@ def _way(source: str, target: str) -> Way:
 
 
 def _at_once(ways: Sequence[tuple[str, str]]) -> float:
-    """What connections over `ways` get together, in megabits per second."""
+    """Return the total rate of simultaneous connections over `ways`, in Mbit/s."""
     with ThreadPoolExecutor(len(ways)) as threads:
         answers = threads.map(lambda way: ask(way[0], "share", way[1]), ways)
         return sum(float(answer["mbps"]) for answer in answers)
 
 
 def network_of(found: Survey, cluster: Cluster) -> dict[str, Any]:
-    """A network file in the short form: who takes part as in `cluster`, ways as they were `found`.
+    """Build a network file in the short form from a survey.
 
-    A site's access link is as fast as the fastest way that uses it, or all of them at once where
-    that is more. Ways have a bandwidth of their own beside. What a connection carries is the
-    payload; links are wider by what frames add.
+    A site's access link is as fast as the fastest path that uses it, or as all of them at once if
+    that is more; paths have a bandwidth of their own as well. Measured rates are those of the
+    payload, and links are faster by the overhead of frames.
+
+    Args:
+        found: The measurements.
+        cluster: Supplies the parties, their workers and the number of global servers.
+
+    Returns:
+        The content of the file.
     """
     hub, *_ = wanted = _sites_of(cluster)
     workers = {party.name: party.workers for party in cluster.parties}

@@ -1,11 +1,11 @@
-"""``geomx plan``: which sync algorithm with which accelerators, for a network and a workload.
+"""``geomx plan``: finds a sync algorithm and accelerators for a network and a workload.
 
-It simulates the combinations of what is installed, or those that an optimiser finds promising where
-they are too many; ranks them by the time to an accuracy that lasts, or by the time per iteration
-where no more than a little accuracy is lost; says how sure it is, and whether one party alone would
-be faster; and names the command that runs the first choice live. Candidates are in
-`geomx.planning.candidates`, one party alone in `geomx.planning.alone`, how they are judged in
-`geomx.planning.judge`, the search in `geomx.planning.search`, what is left behind in
+A plan simulates all combinations of the installed plugins, or, if there are too many, those that an
+optimiser finds promising. It ranks them by the time to a lasting accuracy, or by the time per
+iteration among those that lose little accuracy; says how certain the result is, and whether one
+party alone would be faster; and prints the command that runs the first choice live. Candidates are
+in `geomx.planning.candidates`, one party alone in `geomx.planning.alone`, their evaluation in
+`geomx.planning.judge`, the search in `geomx.planning.search`, the output in
 `geomx.planning.report` and `geomx.planning.verdict`.
 """
 
@@ -30,7 +30,7 @@ from geomx.plugin.registration import DEFAULT_SYNC
 from geomx.plugin.registry import Registry
 from geomx.study.variants import key_of
 
-OWN = "the plan's to choose; plan.{0}=[NAME,NAME] narrows the choice"
+OWN = "is chosen by the plan; plan.{0}=[NAME,NAME] narrows the choice"
 REFUSED = {
     "sync": OWN.format("sync"),
     "accel": OWN.format("accel"),
@@ -39,15 +39,18 @@ REFUSED = {
 
 
 def make(words: Sequence[str], begun: Callable[[Path], None] = lambda directory: None) -> Plan:
-    """Plan for what `words` describe, and leave the files of the plan in its run directory.
+    """Make a plan and write its files to its run directory.
 
     Args:
-        words: As for ``python -m geomx``, and ``plan.OPTION=VALUE``; see `PlanOptions`. With the
-            ``hydra.run.dir`` of an earlier plan, what it has finished is not run again.
-        begun: Told where the files will be, before anything is run.
+        words: Overrides as for ``python -m geomx``, and ``plan.OPTION=VALUE``; see `PlanOptions`.
+            With the ``hydra.run.dir`` of an earlier plan, its finished runs are not repeated.
+        begun: Called with the run directory before anything is run.
+
+    Returns:
+        The plan.
 
     Raises:
-        ConfigError: A word is wrong.
+        ConfigError: An override is invalid.
         GeomxError: The baseline cannot be run.
     """
     from geomx.config.compose import compose
@@ -82,10 +85,10 @@ def make(words: Sequence[str], begun: Callable[[Path], None] = lambda directory:
 
 
 def _sorted_out(words: Sequence[str]) -> tuple[list[str], list[str], PlanOptions]:
-    """Words of the experiment, words that set plugins' options, and the plan's own.
+    """Split overrides into those of the experiment, those of plugins' options, and the plan's own.
 
     Raises:
-        ConfigError: One of them is the plan's to choose, or an option is wrong.
+        ConfigError: An override sets what the plan chooses, or an option is invalid.
     """
     kept, fixed, own = [], [], {}
     for word in words:

@@ -1,8 +1,7 @@
-"""What a plan is held against: one party that trains by itself, without the WAN.
+"""The reference of a plan: one party that trains by itself, without the WAN.
 
-That is what a user would do instead of training in several data centres: all data in one of them,
-copied there beforehand, and its workers alone. Every sync algorithm and every accelerator has to
-beat it, or the WAN only costs time.
+That is the alternative to training in several data centres: all data in one of them, copied there
+beforehand, and its workers alone. A combination that is not faster gains nothing from the WAN.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ ALONE = " alone (no WAN)"
 
 @dataclass(frozen=True)
 class Alone(Candidate):
-    """A party that trains alone, by the baseline's plugins.
+    """A party that trains alone, with the baseline's plugins.
 
     Attributes:
         party: Its name.
         network: The file of its network.
-        part: Of all workers those that it has, 0..1.
+        part: Its workers as a fraction of all workers, 0..1.
     """
 
     party: str = ""
@@ -37,12 +36,12 @@ class Alone(Candidate):
 
     @property
     def words(self) -> tuple[str, ...]:
-        """It, on the command line."""
+        """The overrides that select it."""
         return (*super().words, f"network={self.network}")
 
     @property
     def name(self) -> str:
-        """It, for people."""
+        """Its name in tables."""
         return f"{self.party}{ALONE}"
 
     @property
@@ -57,11 +56,14 @@ class Alone(Candidate):
 
 
 def strongest(cluster: Cluster, directory: Path) -> Alone:
-    """The party with the most samples per second where every step waits for its slowest worker.
+    """Find the party with the most samples per second if every step waits for its slowest worker.
 
     Args:
         cluster: All parties.
-        directory: Of the plan; the party's network goes into a folder there.
+        directory: Directory of the plan; the party's network is written to a folder there.
+
+    Returns:
+        That party alone.
     """
     party = max(cluster.parties, key=_pace)
     path = directory / FOLDER / "network.json"
@@ -72,10 +74,14 @@ def strongest(cluster: Cluster, directory: Path) -> Alone:
 
 
 def without_wan(cluster: Cluster, party: Party) -> nx.DiGraph:
-    """The party's hosts, what joins them, and a global server beside the local one.
+    """Return the graph of a party's hosts and the edges between them, with a global server added.
 
-    The global server is joined to whatever the local server is joined to, in the same way; to the
-    local server itself where that is joined to no router.
+    The global server gets copies of the local server's edges to its routers, or is joined to the
+    local server itself if that has none.
+
+    Args:
+        cluster: All parties.
+        party: The party that is kept.
     """
     members = [worker.name for worker in party.workers]
     routes = [

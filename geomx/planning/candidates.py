@@ -1,10 +1,10 @@
-"""What a plan chooses among: every sync algorithm with every list of accelerators that differs.
+"""The candidates of a plan: every sync algorithm with every distinct list of accelerators.
 
-Nobody is named here: candidates come from the registry, a stranger's plugins among them. Two lists
-of accelerators that give the same wiring (the same shards, codecs, slicers, talk among members) are
-one candidate, so an order counts only where it is meaning. Options stand at their defaults, but for
-fields that a plugin offers for a search, by ``field(default=4, metadata={"search": (1, 4, 10)})``
-in its dataclass.
+Candidates come from the registry, external plugins included; no plugin is named here. Two lists of
+accelerators that lead to the same wiring (the same shards, codecs, slicers and overlays) are one
+candidate, so the order counts only where it makes a difference. Options keep their defaults, except
+for fields that a plugin offers for a search, by ``field(default=4, metadata={"search": (1, 4,
+10)})`` in its dataclass.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from geomx.plugin.selection import Selection
 from geomx.study.variants import key_of
 
 Setting = tuple[str, Any]
-"""A key as typed (``sync.k1``) and its value."""
+"""An option's key on the command line (``sync.k1``) and its value."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Candidate:
     Attributes:
         sync: Name of the sync algorithm.
         accel: Names of the accelerators, in order.
-        settings: Options that are not at their defaults because the plan moved them.
+        settings: Options that the plan changes from their defaults.
     """
 
     sync: str
@@ -47,44 +47,44 @@ class Candidate:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """It, on the command line."""
+        """The overrides that select it."""
         said = (f"{key}={value}" for key, value in self.settings)
         return (f"sync={self.sync}", f"accel=[{','.join(self.accel)}]", *said)
 
     @property
     def name(self) -> str:
-        """It, for people: ``sync + accel, accel, option=value``."""
+        """Its name in tables: ``sync + accel, accel, option=value``."""
         moved = [f"{key.rpartition('.')[2]}={value}" for key, value in self.settings]
         parts = ", ".join([*self.accel, *moved])
         return f"{self.sync} + {parts}" if parts else self.sync
 
     @property
     def folder(self) -> str:
-        """Where its runs go, in the plan's directory."""
+        """Folder of its runs, relative to the plan's directory."""
         return "candidates/" + re.sub(r"\W+", "_", " ".join(self.words)).strip("_")
 
     @property
     def share(self) -> float:
-        """Part of all workers that it trains with, 0..1."""
+        """Fraction of all workers that it trains with, 0..1."""
         return 1.0
 
 
 BASELINE = Candidate(DEFAULT_SYNC)
-"""What the others are held against: the default sync algorithm without accelerators."""
+"""The reference of all others: the default sync algorithm without accelerators."""
 
 
 class Space:
     """All candidates of a plan.
 
     Args:
-        base: The experiment with the baseline's plugins; its cluster is nobody's but the network's.
-        options: What narrows the choice.
-        registry: The plugins that exist.
-        fixed: Words that set plugins' options (``accel.NAME.k=0.6``), for the candidates that have
-            them.
+        base: The experiment with the baseline's plugins; its cluster is that of the network alone.
+        options: Restrictions of the choice.
+        registry: The installed plugins.
+        fixed: Overrides of plugins' options (``accel.NAME.k=0.6``), for candidates with these
+            plugins.
 
     Raises:
-        ConfigError: `options` names a plugin that there is not, or `fixed` an option.
+        ConfigError: `options` names an unknown plugin, or `fixed` an unknown option.
     """
 
     def __init__(
@@ -114,22 +114,30 @@ class Space:
         return [name for name in usable if wanted is None or name in wanted]
 
     def plugins(self, candidate: Candidate) -> list[Plugin]:
-        """The plugins of a candidate, sync first."""
+        """Return the plugins of `candidate`, sync first."""
         kinds = [("sync", candidate.sync), *(("accel", name) for name in candidate.accel)]
         return [self._registry.find(kind, name) for kind, name in kinds]
 
     def lossless(self, candidate: Candidate) -> bool:
-        """Whether it trains as the baseline does, whatever the workload."""
+        """Return whether `candidate` trains exactly as the baseline does, for any workload."""
         everyone = candidate.share == 1
         return everyone and all(plugin.lossless for plugin in self.plugins(candidate))
 
     def words(self, candidate: Candidate) -> list[str]:
-        """The candidate on the command line, with the words that are fixed for its plugins."""
+        """Return the overrides that select `candidate`, with the fixed ones of its plugins."""
         own = self._fields(self.plugins(candidate))
         return [*candidate.words, *(word for key, word in self._fixed.items() if key in own)]
 
     def axes(self, sync: str, accel: Sequence[str]) -> dict[str, tuple[Any, ...]]:
-        """Keys of the options that are searched, and their values, the default first."""
+        """Return the options that are searched.
+
+        Args:
+            sync: Name of the sync algorithm.
+            accel: Names of the accelerators.
+
+        Returns:
+            Values by key, the default first.
+        """
         if not self._options.options:
             return {}
         fields = self._fields(self.plugins(Candidate(sync, tuple(accel))))
@@ -140,7 +148,7 @@ class Space:
         }
 
     def _fields(self, plugins: Iterable[Plugin]) -> dict[str, dataclasses.Field[Any]]:
-        """Their options by key."""
+        """Return the option fields of `plugins` by key."""
         return {
             f"{'sync' if plugin.kind == 'sync' else f'accel.{plugin.name}'}.{field.name}": field
             for plugin in plugins
@@ -148,14 +156,20 @@ class Space:
         }
 
     def candidate(self, sync: str, accel: Sequence[str], values: dict[str, Any]) -> Candidate:
-        """The candidate that stands for this combination and all that are wired alike."""
+        """Return the candidate that represents a combination and all that are wired alike.
+
+        Args:
+            sync: Name of the sync algorithm.
+            accel: Names of the accelerators, in any order.
+            values: Values by key, for keys of `axes`.
+        """
         order = self._canonical(sync, tuple(accel))
         axes = self.axes(sync, accel)
         moved = (item for item in values.items() if item[1] != axes[item[0]][0])
         return Candidate(sync, order, tuple(sorted(moved)))
 
     def all(self) -> Iterator[Candidate]:
-        """Every candidate, simple ones first, each once."""
+        """Yield every candidate once, by increasing number of accelerators."""
         seen = set()
         for count in range(self.slots + 1):
             for sync, accel in product(self.syncs, permutations(self.accels, count)):
@@ -178,9 +192,10 @@ class Space:
 
 
 def _wiring(base: Experiment, selection: Selection) -> str:
-    """What the plugins of an experiment decided, with orders where they are meaning, as one text.
+    """Return the decisions of an experiment's plugins as text, equal for equivalent lists of
+    plugins.
 
-    The core orders codecs by what they do, so their order here is none.
+    The core orders codecs itself, so their order is ignored here.
     """
     cluster = selection.cluster(base.cluster)
     root = cluster.global_servers[0]

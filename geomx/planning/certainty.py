@@ -1,10 +1,10 @@
-"""How sure a plan is: the lead of its first choice against what is known to be uncertain.
+"""Certainty of a plan: the lead of its first choice compared with the known uncertainties.
 
-Two things are. The simulator errs; how much is read from the results of ``benchmarks/fidelity``
-where there are any, else it is assumed, and said so. And runs with different seeds differ, where
-anything is drawn. Both are taken as normal in the logarithm of the time and independent between
-candidates. The simulator's errors on one network are not: what it gets wrong there it gets wrong
-for all, so that the chances given here are on the cautious side.
+There are two. The simulator errs; its error is read from the results of ``benchmarks/fidelity`` if
+there are any, and otherwise assumed, which is reported. And runs with different seeds differ if
+anything is random. Both are modelled as normal in the logarithm of the time and independent between
+candidates. In fact the simulator's errors on one network are correlated between candidates, so the
+probabilities given here are conservative.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from geomx.errors import ConfigError
 
 DRAWS = 20_000
 HALF, MOST = 0.6745, 1.96
-"""Within so many sigma of its mean lie half, and 95 %, of a normal distribution."""
+"""Half, and 95 %, of a normal distribution lie within this many sigma of its mean."""
 
 
 @dataclass(frozen=True)
 class Fidelity:
-    """How far the simulator's seconds_per_iteration are from live ones.
+    """Error of the simulated seconds_per_iteration against live runs.
 
     Attributes:
-        median: Of the relative error's magnitude, over experiments.
+        median: Median of the relative error's magnitude, over experiments.
         p95: Its 95th percentile.
-        source: Where the two come from.
+        source: Origin of the two values.
     """
 
     median: float
@@ -42,7 +42,7 @@ class Fidelity:
 
     @property
     def sigma(self) -> float:
-        """Of a normal distribution of the logarithm that is at least as wide as either says."""
+        """Deviation of the log-normal error that is at least as wide as both values imply."""
         return max(self.median / HALF, self.p95 / MOST)
 
     def __str__(self) -> str:
@@ -50,21 +50,25 @@ class Fidelity:
 
 
 ASSUMED = Fidelity(
-    0.05, 0.15, "assumed: what the simulator is held to; no results of benchmarks/fidelity are here"
+    0.05, 0.15, "assumed: the simulator's target; there are no results of benchmarks/fidelity here"
 )
 
 
 def fidelity(path: str | None, emulate: str = "shaper") -> Fidelity:
-    """The simulator's error as measured, or `ASSUMED`.
+    """Return the simulator's measured error, or `ASSUMED`.
 
     Args:
-        path: What ``benchmarks/fidelity`` has written: a study, or a list of them, each with
-            ``emulate`` and ``rows``, whose ``error`` is relative. None for what this checkout has.
-        emulate: How live runs have their network; studies of that kind count, all where there are
-            none.
+        path: A file of ``benchmarks/fidelity``: a study, or a list of them, each with ``emulate``
+            and ``rows`` with a relative ``error``. None: the file of this checkout, if there is
+            one.
+        emulate: How live runs emulate the network; studies of that kind are used, or all if there
+            are none.
+
+    Returns:
+        Median and 95th percentile over all rows.
 
     Raises:
-        ConfigError: The file is absent, or does not say it.
+        ConfigError: The file is missing or has another form.
     """
     place = Path(path) if path else Path(__file__).parents[2] / "benchmarks/results/fidelity.json"
     if path is None and not place.is_file():
@@ -85,13 +89,13 @@ def fidelity(path: str | None, emulate: str = "shaper") -> Fidelity:
 
 @dataclass(frozen=True)
 class Certainty:
-    """What is known of the first choice.
+    """Certainty of the first choice.
 
     Attributes:
         margin: How much longer the second takes, relative to the first; None without a second.
-        first: Chance that the first choice is the fastest of all that were ranked.
-        two: Chance that it is among the two fastest.
-        regret: What the first choice is expected to take longer than the fastest, relative.
+        first: Probability that the first choice is the fastest of all ranked candidates.
+        two: Probability that it is among the two fastest.
+        regret: Expected excess of the first choice's time over the fastest, relative.
     """
 
     margin: float | None
@@ -101,14 +105,14 @@ class Certainty:
 
     @classmethod
     def of(cls, times: Sequence[Sequence[float]], error: Fidelity) -> Certainty:
-        """Weigh a ranking.
+        """Estimate the certainty of a ranking, by Monte Carlo.
 
         Args:
-            times: By candidate, the first choice first, its simulated seconds by seed; all finite.
-            error: The simulator's.
+            times: Simulated seconds by candidate and seed, the first choice first; all finite.
+            error: Error of the simulator.
         """
         means = np.array([sum(seeds) / len(seeds) for seeds in times])
-        # The mean of n seeds is as uncertain as their logarithms' deviation over the root of n.
+        # The mean of n seeds has the deviation of their logarithms over the square root of n.
         drawn = [
             stdev(map(math.log, seeds)) / math.sqrt(len(seeds)) if len(seeds) > 1 else 0.0
             for seeds in times
@@ -124,5 +128,5 @@ class Certainty:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Its content of ``plan.json``."""
+        """Return its part of ``plan.json``."""
         return asdict(self)

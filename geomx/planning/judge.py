@@ -1,19 +1,19 @@
-"""Candidates are judged from cheap to dear: sizes and times first, then training, then more seeds.
+"""Evaluation of candidates from cheap to expensive: sizes and times, then training, then more
+seeds.
 
-Simulating sizes and times alone costs milliseconds, real gradients cost seconds. So every candidate
-is first simulated without gradients, which gives its time per iteration. From that follows a bound
-below which its time cannot fall, and candidates are trained in the order of their bounds until the
-bound of the next is above what the best `KEPT` have already. The bound for time to an accuracy
-rests on one assumption: that no candidate needs less than `EAGER` of the baseline's iterations.
+Simulating sizes and times alone takes milliseconds, real gradients take seconds. Every candidate is
+therefore first simulated without gradients, which gives its time per iteration and from that a
+lower bound of its ranked time. Candidates are trained in the order of their bounds until the next
+bound exceeds the results of the best `KEPT`. The bound of the time to an accuracy rests on one
+assumption: that no candidate needs less than `EAGER` of the baseline's iterations.
 
-An accuracy counts as reached only where it lasts (`geomx.planning.outcome`), and what a plan
-promises has to be there when the run ends. The length of a command is therefore tried: the commands
-of the best are simulated as they are printed, with every seed, and lengthened until they end at the
-target (`Judge.settle`). That takes no knowledge of what a sync algorithm does at the end of a run
-or how long its cycle is.
+An accuracy counts as reached only if it lasts (`geomx.planning.outcome`), and must still be there
+when the recommended run ends. The commands of the best are therefore simulated as printed, with
+every seed, and lengthened until they end at the target (`Judge.settle`). That needs no knowledge of
+the end of a run under a sync algorithm or of the length of its cycle.
 
-Every run is a variant of a study (`geomx.study`) with a folder of its own, so what is finished is
-not run again.
+Every run is a variant of a study (`geomx.study`) with a folder of its own, so that finished runs
+are not repeated.
 """
 
 from __future__ import annotations
@@ -36,32 +36,32 @@ from geomx.study.variants import Variant, carry_out, finished, key_of
 from geomx.terminal.progress import progress
 
 KEPT = 5
-"""So many of the best are exact: trained, whatever their bounds, and run with several seeds."""
+"""Number of the best that are exact: trained, whatever their bounds, and run with several seeds."""
 EAGER = 0.5
-"""No candidate is assumed to need less than this part of the baseline's iterations."""
+"""No candidate is assumed to need less than this fraction of the baseline's iterations."""
 SLACK = 0.9
 """Training changes the time of an iteration by no more than this factor (codecs that adapt)."""
 ROOM = 1.05
-"""A candidate is trained for this much longer than the baseline takes to the target."""
+"""A candidate is trained for this multiple of the baseline's time to the target."""
 STRETCH = 4
-"""Most iterations that a fast candidate may do in that time, as a multiple of the experiment's."""
+"""Limit on the iterations of a fast candidate in that time, as a multiple of the experiment's."""
 CHUNK = 8
-"""Candidates that are trained before bounds are looked at again, on any number of cores."""
+"""Candidates that are trained before bounds are compared again, on any number of cores."""
 LONGER = 0.2
-"""A command that does not end at the target is tried again with this part more iterations."""
+"""A command that does not end at the target is tried again with this fraction more iterations."""
 EVALUATIONS = 40
-"""Evaluations in the experiment's iterations, where its words do not say how many."""
+"""Evaluations over the experiment's iterations, if the overrides do not set their interval."""
 
 
 class Judge:
-    """Runs candidates and keeps what came of them.
+    """Runs candidates and keeps their results.
 
     Args:
         base: The experiment with the baseline's plugins.
-        words: Those of the plan that belong to every run.
-        space: Where candidates come from.
-        options: Of the plan.
-        directory: Of the plan.
+        words: Overrides of the plan that apply to every run.
+        space: Source of the candidates.
+        options: Options of the plan.
+        directory: Directory of the plan.
     """
 
     def __init__(
@@ -87,10 +87,10 @@ class Judge:
     # ---- judging ----
 
     def begin(self) -> None:
-        """Run the baseline, which says what the target is.
+        """Run the baseline, which determines the target.
 
         Raises:
-            GeomxError: It cannot be run.
+            GeomxError: The baseline cannot be run.
         """
         self._add([BASELINE])
         baseline, seed = self.standings[BASELINE], self._base.seed
@@ -99,7 +99,7 @@ class Judge:
         if self.numerics and not baseline.reason and self.by == TO_ACCURACY:
             results = Results.load(self._place(BASELINE, "train", seed))
             if self.target is None:
-                # What it was run for beyond the experiment's iterations shows only what lasts.
+                # Iterations beyond the experiment's only show whether an accuracy lasts.
                 rows = [r for r in results.evaluations if r["iteration"] < self._base.iterations]
                 self.target = TARGET_SHARE * max(row["accuracy"] for row in rows)
             baseline.outcomes[seed] = Outcome.of(results, self.target)
@@ -107,7 +107,7 @@ class Judge:
             raise GeomxError(f"the baseline cannot be run: {baseline.reason}")
 
     def weigh(self, candidates: Iterable[Candidate]) -> None:
-        """Judge those that are new."""
+        """Evaluate the new ones among `candidates`."""
         self._add([one for one in candidates if one not in self.standings])
         if not self.numerics:
             return
@@ -124,10 +124,11 @@ class Judge:
             self._train(waiting[:CHUNK], self._base.seed)
 
     def settle(self) -> None:
-        """Make sure of the best, and of the baseline: more seeds, and commands that hold.
+        """Confirm the best and the baseline: with more seeds, and with commands that end at the
+        target.
 
-        Every seed and every command that is lengthened can only put a candidate further back or
-        leave it, so that the best are the best once no more is to be done for them.
+        More seeds and longer commands can only move a candidate down the ranking or leave it in
+        place, so the best are final when nothing remains to be done for them.
         """
         while True:
             self._repeat()
@@ -138,7 +139,7 @@ class Judge:
             self._try_commands(waiting)
 
     def compare_alone(self, alone: Alone) -> None:
-        """Judge one party without the others, apart from the ranking."""
+        """Evaluate one party without the others, outside the ranking."""
         (self.alone,) = self._simulate([alone])
         if not self.numerics or self.alone.reason:
             return
@@ -151,15 +152,15 @@ class Judge:
             self._try_commands([self.alone])
 
     def _best(self) -> list[Standing]:
-        """The best and the baseline, if they can be run."""
+        """Return the best and the baseline, if they can be run."""
         best = [standing.candidate for standing in self.ranking()[:KEPT]]
         chosen = [self.standings[one] for one in dict.fromkeys([*best, BASELINE])]
         return [one for one in chosen if not one.reason]
 
     def _repeat(self) -> None:
-        """Run the best, and the baseline, with more seeds; one more where nothing is drawn.
+        """Run the best and the baseline with more seeds; with only one more if nothing is random.
 
-        Until those that are the best then have been run so, and no other could be.
+        Ends when all of those that are then the best have been run so, and no other can join them.
         """
         first, count = self._base.seed, self._options.seeds
         while True:
@@ -198,7 +199,7 @@ class Judge:
                 self._lengthen(standing)
 
     def _lengthen(self, standing: Standing) -> None:
-        """Let the target count as reached later."""
+        """Postpone the iteration from which the target counts as reached."""
         count = self.iterations(standing)
         more = max(1, math.ceil(LONGER * count / self._every)) * self._every
         standing.earliest = count - HELD * self._every + more
@@ -207,7 +208,9 @@ class Judge:
             standing.outcomes[seed] = Outcome.of(results, self.target, standing.earliest)
 
     def run_live(self) -> None:
-        """Run the best live, one by one: live runs side by side would slow each other down."""
+        """Run the best live, one by one, since simultaneous live runs would slow each other
+        down.
+        """
         best = self.ranking()[: self._options.live]
         variants = [
             self._variant(s.candidate, "live", self._base.seed, self.iterations(s)) for s in best
@@ -219,17 +222,19 @@ class Judge:
                 results = Results.load(variant.directory)
                 standing.live = Outcome.of(results, self.target, held=LIVE_HELD)
 
-    # ---- what is known ----
+    # ---- results ----
 
     def value(self, standing: Standing) -> float:
-        """The seconds by which candidates are ranked, a mean over seeds; infinite if out of it.
+        """Return the ranked time of a candidate in seconds, a mean over seeds; infinite if
+        unranked.
 
-        Times per iteration are those of as many samples as all workers take in an iteration.
+        Times per iteration are scaled to the number of samples that all workers take in an
+        iteration.
         """
         return mean(self.values(standing))
 
     def values(self, standing: Standing) -> list[float]:
-        """The same by seed."""
+        """Return the ranked times by seed, in seconds."""
         outcomes = list(standing.outcomes.values())
         if standing.reason or not outcomes:
             return [math.inf]
@@ -240,7 +245,9 @@ class Judge:
         return [o.seconds_per_iteration / standing.candidate.share for o in outcomes]
 
     def shortfall(self, standing: Standing) -> float:
-        """How much accuracy is missing: to the target, or to what the baseline may lose."""
+        """Return the missing accuracy, 0..1: to the target, or below the baseline beyond
+        `max_loss`.
+        """
         base = self.standings[BASELINE]
         common = [seed for seed in standing.outcomes if seed in base.outcomes]
         if not self.numerics or not common:
@@ -252,7 +259,7 @@ class Judge:
         return max(0.0, theirs - self.max_loss - mine)
 
     def bound(self, standing: Standing) -> float:
-        """Seconds below which its value cannot be, as far as is known without training it."""
+        """Return a lower bound of `value`, in seconds, from the simulation of sizes and times."""
         if standing.sized is None:
             return math.inf
         per_iteration = standing.sized.seconds_per_iteration
@@ -262,27 +269,29 @@ class Judge:
         return EAGER * per_iteration * (needed or 1)
 
     def bar(self) -> float:
-        """What a candidate has to beat to be among the best."""
+        """Return the ranked time that a candidate has to beat to be among the best, in seconds."""
         values = sorted(self.value(standing) for standing in self.standings.values())
         return values[KEPT - 1] if len(values) >= KEPT else math.inf
 
     def ranking(self) -> list[Standing]:
-        """Those that can be ranked, the best first."""
+        """Return the candidates that can be ranked, the best first."""
         ranked = [s for s in self.standings.values() if math.isfinite(self.value(s))]
         return sorted(ranked, key=lambda s: (self.value(s), s.candidate.name))
 
     def iterations(self, standing: Standing) -> int:
-        """What to run it for: until the target has been held, or as the experiment says."""
+        """Return the iterations to run it for: until the target has held, or as in the
+        experiment.
+        """
         needed = [outcome.iterations for outcome in standing.outcomes.values()]
         known = [count for count in needed if count is not None]
         return max(known) + HELD * self._every if known else self._base.iterations
 
     def words(self, candidate: Candidate) -> list[str]:
-        """What sets a candidate apart on the command line."""
+        """Return the overrides that select `candidate`."""
         return self._space.words(candidate)
 
     def command(self, standing: Standing) -> list[str]:
-        """The words that run it live."""
+        """Return the overrides that run it live."""
         return [*self._spell(standing.candidate, self.iterations(standing), None), "mode=live"]
 
     # ---- running ----
@@ -318,9 +327,10 @@ class Judge:
                 standing.outcomes[seed] = Outcome.of(results, self.target, standing.earliest)
 
     def _budget(self, standing: Standing) -> int:
-        """Iterations to train for: as many as fit into the baseline's time to the target.
+        """Return the iterations to train for: those that fit into the baseline's time to the
+        target.
 
-        And what it takes to see that the last of them lasts.
+        The evaluations that show whether the last of them lasts come on top.
         """
         base, usual = self.standings[BASELINE], self._base.iterations
         known = base.outcomes.get(self._base.seed)
@@ -334,7 +344,7 @@ class Judge:
         return min(fitting, math.ceil(STRETCH * usual / standing.candidate.share)) + held
 
     def _carry_out(self, variants: Sequence[Variant], jobs: int, what: str) -> dict[Path, str]:
-        """Run those that are not finished; why some could not be, by directory."""
+        """Run the unfinished variants; return the reasons of those that failed, by directory."""
         refused = {}
         waiting = [variant for variant in variants if not finished(variant)]
         with progress(len(variants), what) as advance:
@@ -368,12 +378,20 @@ class Judge:
 
 
 def replaced(words: Iterable[str], own: Sequence[str]) -> list[str]:
-    """`words` with `own` in the place of those of the same keys, and of options of those keys."""
+    """Replace overrides.
+
+    Args:
+        words: Overrides.
+        own: Overrides that replace those of the same keys, and of options below these keys.
+
+    Returns:
+        The remaining `words`, then `own`.
+    """
     keys = {key_of(word) for word in own}
     kept = (word for word in words if not keys.intersection((key_of(word), _group(word))))
     return [*kept, *own]
 
 
 def _group(word: str) -> str:
-    """``network`` of ``network.delay_ms=1``."""
+    """Return ``network`` for ``network.delay_ms=1``."""
     return key_of(word).partition(".")[0]

@@ -1,8 +1,8 @@
-"""What is known of a candidate and of its runs; when an accuracy counts as reached.
+"""Results of a candidate and of its runs, and the criterion for a reached accuracy.
 
-A target counts as reached where it lasts. The first crossing, by which MLPerf Training times a run,
-is the luckiest evaluation of a noisy curve: of two candidates that are alike, the noisier one
-crosses first. Experiments in federated learning have the same trouble: McMahan et al. (AISTATS
+A target counts as reached only if it lasts. The first crossing, by which MLPerf Training times a
+run, is the luckiest evaluation of a noisy curve: of two equivalent candidates, the noisier one
+crosses first. Experiments in federated learning have the same problem: McMahan et al. (AISTATS
 2017) count rounds on the best accuracy so far, Reddi et al. (ICLR 2021) average over the last
 rounds. Here all later evaluations of the run have to hold the target.
 """
@@ -16,25 +16,25 @@ from geomx.planning.candidates import Candidate
 from geomx.results.results import Results, Row
 
 HELD = 4
-"""So many evaluations after the one that reaches the target have to hold it."""
+"""Number of evaluations after the one that reaches the target that have to hold it."""
 LIVE_HELD = 1
-"""The same of a live run of a command, which may get there later than the simulated one."""
+"""The same for a live run of a command, which may reach the target later than the simulated run."""
 DIP = 0.01
 """An evaluation that holds the target may be this much below it: evaluations are noisy."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one run of a candidate came to.
+    """Result of one run of a candidate.
 
     Attributes:
         seconds_per_iteration: Mean.
-        seconds: Until the target accuracy is reached and lasts (`lasting`); None where it does not
+        seconds: Time until the target accuracy is reached and lasts (`lasting`); None if it is not,
             or there is no target.
         iterations: The same in iterations of the first worker.
-        held: Mean accuracy from then on over `HELD` further evaluations; None likewise.
-        accuracy: At the end; None without gradients.
-        wan_bytes: Over the WAN per iteration, both ways.
+        held: Mean accuracy of that evaluation and the next `HELD`; None likewise.
+        accuracy: Final accuracy, 0..1; None without gradients.
+        wan_bytes: Bytes over the WAN per iteration, both directions.
     """
 
     seconds_per_iteration: float
@@ -48,7 +48,14 @@ class Outcome:
     def of(
         cls, results: Results, target: float | None, earliest: int = 0, held: int = HELD
     ) -> Outcome:
-        """Read a run that is over; the rest is of `lasting`."""
+        """Read a finished run.
+
+        Args:
+            results: The run.
+            target: Target accuracy, 0..1, or None.
+            earliest: See `lasting`.
+            held: See `lasting`.
+        """
         summary = results.summary
         rows = lasting(results.evaluations, target, earliest, held)
         crossed = summary["bytes"]["wan_push"] + summary["bytes"]["wan_pull"]
@@ -64,20 +71,19 @@ class Outcome:
 
 @dataclass
 class Standing:
-    """What is known of a candidate.
+    """State of a candidate in the evaluation.
 
     Attributes:
-        candidate: Which.
-        lossless: It trains as the baseline does.
+        candidate: The candidate.
+        lossless: Whether it trains exactly as the baseline does.
         reason: Why it cannot be run; empty if it can.
-        sized: Its run without gradients.
-        outcomes: Its runs of the dearest kind so far, by seed.
+        sized: Result of its run without gradients.
+        outcomes: Results of its most expensive runs so far, by seed.
         earliest: Iterations before which the target does not count as reached, because a command
             that stopped soon after did not end at it.
-        ends: By seed, the accuracy with which its command ends in simulation; empty where that has
-            not been tried.
-        live: Its live run.
-        live_reason: Why there is none; empty where it was not asked for.
+        ends: Final accuracy of its command in simulation, by seed; empty if that was not tried.
+        live: Result of its live run.
+        live_reason: Why the live run failed; empty if it did not, or was not requested.
     """
 
     candidate: Candidate
@@ -94,16 +100,17 @@ class Standing:
 def lasting(
     evaluations: Sequence[Row], target: float | None, earliest: int = 0, held: int = HELD
 ) -> Sequence[Row]:
-    """A run's evaluations from the one on that reaches `target` for good; empty where none does.
+    """Return a run's evaluations from the one on that reaches `target` for good; empty if none
+    does.
 
     It is the first at or above `target` after which no evaluation of the run is more than `DIP`
-    below it, and there are `held` such evaluations at least.
+    below it, and after which there are at least `held` evaluations.
 
     Args:
-        evaluations: Rows of ``evaluations.csv``, in their order.
-        target: An accuracy in 0..1; None: nothing reaches it.
-        earliest: The first iteration, from 1, whose evaluation counts.
-        held: Evaluations that have to follow.
+        evaluations: Rows of ``evaluations.csv``, in order.
+        target: An accuracy, 0..1; None: nothing reaches it.
+        earliest: The first iteration, counted from 1, whose evaluation counts.
+        held: Number of evaluations that have to follow.
     """
     if target is None:
         return []
@@ -116,5 +123,5 @@ def lasting(
 
 
 def mean(values: Sequence[float]) -> float:
-    """The arithmetic mean of one value or more."""
+    """Return the arithmetic mean of one or more values."""
     return sum(values) / len(values)

@@ -1,7 +1,7 @@
-"""What a plan leaves behind: the table, ``plan.json``, a chart and a page, and the live command.
+"""Output of a plan: the table, ``plan.json``, a chart, a page, and the command for a live run.
 
-``plan.json`` is an interface like ``summary.json``: its candidates stand in the order of the
-ranking, those that are out of it behind, with the reason.
+``plan.json`` is an interface like ``summary.json``: candidates are in the order of the ranking,
+followed by those that are not ranked, with the reason.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from geomx.terminal import units
 
 SCHEMA = 1
 SHOWN = 10
-"""So many of the ranking are in the terminal's table and in the chart."""
+"""Number of candidates in the terminal's table and in the chart."""
 
 Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A plan that is made.
+    """A finished plan.
 
     Attributes:
-        directory: Where its files are.
-        content: That of ``plan.json``.
+        directory: Directory of its files.
+        content: Content of ``plan.json``.
     """
 
     directory: Path
@@ -61,7 +61,17 @@ class Plan:
         error: Fidelity,
         certainty: Certainty | None,
     ) -> Plan:
-        """Put down what `judge` found, and leave the files in `directory`."""
+        """Collect the results of `judge` and write the files of the plan.
+
+        Args:
+            directory: Directory of the plan.
+            words: Overrides given to the plan.
+            base: The experiment with the baseline's plugins.
+            judge: The evaluated candidates.
+            exhaustive: Whether all candidates were simulated.
+            error: Error of the simulator.
+            certainty: Certainty of the first choice; None if nothing is ranked.
+        """
         ranking = judge.ranking()
         out = [s for s in judge.standings.values() if s not in ranking]
         rows = [_row(judge, standing) for standing in (*ranking, *out)]
@@ -98,23 +108,23 @@ class Plan:
         write_text(directory / "report.html", made.page(chart))
         return made
 
-    # ---- in words ----
+    # ---- text ----
 
     @property
     def ranked(self) -> list[Row]:
-        """The candidates of the ranking, the best first."""
+        """The ranked candidates, the best first."""
         return [row for row in self.content["candidates"] if row["status"] == "ranked"]
 
     @property
     def aim(self) -> str:
-        """What is ranked by: ``time to 92.4 %``."""
+        """The ranked quantity: ``time to 92.4 %``."""
         if self.content["by"] == TO_ACCURACY:
             return f"time to {units.share(self.content['target_accuracy'])}"
         return "time per iteration"
 
     @property
     def condition(self) -> str:
-        """What was planned for, by what, and how much was looked at."""
+        """Workload, network, ranked quantity and number of candidates, in one line."""
         content = self.content
         how = "all" if content["exhaustive"] else "the most promising"
         trained = f", {content['trained']} trained" if content["numerics"] else ""
@@ -124,13 +134,13 @@ class Plan:
         )
 
     def verdict(self) -> list[str]:
-        """What to run, how sure that is and on what grounds, in sentences."""
+        """Return sentences on what to run, how certain that is and why."""
         return verdict(self.content, self.aim, self.directory)
 
-    # ---- in pictures ----
+    # ---- table, chart and page ----
 
     def table(self) -> Table:
-        """The best of the ranking, and the baseline, for `rich.print`."""
+        """Return the best of the ranking and the baseline as a table for `rich.print`."""
         table = Table(
             title=Text(self.condition), title_justify="left", box=SIMPLE_HEAD, pad_edge=False,
             padding=(0, 1, 0, 0),
@@ -145,7 +155,9 @@ class Plan:
         return table
 
     def _lines(self, most: int = SHOWN) -> list[tuple[str, Row]]:
-        """Rows with their ranks: the best, the baseline and one party alone, which has no rank."""
+        """Return rows with their ranks: the best, the baseline, and one party alone without a
+        rank.
+        """
         ranked = [(str(rank), row) for rank, row in enumerate(self.ranked, 1)]
         lines = ranked[:most]
         lines += [line for line in ranked[most:] if line[1]["name"] == BASELINE.name]
@@ -155,19 +167,19 @@ class Plan:
         return sorted(lines, key=lambda line: line[1]["seconds"]["mean"])
 
     def _notes(self) -> list[str]:
-        """What columns mean that do not say it."""
+        """Return explanations of columns."""
         if not self.content["numerics"]:
             return []
         said = ["end: accuracy with which the row's command ends, simulated; a mean over seeds"]
         if any(self._guessed(row) for _, row in self._lines()):
-            said.append("~ that of a longer run at that moment; only the best are run to their end")
+            said.append("~ taken from a longer run; only the commands of the best are simulated")
         return said
 
     def _guessed(self, row: Row) -> bool:
         return self.content["by"] == TO_ACCURACY and row["ends"] is None
 
     def _columns(self) -> list[tuple[str, Any]]:
-        """Headings, and what is below them."""
+        """Return headings, each with a function that formats its cells."""
         columns: list[tuple[str, Any]] = [
             ("", lambda rank, row: rank),
             ("combination", lambda rank, row: row["name"] + ("" if row["lossless"] else " *")),
@@ -190,7 +202,7 @@ class Plan:
         return columns
 
     def chart(self) -> Markup:
-        """Bars of the ranked time and the bytes, the best first."""
+        """Return bars of the ranked time and of the bytes, the best first."""
         rows = [row for _, row in self._lines()]
         base = next((row for row in rows if row["name"] == BASELINE.name), None)
         panels = []
@@ -205,7 +217,11 @@ class Plan:
         return bars(self.condition, [row["name"] for row in rows], panels, special)
 
     def page(self, chart: Markup) -> str:
-        """``report.html``."""
+        """Return ``report.html``.
+
+        Args:
+            chart: From `chart`.
+        """
         head = tag(
             "header",
             tag("p", "geomx · plan", class_="eyebrow"),
@@ -241,13 +257,13 @@ class Plan:
                 "The ranking", ranking,
                 *(tag("p", note, class_="note") for note in (STAR, *self._notes())),
             ),
-            section("Out of it", *beyond),
+            section("Not ranked", *beyond),
             footer("plan.json, chart.svg; candidates/ and alone/ with a folder per run."),
         ]  # fmt: skip
         return document(f"plan · {self.condition}", parts)
 
 
-STAR = "* trains with other numbers than the baseline: it may need more iterations, or end lower."
+STAR = "* trains with different values than the baseline: it may need more iterations or end lower."
 
 
 def _row(judge: Judge, standing: Standing) -> Row:
@@ -295,9 +311,9 @@ def _reason(judge: Judge, standing: Standing) -> tuple[str, str]:
     if judge.by == TO_ACCURACY:
         reached = sum(o.seconds is not None for o in standing.outcomes.values())
         seeds = f"{reached} of {len(standing.outcomes)} seeds"
-        said = f"reached {units.share(judge.target)} for good with {seeds}"
+        said = f"reached a lasting {units.share(judge.target)} with {seeds}"
         if math.isfinite(judge.value(judge.standings[BASELINE])):
-            said += f", in the time in which {BASELINE.name} does"
+            said += f" within the time of {BASELINE.name}"
         return "too slow", said
     lost = judge.shortfall(standing) + judge.max_loss
     return "loses accuracy", f"{units.share(lost)} less than {BASELINE.name}"
@@ -318,7 +334,7 @@ def _live(row: Row) -> float | None:
 
 
 def _live_first(rows: Sequence[Row]) -> str | None:
-    """The fastest of the live runs that came to an end; None where there was none."""
+    """Return the fastest of the completed live runs, or None if there was none."""
     done = [row for row in rows if _live(row) is not None]
     return min(done, key=lambda row: row["live"]["seconds"])["name"] if done else None
 

@@ -1,10 +1,10 @@
-"""Choosing among more candidates than can be simulated: Optuna's tree-structured Parzen estimator.
+"""Selection among more candidates than can be simulated: Optuna's tree-structured Parzen estimator.
 
-Bergstra et al., "Algorithms for Hyper-Parameter Optimization", NeurIPS 2011, as Optuna has it. It
-takes categories and conditional choices (an option exists only beside its plugin) as they are, asks
-for batches, and repeats itself for a seed, so that an interrupted search goes on where it was. What
-it minimises is what the plan ranks by. Every sync algorithm and every accelerator by itself come
-first, so that no plugin is left out by chance.
+Bergstra et al., "Algorithms for Hyper-Parameter Optimization", NeurIPS 2011, in Optuna's version.
+It supports categories and conditional parameters (an option exists only with its plugin), proposes
+batches, and is deterministic for a seed, so that an interrupted search can be resumed. It minimises
+the quantity that the plan ranks by. Every sync algorithm and every accelerator is first tried by
+itself, so that no plugin is left out by chance.
 """
 
 from __future__ import annotations
@@ -21,14 +21,22 @@ from geomx.planning.candidates import BASELINE, Candidate, Space
 from geomx.planning.judge import Judge, Standing
 
 BATCH = 8
-"""Candidates per question, on any number of cores, so that a seed means the same on all."""
+"""Candidates per batch, on any number of cores, so that a seed gives the same search on all."""
 PATIENCE = 12
-"""Batches in a row without anything new after which the search has seen what it will."""
-NOBODY = ""
+"""Number of consecutive batches without a new candidate after which the search ends."""
+NONE = ""
+"""Value of a slot without an accelerator."""
 
 
 def search(space: Space, judge: Judge, options: PlanOptions, seed: int) -> None:
-    """Judge candidates until ``options.candidates`` have been simulated."""
+    """Evaluate candidates until ``options.candidates`` have been simulated.
+
+    Args:
+        space: Source of the candidates.
+        judge: Evaluates them.
+        options: Options of the plan.
+        seed: Seed of the search.
+    """
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
@@ -54,24 +62,26 @@ def search(space: Space, judge: Judge, options: PlanOptions, seed: int) -> None:
 
 
 def _singles(space: Space) -> Iterator[dict[str, Any]]:
-    """Every sync algorithm alone, and every accelerator under one of them; options at defaults."""
+    """Yield every sync algorithm alone and every accelerator under one of them, with default
+    options.
+    """
     first = BASELINE.sync if BASELINE.sync in space.syncs else space.syncs[0]
-    alone = [(sync, NOBODY) for sync in space.syncs]
+    alone = [(sync, NONE) for sync in space.syncs]
     alone += [(first, name) for name in space.accels if space.slots]
     for sync, accel in alone:
-        chosen = {_slot(number): accel if number == 0 else NOBODY for number in range(space.slots)}
+        chosen = {_slot(number): accel if number == 0 else NONE for number in range(space.slots)}
         axes = space.axes(sync, [accel] if accel else [])
         yield {"sync": sync, **chosen, **{key: values[0] for key, values in axes.items()}}
 
 
 def _suggest(space: Space, trial: Any) -> Candidate:
-    """One combination: the sync algorithm, an accelerator or none per slot, options of both."""
+    """Return one combination: the sync algorithm, an accelerator or none per slot, and options."""
     sync = trial.suggest_categorical("sync", space.syncs)
     chosen = (
-        trial.suggest_categorical(_slot(number), [NOBODY, *space.accels])
+        trial.suggest_categorical(_slot(number), [NONE, *space.accels])
         for number in range(space.slots)
     )
-    accel = [name for name in dict.fromkeys(chosen) if name != NOBODY]
+    accel = [name for name in dict.fromkeys(chosen) if name != NONE]
     axes = space.axes(sync, accel)
     return space.candidate(
         sync, accel, {key: trial.suggest_categorical(key, values) for key, values in axes.items()}
@@ -83,10 +93,10 @@ def _slot(number: int) -> str:
 
 
 def _loss(judge: Judge, standing: Standing) -> float | None:
-    """What Optuna minimises: the logarithm of the ranked time, more where it is out of the ranking.
+    """Return the quantity that Optuna minimises: the log of the ranked time, with penalties.
 
-    None where the candidate cannot be run. One that was not trained because it could not have won
-    counts with its bound, one that misses its accuracy with the part that is missing on top.
+    None if the candidate cannot be run. A candidate that was not trained because it could not have
+    won counts with its bound; one that misses its accuracy is penalised by the missing part.
     """
     if standing.reason:
         return None

@@ -1,4 +1,5 @@
-"""What a plan says in sentences: what to run, how sure that is, and whether to use the WAN at all.
+"""The recommendation of a plan in sentences: what to run, how certain it is, whether to use the
+WAN.
 
 Everything is read from the content of ``plan.json`` (`geomx.planning.report`).
 """
@@ -17,18 +18,18 @@ from geomx.planning.judge import EAGER
 from geomx.terminal import units
 
 SURE = 0.9
-"""Below this chance of being the fastest, the plan says how to settle it."""
+"""Below this probability of being the fastest, the plan says how to settle it live."""
 
 Row = Mapping[str, Any]
 
 
 def verdict(content: Row, aim: str, directory: Path) -> list[str]:
-    """The sentences, and between them commands.
+    """Return the sentences, and commands between them.
 
     Args:
-        content: That of ``plan.json``.
-        aim: What is ranked by, for people.
-        directory: Of the plan.
+        content: Content of ``plan.json``.
+        aim: The ranked quantity, for people.
+        directory: Directory of the plan.
     """
     ranked = [row for row in content["candidates"] if row["status"] == "ranked"]
     alone = content["alone"]
@@ -49,7 +50,7 @@ def verdict(content: Row, aim: str, directory: Path) -> list[str]:
 
 
 def _beside_alone(alone: Row, first: Row | None) -> Iterator[str]:
-    """Whether to train in several places at all."""
+    """Compare with training at a single site."""
     said = f"{alone['name']}, as if all data had been copied there beforehand"
     if alone["seconds"] is None:
         yield f"{said}: {alone['reason']}"
@@ -80,10 +81,10 @@ def _choice(content: Row, ranked: Sequence[Row]) -> Iterator[str]:
         said += f"; the second, {second}, takes {units.share(certainty['margin'])} more"
     yield said
     yield (
-        f"sure to {units.share(certainty['first'], 0)} that it is the fastest of the "
-        f"{len(ranked)} ranked, to {units.share(certainty['two'], 0)} that it is among the two "
-        f"fastest, if the simulator errs by {units.share(error['median'])} in the median and "
-        f"{units.share(error['p95'])} in 19 of 20 cases ({error['source']})"
+        f"certainty: {units.share(certainty['first'], 0)} that it is the fastest of the "
+        f"{len(ranked)} ranked, {units.share(certainty['two'], 0)} that it is among the two "
+        f"fastest, for a simulator error of {units.share(error['median'])} in the median and "
+        f"{units.share(error['p95'])} at the 95th percentile ({error['source']})"
     )
 
 
@@ -92,12 +93,12 @@ def _seeds(row: Row) -> str:
     if count == 1:
         return "one"
     if low == high:
-        return f"{count}, without any difference"
+        return f"{count}, all with the same time"
     return f"{count}, from {units.duration(low)} to {units.duration(high)}"
 
 
 def _ends(row: Row) -> Iterator[str]:
-    """With which accuracy the row's command ends."""
+    """Report the accuracy with which the row's command ends."""
     ends = row["ends"]
     if ends is None:
         return
@@ -105,7 +106,7 @@ def _ends(row: Row) -> Iterator[str]:
     over = f"{ends['seeds']} seeds" if ends["seeds"] > 1 else "one seed"
     said = low if low == high else f"{low} to {high}"
     yield (
-        f"its command was simulated as it stands: after {row['command_iterations']} iterations "
+        f"its command was simulated as printed: after {row['command_iterations']} iterations "
         f"it ends at {said} with {over}"
     )
 
@@ -113,9 +114,8 @@ def _ends(row: Row) -> Iterator[str]:
 def _untrained(content: Row, ranked: Sequence[Row]) -> Iterator[str]:
     if content["by"] == TO_ACCURACY and content["trained"] < content["simulated"]:
         yield (
-            "candidates were left untrained where even at "
-            f"{units.share(EAGER, 0)} of {BASELINE.name}'s iterations they could not be among "
-            "the best"
+            "candidates that could not be among the best even at "
+            f"{units.share(EAGER, 0)} of {BASELINE.name}'s iterations were not trained"
         )
     if content["numerics"]:
         return
@@ -123,7 +123,7 @@ def _untrained(content: Row, ranked: Sequence[Row]) -> Iterator[str]:
     safe = next((row for row in ranked if row["lossless"]), ranked[0])
     if safe is not ranked[0]:
         took = units.duration(safe["seconds"]["mean"])
-        yield f"first of those that lose none: {safe['name']}, {took}"
+        yield f"first without loss of accuracy: {safe['name']}, {took}"
         yield safe["command"]
 
 
