@@ -117,7 +117,7 @@ def test_far_away_with_little_to_say_it_is_the_delay(tmp_path: Path) -> None:
         if way["limit"] == "round trips"
     )
     assert delay > 0.5 and delay + paced > 0.95
-    assert "mostly the delay of the way" in content["runs"][0]["said"]
+    assert "mostly propagation delay" in content["runs"][0]["said"]
     halved = change(content, "delays between sites halved")
     assert halved["gain"] == pytest.approx((delay + paced) / 2, abs=0.05)
     assert not [one for one in content["what_if"]["changes"] if "doubled" in one["name"]]

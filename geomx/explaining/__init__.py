@@ -1,8 +1,8 @@
-"""``geomx explain``: why a run takes the time that it takes, and what would change it.
+"""``geomx explain``: finds what determines the time of a run, and simulates possible changes.
 
-The run's timeline is read (`geomx.explaining.evidence`), its critical path walked
-(`geomx.explaining.path`) and put into words (`geomx.explaining.parts`); changes are simulated
-(`geomx.explaining.what_if`); `geomx.explaining.report` shows it all.
+The run's timeline is read (`geomx.explaining.evidence`), its critical path is computed
+(`geomx.explaining.path`) and described (`geomx.explaining.parts`), changes are simulated
+(`geomx.explaining.what_if`), and `geomx.explaining.report` shows the result.
 """
 
 from __future__ import annotations
@@ -22,14 +22,17 @@ from geomx.report import page
 from geomx.results.files import write_json, write_text
 
 MOST_NAMED = 8
-"""So many of the runs in a directory are named in an error."""
+"""Limit on the number of runs of a directory that an error message names."""
 
 
 def explain(run: Path | str) -> Explanation:
-    """Explain a run, and leave ``explain.json`` and a section of ``report.html`` beside its files.
+    """Explain a run, and write ``explain.json`` and a section of ``report.html`` beside its files.
 
     Args:
-        run: Its directory; of ``mode=both`` the one that holds both runs.
+        run: Directory of the run; for ``mode=both`` the one that contains both runs.
+
+    Returns:
+        The explanation.
 
     Raises:
         ConfigError: There is no run, or none that can be explained.
@@ -61,10 +64,10 @@ def explain(run: Path | str) -> Explanation:
 
 
 def _runs(directory: Path) -> list[Path]:
-    """The directory, or those of the simulated and the live run in it.
+    """Return `directory`, or those of the simulated and the live run in it.
 
     Raises:
-        ConfigError: There is none.
+        ConfigError: There is no run.
     """
     if (directory / "summary.json").is_file():
         return [directory]

@@ -1,8 +1,8 @@
-"""What a run left behind, read for its critical path: who did what when, and what was on its way.
+"""A run's timeline and network, indexed for the computation of its critical path.
 
-A run's timeline (``trace.json``) names every message with its kind, key, shard and round, in both
-modes alike. With the network it follows when a message arrived, which edges it crossed, and how
-full they were meanwhile.
+The timeline (``trace.json``) records every message with its kind, key, shard and round, for both
+modes alike. Together with the network it gives the arrival time of a message, the edges that it
+crossed, and their load in the meantime.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from geomx.results.results import Results
 from geomx.results.trace import Span, read
 
 LATE_S = 1e-5
-"""Clocks of two processes, and times that were rounded, may differ by this much."""
+"""Tolerance for the clocks of two processes and for rounded times."""
 TOUCH_S = 1e-8
-"""A message that starts this soon after another one's end had been waiting for it."""
+"""A message that starts this soon after the end of another one was waiting for it."""
 FULL = 0.5
-"""A way of which no edge is used to this degree is not what holds a transmission up."""
+"""A path with no edge utilised beyond this fraction is not limited by bandwidth."""
 ENOUGH = 20
-"""So many iterations are looked at."""
+"""Limit on the number of iterations that are examined."""
 
 Edge = tuple[str, str]
 
 
 class Sent(NamedTuple):
-    """One message on one hop. Times in seconds since the run began.
+    """One message on one hop. Times in seconds since the start of the run.
 
     Attributes:
-        start_s: When its first byte left.
-        left_s: When its last byte had left.
-        arrives_s: That, and the delay of the way.
+        start_s: Time at which its first byte left.
+        left_s: Time at which its last byte had left.
+        arrives_s: `left_s` plus the propagation delay.
     """
 
     kind: str
@@ -60,17 +60,20 @@ class Sent(NamedTuple):
 
 
 class Evidence:
-    """A run, ready to be walked through backwards.
+    """A run, indexed for a walk backwards in time.
+
+    Args:
+        directory: Directory of the run.
 
     Attributes:
-        results: Its figures.
+        results: Its results.
         graph: Its network.
-        party: By node, where it lives.
-        speed: By worker.
+        party: Party by node.
+        speed: Relative speed by worker.
         timeline: Its spans.
 
     Raises:
-        ConfigError: It left no timeline.
+        ConfigError: It has no timeline.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -123,16 +126,30 @@ class Evidence:
             span.start_s, span.end_s, span.end_s + delay_s / 1e3,
         )  # fmt: skip
 
-    # ---- what happened ----
+    # ---- nodes and messages ----
 
     def own(self, worker: str, before_s: float) -> Span | None:
-        """What `worker` computed or waited for just before a moment; None if that is not known."""
+        """Return the computation or wait of `worker` just before a moment, or None if unknown.
+
+        Args:
+            worker: Name of the worker.
+            before_s: The moment, seconds since the start of the run.
+        """
         spans = self._own[worker]
         place = bisect_left(spans, before_s - TOUCH_S, key=attrgetter("start_s"))
         return spans[place - 1] if place else None
 
     def handling(self, node: str, start_s: float, end_s: float) -> dict[str, float]:
-        """Seconds that `node` spent meanwhile on sums, updates and codes, by kind."""
+        """Return the time that `node` spent on sums, updates and codecs in an interval.
+
+        Args:
+            node: Name of the node.
+            start_s: Start of the interval, seconds since the start of the run.
+            end_s: Its end.
+
+        Returns:
+            Seconds by kind of work.
+        """
         spans = self._handling[node]
         spent: dict[str, float] = defaultdict(float)
         place = bisect_left(spans, end_s, key=attrgetter("start_s"))
@@ -141,7 +158,7 @@ class Evidence:
         return spent
 
     def before(self, message: Sent) -> Sent | None:
-        """The message that this one had to wait for on its link, if there was one."""
+        """Return the message that `message` had to wait for on its link, or None."""
         lane = self._links[message.source, message.target, message.channel > 0]
         place = bisect_left(lane, message.start_s - TOUCH_S / 2, key=attrgetter("start_s"))
         previous = lane[place - 1] if place else None
@@ -151,13 +168,13 @@ class Evidence:
     def arrived(
         self, node: str, by_s: float, *index: object, most: int | None = None
     ) -> Sent | None:
-        """The last message of a kind, key and shard that had reached `node` by a moment.
+        """Return the last matching message that reached `node` by a moment, or None.
 
         Args:
-            node: Where.
-            by_s: When.
+            node: Receiving node.
+            by_s: The moment, seconds since the start of the run.
             index: Kind, key and shard, or the first of them.
-            most: Its round is no later than this.
+            most: Limit on its round; None for no limit.
         """
         known = self._arrivals[node, *index]
         place = bisect_right(known, by_s + LATE_S, key=attrgetter("arrives_s"))
@@ -168,7 +185,9 @@ class Evidence:
     # ---- the network ----
 
     def _limit(self, source: str, target: str, start_s: float, end_s: float) -> Edge | None:
-        """The fullest edge between two nodes in a while; None where none of them was full."""
+        """Return the most utilised edge of a path in an interval, or None if bandwidth was not
+        the limit.
+        """
         best, most = None, FULL
         changing = None
         for edge in self._routes(source, target):
@@ -186,7 +205,7 @@ class Evidence:
         return best or changing
 
     def crossed(self, kind: str) -> list[Edge]:
-        """Every edge that messages of a kind crossed, in the network's order."""
+        """Return the edges that messages of a kind crossed, in the order of the network."""
         pairs = {
             (source, target)
             for (source, target, _), messages in self._links.items()
@@ -198,10 +217,13 @@ class Evidence:
     # ---- iterations ----
 
     def stretch(self) -> list[Row]:
-        """Successive iterations of the slowest worker that the timeline has whole.
+        """Return consecutive iterations of the slowest worker that are complete in the timeline.
 
-        The first and the last are left out where there are others: nothing is under way when the
-        first begins, and the last waits for everything.
+        The first and the last iteration are omitted if there are others: nothing is under way when
+        the first begins, and the last waits for everything.
+
+        Returns:
+            Rows of ``iterations.csv``, at most `ENOUGH`.
         """
         rows: dict[str, list[Row]] = defaultdict(list)
         for row in self.results.iterations:
@@ -228,7 +250,7 @@ class Evidence:
         return chosen[-ENOUGH:]
 
     def _whole(self, row: Row) -> bool:
-        """Whether the timeline has all that a worker did in an iteration."""
+        """Return whether the timeline contains all that a worker did in an iteration."""
         spans = self._own[row["worker"]]
         first = bisect_left(spans, row["start_s"] - TOUCH_S, key=attrgetter("start_s"))
         past = bisect_left(spans, row["end_s"] - TOUCH_S, key=attrgetter("start_s"))
@@ -237,7 +259,7 @@ class Evidence:
 
 
 def _runs(rows: Iterable[Row], gaps: Sequence[tuple[float, float]]) -> list[list[Row]]:
-    """`rows` that lie in none of `gaps`, in pieces without a break."""
+    """Return `rows` that lie outside all `gaps`, as lists of consecutive rows."""
     pieces: list[list[Row]] = [[]]
     for row in rows:
         if any(start < row["end_s"] and end > row["start_s"] for start, end in gaps):
@@ -248,7 +270,7 @@ def _runs(rows: Iterable[Row], gaps: Sequence[tuple[float, float]]) -> list[list
 
 
 def _loads(sent: Iterable[Sent], routes: Ways) -> Mapping[Edge, tuple[np.ndarray, np.ndarray]]:
-    """By edge, moments and the bytes that had crossed it by then, linear in between."""
+    """Return, for each edge, moments and the bytes transferred by then, linear in between."""
     changes: dict[Edge, list[tuple[float, float]]] = defaultdict(list)
     for message in sent:
         took_s = max(message.left_s - message.start_s, 1e-9)

@@ -1,7 +1,7 @@
-"""The critical path in few words: its steps put together by what they are waiting for.
+"""The critical path summarised by causes.
 
-``62 % waiting for the push of beijing, limited by its uplink (20 Mbit/s)``: whose push, and what
-most of that went to.
+For example ``62 % waiting for the push of beijing, limited by its uplink (20 Mbit/s)``: the awaited
+transfer, and what most of its time was spent on.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from geomx.explaining.path import Step
 from geomx.terminal import units
 
 WORTH_SAYING = 0.05
-"""Parts below this share are in the table, not in the sentence."""
+"""Parts with a smaller share are in the table, not in the sentence."""
 HANDLING = {
     "aggregate": "adding up",
     "update": "updating",
@@ -31,17 +31,17 @@ Limits = dict[Edge | None, float]
 
 @dataclass
 class Part:
-    """Everything on the path that has one cause.
+    """All steps of the path with the same cause.
 
     Attributes:
         what: ``compute``, ``push``, ``value``, ``orders``, ``handle``, ``other`` or ``unknown``.
-        where: ``wan`` or ``lan``, of what crosses a link; else the node.
-        party: Whose push, or whose values; or where the node is.
-        seconds: On the path.
-        sending: Of these, while bytes left, by the edge that was the limit: the message's own.
-        queueing: The same, of messages that were before it on the link.
-        delay: Of these, propagation.
-        handling: Of these, by kind of work.
+        where: ``wan`` or ``lan`` for transfers; otherwise the node.
+        party: The party whose push or values are awaited; otherwise the node's party.
+        seconds: Time on the path.
+        sending: Time during which the message itself was sent, by limiting edge.
+        queueing: Time during which earlier messages on the link were sent, by limiting edge.
+        delay: Time of propagation.
+        handling: Time of processing at nodes, by kind of work.
     """
 
     what: str
@@ -54,7 +54,7 @@ class Part:
     handling: dict[str, float] = field(default_factory=lambda: defaultdict(float))
 
     def add(self, step: Step) -> None:
-        """Take in a step."""
+        """Add a step of the path."""
         self.seconds += step.seconds
         if step.what == "send":
             self.sending[step.edge] += step.seconds
@@ -67,7 +67,7 @@ class Part:
 
     @property
     def limits(self) -> Limits:
-        """Seconds by the edge that was the limit, of sending and queueing together."""
+        """Seconds of sending and queueing together, by limiting edge."""
         total: Limits = defaultdict(float)
         for limits in (self.sending, self.queueing):
             for edge, seconds in limits.items():
@@ -76,7 +76,15 @@ class Part:
 
 
 def parts_of(evidence: Evidence, steps: Sequence[Step]) -> list[Part]:
-    """The steps of a path by cause, the largest first."""
+    """Group the steps of a path by cause.
+
+    Args:
+        evidence: The run.
+        steps: Its critical path.
+
+    Returns:
+        The parts, the largest first.
+    """
     parts: dict[tuple[str, str, str], Part] = {}
     for step in steps:
         key = _cause(evidence, step)
@@ -96,7 +104,7 @@ def _cause(evidence: Evidence, step: Step) -> tuple[str, str, str]:
 
 
 def told(evidence: Evidence, part: Part) -> str:
-    """A part in words."""
+    """Return the description of a part."""
     if part.what == "compute":
         speed = evidence.speed.get(part.where, 1.0)
         slow = f" (speed {speed:g})" if speed != 1.0 else ""
@@ -107,7 +115,7 @@ def told(evidence: Evidence, part: Part) -> str:
     if part.what == "other":
         return f"{part.where} neither computes nor waits"
     if part.what == "unknown":
-        return f"not to be told from the timeline (at {part.where})"
+        return f"unknown from the timeline (at {part.where})"
     if part.what == "orders":
         between = "with another site" if part.where == "wan" else f"inside {part.party}"
         return f"waiting for orders and reports {between}"
@@ -116,12 +124,12 @@ def told(evidence: Evidence, part: Part) -> str:
 
 
 def limited(evidence: Evidence, part: Part) -> str:
-    """What most of a part on its way went to."""
+    """Return what most of the time of a transfer was spent on, as the end of a sentence."""
     limits = part.limits
     edge = max(limits, key=lambda one: limits[one], default=None)
     most = limits.get(edge, 0.0)
     if part.delay >= most:
-        return ", mostly the delay of the way"
+        return ", mostly propagation delay"
     if edge is None:
         return ", limited by round trips (the connection's window, or its start)"
     return f", limited by {edge_name(edge, part.party)}{_rate(evidence, edge)}"
@@ -133,7 +141,12 @@ def _rate(evidence: Evidence, edge: Edge) -> str:
 
 
 def edge_name(edge: Edge, party: str = "") -> str:
-    """An edge as people say it: ``its uplink``, ``the downlink of beijing``, ``the link a → b``."""
+    """Return an edge in words: ``its uplink``, ``the downlink of beijing``, ``the link a → b``.
+
+    Args:
+        edge: An edge of the network.
+        party: The party referred to as ``its``; empty for none.
+    """
     if access := access_of(edge):
         name, site = access
         return f"its {name}" if site == party else f"the {name} of {site}"
@@ -141,7 +154,7 @@ def edge_name(edge: Edge, party: str = "") -> str:
 
 
 def access_of(edge: Edge) -> tuple[str, str] | None:
-    """``uplink`` or ``downlink``, and of which site; None for other links."""
+    """Return ``uplink`` or ``downlink`` and its site, or None for other links."""
     source, target = edge
     for name, site, outside in (("uplink", source, target), ("downlink", target, source)):
         if outside == f"{site}/wan":
@@ -150,7 +163,7 @@ def access_of(edge: Edge) -> tuple[str, str] | None:
 
 
 def sentence(evidence: Evidence, parts: Sequence[Part]) -> str:
-    """The parts worth saying, in one sentence."""
+    """Return one sentence about the parts above `WORTH_SAYING`."""
     whole = sum(part.seconds for part in parts) or 1.0
     said = [part for part in parts if part.seconds >= WORTH_SAYING * whole] or parts[:1]
     return "; ".join(
@@ -159,7 +172,14 @@ def sentence(evidence: Evidence, parts: Sequence[Part]) -> str:
 
 
 def to_json(evidence: Evidence, part: Part, whole: float, iterations: int) -> dict[str, Any]:
-    """A part for ``explain.json``: shares of the whole path, seconds per iteration."""
+    """Return a part for ``explain.json``.
+
+    Args:
+        evidence: The run.
+        part: The part.
+        whole: Length of the path in seconds; shares are relative to it.
+        iterations: Number of iterations on the path.
+    """
     ways = [
         {
             "limit": "round trips" if edge is None else list(edge),

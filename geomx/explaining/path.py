@@ -1,13 +1,13 @@
-"""The critical path of a run: a walk backwards from the end of an iteration.
+"""The critical path of a run, computed backwards from the end of an iteration.
 
-A worker's wait ends with a message. That message had been handed on by a node that had waited for
-another one, or it was made of what a worker had just computed. So every moment of an iteration has
-one cause, and the walk visits them from the last to the first. Where a message had to wait for
-others on its link, those are what the time went to, back to the moment at which the link had been
-idle: nothing could have left sooner, whenever it was ready.
+A wait of a worker ends with a message. The sender of that message had been waiting for another one,
+or the message came from a worker's computation. So every moment of an iteration has one cause, and
+the walk visits the causes from the last to the first. If a message had to wait for others on its
+link, the time is attributed to them, back to the moment at which the link was idle: nothing could
+have left earlier.
 
-The shares are those of the path: they sum to one, and what is done besides, hidden behind
-something slower, has none.
+Shares are those of the path: they sum to one. Work that overlaps with something slower is not on
+the path and has no share.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ CAUSES: dict[str, tuple[str, ...]] = {
     "init": ("init",),
     "pull_request": ("pull_request",),
 }
-"""Kinds of messages about a shard that make a node send one of this kind about it."""
+"""By kind of message, the kinds that make a node send it, for the same shard."""
 NEAR_S = 1e-3
-"""A worker sends so soon after an arrival if that was the reason, not what it has computed."""
+"""A worker that sends this soon after an arrival reacts to it, and not to what it has computed."""
 
 
 class Step(NamedTuple):
-    """A stretch of the critical path. Times in seconds since the run began.
+    """A stretch of the critical path. Times in seconds since the start of the run.
 
     Attributes:
-        what: ``compute``, ``send`` (the message's bytes leave), ``queue`` (others' bytes leave on
-            the same link before it), ``delay``, ``handle`` (what a node does with a message),
-            ``other`` (a worker neither computes nor waits) or ``unknown``.
-        node: Who computes or handles; of messages the sender.
-        peer: Of messages, the receiver.
-        kind: Of messages, ``push``, ``value``, ...; of ``handle``, ``aggregate``, ``update``,
-            ``encode``, ``receive``, or ``late``: a live worker still has to hand over what by its
-            step time would be out.
-        edge: What limits a transmission; None where that is the round trip.
+        what: ``compute``, ``send`` (the message is sent), ``queue`` (earlier messages are sent on
+            the same link), ``delay``, ``handle`` (a node processes a message), ``other`` (a worker
+            neither computes nor waits) or ``unknown``.
+        node: The node that computes or handles; for messages the sender.
+        peer: For messages, the receiver.
+        kind: For messages, ``push``, ``value``, ...; for ``handle``, ``aggregate``, ``update``,
+            ``encode``, ``receive``, or ``late``: a live worker still pushes what should be out by
+            the step time of the workload.
+        edge: The edge that limits a transmission; None if that is the round trip.
     """
 
     what: str
@@ -54,15 +54,19 @@ class Step(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """How long."""
+        """Duration."""
         return self.end_s - self.start_s
 
 
 def critical_path(evidence: Evidence, rows: Sequence[Row]) -> list[Step]:
-    """What the time of successive iterations of one worker went to, the last first.
+    """Compute the critical path of consecutive iterations of one worker.
 
-    The steps follow each other without a gap, from the end of the last iteration to the start of
-    the first.
+    Args:
+        evidence: The run.
+        rows: Rows of ``iterations.csv``, in order.
+
+    Returns:
+        Contiguous steps, from the end of the last iteration back to the start of the first.
     """
     return _Walk(evidence, rows[0]["worker"], rows[0]["start_s"], rows[-1]["end_s"]).steps
 
@@ -81,7 +85,7 @@ class _Walk:
                 node, message = self._travel(message)
 
     def _step(self, what: str, start_s: float, node: str, **more: object) -> None:
-        """Everything between `start_s` and where the walk is was this."""
+        """Add a step from `start_s` to the current position, and move there."""
         start_s = max(start_s, self._start_s)
         if start_s < self._now:
             self.steps.append(Step(what, start_s, self._now, node, **more))  # type: ignore[arg-type]
@@ -90,7 +94,9 @@ class _Walk:
     # ---- at a worker ----
 
     def _work(self, node: str) -> Sent | None:
-        """Go back through what a worker did; the message that ended a wait, if that is known."""
+        """Go back through the work of a worker, to the message that ended a wait; None if
+        unknown.
+        """
         doing = self._evidence.own(node, self._now)
         if doing is None:
             self._step("unknown", self._start_s, node)
@@ -100,7 +106,7 @@ class _Walk:
         if doing.category == "compute":
             self._step("compute", doing.start_s, node)
             return None
-        if self._now < doing.end_s - LATE_S:  # it waits, but was not done with what it sent
+        if self._now < doing.end_s - LATE_S:  # it waits, but had not sent everything
             self._handle(node, doing.start_s, rest="late")
             return None
         message = self._ended_by(node, doing.args)
@@ -117,14 +123,15 @@ class _Walk:
         )
         return value if value is None or value.round == about.get("round", value.round) else None
 
-    # ---- on the way ----
+    # ---- messages ----
 
     def _travel(self, message: Sent) -> tuple[str, Sent | None]:
-        """Go back to where `message` came from.
+        """Go back to the origin of `message`.
 
         Returns:
-            Who did something there: with the message that made it, or without one if it is a worker
-            that computed.
+            The node that caused it, and the message that it reacted to; None for the latter if the
+            node is
+            a worker that was computing.
         """
         self._seen.add(message)
         self._handle(message.target, message.arrives_s)
@@ -148,11 +155,11 @@ class _Walk:
             if ahead.kind in ("push", "report") and not near:
                 return source, None
         if cause is None or cause in self._seen:
-            return self._worker, None  # the trail is lost; whoever waited goes on
+            return self._worker, None  # the cause is unknown; continue at the waiting worker
         return source, cause
 
     def _cause(self, message: Sent) -> Sent | None:
-        """What made a node send `message`: the last arrival that can have."""
+        """Return the message that made a node send `message`: the last possible arrival."""
         node, moment = message.source, self._now
         most = message.round if message.kind == "value" else None
         if message.kind in CAUSES:
@@ -172,7 +179,7 @@ class _Walk:
         return max(known, key=lambda one: one.arrives_s, default=None)
 
     def _handle(self, node: str, since_s: float, rest: str = "receive") -> None:
-        """What `node` did between an arrival and what came of it; the order is of no interest."""
+        """Add what `node` did between an arrival and its effect; the order does not matter."""
         since_s = max(min(since_s, self._now), self._start_s)
         spent = self._evidence.handling(node, since_s, self._now)
         for kind, seconds in sorted(spent.items()):

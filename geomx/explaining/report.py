@@ -1,4 +1,4 @@
-"""What ``geomx explain`` says, in the terminal and as a section of the run's page."""
+"""Output of ``geomx explain``: text for the terminal and a section of the run's page."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from geomx.terminal import units
 
 SCHEMA = 1
 SHOWN = 12
-"""Rows of a table on the terminal; ``explain.json`` has all."""
+"""Limit on the rows of a table in the terminal; ``explain.json`` has all."""
 NEGLIGIBLE = 0.001
 
 Row = Mapping[str, Any]
@@ -26,18 +26,18 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why a run takes the time that it takes.
+    """Explanation of a run.
 
     Attributes:
-        directory: Of the run.
-        content: That of ``explain.json``.
+        directory: Directory of the run.
+        content: Content of ``explain.json``.
     """
 
     directory: Path
     content: dict[str, Any]
 
     def shown(self) -> Group:
-        """Everything, for `rich.print`."""
+        """Return everything for `rich.print`."""
         blocks: list[Any] = []
         for run in self.content["runs"]:
             blocks += [_heading(run), _table(PATH, _path(run)), Text("")]
@@ -50,7 +50,7 @@ class Explanation:
         return Group(*blocks)
 
     def section(self, mode: str) -> Markup:
-        """The part about the run of one mode, for its page."""
+        """Return the section for the page of the run of one mode, ``sim`` or ``live``."""
         run = next(one for one in self.content["runs"] if one["mode"] == mode)
         change = self.content["what_if"]
         what_if = [tag("p", change["reason"])]
@@ -64,7 +64,11 @@ class Explanation:
 
 
 def advice(change: Row) -> list[str]:
-    """The command for the best of the changes, and why others could not be tried."""
+    """Return the command for the best change, and why others could not be tried.
+
+    Args:
+        change: ``what_if`` of ``explain.json``.
+    """
     said = []
     useful = [one for one in change["changes"] if (one["gain"] or 0.0) > NEGLIGIBLE]
     for best in (useful[:1], [one for one in useful if one["exact"]][:1]):

@@ -1,9 +1,10 @@
-"""What a change would bring: the run's own words, simulated again with one thing changed.
+"""Effects of changes: the run's overrides, simulated again with one thing changed.
 
-Sizes and times alone are simulated, so a change costs a fraction of a second. What is tried follows
-from the critical path: the edges that limit it are doubled, one by one, together, and with their
-like at the other sites; delays between sites are halved, and slow workers made as fast as the
-others, where they are on it. And every accelerator that the run does not have is switched on.
+Only sizes and times are simulated, so a change costs a fraction of a second. The changes follow
+from the critical path: the edges that limit it are doubled one by one, together, and with the
+corresponding edges of other sites; delays between sites are halved and slow workers brought to the
+speed of the others, if they are on the path. In addition, every accelerator that the run lacks is
+switched on.
 """
 
 from __future__ import annotations
@@ -30,19 +31,19 @@ from geomx.terminal.progress import progress
 
 MOST_EDGES = 3
 WORTH_TRYING = 0.02
-"""Share of the path from which on its cause is changed."""
+"""Share of the path above which a cause is changed."""
 LONG_S = 1.0
-"""A simulation that takes longer is worth the processes for running several at a time."""
+"""Duration of a simulation above which several run in parallel processes."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """One thing changed.
+    """One change.
 
     Attributes:
-        name: It, in words.
-        words: What replaces the run's words of the same keys.
-        exact: It trains with the same numbers as before.
+        name: Its description.
+        words: Overrides that replace those of the same keys.
+        exact: Whether training is numerically unaffected.
     """
 
     name: str
@@ -52,13 +53,13 @@ class Change:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a change came to.
+    """Result of a change.
 
     Attributes:
-        change: Which.
-        words: The whole command line that simulates it.
-        seconds_per_iteration: Mean, but of the first and the last; None if it could not be run.
-        reason: Why; empty if it could.
+        change: The change.
+        words: All overrides that simulate it.
+        seconds_per_iteration: Mean without the first and the last; None if it could not be run.
+        reason: Why it could not be run; empty if it could.
     """
 
     change: Change
@@ -68,20 +69,20 @@ class Outcome:
 
     @property
     def command(self) -> str:
-        """What to type to see it."""
+        """The command line that simulates it."""
         return shlex.join(["python", "-m", "geomx", *self.words])
 
 
 def changes(
     evidence: Evidence, parts: Sequence[Part], folder: Path, registry: Registry
 ) -> Iterator[Change]:
-    """What to try.
+    """Yield the changes to try.
 
     Args:
         evidence: The run.
-        parts: Of its critical path.
-        folder: Where networks with a change are written.
-        registry: Where accelerators come from.
+        parts: Parts of its critical path.
+        folder: Folder for the files of changed networks.
+        registry: Source of the accelerators.
     """
     networks = _Networks(evidence.graph, folder)
     whole = sum(part.seconds for part in parts) or 1.0
@@ -123,7 +124,9 @@ def changes(
 
 
 def _siblings(evidence: Evidence, kind: str, name: str, limits: Mapping[Edge, float]) -> list[Edge]:
-    """The up- or downlinks that messages of a kind cross and that are no wider than the limits."""
+    """Return up- or downlinks with messages of a kind and with at most the bandwidth of the
+    limits.
+    """
 
     def mbps(edge: Edge) -> float:
         return evidence.graph.edges[edge].get("bandwidth_mbps", math.inf)
@@ -134,13 +137,17 @@ def _siblings(evidence: Evidence, kind: str, name: str, limits: Mapping[Edge, fl
 
 
 def outcomes(run: Results, tried: Sequence[Change]) -> tuple[Outcome, list[Outcome]]:
-    """Simulate a run's own words, and those of every change.
+    """Simulate a run as it is and with every change.
+
+    Args:
+        run: The run.
+        tried: The changes.
 
     Returns:
-        The run as it is, and the changes, the fastest first, those that are refused at the end.
+        The run as it is, and the changes, the fastest first, those that cannot be run last.
 
     Raises:
-        GeomxError: The run's words cannot be simulated (any more).
+        GeomxError: The run itself cannot be simulated (any more).
     """
     words = [str(word) for word in run.summary.get("words", ())]
     kept = [word for word in words if key_of(word).split(".")[0] not in ("hydra", "study")]
@@ -165,7 +172,7 @@ def outcomes(run: Results, tried: Sequence[Change]) -> tuple[Outcome, list[Outco
                 go(1)
             first = Path(place) / "0"
             if reasons[first]:
-                raise GeomxError(f"what a change would bring is not known: {reasons[first]}")
+                raise GeomxError(f"changes cannot be simulated: {reasons[first]}")
             took_s = Results.load(first).summary["wall_seconds"]
             jobs = cpu_count() if took_s > LONG_S else 1
         for number, (change, line) in enumerate(lines.items()):
@@ -183,14 +190,16 @@ def outcomes(run: Results, tried: Sequence[Change]) -> tuple[Outcome, list[Outco
 
 
 def _mean_s(run: Results) -> float:
-    """Seconds per iteration, without the first and the last where there are others."""
+    """Return seconds per iteration, without the first and the last if there are others."""
     last = max(row["iteration"] for row in run.iterations)
     inner = [row for row in run.iterations if 0 < row["iteration"] < last] or run.iterations
     return sum(row["end_s"] - row["start_s"] for row in inner) / len(inner)
 
 
 def _replaced(words: Sequence[str], own: Sequence[str]) -> list[str]:
-    """`words` with `own` in the place of those of the same keys; a network takes its options."""
+    """Return `words` with `own` in place of those of the same keys; a network replaces its
+    options.
+    """
     keys = {key_of(word) for word in own}
     tops = keys & {"network"}
     kept = [w for w in words if key_of(w) not in keys and key_of(w).split(".")[0] not in tops]
@@ -198,7 +207,7 @@ def _replaced(words: Sequence[str], own: Sequence[str]) -> list[str]:
 
 
 class _Networks:
-    """Files of the run's network with one thing changed."""
+    """Files of the run's network with one change each."""
 
     def __init__(self, graph: nx.DiGraph, folder: Path) -> None:
         self._graph, self._folder = graph, folder
@@ -206,7 +215,7 @@ class _Networks:
             old.unlink()
 
     def doubled(self, edges: Sequence[Edge]) -> tuple[str, ...]:
-        """Twice the bandwidth, as it was and as it changes."""
+        """Double the bandwidth of `edges`, schedules included; return the override."""
         graph = self._graph.copy()
         for edge in edges:
             data = graph.edges[edge]
@@ -221,7 +230,7 @@ class _Networks:
         return self._written(graph, f"double {' to '.join(edges[0])}{more}")
 
     def nearer(self) -> tuple[str, ...]:
-        """Half the delay between routers."""
+        """Halve the delays between routers; return the override."""
         graph = self._graph.copy()
         kinds = graph.nodes(data="kind", default="router")
         for source, target, data in graph.edges(data=True):
@@ -230,7 +239,7 @@ class _Networks:
         return self._written(graph, "half delays")
 
     def faster(self, workers: Sequence[str]) -> tuple[str, ...]:
-        """These at speed 1."""
+        """Set the speed of `workers` to 1; return the override."""
         graph = self._graph.copy()
         for worker in workers:
             graph.nodes[worker]["speed"] = 1.0

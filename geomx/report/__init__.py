@@ -1,1 +1,1 @@
-"""What people look at after a run: HTML pages, charts and drawings."""
+"""HTML pages, charts and drawings of finished runs."""

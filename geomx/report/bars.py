@@ -1,7 +1,7 @@
-"""Bar charts: one line per run, one panel per figure, so that many runs are compared at a glance.
+"""Bar charts: one line per run and one panel per quantity, to compare many runs at a glance.
 
-A panel may have a yardstick, a dashed line at the length that the others are held against; a run
-that is the yardstick itself has a colour of its own.
+A panel may have a yardstick, a dashed line at the reference value; the run that is the reference
+itself has a colour of its own.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _LETTER = 6.6  # generous width of a letter in the names' size
 
 @dataclass(frozen=True)
 class Panel:
-    """One figure of every run.
+    """One quantity of every run.
 
     Attributes:
         title: What the bars show.
         values: One per run, 0 or more; None draws no bar.
-        texts: How each is written at the end of its bar.
-        yardstick: What the others are held against; None for nothing.
+        texts: Labels at the ends of the bars.
+        yardstick: Reference value; None for none.
     """
 
     title: str
@@ -36,13 +36,16 @@ class Panel:
 def bars(
     title: str, names: Sequence[str], panels: Sequence[Panel], special: int | None = None
 ) -> Markup:
-    """Draw the panels side by side; each has its own scale, from 0 to its largest value.
+    """Draw panels side by side, each with a scale from 0 to its largest value.
 
     Args:
-        title: What the drawing says, in words.
-        names: Of the lines.
+        title: Description of the drawing.
+        names: Labels of the lines.
         panels: At least one.
-        special: The line that is the yardstick itself; None where no run is.
+        special: The line of the reference; None if it is not among them.
+
+    Returns:
+        An ``<svg>`` element.
     """
     left = max([NAMES, *(_LETTER * len(name) for name in names)])
     width = left + len(panels) * (PANEL + GAP)

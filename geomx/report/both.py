@@ -1,4 +1,4 @@
-"""What mode=both leaves beside its two runs: what was predicted over what was measured."""
+"""The page of ``mode=both``: the prediction compared with the measurement."""
 
 from __future__ import annotations
 
@@ -30,9 +30,13 @@ STYLES = {"simulated": "series-0", "live": "series-1"}
 
 
 def leave(sim: Results, live: Results, comparison: Mapping[str, Any], directory: Path) -> None:
-    """Leave ``comparison.json``, ``report.html`` and a ``trace.json`` of both in `directory`.
+    """Write ``comparison.json``, ``report.html`` and the ``trace.json`` of both runs.
 
-    The two runs are in folders of it; see `render` for the arguments.
+    Args:
+        sim: The prediction.
+        live: The measurement.
+        comparison: Content of ``comparison.json``.
+        directory: Directory that contains the folders of both runs.
     """
     write_json(directory / "comparison.json", comparison)
     write_text(directory / "report.html", render(sim, live, comparison))
@@ -41,11 +45,11 @@ def leave(sim: Results, live: Results, comparison: Mapping[str, Any], directory:
 
 
 def render(sim: Results, live: Results, comparison: Mapping[str, Any]) -> str:
-    """The whole page.
+    """Return the page.
 
     Args:
-        sim: What was predicted.
-        live: What was measured.
+        sim: The prediction.
+        live: The measurement.
         comparison: Content of ``comparison.json``.
     """
     what, _, _ = title(live.summary).partition(" · ")

@@ -1,7 +1,7 @@
-"""Line charts: a line, perhaps the band it runs in, two axes, and values under the mouse.
+"""Line charts: a line, optionally with a band, two axes, and values under the mouse.
 
-The picture is complete without scripts. Positions and labels of the points ride along in an
-attribute; a few lines of JavaScript (page.js) show the nearest under the pointer.
+The picture is complete without scripts. Positions and labels of the points are stored in an
+attribute; a few lines of JavaScript (page.js) show the one nearest to the pointer.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class Series:
     Attributes:
         name: For the legend and under the mouse.
         style: CSS class, ``series-0`` and so on.
-        points: (x, y) by x.
+        points: (x, y), sorted by x.
         low, high: Lower and upper edge of the band around each point, or empty.
-        dots: Draw the points themselves too.
+        dots: Whether to draw the points as well.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Series:
 
 
 def ticks(low: float, high: float, about: int = 5) -> list[float]:
-    """Round numbers within [low, high], about so many."""
+    """Return about `about` round numbers within [low, high]."""
     if not high > low:
         return [low]
     raw = (high - low) / max(about, 1)
@@ -58,15 +58,18 @@ def line_chart(
     y_text: Callable[[float], str],
     y_range: tuple[float | None, float | None] = (None, None),
 ) -> Markup:
-    """A chart with a heading and a legend, as a ``figure``.
+    """Draw a chart with a heading and a legend.
 
     Args:
         title: Heading.
         series: Lines; points that are not finite are left out.
-        x_label: Under the axis.
-        x_text: How a value of x reads under the mouse.
+        x_label: Label of the x axis.
+        x_text: Formats a value of x, for the text under the mouse.
         y_text: The same for y.
         y_range: Fixed ends of the y axis; None takes the end from the data.
+
+    Returns:
+        A ``<figure>`` element; empty without finite points.
     """
     series = [thin for line in series if (thin := _thinned(line)).points]
     if not series:
@@ -109,7 +112,7 @@ def line_chart(
 
 
 def legend_key(name: str, style: str) -> Markup:
-    """A coloured square and what it stands for."""
+    """Return a coloured square with its label."""
     return tag("span", tag("i", class_=f"key {style}"), name)
 
 
@@ -160,7 +163,7 @@ def _path(places: Sequence[tuple[float, float]]) -> str:
 
 
 def _thinned(line: Series) -> Series:
-    """The same line without what is not finite, with at most `_MOST_POINTS` points."""
+    """Return the line with its finite points only, at most `_MOST_POINTS` of them."""
     kept = [i for i, (x, y) in enumerate(line.points) if math.isfinite(x) and math.isfinite(y)]
     if len(kept) > _MOST_POINTS:
         last = len(kept) - 1

@@ -1,9 +1,10 @@
-"""Several runs held against one of them: the files, the table and the page of a study or a sweep.
+"""Comparison of several runs with one of them: the files, the table and the page of a study or
+sweep.
 
-Five figures say how a variant does: time per iteration, time until held-out accuracy first reaches
-the target, bytes over the WAN, samples per second and final accuracy. Each stands beside the same
-figure of the baseline, as a ratio: 0.5 is half of the baseline's. ``study.json`` is an interface
-like ``summary.json``; ``study.csv`` has the same rows for spreadsheets.
+Five quantities describe a variant: time per iteration, time until held-out accuracy first reaches
+the target, bytes over the WAN, samples per second and final accuracy. Each is also given as a ratio
+to that of the baseline: 0.5 is half of it. ``study.json`` is an interface like ``summary.json``;
+``study.csv`` has the same rows for spreadsheets.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 TARGET_SHARE = 0.95
-"""Without a target of its own, a comparison asks when this part of the baseline's best is had."""
+"""Default target of a comparison, as a fraction of the baseline's best accuracy."""
 
 Figures = dict[str, float | None]
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One of the figures: its field, what people call it, also in short, how they read it."""
+    """One of the quantities: field, label, short label, and the function that formats it."""
 
     field: str
     label: str
@@ -47,7 +48,9 @@ class Figure:
     show: Any
 
     def ratio(self, figures: Mapping[str, float | None], base: Mapping[str, float | None]) -> Any:
-        """The figure over the baseline's; None where one is missing or the baseline's is 0."""
+        """Return the quantity over the baseline's; None if one is missing or the baseline's is
+        0.
+        """
         mine, theirs = figures.get(self.field), base.get(self.field)
         return None if mine is None or not theirs else mine / theirs
 
@@ -60,20 +63,20 @@ FIGURES = (
     Figure("accuracy", "final accuracy", "accuracy", units.share),
 )
 DRAWN = ("seconds_per_iteration", "seconds_to_target", "wan_bytes", "accuracy")
-"""Those of the chart and of the terminal's table, which have little room."""
+"""Quantities in the chart and in the terminal's table, where space is limited."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One variant and how it did.
+    """One variant and its results.
 
     Attributes:
-        name: For people.
-        words: What sets it apart on the command line.
+        name: Name in tables.
+        words: The overrides that distinguish it.
         directory: Its folder beside the report.
         status: ``done``; ``refused``, ``failed`` or ``unfinished`` with a `reason`.
         reason: One line.
-        results: The run, where it is done.
+        results: The run, if it is done.
     """
 
     name: str
@@ -85,19 +88,23 @@ class Entry:
 
     @classmethod
     def of(cls, results: Results, name: str, words: Sequence[str], directory: str) -> Entry:
-        """The entry of a run that has results; an aborted one is unfinished."""
+        """Return the entry of a run with results; an aborted run is unfinished."""
         if "aborted" in results.summary:
             reason = str(results.summary["aborted"])
             return cls(name, words, directory, "unfinished", reason)
         return cls(name, words, directory, "done", "", results)
 
     def plain(self, sync: str) -> bool:
-        """Whether it is that sync algorithm without accelerators."""
+        """Return whether it uses the sync algorithm `sync` and no accelerators."""
         summary: Mapping[str, Any] = self.results.summary if self.results else {}
         return summary.get("sync", {}).get("name") == sync and not summary.get("accel")
 
     def figures(self, target: float | None) -> Figures:
-        """The figures of a run by field; `target` is an accuracy, None for none."""
+        """Return the quantities of the run by field.
+
+        Args:
+            target: Accuracy of ``seconds_to_target``, 0..1; None for none.
+        """
         if self.results is None:
             return {}
         summary = self.results.summary
@@ -130,13 +137,13 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A study that is over, or as far as it came.
+    """A study, finished or interrupted.
 
     Attributes:
-        directory: Where its files are.
+        directory: Directory of its files.
         entries: The variants, the baseline first.
-        target: Accuracy in 0..1 that ``seconds_to_target`` is about; None where there is none.
-        words: The command line of the study or the sweep.
+        target: Accuracy of ``seconds_to_target``, 0..1; None if there is none.
+        words: Overrides of the study or the sweep.
         rows: Content of ``study.json``, under ``variants``.
     """
 
@@ -150,13 +157,13 @@ class Comparison:
     def write(
         cls, directory: Path, entries: Sequence[Entry], target: float | None, words: Sequence[str]
     ) -> Comparison:
-        """Compare `entries`, and leave the files in `directory`.
+        """Compare `entries`, and write the files to `directory`.
 
         Args:
-            directory: Exists.
+            directory: An existing directory.
             entries: At least one; the first is the baseline.
-            target: Accuracy in 0..1; None for `TARGET_SHARE` of the baseline's best.
-            words: The command line of the study or the sweep.
+            target: Accuracy, 0..1; None for `TARGET_SHARE` of the baseline's best.
+            words: Overrides of the study or the sweep.
         """
         baseline = entries[0]
         if target is None and baseline.results is not None:
@@ -183,7 +190,7 @@ class Comparison:
         return made
 
     def table(self) -> Table:
-        """The comparison for `rich.print`: every figure, and beside it the ratio."""
+        """Return the comparison for `rich.print`: every quantity and its ratio."""
         table = Table(
             title=Text(self.title), title_justify="left", caption_justify="left",
             box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0),
@@ -210,18 +217,18 @@ class Comparison:
 
     @property
     def title(self) -> str:
-        """What was compared with what, in one line."""
+        """What is compared, in one line."""
         done = next((entry.results for entry in self.entries if entry.results), None)
         where = f" · {condition(done.summary)}" if done else ""
         return f"{len(self.entries)} variants against {self.entries[0].name}{where}"
 
     def label(self, figure: Figure, short: bool = False) -> str:
-        """The figure's name, with the target where it has one."""
+        """Return the label of a quantity, with the target in place of the word."""
         label = figure.short if short else figure.label
         return label.replace("target", units.share(self.target))
 
     def chart(self) -> Markup:
-        """The one picture: a panel of bars per figure, a line of it per variant that is done."""
+        """Return a chart with a panel of bars per quantity and a line per finished variant."""
         done = [row for row in self.rows if row.status == "done"]
         panels = []
         for figure in self._shown():
@@ -235,7 +242,7 @@ class Comparison:
         return bars(self.title, [row.name for row in done], panels, special)
 
     def caption(self) -> str:
-        """Under which conditions the picture holds, and how it is had again."""
+        """Return the conditions of the comparison and the command that repeats it."""
         done = next((entry.results for entry in self.entries if entry.results), None)
         if done is None:
             return ""
@@ -251,7 +258,7 @@ class Comparison:
         return " · ".join(said)
 
     def _shown(self) -> list[Figure]:
-        """The figures that at least one variant has."""
+        """Return the quantities that at least one variant has."""
         return [
             figure
             for figure in FIGURES
@@ -336,7 +343,7 @@ RATIO_NOTE = (
 
 
 def ratio(value: float | None) -> str:
-    """A ratio with as many decimals as say something: ``0.028``, ``0.79``, ``12.4``."""
+    """Format a ratio with its significant decimals: ``0.028``, ``0.79``, ``12.4``."""
     if value is None:
         return units.DASH
     digits = 1 if value >= 9.95 else 2 if value >= 0.0995 else 3

@@ -1,7 +1,7 @@
-"""The timeline on the page: who did what during the first iterations and the last one.
+"""The timeline of the page: the activity of nodes in the first iterations and in the last one.
 
-A node has one row: what it does itself as a bar, what it sends as a thin bar below. Neighbouring
-slivers of one category become one bar, so that the page stays small whatever the run's size.
+A node has one row: its own work as a bar, what it sends as a thin bar below. Adjacent short spans
+of one category are merged, so that the size of the page does not depend on that of the run.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ CATEGORIES = ("compute", "encode", "send", "wait", "aggregate", "update")
 MOST_NODES = 24
 FIRST_ITERATIONS = 3
 _WIDTH, _GUTTER, _ROW, _GAP = 1000.0, 176.0, 22.0, 8.0
-_HAIR = 0.6  # drawing units below which a gap is not seen
+_HAIR = 0.6  # drawing units below which a gap is invisible
 
 Window = tuple[str, float, float]
 
 
 def timeline(spans: Sequence[Span], iterations: Sequence[Row], order: Sequence[str]) -> Markup:
-    """Figures of the windows that tell most, with legend and notes.
+    """Draw the windows of `windows`, with legend and notes.
 
     Args:
-        spans: All that were kept, by start.
-        iterations: Rows of ``iterations.csv``, to know where the windows lie.
-        order: Names of nodes in the order wanted; those not named follow as first seen.
+        spans: All recorded spans, by start.
+        iterations: Rows of ``iterations.csv``, which determine the windows.
+        order: Preferred order of nodes; others follow in the order of their appearance.
     """
     if not spans:
         return tag("p", "Nothing was recorded for the timeline.", class_="note")
@@ -51,7 +51,7 @@ def timeline(spans: Sequence[Span], iterations: Sequence[Row], order: Sequence[s
 
 
 def windows(spans: Sequence[Span], iterations: Sequence[Row]) -> list[Window]:
-    """Title, start and end (seconds) of the stretches to draw."""
+    """Return title, start and end (seconds) of the stretches to draw."""
     end_of_run = max(span.end_s for span in spans)
     numbers = sorted({row["iteration"] for row in iterations})
     if len(numbers) <= FIRST_ITERATIONS + 1:
@@ -67,7 +67,9 @@ def windows(spans: Sequence[Span], iterations: Sequence[Row]) -> list[Window]:
 
 
 def sample(nodes: Sequence[str], party: dict[str, str]) -> list[str]:
-    """At most `MOST_NODES` nodes, in order: some parties whole rather than a bit of each."""
+    """Return at most `MOST_NODES` nodes, in order: a few whole parties rather than a part of
+    each.
+    """
     if len(nodes) <= MOST_NODES:
         return list(nodes)
     members: dict[str, list[str]] = defaultdict(list)
@@ -80,7 +82,7 @@ def sample(nodes: Sequence[str], party: dict[str, str]) -> list[str]:
 
 
 def spread(items: Sequence[str], most: int) -> list[str]:
-    """At most `most` of `items`, evenly spaced, the first and the last among them."""
+    """Return at most `most` of `items`, evenly spaced, including the first and the last."""
     if len(items) <= most:
         return list(items)
     if most == 1:
@@ -116,7 +118,7 @@ def _chart(
 
 
 class _Bar:
-    """One or several spans of one category that touch on the page."""
+    """One span, or several adjacent ones of one category."""
 
     def __init__(self, span: Span, x: float, width: float) -> None:
         self.category, self.name, self.args = span.category, span.name, span.args
@@ -125,7 +127,7 @@ class _Bar:
         self.count = 1
 
     def absorb(self, span: Span, x: float, width: float) -> bool:
-        """Take `span` in if nobody could tell it from this bar; say whether that was so."""
+        """Merge `span` if it is indistinguishable from this bar; return whether it was merged."""
         touches = x - self.end_x < _HAIR and span.category == self.category
         if not touches or min(width, self.end_x - self.x) > 4:
             return False
@@ -136,7 +138,7 @@ class _Bar:
         return True
 
     def draw(self, node: str, top: float, height: float) -> Markup:
-        """The bar, with what it stands for."""
+        """Return the bar with its tooltip."""
         what = self.name if self.count == 1 else f"{self.count} {self.category} spans"
         lines = [f"{node}: {what}"]
         lines.append(f"{self.start_s:.6g} s to {self.end_s:.6g} s, {units.duration(self.busy_s)}")

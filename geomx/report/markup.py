@@ -1,4 +1,4 @@
-"""Building HTML and SVG from Python without ever forgetting to escape.
+"""Construction of HTML and SVG with automatic escaping.
 
 `tag` escapes every child and attribute that is not `Markup` already, so a node called ``<b>`` or an
 option with a quote in it cannot break the page.
@@ -10,13 +10,13 @@ import html
 
 
 class Markup(str):
-    """Text that is markup already and passes through `tag` as it is."""
+    """Text that is markup already; `tag` does not escape it."""
 
     __slots__ = ()
 
 
 def tag(name: str, /, *children: str, **attributes: object) -> Markup:
-    """An element.
+    """Return an element.
 
     Args:
         name: ``div``, ``rect``, ...
@@ -36,7 +36,7 @@ def tag(name: str, /, *children: str, **attributes: object) -> Markup:
 
 
 def join(*children: str) -> Markup:
-    """Children one after the other, without an element around them."""
+    """Return children one after the other, without an enclosing element."""
     return Markup(
         "".join(
             child if isinstance(child, Markup) else html.escape(child, quote=False)
@@ -46,6 +46,14 @@ def join(*children: str) -> Markup:
 
 
 def svg(width: float, height: float, label: str, *children: str, **attributes: object) -> Markup:
-    """A drawing that scales with the page; `label` says in words what it shows."""
+    """Return a drawing that scales with the page.
+
+    Args:
+        width: Width of the view box.
+        height: Its height.
+        label: Description of the drawing.
+        children: Its content in order.
+        attributes: As for `tag`.
+    """
     box = f"0 0 {width:g} {height:g}"
     return tag("svg", *children, viewBox=box, role="img", aria_label=label, **attributes)

@@ -1,4 +1,4 @@
-"""report.html: one page that tells a run's story and needs nothing but a browser.
+"""``report.html``: a self-contained page about one run.
 
 Style and script are inside, nothing is fetched, and every string that comes from outside passes
 through `markup.tag`, which escapes it.
@@ -35,13 +35,13 @@ def render(
     graph: nx.Graph | None,
     explained: Markup | None = None,
 ) -> str:
-    """The whole page.
+    """Return the page.
 
     Args:
         results: The run; its summary may be that of an aborted one.
         timeline: Its spans.
         graph: The network as used, None if unknown.
-        explained: A section on what its time went to, if that has been asked for.
+        explained: A section of ``geomx explain``, if there is one.
     """
     summary = results.summary
     order = list(graph.nodes) if graph is not None else []
@@ -65,7 +65,7 @@ def render(
 
 
 def document(title: str, body: Sequence[Markup]) -> str:
-    """A whole page, style and script inside."""
+    """Return a whole page with style and script inside."""
     head = (
         tag("meta", charset="utf-8"),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
@@ -78,17 +78,17 @@ def document(title: str, body: Sequence[Markup]) -> str:
 
 
 def asset(name: str) -> Markup:
-    """A style sheet or script of the report."""
+    """Return a style sheet or script of the report."""
     return Markup(files(__package__).joinpath(name).read_text(encoding="utf-8"))
 
 
 def note(sentence: str) -> Markup:
-    """A remark; nothing where there is nothing to say."""
+    """Return a remark; empty if `sentence` is."""
     return tag("p", sentence, class_="note") if sentence else Markup("")
 
 
 def section(heading: str, *content: str) -> Markup:
-    """A heading and what is below it; nothing where all of that is empty."""
+    """Return a heading with its content; empty if all of the content is."""
     shown = [part for part in content if part]
     return tag("section", tag("h2", heading), *shown) if shown else Markup("")
 
@@ -121,14 +121,14 @@ def _header(summary: Mapping[str, Any]) -> Markup:
 
 
 def command_line(words: Sequence[object]) -> Markup:
-    """The command that repeats a run in a new directory, with a button to copy it."""
+    """Return the command that repeats a run in a new directory, with a button to copy it."""
     command = shlex.join(["python", "-m", "geomx", *repeating(words)])
     button = tag("button", "copy", type="button")
     return tag("div", tag("code", command), button, class_="command")
 
 
 def repeating(words: Iterable[object]) -> list[str]:
-    """The words without those that say where files go: a second run must not meet the first's."""
+    """Return `words` without those that set directories, which another run must not share."""
     places = ("hydra.run.", "hydra.sweep.")
     return [word for word in map(str, words) if not word.lstrip("+").startswith(places)]
 
@@ -211,19 +211,21 @@ def _curves(results: Results) -> list[Markup]:
 
 
 def training_loss(row: Row) -> float:
-    """Of one iteration of one worker."""
+    """Return the loss of one iteration of one worker."""
     return float(row["loss"])
 
 
 def iteration_s(row: Row) -> float:
-    """How long one iteration of one worker took."""
+    """Return the duration of one iteration of one worker, in seconds."""
     return float(row["end_s"] - row["start_s"])
 
 
 def by_iteration(
     name: str, style: str, rows: Sequence[Row], x: str, value: Callable[[Row], float]
 ) -> Series:
-    """Mean over workers per iteration, with the range as a band; at the mean of column `x`."""
+    """Return the mean over workers per iteration, at the mean of column `x`, with the range as
+    band.
+    """
     groups: dict[int, list[Row]] = defaultdict(list)
     for row in rows:
         groups[row["iteration"]].append(row)
@@ -238,7 +240,7 @@ def by_iteration(
 
 
 def _breakdown(rows: Sequence[Row]) -> list[Markup]:
-    """Mean compute and wait of a party's workers, as one bar each on a common scale."""
+    """Return mean compute and wait of the workers of each party, as bars on a common scale."""
     groups: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         groups[row["party"]].append(row)
@@ -319,14 +321,14 @@ def _link(row: Row, most: int, seconds: float | None) -> Markup:
 
 
 def _python(summary: Mapping[str, Any]) -> list[Markup]:
-    """What plugins' Python parts cost in an iteration of a live run."""
+    """Return the costs of plugins' Python parts per iteration of a live run."""
     costs = summary.get("python")
     if not costs:
         return []
     parties = summary.get("network", {}).get("parties") or 1
     iteration_s = summary["seconds_per_iteration"]["mean"]  # None where not one was completed
     head = (
-        "whose, and by which hook",
+        "plugin and hook",
         "calls",
         "in Python",
         "waiting for the interpreter",
@@ -349,7 +351,7 @@ def _python(summary: Mapping[str, Any]) -> list[Markup]:
     told = (
         "Per iteration, all nodes together; the share is a party's, of the time of an iteration. "
     )
-    told += "Above a tenth it is time for C++ (docs/write_a_plugin.md)."
+    told += "Above a tenth, C++ is worth it (docs/write_a_plugin.md)."
     return [
         tag("table", tag("thead", tag("tr", *(tag("th", text) for text in head))),
             tag("tbody", *body), class_="bars"),
@@ -386,5 +388,5 @@ _BESIDE = (
 
 
 def footer(beside: str) -> Markup:
-    """What else lies in the page's directory."""
+    """Return the list of the other files in the page's directory."""
     return tag("footer", f"Beside this page: {beside}")

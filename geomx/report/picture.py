@@ -1,4 +1,4 @@
-"""Charts of the report as files of their own, for README and docs: SVG that carries its style."""
+"""Charts of the report as files of their own, for README and docs: SVG with embedded style."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _MARGIN = 12.0
 
 
 def standalone(drawing: Markup, caption: str = "") -> str:
-    """A whole SVG file of one ``<svg>`` drawing: on paper of its own, light or dark as the reader.
+    """Return an SVG file with a background that follows the reader's light or dark mode.
 
     Args:
-        drawing: As `svg` makes it; its viewBox begins at 0 0.
+        drawing: An ``<svg>`` element of `svg`; its viewBox begins at 0 0.
         caption: A line below it.
     """
     opening, _, rest = drawing.partition('viewBox="0 0 ')

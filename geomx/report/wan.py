@@ -1,10 +1,10 @@
-"""The WAN as a drawing: sites, what flowed between them, and how full the way was.
+"""A drawing of the WAN: sites, traffic between them, and the utilisation of the path.
 
-Sites with coordinates are drawn where they are, on a map; others as a star or by springs.
+If all sites have coordinates they are drawn on a map, otherwise as a star or by a spring layout.
 
-A flow's utilisation is that of the fullest edge on its way through the network graph, as
-``edges.csv`` has it: average rate over bandwidth, all flows on that edge taken together. Without a
-graph it is the busy share.
+The utilisation of a flow is that of the most utilised edge of its route, as in ``edges.csv``:
+average rate over bandwidth, for all flows on that edge together. Without a graph it is the fraction
+of time during which the link was busy.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Point = tuple[float, float]
 
 @dataclass
 class Flow:
-    """Everything one site sent to another."""
+    """All traffic from one site to another."""
 
     source: str
     target: str
@@ -54,7 +54,9 @@ def drawing(
     seconds: float | None,
     edges: Sequence[Row] = (),
 ) -> Markup:
-    """Sites and flows; empty if nothing crossed the WAN. For the arguments see `site_flows`."""
+    """Draw sites and flows; empty if nothing crossed the WAN. For the arguments see
+    `site_flows`.
+    """
     flows = site_flows(links, graph, seconds, edges)
     if not flows:
         return Markup("")
@@ -77,7 +79,7 @@ def drawing(
 
 
 def _busiest(sites: Sequence[str], flows: Sequence[Flow]) -> list[str]:
-    """At most `MOST_SITES` sites in their order: those whose flows carry most."""
+    """Return the `MOST_SITES` sites with the most traffic, in their order."""
     if len(sites) <= MOST_SITES:
         return list(sites)
     carried: dict[str, int] = defaultdict(int)
@@ -89,12 +91,12 @@ def _busiest(sites: Sequence[str], flows: Sequence[Flow]) -> list[str]:
 
 
 def legend() -> Markup:
-    """Colours of utilisation."""
+    """Return the colours of utilisation."""
     keys = [
         tag("span", tag("i", class_=f"key u-{level}"), text)
         for level, (_, text) in enumerate(LEVELS)
     ]
-    return tag("div", "bandwidth used of the fullest edge on the way: ", *keys, class_="legend")
+    return tag("div", "utilisation of the busiest edge of the route: ", *keys, class_="legend")
 
 
 def site_flows(
@@ -103,13 +105,16 @@ def site_flows(
     seconds: float | None,
     edges: Sequence[Row] = (),
 ) -> list[Flow]:
-    """WAN links summed by pair of sites, the largest last, with their utilisation (a fraction).
+    """Sum WAN links by pair of sites, with their utilisation.
 
     Args:
         links: Rows of ``links.csv``.
         graph: The network as used, None if unknown.
-        seconds: How long the run took.
-        edges: Rows of ``edges.csv``; where there are none, the WAN's links are added up here.
+        seconds: Duration of the run.
+        edges: Rows of ``edges.csv``; if empty, loads are summed over the WAN's links.
+
+    Returns:
+        Flows by bytes, the largest last; utilisation is a fraction.
     """
     flows: dict[tuple[str, str], Flow] = {}
     loads: dict[tuple[str, str], float] = defaultdict(float)
@@ -146,7 +151,7 @@ def site_flows(
 
 
 def site_of(node: str, graph: nx.Graph | None) -> str:
-    """The party of a node, by its attribute or else by its name."""
+    """Return the party of a node, from its attribute or else from its name."""
     if graph is not None and node in graph:
         return str(graph.nodes[node].get("party") or _site_in(node))
     return _site_in(node)
@@ -157,7 +162,7 @@ def _site_in(node: str) -> str:
 
 
 class Ways:
-    """Routes through a graph as edges, where there is a graph and it knows the ends."""
+    """Routes through a graph as edges; empty without a graph or for unknown nodes."""
 
     def __init__(self, graph: nx.Graph | None) -> None:
         directed = graph if graph is None or graph.is_directed() else graph.to_directed()
@@ -165,7 +170,7 @@ class Ways:
         self._known: dict[tuple[str, str], list[tuple[str, str]]] = {}
 
     def __call__(self, source: str, target: str) -> list[tuple[str, str]]:
-        """The edges from `source` to `target`; none where that is not known."""
+        """Return the edges from `source` to `target`; empty if unknown."""
         ends = source, target
         if ends not in self._known:
             self._known[ends] = self._edges(source, target)
@@ -193,7 +198,7 @@ def _hosts_by_site(graph: nx.Graph | None) -> dict[str, dict[str, int]]:
 def _places(
     sites: Sequence[str], flows: Sequence[Flow], graph: nx.Graph | None
 ) -> tuple[dict[str, Point], float, list[Markup]]:
-    """Where each site is drawn, the height of the drawing, and what is below them."""
+    """Return the position of each site, the height of the drawing, and its background."""
     if coordinates := _coordinates(sites, graph):
         return _map(coordinates)
     raw = _star(sites, flows) or _spring(sites, flows)
@@ -213,7 +218,7 @@ def _places(
 
 
 def _map(coordinates: Mapping[str, Point]) -> tuple[dict[str, Point], float, list[Markup]]:
-    """A map: degrees of longitude as long as on the middle parallel, and a grid of them."""
+    """Return a map with a grid of degrees, to scale on its middle parallel."""
     wests, norths = zip(*coordinates.values(), strict=True)
     middle_x, middle_y = (min(wests) + max(wests)) / 2, (min(norths) + max(norths)) / 2
     narrower = math.cos(math.radians(middle_y))
@@ -248,7 +253,7 @@ def _multiples(step: float, low: float, high: float, most: float) -> list[float]
 
 
 def _coordinates(sites: Sequence[str], graph: nx.Graph | None) -> dict[str, Point] | None:
-    """Longitude and latitude in degrees, where the graph has them for every site."""
+    """Return longitude and latitude in degrees, if the graph has them for every site."""
     found: dict[str, Point] = {}
     for node, data in graph.nodes(data=True) if graph is not None else ():
         for names in (("longitude", "latitude"), ("Longitude", "Latitude"), ("lon", "lat")):
@@ -259,7 +264,7 @@ def _coordinates(sites: Sequence[str], graph: nx.Graph | None) -> dict[str, Poin
 
 
 def _star(sites: Sequence[str], flows: Sequence[Flow]) -> dict[str, Point] | None:
-    """One site in the middle of the others, if it is an end of every flow."""
+    """Return positions with one site in the middle, if it is an end of every flow."""
     hubs = [s for s in sites if all(s in (flow.source, flow.target) for flow in flows)]
     if not hubs or len(sites) < 3:
         return None

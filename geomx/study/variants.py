@@ -1,12 +1,12 @@
-"""Studies: one experiment in several variants, run side by side and held against a baseline.
+"""Studies: several variants of one experiment, run and compared with a baseline.
 
-A *variant* is a few words of the command line on top of the words of the study: another sync
-algorithm, other accelerators, another seed, anything. ``study.each=[sync,accel]`` makes one of
-every plugin that is installed, so that a stranger's turns up too; ``study.variants`` names others.
-Every variant is a run with a directory of its own. What is finished is not run again: the same
-words with the same ``hydra.run.dir`` go on where a study was interrupted.
+A *variant* is a few overrides on top of those of the study: another sync algorithm, other
+accelerators, another seed, anything. ``study.each=[sync,accel]`` makes one variant per installed
+plugin, external ones included; ``study.variants`` lists others. Every variant is a run with a
+directory of its own. Finished variants are not run again: the same overrides with the same
+``hydra.run.dir`` resume an interrupted study.
 
-A sweep (``-m``) has chosen its variants by itself; `gather` compares what it left behind.
+A sweep (``-m``) defines its own variants; `gather` compares their results.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class Variant:
     """One run of a study.
 
     Attributes:
-        words: The whole command line that repeats it.
-        own: Those of them that set it apart from the other variants.
-        directory: Where its files go.
+        words: All overrides, which repeat the run.
+        own: The overrides that distinguish it from the other variants.
+        directory: Directory of its files.
     """
 
     words: tuple[str, ...]
@@ -54,12 +54,18 @@ class Variant:
 
 
 def run(words: Sequence[str]) -> Comparison:
-    """Run the study that `words` describe, as the command line would.
+    """Run a study, as the command line would.
 
-    The calling process stays as it is, as with `geomx.run`.
+    The state of the calling process is preserved, as by `geomx.run`.
+
+    Args:
+        words: Overrides, among them ``study.each`` or ``study.variants``.
+
+    Returns:
+        The comparison of its variants.
 
     Raises:
-        ConfigError: The words do not describe a study, or its baseline is refused.
+        ConfigError: The overrides do not describe a study, or its baseline is refused.
     """
     from geomx.config.compose import compose
 
@@ -73,19 +79,26 @@ def run(words: Sequence[str]) -> Comparison:
 
 
 def conduct(experiment: Experiment, directory: Path) -> Comparison:
-    """Run every variant of `experiment` that is not finished yet, and compare them.
+    """Run the unfinished variants of `experiment`, and compare all of them.
 
-    Leaves ``study.json``, ``study.csv``, ``chart.svg`` and ``report.html`` in `directory`, beside
-    one folder per variant. A variant that is refused or fails is a row with the reason.
+    Writes ``study.json``, ``study.csv``, ``chart.svg`` and ``report.html`` to `directory`, and one
+    folder per variant. A variant that is refused or fails is a row with the reason.
+
+    Args:
+        experiment: The experiment with its study.
+        directory: Directory of the study.
+
+    Returns:
+        The comparison.
 
     Raises:
-        ConfigError: The baseline is refused, or a word is wrong.
+        ConfigError: The baseline is refused, or an override is invalid.
     """
     from joblib import cpu_count
 
     options = experiment.study or StudyOptions()
     variants = plan(experiment.words, options, directory)
-    # Only simulations may share the machine: live runs would slow each other down.
+    # Only simulations may run in parallel: live runs would slow each other down.
     jobs = options.jobs or (cpu_count() if experiment.mode == "sim" else 1)
     waiting = [variant for variant in variants if not finished(variant)]
     if variants[0] in waiting:
@@ -104,7 +117,11 @@ def conduct(experiment: Experiment, directory: Path) -> Comparison:
 
 
 def carry_out(variants: Sequence[Variant], jobs: int) -> Iterator[tuple[Path, str]]:
-    """Run variants, `jobs` at a time, each in a process of its own where that is more than one.
+    """Run variants, each in a process of its own if `jobs` is more than one.
+
+    Args:
+        variants: The variants.
+        jobs: Number of simultaneous runs.
 
     Yields:
         As they end, their directories, and why they could not be run (empty if they could).
@@ -118,10 +135,17 @@ def carry_out(variants: Sequence[Variant], jobs: int) -> Iterator[tuple[Path, st
 
 
 def gather(directory: Path, words: Sequence[str]) -> Comparison | None:
-    """Compare the jobs of the sweep of `words` in `directory`; None if fewer than two have results.
+    """Compare the jobs of a sweep.
 
     The baseline is the first job with the default sync and no accelerator, else the first. A job
-    that left nothing has had its line on the terminal and is not in the comparison.
+    without results is left out; its error has been printed already.
+
+    Args:
+        directory: Directory of the sweep.
+        words: Overrides of the sweep.
+
+    Returns:
+        The comparison; None if fewer than two jobs have results.
     """
     jobs = (path for path in directory.iterdir() if path.name.isdigit())
     places = sorted(jobs, key=lambda path: int(path.name))
@@ -141,12 +165,12 @@ def gather(directory: Path, words: Sequence[str]) -> Comparison | None:
 
 
 def plan(words: Iterable[str], options: StudyOptions, directory: Path) -> list[Variant]:
-    """The variants, the baseline first, none of them twice.
+    """Return the variants without duplicates, the baseline first.
 
     Args:
-        words: Of the study itself.
-        options: What is asked for.
-        directory: Of the study.
+        words: Overrides of the study itself.
+        options: Options of the study.
+        directory: Directory of the study.
     """
     base = [word for word in words if key_of(word).split(".")[0] not in ("hydra", "study")]
     chosen = [shlex.split(options.baseline) or [f"sync={DEFAULT_SYNC}", "accel=[]"]]
@@ -159,7 +183,7 @@ def plan(words: Iterable[str], options: StudyOptions, directory: Path) -> list[V
         keys = {key_of(word) for word in own}
         kept = [word for word in base if key_of(word) not in keys]
         whole = (*kept, "study=null", *own)
-        # The same with the defaults spelled out is the same variant.
+        # The same with the defaults written out is the same variant.
         said = {key_of(word) for word in whole}
         full = [*whole, *(w for w in chosen[0] if key_of(w) not in said)]
         identity = tuple(sorted(word.lstrip("+") for word in full))
@@ -172,7 +196,7 @@ def plan(words: Iterable[str], options: StudyOptions, directory: Path) -> list[V
 
 
 def finished(variant: Variant) -> bool:
-    """Whether the variant has been run to its end, by this version and with the same words."""
+    """Return whether `variant` has completed, with this version and the same overrides."""
     results = load(variant.directory)
     if results is None or "aborted" in results.summary:
         return False
@@ -181,7 +205,7 @@ def finished(variant: Variant) -> bool:
 
 
 def load(directory: Path) -> Results | None:
-    """The results in `directory`, of mode=both the live ones; None where there are none."""
+    """Return the results in `directory` (for ``mode=both`` the live ones), or None."""
     for place in (directory, directory / "live"):
         if (place / "summary.json").is_file():
             return Results.load(place)
@@ -212,20 +236,20 @@ def _compare(
 
 
 def _check(variant: Variant) -> None:
-    """Refuse what would make every variant fail alike, before anything runs."""
+    """Raise the error that would occur in every variant before anything is run."""
     from geomx.config.compose import compose
 
     compose(variant.words, directory=variant.directory)
 
 
 def _run(variant: Variant, home: Path | None) -> tuple[Path, str]:
-    """Run one variant; its directory, and why it could not be run (empty if it could).
+    """Run one variant; return its directory, and why it could not be run (empty if it could).
 
-    In a process of its own `home` is the folder that relative paths are meant from, else None.
+    In a process of its own, `home` is the base of relative paths; otherwise it is None.
     """
     if home is None:
         return _run_here(variant)
-    os.chdir(home)  # the process may be left from work that began in another folder
+    os.chdir(home)  # a reused process may still be in another folder
     # Ctrl-C reaches the whole terminal; the process that started this one ends it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with own_process():
@@ -241,7 +265,7 @@ def _run_here(variant: Variant) -> tuple[Path, str]:
         with warnings.catch_warnings():
             warnings.simplefilter(
                 "ignore", PluginDoubt
-            )  # a variant like any other: its row says it
+            )  # the variant's row shows what the warning says
             experiment, directory = compose(variant.words, directory=variant.directory)
         with quiet():
             execute(experiment, directory)
@@ -255,7 +279,7 @@ def _run_here(variant: Variant) -> tuple[Path, str]:
 
 
 def _name(own: Sequence[str], results: Results | None) -> str:
-    """``sync + accel, accel``, and whatever else sets the variant apart."""
+    """Return ``sync + accel, accel`` and the other overrides of the variant."""
     said = {key_of(word): word.partition("=")[2] for word in own}
     sync, accel = said.pop("sync", DEFAULT_SYNC), said.pop("accel", "[]")
     names = accel.strip("[]").replace(" ", "").split(",") if accel.strip("[]") else []
@@ -267,5 +291,5 @@ def _name(own: Sequence[str], results: Results | None) -> str:
 
 
 def key_of(word: str) -> str:
-    """The key of a word of the command line: ``sync`` of ``+sync=x``."""
+    """Return the key of an override: ``sync`` for ``+sync=x``."""
     return word.partition("=")[0].lstrip("+~")
