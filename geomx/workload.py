@@ -1,8 +1,8 @@
-"""What is trained: the tensors, the time each layer takes, and (optionally) the real numbers.
+"""Interfaces of workloads: tensors, times of layers and, optionally, a model with real gradients.
 
 A `Workload` is enough to simulate sizes and times. A workload that can also compute gradients has a
-`Model`: the same object computes real gradients inside a simulation (time stays virtual) and in a
-live worker process, so loss and accuracy are predicted by the very code that is deployed.
+`Model`: the same object computes real gradients in a simulation (time stays virtual) and in a live
+worker process, so that loss and accuracy are predicted by the code that is deployed.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Layer:
 
 
 class Model(Protocol):
-    """Real numbers for one workload: one network, one batch at a time.
+    """The numerics of a workload: one network, one batch at a time.
 
     `parameters` and `gradients` are arrays of the framework (numpy arrays or MXNet NDArrays) in key
     order, updated in place: a live worker pushes and pulls them directly, the simulator loads a
@@ -65,58 +65,55 @@ class Model(Protocol):
     gradients: Sequence[Any]
 
     def step(self, step: int, worker: int, workers: int) -> float:
-        """Compute loss and gradients of one batch.
+        """Compute loss and gradients of one batch of a worker.
 
-        The result follows from `parameters` and the arguments alone, because the simulator computes
-        all workers' steps with one model, and a live worker computes its first step twice (once to
-        warm up). Returns once the loss is known; the framework may still be computing gradients.
+        Both follow from `parameters` and the arguments alone, since the simulator computes all
+        workers' steps with one model, and a live worker computes its first step twice (once to warm
+        up). Gradients may still be computed asynchronously by the framework after the return.
 
         Args:
-            step: Number of the worker's batch, from 0.
-            worker: Position of the worker among all, from 0.
-            workers: How many workers there are.
+            step: Number of the batch, from 0.
+            worker: Rank of the worker, from 0.
+            workers: Number of workers.
 
         Returns:
-            Mean loss over the batch; the gradients are those of that mean.
+            The mean loss over the batch; `gradients` are those of this mean.
         """
         ...
 
     def get(self, arrays: Sequence[Any], key: int) -> NDArray[np.float32]:
-        """Copy one array, once the framework has computed it.
+        """Return a float32 numpy copy of ``arrays[key]``, after waiting for the framework.
 
         Args:
             arrays: `parameters` or `gradients`.
-            key: Position of the tensor.
-
-        Returns:
-            float32 values in the tensor's shape.
+            key: Position in it.
         """
         ...
 
     def set(self, key: int, value: NDArray[np.float32]) -> None:
-        """Overwrite one parameter.
+        """Overwrite a parameter.
 
         Args:
-            key: Position of the tensor.
-            value: float32 in the tensor's shape.
+            key: Position in `parameters`.
+            value: Float32 array of the tensor's shape.
         """
         ...
 
     def evaluate(self, parameters: Sequence[NDArray[np.float32]]) -> tuple[float, float]:
-        """Evaluate parameters on the held-out data.
+        """Evaluate given parameters on the held-out data.
 
         Args:
-            parameters: float32 arrays in key order.
+            parameters: Float32 arrays in key order.
 
         Returns:
-            Accuracy from 0 to 1, and mean loss.
+            Accuracy in 0..1, and mean loss.
         """
         ...
 
 
 @dataclass(frozen=True)
 class Workload:
-    """A training job as the network sees it.
+    """A training job, described by what the network sees of it.
 
     Attributes:
         name: As in ``workload=NAME``.
@@ -126,8 +123,9 @@ class Workload:
         samples: Size of the training set (all workers together).
         iterations: Default number of local steps per worker.
         evaluate_every: Local steps between evaluations on held-out data.
-        optimizer: Name and numbers, e.g. ``{"name": "adam", "learning_rate": 0.001}``.
-        device: Where workers' tensors lie: cpu, cuda or cuda:N.
+        optimizer: Name and parameters, e.g. ``{"name": "adam", "learning_rate": 0.001}``.
+        device: Device of the workers' tensors: cpu, cuda or cuda:N.
+        has_numerics: Whether `model` works.
     """
 
     name: str
@@ -146,16 +144,16 @@ class Workload:
     has_numerics: bool = False
 
     def model(self, seed: int) -> Model:
-        """Build the network, load its data and draw the initial parameters.
+        """Build the network and load its data.
 
         Args:
-            seed: Of the initial parameters.
+            seed: Seed of the initial parameters.
 
         Returns:
-            The model.
+            The model with its initial parameters.
 
         Raises:
-            ConfigError: The workload has sizes and times only, or its framework or data is absent.
+            ConfigError: The workload has sizes and times only, or its framework or data is missing.
         """
         from geomx.errors import ConfigError
 

@@ -1,7 +1,7 @@
-"""Which address this process listens on, and where it writes down what happens to it.
+"""The address that this process listens on, and its log.
 
-On one machine everything is on the loopback address, as the schedulers are. Elsewhere it is what
-DMLC_NODE_HOST says, or the address of DMLC_INTERFACE, or that by which the scheduler was reached.
+On one machine everything is on the loopback address, as are the schedulers. Otherwise the address
+is DMLC_NODE_HOST, or that of DMLC_INTERFACE, or that by which the scheduler was reached.
 """
 
 from __future__ import annotations
@@ -21,14 +21,19 @@ from geomx.live.journal import Notes
 from geomx.live.member import Member
 
 FOLDER = "GEOMX_COMPAT"
-"""The environment variable by which ``geomx compat`` names its folder to its processes."""
+"""Environment variable with the folder of ``geomx compat``, for its processes."""
 
 REMARKS = "remarks.txt"
-"""What the user should know, in that folder."""
+"""File of remarks for the user, in that folder."""
 
 
 def about(role: Role, environ: Mapping[str, str]) -> dict[str, Any]:
-    """What a process says of itself when it registers."""
+    """Return the description with which a process registers.
+
+    Args:
+        role: Role of the process.
+        environ: Its environment variables.
+    """
     return {
         "kind": role.kind,
         "host": socket.gethostname(),
@@ -40,19 +45,24 @@ def about(role: Role, environ: Mapping[str, str]) -> dict[str, Any]:
 
 
 def listen_at(address: Address, environ: Mapping[str, str]) -> Address:
-    """Where a scheduler's hub listens."""
+    """Return the address that a scheduler's hub listens on.
+
+    Args:
+        address: The scheduler's address.
+        environ: Its environment variables.
+    """
     return ("0.0.0.0", address[1]) if flag(environ, "DMLC_USE_KUBERNETES") else address
 
 
 def own_host(here: str, environ: Mapping[str, str]) -> str:
-    """The address that the job's connections to this process go to.
+    """Return the address for the job's connections to this process.
 
     Args:
-        here: By which this process reaches its scheduler.
-        environ: The process' variables.
+        here: Address by which this process reaches its scheduler.
+        environ: Its environment variables.
 
     Raises:
-        ConfigError: There is no such interface here.
+        ConfigError: The interface does not exist here.
     """
     if environ.get("DMLC_NODE_HOST"):
         return environ["DMLC_NODE_HOST"]
@@ -67,7 +77,7 @@ def own_host(here: str, environ: Mapping[str, str]) -> str:
 
 
 def resolved(host: str) -> str:
-    """The IPv4 address of `host`.
+    """Return the IPv4 address of `host`.
 
     Raises:
         ConfigError: It has none.
@@ -79,7 +89,7 @@ def resolved(host: str) -> str:
 
 
 def outward() -> str:
-    """The address by which this machine reaches others."""
+    """Return the address by which this machine reaches others."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         try:
             any_socket.connect(("198.51.100.1", 9))  # a documentation address: nothing is sent
@@ -89,7 +99,7 @@ def outward() -> str:
 
 
 def _address_of(interface: str) -> str:
-    """The IPv4 address of a network interface, as Linux tells it."""
+    """Return the IPv4 address of a network interface (Linux)."""
     import fcntl
     import struct
 
@@ -103,13 +113,13 @@ def _address_of(interface: str) -> str:
 
 
 class Diary:
-    """What a process leaves behind in the folder of ``geomx compat``: its log, and how it ended.
+    """The files of a process in the folder of ``geomx compat``: its log, and its exit status.
 
-    A worker's own output is copied there, whatever the launch script does with it.
+    A worker's own output is copied to the log, whatever the launch script does with it.
 
     Args:
-        kind: What the process is.
-        environ: Its variables; without a folder among them nothing is written.
+        kind: Role of the process.
+        environ: Its environment variables; without `FOLDER` nothing is written.
     """
 
     def __init__(self, kind: str, environ: Mapping[str, str]) -> None:
@@ -130,7 +140,7 @@ class Diary:
             sys.stderr = _Both(sys.stderr, log)
 
     def call(self, name: str) -> None:
-        """This process has a name now; so do its files."""
+        """Set the name of this process, and rename its files."""
         self.name = name
         if self.stem is not None:
             stem = self.stem.with_name(name.replace("/", "-"))
@@ -144,7 +154,7 @@ class Diary:
             print(f"geomx: process {os.getpid()} is {name}", file=sys.stderr, flush=True)
 
     def remark(self, notes: list[str]) -> None:
-        """Tell the user, once in the job."""
+        """Show remarks to the user; called once per job."""
         if self._folder is not None:
             text = "".join(f"{note}\n" for note in notes)
             (self._folder / REMARKS).write_text(text, encoding="utf-8")
@@ -153,16 +163,16 @@ class Diary:
             print(f"geomx: {note}", file=sys.stderr, flush=True)
 
     def started(self, monotonic_s: float) -> None:
-        """The job began."""
+        """Record the start of the job."""
         if self._notes is not None:
             self._notes.started(monotonic_s)
 
     def measured(self, members: Sequence[Member]) -> None:
-        """Keep what this process' nodes counted, for the end."""
+        """Keep the counters of this process's nodes for `end`."""
         self._nodes = {member.node.name: member.loop.stats() for member in members}
 
     def end(self, status: int) -> None:
-        """How it ended; a second call has no effect."""
+        """Record the exit status; a second call has no effect."""
         if self._notes is not None:
             self._notes.end(status=status, name=self.name, nodes=self._nodes)
 
@@ -175,7 +185,7 @@ class _Both:
         self._log = log
 
     def write(self, text: str) -> int:
-        """Write to both."""
+        """Write to both; return the number of characters."""
         self._log.write(text)
         self._log.flush()
         return self._stream.write(text)

@@ -1,8 +1,10 @@
-"""``geomx compat -- COMMAND``: run a launch script of GeoMX or MXNet, and see all of it through.
+"""``geomx compat -- COMMAND``: runs a launch script of GeoMX or MXNet to the end of all its
+processes.
 
-Such scripts put most of their processes into the background and throw away what they print. Here
-every process that imports MXNet leaves its log and its counts in a folder of the run; the command
-ends when the last of them has, and fails if one did. Ctrl-C, and a failure, end them all.
+Such scripts start most of their processes in the background and discard their output. Here every
+process that imports MXNet writes its log and its counters to the run's directory; the command ends
+when the last process has ended, and fails if one has failed. Ctrl-C, or a failure, ends all of
+them.
 """
 
 from __future__ import annotations
@@ -30,16 +32,19 @@ HOOK = Path(__file__).with_name("hook")
 _PR_SET_CHILD_SUBREAPER = 36
 FAILURE_TIMEOUT_S = RuntimeOptions().failure_timeout_s
 _POLL_S = 0.1
-_NOTICE_S = 10.0  # how long others have to end by themselves once one has failed
+_NOTICE_S = 10.0  # time for the others to end by themselves after a failure
 _POLITE_S = 5.0
 
 
 def run(words: Sequence[str]) -> None:
-    """Run the command behind ``--``; prints the run's folder as the last line.
+    """Run the command after ``--``, and print the run's directory as the last line.
+
+    Args:
+        words: ``--`` and the command.
 
     Raises:
-        ConfigError: There is no command.
-        GeomxError: It failed, or one of its processes did; says which.
+        ConfigError: There is no command, or it cannot be started.
+        GeomxError: The command or one of its processes failed; the message says which.
         KeyboardInterrupt: Ctrl-C; all processes have ended.
     """
     if words[:1] != ["--"] or len(words) < 2:
@@ -62,7 +67,7 @@ def run(words: Sequence[str]) -> None:
 
 
 class _Watch:
-    """The processes of a command: all in its session, and its children that left it."""
+    """The processes of a command: those of its session, and its descendants that left it."""
 
     def __init__(self, pid: int, folder: Path) -> None:
         self._pid = pid
@@ -71,7 +76,7 @@ class _Watch:
         self._said = False
 
     def until_the_end(self) -> None:
-        """Wait until nobody is left, or until one failed and the others had time to end."""
+        """Wait until all have ended, or until one failed and the others had time to end."""
         deadline: float | None = None
         logs = Relay(lambda: sorted(self._folder.glob("*.log")), FAILURE_TIMEOUT_S)
         while self._reap():
@@ -86,7 +91,7 @@ class _Watch:
         logs.look(last=True)
 
     def end_all(self) -> None:
-        """End whoever is left: ask, then kill."""
+        """End the remaining processes: ask, then kill."""
         for number, patience_s in ((signal.SIGTERM, _POLITE_S), (signal.SIGKILL, _POLITE_S)):
             deadline = time.monotonic() + patience_s
             while self._reap() and time.monotonic() < deadline:
@@ -96,7 +101,7 @@ class _Watch:
                 time.sleep(_POLL_S)
 
     def failed(self) -> str:
-        """What went wrong, in a sentence; empty if nothing did."""
+        """Return a sentence about the first failure; empty if there was none."""
         for path in sorted(self._folder.glob("*.jsonl")):
             for note in Reader(path.with_suffix("")).new():
                 end = note.get("end", {})
@@ -109,7 +114,7 @@ class _Watch:
         return f"a process failed with exit status {broken[0]}" if broken else ""
 
     def _reap(self) -> bool:
-        """Collect exit statuses; whether anybody is left."""
+        """Collect exit statuses; return whether any process is left."""
         with contextlib.suppress(ChildProcessError):
             while True:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -119,7 +124,7 @@ class _Watch:
         return False
 
     def _everybody(self) -> Iterator[int]:
-        """Processes of the command's session, and children of ours, by the kernel's table."""
+        """Yield the processes of the command's session and our own children, from ``/proc``."""
         for entry in Path("/proc").iterdir():
             if not entry.name.isdigit():
                 continue
@@ -130,7 +135,7 @@ class _Watch:
                     yield int(entry.name)
 
     def _say_remarks(self) -> None:
-        """What the job's scheduler has for the user, once."""
+        """Print the remarks of the job's scheduler once."""
         remarks = self._folder / REMARKS
         if self._said or not remarks.exists():
             return
@@ -140,7 +145,7 @@ class _Watch:
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    """With the hook first on the path, and ``python`` being this one."""
+    """Return the environment with the hook first on the path and this interpreter as ``python``."""
     own = {
         FOLDER: str(folder.resolve()),
         "PYTHONPATH": os.pathsep.join(filter(None, [str(HOOK), os.environ.get("PYTHONPATH")])),
@@ -150,7 +155,7 @@ def _environment(folder: Path) -> dict[str, str]:
 
 
 def _new_folder(base: Path) -> Path:
-    """Create ``base/DATE/TIME``, with a number where another run has just taken it."""
+    """Create ``base/DATE/TIME``, with a number appended if it exists already."""
     stem = base / datetime.now().strftime("%Y-%m-%d/%H-%M-%S")
     for attempt in count(1):
         path = stem if attempt == 1 else stem.with_name(f"{stem.name}-{attempt}")

@@ -1,7 +1,8 @@
-"""MXNet's MNIST loaders, made to take the files that are in their folder, whatever they hold.
+"""A patch of MXNet's MNIST loaders that makes them read the files in their folder, whatever they
+hold.
 
-They compare a hash and download the originals where it differs, so that they refuse other data in
-the same format, and a machine without internet cannot even use files of its own.
+The loaders compare a hash and download the originals if it differs, so that they refuse other data
+in the same format, and do not work at all without internet access.
 """
 
 from __future__ import annotations
@@ -13,9 +14,12 @@ from geomx.workloads.idx import load_part
 
 
 def accept_any(mx: Any) -> None:
-    """Let ``gluon.data.vision.MNIST`` and ``FashionMNIST`` read IDX files that are there.
+    """Let ``gluon.data.vision.MNIST`` and ``FashionMNIST`` read existing IDX files.
 
-    Where there are none they do what they always did.
+    Without files they behave as before.
+
+    Args:
+        mx: The MXNet module.
     """
     mnist = mx.gluon.data.vision.MNIST
     download = mnist._get_data

@@ -1,4 +1,4 @@
-"""Where ``import mxnet`` arrives in the processes of a script that ``geomx compat`` runs."""
+"""The target of ``import mxnet`` in the processes of a script that ``geomx compat`` runs."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from geomx.errors import ConfigError
 
 
 def enter() -> Any:
-    """Be what the environment says: serve and exit, or return MXNet with our store.
+    """Serve and exit, or return MXNet with our store, depending on the environment.
 
     Raises:
-        SystemExit: The process was no worker's and has served; or a variable makes no sense.
+        SystemExit: The process was not a worker and has served; or a variable is invalid.
     """
     environ = dict(os.environ)
     try:

@@ -1,9 +1,9 @@
-"""The job that a script's processes make together: its cluster, its plugins, everybody's name.
+"""The job that the processes of a script form: its cluster, its plugins and the names of its nodes.
 
-Parties are named in the order of their schedulers' addresses and workers in the order in which
-they started, the master first, so that the same script gives the same names again. A job of MXNet's
-own kind, with one scheduler and no parties, is one in which every worker is a party by itself, its
-local server inside its process: compression and asynchrony then mean what they mean in MXNet.
+Parties are named in the order of their schedulers' addresses and workers in the order in which they
+started, the master first, so that the same script gives the same names again. In a plain MXNet job,
+with one scheduler and no parties, every worker is a party of its own, with its local server in the
+same process; compression and asynchrony then have the same meaning as in MXNet.
 """
 
 from __future__ import annotations
@@ -26,27 +26,26 @@ from geomx.plugin.registry import Registry
 CENTRAL = "central"
 
 Seat = tuple[str, int]
-"""A node of the cluster: name and number."""
+"""A node of the cluster: name and id."""
 
 About = Mapping[str, Any]
-"""What a process says of itself when it registers."""
+"""The description with which a process registers."""
 
 
 @dataclass
 class Seats:
-    """The nodes that one server's process and its party's workers are.
+    """The nodes of one server process and of its party's workers.
 
     Attributes:
-        own: Of the server's process.
-        workers: Of each worker's process, in the order of their ranks; none for a master who does
-            not train.
+        own: Nodes of the server's process.
+        workers: Nodes of each worker's process, by rank; empty for a master that does not train.
     """
 
     own: list[Seat] = field(default_factory=list)
     workers: list[list[Seat]] = field(default_factory=list)
 
     def facts(self) -> dict[str, Any]:
-        """For a note."""
+        """Return the fields of a note."""
         return {"own": self.own, "workers": self.workers}
 
 
@@ -55,13 +54,13 @@ class Job:
     """A job that can begin.
 
     Attributes:
-        spec: What everybody is told on joining.
-        token: Lets them in.
-        central: Seats at the central site: the global servers, first the one that also is the
+        spec: The experiment, sent to all nodes that join.
+        token: Authenticates them.
+        central: Nodes at the central site: the global servers, the first of which may also be the
             local server of workers there.
-        parties: Seats of every party, in order of the parties' addresses.
-        outside: Whether the master worker gives initial values without taking part.
-        notes: What the user should know.
+        parties: Nodes of every party, in the order of the parties' addresses.
+        outside: Whether the master worker sets initial values without training.
+        notes: Remarks for the user.
     """
 
     spec: Spec
@@ -72,37 +71,41 @@ class Job:
     notes: list[str]
 
     def open(self, host: str) -> Member:
-        """Be its scheduler, at this address; others can join."""
+        """Start the job's scheduler at the address `host`; afterwards nodes can join."""
         member = Member.open_scheduler(self.spec, self.token, host)
         member.wire()
         return member
 
     def ticket(self, member: Member) -> dict[str, Any]:
-        """What everybody must know to join."""
+        """Return what a process needs to join.
+
+        Args:
+            member: The job's scheduler.
+        """
         return {"scheduler": member.loop.address, "token": self.token, "outside": self.outside}
 
 
 def rank_order(about: About) -> tuple[bool, str, int]:
-    """By what processes of one kind are put in order."""
+    """Return the sort key of processes of one kind."""
     return (not about.get("master"), str(about["host"]), int(about["pid"]))
 
 
 def meeting_place(about: About) -> Address:
-    """Where the party of a server meets."""
+    """Return the address of the scheduler of a server's party."""
     host, port = about["party"]
     return str(host), int(port)
 
 
 def geo_job(servers: Sequence[About], wish: Wish) -> Job:
-    """A job of several parties.
+    """Create a job of several parties.
 
     Args:
-        servers: What all servers say of themselves, and of their parties' workers (``workers``);
-            ``global`` says who is a global server.
-        wish: The master's.
+        servers: Descriptions of all servers, with those of their parties' workers (``workers``);
+            ``global`` marks global servers.
+        wish: Settings by the master worker's script.
 
     Raises:
-        ConfigError: A variable makes no sense.
+        ConfigError: A variable is missing or invalid.
     """
     hub = sorted((each for each in servers if each["global"]), key=rank_order)
     parties = sorted((each for each in servers if not each["global"]), key=meeting_place)
@@ -146,7 +149,16 @@ def geo_job(servers: Sequence[About], wish: Wish) -> Job:
 
 
 def flat_job(servers: Sequence[About], workers: Sequence[About], wish: Wish) -> Job:
-    """A job of MXNet's own kind. Arguments as they registered, in order; see `geo_job`."""
+    """Create a plain MXNet job.
+
+    Args:
+        servers: Descriptions of the servers, by rank.
+        workers: Descriptions of the workers, by rank.
+        wish: Settings by the master worker's script.
+
+    Raises:
+        ConfigError: A variable is missing or invalid.
+    """
     names = [f"worker{index}" for index, _ in enumerate(workers)]
     said = Said(
         [
@@ -169,7 +181,7 @@ def _count_workers(said: Said, settled: Settled, workers: int) -> None:
 
 
 def _spec(settled: Settled, parties: Mapping[str, int], servers: int, workers: int) -> Spec:
-    """Links are as fast as the machines' own."""
+    """Return the experiment; links have the machines' own speed."""
     access = {"uplink_mbps": 10_000, "downlink_mbps": 10_000}
     central = {"name": CENTRAL, "global_servers": servers, "workers": workers, **access}
     network = {

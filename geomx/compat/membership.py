@@ -1,9 +1,9 @@
-"""A worker's place in the job: taken when it is first needed, left when the program ends.
+"""A worker's membership in the job: it joins when first needed, and leaves when the program ends.
 
-The settings of a job are final when it begins, and they are the master worker's to choose. Its
-wishes are gathered while its script configures the store and introduces keys, and handed in with
-the first call that needs an answer, when a second passes without another key, or at the script's
-end. Other workers wait for that, at their first key.
+The settings of a job are fixed when it begins, and the master worker chooses them. They are
+collected while its script configures the store and initialises keys, and submitted with the first
+call that needs an answer, after a second without another key, or at the script's end. Other workers
+wait for that at their first key.
 """
 
 from __future__ import annotations
@@ -34,7 +34,13 @@ _EXCUSE_S = 5.0
 
 
 def excuse(role: Role, environ: Mapping[str, str]) -> None:
-    """Say that this worker will not come, if its program has failed: the others wait for it."""
+    """Disconnect from the scheduler if this program failed before it joined, since others wait for
+    it.
+
+    Args:
+        role: Role of the process.
+        environ: Its environment variables.
+    """
     if role.party is None or getattr(sys, "last_value", None) is None:
         return
     with contextlib.suppress(GeomxError):
@@ -42,12 +48,20 @@ def excuse(role: Role, environ: Mapping[str, str]) -> None:
 
 
 class Attendance:
-    """This worker.
+    """The membership of this worker.
+
+    Args:
+        role: Role of the process.
+        environ: Its environment variables.
+        diary: Its files.
 
     Attributes:
-        rank: Among the workers of its party.
+        rank: Rank among the workers of its party.
         master: Whether it configures the job.
-        outside: Whether it does so without training; known once the job is.
+        outside: Whether it does so without training; known once the job exists.
+
+    Raises:
+        GeomxError: The scheduler cannot be reached.
     """
 
     def __init__(self, role: Role, environ: Mapping[str, str], diary: Diary) -> None:
@@ -79,23 +93,26 @@ class Attendance:
 
     @property
     def workers(self) -> int:
-        """Workers of this party, the master included."""
+        """Number of workers of this party, the master included."""
         return self._role.workers
 
     @property
     def all_workers(self) -> int:
-        """Workers that train, in the whole job."""
+        """Number of training workers of the whole job."""
         if self.members:
             return len(self.members[0].spec.cluster.workers)
         return self.workers if self.flat else int(self._environ.get(ALL_WORKERS, self.workers))
 
-    # ---- the master ----
+    # ---- the master worker ----
 
     def wish(self, **changes: Any) -> None:
-        """Configure the job: `Wish`'s attributes.
+        """Configure the job.
+
+        Args:
+            changes: Attributes of `Wish`.
 
         Raises:
-            GeomxError: It has begun.
+            GeomxError: The job has begun.
         """
         with self._lock:
             if self._told:
@@ -104,7 +121,13 @@ class Attendance:
             self._wish = Wish(**{**vars(self._wish), **changes})
 
     def introduce(self, key: Key, value: NDArray[np.float32], dtype: str) -> None:
-        """Give a key its initial value, of a tensor whose elements are of type `dtype`."""
+        """Set the initial value of a key.
+
+        Args:
+            key: The key.
+            value: Its value, float32.
+            dtype: Name of the tensor's element type.
+        """
         with self._lock:
             self._last = time.monotonic()
             first = not self._pending
@@ -115,26 +138,26 @@ class Attendance:
                 threading.Thread(target=self._when_quiet, daemon=True).start()
 
     def instruct(self, text: str) -> None:
-        """Tell the global servers: an instruction to the core."""
+        """Send an instruction for the core to the global servers."""
         with self._lock:
             self._rules.append(text)
             if self._told and self.outside:
                 self._hand_in()
 
     def pending(self) -> list[tuple[Key, NDArray[Any], str]]:
-        """Keys that were introduced before there was a job; they are the caller's now."""
+        """Remove and return the keys initialised before the job existed, with value and type."""
         with self._lock:
             taken, self._pending = self._pending, []
             return taken
 
     def rules(self) -> list[str]:
-        """Instructions likewise."""
+        """Remove and return the instructions given before the job existed."""
         with self._lock:
             taken, self._rules = self._rules, []
             return taken
 
     def tell(self) -> None:
-        """Hand in the master's wishes; the job can begin."""
+        """Submit the master's settings, so that the job can begin."""
         with self._lock:
             if self._told or not self.master:
                 return
@@ -155,19 +178,19 @@ class Attendance:
                 self.tell()
 
     def _hand_in(self) -> None:
-        """What a master outside the job has to say, to the global servers."""
+        """Send keys and instructions of a master outside the job to the global servers."""
         for key, value, _ in self.pending():
             self._spoke.send("init", value.tobytes(), key=key, shape=value.shape)
         for text in self.rules():
             self._spoke.send("command", text=text)
 
-    # ---- everybody ----
+    # ---- all workers ----
 
     def join(self) -> Member:
-        """This worker's membership; waits until the job has begun.
+        """Join the job, after waiting for it to begin; return this worker's member.
 
         Raises:
-            GeomxError: The job cannot begin; or this is a master who does not train.
+            GeomxError: The job cannot begin, or this is a master that does not train.
         """
         if not self.members:
             self.tell()
@@ -186,16 +209,16 @@ class Attendance:
         return self.members[0]
 
     def barrier(self) -> None:
-        """Wait until all workers of this party have come here."""
+        """Wait until all workers of this party have reached the barrier."""
         self.tell()
         self._spoke.send("barrier")
         self._spoke.expect("release")
 
     def _show_up(self) -> None:
-        """When the program has ended, take the place that it had no use for: others wait for it.
+        """Join at the end of a program that never used the store, since others wait for it.
 
-        In a thread that was started before: joining takes others (`Ushers`), and the job's end
-        is waited for before `atexit` calls.
+        Runs in a thread started beforehand: joining needs further threads (`Ushers`), and the end
+        of the job must be awaited before `atexit` calls.
         """
         threading.main_thread().join()
         if self.members or getattr(sys, "last_value", None) is not None:
@@ -213,7 +236,7 @@ class Attendance:
             self._broken = True
 
     def _end(self) -> None:
-        """The program is over: the job may end for this worker."""
+        """Leave the job at the end of the program."""
         failed = self._broken or getattr(sys, "last_value", None) is not None
         if not failed:
             try:

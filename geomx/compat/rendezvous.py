@@ -1,9 +1,9 @@
-"""Where processes meet before there is a job: a scheduler's hub, and everybody else's spoke.
+"""Exchange of notes between processes before there is a job: a scheduler's hub, the others' spokes.
 
-A note is a line of JSON and, for a tensor, its bytes. Nothing in it is code. Spokes dial until
-somebody answers, so processes may start in any order; a hub hears of every spoke that ends. It
-trusts its network, like GeoMX: the job's own connections, which are made afterwards, ask for a
-token that is told here.
+A note is a line of JSON and, for a tensor, its bytes; it contains no code. Spokes retry until they
+are accepted, so that processes may start in any order; a hub is notified of every spoke that ends.
+The exchange trusts its network, as GeoMX does; the connections of the job, which are made later,
+require a token that is sent here.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from geomx.errors import GeomxError
 from geomx.live.member import JOIN_TIMEOUT_S
 
 GONE = "gone"
-"""What a hub hears, as the type of a note, when a spoke has ended; ``left``: in good order."""
+"""Type of the note that a hub receives when a spoke has ended; ``left``: regularly."""
 
 FAILED = "failed"
-"""The type of a note that ends whoever gets it, for its ``reason``."""
+"""Type of a note that ends its receiver, with a ``reason``."""
 
 BYE = "bye"
 
 _REDIAL_S = 0.2
 _LARGEST = 1 << 31  # bytes of a note
-_LARGEST_FIRST = 1 << 20  # of a note by somebody who has not said who it is
+_LARGEST_FIRST = 1 << 20  # bytes of a note from a process that has not registered
 
 
 @dataclass
 class Note:
-    """What one process tells another: a type, facts, and perhaps bytes."""
+    """A message between processes: a type, facts, and optionally bytes."""
 
     type: str
     facts: dict[str, Any] = field(default_factory=dict)
@@ -52,10 +52,10 @@ def _pack(note: Note) -> bytes:
 
 
 def _unpack(data: bytes) -> Note:
-    """Read a note.
+    """Decode a note.
 
     Raises:
-        ValueError: It is none.
+        ValueError: `data` is not a note.
     """
     head, _, body = data.partition(b"\n")
     facts = json.loads(head)
@@ -65,16 +65,16 @@ def _unpack(data: bytes) -> Note:
 
 
 class Spoke:
-    """This process' line to a hub.
+    """The connection of this process to a hub.
 
     Args:
-        address: Of the hub.
-        whose: Who sits there, for messages: ``scheduler``.
-        about: Who this is.
-        patience_s: How long to dial.
+        address: Address of the hub.
+        whose: Role of the hub's process in messages: ``scheduler``.
+        about: Description of this process.
+        patience_s: Time limit for connecting, in seconds.
 
     Raises:
-        GeomxError: Nobody answered; says where, and for how long.
+        GeomxError: The hub could not be reached; the message has address and time limit.
     """
 
     def __init__(
@@ -102,10 +102,15 @@ class Spoke:
         self.send("register", **about)
 
     def send(self, type: str, body: bytes = b"", **facts: Any) -> None:
-        """Tell the hub.
+        """Send a note to the hub.
+
+        Args:
+            type: Type of the note.
+            body: Bytes of a tensor, if any.
+            facts: JSON fields of the note.
 
         Raises:
-            GeomxError: It is gone.
+            GeomxError: The connection is broken.
         """
         try:
             self.connection.send_bytes(_pack(Note(type, facts, body)))
@@ -113,10 +118,10 @@ class Spoke:
             raise GeomxError(f"{self._whose} is gone") from error
 
     def receive(self) -> Note:
-        """The next note; waits for it.
+        """Wait for the next note and return it.
 
         Raises:
-            GeomxError: The hub is gone, or says that the job failed.
+            GeomxError: The connection is broken, or the hub reports a failure of the job.
         """
         try:
             note = _unpack(self.connection.recv_bytes(_LARGEST))
@@ -127,7 +132,11 @@ class Spoke:
         return note
 
     def expect(self, type: str) -> Note:
-        """The next note of one type; others are kept for later."""
+        """Wait for the next note of a type and return it; other notes are kept for later.
+
+        Raises:
+            GeomxError: As `receive`.
+        """
         for index, note in enumerate(self._waiting):
             if note.type == type:
                 return self._waiting.pop(index)
@@ -138,13 +147,13 @@ class Spoke:
             self._waiting.append(note)
 
     def leave(self) -> None:
-        """Go in good order."""
+        """Disconnect regularly."""
         with contextlib.suppress(GeomxError):
             self.send(BYE)
         self.connection.close()
 
     def here(self) -> str:
-        """The address by which this process reaches the hub."""
+        """Return the address by which this process reaches the hub."""
         with socket.socket(fileno=socket.dup(self.connection.fileno())) as same:
             return str(same.getsockname()[0])
 
@@ -153,10 +162,10 @@ class Hub:
     """The scheduler's end of all spokes.
 
     Args:
-        address: Where to listen.
+        address: Address to listen on.
 
     Raises:
-        GeomxError: It is taken, or not of this machine.
+        GeomxError: The address is in use, or does not belong to this machine.
     """
 
     def __init__(self, address: Address) -> None:
@@ -170,19 +179,19 @@ class Hub:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def receive(self, timeout_s: float) -> tuple[int, Note] | None:
-        """The next note and whose it is, by a number; None if there was none in time."""
+        """Return the next note and the number of its spoke, or None after `timeout_s` seconds."""
         try:
             return self._heard.get(timeout=timeout_s)
         except queue.Empty:
             return None
 
     def send(self, spoke: int, note: Note) -> None:
-        """Tell one spoke; one that has ended does not hear it."""
+        """Send a note to a spoke, unless it has ended."""
         with contextlib.suppress(OSError):
             self._connections[spoke].send_bytes(_pack(note))
 
     def close(self) -> None:
-        """Hear nobody any more."""
+        """Accept no further spokes."""
         self._listener.close()
 
     def _accept(self) -> None:
@@ -196,7 +205,7 @@ class Hub:
             threading.Thread(target=self._read, args=(number, connection), daemon=True).start()
 
     def _read(self, spoke: int, connection: Connection[bytes, bytes]) -> None:
-        """Put what a spoke says into the queue; whoever says nonsense is not listened to."""
+        """Queue the notes of a spoke; disconnect it on invalid data."""
         left = known = False
         try:
             while not left:

@@ -1,7 +1,7 @@
-"""What one process is to be, by GeoMX's environment variables.
+"""The role of a process, from GeoMX's environment variables.
 
-GeoMX has two planes: inside a party, and between parties. A process has a role on each; on which
-one, by which variables, and what follows is in docs/moving.md.
+GeoMX has two planes: within a party, and between parties. A process has a role on each;
+docs/moving.md describes the variables and their effects.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ GLOBAL_ROLES = ("global_scheduler", "global_server")
 
 @dataclass(frozen=True)
 class Role:
-    """One process.
+    """Role of one process.
 
     Attributes:
-        kind: What it is.
-        party: Where its party meets; None for the global scheduler.
-        world: Where the parties' servers meet; None for whom that does not concern.
-        servers: Servers of its party.
-        workers: Workers of its party, the master included.
-        global_servers: Of the job.
-        parties: Those that train, the central one not counted.
+        kind: Its kind.
+        party: Address of its party's scheduler; None for the global scheduler.
+        world: Address of the global scheduler; None for processes that do not use it.
+        servers: Number of servers of its party.
+        workers: Number of workers of its party, the master included.
+        global_servers: Number of global servers of the job.
+        parties: Number of training parties, without the central one.
         master: Whether this worker configures the job.
         central: Whether workers of the central party train.
     """
@@ -47,10 +47,16 @@ class Role:
 
 
 def role_of(environ: Mapping[str, str]) -> Role | None:
-    """What `environ` makes of a process; None if it says nothing.
+    """Return the role of a process.
+
+    Args:
+        environ: Its environment variables.
+
+    Returns:
+        The role; None if the variables do not set one.
 
     Raises:
-        ConfigError: A variable is missing, or makes no sense; says which.
+        ConfigError: A variable is missing or invalid; the message names it.
     """
     local, wide = environ.get("DMLC_ROLE", ""), environ.get("DMLC_ROLE_GLOBAL", "")
     if not local and not wide:
@@ -85,10 +91,14 @@ def role_of(environ: Mapping[str, str]) -> Role | None:
 
 
 def flag(environ: Mapping[str, str], name: str) -> bool:
-    """A variable that is on or off, off if it is not set.
+    """Return the value of a Boolean variable, false if it is not set.
+
+    Args:
+        environ: Environment variables.
+        name: Name of the variable.
 
     Raises:
-        ConfigError: It is neither.
+        ConfigError: It is neither on nor off.
     """
     value = environ.get(name, "").strip().lower()
     if value in ("", "0", "false"):
@@ -99,7 +109,7 @@ def flag(environ: Mapping[str, str], name: str) -> bool:
 
 
 def _world(environ: Mapping[str, str]) -> tuple[Address, int, int]:
-    """Where the parties' servers meet, how many global ones there are, and how many parties."""
+    """Return the address of the global scheduler and the numbers of global servers and parties."""
     where = _address(environ, "DMLC_PS_GLOBAL_ROOT_URI", "DMLC_PS_GLOBAL_ROOT_PORT")
     servers = _count(environ, "DMLC_NUM_GLOBAL_SERVER")
     return where, servers, _count(environ, "DMLC_NUM_GLOBAL_WORKER")

@@ -1,7 +1,7 @@
-"""What a scheduler does: bring processes together, make their job, and be the job's scheduler.
+"""Schedulers: they gather the processes of a job, create it, and run the job's own scheduler.
 
-There is one in every party, and one for the parties' servers, which is the job's. Where nobody
-speaks of parties the only one there is does both.
+There is one in every party and one for the parties' servers; the latter runs the job's. In a job
+without parties, the only one does both.
 """
 
 from __future__ import annotations
@@ -21,11 +21,17 @@ from geomx.live.relay import Patience
 from geomx.options.schema import RuntimeOptions
 
 _POLL_S = 0.05
-_FAREWELL_S = 0.5  # how long the job's scheduler stays for others to hear that all is over
+_FAREWELL_S = 0.5  # for which the job's scheduler stays, so that others learn that the job is over
 
 
 class Desk:
-    """A scheduler: of a party, of the parties, or of a flat job, which is both."""
+    """A scheduler: of a party, of the parties' servers, or of a flat job, which is both.
+
+    Args:
+        role: Role of the process.
+        environ: Its environment variables.
+        diary: Its files.
+    """
 
     def __init__(self, role: Role, environ: Mapping[str, str], diary: Diary) -> None:
         self._role = role
@@ -36,19 +42,19 @@ class Desk:
         assert self._address is not None
         self._hub = Hub(listen_at(self._address, environ))
         self._about: dict[int, dict[str, Any]] = {}
-        self._servers: list[int] = []  # in order, once all have come
+        self._servers: list[int] = []  # by rank, once all have registered
         self._workers: list[int] = []
         self._wish: Wish | None = None
-        self._begun = False  # everybody has been told of the job
-        self._member: Member | None = None  # the job's scheduler, if that is here
+        self._begun = False  # all processes know the job
+        self._member: Member | None = None  # the job's scheduler, if it is in this process
         self._at_barrier: set[int] = set()
 
     def run(self) -> None:
-        """Serve until everybody has gone.
+        """Serve until all processes have disconnected.
 
         Raises:
-            GeomxError: Somebody did not come, or ended too soon.
-            NodeLost: The job lost somebody.
+            GeomxError: A process is missing, or ended too early.
+            NodeLost: The job lost a node.
         """
         self._diary.call(f"{self._role.kind}-{self._address[1]}" if self._address else "scheduler")
         try:
@@ -75,7 +81,7 @@ class Desk:
                 self._watch(self._member)
 
     def _watch(self, member: Member) -> None:
-        """The job's scheduler lives here: see whether it is over."""
+        """Check the job's scheduler, in this process, for failure and for the end of the job."""
         failure = member.loop.failure()
         if failure is not None:
             raise NodeLost(*failure)
@@ -86,14 +92,14 @@ class Desk:
             self._member = None
 
     def _who(self) -> str:
-        """Who has come so far."""
+        """Describe which processes have registered so far."""
         servers, workers = self._expected()
         came = [each["kind"] for each in self._about.values()]
         here = f"{len(came) - came.count('worker')} of {servers} servers"
         if workers:
             here += f" and {came.count('worker')} of {workers} workers"
-        waiting = "" if len(came) < servers + workers else "; the master worker said nothing"
-        return f"{here} came to {self._address[0]}:{self._address[1]}{waiting}"  # type: ignore[index]
+        waiting = "" if len(came) < servers + workers else "; the master worker sent no settings"
+        return f"{here} registered at {self._address[0]}:{self._address[1]}{waiting}"  # type: ignore[index]
 
     def _expected(self) -> tuple[int, int]:
         role = self._role
@@ -135,7 +141,7 @@ class Desk:
             raise GeomxError(f"a {what} ended before the job began")
 
     def _all_here(self) -> None:
-        """Give ranks; and let servers know whom they serve."""
+        """Assign ranks, and send servers the list of their workers."""
         self._servers = self._in_order(lambda each: each["kind"] != "worker")
         self._workers = self._in_order(lambda each: each["kind"] == "worker")
         for spokes in (self._servers, self._workers):
@@ -154,7 +160,7 @@ class Desk:
         return not self._wide and not any(self._about[each]["world"] for each in self._servers)
 
     def _hear_wish(self, note: Note) -> None:
-        if not self._wide and not self._flat():  # that is for the parties' scheduler
+        if not self._wide and not self._flat():  # for the scheduler of the parties' servers
             self._hub.send(self._servers[0], note)
             return
         keys = [(int(elements), str(dtype)) for elements, dtype in note["keys"]]
@@ -202,12 +208,12 @@ class Desk:
         name = self._environ.get("DMLC_INTERFACE")
         assert self._address is not None
         if name and resolved(self._address[0]).startswith("127."):
-            instead = f"the schedulers are on {self._address[0]}, and so is everybody"
+            instead = f"ignored, since the schedulers are on {self._address[0]}"
             return [*job.notes, f"DMLC_INTERFACE={name}: {instead}"]
         return job.notes
 
     def _pass_on(self, facts: Mapping[str, Any]) -> None:
-        """A server brought the job: tell the party's workers."""
+        """Forward the job, received from a server, to the party's workers."""
         ticket = {name: facts[name] for name in ("scheduler", "token", "outside")}
         for seats, worker in zip(facts["workers"], self._workers, strict=True):
             self._hub.send(worker, Note("job", {**ticket, "own": seats}))

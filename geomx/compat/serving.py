@@ -1,8 +1,8 @@
-"""What processes do that are not workers: importing MXNet makes them serve until the job is over.
+"""Processes that are not workers: importing MXNet makes them serve until the job is over.
 
-A scheduler brings others together (`geomx.compat.scheduler`). A server takes its seats in the job,
-passes on to its workers what they must know, and, where the master worker takes no part itself,
-gives the global servers what that says.
+A scheduler gathers the other processes (`geomx.compat.scheduler`). A server joins the job, forwards
+its description to its workers and, if the master worker does not train, its keys and instructions
+to the global servers.
 """
 
 from __future__ import annotations
@@ -34,7 +34,16 @@ _POLL_S = 0.05
 
 
 def serve(role: Role, environ: Mapping[str, str], diary: Diary) -> int:
-    """Be `role`, which is not a worker's, until the job is over. Returns the exit status."""
+    """Run a process that is not a worker until the job is over.
+
+    Args:
+        role: Role of the process.
+        environ: Its environment variables.
+        diary: Its files.
+
+    Returns:
+        The exit status.
+    """
     try:
         if role.kind in ("global_scheduler", "scheduler"):
             Desk(role, environ, diary).run()
@@ -55,13 +64,13 @@ def serve(role: Role, environ: Mapping[str, str], diary: Diary) -> int:
 
 
 class Ushers:
-    """Take the seats of one process in a job, all at once: each member waits for the others.
+    """Threads that join the job for all nodes of one process at once: each waits for the others.
 
-    Their threads are started here, as a worker may come to join while its program ends, and from
-    then on the interpreter starts none (of Python 3.12 or later).
+    The threads are started in advance, since a worker may join while its program ends, when the
+    interpreter (from Python 3.12 on) starts no threads any more.
 
     Args:
-        seats: The most that this process can have.
+        seats: The largest number of nodes of this process.
     """
 
     def __init__(self, seats: int = 2) -> None:
@@ -72,8 +81,16 @@ class Ushers:
     def take(self, seats: Sequence[Seat], ticket: Mapping[str, Any], host: str) -> list[Member]:
         """Join as all of `seats`, and wait until the job has begun.
 
+        Args:
+            seats: Nodes of this process.
+            ticket: From `Job.ticket`.
+            host: Address for connections to this process.
+
+        Returns:
+            The members, in the order of `seats`.
+
         Raises:
-            GeomxError: One could not.
+            GeomxError: A node could not join.
         """
         places: list[Future[Member]] = [Future() for _ in seats]
         first, *others = [
@@ -102,7 +119,13 @@ def _join(seat: Seat, ticket: Mapping[str, Any], host: str, joined: Future[Membe
 
 
 class Server:
-    """A party's server, or a global one."""
+    """A party's server, or a global server.
+
+    Args:
+        role: Role of the process.
+        environ: Its environment variables.
+        diary: Its files.
+    """
 
     def __init__(self, role: Role, environ: Mapping[str, str], diary: Diary) -> None:
         self._role = role
@@ -110,14 +133,14 @@ class Server:
         self._diary = diary
         self._members: list[Member] = []
         self._ushers = Ushers()
-        self._early: list[Note] = []  # of the master, before the job began
+        self._early: list[Note] = []  # notes of the master that arrived before the job began
 
     def run(self) -> None:
         """Serve until the job is over.
 
         Raises:
-            GeomxError: It could not begin.
-            NodeLost: It lost somebody.
+            GeomxError: The job could not begin.
+            NodeLost: The job lost a node.
         """
         role = self._role
         assert role.party is not None
@@ -152,7 +175,7 @@ class Server:
                 except GeomxError:
                     if not self._members:
                         raise
-                    spokes.remove(spoke)  # nothing more to be heard from there
+                    spokes.remove(spoke)  # closed
                     continue
                 if note.type == "wish" and spoke is party:
                     world.send("wish", **note.facts)
@@ -187,7 +210,7 @@ class Server:
         self._early.clear()
 
     def _say(self, note: Note) -> None:
-        """What a master outside the job says, to the global server that is here."""
+        """Pass a note of a master outside the job to the global server in this process."""
         if not self._members:
             self._early.append(note)
             return

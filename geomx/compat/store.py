@@ -1,9 +1,9 @@
-"""The store that ``mx.kv.create`` gives a worker of a GeoMX or MXNet script.
+"""The store that ``mx.kv.create`` returns in a worker of a GeoMX or MXNet script.
 
-The same as `geomx.mxnet.KVStore`, but for three things. The job is joined with the first key, when
-the master has had the chance to say what it shall be. A master that does not train introduces keys
-and configures, and takes no further part. And ranks, counts and barriers are those of the party, as
-they were in GeoMX.
+It differs from `geomx.mxnet.KVStore` in three respects. The worker joins the job with the first
+key, after the master had a chance to configure it. A master that does not train initialises keys
+and configures, and does nothing else. And ranks, counts and barriers are those of the party, as in
+GeoMX.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from geomx.kv.values import devices, optimizer_numbers, pairs
 from geomx.plugin.parts import optimizer_text
 
 NAMES = (*kv.TYPES, "dist_device_async", "dist", "dist_sync_device", "dist_async_device")
-"""Every name by which MXNet and GeoMX know a distributed store."""
+"""All names of distributed stores in MXNet and GeoMX."""
 
 
 class CompatStore(mxnet.KVStore):
     """A worker's store; see `geomx.mxnet.KVStore`.
 
     Args:
-        attendance: The worker's.
+        attendance: The worker's membership in the job.
         type: The name it was created by.
     """
 
@@ -39,14 +39,14 @@ class CompatStore(mxnet.KVStore):
         self._type = type
         self._joined: kv.KVStore | None = None
 
-    rank = property(lambda self: self._attendance.rank, doc="Among the party's workers.")
-    num_workers = property(lambda self: self._attendance.workers, doc="Of this party.")
-    num_all_workers = property(lambda self: self._attendance.all_workers, doc="That train.")
+    rank = property(lambda self: self._attendance.rank, doc="Rank in the party.")
+    num_workers = property(lambda self: self._attendance.workers, doc="Workers of this party.")
+    num_all_workers = property(lambda self: self._attendance.all_workers, doc="Training workers.")
     is_master_worker = property(lambda self: self._attendance.master, doc="Configures the job.")
 
     @property
     def _store(self) -> kv.KVStore:  # type: ignore[override]
-        """The store itself; the job is joined when it is first asked for."""
+        """The store itself; its first use joins the job."""
         if self._joined is None:
             attendance = self._attendance
             member = attendance.join()
@@ -62,7 +62,7 @@ class CompatStore(mxnet.KVStore):
         return self._joined
 
     def init(self, key: Any, value: Any) -> None:
-        """Introduce keys; the master worker's values are everyone's."""
+        """Initialise keys; the master worker's values are used everywhere."""
         if self._joined is not None or not self._attendance.master:
             super().init(key, value)
             return
@@ -73,7 +73,7 @@ class CompatStore(mxnet.KVStore):
             self._attendance.introduce(each, values, dtype)
 
     def set_optimizer(self, optimizer: Any) -> None:
-        """Let the global servers update the weights; only the master worker's word counts."""
+        """Let the global servers update the weights; has an effect in the master worker only."""
         if not self._attendance.master:
             return
         if self._joined is not None:
@@ -82,7 +82,7 @@ class CompatStore(mxnet.KVStore):
         self._attendance.instruct("optimizer\n" + optimizer_text(optimizer_numbers(optimizer, {})))
 
     def set_gradient_compression(self, compression_params: Mapping[str, Any]) -> None:
-        """Compress what parties push; only the master worker's word counts.
+        """Compress pushes of parties; has an effect in the master worker only.
 
         Raises:
             GeomxError: The job has begun.
@@ -91,7 +91,7 @@ class CompatStore(mxnet.KVStore):
             self._attendance.wish(compression=dict(compression_params))
 
     def barrier(self) -> None:
-        """Wait until every worker of this party has come here."""
+        """Wait until every worker of this party has reached the barrier."""
         mxnet.mx.nd.waitall()
         self._attendance.barrier()
 
@@ -104,10 +104,10 @@ class CompatStore(mxnet.KVStore):
 
 
 def install(attendance_of: Any) -> None:
-    """Make ``mx.kv.create`` give this store for every name of a distributed one.
+    """Make ``mx.kv.create`` return this store for all names of distributed stores.
 
     Args:
-        attendance_of: Makes the worker's attendance, on the first call.
+        attendance_of: Creates the worker's membership, on the first call.
     """
     made: list[CompatStore] = []
 

@@ -1,8 +1,9 @@
-"""GeoMX's environment variables, each with what it means here: one table, and what follows from it.
+"""GeoMX's environment variables with their meaning in geomx, and the settings that follow from
+them.
 
-Variables reach the first scheduler with everybody who sets them. `settle` turns them, and what the
-master worker asked for, into the sync algorithm and the accelerators of the job. What has no effect
-any more, and what contradicts something else, is named once, with what happens instead.
+Every process sends its variables to the first scheduler. `settle` converts them, and the settings
+by the master worker's script, to the sync algorithm and the accelerators of the job. A variable
+that has no effect, or contradicts another setting, is reported once with what is used instead.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ SLICE = "MXNET_KVSTORE_BIGARRAY_BOUND"
 ALL_WORKERS = "DMLC_NUM_ALL_WORKER"
 _DGT, _P3, _INTER, _INTRA = "ENABLE_DGT", "ENABLE_P3", "ENABLE_INTER_TS", "ENABLE_INTRA_TS"
 
-# Variables that say who a process is and where others are (`geomx.compat.roles`).
+# Variables that set the role of a process and addresses (`geomx.compat.roles`).
 PLACES = (
     "DMLC_ROLE", "DMLC_ROLE_GLOBAL", "DMLC_ROLE_MASTER_WORKER", "DMLC_ENABLE_CENTRAL_WORKER",
     "DMLC_PS_ROOT_URI", "DMLC_PS_ROOT_PORT", "DMLC_NUM_SERVER", "DMLC_NUM_WORKER",
@@ -31,7 +32,7 @@ PLACES = (
     "DMLC_USE_KUBERNETES", "PS_VERBOSE", "DMLC_RANK", "DMLC_GLOBAL_RANK",
 )  # fmt: skip
 
-# Variables that switch something on, and those that only say more about it.
+# Variables that switch a feature on, with those that only configure it.
 FEATURES: dict[str, tuple[str, ...]] = {
     HFA: ("MXNET_KVSTORE_HFA_K1", "MXNET_KVSTORE_HFA_K2"),
     _DGT: (
@@ -60,7 +61,7 @@ OBSOLETE = {
     "MXNET_KVSTORE_LOGTREE": "there is no tree",
     "MXNET_ENABLE_GPU_P2P": "MXNet itself copies between devices",
 }
-"""Variables without an effect, and what holds instead."""
+"""Variables without effect, and why."""
 
 KNOWN = (
     *PLACES,
@@ -70,17 +71,17 @@ KNOWN = (
     "MAX_GREED_RATE_TS",
     *OBSOLETE,
 )
-"""Every variable that processes tell of."""
+"""Every variable that processes report."""
 
 
 @dataclass(frozen=True)
 class Wish:
-    """What the master worker's script asked of the store before the first value moved.
+    """Settings by the master worker's script, made before the first push or pull.
 
     Attributes:
         type: ``dist_sync``, ``dist_async`` or another of MXNet's names.
         compression: As given to ``set_gradient_compression``.
-        keys: Elements and type of every key that it had introduced.
+        keys: Number of elements and type of every initialised key.
     """
 
     type: str = "dist_sync"
@@ -90,7 +91,7 @@ class Wish:
 
 @dataclass
 class Settled:
-    """What a job runs: as `geomx.live.spec.Spec` has it. `notes` are for the user."""
+    """Settings of a job, as in `geomx.live.spec.Spec`; `notes` are for the user."""
 
     sync: Choice
     accel: tuple[Choice, ...]
@@ -99,10 +100,11 @@ class Settled:
 
 
 class Said:
-    """What the processes' variables say. Where they disagree the first process is right.
+    """The variables of all processes. If they differ, the first process takes precedence.
 
     Args:
-        environs: Variables by process, those first that GeoMX listened to: servers.
+        environs: Names of processes with their variables, in the order of precedence: servers
+            first.
     """
 
     def __init__(self, environs: Sequence[tuple[str, Mapping[str, str]]]) -> None:
@@ -128,14 +130,19 @@ class Said:
         return self._values[name]
 
     def on(self, name: str) -> bool:
-        """Whether a feature is switched on."""
+        """Return whether a feature is switched on."""
         return self.number(name, int, 0) > 0
 
     def number(self, name: str, kind: Callable[[str], Number], default: Number) -> Number:
-        """The value of a variable.
+        """Return the value of a variable.
+
+        Args:
+            name: Name of the variable.
+            kind: ``int`` or ``float``.
+            default: Value if it is not set.
 
         Raises:
-            ConfigError: It is no number.
+            ConfigError: It is not a number.
         """
         if name not in self._values:
             return default
@@ -146,7 +153,11 @@ class Said:
             raise ConfigError(name, self._values[name], remedy) from error
 
     def options(self, **named: tuple[str, Callable[[str], Any]]) -> dict[str, Any]:
-        """Options of a plugin, by name, from those variables that are set."""
+        """Return the options of a plugin whose variables are set.
+
+        Args:
+            named: Variable and type by option.
+        """
         return {
             option: self.number(name, kind, 0)
             for option, (name, kind) in named.items()
@@ -154,20 +165,20 @@ class Said:
         }
 
     def note(self, name: str, what: str) -> None:
-        """Name a variable to the user."""
+        """Add a remark about a variable for the user."""
         self.notes.append(f"{name}={self._values[name]}: {what}")
 
 
 def settle(said: Said, wish: Wish, global_servers: int) -> Settled:
-    """What a job runs.
+    """Determine the settings of a job.
 
     Args:
-        said: What the variables say.
-        wish: What the master worker asked for.
-        global_servers: Of the job.
+        said: The variables.
+        wish: Settings by the master worker's script.
+        global_servers: Number of global servers.
 
     Raises:
-        ConfigError: A value makes no sense.
+        ConfigError: A value is invalid.
     """
     for name, instead in OBSOLETE.items():
         if name in said and said[name] not in ("0", "false"):
@@ -219,7 +230,7 @@ def _dgt(said: Said) -> dict[str, Any]:
 
 
 def _codecs(said: Said, wish: Wish, together: bool) -> list[Choice]:
-    """Compression, as the master asked for it, and half precision, by the keys' types."""
+    """Return codecs for the compression that the master requests and for half-precision keys."""
     kind = wish.compression.get("type")
     threshold = float(wish.compression.get("threshold", 0.5))
     half = [elements for elements, dtype in wish.keys if dtype == "float16"]

@@ -1,8 +1,8 @@
-"""Runs on many machines: who is where, how a machine is reached, and what keeps a job together.
+"""Runs on many machines: placement of nodes, access to machines, supervision of a job.
 
-A job file says where the nodes of a network live (`jobfile`). On each machine ``geomx node``
-(`agent`) starts one node, watches over it and tells the launcher what it does; the launcher
-(`remote`) holds one line to every agent, over SSH or whatever else carries standard input and
-output (`reach`), and turns what comes back into the files of a run on one machine. Both ends of
-such a line speak in `frames`.
+A job file assigns the nodes of a network to machines (`jobfile`). On each machine ``geomx node``
+(`agent`) starts one node, supervises it and reports to the launcher; the launcher (`remote`) has
+one connection to every agent, over SSH or anything else that forwards standard input and output
+(`reach`), and writes the same files as a run on one machine. Both ends of a connection exchange
+`frames`.
 """

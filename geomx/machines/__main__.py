@@ -1,4 +1,6 @@
-"""``python -m geomx.machines``: `geomx node`, where that command is not on the path."""
+"""``python -m geomx.machines``: `geomx node`, for machines where that command is not on the
+path.
+"""
 
 import sys
 

@@ -1,15 +1,15 @@
-"""``geomx node``: start one node of a run on this machine, watch over it, tell what it does.
+"""``geomx node``: starts one node of a run on this machine, supervises it, and reports on it.
 
-Every launcher runs this one command. By hand, or by a launcher that only starts processes, the node
-is named by its role and place, and its log goes to the terminal:
+All launchers run this command. By hand, or under a launcher that only starts processes, the node is
+selected by role and position, and its log goes to the terminal:
 
     geomx node --role scheduler --job job.yaml --host 10.0.0.1 --port 9000
     geomx node --role worker --party beijing --index 0 --scheduler 10.0.0.1:9000 --host 10.0.1.1
 
-They may be started in any order. With ``--attached`` it is told by its launcher on standard input
-what to be, and tells in turn what happens (`geomx.machines.frames`). It is a process of its own
-beside the node's, so that it can end a node that hangs, and so that the end of its input ends
-everything that the node started.
+Nodes may be started in any order. With ``--attached`` the launcher sends the node's description on
+standard input, and the agent reports on standard output (`geomx.machines.frames`). The agent is a
+process of its own beside the node's, so that it can end a node that hangs, and so that the end of
+its input ends everything that the node started.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from geomx.live.lifetime import Tied
 from geomx.machines.frames import ELSEWHERE, PIECE_BYTES, SILENCE_S, Opening, Voice
 
 OPENING_S = 600.0
-"""How long a launcher may take to say what the node is: the scheduler comes first."""
+"""Limit on the wait for the launcher's description of the node; the scheduler starts first."""
 
-POLITE_S = 2.0  # after asking the node to end, until it is killed
+POLITE_S = 2.0  # from the request to end until the node is killed
 KILLED_S = 2.0
 TICK_S = 0.1
 CHUNK = 64 * 1024
@@ -55,7 +55,17 @@ def node_words(
     scheduler: str = "",
     patience_s: float | None = None,
 ) -> list[str]:
-    """The command of a node's own process, a child of this one."""
+    """Return the command of a node's own process, a child of this one.
+
+    Args:
+        name: Name of the node.
+        id: Its id; None: assigned by the scheduler.
+        host: Address that it listens on.
+        notes: Stem of its files.
+        experiment: File of the experiment, for the scheduler.
+        scheduler: Address of the scheduler, for other nodes.
+        patience_s: Limit on the wait for other nodes, in seconds; None: the default.
+    """
     role = ["--experiment", str(experiment)] if experiment else ["--scheduler", scheduler]
     number = [] if id is None else ["--id", str(id)]
     patience = [] if patience_s is None else ["--patience", str(patience_s)]
@@ -66,18 +76,33 @@ def node_words(
 
 
 def tethered(command: Sequence[str]) -> list[str]:
-    """Any command, as a child that ends with this process."""
+    """Wrap `command` so that it ends when this process does."""
     return [sys.executable, "-P", "-m", "geomx.live.lifetime", str(os.getpid()), *command]
 
 
 def script_env(name: str, id: int | None, host: str, scheduler: str) -> dict[str, str]:
-    """What tells a training script which worker it is."""
+    """Return the environment variables by which a training script knows its worker.
+
+    Args:
+        name: Name of the worker.
+        id: Its id; None: assigned by the scheduler.
+        host: Address that it listens on.
+        scheduler: Address of the scheduler.
+    """
     env = {"GEOMX_SCHEDULER": scheduler, "GEOMX_NAME": name, "GEOMX_HOST": host}
     return env if id is None else {**env, "GEOMX_ID": str(id)}
 
 
 def by_hand(words: Sequence[str], env: dict[str, str]) -> int:
-    """Run a node whose log goes to the terminal. Returns the exit status."""
+    """Run a node with its log on the terminal.
+
+    Args:
+        words: Command of the node.
+        env: Its environment.
+
+    Returns:
+        The exit status.
+    """
     child = Child(words, env, output="terminal")
 
     def leave(number: int, frame: object) -> None:
@@ -92,7 +117,14 @@ def by_hand(words: Sequence[str], env: dict[str, str]) -> int:
 
 
 class Child:
-    """The node's process, and all that it starts."""
+    """The node's process with all its descendants.
+
+    Args:
+        words: Command of the node.
+        env: Its environment.
+        directory: Its working directory; empty: this one.
+        output: Whether stdout and stderr are piped apart, merged, or go to the terminal.
+    """
 
     def __init__(
         self,
@@ -111,21 +143,25 @@ class Child:
         )
 
     def end(self) -> None:
-        """Ask it to end, wait, kill it with all its children."""
+        """Ask it to end, wait, then kill it with all its descendants."""
         self.process.signal_all(signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(POLITE_S)
         self.sweep()
 
     def sweep(self) -> None:
-        """Kill what is left of it."""
+        """Kill its remaining processes."""
         self.process.signal_all(signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(KILLED_S)
 
 
 def attached() -> int:
-    """Be the node that the launcher names on standard input. Returns the exit status."""
+    """Run the node that the launcher describes on standard input.
+
+    Returns:
+        The exit status.
+    """
     launcher = _Lines(sys.stdin.fileno())
     deadline = time.monotonic() + OPENING_S
     lines: list[str] = []
@@ -140,7 +176,7 @@ def attached() -> int:
 
 
 class _Attached:
-    """One node at the end of a launcher's line."""
+    """A node that is controlled by a launcher."""
 
     def __init__(self, opening: Opening, folder: Path, launcher: _Lines) -> None:
         self._opening = opening
@@ -149,14 +185,14 @@ class _Attached:
         self._voice = Voice(sys.stdout.buffer)
         self._stem = stem(folder, opening.name)
         self._stem.parent.mkdir()
-        self._told = 0  # bytes of the notes
-        self._beats: deque[tuple[int, float]] = deque()  # answers that are due
+        self._told = 0  # bytes of the notes that have been sent
+        self._beats: deque[tuple[int, float]] = deque()  # beats to be answered
         self._gone = threading.Lock()
         words, env = self._plan(folder)
         self._child = Child(words, env, opening.directory, "merged" if opening.command else "apart")
 
     def run(self) -> int:
-        """Tell of the node until it ends."""
+        """Report on the node until it ends; return its exit status."""
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda *_: self._leave())
         threading.Thread(target=self._listen, daemon=True).start()
@@ -190,10 +226,10 @@ class _Attached:
         )  # fmt: skip
         return words, env
 
-    # ---- telling ----
+    # ---- reports ----
 
     def _tell(self) -> None:
-        """Pass on what the node says, until it has ended and all is said."""
+        """Forward the node's output until it has ended and everything is sent."""
         process = self._child.process
         streams = [stream for stream in (process.stdout, process.stderr) if stream is not None]
         lines = [_Lines(stream.fileno()) for stream in streams]
@@ -202,7 +238,7 @@ class _Attached:
         while more or not ended:
             if not ended and process.poll() is not None:
                 ended = True
-                self._child.sweep()  # whatever it started and left
+                self._child.sweep()  # the processes that it left behind
             open_lines = {each.number: each for each in lines if not each.closed}
             wait_s = 0.0 if ended else TICK_S
             ready = select.select(list(open_lines), [], [], wait_s)[0] if open_lines else []
@@ -234,7 +270,7 @@ class _Attached:
             self._voice.say(note=line.decode())
 
     def _tell_files(self) -> None:
-        """The final parameters, where this node left any."""
+        """Send the final parameters, if this node wrote any."""
         file = file_of(self._stem, ".npz")
         if not file.exists():
             return
@@ -245,7 +281,7 @@ class _Attached:
     # ---- the launcher ----
 
     def _listen(self) -> None:
-        """A thread: hear the launcher's beats, and end everything when there are none."""
+        """Receive the launcher's beats, in a thread; end everything when they stop."""
         while not self._launcher.closed:
             if not select.select([self._launcher.number], [], [], SILENCE_S)[0]:
                 break
@@ -257,16 +293,16 @@ class _Attached:
         self._leave()
 
     def _leave(self) -> None:
-        """End the node and this process. From any thread; standard output may be stuck."""
+        """End the node and this process, from any thread, even if standard output is blocked."""
         if self._gone.acquire(blocking=False):
             self._child.end()
             shutil.rmtree(self._folder, ignore_errors=True)
             os._exit(INTERRUPTED)
-        threading.Event().wait()  # somebody is at it
+        threading.Event().wait()  # another thread is doing it
 
 
 class _Lines:
-    """Cuts what comes from a descriptor into lines."""
+    """Splits the data from a file descriptor into lines."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -274,7 +310,9 @@ class _Lines:
         self._left = b""
 
     def take(self) -> Iterator[str]:
-        """What has become complete; does not wait if the descriptor is readable."""
+        """Yield the lines that have become complete; does not block if the descriptor is
+        readable.
+        """
         data = os.read(self.number, CHUNK)
         self.closed = not data
         *lines, self._left = (self._left + data).split(b"\n")

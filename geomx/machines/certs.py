@@ -1,13 +1,12 @@
-"""``geomx certs``: a private authority, and one certificate for every node of a job.
+"""``geomx certs``: a private certificate authority, and one certificate for every node of a job.
 
-    certs/authority.key            stays where it was made
-    certs/authority.pem            whom all nodes trust
-    certs/nodes/NAME/              what goes to the machine of a node: `geomx.live.access.FILES`
+    certs/authority.key            stays on the machine where it was created
+    certs/authority.pem            trusted by all nodes
+    certs/nodes/NAME/              files for the node's machine: `geomx.live.access.FILES`
 
-A certificate holds the node's name as an address of its own kind, ``geomx:NAME``, and that of the
-scheduler also says that it is one. Machines and their addresses are not in it, so a node may move.
-What is made is made by the ``openssl`` command: keys on the curve P-256, nothing that outlives its
-days.
+A certificate contains the node's name as a URI, ``geomx:NAME``, and the scheduler's role as another
+one. It contains no addresses, so that a node may move to another machine. Keys and certificates are
+created by the ``openssl`` command: keys on the curve P-256, certificates of limited validity.
 """
 
 from __future__ import annotations
@@ -28,24 +27,29 @@ AUTHORITY = "authority.key"
 
 
 def folder_of(certs: Path, name: str) -> Path:
-    """Where the files of a node are."""
+    """Return the folder with the files of a node.
+
+    Args:
+        certs: Folder of the authority.
+        name: Name of the node.
+    """
     return certs / "nodes" / quote(name.replace("/", "-"), safe="")
 
 
 def make(certs: Path, nodes: Iterable[NodeSpec], days: int = DAYS) -> list[Path]:
-    """Make the authority, unless there is one, and a certificate for every node without one.
+    """Create the authority, unless it exists, and certificates for all nodes without one.
 
     Args:
-        certs: The folder; made if need be.
-        nodes: Who takes part.
-        days: For which the new certificates count.
+        certs: The folder; created if necessary.
+        nodes: The nodes of the job.
+        days: Validity of the new certificates.
 
     Returns:
-        The folders of the nodes that were given a certificate.
+        The folders of the nodes with new certificates.
 
     Raises:
-        ConfigError: The openssl command is not installed, or the folder is half of an authority.
-        GeomxError: It failed.
+        ConfigError: The openssl command is not installed, or only one file of the authority exists.
+        GeomxError: openssl failed.
     """
     if shutil.which("openssl") is None:
         remedy = "needs the openssl command (package openssl)"

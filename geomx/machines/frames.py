@@ -1,22 +1,22 @@
-"""What a launcher and its agents say to each other: lines of JSON on standard input and output.
+"""The protocol between a launcher and its agents: lines of JSON on standard input and output.
 
-The launcher's first line is the opening: everything that the node must know and that nobody should
-read in a list of processes. Then it says ``beat`` every second. An agent that hears nothing for
-`SILENCE_S`, or the end of its input, ends its node: whatever happened to the launcher or to the way
-between them, nothing is left running.
+The launcher's first line is the opening: everything that the node must know and that must not
+appear in a list of processes. Then it sends ``beat`` every second. An agent that receives nothing
+for `SILENCE_S`, or the end of its input, ends its node, so that nothing is left running after a
+failure of the launcher or of the connection.
 
-An agent says, each in a line of its own:
+An agent sends, one per line:
 
 ======================================  ============================================================
 ``{"listening": "HOST:PORT"}``          the scheduler's address
-``{"log": text}``                       a line that the node wrote
+``{"log": text}``                       a line of the node's output
 ``{"note": text}``                      a line of its notes (`geomx.live.journal`)
-``{"file": suffix, "data": base64}``    a piece of a file that it left
+``{"file": suffix, "data": base64}``    a piece of a file that it wrote
 ``{"beat": n, "heard": s, "said": s}``  the answer to a beat, with this machine's monotonic clock
 ``{"end": status}``                     the last: the node's exit status
 ======================================  ============================================================
 
-The launcher takes any other line for one of the log, such as a greeting of the machine's shell.
+Any other line, such as a greeting of the machine's shell, is treated as a line of the log.
 """
 
 from __future__ import annotations
@@ -30,29 +30,29 @@ from geomx.errors import GeomxError
 
 BEAT_S = 1.0
 SILENCE_S = 10.0
-"""How long an agent goes on without hearing from its launcher."""
+"""Time without data from the launcher after which an agent ends its node."""
 
 ELSEWHERE = "auto"
-"""In place of a machine's address: what brought the agent there says it, as GEOMX_HOST."""
+"""Placeholder for a machine's address; the agent reads it from GEOMX_HOST."""
 
 PIECE_BYTES = 48 * 1024
-"""Of a file, in one line."""
+"""Limit on the bytes of a file in one line."""
 
 
 @dataclass(frozen=True)
 class Opening:
-    """What an agent is told first.
+    """The first line to an agent: the description of its node.
 
     Attributes:
-        name: The node.
-        id: Its number.
-        host: The address that it listens on, or `ELSEWHERE`.
-        token: Lets it into the run.
-        experiment: Text of the experiment, for the scheduler; else empty.
-        scheduler: Whom to join, for everybody else.
-        command: What a worker runs instead of the workload; empty: the workload.
-        directory: Where the command runs; empty: where the agent was started.
-        env: More of the environment.
+        name: Name of the node.
+        id: Its id.
+        host: Address that it listens on, or `ELSEWHERE`.
+        token: Authenticates it to the run.
+        experiment: Text of the experiment, for the scheduler; otherwise empty.
+        scheduler: Address of the scheduler, for all other nodes.
+        command: Command that a worker runs instead of the workload; empty: the workload.
+        directory: Working directory of the command; empty: the agent's.
+        env: Additional environment variables.
         tls: Contents of the PEM files by `geomx.live.access.FILES`; empty: no TLS.
     """
 
@@ -68,12 +68,15 @@ class Opening:
     tls: dict[str, str] = field(default_factory=dict)
 
     def line(self) -> bytes:
-        """As it travels."""
+        """Return the encoded line."""
         return json.dumps(asdict(self)).encode() + b"\n"
 
     @classmethod
     def read(cls, line: str) -> Opening:
-        """What `line` wrote.
+        """Decode a line.
+
+        Args:
+            line: As `line` encodes it.
 
         Raises:
             GeomxError: It is something else.
@@ -81,21 +84,25 @@ class Opening:
         try:
             return cls(**json.loads(line))
         except (ValueError, TypeError) as error:
-            raise GeomxError(f"--attached wants an opening on standard input: {error}") from error
+            raise GeomxError(f"--attached needs an opening on standard input: {error}") from error
 
 
 class Voice:
-    """Says frames, from any thread."""
+    """Sends frames, from any thread.
+
+    Args:
+        out: Stream of the connection.
+    """
 
     def __init__(self, out: IO[bytes]) -> None:
         self._out = out
         self._lock = threading.Lock()
 
     def say(self, **frame: Any) -> None:
-        """One frame; gone at once.
+        """Send one frame without buffering.
 
         Raises:
-            OSError: Nobody listens any more.
+            OSError: The other end is closed.
         """
         with self._lock:
             self._out.write(json.dumps(frame).encode() + b"\n")
@@ -103,7 +110,14 @@ class Voice:
 
 
 def heard(line: bytes) -> dict[str, Any]:
-    """The frame that a line holds; what is no frame is a line of a log."""
+    """Decode a frame; anything else becomes a line of the log.
+
+    Args:
+        line: One line of an agent's output.
+
+    Returns:
+        The frame.
+    """
     try:
         frame = json.loads(line)
     except ValueError:

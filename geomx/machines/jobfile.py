@@ -1,4 +1,4 @@
-"""Job files: which node lives on which machine, and how the machines are reached.
+"""Job files: the machine of every node, and how to reach the machines.
 
     hosts:
       core:    {address: 10.0.0.1}
@@ -9,11 +9,11 @@
       beijing: {server: bj1, worker: [bj1, bj2]}
     tls: certs
 
-A party gives each of its roles a machine, or a list with one for every node of that role. The
-network is made from that, unless ``network`` names one: then the nodes are those of the network,
-and a single machine may hold all of a role. ``hosts: slurm`` stands for the machines of an
-allocation (`geomx.machines.slurm`), ``hosts: ray`` for those of a Ray cluster by their resources
-(`geomx.machines.ray`).
+A party assigns a machine to each of its roles, or a list with one machine per node of that role.
+The network is derived from that, unless ``network`` names one: then the nodes are those of the
+network, and a single machine may hold all nodes of a role. ``hosts: slurm`` stands for the machines
+of an allocation (`geomx.machines.slurm`), ``hosts: ray`` for those of a Ray cluster, selected by
+resources (`geomx.machines.ray`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from geomx.errors import ConfigError
 from geomx.machines import ray, reach, slurm
 from geomx.options.parsing import build_options, near
 
-FAST_MBPS = 10_000  # of links of which the file says nothing; nothing is emulated
+FAST_MBPS = 10_000  # of links that the file does not describe; nothing is emulated
 
 
 @dataclass
@@ -79,7 +79,7 @@ class JobFile:
     insecure: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what no job can be made of."""
+        """Refuse unknown roles and machines, and invalid templates."""
         for template in (self.reach, *(host.reach for host in self.hosts.values())):
             if template is not None:
                 reach.check(template, "reach")
@@ -95,7 +95,12 @@ class JobFile:
                         raise ConfigError(key, name, remedy)
 
     def network_content(self) -> Any:
-        """What ``network=`` is given: a name, or the content of a file."""
+        """Return the value of ``network=``: a name, or the content of a file.
+
+        Raises:
+            ConfigError: The network must be derived from the parties, and the central site is not
+                unique.
+        """
         if self.network is not None:
             return self.network
         access = {"uplink_mbps": FAST_MBPS, "downlink_mbps": FAST_MBPS}
@@ -117,10 +122,16 @@ class JobFile:
         return content
 
     def homes(self, cluster: Cluster) -> dict[str, str]:
-        """The machine of every node, by their names.
+        """Assign the nodes to machines.
+
+        Args:
+            cluster: The network.
+
+        Returns:
+            Name of the machine by name of the node.
 
         Raises:
-            ConfigError: A node has none, or a role has more machines than nodes.
+            ConfigError: A node has no machine, or a role has more machines than nodes.
         """
         groups: dict[tuple[str, str], list[NodeSpec]] = {}
         for node in cluster.nodes:
@@ -143,15 +154,18 @@ class JobFile:
         return homes
 
     def python_of(self, host: Host) -> str:
-        """The interpreter on a machine."""
+        """Return the interpreter on a machine."""
         return host.python or self.python or sys.executable
 
 
 def read(file: Path) -> JobFile:
-    """The content of a job file; files that it names are beside it.
+    """Read a job file; paths in it are relative to its folder.
+
+    Args:
+        file: The file.
 
     Raises:
-        ConfigError: There is none, or it is wrong.
+        ConfigError: It is missing or invalid.
     """
     try:
         content = yaml.safe_load(file.read_text(encoding="utf-8"))

@@ -1,10 +1,10 @@
-"""``geomx manifest``: a job as Kubernetes objects, one StatefulSet for every party.
+"""``geomx manifest``: a job as Kubernetes objects, with one StatefulSet per party.
 
-The pods of a party's StatefulSet are its nodes in the order of the network, each running
-``geomx node``; a headless Service gives them names, a ConfigMap holds the experiment, a Secret the
-token and, where the job file has ``tls``, the certificates. A pod whose node has come to its end
-stays, so that Kubernetes does not begin the run again; one whose node failed is started anew, as
-are the others, which have lost it.
+The pods of a party's StatefulSet are its nodes in the order of the network, each running ``geomx
+node``; a headless Service gives them names, a ConfigMap holds the experiment, a Secret the token
+and, if the job file has ``tls``, the certificates. A pod stays after its node has finished, so that
+Kubernetes does not start the run again; if a node fails its pod is restarted, and so are the
+others, which have lost it.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from geomx.machines.certs import folder_of
 from geomx.machines.jobfile import JobFile
 from geomx.machines.launch import composed_experiment
 
-PORT = 7400  # of the scheduler, where the job file says none
+PORT = 7400  # of the scheduler, unless the job file sets one
 HOME = "/geomx"
-"""Where pods find what the manifest gives them; the run's folder is ``run`` below."""
+"""Directory of the manifest's files in the pods; the run's directory is ``run`` in it."""
 
 
 def manifest(
@@ -39,19 +39,19 @@ def manifest(
     command: Sequence[str] = (),
     claim: str | None = None,
 ) -> str:
-    """A job as YAML for ``kubectl apply``.
+    """Return a job as YAML for ``kubectl apply``.
 
     Args:
-        job: The job file. Where its machines are means nothing here.
-        name: Of the job, and so of its objects.
-        image: Holds geomx, and the script.
-        words: Of the command line.
-        command: What workers run instead of the workload.
+        job: The job file; its machines are ignored.
+        name: Name of the job and prefix of its objects.
+        image: Image with geomx and the script.
+        words: Overrides of the experiment.
+        command: Command that workers run instead of the workload.
         claim: A PersistentVolumeClaim that all nodes can write to, for notes and parameters; None:
             each pod keeps its own.
 
     Raises:
-        ConfigError: There is neither TLS nor the word to do without, or names are too much alike.
+        ConfigError: Neither ``tls`` nor ``insecure`` is set, or names of parties give equal labels.
     """
     access.check("manifest", name, job.tls, job.insecure)
     name = _label(name)
@@ -80,7 +80,9 @@ def manifest(
 def _script(
     nodes: Sequence[NodeSpec], scheduler: str, port: int, command: Sequence[str], job: JobFile
 ) -> str:
-    """What a party's pods run: the node whose place is the pod's number."""
+    """Return the script of a party's pods, which runs the node at the position of the pod's
+    number.
+    """
     cases = []
     for number, node in enumerate(nodes):
         words = ["geomx", "node", "--role", node.role, "--name", node.name]
@@ -101,7 +103,7 @@ def _script(
 def _certificates(
     certs: str, nodes: Sequence[NodeSpec], label: str, secret: dict[str, str]
 ) -> list[dict[str, str]]:
-    """Put the nodes' files into the secret; where their pods are to find them."""
+    """Add the nodes' files to the secret; return their paths in the pods."""
     items = []
     for number, node in enumerate(nodes):
         files = access.read_files(folder_of(Path(certs), node.name))
@@ -118,7 +120,7 @@ def _service(name: str) -> dict[str, Any]:
         name,
         spec={
             "clusterIP": "None",
-            "publishNotReadyAddresses": True,  # nodes look for each other before all are there
+            "publishNotReadyAddresses": True,  # nodes look for each other before all are ready
             "selector": {"job": name},
         },
     )
@@ -184,5 +186,5 @@ def _object(kind: str, name: str, version: str = "v1", **content: Any) -> dict[s
 
 
 def _label(name: str) -> str:
-    """A name as Kubernetes spells them."""
+    """Return a name in the spelling of Kubernetes."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40] or "job"

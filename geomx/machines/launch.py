@@ -1,7 +1,7 @@
 """``geomx launch JOB.yaml``: a training script, or an experiment, on many machines.
 
-Without a command the workload of the experiment is run, as ``python -m geomx mode=live`` does on
-one machine, and the same files are left behind.
+Without a command, the workload of the experiment is run as by ``python -m geomx mode=live`` on one
+machine, with the same output files.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ if TYPE_CHECKING:
 
 
 def launch(file: Path, arguments: Sequence[str]) -> tuple[Path, Results | None]:
-    """Run a job on the machines of `file`.
+    """Run a job on the machines of a job file.
 
     Args:
         file: The job file.
-        arguments: Words as for ``python -m geomx``, then perhaps ``--`` and a command.
+        arguments: Overrides as for ``python -m geomx``, then optionally ``--`` and a command.
 
     Returns:
-        Where the files of the run are; the results, if it was an experiment.
+        Directory of the run, and its results if it was an experiment.
 
     Raises:
-        ConfigError: The file or a word is wrong.
-        NodeLost: A node failed; says which, and its last words.
+        ConfigError: The file or an override is invalid.
+        NodeLost: A node failed; the message names it and quotes its last output.
     """
     from geomx.config.compose import compose
 
@@ -56,7 +56,7 @@ def launch(file: Path, arguments: Sequence[str]) -> tuple[Path, Results | None]:
     with tempfile.TemporaryDirectory(prefix="geomx-") as folder:
         experiment, directory = compose(composed(job, words, Path(folder)))
     if experiment.emulate != "none":
-        remedy = "there are real links between machines: emulate=none"
+        remedy = "links between machines are real: emulate=none"
         raise ConfigError("emulate", experiment.emulate, remedy)
     emulation.check(experiment)
     start = _Start(job, experiment, directory, command)
@@ -69,10 +69,14 @@ def launch(file: Path, arguments: Sequence[str]) -> tuple[Path, Results | None]:
 
 
 def composed_experiment(job: JobFile, words: Sequence[str] = ()) -> Experiment:
-    """The experiment of a job, without a directory of its own.
+    """Return the experiment of a job, without a directory.
+
+    Args:
+        job: The job file.
+        words: Overrides given by the user.
 
     Raises:
-        ConfigError: The network or a word is wrong.
+        ConfigError: The network or an override is invalid.
     """
     from geomx.config.compose import compose
 
@@ -82,12 +86,12 @@ def composed_experiment(job: JobFile, words: Sequence[str] = ()) -> Experiment:
 
 
 def composed(job: JobFile, words: Sequence[str], folder: Path) -> list[str]:
-    """The words of the command line that describe the experiment of a job.
+    """Return the overrides that describe the experiment of a job.
 
     Args:
         job: The job file.
-        words: Those that the user typed.
-        folder: Where the network may be written.
+        words: Overrides given by the user.
+        folder: Folder for the file of the network.
     """
     network = job.network_content()
     if not isinstance(network, str):
@@ -99,7 +103,7 @@ def composed(job: JobFile, words: Sequence[str], folder: Path) -> list[str]:
 
 
 class _Start:
-    """Makes the nodes of a job on its machines."""
+    """Starts the nodes of a job on its machines."""
 
     def __init__(
         self, job: JobFile, experiment: Experiment, directory: Path, command: list[str]

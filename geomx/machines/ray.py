@@ -1,11 +1,11 @@
-"""Ray: every site is a resource, and its nodes are placed where Ray has that resource.
+"""Ray: every site is a resource, and its nodes are placed on Ray's machines with that resource.
 
-With ``hosts: ray`` in the job file the names of machines are resources, one for each party as a
-rule, and Ray's machines say which they have (``ray start --resources '{"beijing": 1}'``). What
-reaches a machine there is this module: ``python -m geomx.machines.ray RESOURCE COMMAND...`` has an
-actor run the command on a machine with that resource and passes standard input and output on, as
-SSH does, so that all else is as with SSH. When this process ends, however it does, Ray ends the
-actor, and so the command's input ends.
+With ``hosts: ray`` in the job file the names of machines are resources, usually one per party, and
+Ray's machines declare which they have (``ray start --resources '{"beijing": 1}'``). A machine is
+reached through this module: ``python -m geomx.machines.ray RESOURCE COMMAND...`` has an actor run
+the command on a machine with that resource and forwards standard input and output, so that
+everything else is as with SSH. When this process ends for any reason, Ray ends the actor and with
+it the command's input.
 """
 
 from __future__ import annotations
@@ -24,13 +24,17 @@ from geomx.machines.frames import ELSEWHERE
 NAME = "ray"
 REACH = f"{shlex.quote(sys.executable)} -P -m geomx.machines.ray {{host}} {{command}}"
 SHARE = 0.001
-"""Of its resource that a node takes: any amount of it lets all nodes of a site in."""
+"""Amount of its resource that a node takes; small, so that all nodes of a site fit in."""
 
 CHUNK = 64 * 1024
 
 
 def hosts(parties: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, str]]:
-    """Every name that the parties use, as a machine of a job file."""
+    """Return every name that the parties use as a machine of a job file.
+
+    Args:
+        parties: ``parties`` of the job file.
+    """
     names: list[str] = []
     for roles in parties.values():
         for places in roles.values():
@@ -39,7 +43,11 @@ def hosts(parties: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, str]]
 
 
 def carry(resource: str, command: Sequence[str]) -> int:
-    """Run a command where there is a resource, with this process's standard input and output.
+    """Run a command on a machine with a resource, with this process's standard input and output.
+
+    Args:
+        resource: Name of the resource.
+        command: The command.
 
     Returns:
         Its exit status.
@@ -52,19 +60,19 @@ def carry(resource: str, command: Sequence[str]) -> int:
     except ImportError as error:
         raise GeomxError("Ray is not installed: pip install 'geomx[ray]'") from error
     try:
-        # Its address: that of RAY_ADDRESS, or of the cluster that this machine is part of.
+        # The address is that of RAY_ADDRESS, or of the cluster that this machine belongs to.
         ray.init(address="auto", log_to_driver=False, logging_level="ERROR")
     except (ConnectionError, RuntimeError, ValueError) as error:
         remedy = "start geomx launch on a machine of the cluster, or set RAY_ADDRESS"
         raise GeomxError(f"no Ray cluster could be reached ({error}): {remedy}") from error
     if resource not in ray.cluster_resources():
-        remedy = f"ray start --resources '{{\"{resource}\": 1}}' on those that are meant"
+        remedy = f"run ray start --resources '{{\"{resource}\": 1}}' on such machines"
         raise GeomxError(f"no machine of the Ray cluster has the resource {resource}: {remedy}")
     placed = ray.remote(
         num_cpus=0,
         resources={resource: SHARE},
         scheduling_strategy="SPREAD",
-        concurrency_groups={"input": 1, "output": 1},  # one waits while the other goes on
+        concurrency_groups={"input": 1, "output": 1},  # so that one can wait while the other runs
     )
     actor = placed(_Command).remote(list(command))
     feed = actor.feed.options(concurrency_group="input")
@@ -85,7 +93,7 @@ def carry(resource: str, command: Sequence[str]) -> int:
 
 
 class _Command:
-    """The actor: a process, and its standard input and output."""
+    """The actor: a process with its standard input and output."""
 
     def __init__(self, command: list[str]) -> None:
         import ray
@@ -99,7 +107,7 @@ class _Command:
         )
 
     def feed(self, data: bytes) -> None:
-        """Its next input; empty: there is no more."""
+        """Write to its standard input; empty data closes it."""
         assert self._process.stdin is not None
         try:
             if data:
@@ -111,17 +119,19 @@ class _Command:
             pass  # it has ended, and its output says so
 
     def take(self) -> bytes:
-        """Its next output, as soon as there is any; empty: there is no more."""
+        """Return its next output, waiting for it; empty at the end."""
         assert self._process.stdout is not None
         return os.read(self._process.stdout.fileno(), CHUNK)
 
     def wait(self) -> int:
-        """Its exit status."""
+        """Return its exit status."""
         return self._process.wait()
 
 
 def main(arguments: Sequence[str]) -> int:
-    """``python -m geomx.machines.ray RESOURCE COMMAND...``. Returns the command's exit status."""
+    """Run ``python -m geomx.machines.ray RESOURCE COMMAND...``; return the command's exit
+    status.
+    """
     try:
         return carry(arguments[0], arguments[1:])
     except GeomxError as error:
@@ -132,5 +142,5 @@ def main(arguments: Sequence[str]) -> int:
 if __name__ == "__main__":
     status = main(sys.argv[1:])
     sys.stdout.flush()
-    # A thread waits for input that may never end.
+    # A thread may be blocked on an input that never ends.
     os._exit(status)

@@ -1,9 +1,9 @@
-"""How a command is run on another machine: a template, with SSH's as the default.
+"""Templates of commands that run a command on another machine; the default is SSH's.
 
-``{command}`` stands for the words of the command, ``{host}`` for the machine's name in the job
-file, ``{address}`` for its address. Nothing of it goes through a shell here. What is run consists
-of words without blanks or quotes wherever the machine's ``python`` does, so that it means the same
-to ``ssh``, which hands one line to a shell over there, and to those that pass words on.
+``{command}`` stands for the arguments of the command, ``{host}`` for the machine's name in the job
+file, ``{address}`` for its address. No local shell is involved. The arguments contain no blanks or
+quotes, provided the machine's ``python`` does not, so that they mean the same to ``ssh``, which
+passes one line to a remote shell, and to tools that pass arguments on.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from geomx.errors import ConfigError
 SSH = (
     "ssh -T -o BatchMode=yes -o ServerAliveInterval=5 -o ServerAliveCountMax=2 {address} {command}"
 )
-"""Never asks for a password; gives up after ten seconds of silence."""
+"""Never asks for a password; fails after ten seconds of silence."""
 
 COMMAND = "{command}"
 
@@ -26,16 +26,20 @@ _TAKES_ONE_WORD = re.compile(r"-[a-z]*c|--command")
 
 
 def check(template: str, key: str) -> None:
-    """Refuse a template that cannot run anything.
+    """Check a template.
+
+    Args:
+        template: The template.
+        key: Name of the option in error messages.
 
     Raises:
-        ConfigError: It lacks ``{command}``, or holds a name that means nothing here.
+        ConfigError: It lacks ``{command}``, or contains an unknown placeholder.
     """
     try:
         words = shlex.split(template)
         template.format(host="", address="", command="")
     except (KeyError, IndexError, ValueError) as error:
-        remedy = f"is no template: {{host}}, {{address}} and {{command}} mean something ({error})"
+        remedy = f"is no template: use {{host}}, {{address}} and {{command}} ({error})"
         raise ConfigError(key, template, remedy) from error
     if COMMAND not in words:
         raise ConfigError(key, template, "needs {command} as a word of its own, as in " + SSH)
@@ -51,7 +55,14 @@ def check(template: str, key: str) -> None:
 
 
 def argv(template: str, host: str, address: str, command: Sequence[str]) -> list[str]:
-    """The words that run `command` on a machine."""
+    """Return the arguments that run a command on a machine.
+
+    Args:
+        template: The template.
+        host: Name of the machine.
+        address: Its address.
+        command: The command.
+    """
     made: list[str] = []
     for word in shlex.split(template):
         made += command if word == COMMAND else [word.format(host=host, address=address)]

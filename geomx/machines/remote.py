@@ -1,8 +1,8 @@
-"""The launcher's end: a line to an agent for every node, watched like processes of this machine.
+"""The launcher's side: a connection to the agent of every node, supervised like local processes.
 
-Whatever an agent tells is written where a run on one machine would have left it: logs, notes and
-final parameters below ``nodes``. Times are told by this machine's clock: every beat and its answer
-say how far the other's is off, and the answer that took least counts.
+Everything that an agent reports is written as in a run on one machine: logs, notes and final
+parameters below ``nodes``. Times are converted to this machine's clock: every beat and its answer
+give an estimate of the offset, and the one with the shortest round trip is used.
 """
 
 from __future__ import annotations
@@ -33,24 +33,27 @@ from geomx.live.spec import Spec
 from geomx.machines.frames import BEAT_S, Opening, heard
 from geomx.results.files import naming
 
-NOTICE_S = 2.0  # after the first death: until the others should have noticed by themselves
+NOTICE_S = 2.0  # after the first failure: time for the other nodes to notice it themselves
 POLITE_S = 6.0  # agents take up to four seconds to end their nodes
 KILLED_S = 5.0
 POLL_S = 0.05
 BROKEN = 255
-"""How a node ended of which nothing is known but that its line broke."""
+"""Exit status of a node whose connection broke, so that nothing else is known."""
 
 Tell = Callable[[str, str], None]
 
 
 class Line:
-    """One agent, as seen from here.
+    """One agent, as seen by the launcher.
 
     Args:
-        node: Which node it has.
-        words: What reaches it.
-        directory: Of the run.
+        node: Its node.
+        words: Command that reaches it.
+        directory: Directory of the run.
         tell: Called with the node's name and each line of its log.
+
+    Raises:
+        OSError: The command cannot be started.
     """
 
     def __init__(self, node: NodeSpec, words: Sequence[str], directory: Path, tell: Tell) -> None:
@@ -64,15 +67,15 @@ class Line:
         self._opened = threading.Event()
         self._hung_up = False
         self._sent_s: dict[int, float] = {}
-        self._ahead_s = 0.0  # of the other's clock
+        self._ahead_s = 0.0  # offset of the other clock
         self._shortest_s = float("inf")
-        self.heard = False  # anything, of the agent
-        self.refused = ""  # why what it told could not be kept
-        self._said = ""  # last, by what reaches the agent
+        self.heard = False  # whether the agent has sent anything
+        self.refused = ""  # why its data could not be written
+        self._said = ""  # last line on standard error
         self._lock = threading.Lock()
         self._log = file_of(self._stem, ".log").open("w", encoding="utf-8", buffering=1)
         pipe = subprocess.PIPE
-        # A group of its own: Ctrl-C reaches the launcher alone, which ends the others in order.
+        # A session of its own: Ctrl-C reaches the launcher alone, which ends the others in order.
         self._process = subprocess.Popen(
             words, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
         )
@@ -82,28 +85,28 @@ class Line:
             threading.Thread(target=each, daemon=True).start()
 
     def open(self, opening: Opening) -> None:
-        """Say what the node is."""
+        """Send the description of the node."""
         self._opening = opening.line()
         self._opened.set()
 
     @property
     def opened(self) -> bool:
-        """Whether the agent has been told what it is, and so has something to say."""
+        """Whether the agent has received its description, so that it must answer."""
         return self._opening is not None
 
     @property
     def way(self) -> str:
-        """What reaches the agent, and what that last said."""
+        """The command that reaches the agent, with its last line on standard error."""
         words = shlex.join(self._words[:8]) + (" ..." if len(self._words) > 8 else "")
         return f"`{words}`" + (f", which said: {self._said}" if self._said else "")
 
     def hang_up(self) -> None:
-        """Tell the agent to end its node; does not wait."""
+        """Ask the agent to end its node; does not wait."""
         self._hung_up = True
         self._opened.set()
 
     def kill(self) -> None:
-        """End what reaches the agent; it will notice."""
+        """Kill the process that reaches the agent, which then notices the end of its input."""
         with contextlib.suppress(ProcessLookupError):
             self._process.kill()
 
@@ -112,7 +115,7 @@ class Line:
     def _beat(self) -> None:
         assert self._process.stdin is not None
         count = 0
-        # Closing writes what is left, so it meets an ended reader as well.
+        # Closing flushes, so it may raise as well if the reader has ended.
         with contextlib.suppress(OSError), self._process.stdin as out:
             self._opened.wait()
             if self._opening is not None:
@@ -125,7 +128,7 @@ class Line:
                 time.sleep(BEAT_S)
 
     def _hear(self) -> None:
-        """Keep what the agent tells; a file that cannot be written ends the node."""
+        """Store what the agent sends; end the node if a file cannot be written."""
         try:
             self._keep()
         except OSError as error:
@@ -161,7 +164,7 @@ class Line:
                 else:
                     self._say(str(frame.get("log", line.decode(errors="replace").strip())))
         ended = self._process.wait()
-        self._errors.join(1.0)  # what the line itself had to say
+        self._errors.join(1.0)  # the last lines on standard error
         if status is None and not self._hung_up:
             how = f"exit status {ended}" if ended >= 0 else signal.Signals(-ended).name
             words = f"{self._said}; " if self._said else ""
@@ -201,11 +204,11 @@ class RemoteJob:
 
     Args:
         spec: The experiment.
-        directory: Logs and notes go to its folder ``nodes``.
-        words: What reaches the agent of a node.
-        opening: What to tell it; token, experiment and scheduler are filled in.
+        directory: Directory of the run; logs and notes go to its folder ``nodes``.
+        words: Returns the command that reaches the agent of a node.
+        opening: Returns the fields of a node's `Opening`, except token, experiment and scheduler.
         tell: Called with a node's name and each line of its log.
-        command: What workers run instead of the workload of `spec`: a training script.
+        command: Command that workers run instead of the workload of `spec`: a training script.
     """
 
     def __init__(
@@ -230,7 +233,11 @@ class RemoteJob:
         self._unjoined = Unjoined(spec.cluster, directory, command)
 
     def __enter__(self) -> RemoteJob:
-        """Reach every machine."""
+        """Connect to every machine.
+
+        Raises:
+            NodeLost: A command could not be started.
+        """
         (self.directory / "nodes").mkdir(parents=True, exist_ok=True)
         try:
             for node in self.spec.cluster.nodes:  # the scheduler comes first
@@ -251,15 +258,15 @@ class RemoteJob:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End what is still running."""
+        """End all nodes that are still running."""
         self.end()
 
     def poll(self) -> bool:
-        """Whether anything is still running.
+        """Process reports, and return whether any node is still running.
 
         Raises:
-            NodeLost: A node died or lost another, or its line broke; says who was the first.
-            GeomxError: What a node told could not be kept: the disk is full.
+            NodeLost: A node died or lost another, or its connection broke; names the first one.
+            GeomxError: Data of a node could not be written, for example because the disk is full.
         """
         scheduler = self._lines[0]
         if not self._introduced and scheduler.address:
@@ -282,17 +289,17 @@ class RemoteJob:
         if any(status != DONE for status in self._ended.values()):
             self._wait(NOTICE_S)
             raise culprit(self.spec.cluster, self.directory, self._ended)
-        # An agent ends whatever its command has left, so nothing is.
+        # Agents end all processes of their command.
         self._unjoined.check(self._ended, lambda name: False)
         return len(self._ended) < len(self._lines)
 
     def end(self) -> None:
-        """End every node: ask, wait, and leave those that cannot be reached to their agents."""
+        """End every node: ask, wait, and leave unreachable ones to their agents."""
         try:
             for line in self._lines:
                 line.hang_up()
             self._wait(POLITE_S)
-        finally:  # also when Ctrl-C comes again
+        finally:  # also on a second Ctrl-C
             for line in self._lines:
                 if line.status is None:
                     line.kill()
@@ -316,7 +323,7 @@ class RemoteJob:
 
 
 def to_terminal(width: int) -> Tell:
-    """Shows lines of logs with the node's name in front, `width` wide."""
+    """Return a function that prints lines of logs, with the node's name in a column of `width`."""
     lock = threading.Lock()
 
     def tell(name: str, text: str) -> None:

@@ -1,8 +1,8 @@
 """Slurm: the machines of a job are those of the allocation, reached by ``srun``.
 
-In a batch script, ``hosts: slurm`` in the job file stands for the machines that Slurm granted,
-called ``n0``, ``n1`` and so on, and the default way to reach them is a step of one task there.
-``srun`` forwards standard input and output as SSH does, so all else is as with SSH.
+In a batch script, ``hosts: slurm`` in the job file stands for the machines of the allocation,
+called ``n0``, ``n1`` and so on, and by default a machine is reached by a job step with one task.
+``srun`` forwards standard input and output as SSH does, so that everything else is as with SSH.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ SRUN = "srun --quiet --overlap --nodes=1 --ntasks=1 --nodelist={address} {comman
 
 
 def hosts() -> dict[str, dict[str, str]]:
-    """The machines of this allocation, as in a job file.
+    """Return the machines of this allocation, as in a job file.
 
     Raises:
-        ConfigError: There is none.
+        ConfigError: There is no allocation, or scontrol failed.
     """
     granted = os.environ.get(LIST)
     if not granted:
@@ -34,7 +34,7 @@ def hosts() -> dict[str, dict[str, str]]:
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError) as error:
         raise ConfigError(
-            "hosts", NAME, f"scontrol could not be asked for them: {error}"
+            "hosts", NAME, f"scontrol could not list the machines: {error}"
         ) from error
     names = listed.stdout.split()
     return {f"n{number}": {"address": name, "reach": SRUN} for number, name in enumerate(names)}

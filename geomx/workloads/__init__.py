@@ -1,8 +1,8 @@
-"""The workloads that come with geomx, announced exactly as a stranger's would be.
+"""The workloads that ship with geomx, registered in the same way as external ones.
 
-Nothing here is imported by name elsewhere: the registry finds this module by its entry point and
-asks it what it has. MXNet, PyTorch and scikit-learn are imported only when a model is built, so the
-size-only workloads run where none is installed.
+No other module imports them by name: the registry finds this module by its entry point. MXNet,
+PyTorch and scikit-learn are imported only when a model is built, so that workloads without
+gradients run where none of them is installed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,11 @@ from geomx.workloads.transformer import TransformerConfig, torch_transformer
 
 @hookimpl
 def geomx_register(register: Callable[[str, str, type, Callable[[Any], Any]], None]) -> None:
-    """Announce the built-in workloads."""
+    """Register the built-in workloads.
+
+    Args:
+        register: Called with kind, name, configuration class and factory of each.
+    """
     register("workload", "digits_cnn", DigitsConfig, digits_cnn)
     register("workload", "mnist", IdxConfig, mnist)
     register("workload", "fashion_mnist", IdxConfig, fashion_mnist)

@@ -1,4 +1,4 @@
-"""Arrays that are always the same and take a while to make, kept in the user's cache folder."""
+"""A cache of constant arrays that take a while to compute, in the user's cache folder."""
 
 from __future__ import annotations
 
@@ -14,31 +14,34 @@ from numpy.typing import NDArray
 
 
 def folder() -> Path:
-    """Where they lie: ``$XDG_CACHE_HOME/geomx``, by default ``~/.cache/geomx``."""
+    """Return the folder of the cache: ``$XDG_CACHE_HOME/geomx``, by default ``~/.cache/geomx``."""
     return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "geomx"
 
 
 def kept(name: str, make: Callable[[], Mapping[str, NDArray[Any]]]) -> Mapping[str, NDArray[Any]]:
-    """What `make` returns, from the last time if there was one.
+    """Return the arrays of `make`, from the cache if they are there.
 
     Args:
-        name: Of the file, without suffix; another whenever `make` would return something else.
-        make: Makes the arrays.
+        name: Name of the file without suffix; it must change whenever `make` changes its result.
+        make: Computes the arrays.
+
+    Returns:
+        Arrays by name.
     """
     path = folder() / f"{name}.npz"
-    # Nothing there, or something broken: then as if nothing were kept.
+    # A missing or damaged file is treated as a cache miss.
     broken = (OSError, ValueError, EOFError, zipfile.BadZipFile)
     with contextlib.suppress(*broken), np.load(path, allow_pickle=False) as file:
         return dict(file)
     arrays = make()
-    # Other processes make and look for the file meanwhile: it appears at once and whole.
+    # Other processes may do the same at the same time: the file must appear at once and complete.
     draft = path.with_name(f"{path.name}.{os.getpid()}.new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with draft.open("wb") as file:
             np.savez(file, **arrays)
         os.replace(draft, path)
-    except OSError:  # a folder that cannot be written, a disk that is full
+    except OSError:  # the folder is read-only, or the disk is full
         with contextlib.suppress(OSError):
             draft.unlink()
     return arrays

@@ -60,11 +60,12 @@ class IdxConfig:
 
 @dataclass(frozen=True)
 class CnnWorkload(Workload):
-    """The example CNN on some images.
+    """The example CNN on a set of images.
 
     Attributes:
-        load: Reads the images, when a model is built and not before.
-        split_by_class: Order training samples by label before slicing them among workers.
+        load: Reads the images; called only when a model is built.
+        split_by_class: Whether training samples are ordered by label before workers take their
+            slices.
     """
 
     load: Callable[[], Images] = load_digits

@@ -1,4 +1,4 @@
-"""Real numbers for the example CNN: one Gluon network that computes gradients batch by batch."""
+"""The numerics of the example CNN: a Gluon network that computes gradients batch by batch."""
 
 from __future__ import annotations
 
@@ -17,10 +17,16 @@ _EVALUATION_BATCH = 500
 
 
 class GluonModel:
-    """The example CNN on `images`; see `geomx.workload.Model` for what the methods promise.
+    """The example CNN on `images`; see `geomx.workload.Model` for the contract of its methods.
 
     Equal parameters, seed, step, worker and number of workers give bit-identical losses and
     gradients in every process on one machine.
+
+    Args:
+        tensors: The workload's tensors, in key order.
+        images: Training and held-out data.
+        batch_size: Samples per step.
+        seed: Seed of the initial parameters and of the batches.
 
     Attributes:
         parameters: MXNet arrays in key order, updated in place.
@@ -35,7 +41,7 @@ class GluonModel:
         self._batch_size = batch_size
         self._seed = seed
         self._network = _network(self._mx)
-        self._judge: Any = None  # a second network: evaluating leaves the parameters alone
+        self._judge: Any = None  # a second network, so that evaluation does not touch parameters
         self._loss = self._mx.gluon.loss.SoftmaxCrossEntropyLoss()
         trained = list(self._network.collect_params().values())
         self.parameters: Sequence[Any] = [parameter.data() for parameter in trained]
@@ -45,7 +51,7 @@ class GluonModel:
             self.set(key, _xavier(tensor.shape, generator))
 
     def step(self, step: int, worker: int, workers: int) -> float:
-        """Loss (mean over the batch) of a worker's batch number `step`; gradients follow."""
+        """Compute loss and gradients of a worker's batch number `step`; see `Model.step`."""
         data = self._images
         mine = own_slice(len(data.training), worker, workers)
         chosen = batch_indices(mine, self._batch_size, step, (self._seed, worker))
@@ -57,16 +63,16 @@ class GluonModel:
         return float(loss.asscalar())
 
     def get(self, arrays: Sequence[Any], key: int) -> NDArray[np.float32]:
-        """A float32 numpy copy of ``arrays[key]``; waits for its last writer."""
+        """Return a float32 numpy copy of ``arrays[key]``; waits for its last writer."""
         copy: NDArray[np.float32] = arrays[key].asnumpy()
         return copy
 
     def set(self, key: int, value: NDArray[np.float32]) -> None:
-        """Overwrite parameter `key`; waits for the operations that still use it."""
+        """Overwrite parameter `key`; waits for operations that still read it."""
         self.parameters[key][:] = value
 
     def evaluate(self, parameters: Sequence[NDArray[np.float32]]) -> tuple[float, float]:
-        """(accuracy in 0..1, mean loss) of `parameters` on the whole held-out set."""
+        """Return accuracy (0..1) and mean loss of `parameters` on the whole held-out set."""
         if self._judge is None:
             self._judge = _network(self._mx)
         judge = self._judge.collect_params().values()
@@ -77,8 +83,8 @@ class GluonModel:
         for start in range(0, len(images), _EVALUATION_BATCH):
             expected = labels[start : start + _EVALUATION_BATCH]
             inputs = self._mx.nd.array(pixels(images[start : start + _EVALUATION_BATCH]))
-            # In inference mode oneDNN would re-arrange the weights in place, for good, and the next
-            # evaluation could not overwrite them; this network computes the same in both modes.
+            # In inference mode oneDNN permanently rearranges the weights in place, and the next
+            # evaluation could not overwrite them; the results are the same in both modes.
             with self._mx.autograd.train_mode():
                 scores = self._judge(inputs)
             correct += int((scores.asnumpy().argmax(axis=1) == expected).sum())
@@ -87,10 +93,11 @@ class GluonModel:
 
 
 def _network(mx: Any) -> Any:
-    """The example CNN for one 28x28 channel, all shapes known, values zero.
+    """Return the example CNN for one 28x28 channel, with known shapes and zero values.
 
     Without bulking, each operator of the backward pass is an operation of its own in MXNet's
-    engine, so the last layer's gradients can leave while the first layer's are being computed.
+    engine, so that the last layer's gradients can be sent while the first layer's are being
+    computed.
     """
     nn = mx.gluon.nn
     network = nn.HybridSequential()
@@ -109,10 +116,10 @@ def _network(mx: Any) -> Any:
 
 
 def _xavier(shape: tuple[int, ...], generator: np.random.Generator) -> NDArray[np.float32]:
-    """Initial values: zero for a bias, else uniform as in Glorot and Bengio (2010).
+    """Return initial values: zero for a bias, otherwise uniform as in Glorot and Bengio (2010).
 
-    Drawn by numpy rather than by MXNet's initializer, whose draws depend on (and disturb) a random
-    state that the whole process shares.
+    Drawn by numpy and not by MXNet's initializer, whose draws depend on (and change) a random state
+    that is shared by the whole process.
     """
     if len(shape) == 1:
         return np.zeros(shape, np.float32)

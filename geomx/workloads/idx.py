@@ -1,7 +1,7 @@
-"""MNIST's IDX files, read with suspicion: whatever is wrong is named, nothing crashes.
+"""Reader for MNIST's IDX files; damaged or inconsistent files are reported by name.
 
-An IDX file is a big-endian header (magic, then one 32-bit extent per dimension) and the bytes.
-http://yann.lecun.com/exdb/mnist/ defines it; files may be plain or gzipped.
+An IDX file is a big-endian header (magic number, then one 32-bit extent per dimension) followed by
+the data (http://yann.lecun.com/exdb/mnist/). Files may be plain or gzipped.
 """
 
 from __future__ import annotations
@@ -26,19 +26,25 @@ _CHUNK = 1 << 20
 
 
 def training_samples(folder: str) -> int:
-    """Size of the training set in `folder`, from the files' headers alone.
+    """Return the size of the training set in `folder`, from the headers of its files.
+
+    Args:
+        folder: Folder with the four files.
 
     Raises:
-        ConfigError: A file is missing, is no IDX file, or does not fit the others.
+        ConfigError: A file is missing, is no IDX file, or does not match the others.
     """
     return _counts(folder)[0]
 
 
 def load_idx(folder: str) -> Images:
-    """Read the four files of `folder`: training and held-out ("t10k") images and labels.
+    """Read training and held-out ("t10k") images and labels.
+
+    Args:
+        folder: Folder with the four files.
 
     Raises:
-        ConfigError: A file is missing, damaged, or does not fit the others; the message names it.
+        ConfigError: A file is missing, damaged, or does not match the others; the message names it.
     """
     _counts(folder)
     training, held_out = (_read(folder, part, "images", IMAGES_MAGIC) for part in ("train", "t10k"))
@@ -52,7 +58,14 @@ def load_idx(folder: str) -> Images:
 
 
 def load_part(folder: str, part: str) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """Images and labels of one half of the files in `folder`: ``train`` or ``t10k``.
+    """Read the images and labels of one part.
+
+    Args:
+        folder: Folder with the files.
+        part: ``train`` or ``t10k``.
+
+    Returns:
+        Images, uint8 (samples, 28, 28), and labels, uint8 (samples,).
 
     Raises:
         ConfigError: As `load_idx`.
@@ -67,7 +80,9 @@ def load_part(folder: str, part: str) -> tuple[NDArray[np.uint8], NDArray[np.uin
 
 
 def _counts(folder: str) -> tuple[int, int]:
-    """(training, held-out) samples by the headers, once they agree."""
+    """Return the numbers of training and held-out samples, after checking that the headers
+    agree.
+    """
     counts = []
     for part in ("train", "t10k"):
         images, labels = (
@@ -88,7 +103,7 @@ def _counts(folder: str) -> tuple[int, int]:
 
 
 def _find(folder: str, part: str, what: str) -> Path:
-    """Path of e.g. ``train-images-idx3-ubyte``, with or without ``.gz``."""
+    """Return the path of e.g. ``train-images-idx3-ubyte``, with or without ``.gz``."""
     if not folder:
         raise ConfigError("workload.path", "", "name the folder that holds the IDX files")
     if not Path(folder).is_dir():
@@ -106,7 +121,7 @@ def _open(path: Path) -> IO[bytes]:
 
 
 def _header_of(folder: str, part: str, what: str, magic: int) -> tuple[int, ...]:
-    """The extents that one file's header states."""
+    """Return the extents in the header of a file."""
     path = _find(folder, part, what)
     try:
         with _open(path) as file:
@@ -116,9 +131,9 @@ def _header_of(folder: str, part: str, what: str, magic: int) -> tuple[int, ...]
 
 
 def _read(folder: str, part: str, what: str, magic: int) -> NDArray[np.uint8]:
-    """All bytes of one file, in the shape that its header states.
+    """Return the content of a file in the shape of its header.
 
-    Read piece by piece: a header that promises terabytes reserves no memory.
+    The file is read in pieces, so that a header with absurd extents does not allocate memory.
     """
     path = _find(folder, part, what)
     data = bytearray()
@@ -137,7 +152,7 @@ def _read(folder: str, part: str, what: str, magic: int) -> NDArray[np.uint8]:
 
 
 def _header(path: Path, file: IO[bytes], magic: int) -> tuple[int, ...]:
-    """Read the header of `file`, which must start with `magic`; returns the extents."""
+    """Read the header of `file`, which must start with `magic`; return the extents."""
     dimensions = magic & 0xFF
     head = file.read(4 + 4 * dimensions)
     if len(head) < 4 + 4 * dimensions:

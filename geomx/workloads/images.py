@@ -1,7 +1,7 @@
-"""Labelled 28x28 images: which worker trains on which, in which order.
+"""Labelled 28x28 images, and their distribution to workers and batches.
 
-A batch is a pure function of (seed, step, worker, workers), without state that a simulated and a
-live worker could carry differently.
+A batch is a pure function of (seed, step, worker, workers), so that simulated and live workers
+train on the same batches.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ class Images:
     held_out_labels: NDArray[np.uint8]
 
     def by_class(self) -> Images:
-        """The same sets, training samples ordered by label: slices become non-IID."""
+        """Return the same sets with training samples ordered by label, so that slices are
+        non-IID.
+        """
         order = np.argsort(self.training_labels, kind="stable")
         return Images(
             self.training[order], self.training_labels[order], self.held_out, self.held_out_labels
@@ -47,18 +49,27 @@ class Images:
 
 
 def pixels(images: NDArray[Any]) -> NDArray[np.float32]:
-    """`images` as network input: (samples, 1, 28, 28) float32 in 0..1."""
+    """Return `images` as network input: (samples, 1, 28, 28) float32 in 0..1."""
     scale = np.float32(255 if images.dtype == np.uint8 else 1)
     return images[:, None].astype(np.float32) / scale
 
 
 def own_slice(samples: int, worker: int, workers: int) -> range:
-    """Indices of the training samples that worker `worker` of `workers` (from 0) trains on.
+    """Return the training samples of a worker.
 
-    Slices are contiguous, disjoint and equally long; a remainder smaller than `workers` is unused.
+    Slices are contiguous, disjoint and of equal length; a remainder smaller than `workers` is
+    unused.
+
+    Args:
+        samples: Size of the training set.
+        worker: Rank of the worker, from 0.
+        workers: Number of workers.
+
+    Returns:
+        Indices into the training set.
 
     Raises:
-        ConfigError: Fewer samples than workers.
+        ConfigError: There are fewer samples than workers.
     """
     length = samples // workers
     if length == 0:
@@ -71,10 +82,20 @@ def own_slice(samples: int, worker: int, workers: int) -> range:
 def batch_indices(
     mine: range, batch_size: int, step: int, seed: tuple[int, ...]
 ) -> NDArray[np.int64]:
-    """Indices of batch number `step` (from 0) of a worker that trains on `mine`.
+    """Return the samples of a batch.
 
-    The worker goes through its slice in a new order every epoch, drawn from (seed, epoch). A batch
-    may end one epoch and begin the next, so every batch has exactly `batch_size` samples.
+    The worker goes through its slice in a new order in every epoch, drawn from (seed, epoch). A
+    batch may end one epoch and begin the next, so that every batch has exactly `batch_size`
+    samples.
+
+    Args:
+        mine: The worker's slice.
+        batch_size: Samples per batch.
+        step: Number of the batch, from 0.
+        seed: Seed of the order.
+
+    Returns:
+        Indices into the training set, int64 (batch_size,).
     """
     first = step * batch_size
     epochs, offsets = np.divmod(np.arange(first, first + batch_size), len(mine))
@@ -88,21 +109,23 @@ def batch_indices(
 
 @lru_cache(maxsize=128)
 def _order(length: int, seed: tuple[int, ...]) -> NDArray[np.int64]:
-    """A permutation that depends on `seed` alone; kept, as a few steps in a row share it."""
+    """Return a permutation that depends on `seed` alone; cached, since consecutive steps share
+    it.
+    """
     return np.random.default_rng(seed).permutation(length)
 
 
 def load_digits() -> Images:
-    """scikit-learn's 1,797 handwritten digits, enlarged from 8x8 to 28x28.
+    """Return scikit-learn's 1,797 handwritten digits, enlarged from 8x8 to 28x28.
 
-    Bilinear, corners aligned; 1,437 to train on and 360 held out, stratified by class, always the
-    same.
+    Enlarged bilinearly with aligned corners; 1,437 for training and 360 held out, stratified by
+    class, always the same.
 
     Raises:
         ConfigError: scikit-learn is not installed.
     """
     try:
-        # Importing scikit-learn takes longer than most of what a worker does before it begins.
+        # Importing scikit-learn would take longer than most other work at the start of a worker.
         return Images(**kept(f"digits-1-{version('scikit-learn')}", lambda: vars(_made_digits())))
     except ImportError as error:
         raise ConfigError("workload", "digits_cnn", f"{error}: pip install scikit-learn") from error
@@ -127,6 +150,8 @@ def _made_digits() -> Images:
 
 
 def _bilinear(source: int, target: int) -> NDArray[np.float64]:
-    """(target, source) matrix that interpolates linearly, first and last points kept."""
+    """Return the (target, source) matrix of linear interpolation that keeps first and last
+    points.
+    """
     points = np.linspace(0, source - 1, target)
     return np.maximum(0.0, 1.0 - np.abs(points[:, None] - np.arange(source)))

@@ -1,7 +1,7 @@
-"""From a workload's options to the optimizer that it trains with, checked by the core itself.
+"""Conversion of a workload's options to its optimizer, checked by the core.
 
-Which optimizers there are and what each takes is written down once, in the core; here options only
-become a name and numbers.
+The optimizers and their options are defined once, in the core; here options only become a name and
+parameters.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ _OF_THE_SYNC = ("average", "begin_num_update", "rescale_grad", "sources")
 
 
 class Training(Protocol):
-    """The options that say how a workload trains.
+    """The options of a workload that configure its optimizer.
 
     Attributes:
-        optimizer: A name.
+        optimizer: Its name.
         learning_rate: More than 0.
         momentum: For optimizers that have one.
         wd: Weight decay.
-        optimizer_options: Everything else, as the core spells it; a group of options with a common
-            first part may be a dict (``{"schedule": {"cosine": {"max_update": 500}}}``), and
-            numbered ones a list (``{"schedule": {"multifactor": {"step": [100, 200]}}}``).
+        optimizer_options: All others, in the core's spelling; a group of options with a common
+            prefix may be a dict (``{"schedule": {"cosine": {"max_update": 500}}}``), and numbered
+            ones a list (``{"schedule": {"multifactor": {"step": [100, 200]}}}``).
     """
 
     optimizer: str
@@ -44,11 +44,16 @@ class Training(Protocol):
 
 
 def optimizer_of(options: Training) -> dict[str, Any]:
-    """The optimizer as a name and numbers, as `geomx.workload.Workload.optimizer` holds it.
+    """Return the optimizer of a workload, as in `geomx.workload.Workload.optimizer`.
+
+    Args:
+        options: Options of the workload.
+
+    Returns:
+        ``name`` and parameters.
 
     Raises:
-        ConfigError: There is no such optimizer, it does not take such an option, or a number is out
-            of range.
+        ConfigError: The optimizer or an option is unknown, or a value is out of range.
     """
     if options.optimizer not in _core.optimizers():
         remedy = f"must be one of {', '.join(_core.optimizers())}"
@@ -75,7 +80,7 @@ def optimizer_of(options: Training) -> dict[str, Any]:
 
 
 def _flat(options: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """(dotted name, value) of everything inside nested dicts and lists."""
+    """Yield (dotted name, value) for everything inside nested dicts and lists."""
     for name, value in options.items():
         inside = dict(enumerate(value)) if isinstance(value, list | tuple) else value
         if isinstance(inside, Mapping):
@@ -85,9 +90,9 @@ def _flat(options: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, A
 
 
 def _add(made: dict[str, Any], option: str, value: float, key: str) -> None:
-    """Put `option` into `made` if the optimizer takes it by itself.
+    """Add `option` to `made`, and check it by itself.
 
-    Options of a schedule need each other and are checked when all are there.
+    Options of a schedule depend on each other and are checked together, at the end.
     """
     made[option] = value
     if not option.startswith("schedule."):

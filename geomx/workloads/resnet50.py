@@ -1,8 +1,8 @@
-"""ResNet-50 by its sizes and times: a network too large to train here, but not to move.
+"""ResNet-50 by its sizes and times, for simulation of a network that is too large to train here.
 
 Every tensor of ResNet-50 v1 (He et al., 2015, https://arxiv.org/abs/1512.03385, table 1) follows
-from the architecture: 53 convolutions without bias, each with a batch normalisation's gamma and
-beta, and one dense layer; 161 tensors, 25,557,032 parameters.
+from the architecture: 53 convolutions without bias, each with gamma and beta of a batch
+normalisation, and one dense layer; 161 tensors, 25,557,032 parameters.
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ def resnet50(config: ResNet50Config) -> Workload:
 
 
 def stages() -> Iterator[Stage]:
-    """The 54 layers for 224x224 images, in forward order (a block's shortcut comes last)."""
+    """Yield the 54 layers for 224x224 images, in forward order (the shortcut of a block is
+    last).
+    """
     yield _convolution("conv1", 3, 64, kernel=7, side=112)
     channels = 64
     for group, (width, blocks, side) in enumerate(
@@ -74,7 +76,7 @@ def stages() -> Iterator[Stage]:
 
 
 def _convolution(name: str, inputs: int, outputs: int, kernel: int, side: int) -> Stage:
-    """A convolution with `side` x `side` outputs, and its batch normalisation."""
+    """Return a convolution with `side` x `side` outputs, and its batch normalisation."""
     return Stage(
         name,
         (

@@ -1,7 +1,7 @@
-"""From an architecture to layers with times and tensors with keys.
+"""Conversion of an architecture to layers with times and tensors with keys.
 
-A network is written down once, as stages in forward order; its tensors, their keys and each
-layer's share of the step time all follow from that list, so they cannot disagree.
+A network is described once, by its stages in forward order; tensors, keys and each layer's share of
+the step time are derived from them and are therefore consistent.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from geomx.workload import Layer, TensorSpec
 
 @dataclass(frozen=True)
 class Stage:
-    """One layer with weights: a convolution or a dense layer, and what directly belongs to it.
+    """One layer with weights, a convolution or a dense layer, and its bias or normalisation.
 
     Attributes:
         name: For the timeline.
         tensors: (name, shape) of each trainable tensor; the first is the weight.
-        positions: How often one sample uses each weight (output height times width; dense: 1).
+        positions: Number of uses of each weight per sample (output height times width; dense: 1).
     """
 
     name: str
@@ -31,14 +31,14 @@ class Stage:
 
     @property
     def multiply_adds(self) -> int:
-        """Multiply-adds of one sample's forward pass; bias and normalisation are left out."""
+        """Multiply-adds of one sample's forward pass, without bias and normalisation."""
         return math.prod(self.tensors[0][1]) * self.positions
 
 
 def layers_and_tensors(
     stages: Sequence[Stage], forward_ms: float, backward_ms: float
 ) -> tuple[tuple[Layer, ...], tuple[TensorSpec, ...]]:
-    """Turn `stages` into layers and tensors, times in proportion to multiply-adds.
+    """Convert stages to layers and tensors, with times in proportion to multiply-adds.
 
     Args:
         stages: In forward order.
@@ -66,7 +66,7 @@ def layers_and_tensors(
 
 
 class Pace(Protocol):
-    """The options of every workload that say how much there is to do, and how long it takes."""
+    """The options of every workload for amounts and times."""
 
     batch_size: int
     iterations: int
@@ -76,10 +76,13 @@ class Pace(Protocol):
 
 
 def check_pace(options: Pace) -> None:
-    """Refuse numbers that every workload refuses.
+    """Check the options that all workloads share.
+
+    Args:
+        options: Options of a workload.
 
     Raises:
-        ConfigError: A count below 1, or a time that is negative or not finite.
+        ConfigError: A count is below 1, or a time is negative or not finite.
     """
     for option in ("batch_size", "iterations", "evaluate_every"):
         count = getattr(options, option)

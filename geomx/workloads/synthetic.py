@@ -1,7 +1,7 @@
-"""A network by nothing but the sizes of its layers: what papers' curves are simulated with.
+"""A network given by the sizes of its layers, as used to reproduce curves of papers.
 
-Whatever has been measured elsewhere (elements per layer, milliseconds forward and backward) can be
-moved over any WAN before a line of training code exists.
+Anything measured elsewhere (elements per layer, milliseconds forward and backward) can be simulated
+over any WAN without training code.
 """
 
 from __future__ import annotations

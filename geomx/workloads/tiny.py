@@ -1,7 +1,8 @@
-"""A network small enough to be trained while somebody waits: for trying plugins, and for tests.
+"""A network that trains within seconds, for trying plugins and for tests.
 
-Real gradients of a real loss, in both modes, without MXNet: numpy alone, float32, every operation
-in a fixed order. The data is made up (points on two sides of a plane) and drawn from the seed.
+It has real gradients of a real loss in both modes without MXNet: numpy only, float32, every
+operation in a fixed order. The data is synthetic (points on two sides of a plane), drawn from the
+seed.
 """
 
 from __future__ import annotations
@@ -21,7 +22,13 @@ Vector = NDArray[np.float32]
 
 
 class TinyModel:
-    """A tanh network with one hidden layer; see `geomx.workload.Model`."""
+    """A tanh network with one hidden layer; see `geomx.workload.Model`.
+
+    Args:
+        tensors: The workload's tensors, in key order.
+        seed: Seed of data and initial parameters.
+        batch: Samples per step.
+    """
 
     def __init__(self, tensors: Sequence[TensorSpec], seed: int, batch: int = BATCH) -> None:
         draw = np.random.default_rng(seed)
@@ -37,12 +44,18 @@ class TinyModel:
         self._batch = batch
 
     def batch(self, step: int, worker: int, workers: int) -> NDArray[np.intp]:
-        """Indices of a worker's batch: its own slice of the samples, round and round."""
+        """Return the sample indices of a worker's batch, cycling through its own slice.
+
+        Args:
+            step: Number of the batch, from 0.
+            worker: Rank of the worker, from 0.
+            workers: Number of workers.
+        """
         mine = SAMPLES // workers
         return worker * mine + (step * self._batch + np.arange(self._batch)) % mine
 
     def differentiate(self, chosen: NDArray[np.intp]) -> float:
-        """Loss and gradients of the mean over the samples `chosen`."""
+        """Compute the gradients of the mean over the samples `chosen`; return the loss."""
         inputs, targets = self.inputs[chosen], self.targets[chosen]
         weight1, bias1, weight2 = self.parameters
         hidden = np.tanh(inputs @ weight1 + bias1)
@@ -66,7 +79,7 @@ class TinyModel:
         self.parameters[key][...] = value
 
     def evaluate(self, parameters: Sequence[Vector]) -> tuple[float, float]:
-        """See `Model.evaluate`; on all samples, there are no others."""
+        """See `Model.evaluate`; uses all samples, since there are no others."""
         weight1, bias1, weight2 = parameters
         scores = np.tanh(self.inputs @ weight1 + bias1) @ weight2
         correct = np.mean(np.sign(scores) == self.targets)

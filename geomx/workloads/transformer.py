@@ -1,7 +1,7 @@
-"""A small transformer of PyTorch that learns a text letter by letter: real text, real gradients.
+"""A small PyTorch transformer that is trained on text character by character, with real gradients.
 
-Its shape is written down here, without PyTorch, so that sizes and times can be simulated where that
-is not installed; `geomx.workloads.transformer_model` has the numbers.
+Its architecture is defined here without PyTorch, so that sizes and times can be simulated where
+that is not installed; `geomx.workloads.transformer_model` has the numerics.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ class TransformerWorkload(Workload):
 
     Attributes:
         context: Letters in a piece of text.
-        width: Elements that stand for a letter.
-        heads: Of attention.
-        blocks: How many follow each other.
-        device: Where numbers are computed, as PyTorch names it.
+        width: Elements of the embedding of a letter.
+        heads: Number of attention heads.
+        blocks: Number of blocks.
+        device: Device of the computation, in PyTorch's notation.
     """
 
     context: int = 32
@@ -62,7 +62,7 @@ class TransformerWorkload(Workload):
         """Build the network and its text; see `Workload.model`.
 
         Raises:
-            ConfigError: PyTorch is not installed, or there is no such device here.
+            ConfigError: PyTorch is not installed, or the device does not exist here.
         """
         try:
             from geomx.workloads.transformer_model import TransformerModel
@@ -73,11 +73,11 @@ class TransformerWorkload(Workload):
 
 
 def stages(config: TransformerConfig) -> list[Stage]:
-    """The layers in forward order; tensors by the names that PyTorch's modules give them."""
+    """Return the layers in forward order, with the tensor names of PyTorch's modules."""
     letters, width, context = len(ALPHABET), config.width, config.context
 
     def dense(name: str, inputs: int, outputs: int, norm: str = "") -> Stage:
-        """A dense layer, with the normalisation of its input, if that has one."""
+        """Return a dense layer with the normalisation of its input, if it has one."""
         tensors = [(f"{name}.weight", (outputs, inputs)), (f"{name}.bias", (outputs,))]
         if norm:
             tensors += [(f"{norm}.weight", (inputs,)), (f"{norm}.bias", (inputs,))]

@@ -1,7 +1,7 @@
-"""Real numbers for the small transformer: one network of PyTorch, batch by batch.
+"""The numerics of the small transformer: a PyTorch network, batch by batch.
 
 A decoder as in Radford et al. (2019), "Language models are unsupervised multitask learners":
-normalisation before attention and before the dense layers, each added to what went in.
+normalisation before attention and before the dense layers, with residual connections.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _EVALUATION_BATCH = 256
 
 
 class Block(nn.Module):
-    """Attention to the letters so far, then two dense layers on each letter."""
+    """Causal self-attention, then two dense layers on each letter."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class Block(nn.Module):
         self.widen, self.narrow = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
     def forward(self, state: torch.Tensor) -> torch.Tensor:
-        """(batch, letters, width) to the same."""
+        """Map (batch, letters, width) to the same shape."""
         batch, letters, width = state.shape
         gathered = self.gather(self.norm1(state)).view(batch, letters, 3, self.heads, -1)
         query, key, value = gathered.permute(2, 0, 3, 1, 4)
@@ -50,7 +50,7 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Letters to scores of the letters that follow them."""
+    """Maps letters to scores of the letters that follow them."""
 
     def __init__(self, workload: TransformerWorkload) -> None:
         super().__init__()
@@ -62,18 +62,18 @@ class Transformer(nn.Module):
         self.scores = nn.Linear(width, len(ALPHABET))
 
     def forward(self, text: torch.Tensor) -> torch.Tensor:
-        """(batch, letters) numbers to (batch, letters, alphabet) scores."""
+        """Map letter codes (batch, letters) to scores (batch, letters, alphabet)."""
         places = torch.arange(text.shape[1], device=text.device)
         state = self.letters(text) + self.positions(places)
         return self.scores(self.norm(self.blocks(state)))
 
 
 class TransformerModel:
-    """The transformer on the text; see `geomx.workload.Model` for what the methods promise.
+    """The transformer on the text; see `geomx.workload.Model` for the contract of its methods.
 
     Equal parameters, seed, step, worker and number of workers give bit-identical losses and
-    gradients in every process on one machine's CPU: one thread computes, as sums that threads share
-    would depend on their number.
+    gradients in every process on one machine's CPU: a single thread computes, since sums that
+    threads share would depend on their number.
 
     Attributes:
         parameters: Tensors in key order, on the workload's device, updated in place.
@@ -85,7 +85,7 @@ class TransformerModel:
         self._seed = seed
         self._device = _device(workload.device)
         self._network = Transformer(workload).to(self._device)
-        self._judge: Transformer | None = None  # evaluating leaves the parameters alone
+        self._judge: Transformer | None = None  # so that evaluation does not touch parameters
         trained = [self._network.get_parameter(tensor.name) for tensor in workload.tensors]
         for parameter in trained:
             parameter.grad = torch.zeros_like(parameter)
@@ -98,7 +98,9 @@ class TransformerModel:
             self.set(key, _initial(tensor, draw, workload.blocks))
 
     def step(self, step: int, worker: int, workers: int) -> float:
-        """Loss (mean over all letters of the batch) of a worker's batch number `step`."""
+        """Return the loss (mean over all letters) of a worker's batch number `step`; see
+        `Model.step`.
+        """
         workload = self._workload
         mine = own_slice(workload.samples, worker, workers)
         chosen = batch_indices(mine, workload.batch_size, step, (self._seed, worker))
@@ -111,7 +113,7 @@ class TransformerModel:
         return float(loss.detach())
 
     def get(self, arrays: Sequence[torch.Tensor], key: int) -> NDArray[np.float32]:
-        """A float32 numpy copy of ``arrays[key]``; waits for the device."""
+        """Return a float32 numpy copy of ``arrays[key]``; waits for the device."""
         copy: NDArray[np.float32] = arrays[key].to("cpu", copy=True).numpy()
         return copy
 
@@ -120,7 +122,7 @@ class TransformerModel:
         self.parameters[key].copy_(torch.from_numpy(np.array(value)))
 
     def evaluate(self, parameters: Sequence[NDArray[np.float32]]) -> tuple[float, float]:
-        """(share of letters that come as guessed, mean loss) of `parameters` on held-out text."""
+        """Return the fraction of letters predicted correctly and the mean loss on held-out text."""
         workload = self._workload
         if self._judge is None:
             self._judge = Transformer(workload).to(self._device)
@@ -139,7 +141,9 @@ class TransformerModel:
         return correct / letters, loss / letters
 
     def _pieces(self, starts: NDArray[np.int64]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Pieces of text that begin at `starts`, and the letters that follow each of theirs."""
+        """Return the pieces of text that begin at `starts`, and the letter after each of their
+        letters.
+        """
         places = starts[:, None] + np.arange(self._workload.context + 1)
         pieces = torch.from_numpy(self._text[places]).to(self._device)
         return pieces[:, :-1], pieces[:, 1:]
@@ -150,10 +154,10 @@ def _loss(scores: torch.Tensor, following: torch.Tensor) -> torch.Tensor:
 
 
 def _initial(tensor: TensorSpec, draw: np.random.Generator, blocks: int) -> NDArray[np.float32]:
-    """Initial values, drawn by numpy: PyTorch's random state belongs to the whole process.
+    """Return initial values, drawn by numpy since PyTorch's random state is shared by the process.
 
-    One for a normalisation's weight, zero for a bias, a tenth of a normal number for embeddings; of
-    variance 1 / inputs for dense layers, less for those that are added to a block's input.
+    One for the weight of a normalisation, zero for a bias, normal of deviation 0.1 for embeddings;
+    of variance 1 / inputs for dense layers, less for those that end a residual branch.
     """
     name, shape = tensor.name, tensor.shape
     if len(shape) == 1:
@@ -168,10 +172,10 @@ def _initial(tensor: TensorSpec, draw: np.random.Generator, blocks: int) -> NDAr
 
 
 def _device(name: str) -> torch.device:
-    """The device called `name`.
+    """Return the device called `name`.
 
     Raises:
-        ConfigError: There is none here.
+        ConfigError: It does not exist here.
     """
     device = torch.device(name)
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
