@@ -241,7 +241,7 @@ def test_time_to_accuracy_is_that_of_the_runs(registry: Registry, executed: list
     mute, first = found["mute"], plan.ranked[0]
     assert mute["status"] == "too slow"
     assert "0 of" in mute["reason"]
-    assert "in the time in which fsa does" in mute["reason"]
+    assert "within the time of fsa" in mute["reason"]
     assert {"fsa", "fsa + cutter", "fsa + sevens", "fsa + idle"} == {r["name"] for r in plan.ranked}
     for row in plan.ranked:
         folder = "_".join(["sync_fsa_accel", *row["accel"]])
