@@ -39,7 +39,7 @@ suppress_warnings = ["myst.header"]  # README opens with a picture between its f
 
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
-maximum_signature_line_length = 88
+maximum_signature_line_length = 140
 autodoc_mock_imports = [] if find_spec("torch") else ["torch"]  # the one framework that is an extra
 autosummary_generate = True
 default_role = "py:obj"

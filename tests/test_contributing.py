@@ -88,6 +88,13 @@ class Tree:
         (place,) = [n for n, line in enumerate(old, 1) if line.startswith(after)]
         file.write_text("".join([*old[:place], lines, *old[place:]]), encoding="utf-8")
 
+    def replace(self, path: str, old: str, new: str) -> None:
+        """`new` in the place of every `old` of a file."""
+        file = self.root / path
+        text = file.read_text(encoding="utf-8")
+        assert old in text
+        file.write_text(text.replace(old, new), encoding="utf-8")
+
     def touched(self) -> list[str]:
         """Files that are new or other than they were, NAME in place of the contribution's name."""
         now = self._files()
@@ -138,7 +145,9 @@ python -m geomx '{words}'
 """
 
 
-def plugin(tree: Tree, source: str, beside: str, words: str, option: str, default: int) -> None:
+def plugin_files(
+    tree: Tree, source: str, beside: str, words: str, option: str, default: int
+) -> None:
     """A plugin of this repository, and the pages that speak of it."""
     tree.add(f"plugins/{NAME}/__init__.py", source)
     page = PLUGIN_PAGE.format(words=words, option=option, default=default)
@@ -148,6 +157,11 @@ def plugin(tree: Tree, source: str, beside: str, words: str, option: str, defaul
     choice = f"sync={NAME}" if "sync" in words else f"accel=[{NAME}]"
     row = f"| `{choice}` | a test | a test |\n"
     tree.insert("README.md", f"| `{choice.replace(NAME, beside)}`", row)
+
+
+def plugin(tree: Tree, source: str, beside: str, words: str, option: str, default: int) -> None:
+    """The same, used."""
+    plugin_files(tree, source, beside, words, option, default)
     tree.use(
         f"assert run('workload=tiny', 'numerics=false', '{words}')['rounds'] > 0\n"
         f"check('tests/test_plugin_pages.py', '-k', '{NAME} or index or README_and')"
@@ -160,6 +174,82 @@ def accelerator(tree: Tree, folder: Path) -> None:
 
 def sync(tree: Tree, folder: Path) -> None:
     plugin(tree, generated("sync", folder), "fsa", f"+sync={NAME}", "steps", 5)
+
+
+OBJECTS = """    @geomx.hookimpl
+    def geomx_newcomer(self, cluster):
+        \"\"\"Small clusters are refused.\"\"\"
+        return "too few parties" if len(cluster.parties) < 3 else None
+
+"""
+
+SPECIFICATION = """
+
+@hookspec
+def geomx_newcomer(cluster: Cluster) -> str | None:
+    \"\"\"{number}Object to a cluster, by a sentence.\"\"\"
+"""
+
+ASKS = '''    def newcomer(self, cluster: Cluster) -> list[str]:
+        """What plugins object to."""
+        return [sentence for _, sentence in self._ask("geomx_newcomer", cluster=cluster)]
+
+'''
+
+USES = """    if objections := selection.newcomer(cluster):
+        raise ConfigError("network", cluster.name, "; ".join(objections))
+"""
+
+SECTION = """### {number}`geomx_newcomer(cluster: Cluster) -> str | None`
+
+Object to a cluster, by a sentence.
+
+```python
+class Example:
+    @geomx.hookimpl
+    def geomx_newcomer(self, cluster):
+        return None if cluster.parties else "no party trains"
+```
+
+"""
+
+USED = """
+assert run("workload=tiny", "numerics=false", "accel=[newcomer]", "network=five_regions")["rounds"]
+try:
+    run("workload=tiny", "numerics=false", "accel=[newcomer]", "network=two_parties")
+except geomx.ConfigError as error:
+    assert "too few parties" in str(error)
+else:
+    raise AssertionError("the hook was not asked")
+check("tests/test_plugin_docs.py", "-k", "in_order or geomx_newcomer or every_public_name_exists")
+"""
+
+
+def hook(tree: Tree, folder: Path) -> None:
+    """With a plugin that answers it."""
+    source = generated("codec", folder)
+    head, marker, tail = source.partition("    @geomx.hookimpl\n    def geomx_codec")
+    plugin_files(tree, head + OBJECTS + marker + tail, "fp16", f"+accel=[{NAME}]", "levels", 127)
+    numbers = re.findall(r"^### (\d+)\. `geomx_", (tree.root / "docs/hooks.md").read_text(), re.M)
+    number = f"{len(numbers) + 1}. " if numbers else ""
+    specifications = (tree.root / "geomx/plugin/hookspecs.py").read_text(encoding="utf-8")
+    tree.replace(
+        "geomx/plugin/hookspecs.py",
+        specifications, specifications + SPECIFICATION.format(number=number),
+    )  # fmt: skip
+    tree.insert("geomx/plugin/calling.py", "ANSWERS = {", '    "geomx_newcomer": ("str",),\n')
+    tree.replace("geomx/plugin/selection.py", "    def _ask(", f"{ASKS}    def _ask(")
+    uses = "geomx/experiment/validation.py"
+    tree.insert(uses, "    selection.validate(", USES)
+    tree.insert(uses, "from geomx.experiment.experiment", "from geomx.errors import ConfigError\n")
+    way = '    "geomx_newcomer": lambda looking, label: None,\n'
+    tree.insert("geomx/experiment/idle_plugins.py", "_WAYS: dict[", way)
+    major, minor = geomx.api_version.split(".")
+    newer = f"{major}.{int(minor) + 1}"
+    tree.replace("geomx/plugin/api.py", geomx.api_version, newer)
+    tree.replace("docs/hooks.md", geomx.api_version, newer)
+    tree.replace("docs/hooks.md", "## Objects", SECTION.format(number=number) + "## Objects")
+    tree.use(USED)
 
 
 WORKLOAD_TEST = """
@@ -190,13 +280,17 @@ def workload(tree: Tree, folder: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("make", [accelerator, sync, workload], ids=lambda make: make.__name__)
+LISTS = {accelerator: ("accelerator",), sync: ("sync",), workload: ("workload",),
+         hook: ("accelerator", "hook")}  # fmt: skip
+
+
+@pytest.mark.parametrize("make", LISTS, ids=lambda make: make.__name__)
 def test_a_contribution_touches_the_listed_files(
     make: Callable[[Tree, Path], None], tmp_path: Path
 ) -> None:
     tree = Tree(tmp_path / "tree")
     make(tree, tmp_path)
-    assert tree.touched() == sorted(listed(make.__name__))
+    assert tree.touched() == sorted(file for section in LISTS[make] for file in listed(section))
 
 
 def test_a_project_of_a_plugin_is_the_listed_files(tmp_path: Path) -> None:
@@ -216,7 +310,7 @@ def test_an_optimizer_is_in_the_listed_files() -> None:
 
 def test_listed_files_that_are_not_new_exist() -> None:
     sections = re.findall(r"<!-- files: (\w+) -->", PAGE)
-    assert len(sections) == len(set(sections)) == 5
+    assert len(sections) == len(set(sections)) == 6
     files = [file for section in sections for file in listed(section) if section != "project"]
     assert [file for file in files if "NAME" not in file and not (ROOT / file).is_file()] == []
 

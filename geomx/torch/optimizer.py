@@ -124,7 +124,7 @@ class Optimizer(torch.optim.Optimizer):
 
     @property
     def done(self) -> bool:
-        """Whether the last step has been made: all `steps`, or as many as the policy gives."""
+        """Whether the last step has been made, of `steps` or of as many as the policy gives."""
         return self._steps.last and not self._begun
 
     @property
