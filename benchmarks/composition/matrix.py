@@ -1,11 +1,11 @@
-"""docs/composition.md: which plugins work together, measured, beside what GeoMX's do.
+"""Generate docs/composition.md: which plugins work together, measured, and which do in GeoMX.
 
 Every sync plugin with every accelerator, every two accelerators under full synchrony, and all
 accelerators at once are simulated on the default network and the digits CNN:
 
     python benchmarks/composition/matrix.py    # a few minutes, rewrites docs/composition.md
 
-GeoMX's own table was read from its sources, not measured; ``GEOMX`` below holds it.
+GeoMX's table is read from its source code, not measured; ``GEOMX`` below contains it.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from geomx.plugin.registry import Registry
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "composition.md"
 ITERATIONS = 60
 
-# GeoMX's compatibility, by reading its sources; names as here. "no" hangs, crashes or computes
-# something wrong. Absent: GeoMX has not both, or they are one and the same there.
+# Compatibility in GeoMX according to its source code, with geomx's names. "no": it hangs, crashes or
+# computes a wrong result. Absent: GeoMX does not have both plugins, or they are the same there.
 GEOMX = {
     ("fsa", "bisparse"): "yes, below a million elements",
     ("fsa", "fp16"): "yes",
@@ -61,36 +61,36 @@ GEOMX = {
     ("multigps", "tsengine"): "inside parties only",
 }
 
-OPENING = f"""# What works with what
+OPENING = f"""# Combining plugins
 
-Any list of accelerators runs under any sync algorithm, in both modes, or is refused before anything
-starts, with the reason. `tests/test_compose.py` runs every pair below; this page is written by
-`benchmarks/composition/matrix.py`.
+Any list of accelerators runs under any sync algorithm, in both modes, or is refused with a reason before the
+run starts. `tests/test_compose.py` runs every pair below. `benchmarks/composition/matrix.py` generates this
+page.
 
-`experiment=accelerators` compares them on one network in more detail. Workers in the central party,
-which GeoMX allows with some plugins, take part in all of this (`tests/test_central.py`).
+`experiment=accelerators` compares plugins on one network in more detail. Workers in the central party,
+which GeoMX supports with some plugins, work with all of them (`tests/test_central.py`).
 
-Each cell is one simulated run: final accuracy, and milliseconds per iteration. The digits CNN,
-{ITERATIONS} iterations, on the network `two_parties` (two data centres of two workers behind
-100 Mbit/s, 30 ms from everywhere), all options at their defaults.
+Each cell is one simulated run: final accuracy, and milliseconds per iteration. The runs train the digits CNN for
+{ITERATIONS} iterations on the network `two_parties` (two data centres of two workers behind
+100 Mbit/s, 30 ms from every other site) with default options.
 
 """
 
 READING = """
-These are short runs at default options. Sparse and 2-bit codecs are slower to learn at first and
-catch up; milliseconds under hfa are means over local steps and steps that cross the WAN. Two sync
-algorithms cannot be combined: `sync=` takes one name. Two accelerators that both decide which
-server holds what would be refused by name; of those here only multigps does.
+These are short runs. With sparse and 2-bit codecs, accuracy rises more slowly at first and
+catches up later; milliseconds under hfa are means over local steps and steps that use the WAN. Two sync
+algorithms cannot be combined, because `sync=` takes one name. Two accelerators that both place
+shards on servers are refused with an error that names them; of those in the table, only multigps places shards.
 
 """
 
 THEIRS = """
-## GeoMX's own
+## Combinations in GeoMX
 
-The same pairs in GeoMX, read from its sources (github.com/INET-RC/GeoMX; section 5 of this
-project's notes on it), not measured. Empty: GeoMX has not both of them (ESync was announced, and
-never part of it). It cannot combine MixedSync and HFA either, whose servers have no optimizer that
-could apply what parties send. Its documentation advises accelerators under full synchrony only.
+The same pairs in GeoMX, according to its source code (github.com/INET-RC/GeoMX), not measured. A cell is empty if
+GeoMX does not have both plugins (ESync was announced but never added). GeoMX cannot combine MixedSync
+with HFA either, because HFA's servers have no optimizer to apply a party's update. Its documentation recommends
+accelerators only under full synchrony.
 
 """
 
@@ -125,7 +125,7 @@ def main() -> None:
         OPENING,
         table(ours, rows, ["alone", *accelerators, "all"]),
         READING,
-        "## What is refused\n\n" + refused(refusals),
+        "## Refused combinations\n\n" + refused(refusals),
         THEIRS,
         table({**GEOMX, **{(b, a): t for (a, b), t in GEOMX.items()}}, rows, accelerators, True),
     ]
@@ -144,7 +144,7 @@ def outcome(sync: str, accel: Sequence[str]) -> tuple[str, str]:
 
 def refused(refusals: Iterable[str]) -> str:
     reasons = [f"{number}. {text}\n" for number, text in enumerate(refusals, 1)]
-    return "".join(reasons) or "Nothing in this table.\n"
+    return "".join(reasons) or "None in this table.\n"
 
 
 def table(
