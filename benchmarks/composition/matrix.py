@@ -25,7 +25,7 @@ from geomx.plugin.registry import Registry
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "composition.md"
 ITERATIONS = 60
 
-# Compatibility in GeoMX according to its source code, with geomx's names. "no": it hangs, crashes or
+# Compatibility in GeoMX according to its source code, with geomx's names. "no": hangs, crashes or
 # computes a wrong result. Absent: GeoMX does not have both plugins, or they are the same there.
 GEOMX = {
     ("fsa", "bisparse"): "yes, below a million elements",
@@ -63,34 +63,35 @@ GEOMX = {
 
 OPENING = f"""# Combining plugins
 
-Any list of accelerators runs under any sync algorithm, in both modes, or is refused with a reason before the
-run starts. `tests/test_compose.py` runs every pair below. `benchmarks/composition/matrix.py` generates this
-page.
+Any list of accelerators runs under any sync algorithm, in both modes, or is refused with a reason
+before the run starts. `tests/test_compose.py` runs every pair below.
+`benchmarks/composition/matrix.py` generates this page.
 
-`experiment=accelerators` compares plugins on one network in more detail. Workers in the central party,
-which GeoMX supports with some plugins, work with all of them (`tests/test_central.py`).
+`experiment=accelerators` compares plugins on one network in more detail. Workers in the central
+party, which GeoMX supports with some plugins, work with all of them (`tests/test_central.py`).
 
-Each cell is one simulated run: final accuracy, and milliseconds per iteration. The runs train the digits CNN for
-{ITERATIONS} iterations on the network `two_parties` (two data centres of two workers behind
-100 Mbit/s, 30 ms from every other site) with default options.
+Each cell is one simulated run: final accuracy, and milliseconds per iteration. The runs train the
+digits CNN for {ITERATIONS} iterations on the network `two_parties` (two data centres of two
+workers behind 100 Mbit/s, 30 ms from every other site) with default options.
 
 """
 
 READING = """
-These are short runs. With sparse and 2-bit codecs, accuracy rises more slowly at first and
-catches up later; milliseconds under hfa are means over local steps and steps that use the WAN. Two sync
+These are short runs. With sparse and 2-bit codecs, accuracy rises more slowly at first and catches
+up later; milliseconds under hfa are means over local steps and steps that use the WAN. Two sync
 algorithms cannot be combined, because `sync=` takes one name. Two accelerators that both place
-shards on servers are refused with an error that names them; of those in the table, only multigps places shards.
+shards on servers are refused with an error that names them; of those in the table, only multigps
+places shards.
 
 """
 
 THEIRS = """
 ## Combinations in GeoMX
 
-The same pairs in GeoMX, according to its source code (github.com/INET-RC/GeoMX), not measured. A cell is empty if
-GeoMX does not have both plugins (ESync was announced but never added). GeoMX cannot combine MixedSync
-with HFA either, because HFA's servers have no optimizer to apply a party's update. Its documentation recommends
-accelerators only under full synchrony.
+The same pairs in GeoMX, according to its source code (github.com/INET-RC/GeoMX), not measured. A
+cell is empty if GeoMX does not have both plugins (ESync was announced but never added). GeoMX
+cannot combine MixedSync with HFA either, because HFA's servers have no optimizer to apply a
+party's update. Its documentation recommends accelerators only under full synchrony.
 
 """
 
