@@ -12,7 +12,7 @@ from operator import index
 from typing import Any
 
 import simpy
-from simpy.core import NORMAL, EventPriority
+from simpy.events import NORMAL, EventPriority
 
 FOREVER = 2**63 - 1
 """The end of time, in nanoseconds: 292 years. What would happen then or later never does."""
@@ -20,6 +20,13 @@ FOREVER = 2**63 - 1
 
 class Clock(simpy.Environment):
     """SimPy's environment over integer nanoseconds."""
+
+    _now: int  # SimPy's may be a float
+
+    @property
+    def now(self) -> int:
+        """The current time, in nanoseconds."""
+        return self._now
 
     def schedule(
         self, event: simpy.Event, priority: EventPriority = NORMAL, delay: Any = 0
@@ -38,12 +45,14 @@ class Clock(simpy.Environment):
 
 def _rounded_up(delay: Any) -> int:
     try:
-        return index(delay)  # numpy's integers, exactly
+        whole: int = index(delay)  # numpy's integers, exactly
+        return whole
     except TypeError:
         pass
     if math.isinf(delay):
         return FOREVER
     try:
-        return math.ceil(delay)
+        rounded: int = math.ceil(delay)
+        return rounded
     except ValueError:
         raise ValueError(f"a delay must be a number of nanoseconds, not {delay}") from None

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import simpy
+from simpy.events import EventPriority
 
 from geomx import _core
 from geomx.cluster import Direction, NodeSpec
@@ -44,7 +45,7 @@ from geomx.terminal.progress import progress, stage
 from geomx.training.pace import NS, Pace
 from geomx.workload import Model
 
-AFTER_EVERYTHING = 2
+AFTER_EVERYTHING = EventPriority(2)
 """SimPy priority of the network: it runs when everything else of an instant has happened."""
 
 MOST_FRAMES = 256
@@ -231,7 +232,7 @@ class Simulation:
 
     def _run_network(self, _: simpy.Event) -> None:
         horizon = self.env.peek()
-        limit = FOREVER if math.isinf(horizon) else horizon
+        limit = FOREVER if math.isinf(horizon) else int(horizon)
         if limit == self.env.now:
             self._schedule_network(0)
             return
@@ -355,9 +356,9 @@ class Simulation:
             most = self.experiment.sim.max_spans
             early = most - most // 2
             # Fewer than fit: they were lost to a repetition, of which all iterations are.
-            ends = [span[-1] / NS for span in spans[early - 1 : early + 1]]
+            borders = [span[-1] / NS for span in spans[early - 1 : early + 1]]
             full = len(spans) == most > 1
-            self.recorder.spans_lost(lost, *(ends if full else (0.0, 0.0)))
+            self.recorder.spans_lost(lost, *(borders if full else (0.0, 0.0)))
         worked_ns = self.fabric.worked()
         busiest = max(nodes, key=lambda node: worked_ns[node.id])
         self.recorder.endpoint(busiest.name, worked_ns[busiest.id] / NS)

@@ -11,7 +11,7 @@ worker's parameters at the moment when the last of them is in, and time stays vi
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -167,7 +167,8 @@ class SimulatedWorker:
         simulation = self.simulation
         if simulation.model is not None:
             keys = range(len(simulation.experiment.workload.tensors))
-            self.parameters = [simulation.fabric.value(self.spec.id, key) for key in keys]
+            value: Callable[[int, int], Any] = simulation.fabric.value
+            self.parameters = [value(self.spec.id, key) for key in keys]
 
     def _compute(self, step: int) -> tuple[float, list[Vector]]:
         model = self.simulation.model

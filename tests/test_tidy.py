@@ -269,4 +269,19 @@ def tool(name: str, *arguments: str) -> Callable[[], None]:
 
 
 test_ruff_is_clean = tool("ruff", "check", ".")
-test_mypy_is_clean = tool("mypy")
+
+
+@pytest.mark.skipif(find_spec("mypy") is None, reason="mypy is not installed")
+def test_mypy_is_clean(tmp_path: Path) -> None:
+    """Types of the tree as it is installed: `sim`, `plugins` and `conf` lie inside geomx there."""
+    package = tmp_path / "geomx"
+    package.mkdir()
+    inside = [ROOT / name for name in ("sim", "plugins", "conf")]
+    for part in (*(ROOT / "geomx").iterdir(), *inside):
+        (package / part.name).symlink_to(part)
+    settings = ["--config-file", ROOT / "pyproject.toml", "--cache-dir", ROOT / ".mypy_cache"]
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", *settings],
+        check=False, cwd=tmp_path, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]

@@ -29,10 +29,10 @@ def enter() -> Any:
         status = serve(role, environ, Diary(role.kind, environ))
         sys.stdout.flush()
         raise SystemExit(status)
-    from geomx import mxnet
     from geomx.compat.idx_files import accept_any
+    from geomx.mxnet.arrays import mx
 
-    accept_any(mxnet.mx)
+    accept_any(mx)
     if role is not None:
         from geomx.compat.membership import Attendance, excuse
         from geomx.compat.store import install
@@ -45,4 +45,4 @@ def enter() -> Any:
 
         atexit.register(excuse, role, environ)
         install(attend)
-    return mxnet.mx
+    return mx

@@ -20,6 +20,8 @@ from geomx.compat.membership import Attendance
 from geomx.errors import ConfigError
 from geomx.kv import store as kv
 from geomx.kv.values import devices, optimizer_numbers, pairs
+from geomx.mxnet.arrays import mx
+from geomx.mxnet.engine import EngineExchange
 from geomx.plugin.parts import optimizer_text
 
 NAMES = (*kv.TYPES, "dist_device_async", "dist", "dist_sync_device", "dist_async_device")
@@ -52,7 +54,7 @@ class CompatStore(mxnet.KVStore):
             member = attendance.join()
             master = attendance.master and not attendance.outside
             store = kv.KVStore(
-                member, self._type, exchange=mxnet.EngineExchange(member.loop), master=master
+                member, self._type, exchange=EngineExchange(member.loop), master=master
             )
             self._joined = store
             for text in attendance.rules():
@@ -92,7 +94,7 @@ class CompatStore(mxnet.KVStore):
 
     def barrier(self) -> None:
         """Wait until every worker of this party has reached the barrier."""
-        mxnet.mx.nd.waitall()
+        mx.nd.waitall()
         self._attendance.barrier()
 
     _barrier = barrier
@@ -124,4 +126,4 @@ def install(attendance_of: Any) -> None:
         return made[0]
 
     for name in NAMES:
-        mxnet.mx.kvstore.KVStoreBase.kv_registry[name] = partial(create, name)
+        mx.kvstore.KVStoreBase.kv_registry[name] = partial(create, name)

@@ -14,10 +14,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from operator import attrgetter
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import networkx as nx
 import numpy as np
+from numpy.typing import NDArray
 
 from geomx.errors import ConfigError
 from geomx.report.wan import Ways
@@ -239,7 +240,8 @@ class Evidence:
         gaps += [(start, math.inf if end is None else end) for start, end in self.timeline.gaps]
 
         def mean_s(worker: str) -> float:
-            return (rows[worker][-1]["end_s"] - rows[worker][0]["start_s"]) / len(rows[worker])
+            spent_s: float = rows[worker][-1]["end_s"] - rows[worker][0]["start_s"]
+            return spent_s / len(rows[worker])
 
         mine = rows[max(rows, key=lambda worker: round(mean_s(worker), 6))]
         stretches = _runs(mine, gaps)
@@ -255,7 +257,8 @@ class Evidence:
         first = bisect_left(spans, row["start_s"] - TOUCH_S, key=attrgetter("start_s"))
         past = bisect_left(spans, row["end_s"] - TOUCH_S, key=attrgetter("start_s"))
         known = sum(span.duration_s for span in spans[first:past])
-        return known >= 0.99 * (row["end_s"] - row["start_s"]) - LATE_S
+        lasted_s: float = row["end_s"] - row["start_s"]
+        return known >= 0.99 * lasted_s - LATE_S
 
 
 def _runs(rows: Iterable[Row], gaps: Sequence[tuple[float, float]]) -> list[list[Row]]:
@@ -269,7 +272,7 @@ def _runs(rows: Iterable[Row], gaps: Sequence[tuple[float, float]]) -> list[list
     return [piece for piece in pieces if piece]
 
 
-def _loads(sent: Iterable[Sent], routes: Ways) -> Mapping[Edge, tuple[np.ndarray, np.ndarray]]:
+def _loads(sent: Iterable[Sent], routes: Ways) -> Mapping[Edge, tuple[NDArray[Any], NDArray[Any]]]:
     """Return, for each edge, moments and the bytes transferred by then, linear in between."""
     changes: dict[Edge, list[tuple[float, float]]] = defaultdict(list)
     for message in sent:

@@ -129,7 +129,8 @@ def _siblings(evidence: Evidence, kind: str, name: str, limits: Mapping[Edge, fl
     """
 
     def mbps(edge: Edge) -> float:
-        return evidence.graph.edges[edge].get("bandwidth_mbps", math.inf)
+        limit: float = evidence.graph.edges[edge].get("bandwidth_mbps", math.inf)
+        return limit
 
     widest = max(map(mbps, limits))
     crossed = [edge for edge in evidence.crossed(kind) if (access_of(edge) or ("",))[0] == name]
@@ -193,7 +194,8 @@ def _mean_s(run: Results) -> float:
     """Return seconds per iteration, without the first and the last if there are others."""
     last = max(row["iteration"] for row in run.iterations)
     inner = [row for row in run.iterations if 0 < row["iteration"] < last] or run.iterations
-    return sum(row["end_s"] - row["start_s"] for row in inner) / len(inner)
+    spent_s: float = sum(row["end_s"] - row["start_s"] for row in inner)
+    return spent_s / len(inner)
 
 
 def _replaced(words: Sequence[str], own: Sequence[str]) -> list[str]:

@@ -18,6 +18,7 @@ out.
 """
 
 from geomx.kv.joining import create
-from geomx.kv.store import Key, KVStore
+from geomx.kv.store import KVStore
+from geomx.kv.values import Key
 
 __all__ = ["KVStore", "Key", "create"]

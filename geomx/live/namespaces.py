@@ -118,10 +118,10 @@ class Ways:
 
 def queue_bytes(data: Mapping[str, Any], rtt_s: float) -> int:
     """Bytes that may wait before an edge of these attributes; see `Ways`."""
-    bandwidth = data.get("bandwidth_mbps", float("inf")) * BYTES_PER_MBIT
+    bandwidth: float = data.get("bandwidth_mbps", float("inf")) * BYTES_PER_MBIT
     if bandwidth == float("inf"):
         bandwidth = LOOPBACK_MBPS * BYTES_PER_MBIT  # it has one only while the edge is down
-    queue_s = max(QUEUE_ROUND_TRIPS * rtt_s, SHORTEST_QUEUE_S)
+    queue_s: float = max(QUEUE_ROUND_TRIPS * rtt_s, SHORTEST_QUEUE_S)
     if "queue_ms" in data:
         queue_s = data["queue_ms"] / 1e3
     return max(SMALLEST_QUEUE, round(bandwidth * queue_s))

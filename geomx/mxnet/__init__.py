@@ -21,12 +21,11 @@ from typing import Any
 from geomx.errors import GeomxError
 from geomx.kv import joining
 from geomx.kv import store as kv
-from geomx.kv.values import devices, pairs
+from geomx.kv.keys import Entry
+from geomx.kv.values import Key, devices, pairs
 from geomx.live.rhythm import Rhythm
 from geomx.mxnet.arrays import check, dense, fill, keep_rows, mx, rows_wanted, store_call
 from geomx.mxnet.engine import EngineExchange
-
-Key = kv.Key
 
 
 class KVStore(mx.kvstore.KVStore):
@@ -232,7 +231,7 @@ class KVStore(mx.kvstore.KVStore):
         """
         raise GeomxError("global servers run optimizers by name: set_optimizer, or update here")
 
-    def _entry(self, key: Key, values: Any) -> tuple[kv.Entry, list[Any]]:
+    def _entry(self, key: Key, values: Any) -> tuple[Entry, list[Any]]:
         """The key's entry, and its arrays, one per device, each of the right shape."""
         entry = self._store.entry(key)
         arrays = [check(key, array) for array in devices(values)]
@@ -240,7 +239,7 @@ class KVStore(mx.kvstore.KVStore):
             self._store.check_shape(key, array.shape)
         return entry, arrays
 
-    def _pulled(self, entry: kv.Entry, priority: int) -> Any:
+    def _pulled(self, entry: Entry, priority: int) -> Any:
         """An array of its own that the key's value will be in."""
         value = mx.nd.empty(entry.shape)
         self._store.fetch(entry, [value], priority)

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from geomx.planning.candidates import Candidate
-from geomx.results.results import Results, Row
+from geomx.results.files import Row
+from geomx.results.results import Results
 
 HELD = 4
 """Number of evaluations after the one that reaches the target that have to hold it."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -206,10 +206,11 @@ class Plan:
         rows = [row for _, row in self._lines()]
         base = next((row for row in rows if row["name"] == BASELINE.name), None)
         panels = []
-        for title, figure, show in (
+        columns: list[tuple[str, Callable[[Any], Any], Callable[[Any], str]]] = [
             (self.aim, lambda row: row["seconds"]["mean"], units.duration),
             ("WAN per iteration", lambda row: row["wan_bytes_per_iteration"], units.size),
-        ):
+        ]
+        for title, figure, show in columns:
             values = [figure(row) for row in rows]
             texts = [show(value) for value in values]
             panels.append(Panel(title, values, texts, figure(base) if base else None))

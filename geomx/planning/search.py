@@ -18,7 +18,8 @@ import optuna
 
 from geomx.options.schema import PlanOptions
 from geomx.planning.candidates import BASELINE, Candidate, Space
-from geomx.planning.judge import Judge, Standing
+from geomx.planning.judge import Judge
+from geomx.planning.outcome import Standing
 
 BATCH = 8
 """Candidates per batch, on any number of cores, so that a seed gives the same search on all."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -159,7 +159,7 @@ def call(manager: pluggy.PluginManager, label: str, hook: str, **arguments: Any)
     caller = getattr(manager.hook, hook)
     try:
         with hook_limited(f"{label}: {hook} failed:"):
-            answers = caller(**arguments)
+            answers: Sequence[Any] = caller(**arguments)
     except GeomxError as error:
         _trace(caller, label, hook, arguments, f"raised {one_line(error)}")
         raise

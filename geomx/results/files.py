@@ -20,6 +20,7 @@ from typing import IO, Any
 
 import networkx as nx
 import numpy as np
+from numpy.typing import NDArray
 
 Row = dict[str, Any]
 
@@ -151,7 +152,7 @@ def plain(value: object) -> Any:
     return str(value)
 
 
-def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
     """Write arrays by name for `numpy.load`; equal arrays in equal order give equal bytes."""
     with replacing(path, "wb") as whole, zipfile.ZipFile(whole, "w") as archive:
         for name, array in arrays.items():
@@ -159,7 +160,7 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
             entry.create_system = 3
             entry.external_attr = 0o644 << 16
             with archive.open(entry, "w", force_zip64=True) as file:
-                np.lib.format.write_array(file, np.asanyarray(array), allow_pickle=False)
+                np.lib.format.write_array(file, np.asanyarray(array), allow_pickle=False)  # type: ignore[no-untyped-call]
 
 
 def write_network(path: Path, graph: nx.Graph) -> None:

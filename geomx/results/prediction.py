@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from geomx.results.results import Results
 
@@ -41,7 +42,7 @@ def _error(sim: float | None, live: float | None) -> dict[str, float | None]:
 
 
 def _parameter_difference(
-    sim: dict[str, np.ndarray], live: dict[str, np.ndarray]
+    sim: dict[str, NDArray[Any]], live: dict[str, NDArray[Any]]
 ) -> dict[str, Any]:
     names = sorted(sim.keys() | live.keys())
     shapes = [{name: array.shape for name, array in side.items()} for side in (sim, live)]
@@ -52,7 +53,7 @@ def _parameter_difference(
     return {"max_relative_difference": difference, "mismatch": mismatch, "tensors": len(names)}
 
 
-def _relative(sim: np.ndarray, live: np.ndarray) -> float:
+def _relative(sim: NDArray[Any], live: NDArray[Any]) -> float:
     if live.size == 0:
         return 0.0
     tiny = float(np.finfo(np.float32).tiny)

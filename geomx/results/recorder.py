@@ -15,6 +15,7 @@ from typing import Any
 
 import networkx as nx
 import numpy as np
+from numpy.typing import NDArray
 
 from geomx.results import tables
 from geomx.results.files import Row, Table, write_arrays, write_json, write_network, write_text
@@ -170,7 +171,7 @@ class Recorder:
         """A WAN link's load in Mbit/s from `time_s` on, for the timeline."""
         self._timeline.count(Counter(name, time_s, value))
 
-    def parameters(self, arrays: Mapping[str, np.ndarray]) -> None:
+    def parameters(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """The final parameters of the global model, by name."""
         write_arrays(self.directory / "parameters.npz", arrays)
 

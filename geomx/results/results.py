@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import rich.table
+from numpy.typing import NDArray
 
 from geomx.errors import GeomxError
 from geomx.results import tables
@@ -81,7 +82,7 @@ class Results:
         """
         return tables.summary_table(self.summary)
 
-    def parameters(self) -> dict[str, np.ndarray]:
+    def parameters(self) -> dict[str, NDArray[Any]]:
         """Read the trained parameters of the global model.
 
         Returns:

@@ -36,7 +36,8 @@ def values(draw: np.random.Generator, elements: int) -> Vector:
 def decode(chain: Any, slices: Sequence[Any], total: int, number: int = 1) -> NDArray[np.float64]:
     """The sum of what slices (first row, rows, payload) decode to."""
     parts = [chain.decode(payload, first, rows, total, number) for first, rows, payload in slices]
-    return np.sum(parts, axis=0, dtype=np.float64)
+    decoded: NDArray[np.float64] = np.sum(parts, axis=0, dtype=np.float64)
+    return decoded
 
 
 def size_is_promised(codecs: Chain, elements: int, seed: int) -> None:
