@@ -86,7 +86,10 @@ class Model(Protocol):
 
         Args:
             arrays: `parameters` or `gradients`.
-            key: Position in it.
+            key: Position of the tensor.
+
+        Returns:
+            Values in the tensor's shape.
         """
         ...
 

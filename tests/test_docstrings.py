@@ -29,7 +29,8 @@ THERE = {
     if find_spec(OPTIONAL.get(module, "geomx"))
 }
 WITH_EXAMPLE = (
-    "geomx.Codec", "geomx.ConfigError", "geomx.SyncPolicy", "geomx.cut_evenly", "geomx.run",
+    "geomx.Codec", "geomx.ConfigError", "geomx.Optimizer", "geomx.Partitioner",
+    "geomx.Placement", "geomx.Slicer", "geomx.SyncPolicy", "geomx.cut_evenly", "geomx.run",
     "geomx.kv.create", "geomx.mxnet.create", "geomx.sim.transfer_times",
 )  # fmt: skip
 

@@ -73,7 +73,15 @@ class Shard:
 
 
 class Partitioner:
-    """Cuts tensors into shards. Partitioners chain, each refining what the one before returned."""
+    """Cuts tensors into shards. Partitioners chain, each refining what the one before returned.
+
+    Example:
+        >>> class Halves(Partitioner):
+        ...     def cut(self, tensor, priority, shards):
+        ...         return [half for shard in shards for half in cut_evenly(shard, 5)]
+        >>> Halves().cut(TensorSpec("weight", (10,), 0), 0, [Shard(0, 10)])
+        [Shard(offset=0, elements=5, priority=0), Shard(offset=5, elements=5, priority=0)]
+    """
 
     def cut(self, tensor: TensorSpec, priority: int, shards: Sequence[Shard]) -> list[Shard]:
         """Cut the shards of one tensor further.
@@ -92,7 +100,15 @@ class Partitioner:
 
 
 class Placement:
-    """Which global server holds which shard."""
+    """Which global server holds which shard.
+
+    Example:
+        >>> class ByKey(Placement):
+        ...     def server(self, key, shard, shards):
+        ...         return key % 2
+        >>> ByKey().server(3, 0, [Shard(0, 10)])
+        1
+    """
 
     def server(self, key: int, shard: int, shards: Sequence[Shard]) -> int:
         """Choose the global server of one shard.
@@ -121,7 +137,17 @@ class ByTurns(Placement):
 
 @runtime_checkable
 class Optimizer(Protocol):
-    """An optimizer written in Python; every shard is moved by a deep copy."""
+    """An optimizer written in Python; a deep copy of it updates each shard.
+
+    Example:
+        >>> class Signs:
+        ...     def update(self, weight, gradient, learning_rate):
+        ...         return weight - np.float32(learning_rate) * np.sign(gradient)
+        >>> isinstance(Signs(), Optimizer)
+        True
+        >>> Signs().update(np.zeros(2, np.float32), np.array([3, -1], np.float32), 0.5)
+        array([-0.5,  0.5], dtype=float32)
+    """
 
     def update(
         self, weight: NDArray[np.float32], gradient: NDArray[np.float32], learning_rate: float
@@ -239,7 +265,17 @@ class BySize:
 
 @runtime_checkable
 class Slicer(Protocol):
-    """A slicer written in Python; every shard on every link works on a deep copy of it."""
+    """A slicer written in Python; every shard on every link works on a deep copy of it.
+
+    Example:
+        >>> class LastFirst:
+        ...     def cut(self, slices, row_bytes, round_number):
+        ...         return [(first, rows, first, 0) for first, rows, _, _ in slices]
+        >>> isinstance(LastFirst(), Slicer)
+        True
+        >>> LastFirst().cut([(0, 8, 0, 0), (8, 8, 0, 0)], 4.0, 1)
+        [(0, 8, 0, 0), (8, 8, 8, 0)]
+    """
 
     def cut(
         self, slices: Sequence[tuple[int, int, int, int]], row_bytes: float, round_number: int
