@@ -1,7 +1,7 @@
-"""Errors that users meet, each able to say in one sentence what is wrong and what to do.
+"""Errors that users see, each with one sentence on what is wrong and what to do.
 
 `GeomxError` is the root. The command line turns a `ConfigError` into one line and exit status 2,
-any other `GeomxError` into one line and exit status 1; from Python they are ordinary exceptions.
+any other `GeomxError` into one line and exit status 1; in Python they are ordinary exceptions.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ REMEDIES = {
     errno.EACCES: _IN_ANOTHER_FOLDER,
     errno.EPERM: _IN_ANOTHER_FOLDER,
     errno.EMFILE: "raise the limit on open files (ulimit -n), and run it again",
-    errno.ENFILE: "end other processes: the machine has no more open files to give",
+    errno.ENFILE: "end other processes: the machine has reached its limit on open files",
     errno.EIO: "the disk, or what it is mounted from, fails",
 }
-"""What to do about the operating system's refusals that users meet."""
+"""Remedies for errors of the operating system that users may encounter."""
 
 
 PARTS = ("geomx._core", "geomx.sim", "geomx.conf", "geomx.plugins")
-"""Modules that a folder of sources lacks until it is built."""
+"""Modules that are missing in a source folder until it is built."""
 
 
 def unbuilt() -> str:
-    """The sentence for a missing one of `PARTS`."""
+    """Return the error message for a missing one of `PARTS`."""
     folder = os.path.dirname(os.path.abspath(__file__))
     return (
         f"{folder} is a source folder without geomx's compiled core: where geomx is installed, "
@@ -39,9 +39,13 @@ def unbuilt() -> str:
 
 
 def refused_file(error: OSError) -> str | None:
-    """The sentence for a file that could not be read or written, with the remedy.
+    """Return the error message for a file that could not be read or written, with the remedy.
 
-    None where the error names no file, or is none that users can do something about.
+    Args:
+        error: The operating system's error.
+
+    Returns:
+        The sentence; None if the error names no file, or has no remedy.
     """
     if error.filename is None or error.errno not in REMEDIES:
         return None
@@ -49,7 +53,7 @@ def refused_file(error: OSError) -> str | None:
 
 
 class GeomxError(Exception):
-    """Root of geomx's errors: a sentence for the user that says what failed and what to do."""
+    """Root of geomx's errors: a sentence for the user on what failed and what to do."""
 
 
 class ConfigError(GeomxError):
@@ -77,28 +81,28 @@ class ConfigError(GeomxError):
 
 
 class PluginError(GeomxError):
-    """A plugin broke a rule: misspelt hook, wrong return type, wrong promise."""
+    """A plugin violates its contract: a misspelt hook, a wrong type, a broken promise."""
 
 
-class Refused(GeomxError, ValueError):  # noqa: N818 (what a codec says of bytes)
-    """What a codec's ``decode`` raises of bytes that its ``encode`` does not make.
+class Refused(GeomxError, ValueError):  # noqa: N818 (public name)
+    """Raised by a codec's ``decode`` for bytes that its ``encode`` cannot have produced.
 
     Bytes come over a network. A codec may decode any bytes of the right length to something, or
-    refuse them by this, with a sentence that says why; the peer that sent them is then at fault.
-    Any other exception out of ``decode`` is the plugin's own failure.
+    refuse them with this error and a reason; the peer that sent them is then at fault. Any other
+    exception from ``decode`` is a failure of the plugin itself.
     """
 
 
 BETWEEN = " <-> "
-"""Between the names of two nodes, where the connection between them was lost and neither node."""
+"""Separator of two node names if the connection between them was lost, but neither node."""
 
 
 class NodeLost(GeomxError):  # noqa: N818 (the event's name in protocol and logs)
-    """A node of a live run died or fell silent.
+    """A node of a live run died or stopped responding.
 
     Args:
-        name: The node, as in the cluster (``beijing/worker0``); or two with `BETWEEN` between them.
-        reason: What was seen of its end.
+        name: Name of the node (``beijing/worker0``), or two names separated by `BETWEEN`.
+        reason: What was observed.
     """
 
     def __init__(self, name: str, reason: str) -> None:

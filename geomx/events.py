@@ -1,8 +1,8 @@
-"""What plugins may observe while an experiment runs, in both modes (hook 10).
+"""Events that plugins may observe while an experiment runs, in both modes.
 
-A plugin subscribes once, while the experiment is built; from then on its function gets every batch
-of events, in order. Observing must not change anything: events are frozen, and functions run on the
-thread of the training loop.
+A plugin subscribes once, while the experiment is built; from then on its function is called with
+every batch of events, in order. Observers must not influence the run: events are frozen, and
+functions run on the thread of the training loop.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ class Events:
 
     @property
     def observed(self) -> bool:
-        """Whether anybody listens; without, events need not be made."""
+        """Whether there are observers; without them no events need to be created."""
         return bool(self._observers)
 
     def publish(self, events: Sequence[Event]) -> None:
-        """Hand a batch to every observer.
+        """Call every observer with a batch of events.
 
         Args:
             events: In the order in which they happened.

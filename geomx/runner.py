@@ -1,6 +1,6 @@
-"""Experiments are run here: simulated, live, or both.
+"""Runs experiments: simulated, live, or both.
 
-This is the only module that knows both runners, the simulator's and the live one.
+This is the only module that knows both runners, the simulator and the live one.
 """
 
 from __future__ import annotations
@@ -31,18 +31,24 @@ RUNNERS: dict[str, Callable[[Experiment, Path], Results]] = {
 
 
 def execute(experiment: Experiment, directory: Path) -> Results:
-    """Run an experiment in its mode, leaving its files in `directory`.
+    """Run an experiment in its mode.
 
-    With ``mode="both"`` the files are in ``directory/sim`` and ``directory/live``; beside them,
-    ``comparison.json``, a page that shows one over the other and a trace of both. The results
-    returned are those of the live run.
+    With ``mode="both"`` the files are in ``directory/sim`` and ``directory/live``, with
+    ``comparison.json``, a page that compares the runs and a trace of both beside them.
 
-    Plugins' code runs in a thread of its own, and the caller looks on (`geomx.plugin.watchdog`).
+    Plugins' code runs in a separate thread, which the caller watches (`geomx.plugin.watchdog`).
+
+    Args:
+        experiment: The experiment.
+        directory: Directory of its files.
+
+    Returns:
+        The results; with ``mode="both"`` those of the live run.
 
     Raises:
         ConfigError: It is a study, which has many results (see `geomx.study`).
-        GeomxError: The run failed in a way that has a sentence.
-        KeyboardInterrupt: The caller was interrupted; what was measured is kept.
+        GeomxError: The run failed for a known reason.
+        KeyboardInterrupt: The run was interrupted; its measurements are kept.
     """
     if experiment.study is not None:
         remedy = "many results; run it by geomx.study.run or the command line, or say study=null"
@@ -53,10 +59,13 @@ def execute(experiment: Experiment, directory: Path) -> Results:
 
 
 def check(experiment: Experiment) -> None:
-    """Refuse an experiment that this machine cannot run live, before anything runs.
+    """Check whether this machine can run an experiment live.
+
+    Args:
+        experiment: The experiment.
 
     Raises:
-        ConfigError: Says what to choose instead.
+        ConfigError: It cannot; the message says what to choose instead.
     """
     if experiment.mode != "sim":
         emulation.check(experiment)
@@ -129,10 +138,10 @@ def run(*words: str | Sequence[str]) -> Results:
 
 
 def _words(given: Sequence[str | Sequence[str]]) -> list[str]:
-    """The words of a call: a sequence of them, or each by itself.
+    """Return the overrides of a call, given as a sequence or one by one.
 
     Raises:
-        ConfigError: One of them is a flag, no text, or several words in one text.
+        ConfigError: One of them is a flag, is not a string, or contains several overrides.
     """
     one = given[0] if len(given) == 1 else ""
     words = list(one if isinstance(one, Iterable) and not isinstance(one, str) else given)

@@ -82,14 +82,14 @@ class Model(Protocol):
         ...
 
     def get(self, arrays: Sequence[Any], key: int) -> NDArray[np.float32]:
-        """Return a float32 numpy copy of ``arrays[key]``, after waiting for the framework.
+        """Copy a parameter or a gradient, after waiting for the framework.
 
         Args:
             arrays: `parameters` or `gradients`.
-            key: Position of the tensor.
+            key: Position in it.
 
         Returns:
-            Values in the tensor's shape.
+            A float32 numpy array of the tensor's shape.
         """
         ...
 

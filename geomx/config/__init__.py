@@ -1,1 +1,1 @@
-"""From the words of the command line to an experiment: composition by Hydra, and its errors."""
+"""Conversion of command-line overrides to an experiment: composition by Hydra, and its errors."""

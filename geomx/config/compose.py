@@ -1,11 +1,11 @@
-"""The Hydra door: the words of the command line become an `Experiment`, or one sentence.
+"""The interface to Hydra: overrides become an `Experiment`, or an error of one sentence.
 
-Behind this module nobody sees Hydra or OmegaConf. It does four things. It offers every plugin that
-the registry found as a choice of its group, so that ``--help`` lists strangers' plugins beside the
-built-in ones. It takes the words that Hydra alone would not: ``+sync=x`` and ``sync=x`` mean the
-same, and ``network=FILE`` and ``costs=FILE`` name files. It composes (`compose`), or hands the job
-to Hydra with its run directories, sweeps and flags (`main`). And it turns Hydra's complaints into a
-`ConfigError` that names the key, the value and what is allowed.
+Hydra and OmegaConf are used only in this package. This module does four things. It offers every
+plugin of the registry as a choice of its group, so that ``--help`` lists external plugins beside
+built-in ones. It accepts overrides that Hydra alone would not: ``+sync=x`` and ``sync=x`` mean the
+same, and ``network=FILE`` and ``costs=FILE`` name files. It composes (`compose`), or runs Hydra
+with its run directories, sweeps and flags (`main`). And it converts Hydra's errors to a
+`ConfigError` with the key, the value and what is allowed.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ CONF = "geomx.conf"
 GROUPS = ("sync", "accel", "workload", "network", "experiment")
 SWEEP = {"-m", "--multirun"}
 A_RUN = ("summary.json", "comparison.json", "nodes")  # what the directory of a run holds
-REPORTED = "reported"  # set on the failure of a sweep's job, which has had its line already
-STARTED = "started"  # set on a job's failure, maybe in another process: the job had begun
+REPORTED = "reported"  # attribute of the error of a sweep's job that has been printed already
+STARTED = "started"  # attribute of an error, maybe of another process: the job had begun
 Job = Callable[[Experiment, Path], None]
 Swept = Callable[[Path, Sequence[str]], None]
 
@@ -60,16 +60,19 @@ Swept = Callable[[Path, Sequence[str]], None]
 def compose(
     words: Sequence[str], registry: Registry | None = None, directory: Path | None = None
 ) -> tuple[Experiment, Path]:
-    """The experiment that `words` describe, and a directory for its run.
+    """Compose an experiment.
 
     Args:
-        words: Of the command line.
-        registry: The plugins that exist; None: those that are installed.
-        directory: Where the run is to leave its files; None: a new one, as Hydra says.
+        words: Overrides of the command line.
+        registry: The installed plugins; None: discover them.
+        directory: Directory of the run; None: a new one as configured by Hydra.
+
+    Returns:
+        The experiment, and the directory of its run.
 
     Raises:
-        ConfigError: They do not describe one.
-        PluginError: A plugin broke a rule.
+        ConfigError: The overrides do not describe an experiment.
+        PluginError: A plugin violates its contract.
     """
     from hydra import compose as hydra_compose
     from hydra import initialize_config_module
@@ -95,7 +98,7 @@ def compose(
 
 @contextmanager
 def _set_aside() -> Iterator[None]:
-    """Let a job compose too: Hydra is opened once in a process, so the one at work is set aside."""
+    """Put the global Hydra instance aside, so that a running job can compose as well."""
     door = GlobalHydra.instance()
     hydra, door.hydra = door.hydra, None
     try:
@@ -117,7 +120,7 @@ _sweep: ContextVar[Path | None] = ContextVar("sweep", default=None)
 
 
 class SweepWatch(Callback):
-    """Notes where a sweep leaves its files: Hydra tells its callbacks, before the first job."""
+    """Hydra callback that records the directory of a sweep before its first job."""
 
     def on_multirun_start(self, config: Any, **kwargs: Any) -> None:
         """See `Callback.on_multirun_start`."""
@@ -127,21 +130,21 @@ class SweepWatch(Callback):
 def main(
     words: Sequence[str], job: Job, swept: Swept = lambda directory, words: None
 ) -> Path | None:
-    """Run `job` on the experiment that `words` describe, or on each of a sweep, under Hydra.
+    """Run `job` on an experiment, or on each of a sweep, under Hydra.
 
     Args:
-        words: Of the command line, flags included.
-        job: What to do with an experiment and its directory.
-        swept: What to do with the directory of a sweep and with `words`, the flags first, when it
-            is over, whether or not all of its jobs went well.
+        words: Overrides and flags of the command line.
+        job: Called with an experiment and its directory.
+        swept: Called after a sweep with its directory and with `words`, flags first, even if some
+            of its jobs failed.
 
     Returns:
-        The directory of the sweep, None where there was a single run.
+        The directory of the sweep, None for a single run.
 
     Raises:
-        ConfigError: A word is wrong.
-        SystemExit: A flag such as ``--help`` was served.
-        Exception: What `job` raises.
+        ConfigError: An override is invalid.
+        SystemExit: A flag such as ``--help`` was handled.
+        Exception: Raised by `job`.
     """
     import hydra
 
@@ -160,7 +163,7 @@ def main(
             job(experiment, directory)
         except GeomxError as error:
             if sweep:
-                # Hydra goes on with the next job and raises only the first failure at the end.
+                # Hydra continues with the next job and raises only the first failure at the end.
                 print(f"{' '.join(typed)}: {one_line(error)}", file=sys.stderr, flush=True)
                 vars(error)[REPORTED] = True
             raise
@@ -190,12 +193,12 @@ def main(
 
 
 def _refuse_used(directory: Path, key: str, experiment: Experiment) -> None:
-    """Refuse a directory that holds a run: it would be lost.
+    """Refuse a directory that contains a run, which would be lost.
 
-    A study goes on in its directory, and a plan's base experiment is not run there.
+    A study is resumed in its directory, and a plan's base experiment is not run there.
 
     Raises:
-        ConfigError: There is one.
+        ConfigError: It contains a run.
     """
     if experiment.study is None and any((directory / name).exists() for name in A_RUN):
         place = directory.parent if key == "hydra.sweep.dir" else directory
@@ -208,9 +211,9 @@ def _no_directory(error: OSError) -> GeomxError:
 
 
 def _on_all_cores(words: Sequence[str]) -> list[str]:
-    """What lets a sweep's jobs run side by side, unless its words choose a launcher themselves.
+    """Return overrides that run a sweep's jobs in parallel, unless a launcher is chosen.
 
-    Not where the mode is swept too: then some are live.
+    Empty if the mode is swept too, since then some jobs are live.
     """
     said = {word.partition("=")[0].lstrip("+"): word.partition("=")[2] for word in words}
     if "hydra/launcher" in said or said.get("mode", "sim") not in MODES:
@@ -219,15 +222,24 @@ def _on_all_cores(words: Sequence[str]) -> list[str]:
 
 
 def _jobs(*, _root_: Any) -> int:
-    """Jobs of a sweep at a time: one per core (joblib's -1), but one where runs are live, which
-    would slow each other down, and one where jobs are studies, which use all cores themselves."""
+    """Return the number of parallel jobs of a sweep for joblib: -1, one per core.
+
+    It is 1 for live runs, which would slow each other down, and for studies, which use all cores.
+    """
     study = _root_.study
     alone = _root_.mode != "sim" or (study is not None and bool(study.each or study.variants))
     return 1 if alone else -1
 
 
 def prepare(words: Sequence[str], registry: Registry) -> list[str]:
-    """Offer the registry's plugins to Hydra, and write `words` as Hydra wants them.
+    """Register the plugins with Hydra, and translate overrides to its syntax.
+
+    Args:
+        words: Overrides of the command line.
+        registry: The installed plugins.
+
+    Returns:
+        Overrides for Hydra.
 
     Raises:
         ConfigError: A word is not ``key=value``, or lists an accelerator twice.
@@ -256,7 +268,7 @@ def prepare(words: Sequence[str], registry: Registry) -> list[str]:
 
 
 def _costs_choice(value: str) -> str:
-    """The choice that stands for ``costs=VALUE``, a name or a file."""
+    """Return the choice for ``costs=VALUE``, a name or a file."""
     if value in named_costs():
         return value
     return store_file("costs", Path(value), read_costs(Path(value)))
@@ -274,7 +286,7 @@ def _experiment(config: Any, choices: Any, words: Sequence[str], registry: Regis
 
 
 def _offer(registry: Registry) -> None:
-    """Put the root and every plugin's options where Hydra looks for choices."""
+    """Register the root and every plugin's options as choices with Hydra."""
     ConfigStore.instance().store(name="geomx_root", node=Root)
     offer(registry)
     OmegaConf.register_new_resolver("geomx_new_dir", _new_dir, use_cache=True, replace=True)
@@ -282,7 +294,7 @@ def _offer(registry: Registry) -> None:
 
 
 def _new_dir(base: str) -> str:
-    """Create ``base/DATE/TIME``, with a number where another run has just taken it."""
+    """Create ``base/DATE/TIME``, with a number appended if it exists already."""
     stem = Path(base) / datetime.now().strftime("%Y-%m-%d/%H-%M-%S")
     for attempt in count(1):
         path = stem if attempt == 1 else stem.with_name(f"{stem.name}-{attempt}")
@@ -295,7 +307,7 @@ def _new_dir(base: str) -> str:
 
 
 def _refuse_twice(word: str) -> None:
-    """Hydra's own complaint about ``[x,x]`` does not say which word is meant."""
+    """Refuse ``[x,x]``; Hydra's own message does not say which override is meant."""
     override = OverridesParser.create().parse_override(word)
     values = override.sweep_iterator() if override.is_sweep_override() else [override.value()]
     for value in values:
@@ -306,7 +318,7 @@ def _refuse_twice(word: str) -> None:
 
 
 def _split(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Flags and ``key=value`` words, wherever the flags stand among them.
+    """Separate flags from ``key=value`` overrides, wherever the flags stand.
 
     Raises:
         ConfigError: An unknown flag.
@@ -334,7 +346,7 @@ def _explained(words: Sequence[str], registry: Registry) -> Iterator[None]:
 
 
 def _unmade(error: Exception) -> OSError | None:
-    """The failure of `_new_dir` within the complaint that OmegaConf makes of it."""
+    """Return the error of `_new_dir` inside an error of OmegaConf, or None."""
     within: BaseException | None = (
         error if isinstance(error, InterpolationResolutionError) else None
     )
@@ -361,7 +373,7 @@ class _WithoutJobLine:
 
 @contextmanager
 def _hydra_raises() -> Iterator[None]:
-    """Let Hydra raise its exceptions rather than print them and exit."""
+    """Make Hydra raise its exceptions instead of printing them and exiting."""
     before = os.environ.get("HYDRA_FULL_ERROR")
     os.environ["HYDRA_FULL_ERROR"] = "1"
     try:

@@ -1,6 +1,6 @@
-"""What Hydra may choose from: plugins with their options, networks of plugins, content of files.
+"""Hydra's choices: plugins with their options, networks of plugins, contents of files.
 
-Hydra keeps one store in a process; what an earlier experiment offered is replaced.
+Hydra has one store per process; the choices of an earlier experiment are replaced.
 """
 
 from __future__ import annotations
@@ -24,11 +24,15 @@ from geomx.plugin.registration import Plugin
 from geomx.plugin.registry import Registry
 
 MOST_ENTRIES = 32
-"""Of a table that a choice holds itself."""
+"""Limit on the entries of a table that is copied into a choice."""
 
 
 def offer(registry: Registry) -> None:
-    """Make every plugin's options a choice of its group, and every name of costs one of theirs."""
+    """Register every plugin's options, and every name of costs, as choices.
+
+    Args:
+        registry: The installed plugins.
+    """
     store = ConfigStore.instance()
     for kind in ("sync", "accel", "workload"):
         store.repo.pop(kind, None)
@@ -43,20 +47,20 @@ def offer(registry: Registry) -> None:
 
 
 def _stored(store: ConfigStore, name: str) -> bool:
-    """Whether a choice of the group network is a plugin's (others are files')."""
+    """Return whether a choice of the group network is a plugin's (others are files')."""
     return "plugin" in store.repo["network"][name].node
 
 
 def _network_node(plugin: Plugin) -> dict[str, Any]:
-    """The options of a network plugin, and which it is."""
+    """Return the options of a network plugin, with its name."""
     options = OmegaConf.to_container(OmegaConf.create({"all": _node(plugin.config)}))
     return {"plugin": plugin.name, **cast(dict[str, Any], options)["all"]}
 
 
 def _node(config: type) -> Any:
-    """The options of a plugin at their defaults, typed where OmegaConf knows the types.
+    """Return a plugin's options at their defaults, typed if OmegaConf supports the types.
 
-    Where it does not (a Literal, say), they are untyped here and checked by `build_options`.
+    Otherwise (a Literal, for example) they are untyped here and checked by `build_options`.
     """
     try:
         node = OmegaConf.structured(config)
@@ -81,17 +85,17 @@ def _thaw(node: Any) -> None:
 
 
 def network_choice(value: str, registry: Registry, words: Sequence[str] = ()) -> str:
-    """The choice, or choices of a sweep, that stand for ``network=VALUE``; files may be meant.
+    """Return the choice, or the choices of a sweep, for ``network=VALUE``.
 
     A file becomes a choice of its own: with its content if it is in the short form, so that
-    ``network.delay_ms=50`` and sweeps over such keys work on files too, else by its path. Of a
-    table of many entries that no word is about the path alone: Hydra copies what it holds again
-    and again, which took longer than simulating a thousand parties.
+    ``network.delay_ms=50`` and sweeps over such keys work with files too, otherwise with its path.
+    Large tables that no override modifies are also referred to by path: Hydra copies its content
+    many times, which would take longer than simulating a thousand parties.
 
     Args:
-        value: Of the word ``network=``.
-        registry: Its plugins may read files.
-        words: All of the command line.
+        value: Value of the override ``network=``.
+        registry: The installed plugins, some of which may read files.
+        words: All overrides.
     """
     if _is_file(value, registry):
         return _store_network(Path(value), registry, words)
@@ -111,7 +115,7 @@ def _is_file(value: str, registry: Registry) -> bool:
 
 
 def _readers(registry: Registry) -> dict[str, Plugin]:
-    """Plugins that read files of networks, by suffix."""
+    """Return the plugins that read network files, by suffix."""
     return {
         suffix: plugin
         for plugin in registry.plugins("network")
@@ -142,7 +146,16 @@ def _is_large(value: Any) -> bool:
 
 
 def store_file(group: str, path: Path, node: Mapping[Any, Any]) -> str:
-    """Make the content of a file a choice of `group`; returns its name."""
+    """Register the content of a file as a choice.
+
+    Args:
+        group: Group of the choice.
+        path: The file, from which the name is derived.
+        node: Its content.
+
+    Returns:
+        Name of the choice.
+    """
     store = ConfigStore.instance()
     taken = store.repo.get(group, {})
     stem = "file_" + re.sub(r"\W", "_", path.stem)

@@ -1,8 +1,7 @@
-"""Hydra's and OmegaConf's complaints, as one sentence with the key, the value and what is allowed.
+"""Conversion of Hydra's and OmegaConf's errors to one sentence with key, value and remedy.
 
-Their exceptions carry what is needed (the word, the node in which a key was looked for, the choices
-of a group), but their texts are several lines written for the author of an application, not for its
-user.
+Their exceptions carry what is needed (the override, the node in which a key was looked up, the
+choices of a group), but their texts are several lines for authors of applications, not for users.
 """
 
 from __future__ import annotations
@@ -24,23 +23,23 @@ from geomx.errors import ConfigError
 from geomx.options.parsing import near
 from geomx.plugin.registry import Registry
 
-# How OmegaConf ends "Value 'x' of type 'str' could not be converted to ...".
+# Endings of OmegaConf's "Value 'x' of type 'str' could not be converted to ...".
 _TYPES = {"Integer": "a whole number", "Float": "a number", "Boolean": "true or false"}
 
 
 def explain(error: Exception, words: Sequence[str], registry: Registry) -> ConfigError:
-    """The sentence for an exception that composing `words` raised.
+    """Return the error for an exception of Hydra.
 
     Args:
-        error: Hydra's or OmegaConf's.
-        words: Of the command line.
-        registry: What was found when they were composed, and what could not be loaded.
+        error: Hydra's or OmegaConf's exception.
+        words: Overrides of the command line.
+        registry: The plugins that were found, and those that could not be loaded.
     """
     if isinstance(error, OverrideParseException):
         return _unreadable(error.override, str(error))
     if isinstance(error, MissingConfigException) and "/" in (error.missing_cfg_file or ""):
         group, _, name = str(error.missing_cfg_file).rpartition("/")
-        # Hydra gives no options where the name stands in a list.
+        # Hydra supplies no options if the name is in a list.
         options = error.options or list(ConfigStore.instance().repo.get(group, {}))
         known = [option.removesuffix(".yaml") for option in options]
         also = ", or a file" if group == "network" else ""
@@ -105,13 +104,13 @@ def _unreadable(word: str, message: str) -> ConfigError:
 
 
 def _word_in(message: str, words: Sequence[str]) -> str:
-    """The longest of `words` that the complaint quotes, or whose key it quotes."""
+    """Return the longest of `words` that the message quotes, or whose key it quotes."""
     found = [w for w in words if w in message or w.lstrip("+") in message]
     found = found or [w for w in words if f"'{w.partition('=')[0].lstrip('+~')}'" in message]
     return max(found, key=len, default=words[0] if len(words) == 1 else "")
 
 
 def _word_of(full_key: str, words: Sequence[str]) -> str:
-    """The last word that sets `full_key`."""
+    """Return the last of `words` that sets `full_key`."""
     found = [w for w in words if w.partition("=")[0].lstrip("+") == full_key]
     return found[-1] if found else ""

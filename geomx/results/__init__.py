@@ -1,1 +1,1 @@
-"""What a run leaves behind: the files, what writes them while it runs, and what reads them back."""
+"""Output of a run: its files, the recorder that writes them, and their readers."""

@@ -1,9 +1,9 @@
-"""The files of a run, written so that nothing measured is lost and equal runs give equal bytes.
+"""Readers and writers of a run's files; nothing measured is lost, and equal runs give equal bytes.
 
-Tables grow row by row and every row reaches the operating system at once: a killed process leaves
-all rows it had. All other files are written whole or not at all. Arrays go into an archive without
-timestamps. JSON never holds NaN or infinity. An error of the operating system names the file: a
-full disk does not do so by itself.
+Tables are written row by row, and every row reaches the operating system at once, so that a killed
+process leaves all its rows. All other files are written completely or not at all. Arrays are stored
+in an archive without timestamps. JSON never contains NaN or infinity. Errors of the operating
+system name the file, which that of a full disk does not do by itself.
 """
 
 from __future__ import annotations
@@ -30,7 +30,12 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest date a zip archive can hold
 
 
 def parse(column: str, text: str) -> Any:
-    """What a field of a CSV file held: nothing was None, other texts are exact."""
+    """Parse a field of a CSV file.
+
+    Args:
+        column: Name of its column, which determines the type.
+        text: The field; empty for None.
+    """
     if column in _TEXTS:
         return text
     if text == "":
@@ -40,13 +45,16 @@ def parse(column: str, text: str) -> Any:
 
 @contextmanager
 def replacing(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
-    """Open a draft of the file `path`, which it replaces in one atomic step when the body ends.
+    """Open a draft of `path`, which replaces the file atomically at the end of the block.
 
-    If the body fails, the draft is removed and an older file of that name stays as it is.
+    If the block fails, the draft is removed and an existing file is kept.
 
     Args:
-        path: Where.
+        path: The file.
         mode: ``w`` for text (UTF-8, line ends as given), ``wb`` for bytes.
+
+    Yields:
+        The open draft.
 
     Raises:
         OSError: It cannot be written; names `path`.
@@ -64,14 +72,14 @@ def replacing(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file in one atomic step."""
+    """Write a text file atomically."""
     with replacing(path) as file:
         file.write(text)
 
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Have an `OSError` of the body, such as that of a full disk, name the file `path`."""
+    """Add the name of the file `path` to an `OSError` of the block, such as that of a full disk."""
     try:
         yield
     except OSError as error:
@@ -84,8 +92,11 @@ class Table:
     """A CSV file that is complete after every row.
 
     Args:
-        path: Where; an older file of that name is replaced.
+        path: The file; an existing one is replaced.
         columns: The header line.
+
+    Raises:
+        OSError: The file cannot be written; names it.
     """
 
     def __init__(self, path: Path, columns: Sequence[str]) -> None:
@@ -98,16 +109,27 @@ class Table:
             self._writer.writerow(self.columns)
 
     def add(self, row: Row) -> None:
-        """Append one row, its keys in column order, to memory and to the file."""
+        """Append a row to memory and to the file.
+
+        Args:
+            row: Values by column, in the order of the columns.
+
+        Raises:
+            OSError: The file cannot be written; names it.
+        """
         self.rows.append(row)
-        try:  # rows are many: without a context manager
+        try:  # called for every row, so without the cost of a context manager
             self._writer.writerow(row.values())
         except OSError as error:
             error.filename = str(self.path)
             raise
 
     def close(self, rows: Iterable[Row] | None = None) -> None:
-        """End the table; with `rows`, replace its content by them in one atomic step."""
+        """Close the table.
+
+        Args:
+            rows: Rows that replace its content atomically; None keeps it.
+        """
         with naming(self.path):
             self._file.close()
         if rows is None:
@@ -120,7 +142,7 @@ class Table:
 
 
 def read_table(path: Path) -> list[Row]:
-    """Rows of a file that `Table` wrote; an unfinished last line of a killed run is left out."""
+    """Read the rows of a `Table`, without an incomplete last line of a killed run."""
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     reader = csv.reader(line for line in lines if line.endswith("\n"))
     columns = next(reader, [])
@@ -131,13 +153,13 @@ def read_table(path: Path) -> list[Row]:
 
 
 def write_json(path: Path, value: object) -> None:
-    """Write `value` as indented JSON in one atomic step; NaN and infinities become null."""
+    """Write `value` as indented JSON, atomically; NaN and infinities become null."""
     text = json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False)
     write_text(path, text + "\n")
 
 
 def plain(value: object) -> Any:
-    """`value` in JSON's types: numpy scalars and arrays unpacked, anything foreign as its text."""
+    """Convert `value` to JSON's types: numpy objects unpacked, unknown objects as text."""
     if isinstance(value, np.generic | np.ndarray):
         value = value.tolist()
     if isinstance(value, float):
@@ -153,7 +175,7 @@ def plain(value: object) -> Any:
 
 
 def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write arrays by name for `numpy.load`; equal arrays in equal order give equal bytes."""
+    """Write named arrays for `numpy.load`; equal arrays in equal order give equal bytes."""
     with replacing(path, "wb") as whole, zipfile.ZipFile(whole, "w") as archive:
         for name, array in arrays.items():
             entry = zipfile.ZipInfo(f"{name}.npy", date_time=_EPOCH)
@@ -166,7 +188,7 @@ def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
 def write_network(path: Path, graph: nx.Graph) -> None:
     """Write `graph` as node-link JSON, the long form of a network file.
 
-    An unlimited bandwidth is written by leaving it out, which is how it is read.
+    An unlimited bandwidth is omitted, which is how it is read.
     """
     data = nx.node_link_data(graph, edges="edges")
     for item in (*data["nodes"], *data["edges"]):
@@ -177,5 +199,5 @@ def write_network(path: Path, graph: nx.Graph) -> None:
 
 
 def read_network(path: Path) -> nx.Graph:
-    """The graph in a file that `write_network` wrote."""
+    """Read the graph in a file of `write_network`."""
     return nx.node_link_graph(json.loads(path.read_text(encoding="utf-8")), edges="edges")

@@ -1,4 +1,4 @@
-"""How far a prediction was off: a simulated run beside the live one, figure by figure."""
+"""Comparison of a simulated run with the live run that it predicts."""
 
 from __future__ import annotations
 
@@ -11,11 +11,20 @@ from geomx.results.results import Results
 
 
 def compare(sim: Results, live: Results) -> dict[str, Any]:
-    """The content of ``comparison.json``.
+    """Compare a prediction with the measurement.
 
-    Every entry has both values and ``relative_error`` = (sim - live) / live, None where it is not
-    defined. ``parameters`` has the largest of max |sim - live| / max |live| over all tensors, None
-    if there are no parameters or, with their names under ``mismatch``, if tensors differ in shape.
+    Args:
+        sim: The simulated run.
+        live: The live run.
+
+    Returns:
+        The content of ``comparison.json``. Every entry has both values and ``relative_error`` =
+        (sim -
+        live) / live, None if undefined. ``parameters`` has the largest of max |sim - live| / max
+        |live|
+        over all tensors, None without parameters or if tensors differ in shape; ``mismatch`` has
+        the
+        names of the latter.
     """
     groups = {
         "seconds_per_iteration": ("mean", "p50", "p95"),

@@ -1,9 +1,9 @@
-"""One run, written down while it happens.
+"""The recorder of a run, which writes its files while it happens.
 
-Both modes report to one `Recorder`, so that a simulated run and a live one leave the same files and
-can be compared figure by figure. The names of files, columns and fields are an interface: other
-tools lean on them. In sim, times are virtual seconds; in live, seconds of the wall clock from the
-moment all nodes had joined. Apart from `wall_seconds`, nothing written depends on the real clock.
+Both modes report to a `Recorder`, so that simulated and live runs have the same files and can be
+compared value by value. The names of files, columns and fields are an interface for other tools.
+Times are virtual seconds in simulated runs, and seconds of the wall clock since all nodes had
+joined in live runs. Apart from `wall_seconds`, nothing depends on the real clock.
 """
 
 from __future__ import annotations
@@ -31,21 +31,25 @@ LINKS = ("source", "target", "kind", "bytes", "messages", "busy_s", "control_byt
 UNFINISHED = "the run was killed before it could end"
 
 Render = Callable[[Results, Timeline, nx.Graph | None], str]
-"""What makes a page of a run."""
+"""Renders the page of a run."""
 
 
 class Recorder:
-    """Collects one run and writes it down as it happens.
+    """Records one run and writes its files.
 
-    Rows of iterations and evaluations are in their files as soon as these calls return. Link
-    totals, parameters and network are written when given, summary, trace and page at the end.
+    Rows of iterations and evaluations are in their files as soon as these methods return. Link
+    totals, parameters and network are written when given; summary, trace and page at the end.
 
     Args:
-        directory: Created if need be.
-        header: What is known before the run: the fields of ``summary.json`` up to `iterations`.
-            A list of strings under ``words`` is shown as the command that repeats the run.
-        max_spans: Spans kept for the trace (see `geomx.results.trace`).
-        render: Makes ``report.html`` from the results, the timeline and the network; None: no page.
+        directory: Directory of the run; created if necessary.
+        header: Values known before the run: the fields of ``summary.json`` up to `iterations`. A
+            list of strings under ``words`` is shown as the command that repeats the run.
+        max_spans: Limit on the spans kept for the trace (see `geomx.results.trace`).
+        render: Renders ``report.html`` from the results, the timeline and the network; None: no
+            page.
+
+    Raises:
+        OSError: A file cannot be written; names it.
     """
 
     def __init__(
@@ -77,7 +81,7 @@ class Recorder:
         self._began = time.perf_counter()
         self._closed = False
         self._render = render
-        # A process that is killed outright leaves this; any other end replaces it.
+        # This summary remains only if the process is killed.
         unfinished = self._summary(None, None, None) | {"aborted": UNFINISHED}
         write_json(self.directory / "summary.json", unfinished)
 
@@ -93,7 +97,19 @@ class Recorder:
         loss: float | None,
         samples: int,
     ) -> None:
-        """One local step of one worker; `loss` is its training loss, None without numerics."""
+        """Record one local step of a worker.
+
+        Args:
+            worker: Name of the worker.
+            party: Its party.
+            iteration: Number of the step, from 0.
+            start_s: Start, seconds since the start of the run.
+            compute_s: Duration of its computation, seconds.
+            wait_s: Duration of its waits, seconds.
+            end_s: End, seconds since the start of the run.
+            loss: Training loss; None without numerics.
+            samples: Samples of the batch.
+        """
         values = (
             worker, party, int(iteration), _seconds(start_s), _seconds(compute_s),
             _seconds(wait_s), _seconds(end_s), _figure(loss), int(samples),
@@ -101,7 +117,14 @@ class Recorder:
         self._iterations.add(dict(zip(ITERATIONS, values, strict=True)))
 
     def evaluation(self, time_s: float, iteration: int, accuracy: float, loss: float) -> None:
-        """The global model on held-out data, as of `time_s`; accuracy in 0..1."""
+        """Record an evaluation of the global model on held-out data.
+
+        Args:
+            time_s: Time of the model's state, seconds since the start of the run.
+            iteration: Number of the step, from 0.
+            accuracy: 0..1.
+            loss: Mean loss.
+        """
         values = (_seconds(time_s), int(iteration), _figure(accuracy), _figure(loss))
         self._evaluations.add(dict(zip(EVALUATIONS, values, strict=True)))
 
@@ -115,17 +138,17 @@ class Recorder:
         messages: int,
         busy_s: float,
     ) -> None:
-        """Totals of a directed link for one direction of the protocol.
+        """Add to the totals of a directed link, for one direction of the protocol.
 
         Args:
             source: Sending node.
             target: Receiving node.
             kind: ``lan`` or ``wan``.
             direction: ``push``, ``pull`` or ``control``; several calls for one link add up in
-                ``links.csv``. Control (joins, initial values) is kept apart, in its own column
-                and sum, so that the others are training traffic alone.
-            bytes: As they crossed the wire, headers included.
-            messages: How many.
+                ``links.csv``. Control traffic (joins, initial values) has a column and a sum of its
+                own, so that the others are training traffic alone.
+            bytes: Bytes on the wire, headers included.
+            messages: Number of messages.
             busy_s: Seconds during which the link carried them.
         """
         values = (source, target, kind, 0, 0, 0.0, 0)
@@ -141,7 +164,7 @@ class Recorder:
         self._bytes["lan" if kind == "lan" else f"wan_{direction}"] += int(bytes)
 
     def edges(self, traffic: EdgeTraffic) -> None:
-        """How traffic lies on the edges of the graph; ``edges.csv`` is written at the end."""
+        """Set the traffic on the edges of the graph; ``edges.csv`` is written at the end."""
         self._edge_traffic = traffic
 
     def span(
@@ -154,29 +177,43 @@ class Recorder:
         duration_s: float,
         **args: Any,
     ) -> None:
-        """Something `node` did, for the timeline.
+        """Record an activity of `node` for the timeline.
 
-        `category` is one of compute, encode, send, wait, aggregate, update; `args` are shown with
-        the span. Both modes name alike: ``forward`` and ``backward`` are compute, what is sent is
-        ``push to NODE`` or whatever kind of message it is, with its key, shard, round and bytes,
-        and the others are named as their category; a wait has the key and round that ended it.
+        Both modes use the same names: ``forward`` and ``backward`` for compute, ``push to NODE``
+        (or another kind of message) with key, shard, round and bytes for send, and the category for
+        all others; a wait has the key and the round that ended it.
+
+        Args:
+            node: Name of the node.
+            party: Its party.
+            name: See above.
+            category: compute, encode, send, wait, aggregate or update.
+            start_s: Start, seconds since the start of the run.
+            duration_s: Duration, seconds.
+            args: Shown with the span.
         """
         self._timeline.add(Span(node, party, name, category, start_s, duration_s, args))
 
     def spans_lost(self, count: int, start_s: float, end_s: float | None = None) -> None:
-        """So many spans were not kept by whoever measured them: all that ended in this time."""
+        """Record that spans were dropped before they reached the recorder.
+
+        Args:
+            count: Number of spans.
+            start_s: Start of the interval in which they ended, seconds since the start of the run.
+            end_s: Its end; None: the end of the run.
+        """
         self._timeline.lost(count, start_s, end_s)
 
     def counter(self, name: str, time_s: float, value: float) -> None:
-        """A WAN link's load in Mbit/s from `time_s` on, for the timeline."""
+        """Record the load of a WAN link in Mbit/s from `time_s` on, for the timeline."""
         self._timeline.count(Counter(name, time_s, value))
 
     def parameters(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """The final parameters of the global model, by name."""
+        """Write the final parameters of the global model, by name."""
         write_arrays(self.directory / "parameters.npz", arrays)
 
     def global_server(self, counts: Mapping[str, int]) -> None:
-        """What a global server's node counted (`NodeStats` of the core); several add up."""
+        """Add the counters of a global server (`NodeStats` of the core)."""
         self._slices["late"] += counts["late_slices"]
         self._slices["missing"] += counts["missing_slices"]
         self._staleness["max"] = max(self._staleness["max"], counts["staleness_max"])
@@ -184,28 +221,36 @@ class Recorder:
         self._staleness["updates"] += counts["rounds"]
 
     def python(self, costs: Mapping[str, Iterable[float]]) -> None:
-        """What plugins' Python parts have cost one process of a live run, by label: calls, seconds
-        in Python, seconds of waiting for the interpreter lock; several processes add up."""
+        """Add the costs of plugins' Python parts in one process of a live run.
+
+        Args:
+            costs: By label, number of calls, seconds in Python, seconds of waiting for the
+                interpreter lock.
+        """
         for label, figures in costs.items():
             known = self._python.get(label, (0, 0.0, 0.0))
             self._python[label] = tuple(a + b for a, b in zip(known, figures, strict=True))
 
     def pace(self, pushes: int, behind_s: float) -> None:
-        """So many pushes of one process of a live run were to keep the workload's pace, and were
-        ready so much later than that, added up; several processes add up."""
+        """Add the delays of one process of a live run against the pace of the workload.
+
+        Args:
+            pushes: Number of pushes.
+            behind_s: Sum of the times by which they were ready too late, seconds.
+        """
         self._pushes += pushes
         self._behind_s += behind_s
 
     def endpoint(self, node: str, worked_s: float) -> None:
-        """The node of a simulation that worked longest on messages, and how long."""
+        """Set the node of a simulation with the largest time spent on messages, and that time."""
         self._busiest = node, worked_s
 
     def skipped(self, iterations: int) -> None:
-        """So many iterations of every worker were counted as repetitions, not simulated."""
+        """Add iterations of every worker that were counted as repetitions and not simulated."""
         self._skipped += iterations
 
     def network(self, graph: nx.Graph) -> None:
-        """The network as used; also fixes the order in which nodes are listed."""
+        """Write the network as used; it also sets the order in which nodes are listed."""
         self._graph = graph
         write_network(self.directory / "network.json", graph)
 
@@ -213,14 +258,21 @@ class Recorder:
         """Close the run.
 
         Args:
-            seconds: Latest end of any worker's last iteration.
-            rounds: Global synchronisations.
-            wall_seconds: Real time that the whole run took.
+            seconds: Latest end of any worker's last iteration, seconds since the start of the run.
+            rounds: Number of global synchronisations.
+            wall_seconds: Real duration of the whole run.
+
+        Returns:
+            The results.
         """
         return self._close(self._summary(_seconds(seconds), rounds, wall_seconds))
 
     def abort(self, reason: str) -> None:
-        """Close a run that could not end, keeping what was measured. No effect once closed."""
+        """Close a run that failed, keeping its measurements; no effect on a closed run.
+
+        Args:
+            reason: For ``aborted`` in ``summary.json``.
+        """
         if self._closed:
             return
         ends = [row["end_s"] for row in self._iterations.rows]
@@ -294,14 +346,14 @@ class Recorder:
         }
 
     def _busiest_endpoint(self, seconds: float | None) -> dict[str, Any] | None:
-        """The node that works longest on messages, and for which share of the run."""
+        """Return the node that spends most time on messages, and the fraction of the run's time."""
         if self._busiest is None or not seconds:
             return None
         node, worked_s = self._busiest
         return {"node": node, "share": worked_s / seconds}
 
     def _python_per_iteration(self) -> dict[str, dict[str, float]]:
-        """What plugins' Python parts cost all nodes together in one iteration."""
+        """Return the costs of plugins' Python parts per iteration, for all nodes together."""
         names = ("calls", "seconds", "waited_s")
         steps = 1 + max((row["iteration"] for row in self._iterations.rows), default=0)
         return {
@@ -313,17 +365,17 @@ class Recorder:
 
 
 def _last_loss(rows: list[Row]) -> float | None:
-    """Mean training loss of the last iteration: the best there is without held-out data."""
+    """Return the mean training loss of the last iteration, for runs without held-out data."""
     last = max((row["iteration"] for row in rows), default=None)
     losses = [row["loss"] for row in rows if row["iteration"] == last and row["loss"] is not None]
     return _figure(sum(losses) / len(losses)) if losses else None
 
 
 def _seconds(value: float) -> float:
-    """Times are kept to the nanosecond: the same in memory as in the file, and readable there."""
+    """Round to nanoseconds, so that memory and file agree and the file is readable."""
     return round(float(value), 9) + 0.0
 
 
 def _figure(value: float | None) -> float | None:
-    """Losses and accuracies are kept to nine digits, all that float32 has."""
+    """Round a loss or an accuracy to nine digits, the precision of float32."""
     return None if value is None else float(f"{value:.9g}")

@@ -1,4 +1,4 @@
-"""What a run left behind, read back or just finished."""
+"""The results of a run, finished just now or read from its directory."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Results:
             raise GeomxError(f"{directory} does not hold a run: {error}") from error
 
     def __repr__(self) -> str:
-        """What ran, how it went in a few figures, and where its files are: one line."""
+        """Return one line: what was run, the main results, and the directory."""
         summary = self.summary
         figures = [f"{len(self.iterations)} iterations of workers"]
         mean_s = summary["seconds_per_iteration"]["mean"]

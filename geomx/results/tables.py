@@ -1,4 +1,4 @@
-"""What a run says on the terminal when it is done: a few figures, and what a comparison found."""
+"""The tables that the terminal shows after a run and after a comparison."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from geomx.terminal import units
 Summary = Mapping[str, Any]
 
 NOTICEABLE = 0.02
-"""Share of an iteration that pushes may be late, before somebody is told."""
+"""Fraction of an iteration by which pushes may be late without a remark."""
 
 DOMINANT = 0.5
-"""Share of the time that one node may work on messages, before that is told."""
+"""Fraction of the time that a node may spend on messages without a remark."""
 
 
 def title(summary: Summary) -> str:
-    """What ran, in one line: ``sync + accel, accel · workload on network · mode``."""
+    """Return what was run, in one line: ``sync + accel, accel · workload on network · mode``."""
     sync = summary.get("sync", {}).get("name", "?")
     accel = ", ".join(item.get("name", "?") for item in summary.get("accel", ()))
     what = f"{sync} + {accel}" if accel else str(sync)
@@ -28,14 +28,14 @@ def title(summary: Summary) -> str:
 
 
 def condition(summary: Summary) -> str:
-    """Under which conditions it ran: ``workload on network · mode``."""
+    """Return the conditions of the run: ``workload on network · mode``."""
     workload = summary.get("workload", {}).get("name", "?")
     network = summary.get("network", {}).get("name", "?")
     return f"{workload} on {network} · {summary.get('mode', '?')}"
 
 
 def summary_table(summary: Summary) -> Table:
-    """The figures of ``summary.json`` that answer most questions."""
+    """Return the main values of ``summary.json`` as a table."""
     table = Table(title=Text(title(summary)), title_justify="left", show_header=False)
     table.add_column("figure", style="dim", no_wrap=True)
     table.add_column("value", justify="right", no_wrap=True)
@@ -50,7 +50,7 @@ def summary_table(summary: Summary) -> Table:
 
 
 def costs_note(summary: Summary) -> str:
-    """Where a simulated run's endpoint costs come from, in a sentence; empty for other runs."""
+    """Return a sentence on the origin of a simulated run's endpoint costs; empty for other runs."""
     costs = summary.get("costs")
     if not costs or summary.get("mode") != "sim":
         return ""
@@ -75,7 +75,7 @@ def costs_note(summary: Summary) -> str:
 
 
 def _dominance(summary: Summary) -> str:
-    """That endpoint costs are most of an iteration, if so, and what to do; empty otherwise."""
+    """Return a remark if endpoint costs dominate an iteration; otherwise empty."""
     endpoint = summary.get("busiest_endpoint")
     if not endpoint or endpoint["share"] < DOMINANT:
         return ""
@@ -87,7 +87,7 @@ def _dominance(summary: Summary) -> str:
 
 
 def pace_note(summary: Summary) -> str:
-    """That a live run's workers could not keep the workload's pace, if so; empty otherwise."""
+    """Return a remark if a live run's workers were slower than the workload; otherwise empty."""
     behind_s = summary.get("behind_pace_s", 0.0)
     iteration_s = summary["seconds_per_iteration"]["mean"]
     if not iteration_s or behind_s < NOTICEABLE * iteration_s:
@@ -100,7 +100,7 @@ def pace_note(summary: Summary) -> str:
 
 
 def remark(summary: Summary) -> str:
-    """What there is to know about a run's times, in a sentence or two; often empty."""
+    """Return the remark on a run's times, often empty."""
     return costs_note(summary) or pace_note(summary)
 
 
@@ -151,11 +151,11 @@ _NAMES = {
 
 
 def comparison_table(comparison: Mapping[str, Any], sim: Summary | None = None) -> Table:
-    """The content of ``comparison.json``: what was predicted, what was measured, how far off.
+    """Return the content of ``comparison.json`` as a table.
 
     Args:
         comparison: The content.
-        sim: Summary of the simulated run, to say what it was predicted from.
+        sim: Summary of the simulated run, for the origin of its costs.
     """
     table = Table(title="simulated against live", title_justify="left")
     table.add_column("figure", style="dim", no_wrap=True)
@@ -169,7 +169,7 @@ def comparison_table(comparison: Mapping[str, Any], sim: Summary | None = None) 
 
 
 def comparison_rows(comparison: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str]]:
-    """Its lines: the figure, the simulated value, the live one, the relative error."""
+    """Yield quantity, simulated value, live value and relative error of each line."""
     for group, entries in comparison.items():
         if group == "parameters":
             continue

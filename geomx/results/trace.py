@@ -1,11 +1,11 @@
 """The timeline of a run, kept in bounded memory and written for Perfetto and chrome://tracing.
 
-A party is a process of the trace, a node a thread in it. Perfetto draws the spans of one thread
-only if they nest, and a node sends while it computes: sends get a thread of their own below the
-node's, and whatever still overlaps gets a further one.
+A party is a process of the trace, a node a thread in it. Perfetto draws the spans of a thread only
+if they nest, but a node sends while it computes: sends get a thread of their own below the node's,
+and other overlapping spans get further ones.
 
-A run may have more spans than a page or a browser can hold. The first half of the allowance goes to
-the beginning of the run, the other half to its end; what lies between is counted, not kept.
+A run may have more spans than a page or a browser can hold. Half of the limit is used for the
+beginning of the run, the other half for its end; spans in between are counted but dropped.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from geomx.results.files import plain, replacing
 MAX_SPANS = 200_000
 _WAN_PROCESS = "WAN links"
 _LANE = " · "
-"""Between a node's name and which of its lanes a thread of the trace is."""
+"""Separator of a node's name and its lane in the names of threads."""
 
 
 class Span(NamedTuple):
-    """Something a node did for a while. Times in seconds since the run began."""
+    """An activity of a node. Times in seconds since the start of the run."""
 
     node: str
     party: str
@@ -37,7 +37,7 @@ class Span(NamedTuple):
 
     @property
     def end_s(self) -> float:
-        """When it ended."""
+        """Its end."""
         return self.start_s + self.duration_s
 
 
@@ -53,7 +53,7 @@ class Timeline:
     """Spans and counters of one run, at most `max_spans` of each.
 
     Args:
-        max_spans: Allowance; 0 keeps none.
+        max_spans: Limit on the number of spans; 0 keeps none.
     """
 
     def __init__(self, max_spans: int = MAX_SPANS) -> None:
@@ -66,7 +66,7 @@ class Timeline:
         self._gap: tuple[float, float] | None = None
 
     def add(self, span: Span) -> None:
-        """Keep a span, at the cost of one from the middle of the run once memory is used up."""
+        """Add a span, dropping one from the middle of the run if the limit is reached."""
         self.seen += 1
         if len(self._early) < self._early_limit:
             self._early.append(span)
@@ -78,32 +78,38 @@ class Timeline:
             self._late.append(span)
 
     def lost(self, count: int, start_s: float, end_s: float | None) -> None:
-        """So many spans, which ended in this time (None: the rest of the run), were not kept."""
+        """Record that spans were dropped elsewhere.
+
+        Args:
+            count: Number of spans.
+            start_s: Start of the interval in which they ended, seconds.
+            end_s: Its end; None: the end of the run.
+        """
         self.seen += count
         self.gaps.append((start_s, end_s))
 
     def count(self, counter: Counter) -> None:
-        """Keep a counter's new value; the oldest go first."""
+        """Add a counter's new value, dropping the oldest value if the limit is reached."""
         self._counters.append(counter)
 
     @property
     def dropped(self) -> int:
-        """Spans seen but not kept."""
+        """Number of dropped spans."""
         return self.seen - len(self._early) - len(self._late)
 
     @property
     def spans(self) -> list[Span]:
-        """What was kept, by start; of equal starts the longer first, so that nested spans nest."""
+        """The kept spans, by start; of equal starts the longer first, so that nested spans nest."""
         kept = (*self._early, *self._late)
         return sorted(kept, key=lambda span: (span.start_s, -span.duration_s))
 
     def write(self, path: Path, order: Sequence[str] = (), title: str = "geomx") -> None:
-        """Write ``trace.json``, one event a line.
+        """Write ``trace.json``, one event per line.
 
         Args:
-            path: Where.
-            order: Names of nodes in the order to show them; others follow as first seen.
-            title: Named in the metadata, so that traces of several runs can be told apart.
+            path: The file.
+            order: Preferred order of nodes; others follow in the order of their appearance.
+            title: Stored in the metadata, to distinguish traces of several runs.
         """
         gaps = [*self.gaps, *([self._gap] if self._gap else [])]
         about = {"title": title, "dropped_spans": self.dropped, "gaps_s": gaps}
@@ -128,7 +134,7 @@ class Timeline:
                 name = f"{node}{_LANE}{which}" if which else node
                 yield _metadata("thread_name", pid, tid, name=name)
                 yield _metadata("thread_sort_index", pid, tid, sort_index=tid)
-        heads: dict[tuple[str, str, str, str, int], str] = {}  # what many spans begin with
+        heads: dict[tuple[str, str, str, str, int], str] = {}  # common prefixes of events
         for span, (group, lane) in zip(spans, lanes.places, strict=True):
             kind = (span.name, span.category, span.node, group, lane)
             head = heads.get(kind)
@@ -149,7 +155,7 @@ class Timeline:
 
 
 def read(path: Path) -> Timeline:
-    """The spans of a file that `Timeline.write` wrote, without its counters."""
+    """Read the spans of a file of `Timeline.write`, without its counters."""
     content = json.loads(path.read_text(encoding="utf-8"))
     names: dict[str, dict[int, str]] = {"process_name": {}, "thread_name": {}}
     for event in content["traceEvents"]:
@@ -176,14 +182,14 @@ def read(path: Path) -> Timeline:
 
 
 def merge(traces: Mapping[str, Path], path: Path) -> None:
-    """Write several runs' traces into one file, on one clock that begins with each of them.
+    """Merge the traces of several runs, all starting at time 0.
 
-    Every process keeps its events and gets a number of its own and the run's name before its own:
-    ``sim · beijing`` stands above ``live · beijing``.
+    Every process keeps its events and gets a new number and a name with the run's name in front:
+    ``sim · beijing`` is above ``live · beijing``.
 
     Args:
-        traces: Files that `Timeline.write` wrote, by what to call the run.
-        path: Where.
+        traces: Files of `Timeline.write`, by name of the run.
+        path: The merged file.
     """
     contents = {name: json.loads(one.read_text(encoding="utf-8")) for name, one in traces.items()}
     about = {name: content["otherData"] for name, content in contents.items()}
@@ -203,7 +209,7 @@ def merge(traces: Mapping[str, Path], path: Path) -> None:
 
 
 def _write(path: Path, about: Mapping[str, Any], events: Iterable[str]) -> None:
-    """One event a line, so that a trace can be read, cut and compared as text."""
+    """Write one event per line, so that a trace can be read, cut and compared as text."""
     with replacing(path) as file:
         file.write('{"displayTimeUnit": "ms",\n"otherData": ')
         file.write(json.dumps(about, ensure_ascii=False))
@@ -217,7 +223,7 @@ def _write(path: Path, about: Mapping[str, Any], events: Iterable[str]) -> None:
 
 
 class _Lanes:
-    """Gives every span of a node a lane in which it overlaps with nothing unless it nests."""
+    """Assigns every span of a node to a lane in which spans overlap only if they nest."""
 
     def __init__(self, spans: Sequence[Span]) -> None:
         open_ends: dict[tuple[str, str], list[list[float]]] = defaultdict(list)
@@ -229,7 +235,7 @@ class _Lanes:
         self._used = {key: len(lanes) for key, lanes in open_ends.items()}
 
     def of(self, node: str) -> list[tuple[str, int]]:
-        """The lanes of a node, its own doings first."""
+        """Return the lanes of a node, its own activities first."""
         return [
             (group, lane)
             for group in ("", "send")
@@ -259,7 +265,7 @@ def _json(event: dict[str, Any]) -> str:
 
 
 def _arguments(args: dict[str, Any]) -> str:
-    """What `json.dumps` says; most arguments are a few whole numbers, and spans are many."""
+    """Return the JSON of `args`; fast for the common case of a few integers."""
     if all(type(value) is int for value in args.values()):
         return "{" + ", ".join(f'"{name}": {value}' for name, value in args.items()) + "}"
     return _json(plain(args))

@@ -1,4 +1,6 @@
-"""What both modes count on a directed link, as rows of the results, and what that puts on edges."""
+"""Traffic of directed links, counted alike in both modes, and the traffic on edges derived from
+it.
+"""
 
 from __future__ import annotations
 
@@ -24,15 +26,15 @@ def record_traffic(
     control_bytes: int,
     busy_s: float,
 ) -> None:
-    """Write down what crossed one directed link; nothing of a link that carried nothing.
+    """Record the traffic of a directed link; links without traffic are omitted.
 
     Args:
-        recorder: Of the run.
+        recorder: Recorder of the run.
         source: Sending node.
         target: Receiving node.
         push: (bytes, messages) of training traffic towards the global servers.
-        pull: The same, from them.
-        control_bytes: Joins, initial values, reports.
+        pull: The same for training traffic from them.
+        control_bytes: Bytes of joins, initial values and reports.
         busy_s: Seconds during which the link carried anything.
     """
     kind = "lan" if source.party == target.party else "wan"
@@ -40,20 +42,19 @@ def record_traffic(
     for direction, (data, messages) in (("push", push), ("pull", pull)):
         if messages:
             recorder.link(*ends, kind, direction, data, messages, busy_s)
-            busy_s = 0.0  # the link's, not each way's
+            busy_s = 0.0  # counted once per link
     if control_bytes:
         recorder.link(*ends, kind, "control", control_bytes, 0, 0.0)
 
 
 class EdgeTraffic:
-    """What crossed each directed edge of the graph, added up over the links whose way it is on.
+    """Traffic on each directed edge of the graph, summed over the links whose route contains it.
 
     Args:
-        cluster: The graph, and the ways through it.
-        seed: Of the experiment; bandwidths that change at random are drawn from it.
-        busy_s: How long each edge had a message under way, in seconds, where that is known. None:
-            of the links over an edge, the time of the one that was busy longest is taken, and the
-            edge was busy for at least that long.
+        cluster: The graph and its routes.
+        seed: Seed of the experiment, from which random bandwidths are drawn.
+        busy_s: Seconds during which each edge had a message under way, if known. None: the busy
+            time of the busiest link over the edge, which is a lower bound.
     """
 
     def __init__(
@@ -62,12 +63,12 @@ class EdgeTraffic:
         self._cluster, self._seed, self._busy_s = cluster, seed, busy_s
 
     def rows(self, links: Iterable[Row], seconds: float | None) -> list[Row]:
-        """Rows of ``edges.csv``, one for each edge of the graph, in the graph's order.
+        """Return the rows of ``edges.csv``, one per edge, in the order of the graph.
 
         Args:
             links: Rows of ``links.csv``.
-            seconds: How long the run took. The utilisation is the bytes over what the edge could
-                have carried in that time; None for edges without limit and without a time.
+            seconds: Duration of the run. Utilisation is the number of bytes over the edge's
+                capacity in that time; None for unlimited edges or without a duration.
         """
         sent: dict[Edge, int] = {}
         longest_s: dict[Edge, float] = {}

@@ -1,1 +1,1 @@
-"""What people read in a terminal: numbers with units, lines and tables, progress bars."""
+"""Output on terminals: numbers with units, lines and tables, progress bars."""

@@ -1,4 +1,4 @@
-"""Rows of text below each other, which become paragraphs where the terminal is narrow."""
+"""Rows of text in columns, or as paragraphs if the terminal is narrow."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from rich.text import Text
 
 GAP = 2  # characters between columns
 NARROW = 40
-"""Characters that a column of prose needs; where it has fewer, rows become paragraphs."""
+"""Minimum width of the column of prose in characters; below it, rows become paragraphs."""
 
 
 def listing(
     heads: Sequence[str], rows: Sequence[Sequence[str]], prose: int, width: int | None
 ) -> tuple[RenderableType, int]:
-    """Rows below each other, nothing of them cut, however narrow the terminal is.
+    """Lay out rows without cutting any text, however narrow the terminal is.
 
     Args:
         heads: Names of the columns.
         rows: Their texts.
-        prose: Which column may be wrapped.
-        width: Characters in a line; None: any number, as in a pipe, where rows stay lines.
+        prose: The column that may be wrapped.
+        width: Characters in a line; None: unlimited, as in a pipe, where each row is a line.
 
     Returns:
-        What to print, and how wide it is.
+        The renderable, and its width in characters.
     """
     widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
     whole = sum(widths) + GAP * (len(widths) - 1)

@@ -1,4 +1,4 @@
-"""What the command line prints: lines, tables, warnings and complaints, to any kind of output."""
+"""Output of the command line: lines, tables, warnings and error messages."""
 
 from __future__ import annotations
 
@@ -13,11 +13,19 @@ from typing import Any, TextIO
 from geomx.errors import GeomxError
 
 STDOUT = "standard output"
-WHERE = "where"  # set on what ends a run early: the end of its sentence
+WHERE = "where"  # attribute of exceptions that end a run early: the end of the message
 
 
 def show(what: Any, width: int | None = None) -> None:
-    """Print a line or a table; `width` is that of a table in a pipe or a file, which has none."""
+    """Print a line or a table.
+
+    Args:
+        what: Text, a path, or a renderable of rich.
+        width: Width of a table in a pipe or a file, in characters; None: rich's default.
+
+    Raises:
+        OSError: Standard output cannot be written.
+    """
     from rich.console import Console
 
     console = Console(highlight=False, markup=False)
@@ -36,7 +44,13 @@ def show(what: Any, width: int | None = None) -> None:
 
 
 def show_list(heads: Sequence[str], rows: Sequence[Sequence[str]], prose: int) -> None:
-    """Print rows, of which column `prose` may be wrapped, but not in a pipe or a file."""
+    """Print rows in columns.
+
+    Args:
+        heads: Names of the columns.
+        rows: Their texts.
+        prose: The column that may be wrapped on a terminal.
+    """
     from rich.console import Console
 
     from geomx.terminal.listing import listing
@@ -54,14 +68,18 @@ def warn(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """Print a warning as one line on standard error, without the place in the code."""
+    """Print a warning as one line on standard error, without its place in the code.
+
+    Replaces `warnings.showwarning`, whose arguments it takes.
+    """
     print(f"warning: {' '.join(str(message).split())}", file=sys.stderr, flush=True)
 
 
 def ignore_kept_generators(unraisable: sys.UnraisableHookArgs) -> None:
-    """Print nothing about a generator that swallows GeneratorExit, anything else as Python does.
+    """Suppress reports about generators that swallow GeneratorExit; report others as Python does.
 
-    Such a generator is a plugin's, and the run has ended with a sentence that names the plugin.
+    Such a generator is a plugin's, and the run has ended with an error message that names the
+    plugin.
     """
     kept = isinstance(unraisable.object, GeneratorType)
     if not (kept and "GeneratorExit" in str(unraisable.exc_value)):
@@ -69,7 +87,16 @@ def ignore_kept_generators(unraisable: sys.UnraisableHookArgs) -> None:
 
 
 def complain(message: object, status: int, error: BaseException | None = None) -> int:
-    """Print one line on standard error, below the notes of `error`. Returns `status`."""
+    """Print one line on standard error, below the notes of an exception.
+
+    Args:
+        message: The line, or an exception.
+        status: Exit status.
+        error: The exception, if `message` is not one.
+
+    Returns:
+        `status`.
+    """
     error = message if isinstance(message, BaseException) else error
     if not getattr(error, "reported", False):
         for note in getattr(error, "__notes__", ()):
@@ -81,7 +108,7 @@ def complain(message: object, status: int, error: BaseException | None = None) -
 
 @contextmanager
 def telling_where(directory: Path) -> Iterator[None]:
-    """Have what ends a run early say where its files are, if there are any."""
+    """Add the location of existing files to exceptions that end a run early."""
     try:
         yield
     except (KeyboardInterrupt, GeomxError, OSError) as error:
@@ -91,6 +118,8 @@ def telling_where(directory: Path) -> Iterator[None]:
 
 
 def drop_output() -> None:
-    """Let Python end without a word about what is left in the buffer of standard output."""
+    """Redirect standard output to /dev/null, so that Python exits without an error about its
+    buffer.
+    """
     with open(os.devnull, "wb") as nothing:
         os.dup2(nothing.fileno(), sys.stdout.fileno())

@@ -1,7 +1,7 @@
 """The progress bar of both modes: iterations, the run's own clock and the latest loss.
 
-It is drawn on stderr. Where that is no terminal (a pipe, nohup, a batch system's log), long work
-says in a line now and then how far it is; what takes less than `FIRST_LINE_S` says nothing.
+It is drawn on stderr. If that is not a terminal (a pipe, nohup, the log of a batch system), long
+work prints a line from time to time; work that takes less than `FIRST_LINE_S` prints nothing.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from rich.progress import (
 from geomx.terminal import units
 
 FIRST_LINE_S = 15.0
-"""Seconds after which work that is not on a terminal says how far it is."""
+"""Seconds after which work without a terminal prints its first line of progress."""
 MOST_PAUSE_S = 300.0
-"""Its lines come ever more rarely, but no more rarely than this."""
+"""Upper limit of the growing intervals between such lines, in seconds."""
 
 PATIENCE_S = 2.0
-"""Seconds that a stage of preparing a run may take before a terminal shows it."""
+"""Seconds after which a stage of the preparation of a run is shown on a terminal."""
 
 _quiet = ContextVar("quiet", default=False)
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Show no bar while the body of the `with` statement runs: it is a part of something larger."""
+    """Suppress progress bars in the block, because it is part of larger work."""
     token = _quiet.set(True)
     try:
         yield
@@ -46,9 +46,9 @@ def quiet() -> Iterator[None]:
 
 
 class Advance(Protocol):
-    """Moves the bar by `n` iterations and shows the latest `fields` beside it.
+    """Advances the bar by `n` iterations and shows the latest `fields` beside it.
 
-    `time_s` is the run's own clock, `loss` a training loss; None leaves a field as it was.
+    `time_s` is the run's own clock, `loss` a training loss; None leaves a field unchanged.
     """
 
     def __call__(self, n: int = 1, **fields: float | None) -> None:
@@ -57,12 +57,12 @@ class Advance(Protocol):
 
 @contextmanager
 def progress(total: int, description: str, patience_s: float = 0.0) -> Iterator[Advance]:
-    """Show a bar while the body of the `with` statement runs.
+    """Show a bar during the block.
 
     Args:
         total: Iterations of all workers together.
-        description: What is going on, in one or two words.
-        patience_s: What is over within this time shows nothing on a terminal either.
+        description: The activity, in one or two words.
+        patience_s: Seconds before the bar appears.
 
     Yields:
         The function to call after every iteration.
@@ -105,11 +105,14 @@ Item = TypeVar("Item")
 
 
 def stage(items: Collection[Item], description: str) -> Iterator[Item]:
-    """The items, one after the other, with a bar if they are many: a part of what prepares a run.
+    """Iterate over `items`, with a bar if that takes long: a stage of the preparation of a run.
 
     Args:
-        items: What is gone through.
-        description: What is done with them, in one to three words.
+        items: The items.
+        description: The activity, in one to three words.
+
+    Yields:
+        The items.
     """
     with progress(len(items), description, PATIENCE_S) as advance:
         for done, item in enumerate(items, 1):
@@ -119,7 +122,7 @@ def stage(items: Collection[Item], description: str) -> Iterator[Item]:
 
 
 class _Lines:
-    """Prints a line after `FIRST_LINE_S`, and again whenever the time spent has grown by half."""
+    """Prints a line after `FIRST_LINE_S`, and again whenever the elapsed time has grown by half."""
 
     def __init__(self, total: int, description: str) -> None:
         self._total, self._description = total, description

@@ -1,6 +1,6 @@
-"""Numbers as people read them: one way to print bytes, seconds and shares, used by table and page.
+"""Formatting of bytes, seconds and shares, for tables and pages.
 
-Bytes are decimal (1 MB is 1,000,000 bytes), because link speeds are.
+Bytes are decimal (1 MB is 1,000,000 bytes), like link speeds.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ DASH = "-"
 
 
 def size(count: float | None) -> str:
-    """Bytes with three significant digits: ``12.4 MB``."""
+    """Format a number of bytes with three significant digits: ``12.4 MB``."""
     if count is None:
         return DASH
     value = float(count)
@@ -23,7 +23,9 @@ def size(count: float | None) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Seconds with three significant digits, in ms below one second: ``83.1 ms``, ``12.4 s``."""
+    """Format seconds with three significant digits, in ms below one second: ``83.1 ms``, ``12.4
+    s``.
+    """
     if seconds is None or not math.isfinite(seconds):
         return DASH
     if seconds == 0:
@@ -36,26 +38,26 @@ def duration(seconds: float | None) -> str:
 
 
 def number(value: float | None) -> str:
-    """A plain number with three significant digits and thousands separated."""
+    """Format a plain number with three significant digits and separated thousands."""
     return DASH if value is None or not math.isfinite(value) else _three_digits(value)
 
 
 def share(part: float | None, digits: int = 1) -> str:
-    """A fraction in per cent: ``93.4 %``."""
+    """Format a fraction in per cent: ``93.4 %``."""
     if part is None or not math.isfinite(part):
         return DASH
     return f"{100 * part:.{digits}f} %"
 
 
 def signed_share(part: float | None) -> str:
-    """A relative error in per cent, with its sign: ``+3.20 %``; ``equal`` for exactly none."""
+    """Format a relative error in per cent with its sign: ``+3.20 %``; ``equal`` for exactly 0."""
     if part is None:
         return DASH
     return "equal" if part == 0 else f"{100 * part:+.2f} %"
 
 
 def decimals(value: float | None, digits: int = 4) -> str:
-    """A loss, an accuracy: a fixed number of decimals."""
+    """Format a loss or an accuracy with a fixed number of decimals."""
     return DASH if value is None or not math.isfinite(value) else f"{value:.{digits}f}"
 
 

@@ -1,7 +1,8 @@
-"""What a plugin must do, as one line of pytest: ``check_plugin("mine")``; ``geomx check mine``.
+"""Checks of a plugin's contract in one line of pytest: ``check_plugin("mine")``; ``geomx check
+mine``.
 
-The laws are those that geomx's own plugins are held to. Which of them a plugin has to keep follows
-from what it is and which hooks it answers; nothing here knows any plugin by name.
+The laws are those that geomx's own plugins are held to. The laws that apply to a plugin follow from
+its kind and its hooks; no plugin is named here.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The battery: every law that a plugin has to keep, one after the other, and what came of them.
+"""The battery of laws that a plugin has to satisfy, and its findings.
 
-All laws are tried, whatever the first one says, so that one look shows all there is to do.
+All laws are checked even after a failure, so that one run shows everything that remains to be done.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from geomx.testing.runs import Runs
 MODES = ("sim", "live")
 
 
-class CheckFailed(AssertionError):  # noqa: N818 (what pytest shows)
-    """Some laws do not hold; says which, what was expected, what came, and the seed.
+class CheckFailed(AssertionError):  # noqa: N818 (shown by pytest)
+    """Some laws do not hold; the message has the laws, expected and actual results, and the seed.
 
     Attributes:
-        findings: All laws, those that hold too.
+        findings: All laws, including those that hold.
     """
 
     def __init__(self, label: str, findings: Sequence[Finding], seed: int) -> None:
@@ -48,22 +48,22 @@ def check_plugin(
     options: Mapping[str, Any] | None = None,
     tell: Callable[[Finding], None] | None = None,
 ) -> list[Finding]:
-    """Hold an installed plugin to every law of its kind.
+    """Check an installed plugin against all laws of its kind.
 
     Args:
-        name: As on the command line.
-        kind: ``accel``, ``sync``, ``workload`` or ``network``, where the name alone leaves it open.
+        name: Name of the plugin, as on the command line.
+        kind: ``accel``, ``sync``, ``workload`` or ``network``, if the name alone is ambiguous.
         modes: ``sim``, ``live`` or both; live starts processes and takes seconds.
-        seed: Of everything that is drawn; a failure repeats with the one that it names.
-        registry: The plugins that exist; None: those that are installed.
-        options: The plugin's options; its defaults where not given.
+        seed: Seed of all random values; a failure names it and repeats with it.
+        registry: The installed plugins; None: discover them.
+        options: Options of the plugin; the others have their defaults.
         tell: Called with every finding as it is made.
 
     Returns:
         All laws, which hold.
 
     Raises:
-        ConfigError: There is no such plugin, or no such option.
+        ConfigError: The plugin or an option is unknown.
         CheckFailed: Laws do not hold.
     """
     known = registry or Registry.discover()
@@ -136,7 +136,7 @@ def _documented(plugin: Plugin) -> Law:
 
 
 def _guarded(laws: Laws) -> Iterator[tuple[str, Law]]:
-    """Laws that are found by asking hooks: a hook that fails is a finding, and ends them."""
+    """Yield laws that depend on answers of hooks; a failing hook is a finding and ends them."""
     while True:
         try:
             yield next(laws)

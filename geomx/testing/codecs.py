@@ -1,6 +1,5 @@
-"""Laws of codecs on one link, whoever wrote them: the size that was promised, nothing lost for
-good, slices that fit together again, state that belongs to one shard on one link, and bytes that
-are no slice refused with a reason.
+"""Laws of codecs on one link: the promised size, no permanent loss, slices that can be joined,
+state per shard and link, and refusal of invalid bytes with a reason.
 """
 
 from __future__ import annotations
@@ -24,17 +23,17 @@ SIZES = (1, 7, 64, 999, 1000, 3001)
 
 
 def made(codecs: Chain, elements: int, label: str = "") -> Any:
-    """The core's chain for a shard of that many elements, with state of its own."""
+    """Return the core's chain for a shard of `elements` elements, with state of its own."""
     return _core.CodecChain([part(codec, "codec", label) for codec in codecs], elements)
 
 
 def values(draw: np.random.Generator, elements: int) -> Vector:
-    """A vector of standard normal numbers."""
+    """Return a vector of standard normal values."""
     return draw.standard_normal(elements, dtype=np.float32)
 
 
 def decode(chain: Any, slices: Sequence[Any], total: int, number: int = 1) -> NDArray[np.float64]:
-    """The sum of what slices (first row, rows, payload) decode to."""
+    """Return the sum of the decoded slices (first row, rows, payload)."""
     parts = [chain.decode(payload, first, rows, total, number) for first, rows, payload in slices]
     decoded: NDArray[np.float64] = np.sum(parts, axis=0, dtype=np.float64)
     return decoded
@@ -220,13 +219,13 @@ _LAWS = (
 
 
 def laws(place: str, codecs: Chain, seed: int, contributions: bool) -> Laws:
-    """The laws of the chain that a plugin puts on one kind of link.
+    """Yield the laws of the chain that a plugin puts on one kind of link.
 
     Args:
         place: The link, in words.
-        codecs: What hook 6 answered.
-        seed: Of all values.
-        contributions: Gradients or moves, of which there are more: what is lost of them must come.
+        codecs: The plugin's codecs for the link.
+        seed: Seed of all values.
+        contributions: Whether gradients or changes are sent, of which nothing may be lost for good.
     """
     for law, sizes in (*_LAWS, *([(nothing_is_lost, (1500,))] if contributions else [])):
         text = (law.__doc__ or "").split("\n")[0].rstrip(".")

@@ -1,4 +1,4 @@
-"""A law that was broken: where, what was expected, what came instead."""
+"""Findings of a check: broken laws with place, expected and actual result."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ class Broken(Exception):  # noqa: N818 (a law is broken)
     """A law does not hold.
 
     Args:
-        where: Of what it was asked (``wan push, 1000 elements, round 2``); may be empty.
-        expected: What the law says.
-        got: What came.
+        where: Where it fails (``wan push, 1000 elements, round 2``); may be empty.
+        expected: The result by the law.
+        got: The actual result.
     """
 
     def __init__(self, where: str, expected: object, got: object) -> None:
@@ -24,15 +24,15 @@ class Broken(Exception):  # noqa: N818 (a law is broken)
 
 Law = Callable[[], None]
 Laws = Iterator[tuple[str, Law]]
-"""(what it says, the check that raises `Broken`)"""
+"""(text of the law, check that raises `Broken`)"""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What became of one law.
+    """Result of one law.
 
     Attributes:
-        law: What it says.
+        law: Text of the law.
         failure: Why it does not hold; empty if it does.
     """
 

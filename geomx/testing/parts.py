@@ -1,5 +1,5 @@
-"""Laws of the parts that a plugin's hooks answer with, beside codecs: slicers, partitioners,
-placements; and of its options.
+"""Laws of a plugin's options and of the parts that its hooks return, except codecs: slicers,
+partitioners, placements.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from geomx.testing.worlds import links, place
 from geomx.workload import TensorSpec
 
 CHANNELS = 63
-"""The last that there is (docs/protocol.md)."""
+"""The highest channel (docs/protocol.md)."""
 TENSORS = tuple(TensorSpec(f"t{i}", (size,), i) for i, size in enumerate((1, 7, 4097, 120_000)))
 
 
 def of_options(plugin: Plugin) -> Laws:
-    """Options are typed, have defaults, and mistakes in them are named as the user types them."""
+    """Yield laws on options: types, defaults, and error messages that name them as typed."""
     prefix = f"accel.{plugin.name}" if plugin.kind == "accel" else plugin.kind
 
     def defaults() -> None:
@@ -63,13 +63,13 @@ def _refused(plugin: Plugin, options: dict[str, Any], prefix: str, starts: str) 
 
 
 def of_answers(selection: Selection, kind: str, cluster: Cluster, seed: int) -> Laws:
-    """The laws of what the hooks of the plugin that is selected answer with.
+    """Yield the laws of what the hooks of a plugin return.
 
     Args:
-        selection: The plugin, with the default sync policy if it is none itself.
-        kind: Of the plugin.
-        cluster: To ask it about.
-        seed: Of values.
+        selection: The plugin, with the default sync policy if it is no sync policy itself.
+        kind: Kind of the plugin.
+        cluster: Nodes and network for the hooks.
+        seed: Seed of all values.
     """
     if kind == "sync":
         yield "every worker synchronises at its last step", partial(_last_step, selection, cluster)
@@ -145,7 +145,7 @@ def _placed(selection: Selection, cluster: Cluster) -> None:
 def _last_step(selection: Selection, cluster: Cluster) -> None:
     policy: SyncPolicy = selection.sync_policy(cluster)
     if policy.coordinators(cluster):
-        return  # decides as it goes
+        return  # the end depends on the run
     for steps in (1, 2, 7):
         for worker in cluster.workers:
             side = policy.worker(cluster, worker, steps)

@@ -1,4 +1,6 @@
-"""Laws of whole runs with a plugin: repeatable, as predicted, learning, and beside all others."""
+"""Laws of whole runs with a plugin: repeatability, prediction, learning, composition with
+others.
+"""
 
 from __future__ import annotations
 
@@ -18,18 +20,18 @@ from geomx.results.results import Results
 from geomx.testing.finding import Broken, Laws
 from geomx.testing.worlds import NETWORK, SMALLEST, build, run
 
-LONG = 40  # iterations in which the small model has learnt something
+LONG = 40  # iterations, enough for the small model to learn something
 
 
 class Runs:
-    """A plugin in small experiments of its own.
+    """A plugin in small experiments.
 
     Args:
-        registry: What is installed.
-        plugin: Which plugin.
+        registry: The installed plugins.
+        plugin: The plugin.
         options: Its options.
-        seed: Of the experiments.
-        folder: For the runs' files.
+        seed: Seed of the experiments.
+        folder: Folder for the runs' files.
     """
 
     def __init__(
@@ -45,7 +47,7 @@ class Runs:
         self._seed = seed
 
     def experiment(self, **changes: Any) -> Experiment:
-        """The plugin in an experiment; `changes` are arguments of `worlds.build`."""
+        """Return an experiment with the plugin; `changes` are arguments of `worlds.build`."""
         kind = self._plugin.kind
         mine: dict[str, Any] = {"seed": self._seed}
         if kind == "accel":
@@ -69,7 +71,7 @@ class Runs:
         return self._run()
 
     def laws(self, modes: tuple[str, ...]) -> Laws:
-        """What whole runs must show, in the modes that are asked for."""
+        """Yield the laws of whole runs in the requested modes."""
         yield "simulated twice, a run is the same to the last bit", self._repeats
         yield "sizes alone make the same traffic as real numbers", self._promises
         yield "the model learns", self._learns
@@ -105,7 +107,9 @@ class Runs:
             raise Broken(f"{LONG} iterations", f"a loss below {first:.4g}", f"{last:.4g}")
 
     def _company(self) -> Laws:
-        """The plugin beside each other one: it runs, or is refused in a sentence."""
+        """Yield laws on composition: with each other plugin it runs, or is refused in a
+        sentence.
+        """
         kind = self._plugin.kind
         if kind in ("accel", "network", "workload"):
             for other in self._registry.plugins("sync"):

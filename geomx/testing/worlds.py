@@ -1,4 +1,4 @@
-"""Small worlds to try a plugin in: a network of two parties and a half, and runs in both modes."""
+"""Small networks and experiments to check a plugin in, for both modes."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ SMALLEST: dict[str, Any] = {
 
 
 def cluster() -> Cluster:
-    """The network as nodes."""
+    """Return the nodes of `NETWORK`."""
     return read_network(NETWORK)
 
 
 def links() -> list[Link]:
-    """Every kind of link that a plugin may be asked about."""
+    """Return every kind of link that hooks may be called with."""
     world = cluster()
     party, root = world.parties[0], world.global_servers[0]
     server, worker = party.server, party.workers[0]
@@ -58,7 +58,7 @@ def links() -> list[Link]:
 
 
 def place(link: Link) -> str:
-    """A kind of link in words."""
+    """Return a kind of link in words."""
     summed = ", summed" if link.summed else ""
     return f"{link.kind} {link.direction} of {link.carries} ({link.exchange}{summed})"
 
@@ -71,7 +71,15 @@ def build(
     network: Mapping[str, Any] = NETWORK,
     **options: Any,
 ) -> Experiment:
-    """An experiment of these parts.
+    """Build an experiment.
+
+    Args:
+        registry: The installed plugins.
+        sync: Name and options of the sync algorithm; None: the default.
+        accel: Names and options of the accelerators.
+        workload: Name and options of the workload.
+        network: Content of a network file.
+        options: Further keys of the experiment.
 
     Raises:
         GeomxError: As for any experiment.
@@ -89,6 +97,6 @@ def build(
 
 
 def run(folder: Path, experiment: Experiment) -> Results:
-    """Run it, its files in a new folder."""
+    """Run `experiment` with its files in a new subfolder of `folder`."""
     number = len(list(folder.iterdir()))
     return execute(experiment, folder / str(number))
