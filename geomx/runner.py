@@ -147,12 +147,13 @@ def _words(given: Sequence[str | Sequence[str]]) -> list[str]:
     words = list(one if isinstance(one, Iterable) and not isinstance(one, str) else given)
     for word in words:
         if not isinstance(word, str):
-            remedy = 'words are texts like "+sync=NAME", in one list or one by one'
-            raise ConfigError("word", repr(word), remedy)
+            remedy = 'overrides are strings such as "+sync=NAME", in one list or one by one'
+            raise ConfigError("override", repr(word), remedy)
         if word.startswith("-"):
-            raise ConfigError("word", word, "flags belong to the command line")
+            raise ConfigError("override", word, "flags belong to the command line")
         parts = [word] if "'" in word or '"' in word else word.split()
         if len(parts) > 1 and all(_ASSIGNS.match(part) for part in parts):
             separate = ", ".join(repr(part) for part in parts)
-            raise ConfigError("word", word, f"is {len(parts)} words; write [{separate}]")
+            remedy = f"is {len(parts)} overrides; write [{separate}]"
+            raise ConfigError("override", word, remedy)
     return [str(word) for word in words]

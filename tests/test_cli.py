@@ -96,7 +96,7 @@ WRONG = [
     ("costs.send_byte_s=-1", "costs.send_byte_s=-1.0: must be 0 or more"),
     ("sede=1", "sede=1: unknown key; did you mean seed? allowed: "),
     ("+sede=1", "sede=1: unknown option; did you mean seed? allowed: "),
-    ("sim", "word=sim: must be of the form key=value"),
+    ("sim", "override=sim: must be of the form key=value"),
     ("--wat", "flags=--wat: unrecognized arguments"),
     ("-m +sync=fsa,hfaa", "sync=hfaa: no such sync; did you mean hfa?"),
 ]
@@ -395,7 +395,7 @@ def test_lists_are_whole_in_any_width(
     ("command", "told"),
     [
         ("plan", [f"plan.{field.name}=" for field in dataclasses.fields(PlanOptions)]),
-        ("launch", ["JOB.yaml", "WORDS", "COMMAND", "network=", "+sync=", "nodes/"]),
+        ("launch", ["JOB.yaml", "OVERRIDES", "COMMAND", "network=", "+sync=", "nodes/"]),
         ("compat", ["COMMAND", "DMLC_ROLE"]),
         ("explain", ["RUN"]),
         ("check", ["--modes"]),

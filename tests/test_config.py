@@ -327,7 +327,7 @@ def test_mode_both_runs_both_and_compares(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 
 def test_run_refuses_flags() -> None:
-    with pytest.raises(ConfigError, match="word=-m: flags belong to the command line"):
+    with pytest.raises(ConfigError, match="override=-m: flags belong to the command line"):
         geomx.run(["-m", "seed=1,2"])
 
 

@@ -192,11 +192,14 @@ def test_words_in_a_list_or_one_by_one(tmp_path: Path, monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (["+sync=hfa iterations=5"], "is 2 words; write ['+sync=hfa', 'iterations=5']"),
-        ([["+sync=hfa", "seed=1 iterations=5"]], "is 2 words; write ['seed=1', 'iterations=5']"),
+        (["+sync=hfa iterations=5"], "is 2 overrides; write ['+sync=hfa', 'iterations=5']"),
+        (
+            [["+sync=hfa", "seed=1 iterations=5"]],
+            "is 2 overrides; write ['seed=1', 'iterations=5']",
+        ),
         (["-m"], "flags belong to the command line"),
-        ([3], 'words are texts like "+sync=NAME", in one list or one by one'),
-        ([["+sync=hfa"], "iterations=5"], "words are texts"),
+        ([3], 'overrides are strings such as "+sync=NAME", in one list or one by one'),
+        ([["+sync=hfa"], "iterations=5"], "overrides are strings"),
     ],
 )
 def test_words_that_are_none(given: list[object], said: str) -> None:

@@ -1,1 +1,1 @@
-"""The ``geomx`` command: one module for each group of commands; `main` dispatches to them."""
+"""The ``geomx`` command: one module per group of commands; `main` dispatches to them."""

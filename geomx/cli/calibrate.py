@@ -1,4 +1,4 @@
-"""The command ``geomx calibrate``: its words, what it prints, and where it leaves its files."""
+"""The command ``geomx calibrate``: its arguments, its output, and its files."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ COSTS, NETWORK = "costs.yaml", "network.yaml"
 def main(
     words: Sequence[str], parser: argparse.ArgumentParser, show: Callable[[Any], None]
 ) -> None:
-    """Measure, or serve others that do.
+    """Measure this machine and paths between sites, or run a probe.
 
     Args:
-        words: Of the command line, after ``calibrate``.
-        parser: To be told what there is; complains in its own way.
+        words: Arguments after ``calibrate``.
+        parser: Parser to add the arguments to; reports errors in its own way.
         show: Prints a line or a table.
 
     Raises:
-        ConfigError: A word is wrong.
-        GeomxError: Something could not be measured.
+        ConfigError: An argument is invalid.
+        GeomxError: A measurement failed.
     """
     from geomx import calibrate
     from geomx.config.compose import compose
@@ -38,9 +38,9 @@ def main(
     )
     parser.add_argument(
         "--probe", nargs="+", default=[], metavar="SITE=HOST:PORT",
-        help="measure the ways between sites too, by the probes that --serve started there",
+        help="also measure the network between sites, by probes started there with --serve",
     )  # fmt: skip
-    parser.add_argument("--serve", metavar="HOST:PORT", help="be a site's probe, until Ctrl-C")
+    parser.add_argument("--serve", metavar="HOST:PORT", help="run a site's probe until Ctrl-C")
     options = parser.parse_intermixed_args(words)
     if options.serve:
         from geomx.calibrate.probe import serve
@@ -52,7 +52,7 @@ def main(
     output = Path(options.output)
     if output.exists() and not output.is_dir():
         raise ConfigError("--output", output, "must be a folder")
-    if options.probe:  # first: probes may be missing or refuse, and a machine's costs may not
+    if options.probe:  # first, since probes are more likely to fail
         from geomx.calibrate.sites import network_of, survey
 
         found = survey(options.probe, experiment.cluster)

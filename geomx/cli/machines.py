@@ -1,9 +1,8 @@
 """The commands for runs on many machines: ``geomx node``, ``geomx certs``, ``geomx collect``.
 
-A node that nobody holds a line to is started by hand or by a launcher that only starts processes:
-its log goes to the terminal, its notes and parameters stay in a folder, below ``nodes`` as in every
-run. Where all nodes share the folder, ``geomx collect`` makes of it what a launcher would have
-left.
+A node without a connection to a launcher is started by hand or by a launcher that only starts
+processes: its log goes to the terminal, its notes and parameters stay in a folder, below ``nodes``
+as in every run. If all nodes share the folder, ``geomx collect`` converts it to the files of a run.
 """
 
 from __future__ import annotations
@@ -23,40 +22,45 @@ ROLES = ("scheduler", "global_server", "server", "worker")
 
 
 def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
-    """What the commands take."""
+    """Add the arguments of a command.
+
+    Args:
+        command: Name of the command.
+        parser: Its parser.
+    """
     add = parser.add_argument
     if command == "certs":
         add("job", metavar="JOB.yaml", help="the job file; its tls names the folder")
-        add("--days", type=int, default=365, help="for which the certificates count")
+        add("--days", type=int, default=365, help="validity of the certificates")
     elif command == "manifest":
         add("job", metavar="JOB.yaml", help="the job file")
-        add("words", nargs="*", help="of the command line, after those of the job file")
-        add("--image", required=True, help="holds geomx and, after --, the workers' command")
+        add("words", nargs="*", help="overrides, after those of the job file")
+        add("--image", required=True, help="image with geomx and the workers' command (after --)")
         add("--claim", help="a PersistentVolumeClaim that all nodes can write to")
     elif command == "collect":
         add("job", metavar="JOB.yaml", help="the job file of the run")
-        add("directory", metavar="DIRECTORY", help="what its nodes shared")
-        add("words", nargs="*", help="as the scheduler was given them")
+        add("directory", metavar="DIRECTORY", help="the directory that its nodes shared")
+        add("words", nargs="*", help="overrides, as given to the scheduler")
     elif command == "node":
-        add("--role", choices=ROLES, required=True, help="its part in the run")
-        add("--attached", action="store_true", help="a launcher says the rest on standard input")
-        add("--job", metavar="JOB.yaml", help="the scheduler's: what is to be run")
-        add("--experiment", metavar="FILE", help="the same, as geomx manifest wrote it")
-        add("--scheduler", metavar="HOST:PORT", help="the others': whom to join")
+        add("--role", choices=ROLES, required=True, help="its role in the run")
+        add("--attached", action="store_true", help="a launcher sends the rest on standard input")
+        add("--job", metavar="JOB.yaml", help="for the scheduler: the job file")
+        add("--experiment", metavar="FILE", help="the same, as written by geomx manifest")
+        add("--scheduler", metavar="HOST:PORT", help="for all others: the scheduler's address")
         add("--party", help="its site, as in the network")
-        add("--index", type=int, default=0, help="which of this role at the site, from 0")
+        add("--index", type=int, default=0, help="its number among this role at the site, from 0")
         add("--name", help="its name in the network, instead of party and index")
         add("--host", default="127.0.0.1", help="the address to listen on; 127.0.0.1")
         add("--port", type=int, default=0, help="of the scheduler; 0: any free one")
-        add("--tls", metavar="FOLDER", help="its certificates, as geomx certs made them")
-        add("--insecure", action="store_true", help="do without TLS beyond this machine")
+        add("--tls", metavar="FOLDER", help="its certificates, from geomx certs")
+        add("--insecure", action="store_true", help="do without TLS between machines")
         add("--patience", type=float, default=300.0, help="seconds to try to join; 300")
         add("--directory", default="geomx-run", help="for notes and parameters; may be shared")
-        add("words", nargs="*", help="the scheduler's: of the command line, after those of the job")
+        add("words", nargs="*", help="for the scheduler: overrides, after those of the job")
 
 
 def split(words: list[str]) -> tuple[list[str], list[str]]:
-    """What comes before ``--``, and the command behind it."""
+    """Split arguments at ``--`` into those before it and the command after it."""
     if "--" not in words:
         return words, []
     at = words.index("--")
@@ -64,14 +68,17 @@ def split(words: list[str]) -> tuple[list[str], list[str]]:
 
 
 def node(options: argparse.Namespace, command: list[str]) -> int:
-    """Be a node. Returns its exit status.
+    """Run a node.
 
     Args:
-        options: As parsed.
-        command: What a worker runs instead of the workload.
+        options: Parsed arguments.
+        command: Command that a worker runs instead of the workload.
+
+    Returns:
+        Its exit status.
 
     Raises:
-        GeomxError: It could not begin; says why.
+        GeomxError: It could not start.
     """
     from geomx.live import access
     from geomx.live.journal import stem
@@ -85,7 +92,7 @@ def node(options: argparse.Namespace, command: list[str]) -> int:
         access.read_files(Path(options.tls))
         env[access.TLS] = options.tls
     if not env[access.TOKEN] and not options.tls:
-        remedy = "must be the same secret for all nodes of the run: there is nothing else here"
+        remedy = "must be set to a secret shared by all nodes of the run, as there is no TLS"
         raise ConfigError(access.TOKEN, "", remedy)
     given = [each for each in (options.job, options.experiment, options.scheduler) if each]
     if len(given) != 1 or bool(options.scheduler) == (options.role == "scheduler"):
@@ -109,7 +116,7 @@ def node(options: argparse.Namespace, command: list[str]) -> int:
 
 
 def _conventional_name(options: argparse.Namespace) -> str:
-    """As networks in the short form name their nodes."""
+    """Return the node's name, as in networks in the short form."""
     if not options.party:
         raise ConfigError("--party", "", "must be given, or --name")
     numbered = options.role in ("worker", "global_server")
@@ -131,7 +138,7 @@ def _experiment(options: argparse.Namespace) -> str:
 
 
 def manifest(options: argparse.Namespace, command: list[str]) -> str:
-    """A job as Kubernetes objects; see `geomx.machines.kubernetes.manifest`."""
+    """Return a job as Kubernetes objects; see `geomx.machines.kubernetes.manifest`."""
     from geomx.machines import jobfile, kubernetes
 
     file = Path(options.job)
@@ -140,11 +147,11 @@ def manifest(options: argparse.Namespace, command: list[str]) -> str:
 
 
 def collect(options: argparse.Namespace) -> Results:
-    """Make a run's files of what its nodes left in one folder.
+    """Convert the files that the nodes of a run left in one folder to those of a run.
 
     Raises:
-        ConfigError: The job file is wrong.
-        GeomxError: The run did not come to its end.
+        ConfigError: The job file is invalid.
+        GeomxError: The run did not finish.
     """
     from geomx.live.launcher import collect
     from geomx.machines import jobfile
@@ -155,13 +162,13 @@ def collect(options: argparse.Namespace) -> Results:
 
 
 def certs(options: argparse.Namespace) -> list[Path]:
-    """Make what is missing of an authority and the nodes' certificates.
+    """Create the missing files of an authority and its certificates for nodes.
 
     Returns:
-        The folders of the nodes that were given a certificate.
+        The folders of the nodes with new certificates.
 
     Raises:
-        ConfigError: The job file is wrong, or names no folder.
+        ConfigError: The job file is invalid, or names no folder.
     """
     from geomx.machines import certs, jobfile
     from geomx.machines.launch import composed_experiment

@@ -1,8 +1,7 @@
 """The command line: ``geomx plugins``, ``info``, ``plan``, ``explain``, ``check``, ``run`` ...
 
-Exit status: 0 done; 2 the request was wrong, with one line that says how to right it; 130 and 143
-ended by SIGINT (Ctrl-C) and SIGTERM; 1 anything else, with one line where geomx knows what happened
-and a traceback where it does not.
+Exit status: 0 done; 2 the request is invalid, with a remedy in one line; 130 and 143 ended by
+SIGINT (Ctrl-C) and SIGTERM; 1 any other failure, with one line, or a traceback if unexpected.
 """
 
 from __future__ import annotations
@@ -44,11 +43,11 @@ DONE, FAILED, WRONG = 0, 1, 2
 INTERRUPTED = 128 + signal.SIGINT
 WIDE = 110
 HELP_FLAGS = ("-h", "--help")
-FLAGS = ("-", "~")  # what a flag of an experiment, or a key that is taken away, begins with
+FLAGS = ("-", "~")  # prefixes of a flag of an experiment, and of a key that is removed
 
 
 def run(words: Sequence[str]) -> int:
-    """An experiment: simulate, run live, or both, as `words` say. Returns the exit status."""
+    """Run the experiment that `words` describe; return the exit status."""
     if "--version" in words:
         from geomx.experiment.experiment import version
 
@@ -63,7 +62,7 @@ def run(words: Sequence[str]) -> int:
 
 
 def module(words: Sequence[str]) -> int:
-    """``python -m geomx``: as `main`, but no words are the default experiment, ``--help`` its help.
+    """Run ``python -m geomx``: as `main`, but without arguments it runs the default experiment.
 
     Returns the exit status.
     """
@@ -71,7 +70,7 @@ def module(words: Sequence[str]) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The ``geomx`` command: a command of `_parser`, or the words of an experiment.
+    """Run the ``geomx`` command: a command of `_parser`, or the overrides of an experiment.
 
     Returns the exit status.
     """
@@ -102,11 +101,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser(words: Sequence[str]) -> _Parser:
-    """What knows the commands; the help of the one that `words` name is complete."""
+    """Return the parser of all commands, with the full help of the one in `words`."""
     parser = _Parser(
         prog="geomx",
         description="Train one model in several data centres.",
-        usage="geomx COMMAND ...\n       geomx WORDS",
+        usage="geomx COMMAND ...\n       geomx OVERRIDES",
         epilog=EXPERIMENT,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -118,7 +117,7 @@ def _parser(words: Sequence[str]) -> _Parser:
         plugins.add_arguments(name, added)
         cli_machines.add_arguments(name, added)
         if name == "explain":
-            added.add_argument("run", metavar="RUN", help="directory of a run, as it is printed")
+            added.add_argument("run", metavar="RUN", help="directory of a run, as printed by it")
     text = "An experiment, by default a small one; geomx run --help lists its options."
     commands.add_parser("run", help=text, add_help=False)
     for name, (text, usage, more) in HELP.items():
@@ -136,7 +135,7 @@ def _parser(words: Sequence[str]) -> _Parser:
 
 
 def networks(options: argparse.Namespace) -> None:
-    """Every network that comes with geomx: name, parties and workers, one line, source."""
+    """List every network that ships with geomx: name, parties and workers, summary, source."""
     from geomx.network.named import named_networks
 
     rows = []
@@ -145,11 +144,11 @@ def networks(options: argparse.Namespace) -> None:
         parties, workers = str(len(cluster.parties)), str(len(cluster.workers))
         rows.append((network.name, parties, workers, network.summary, network.source))
     show_list(("name", "parties", "workers", "what it is", "source"), rows, 3)
-    show("Any file in their place: network=FILE (YAML, node-link JSON, GraphML, GML).")
+    show("Any other network: network=FILE (YAML, node-link JSON, GraphML, GML).")
 
 
 def info(options: argparse.Namespace) -> None:
-    """The version of geomx, and what it found on this machine."""
+    """Show the version of geomx, and what it uses on this machine."""
     import importlib
     import importlib.metadata
     import platform
@@ -180,7 +179,7 @@ def info(options: argparse.Namespace) -> None:
 
 def launch(words: Sequence[str]) -> None:
     """Run a training script as every worker of a cluster, here or on a job file's machines."""
-    job = words[0] if words and "=" not in words[0] else ""  # network=wan.yaml is none
+    job = words[0] if words and "=" not in words[0] else ""  # not network=wan.yaml
     if job.endswith((".yaml", ".yml")):
         from geomx.machines import launch as machines
 
@@ -195,37 +194,37 @@ def launch(words: Sequence[str]) -> None:
 
 
 def compat(words: Sequence[str]) -> None:
-    """Run a launch script of GeoMX or MXNet as it is."""
+    """Run an unmodified launch script of GeoMX or MXNet."""
     from geomx.compat import command
 
     command.run(words)
 
 
 def certs(options: argparse.Namespace) -> None:
-    """Make a private authority, and a certificate for every node of a job file."""
+    """Create a private authority, and a certificate for every node of a job file."""
     for folder in cli_machines.certs(options):
         show(folder)
 
 
 def node(options: argparse.Namespace) -> None:
-    """Be one node of a run on this machine; what every launcher runs."""
+    """Run one node of a job on this machine; used by every launcher."""
     raise SystemExit(cli_machines.node(options, options.behind))
 
 
 def manifest(options: argparse.Namespace) -> None:
-    """Write a job as Kubernetes objects, one StatefulSet for every party."""
+    """Write a job as Kubernetes objects, with one StatefulSet per party."""
     print(cli_machines.manifest(options, options.behind), end="")
 
 
 def collect(options: argparse.Namespace) -> None:
-    """Make the files of a run from what its nodes left in one folder."""
+    """Convert what the nodes of a run left in one folder to the files of a run."""
     results = cli_machines.collect(options)
     show(results.table())
     show(results.directory)
 
 
 def plan(words: Sequence[str]) -> None:
-    """Rank combinations of plugins in simulation, and name the command that runs the first live."""
+    """Rank combinations of plugins in simulation, and print the live command of the first."""
     from geomx import planning
 
     places: list[Path] = []
@@ -236,7 +235,7 @@ def plan(words: Sequence[str]) -> None:
 
         if places:
             again = shlex.join(["geomx", "plan", *repeating(words), f"hydra.run.dir={places[0]}"])
-            show(f"finished runs are kept; to go on: {again}")
+            show(f"finished runs are kept; to continue: {again}")
         raise
     show(made.table(), WIDE)
     for sentence in made.verdict():
@@ -247,14 +246,14 @@ def plan(words: Sequence[str]) -> None:
 
 
 def calibrate(words: Sequence[str]) -> None:
-    """Measure this machine, and the ways between sites, for predictions to start from."""
+    """Measure this machine, and the network between sites, as a basis of predictions."""
     from geomx.cli import calibrate as command
 
     command.main(words, _Parser(prog="geomx calibrate", description=calibrate.__doc__), show)
 
 
 def explain(options: argparse.Namespace) -> None:
-    """What an iteration of a run waits for, and what would make it faster."""
+    """Show what an iteration of a run waits for, and what would make it faster."""
     from geomx.explaining import explain
 
     show(explain(Path(options.run)).shown(), WIDE)
@@ -276,7 +275,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], None]] = {
 
 
 def ended(status: int) -> int:
-    """The exit status of this process, which does not wait for a plugin's call that hangs."""
+    """Return the exit status, or exit at once if a call of a plugin hangs."""
     if any_abandoned():
         sys.stdout.flush()
         sys.stderr.flush()
@@ -285,7 +284,7 @@ def ended(status: int) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Complains in one line, like everything else here."""
+    """Reports errors in one line."""
 
     def error(self, message: str) -> NoReturn:
         """Raise instead of printing usage."""
@@ -293,7 +292,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _run_one(experiment: Experiment, directory: Path) -> None:
-    """Run one experiment, show its results, and print where they are as the last line."""
+    """Run one experiment, show its results, and print its directory as the last line."""
     from geomx.runner import execute
 
     if experiment.study is not None:
@@ -314,7 +313,7 @@ def _run_one(experiment: Experiment, directory: Path) -> None:
 
 
 def _run_study(experiment: Experiment, directory: Path) -> None:
-    """Run the variants of a study, show how they compare, and print where, as the last line."""
+    """Run the variants of a study, show their comparison, and print its directory last."""
     from geomx.study.variants import conduct
 
     try:
@@ -324,7 +323,7 @@ def _run_study(experiment: Experiment, directory: Path) -> None:
 
         words = repeating(experiment.words)
         again = shlex.join(["python", "-m", "geomx", *words, f"hydra.run.dir={directory}"])
-        show(f"finished variants are kept; to go on: {again}")
+        show(f"finished variants are kept; to continue: {again}")
         raise
     show(comparison.table(), WIDE)
     show(directory)
@@ -334,7 +333,7 @@ def _run_study(experiment: Experiment, directory: Path) -> None:
 
 
 def _compare_sweep(directory: Path, words: Sequence[str]) -> None:
-    """Leave a report on a sweep beside its jobs, show its table, and print where, at the end."""
+    """Write a report on a sweep beside its jobs, show its table, and print its directory."""
     from geomx.study.variants import gather
 
     if not any(path.name.isdigit() for path in directory.glob("*")):
@@ -346,12 +345,12 @@ def _compare_sweep(directory: Path, words: Sequence[str]) -> None:
 
 
 def _guarded(action: Callable[[], None]) -> int:
-    """Do it, and turn what goes wrong into an exit status and one line."""
+    """Call `action`, and turn errors into one line and an exit status."""
     _end_on_signals()
     warnings.showwarning = warn
     sys.unraisablehook = ignore_kept_generators
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # What a terminal's encoding cannot show is a question mark there, not a failure.
+        # Characters that the terminal's encoding lacks become question marks instead of failures.
         sys.stdout.reconfigure(errors="replace")
     try:
         with own_process():
@@ -379,7 +378,7 @@ def _guarded(action: Callable[[], None]) -> int:
 
 
 class _Ended(KeyboardInterrupt):
-    """A signal asks the process to end; `status` is the exit status that tells shells so."""
+    """A signal asks the process to end; `status` is the matching exit status."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -391,9 +390,9 @@ def _end(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def _end_on_signals() -> None:
-    """Let SIGINT and SIGTERM end a run in good order, nothing lost and no process left behind.
+    """End runs on SIGINT and SIGTERM in good order, without losing results or leaving processes.
 
-    SIGINT too where it came ignored, as a shell's background jobs do: whoever sends it means it.
+    Also if SIGINT is ignored initially, as in a shell's background jobs: it is sent on purpose.
     """
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM):

@@ -10,7 +10,7 @@ from geomx.terminal.output import show, show_list
 
 
 def plugins(options: argparse.Namespace) -> None:
-    """Every plugin found: kind, name, one line, backends, where from."""
+    """List every plugin: kind, name, summary, backends, origin."""
     from geomx.plugin.registry import Registry
 
     registry = Registry.discover()
@@ -36,14 +36,14 @@ def new_plugin(options: argparse.Namespace) -> None:
 
 
 def api(options: argparse.Namespace) -> None:
-    """What plugins may use, or one hook or object of it: geomx api Codec."""
+    """Show what plugins may use, or one hook or object: geomx api Codec."""
     from geomx.plugin.reference import described
 
     print(described(options.name))
 
 
 def check(options: argparse.Namespace) -> None:
-    """Hold an installed plugin to the laws of its kind: geomx check NAME."""
+    """Check an installed plugin against the laws of its kind: geomx check NAME."""
     from geomx.testing.battery import CheckFailed, check_plugin
     from geomx.testing.finding import Finding
 
@@ -73,11 +73,16 @@ def check(options: argparse.Namespace) -> None:
 
 
 def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
-    """What the commands take."""
+    """Add the arguments of a command.
+
+    Args:
+        command: Name of the command.
+        parser: Its parser.
+    """
     if command == "new-plugin":
         from geomx.plugin.scaffold import KINDS
 
-        parser.add_argument("name", help="as it will be typed on the command line")
+        parser.add_argument("name", help="name on the command line")
         parser.add_argument("--kind", required=True, help=", ".join(KINDS))
         parser.add_argument("--into", default=".", metavar="FOLDER", help="where to put it")
     elif command == "api":
@@ -86,4 +91,4 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("name", help="of the plugin")
         parser.add_argument("--kind", help="accel, sync, workload or network, if there are several")
         parser.add_argument("--modes", default="sim,live", help="sim, live or sim,live")
-        parser.add_argument("--seed", type=int, default=0, help="of everything that is drawn")
+        parser.add_argument("--seed", type=int, default=0, help="seed of all random values")

@@ -98,7 +98,7 @@ def _show(cause: OmegaConfBaseException) -> str:
 def _unreadable(word: str, message: str) -> ConfigError:
     key, equals, value = word.partition("=")
     if not equals or not key:
-        return ConfigError("word", word, "must be of the form key=value")
+        return ConfigError("override", word, "must be of the form key=value")
     first = message.split("\n", 1)[0].rstrip(".")
     return ConfigError(key, value, f"cannot be read: {first}")
 

@@ -1,1 +1,1 @@
-"""Tensors of any framework as float32 vectors, and how MXNet is imported."""
+"""Conversion of any framework's tensors to float32 vectors, and the import of MXNet."""

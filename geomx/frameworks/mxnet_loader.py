@@ -1,11 +1,11 @@
-"""Why MXNet is never imported directly: its last release predates its surroundings.
+"""The import of MXNet, whose last release predates its surroundings.
 
-MXNet 1.9.1 spells names that numpy has since dropped (``np.bool`` went in 1.24, ``np.NaN`` and
-others in 2.0) and a standard module that Python dropped (``distutils``, in 3.12), so a plain
-``import mxnet`` fails on current systems. `load_mxnet` puts back what is missing; nothing that
-numpy has is replaced, and a program that never asks for MXNet never pays for it. MXNet also hands
-operators their shapes as text, in which a number of numpy 2 would be ``np.int64(3)``: numbers look
-as they did before, from then on, unless the program has chosen how.
+MXNet 1.9.1 uses names that numpy has since dropped (``np.bool`` in 1.24, ``np.NaN`` and others in
+2.0) and a standard module that Python dropped (``distutils``, in 3.12), so a plain ``import mxnet``
+fails on current systems. `load_mxnet` restores what is missing; nothing that numpy has is replaced,
+and programs that do not use MXNet are not affected. MXNet also passes shapes to operators as text,
+in which a scalar of numpy 2 would be ``np.int64(3)``: therefore scalars are printed as before from
+then on, unless the program has chosen a style.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from geomx.frameworks.mxnet_operators import operators_later
 
 
 def load_mxnet() -> Any:
-    """Import MXNet under whatever numpy is installed, without a warning on the terminal.
+    """Import MXNet under any installed numpy, without warnings.
 
-    Unless they are loaded already, two packages are kept from it that take longer to import than
-    MXNet itself: scikit-learn, which would only be the parent class of the long deprecated
-    ``mx.model.FeedForward``, and ``scipy.stats``, which comes when a function asks for it. Nor are
-    operators made before they are used (`geomx.frameworks.mxnet_operators`).
+    Two packages that take longer to import than MXNet itself are not imported with it, unless they
+    are loaded already: scikit-learn, which would only be the parent class of the deprecated
+    ``mx.model.FeedForward``, and ``scipy.stats``, which is imported when a function uses it.
+    Operators are created on first use (`geomx.frameworks.mxnet_operators`).
 
-    It is loaded with ``OMP_NUM_THREADS=1`` unless the user chose a number: MXNet splits sums among
-    its threads, and only with one thread do a simulated and a live worker compute the same
-    gradients bit by bit. (On one machine the workers share the cores anyway.) The environment is as
-    it was when this returns.
+    MXNet is loaded with ``OMP_NUM_THREADS=1`` unless the user has set a number: MXNet splits sums
+    among its threads, and only with one thread do a simulated and a live worker compute
+    bit-identical gradients. (On one machine the workers share the cores anyway.) The environment is
+    restored on return.
 
     Returns:
         The module ``mxnet``.
@@ -48,10 +48,10 @@ def load_mxnet() -> Any:
         return sys.modules["mxnet"]
     _restore_numpy_names()
     if np.lib.NumpyVersion(np.__version__) >= "2.0.0" and not np.get_printoptions()["legacy"]:
-        before: Any = "1.25"  # which numpy 1's own types do not know
+        before: Any = "1.25"  # unknown to the type stubs of numpy 1
         np.set_printoptions(legacy=before)
     with contextlib.ExitStack() as meanwhile:
-        # With MXNet's default of one thread, a gradient that is ready waits for the next operator.
+        # With MXNet's default of one thread, a finished gradient waits for the next operator.
         meanwhile.enter_context(_unless_chosen(OMP_NUM_THREADS="1", MXNET_CPU_WORKER_NTHREADS="2"))
         meanwhile.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
@@ -79,7 +79,9 @@ def load_mxnet() -> Any:
 
 @contextlib.contextmanager
 def _unless_chosen(**variables: str) -> Iterator[None]:
-    """Set those variables of the environment that are not set; MXNet reads them as it is loaded."""
+    """Set environment variables that are not set, during the block; MXNet reads them when
+    loaded.
+    """
     added = {name: value for name, value in variables.items() if name not in os.environ}
     os.environ.update(added)
     try:
@@ -90,14 +92,14 @@ def _unless_chosen(**variables: str) -> Iterator[None]:
 
 
 def _restore_numpy_names() -> None:
-    """Give numpy back the names that importing MXNet 1.9.1 looks up, where they are gone."""
+    """Add to numpy the missing names that importing MXNet 1.9.1 looks up."""
     for name, value in _numpy_names().items():
         if not _present(np, name):
             setattr(np, name, value)
 
 
 def _present(module: Any, name: str) -> bool:
-    """Whether ``module.name`` exists and can be looked up without a warning."""
+    """Return whether ``module.name`` exists and can be looked up without a warning."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         try:
@@ -108,7 +110,9 @@ def _present(module: Any, name: str) -> bool:
 
 
 def _numpy_names() -> dict[str, Any]:
-    """Every dropped name with what it meant, found by importing under numpy 1.22 to 2.4."""
+    """Return every dropped name with its former value, found by importing under numpy 1.22 to
+    2.4.
+    """
     names: dict[str, Any] = {
         "bool": bool, "int": int, "float": float, "complex": complex, "object": object, "str": str,
         "Inf": np.inf, "PINF": np.inf, "NINF": -np.inf, "PZERO": 0.0, "NZERO": -0.0,
@@ -126,12 +130,12 @@ def _msort(array: Any) -> Any:
 
 
 def _moved_to_numpy_financial(*_: Any, **__: Any) -> NoReturn:
-    """Stand in for the financial functions, which numpy 1.x kept only to raise this."""
+    """Replace the financial functions, which numpy 1.x kept only to raise this error."""
     raise RuntimeError("numpy's financial functions now live in the package numpy-financial")
 
 
 def _restore_scipy_name() -> None:
-    """Spare `mxnet.nd.array` the warning that scipy gives for ``scipy.sparse.csr.csr_matrix``."""
+    """Avoid scipy's warning on ``scipy.sparse.csr.csr_matrix`` in `mxnet.nd.array`."""
     try:
         csr = importlib.import_module("scipy.sparse.csr")
     except ImportError:
@@ -142,10 +146,10 @@ def _restore_scipy_name() -> None:
 
 @contextlib.contextmanager
 def _distutils_version() -> Iterator[None]:
-    """Lend MXNet's import the two version classes of ``distutils``, all that it wants of it.
+    """Provide the two version classes of ``distutils`` that MXNet's import needs, during the block.
 
-    From 3.12 on Python has no such module, and before that setuptools puts a large one in its
-    place. Taken away again afterwards, because installers look for the real one.
+    Python 3.12 and later have no such module, and before that setuptools replaces it by a large
+    one. It is removed again, because installers look for the real one.
     """
     if "distutils" in sys.modules:
         yield
@@ -164,7 +168,7 @@ def _distutils_version() -> Iterator[None]:
 
 
 class _Later:
-    """Stands for a module that is imported when it is first used."""
+    """A placeholder for a module that is imported on first use."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -175,7 +179,9 @@ class _Later:
 
 @contextlib.contextmanager
 def _statistics_later() -> Iterator[None]:
-    """``scipy.stats`` is not imported meanwhile; modules of MXNet that want it get a stand-in."""
+    """Block ``scipy.stats`` during the block; afterwards modules of MXNet have a placeholder for
+    it.
+    """
     with _without("scipy.stats"):
         yield
     for module, name in (("mxnet.contrib.quantization", "stats"), ("mxnet.test_utils", "ss")):
@@ -185,7 +191,7 @@ def _statistics_later() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _without(name: str) -> Iterator[None]:
-    """Importing package `name` fails meanwhile, unless it is loaded already."""
+    """Make the import of package `name` fail during the block, unless it is loaded already."""
     if name in sys.modules:
         yield
         return

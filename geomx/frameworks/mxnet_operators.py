@@ -1,9 +1,9 @@
-"""Why MXNet's operators are made when they are first used.
+"""Lazy creation of MXNet's operators.
 
-Importing MXNet 1.9.1 writes the Python text of some 2,300 functions, one per operator for `mx.nd`
-and one for `mx.sym`, and compiles each: about half of what ``import mxnet`` costs, in every process
-that trains, of which a network uses a few dozen. `operators_later` puts an `Operator` in the place
-of each, which has MXNet make the very same function when somebody calls it or asks for its text.
+Importing MXNet 1.9.1 generates the Python source of some 2,300 functions, one per operator for
+`mx.nd` and one for `mx.sym`, and compiles each: about half of the cost of ``import mxnet``, in
+every training process, of which a network uses a few dozen. `operators_later` puts an `Operator` in
+place of each, which has MXNet create the same function when it is called or inspected.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 Make = Callable[[Any, str, str], Any]
-"""What makes an operator's function of its handle, its name and the name of the function."""
+"""Creates an operator's function from its handle, its name and the name of the function."""
 
 
 class Operator:
-    """An operator of MXNet: called, documented and inspected like the function that it makes."""
+    """An operator of MXNet, which behaves like the function that it creates on first use."""
 
     def __init__(self, make: Callable[[], Any], name: str) -> None:
         self.__name__ = name
@@ -30,7 +30,7 @@ class Operator:
         self._signature: inspect.Signature | None = None
 
     def _made(self) -> Any:
-        """The function; two threads that both make it get two of the same."""
+        """Return the function; two threads may both create it, with equal results."""
         if self._function is None:
             function = self._make()
             function.__module__ = self.__module__
@@ -38,7 +38,7 @@ class Operator:
         return self._function
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Invoke the operator; see its own text for what it takes."""
+        """Call the operator; see its own documentation for the arguments."""
         return (self._function or self._made())(*args, **kwargs)
 
     def __getattr__(self, attribute: str) -> Any:
@@ -67,9 +67,9 @@ class Operator:
 
 @contextlib.contextmanager
 def operators_later() -> Iterator[None]:
-    """An ``import mxnet`` in here makes no operator before it is used.
+    """Make an ``import mxnet`` in the block create operators lazily.
 
-    A version of MXNet that registers its operators otherwise is imported as it is.
+    A version of MXNet that registers its operators in another way is imported unchanged.
     """
     finder = _BaseFinder()
     sys.meta_path.insert(0, finder)
@@ -80,7 +80,7 @@ def operators_later() -> Iterator[None]:
 
 
 class _BaseFinder:
-    """Finds ``mxnet.base`` where it is, and changes what the rest of MXNet takes from it."""
+    """Finds ``mxnet.base``, and replaces the functions that register operators."""
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: Any = None) -> Any:
         """See `importlib.abc.MetaPathFinder`."""
@@ -100,7 +100,7 @@ class _BaseFinder:
 
 
 def _register_later(base: Any) -> None:
-    """What registers operators gives out an `Operator` for each function that it would make."""
+    """Replace the functions that register operators by ones that create `Operator` objects."""
     for name, registered in (("_init_op_module", _legacy), ("_init_np_op_module", _like_numpy)):
         register = getattr(base, name, None)
         if register is not None:
@@ -108,7 +108,7 @@ def _register_later(base: Any) -> None:
 
 
 def _legacy(register: Callable[..., None]) -> Callable[..., None]:
-    """``base._init_op_module``, for `mx.nd` and `mx.sym`."""
+    """Wrap ``base._init_op_module``, for `mx.nd` and `mx.sym`."""
 
     def init_op_module(root_namespace: str, module_name: str, make_op_func: Make) -> None:
         def later(handle: Any, name: str, called: str) -> Operator:
@@ -120,11 +120,11 @@ def _legacy(register: Callable[..., None]) -> Callable[..., None]:
 
 
 def _like_numpy(register: Callable[..., None]) -> Callable[..., None]:
-    """``base._init_np_op_module``, for `mx.np` and `mx.npx`.
+    """Wrap ``base._init_np_op_module``, for `mx.np` and `mx.npx`.
 
-    It gives some operators a text of their own, and in the text of the others it writes
-    ``ndarray`` for ``NDArray``: that is done here once such a text is made. Until it has been
-    through, an operator's text is empty.
+    It documents some operators itself, and replaces ``NDArray`` by ``ndarray`` in the documentation
+    of the others; here the latter is done when that text is created. Until it has returned, the
+    text of an operator is empty.
     """
 
     def init_np_op_module(

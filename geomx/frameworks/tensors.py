@@ -1,10 +1,10 @@
-"""Tensors of any framework, on any device, as what the store works with: float32 vectors.
+"""Conversion of any framework's tensors, on any device, to the store's float32 vectors.
 
-A tensor is what speaks DLPack or has ``__cuda_array_interface__``: PyTorch's, CuPy's, JAX's. On the
-processor it is read and written in place. On a GPU it passes through a stage: the producer's stream
-is waited for by an event, what is pushed is encoded and copied on streams of geomx's own through
-pinned memory, and the stream that uses a pulled value waits for it by an event where it is known.
-The device waits for nobody.
+A tensor is an object that supports DLPack or ``__cuda_array_interface__``: PyTorch's, CuPy's,
+JAX's. On the CPU it is read and written in place. On a GPU it passes through a stage: an event
+makes the stage wait for the producer's stream, pushed values are encoded and copied on geomx's own
+streams through pinned memory, and an event makes the consumer's stream wait for a pulled value, if
+the stream is known. The device never waits for the host.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from geomx import _core
 from geomx.errors import GeomxError
 
-# DLPack's numbers for kinds of memory: the host's (pinned and managed too), and CUDA's.
+# DLPack's codes of memory types: the host's (also pinned and managed), and CUDA's.
 _HOST = (1, 3, 13)
 _CUDA = 2
 _TYPES = {"<f4": "float32", "<f2": "float16"}
@@ -32,16 +32,16 @@ _making = threading.Lock()
 
 @dataclass(frozen=True)
 class Tensor:
-    """Where a tensor lies.
+    """Memory of a tensor.
 
     Attributes:
         device: "cpu", or "cuda:0" and so on.
-        address: Of its first element.
+        address: Address of its first element.
         shape: Its extents.
-        type: "float32", "float16", "bfloat16", or another, which only numpy takes.
+        type: "float32", "float16", "bfloat16", or another type that only numpy handles.
         strides: Bytes from one element to the next, by dimension.
         owner: Keeps the memory alive.
-        stage: Of the device; None on the processor.
+        stage: Stage of the device; None on the CPU.
     """
 
     device: str
@@ -54,14 +54,14 @@ class Tensor:
 
 
 def is_tensor(value: Any) -> bool:
-    """Whether `value` is a tensor of another framework than numpy."""
+    """Return whether `value` is a tensor of a framework other than numpy."""
     if isinstance(value, np.ndarray | np.generic):
         return False
     return hasattr(value, "__dlpack__") or hasattr(value, "__cuda_array_interface__")
 
 
 def on_device(value: Any) -> bool:
-    """Whether `value` is a tensor on a GPU, or a list of nothing else."""
+    """Return whether `value` is a tensor on a GPU, or a non-empty list of such tensors."""
     if isinstance(value, list):
         return bool(value) and all(map(on_device, value))
     if not is_tensor(value):
@@ -70,15 +70,18 @@ def on_device(value: Any) -> bool:
 
 
 def look_at(value: Any) -> Tensor:
-    """Where `value` lies; what is queued for it so far comes before what its stage does next.
+    """Describe the memory of a tensor; its stage waits for the work queued on it so far.
+
+    Args:
+        value: The tensor.
 
     Raises:
-        GeomxError: It is on a device that this build has no kernels for.
+        GeomxError: It is on a device for which this build has no kernels.
     """
     if hasattr(value, "__dlpack__"):
         kind, number = value.__dlpack_device__()
         stage = _stage(f"cuda:{number}") if int(kind) == _CUDA else None
-        # Whoever hands out the memory lets the given stream wait until the memory is ready.
+        # The producer makes the given stream wait until the memory is ready.
         capsule = value.__dlpack__() if stage is None else value.__dlpack__(stream=stage.stream)
         kind, number, address, shape, type_, strides = _core.describe_tensor(capsule)
         if kind not in (*_HOST, _CUDA):
@@ -100,14 +103,14 @@ def look_at(value: Any) -> Tensor:
 
 
 def take(value: Any, copy: bool, stream: int | None = None) -> _core.StagedValue:
-    """A tensor's values for `_core.Loop.push_value`.
+    """Return a tensor's values for `_core.Loop.push_value`.
 
     Args:
-        value: The tensor; or a list of tensors of one shape: their sum, in their order, made on the
-            first one's device.
-        copy: Whether it may be changed afterwards; those of a list may.
-        stream: The CUDA stream that would change it, as a number; it waits by an event. None: that
-            of ``__cuda_array_interface__`` if it names one, else this call waits for the copy.
+        value: The tensor; or a list of tensors of one shape, which are summed in order on the
+            device of the first.
+        copy: Whether the tensor may be changed afterwards; those of a list may in any case.
+        stream: The CUDA stream that would change it, as an integer; it waits by an event. None:
+            that of ``__cuda_array_interface__`` if it names one, else this call waits for the copy.
 
     Raises:
         GeomxError: See `read`.
@@ -134,10 +137,16 @@ def _take_sum(values: list[Any]) -> _core.StagedValue:
 
 
 def read(value: Any) -> NDArray[Any]:
-    """The values of a tensor: float32 in memory of their own, or numpy's view of what numpy knows.
+    """Return the values of a tensor.
+
+    Args:
+        value: The tensor.
+
+    Returns:
+        A float32 copy, or numpy's view of a type or layout that only numpy handles.
 
     Raises:
-        GeomxError: See `look_at`; or it cannot be read, the message says why.
+        GeomxError: See `look_at`; or it cannot be read.
     """
     tensor = look_at(value)
     if tensor.stage is None and not _plain(tensor):
@@ -149,12 +158,12 @@ def read(value: Any) -> NDArray[Any]:
 
 
 def write(values: NDArray[np.float32], target: Any, stream: int | None = None) -> None:
-    """Store `values` in a tensor of as many elements.
+    """Store `values` in a tensor with the same number of elements.
 
     Args:
         values: A float32 vector.
         target: The tensor.
-        stream: The CUDA stream that will use it, as a number; it waits by an event. None: that of
+        stream: The CUDA stream that will use it, as an integer; it waits by an event. None: that of
             ``__cuda_array_interface__`` if it names one, else this call waits.
 
     Raises:
@@ -172,13 +181,13 @@ def write(values: NDArray[np.float32], target: Any, stream: int | None = None) -
 
 
 def fill(loop: _core.Loop, key: int, target: Any, stream: int | None = None) -> None:
-    """Store a worker's last complete value of a key in a tensor of a device.
+    """Store a worker's last complete value of a key in a tensor.
 
-    Values of later rounds cross the bus as they are on the wire, where codecs have kernels for it.
+    Values of later rounds are copied to the device in encoded form if codecs have kernels for it.
 
     Args:
-        loop: The worker's.
-        key: As the loop knows it.
+        loop: The worker's loop.
+        key: The key in the loop.
         target: The tensor.
         stream: See `write`.
 
@@ -199,12 +208,12 @@ def _stream_of(value: Any) -> int | None:
 
 
 def _plain(tensor: Tensor) -> bool:
-    """Whether a stage can move it."""
+    """Return whether a stage can transfer the tensor: a known type, contiguous."""
     size = _SIZES.get(tensor.type)
     if size is None:
         return False
     dense = _dense(tensor.shape, size)
-    # Strides of single elements, and of none at all, say nothing.
+    # Strides are irrelevant in dimensions of extent 1, and in empty tensors.
     return 0 in tensor.shape or all(
         extent == 1 or stride == wanted
         for extent, stride, wanted in zip(tensor.shape, tensor.strides, dense, strict=True)
@@ -221,14 +230,14 @@ def _type_of(tensor: Tensor) -> str:
 
 
 def _dense(shape: tuple[int, ...], size: int) -> tuple[int, ...]:
-    """Strides of elements of `size` bytes that follow each other."""
+    """Return the strides of contiguous elements of `size` bytes."""
     return tuple(size * math.prod(shape[d + 1 :]) for d in range(len(shape)))
 
 
 def _by_numpy(tensor: Tensor) -> NDArray[Any]:
-    """Numpy's view of a tensor on the host. Unlike its own, of DLPack, it can be written to."""
+    """Return numpy's view of a tensor on the host; unlike `numpy.from_dlpack`, it is writable."""
     if tensor.type == "bfloat16":
-        _type_of(tensor)  # says what is missing: numpy does not know it
+        _type_of(tensor)  # raises: numpy has no such type
     try:
         type_ = np.dtype(tensor.type).str
     except TypeError:
@@ -237,7 +246,7 @@ def _by_numpy(tensor: Tensor) -> NDArray[Any]:
 
 
 class _View:
-    """What numpy asks of memory that it is to look at."""
+    """Provides numpy's array interface for the memory of a tensor."""
 
     def __init__(self, tensor: Tensor, type_: str) -> None:
         self.owner = tensor.owner
@@ -251,16 +260,16 @@ class _View:
 
 
 def _number_of(value: Any) -> int:
-    """The device of an array that has nothing but the array interface."""
+    """Return the device number of an array that has nothing but the array interface."""
     device = getattr(value, "device", 0)
     return int(getattr(device, "id", device if isinstance(device, int) else 0))
 
 
 def _stage(device: str) -> _core.Stage:
-    """The process's stage for a device.
+    """Return the process's stage for a device.
 
     Raises:
-        GeomxError: There is no such device for this build.
+        GeomxError: This build has no such device.
     """
     with _making:
         if device not in _stages:

@@ -95,7 +95,7 @@ def _sorted_out(words: Sequence[str]) -> tuple[list[str], list[str], PlanOptions
         key, equals, value = word.partition("=")
         key = key_of(word)
         if word.startswith("-") or not equals:
-            raise ConfigError("word", word, "must be key=value")
+            raise ConfigError("override", word, "must be key=value")
         if key in REFUSED:
             raise ConfigError(key, value, REFUSED[key])
         if key.startswith("plan."):
