@@ -178,7 +178,7 @@ def test_mistakes_are_named(alone: kv.KVStore) -> None:
         (lambda: alone.push(1, np.zeros(2)), "key 1 was never initialised"),
         (lambda: alone.pull("x"), "key 'x' was never initialised"),
         (lambda: alone.init(0, np.zeros(2)), "key 0 is initialised twice: a process has one store"),
-        (lambda: alone.init("w", np.zeros(2)), "cannot both be keys"),
+        (lambda: alone.init("w", np.zeros(2)), "all integers or all strings"),
         (lambda: alone.init(1, np.zeros((2, 0))), "has no elements"),
         (lambda: alone.init(-1, np.zeros(2)), "key -1 is neither"),
         (lambda: alone.push(0, np.zeros((3, 2))), r"has shape \(2, 3\), not \(3, 2\)"),

@@ -358,7 +358,7 @@ def test_a_parameter_used_before_its_value_has_come_is_named() -> None:
         optimizer = geomx.torch.Optimizer(SGD(net.parameters()), net, store=store)
         net[0].square().sum().backward()
         optimizer.step()
-        with pytest.raises(GeomxError, match="0 was used before its value had come"):
+        with pytest.raises(GeomxError, match="0 was used before its value arrived"):
             net[0].square().sum().backward()
 
     everyone(body, {"east": 1})

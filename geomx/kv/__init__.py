@@ -1,20 +1,19 @@
-"""The key-value store that training scripts call, with the names of MXNet's KVStore and GeoMX.
+"""The key-value store for training scripts, with the method names of MXNet's KVStore and GeoMX.
 
-A key is a tensor. Workers push contributions, the store **sums** them over all workers (nothing
-divides by their number), lets the optimizer turn the sum into new weights if one was set, and
+A key is a tensor. Workers push contributions, the store **sums** them over all workers (without
+dividing by their number), lets the optimizer turn the sum into new weights if one is set, and
 `pull` returns the result. Where a worker's contributions travel, how often parties synchronise and
-what compresses their traffic was decided when the job was launched; scripts do not change::
+how their traffic is compressed is configured when the job is launched; scripts do not change::
 
     store = geomx.kv.create("dist_sync")
-    store.init(0, weights)          # the master's value becomes everyone's
+    store.init(0, weights)          # the master's value is used everywhere
     store.push(0, gradient)
     store.pull(0, out=weights)
 
-Under ``geomx launch ... -- python train.py`` the script is one of the workers. Started alone it
-gets a cluster of one worker inside its own process. Arrays are numpy's, or any framework's tensors
-on the processor or a GPU (what speaks DLPack or has ``__cuda_array_interface__``); `geomx.mxnet`
-has the same store for MXNet. Values travel as float32; other widths are converted on the way in and
-out.
+Under ``geomx launch ... -- python train.py`` the script is one of the workers. Started alone, it
+gets a cluster of one worker in its own process. Arrays are numpy's, or any framework's tensors on
+the CPU or a GPU (objects that support DLPack or ``__cuda_array_interface__``); `geomx.mxnet` has
+the same store for MXNet. Values travel as float32; other types are converted.
 """
 
 from geomx.kv.joining import create

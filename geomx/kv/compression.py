@@ -1,7 +1,7 @@
-"""What a script asks of compression, held against what the job does.
+"""Comparison of the compression that a script requests with that of the job.
 
-Compression belongs to the job. A script may name an accelerator and its options, or say what MXNet
-and GeoMX say: plugins tell by which name those know them (`Plugin.mxnet`).
+Compression is configured per job. A script may name an accelerator and its options, or use the
+names of MXNet and GeoMX, which plugins declare (`Plugin.mxnet`).
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _NONE = "none"
 
 
 def check_compression(member: Member, params: Mapping[str, Any]) -> None:
-    """Check that the job of `member` compresses as `params` say.
+    """Check that the job of `member` has the requested compression.
 
     Args:
-        member: Of the job.
-        params: ``type``, and options of it: an accelerator's, or MXNet's and GeoMX's.
+        member: A member of the job.
+        params: ``type`` and its options: an accelerator's, or MXNet's and GeoMX's.
 
     Raises:
-        ConfigError: It does not; says with which words to launch it.
+        ConfigError: It does not; the message has the overrides to launch it with.
     """
     wanted = dict(params)
     kind = str(wanted.pop("type", None))
@@ -43,12 +43,12 @@ def check_compression(member: Member, params: Mapping[str, Any]) -> None:
         raise ConfigError(_KEY, kind, remedy)
     for option, value in wanted.items():
         if chosen[name].get(option, value) != value:
-            remedy = f"the job has {chosen[name][option]}; launch it with this word"
+            remedy = f"the job has {chosen[name][option]}; launch it with this override"
             raise ConfigError(f"accel.{name}.{option}", value, remedy)
 
 
 def _named(registry: Registry, kind: str, wanted: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The accelerator that `kind` means, and `wanted` as options of it."""
+    """Return the accelerator called `kind`, and `wanted` as options of it."""
     accelerators = registry.plugins("accel")
     if any(plugin.name == kind for plugin in accelerators):
         return kind, wanted

@@ -1,4 +1,4 @@
-"""How a process gets its key-value store: by joining the job that started it, or alone."""
+"""Creation of a process's key-value store: a member of the job that started it, or a local one."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from geomx.kv.store import TYPES, KVStore
 from geomx.live import access
 from geomx.live.member import Member
 
-# What the job's launcher sets for every worker that it starts.
+# Environment variables that the job's launcher sets for every worker.
 SCHEDULER, NAME, ID, TOKEN = "GEOMX_SCHEDULER", "GEOMX_NAME", "GEOMX_ID", "GEOMX_TOKEN"
 HOST = "GEOMX_HOST"
 
-_stores: list[KVStore] = []  # of this process; all but the last are closed
+_stores: list[KVStore] = []  # all stores of this process; all but the last are closed
 
 
 def create(type: str = TYPES[0]) -> KVStore:

@@ -1,8 +1,8 @@
-"""The keys of a key-value store: what each is called on the wire, and how its tensor is cut.
+"""The keys of a key-value store: their numbers on the wire, and the shards of their tensors.
 
-Whoever introduces the same keys with the same shapes in the same order comes to the same numbers,
-shards and places, without asking anybody; that is how workers, and global servers that are given
-initial values by their own process, agree.
+Processes that initialise the same keys with the same shapes in the same order arrive at the same
+numbers, shards and placement without communication. That is how workers agree, and global servers
+that get initial values from their own process.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from geomx.workload import TensorSpec
 
 @dataclass(frozen=True)
 class Entry:
-    """An introduced key: its number on the wire, the tensor's shape, its shards, and itself."""
+    """An initialised key: its number on the wire, shape and shards of the tensor, and the key
+    itself.
+    """
 
     key: int
     shape: tuple[int, ...]
@@ -30,16 +32,16 @@ class Entry:
 
     @property
     def elements(self) -> int:
-        """Of the whole tensor."""
+        """Number of elements of the whole tensor."""
         return sum(count for _, count, _, _ in self.shards)
 
 
 class Keys:
-    """All keys of one store, in the order of their introduction.
+    """All keys of one store, in the order of their initialisation.
 
     Args:
-        cluster: Who takes part.
-        selection: Its plugins cut and place.
+        cluster: Nodes of the job.
+        selection: Plugins of the job, which cut and place tensors.
     """
 
     def __init__(self, cluster: Cluster, selection: Selection) -> None:
@@ -47,7 +49,7 @@ class Keys:
         self._selection = selection
         self._entries: dict[Key, Entry] = {}
         self._tensors: list[TensorSpec] = []
-        self._kind: type | None = None  # of the keys, once there is one
+        self._kind: type | None = None  # type of the keys, once there is one
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -56,7 +58,7 @@ class Keys:
         return iter(self._entries)
 
     def entry(self, key: Key) -> Entry:
-        """What is known of `key`.
+        """Return the entry of `key`.
 
         Raises:
             GeomxError: It was never initialised.
@@ -67,16 +69,30 @@ class Keys:
         return found
 
     def check_shape(self, key: Key, shape: Sequence[int]) -> None:
-        """Refuse an array of another shape than `key` was initialised with."""
+        """Check the shape of an array.
+
+        Args:
+            key: An initialised key.
+            shape: Shape of the array.
+
+        Raises:
+            GeomxError: It differs from the shape that `key` was initialised with.
+        """
         expected = self._entries[key].shape
         if tuple(shape) != expected:
             raise GeomxError(f"key {key!r} has shape {expected}, not {tuple(shape)}")
 
     def admit(self, keys: Sequence[tuple[Key, tuple[int, ...]]]) -> list[Entry]:
-        """Introduce keys with their shapes.
+        """Add keys.
+
+        Args:
+            keys: Keys with their shapes.
+
+        Returns:
+            Their entries, in order.
 
         Raises:
-            GeomxError: One is there already, mixes with keys of the other kind, or has no elements.
+            GeomxError: A key exists already, mixes with keys of the other type, or has no elements.
         """
         numbers: dict[Key, int] = {}
         kind = self._kind
@@ -88,7 +104,7 @@ class Keys:
                 )
             kind = kind or type(key)
             if type(key) is not kind:
-                raise GeomxError(f"key {key!r}: whole numbers and text cannot both be keys")
+                raise GeomxError(f"key {key!r}: keys must be either all integers or all strings")
             if 0 in shape:
                 raise GeomxError(f"key {key!r} has no elements")
             numbers[key] = key if isinstance(key, int) else len(self._entries) + len(numbers)

@@ -1,6 +1,6 @@
-"""A whole cluster inside one process: a loop, and so a thread, for every node.
+"""A whole cluster in one process, with a loop, and thus a thread, for every node.
 
-It is what a training script gets that runs alone, without ``geomx launch``: the same protocol over
+It is used by a training script that runs alone, without ``geomx launch``: the same protocol over
 loopback connections, with nothing to start beforehand.
 """
 
@@ -18,9 +18,11 @@ from geomx.plugin.registration import DEFAULT_SYNC
 
 
 def unshaped(parties: Mapping[str, int], global_servers: int = 1) -> Spec:
-    """Parties by name with their number of workers, on links as fast as the machine.
+    """Return an experiment with links as fast as the machine, default sync and no accelerators.
 
-    They synchronise by the default; nothing is accelerated.
+    Args:
+        parties: Number of workers by name of the party.
+        global_servers: Number of global servers.
     """
     access = {"uplink_mbps": 10_000, "downlink_mbps": 10_000}
     network = {
@@ -33,10 +35,13 @@ def unshaped(parties: Mapping[str, int], global_servers: int = 1) -> Spec:
 
 
 class LocalCluster:
-    """All nodes of `spec`, in this process, started.
+    """All nodes of `spec` in this process, started.
+
+    Args:
+        spec: The experiment.
 
     Attributes:
-        workers: The workers' memberships in order of global rank.
+        workers: The workers' members, in order of global rank.
 
     Raises:
         GeomxError: A node could not be started.
@@ -56,7 +61,7 @@ class LocalCluster:
                     member.wire()
                     member.wait_started()
                 except BaseException:
-                    self.close()  # or the others would wait for this one
+                    self.close()  # otherwise the others would wait for this one
                     raise
                 return member
 
@@ -69,6 +74,6 @@ class LocalCluster:
         self.workers = [member for member in joined if member.node.role == "worker"]
 
     def close(self) -> None:
-        """End all nodes. Workers that have not left are lost to the others."""
+        """Stop all nodes. The others lose workers that have not left."""
         for member in list(self._members):
             member.loop.close()

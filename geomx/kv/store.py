@@ -1,4 +1,4 @@
-"""`KVStore`, one worker's view of the key-value store, and `create`, which makes it."""
+"""`KVStore`, one worker's view of the key-value store."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class KVStore:
         self._master = self.global_rank == 0 if master is None else master
         self._keys = Keys(member.spec.cluster, member.selection)
         self._rhythm: Rhythm | None = None
-        self._pulled: set[int] = set()  # since arrivals were asked for
+        self._pulled: set[int] = set()  # keys pulled since the last `take_arrivals`
         self.closed = False
 
     def use(self, exchange: Exchange) -> None:
@@ -67,7 +67,7 @@ class KVStore:
             raise GeomxError("one key-value store holds the arrays of one framework")
         self.exchange = exchange
 
-    # ---- who we are ----
+    # ---- position in the job ----
 
     @property
     def rank(self) -> int:
@@ -76,17 +76,17 @@ class KVStore:
 
     @property
     def num_workers(self) -> int:
-        """Workers in this party."""
+        """Number of workers of this party."""
         return len(self._party().workers)
 
     @property
     def global_rank(self) -> int:
-        """Position among all workers; what a script slices its data by."""
+        """Position among all workers, by which a script slices its data."""
         return self.member.spec.cluster.workers.index(self.member.node)
 
     @property
     def num_all_workers(self) -> int:
-        """Workers in all parties together."""
+        """Number of workers of all parties together."""
         return len(self.member.spec.cluster.workers)
 
     @property
@@ -96,7 +96,7 @@ class KVStore:
 
     @property
     def keys(self) -> tuple[Key, ...]:
-        """What has been introduced, in that order."""
+        """The initialised keys, in order."""
         return tuple(self._keys)
 
     def _party(self) -> Party:
@@ -105,18 +105,18 @@ class KVStore:
     # ---- values ----
 
     def init(self, key: Key | Sequence[Key], value: Any) -> None:
-        """Introduce one key or several; blocks until the master's value has come.
+        """Initialise one key or several; blocks until the master's value has arrived.
 
-        Every worker introduces the same keys with the same shapes in the same order. The value of
-        the master worker becomes everyone's.
+        Every worker initialises the same keys with the same shapes in the same order. All workers
+        get the value of the master worker.
 
         Args:
-            key: A whole number or text, or a list of them.
+            key: An integer or a string, or a list of them.
             value: An array, or for a list of keys a list of arrays.
 
         Raises:
-            GeomxError: A key is introduced twice, is not a whole number or text, or mixes with keys
-                of the other kind; or the value has no elements or is not made of numbers.
+            GeomxError: A key is initialised twice, is no integer or string, or mixes with keys of
+                the other type; or the value has no elements or is not numeric.
             NodeLost: A node of the job died.
         """
         if self.is_master_worker and not len(self._keys):
@@ -138,8 +138,8 @@ class KVStore:
             key: A key, or a list of them.
             value: An array, or a list of arrays that are summed first; for a list of keys a list
                 of such values. May be changed as soon as this returns.
-            priority: Accepted for compatibility. What leaves first is decided on every hop: tensors
-                in the order in which they were introduced, or as an accelerator says.
+            priority: Accepted for compatibility. The order of sending is decided on every hop: by
+                default that of initialisation, unless an accelerator changes it.
 
         Raises:
             GeomxError: A key was never initialised, or a shape differs.
@@ -167,10 +167,10 @@ class KVStore:
         priority: int = 0,
         ignore_sparse: bool = True,
     ) -> Any:
-        """Get the current value of one key or several.
+        """Return the current value of one key or several.
 
-        It is the value after this worker's last push of the key, once all workers that it waits for
-        have pushed as well; before any push, the initial value.
+        That is the value after this worker's last push of the key, available when all workers that
+        it depends on have pushed; before any push, the initial value.
 
         Args:
             key: A key, or a list of them.
@@ -183,7 +183,7 @@ class KVStore:
 
         Raises:
             GeomxError: A key was never initialised, or a shape differs.
-            NodeLost: A node of the job died, the value will never come.
+            NodeLost: A node of the job died, so that the value will never arrive.
         """
         if out is None:
             keys: list[Any] = list(key) if isinstance(key, list | tuple) else [key]
@@ -200,11 +200,11 @@ class KVStore:
     def pushpull(
         self, key: Key | Sequence[Key], value: Any, out: Any = None, priority: int = 0
     ) -> Any:
-        """`push`, then `pull`.
+        """Call `push`, then `pull`.
 
         Args:
             key: A key, or a list of them.
-            value: What to push.
+            value: The contribution, as for `push`.
             out: Arrays to fill; None to fill `value` itself.
             priority: See `push`.
 
@@ -219,8 +219,8 @@ class KVStore:
     def set_optimizer(self, optimizer: Any, **options: float) -> None:
         """Let the global servers update the weights with an optimizer instead of only summing.
 
-        Effective from the next push on; its state starts afresh. The master worker decides, calls
-        of others are ignored. The optimizer travels as a name and numbers, never as code.
+        Effective from the next push on, with a new state. Only calls of the master worker have an
+        effect. The optimizer travels as a name and numbers, never as code.
 
         Args:
             optimizer: A name (``"sgd"``, ``"adam"``) with `options`, a dict with ``name`` and
@@ -228,8 +228,8 @@ class KVStore:
             options: Numbers, where `optimizer` is a name.
 
         Raises:
-            ConfigError: The global servers do not have that optimizer, or not that option; or
-                workers update by themselves, as the job's sync algorithm wants it.
+            ConfigError: The global servers lack that optimizer or option; or workers update by
+                themselves under the job's sync algorithm.
         """
         sync, _ = self.member.spec.sync
         if self.member.policy.exchange == "parameters":
@@ -247,14 +247,14 @@ class KVStore:
                 self.member.loop.command("optimizer\n" + text)
 
     def set_gradient_compression(self, compression_params: Mapping[str, Any]) -> None:
-        """Check that the job compresses as asked; how it does is chosen when it is launched.
+        """Check that the job has the requested compression, which is set when it is launched.
 
         Args:
             compression_params: ``type``, the name of an accelerator or MXNet's or GeoMX's for one
                 (``none``, ``2bit``, ``bsc``), and any of its options.
 
         Raises:
-            ConfigError: It does not; says with what words to launch it.
+            ConfigError: It does not; the message has the overrides to launch it with.
         """
         check_compression(self.member, compression_params)
 
@@ -273,55 +273,55 @@ class KVStore:
         return self._rhythm
 
     def barrier(self) -> None:
-        """Wait until every worker of the job has come here.
+        """Wait until every worker of the job has reached the barrier.
 
         Raises:
-            NodeLost: One never will.
+            NodeLost: A node of the job died.
         """
         with naming_the_lost(self.member.loop):
             self.member.loop.barrier(FOREVER_S)
 
     def close(self) -> None:
-        """Leave the job, once all other workers are done too. Called when the program ends."""
+        """Leave the job when all other workers are done too; called when the program ends."""
         if self.closed:
             return
         self.closed = True
         try:
-            # After an uncaught exception this worker must not count as done: the others get to
-            # know.
+            # After an uncaught exception this worker must not count as done, so that the others
+            # notice the failure.
             if getattr(sys, "last_value", None) is None:
                 self.member.loop.leave()
                 self.member.wait_stopped()
         except (NodeLost, RuntimeError):
-            pass  # there is nobody left to tell
+            pass  # the other nodes have ended already
         finally:
             self._close()
 
-    # ---- for this store and its MXNet face ----
+    # ---- shared with MXNet's store ----
 
     def entry(self, key: Key) -> Entry:
         """Look a key up.
 
         Args:
-            key: As it was introduced.
+            key: As it was initialised.
 
         Returns:
-            Its position, shape and shards.
+            Its number, shape and shards.
 
         Raises:
-            GeomxError: It was never introduced.
+            GeomxError: It was never initialised.
         """
         return self._keys.entry(key)
 
     def check_shape(self, key: Key, shape: Sequence[int]) -> None:
-        """Refuse an array of another shape than a key was introduced with.
+        """Check the shape of an array for a key.
 
         Args:
-            key: As it was introduced.
-            shape: Of the array.
+            key: As it was initialised.
+            shape: Shape of the array.
 
         Raises:
-            GeomxError: The shape differs, or the key was never introduced.
+            GeomxError: It differs from that of the key, or the key was never initialised.
         """
         self._keys.check_shape(key, shape)
 
@@ -329,8 +329,8 @@ class KVStore:
         """Contribute to a key; in a rhythm's last step, for the last time.
 
         Args:
-            entry: The key's.
-            value: An array, or what else the exchange takes, of the key's shape.
+            entry: Entry of the key.
+            value: An array, or what else the exchange accepts, of the key's shape.
             priority: See `push`.
         """
         last = self._rhythm is not None and self._rhythm.last
@@ -340,7 +340,7 @@ class KVStore:
         """Fill arrays with the value of a key.
 
         Args:
-            entry: The key's.
+            entry: Entry of the key.
             out: Arrays, or what else the exchange fills, of the key's shape.
             priority: See `push`.
         """
@@ -348,10 +348,10 @@ class KVStore:
         self._pulled.add(entry.key)
 
     def take_arrivals(self) -> float:
-        """When the last of the values was there that were pulled since this was last called.
+        """Return the arrival time of the last value that was pulled since the previous call.
 
         Returns:
-            Seconds since the start of the run; 0.0 where none was pulled.
+            Seconds since the start of the run; 0.0 if none was pulled.
         """
         pulled, self._pulled = self._pulled, set()
         return max((self.exchange.wait(key) for key in pulled), default=0.0)
@@ -366,7 +366,7 @@ class KVStore:
         return entries
 
     def _instruct(self) -> None:
-        """Where parameters are exchanged, what the sync policy has global servers do with them."""
+        """Send the sync policy's instruction to global servers, if parameters are exchanged."""
         rule = global_rule(self.member)
         if rule is not None:
             with naming_the_lost(self.member.loop):
@@ -374,9 +374,13 @@ class KVStore:
 
 
 def global_rule(member: Member) -> str | None:
-    """The instruction to global servers that makes averages of the parameters that are pushed.
+    """Return the instruction that makes global servers average the pushed parameters.
 
-    None where gradients are exchanged: there the training script decides.
+    Args:
+        member: A member of the job.
+
+    Returns:
+        The instruction; None if gradients are exchanged, where the training script decides.
     """
     if member.policy.exchange != "parameters":
         return None
@@ -385,6 +389,6 @@ def global_rule(member: Member) -> str | None:
 
 
 def _name(optimizer: Any) -> str:
-    """What to call an optimizer that is refused."""
+    """Return the name of an optimizer for error messages."""
     given = optimizer.get("name") if isinstance(optimizer, Mapping) else optimizer
     return given if isinstance(given, str) else type(given).__name__.lower()

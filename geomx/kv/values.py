@@ -1,4 +1,4 @@
-"""What a script hands to the key-value store, in the few forms that the store works with."""
+"""Conversion of the arguments of training scripts to the few forms that the store uses."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ Key = int | str
 
 _MAX_KEY = 2**32 - 1
 
-# The core's options by the attributes of MXNet's optimizers; MXNet's default where it is None or,
-# for a bound, 0.
+# The core's options by the attributes of MXNet's optimizers; None, and 0 for a bound, mean MXNet's
+# default.
 _COMMON = {"learning_rate": "lr", "wd": "wd", "rescale_grad": "rescale_grad"}
 _COMMON |= {name: name for name in ("clip_gradient", "begin_num_update")}
 _NUMBERS = {
@@ -30,7 +30,7 @@ _NUMBERS = {
 }
 _BOUNDS = ("clip_gradient", "clip_weights")
 
-# Likewise of MXNet's schedulers.
+# The same for MXNet's schedulers.
 _WARMUP = ("warmup_steps", "warmup_begin_lr", "warmup_final_lr")
 _SCHEDULES = {
     "factor": ("step", "factor", "stop_factor_lr"),
@@ -42,10 +42,14 @@ _RENAMED = {"eps": "float_stable_eps"}
 
 
 def pairs(key: Any, value: Any) -> list[tuple[Key, Any]]:
-    """One key with its value, or a list of keys with theirs, as a list of both.
+    """Return keys with their values as a list.
+
+    Args:
+        key: A key, or a list of keys.
+        value: Its value, or a list of values.
 
     Raises:
-        GeomxError: A key is neither a whole number nor text, or the lists differ in length.
+        GeomxError: A key is neither an integer nor a string, or the lists differ in length.
     """
     if not isinstance(key, list | tuple):
         return [(_key(key), value)]
@@ -63,7 +67,14 @@ def _key(key: Any) -> Key:
 
 
 def devices(value: Any) -> list[Any]:
-    """A value as one array per device: a list of arrays, or the one that is not in a list."""
+    """Return a value as a list of arrays, one per device.
+
+    Args:
+        value: An array, or a list of arrays.
+
+    Raises:
+        GeomxError: The list is empty.
+    """
     if isinstance(value, list | tuple) and all(hasattr(array, "shape") for array in value):
         if not value:
             raise GeomxError("an empty list is not a value")
@@ -72,10 +83,14 @@ def devices(value: Any) -> list[Any]:
 
 
 def to_float32(key: Key, value: Any) -> NDArray[np.float32]:
-    """`value`, an array or a tensor, as a float32 array on the host; itself if it is one already.
+    """Return an array or a tensor as a float32 array on the host.
+
+    Args:
+        key: Key of the value, for error messages.
+        value: The array or tensor; returned itself if it is a float32 array on the host.
 
     Raises:
-        GeomxError: It does not consist of numbers, or a finite one is beyond float32.
+        GeomxError: It is not numeric, or a finite value exceeds the range of float32.
     """
     try:
         array = tensors.read(value) if tensors.is_tensor(value) else np.asarray(value)
@@ -93,21 +108,21 @@ def to_float32(key: Key, value: Any) -> NDArray[np.float32]:
 
 
 def optimizer_numbers(optimizer: Any, options: Mapping[str, float]) -> dict[str, Any]:
-    """An optimizer as a name and numbers.
+    """Return an optimizer as a name and numbers.
 
     Args:
         optimizer: A name, a dict with ``name``, or an optimizer object of MXNet.
-        options: Numbers that go with a name.
+        options: Options for a name or a dict.
 
     Raises:
-        ConfigError: The object or its schedule is of a class that the core does not have.
+        ConfigError: The core has no such optimizer or schedule.
     """
     if isinstance(optimizer, str):
         return {"name": optimizer, **options}
     if isinstance(optimizer, Mapping):
         return {**optimizer, **options}
     name = type(optimizer).__name__.lower()
-    if name == "test":  # MXNet's own tests use it: what is pushed is added
+    if name == "test":  # used by MXNet's own tests: adds what is pushed
         numbers = {"learning_rate": 1.0, "rescale_grad": -optimizer.rescale_grad}
         return {"name": "sgd", **numbers}
     if name not in _NUMBERS:
@@ -123,10 +138,10 @@ def optimizer_numbers(optimizer: Any, options: Mapping[str, float]) -> dict[str,
 
 
 def _schedule(scheduler: Any, name: str) -> dict[str, float]:
-    """A scheduler of MXNet as options of the optimizer called `name`.
+    """Return a scheduler of MXNet as options of the optimizer called `name`.
 
     Raises:
-        ConfigError: It is of a class that the core does not have, or has been used before.
+        ConfigError: The core has no such scheduler, or it has been used before.
     """
     if scheduler is None:
         return {}
@@ -147,7 +162,7 @@ def _schedule(scheduler: Any, name: str) -> dict[str, float]:
 
 
 def _multipliers(optimizer: Any) -> dict[str, float]:
-    """MXNet's multipliers of single keys, found as its own optimizers find them."""
+    """Return MXNet's multipliers of single keys, as its own optimizers look them up."""
     found = {}
     keys = {*optimizer.param_dict, *optimizer.idx2name, *optimizer.lr_mult, *optimizer.wd_mult}
     for key in sorted(key for key in keys if isinstance(key, int)):

@@ -5,9 +5,9 @@
     trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1}, kvstore=store)
 
 Push and pull are operations of MXNet's engine: they return at once, start when the arrays that they
-read have been computed, and what reads the pulled arrays waits for them, so that the backward pass,
-transmission and the next forward pass overlap. A lost node surfaces as an exception of the next
-call here, or of whatever reads an array whose value will never come.
+read have been computed, and operations that read the pulled arrays wait for them, so that the
+backward pass, transmission and the next forward pass overlap. A lost node raises an exception in
+the next call here, or in an operation that reads an array whose value will never arrive.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from geomx.mxnet.engine import EngineExchange
 
 
 class KVStore(mx.kvstore.KVStore):
-    """`mx.kvstore.KVStore` over our store; the members' meaning is that of `geomx.kv.KVStore`."""
+    """An `mx.kvstore.KVStore` on `geomx.kv.KVStore`, which documents the members."""
 
     def __init__(self, store: kv.KVStore, type: str) -> None:
-        # MXNet's constructor wants a handle of its own store and is not called.
+        # MXNet's constructor, which needs a handle of its own store, is not called.
         self._store = store
         self._type = type
 
@@ -210,7 +210,7 @@ class KVStore(mx.kvstore.KVStore):
         raise GeomxError("optimizer states live on the global servers and cannot be loaded here")
 
     def barrier(self) -> None:
-        """Wait until every worker of the job has come here, its own pushes having been made."""
+        """Wait until every worker of the job has made its pushes and reached the barrier."""
         mx.nd.waitall()
         self._store.barrier()
 
@@ -218,7 +218,7 @@ class KVStore(mx.kvstore.KVStore):
 
     def close(self) -> None:
         """Finish what is under way and leave the job; called when the program ends."""
-        with contextlib.suppress(mx.base.MXNetError):  # of an array whose value never came
+        with contextlib.suppress(mx.base.MXNetError):  # from an array whose value never arrived
             mx.nd.waitall()
         self._store.close()
 
@@ -232,7 +232,7 @@ class KVStore(mx.kvstore.KVStore):
         raise GeomxError("global servers run optimizers by name: set_optimizer, or update here")
 
     def _entry(self, key: Key, values: Any) -> tuple[Entry, list[Any]]:
-        """The key's entry, and its arrays, one per device, each of the right shape."""
+        """Return the key's entry, and its arrays, one per device, after checking their shapes."""
         entry = self._store.entry(key)
         arrays = [check(key, array) for array in devices(values)]
         for array in arrays:
@@ -240,7 +240,7 @@ class KVStore(mx.kvstore.KVStore):
         return entry, arrays
 
     def _pulled(self, entry: Entry, priority: int) -> Any:
-        """An array of its own that the key's value will be in."""
+        """Return a new array that receives the key's value."""
         value = mx.nd.empty(entry.shape)
         self._store.fetch(entry, [value], priority)
         return value

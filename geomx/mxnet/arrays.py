@@ -1,8 +1,8 @@
-"""What scripts of MXNet hand to the store, dense and row-sparse, and the errors they expect.
+"""Dense and row-sparse arrays of MXNet as arguments of the store, and MXNet's errors.
 
-Keys are dense: all of a tensor is kept, summed, updated and sent. A row-sparse array becomes a
-dense one on its way in; on the way out the rows that were asked for are kept. All of these are
-operations of MXNet's engine, so none waits for a value that has not come yet.
+Keys are dense: a tensor is stored, summed, updated and sent as a whole. A row-sparse array is
+converted to a dense one when pushed; when pulled, the requested rows are kept. All of these are
+operations of MXNet's engine, so none of them blocks until a value arrives.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 class StoreError(GeomxError, mx.base.MXNetError):
-    """A mistake in using the store, which scripts of MXNet may expect as MXNet's own error."""
+    """A wrong use of the store, which scripts of MXNet may expect as MXNet's own error."""
 
 
 def store_call(method: Method) -> Method:
-    """Have a method's mistakes raised as `StoreError`, and nothing of it recorded for gradients."""
+    """Make a method raise errors as `StoreError`, and pause the recording of gradients."""
 
     @functools.wraps(method)
     def call(*arguments: Any, **named: Any) -> Any:
@@ -43,41 +43,33 @@ def store_call(method: Method) -> Method:
 
 
 def check(key: Key, array: Any) -> Any:
-    """`array` itself.
-
-    Raises:
-        GeomxError: It is none of MXNet.
-    """
+    """Return `array`; raise `GeomxError` if it is not an array of MXNet."""
     if not isinstance(array, mx.nd.NDArray):
         raise GeomxError(f"key {key!r}: {type(array).__name__} is not an array of MXNet")
     return array
 
 
 def dense(key: Key, array: Any) -> Any:
-    """`array`, dense.
-
-    Raises:
-        GeomxError: It is none of MXNet.
-    """
+    """Return `array` as a dense array; raise `GeomxError` if it is not an array of MXNet."""
     return array if check(key, array).stype == "default" else array.tostype("default")
 
 
 def fill(value: Any, target: Any) -> None:
-    """Copy a dense `value` into an array of any kind."""
+    """Copy a dense `value` into an array of any storage type."""
     (value if target.stype == "default" else value.tostype(target.stype)).copyto(target)
 
 
 def keep_rows(key: Key, value: Any, rows: Any, target: Any) -> None:
-    """Copy rows of a dense `value` into a row-sparse array, whose other rows become zero.
+    """Copy rows of a dense array into a row-sparse one, whose other rows become zero.
 
     Args:
-        key: Whose value it is.
+        key: Key of the value, for error messages.
         value: An array of two or more dimensions.
-        rows: Numbers of rows in any order and shape, perhaps repeated, perhaps none.
-        target: The array.
+        rows: Row numbers in any order and shape, possibly repeated or empty.
+        target: The row-sparse array.
 
     Raises:
-        GeomxError: It is not row-sparse, or there is no such row.
+        GeomxError: `target` is not row-sparse, or a row does not exist.
     """
     if target.stype != "row_sparse":
         raise GeomxError(f"key {key!r}: rows are pulled into row-sparse arrays, not dense ones")
@@ -93,15 +85,15 @@ def keep_rows(key: Key, value: Any, rows: Any, target: Any) -> None:
 
 
 def rows_wanted(key: Any, out: Any, row_ids: Any) -> Iterator[tuple[Key, list[tuple[Any, Any]]]]:
-    """Every key with its arrays, each with the numbers of its rows.
+    """Yield every key with its arrays and the requested rows of each.
 
     Args:
-        key: A key, or a list of them.
+        key: A key, or a list of keys.
         out: An array or a list of arrays; for a list of keys a list of such.
-        row_ids: Numbers in the form of `out`, or one array of them for all arrays of a key.
+        row_ids: Row numbers in the form of `out`, or one array for all arrays of a key.
 
     Raises:
-        GeomxError: These do not fit each other.
+        GeomxError: The arguments do not match.
     """
     given = pairs(key, out)
     numbers = [row_ids]

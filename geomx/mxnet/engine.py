@@ -1,8 +1,9 @@
-"""Arrays of MXNet on their way through a loop, as operations of MXNet's engine.
+"""The exchange of MXNet arrays with a loop, by operations of MXNet's engine.
 
-They go through two buffers per key, as in MXNet's own store: one holds what is leaving, so a pushed
-gradient may be overwritten by the next backward pass at once and is never changed by us; one
-receives. They also undo the private layouts in which MXNet's convolutions leave arrays.
+Values pass through two buffers per key, as in MXNet's own store: one holds the outgoing value, so
+that a pushed gradient may be overwritten by the next backward pass at once and is never changed
+here; the other receives. The copies also convert the private layouts in which MXNet's convolutions
+leave arrays.
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ class _Buffer:
 
     @property
     def handle(self) -> int:
-        """What MXNet's C functions know it by."""
+        """Handle of the array in MXNet's C API."""
         return int(self.array.handle.value)
 
 
 @dataclass
 class _Slot:
-    """One key: what leaves, what arrives, and how often it was pushed."""
+    """One key: buffers for both directions, and the number of pushes."""
 
     leaving: _Buffer
     arriving: _Buffer
@@ -50,7 +51,7 @@ class _Slot:
 
 
 class EngineExchange:
-    """`geomx.live.exchange.Exchange` for MXNet arrays; `pull` returns at once as well."""
+    """`geomx.live.exchange.Exchange` for MXNet arrays; `pull` does not block either."""
 
     def __init__(self, loop: _core.Loop) -> None:
         self._loop = loop
@@ -76,7 +77,7 @@ class EngineExchange:
         self._check()
         slot = self._slots[key]
         array.copyto(slot.leaving.array)
-        # Reading `arriving` keeps a push behind the pulls that were asked for before it.
+        # Reading `arriving` orders a push after earlier pulls.
         self._engine.push(
             key, slot.leaving.data, slot.elements, slot.leaving.handle, slot.arriving.handle,
             loss, last, not_before_s, priority,
@@ -98,7 +99,7 @@ class EngineExchange:
             return self._loop.wait(key, self._slots[key].round, FOREVER_S)
 
     def flush(self) -> None:
-        """See `Exchange.flush`; what is encoded late has left as well."""
+        """See `Exchange.flush`; includes values that are encoded late."""
         for slot in self._slots.values():
             handle = slot.leaving.array.handle
             mx.base.check_call(mx.base._LIB.MXNDArrayWaitToWrite(handle))
@@ -109,7 +110,7 @@ class EngineExchange:
             array.wait_to_read()
 
     def copy(self, array: Any) -> Any:
-        """See `Exchange.copy`; an operation of the engine like any other."""
+        """See `Exchange.copy`; an operation of the engine."""
         return array.copy()
 
     def _check(self) -> None:

@@ -1,6 +1,6 @@
 """PyTorch on the key-value store: wrap an optimizer, and a training loop runs in a geomx job.
 
-`Optimizer` follows the job's sync policy: gradients leave while the backward pass goes on, and a
+`Optimizer` follows the job's sync policy: gradients are sent during the backward pass, and a
 layer's next forward pass waits for that layer's own parameters. Each worker trains on its own
 samples, such as ``samples[optimizer.rank :: optimizer.workers]``. `PartyHook` is for scripts that
 keep DistributedDataParallel inside a party; both build on `TensorExchange`.

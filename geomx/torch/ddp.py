@@ -1,21 +1,21 @@
 """DistributedDataParallel inside a party, geomx between parties.
 
-Keeping DDP inside a data centre is reasonable: NCCL knows its network better. Its processes are
-then together one worker of the job, and rank 0 of them, the leader, speaks for all: what DDP has
-averaged among them goes on to the global servers, and the mean over all parties comes back before
-DDP hands it to the optimizer.
+DDP inside a data centre is reasonable: NCCL knows its network better. The processes of a party are
+then together one worker of the job, represented by rank 0 of them, the leader: the average that DDP
+computes among them is sent to the global servers, and the mean over all parties comes back before
+DDP passes it to the optimizer.
 
     hook = geomx.torch.PartyHook(model)
     model = DistributedDataParallel(model)
     model.register_comm_hook(hook, geomx.torch.PartyHook.average)
 
-Buckets follow each other through three stages (averaged inside, sent, answered), so that the next
-one's reduction and the last one's round trip over the WAN happen at the same time. Collectives run
-in two groups of their own, one per stage: every process starts them in the order in which DDP fills
-its buckets, whatever DDP itself does meanwhile.
+Buckets pass through a pipeline of three stages (averaged inside, sent, answered), so that the
+reduction of one bucket overlaps with the WAN round trip of the previous one. Collectives run in two
+process groups of their own, one per stage: every process starts them in the order in which DDP
+fills its buckets, independently of DDP's own collectives.
 """
 
-# DDP reads the hook's annotations and wants types there, not their names.
+# DDP inspects the hook's annotations, which must be types and not strings.
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -30,18 +30,19 @@ from geomx.torch.exchange import TensorExchange, claimed, shaped
 class PartyHook:
     """The state of DDP's communication hook in one process of a party; `average` is the hook.
 
-    Made after ``init_process_group`` and before DDP wraps `model`, by all processes of a party; the
-    model then is everywhere that of the first party. Every process keeps its own optimizer: as all
-    get the same gradients, they stay alike. The job's network has one worker per party, and there
-    are as many processes in each: ``geomx launch ... -- torchrun ... train.py``.
+    Created by all processes of a party, after ``init_process_group`` and before DDP wraps `model`;
+    all processes then have the model of the first party. Every process keeps its own optimizer: the
+    models stay equal, since all processes get the same gradients. The job's network has one worker
+    per party, and all parties have the same number of processes: ``geomx launch ... -- torchrun ...
+    train.py``.
 
     Args:
-        model: What is trained.
-        store: Of the leader; by default `geomx.kv.create`'s. Others have none.
+        model: The model to train.
+        store: Store of the leader; by default that of `geomx.kv.create`. None in other processes.
 
     Attributes:
-        rank: Position among the processes of all parties; what a script slices its data by.
-        processes: How many there are in all parties.
+        rank: Position among the processes of all parties, by which a script slices its data.
+        processes: Number of processes of all parties.
 
     Raises:
         ConfigError: The job's sync policy does not exchange gradients of all parties together.
@@ -56,7 +57,7 @@ class PartyHook:
         self._store: kv.KVStore | None = None
         self._exchange: TensorExchange | None = None
         trained = [each for each in model.parameters() if each.requires_grad]
-        # This party's place, and of how many; where a group of NCCL can broadcast it.
+        # The party's rank and the number of parties, on a device from which NCCL can broadcast.
         place = torch.zeros(2, dtype=torch.int64, device=trained[0].device)
         if dist.get_rank() == 0:
             self._store = store or kv.create()
@@ -70,7 +71,7 @@ class PartyHook:
         self.processes = self._parties * self._here
 
     def _introduce(self, parameters: list[torch.Tensor]) -> None:
-        """Start everywhere from the first party's values; the n-th parameter has key n."""
+        """Start all processes from the first party's values; the n-th parameter has key n."""
         self._keys = {id(parameter): key for key, parameter in enumerate(parameters)}
         if self._store is not None and self._exchange is not None:
             self._store.init(list(range(len(parameters))), list(map(shaped, parameters)))
@@ -80,7 +81,9 @@ class PartyHook:
             dist.broadcast(parameter.detach(), 0, group=self._inside)
 
     def close(self) -> None:
-        """Leave the job, once all parties are done; before the process group is destroyed."""
+        """Leave the job when all parties are done; call it before the process group is
+        destroyed.
+        """
         self._send.shutdown()
         self._answer.shutdown()
         if self._store is not None:
@@ -92,13 +95,13 @@ class PartyHook:
 
         Args:
             state: The hook's state, of this process.
-            bucket: Gradients that DDP has put together.
+            bucket: Gradients combined by DDP.
 
         Returns:
             A future of the mean, in the bucket's shape.
         """
         buffer = bucket.buffer()
-        devices = [buffer.device] if buffer.is_cuda else None  # whose streams will wait for it
+        devices = [buffer.device] if buffer.is_cuda else None  # their streams will wait for it
         done: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=devices)
         buffer.div_(state._here)
         work = dist.all_reduce(buffer, group=state._inside, async_op=True)
@@ -127,7 +130,9 @@ class PartyHook:
 def _reporting(
     done: torch.futures.Future[torch.Tensor], buffer: torch.Tensor, action: Callable[[], None]
 ) -> None:
-    """Carry out `action` where `buffer` lies; what goes wrong is DDP's to raise."""
+    """Call `action` on the device of `buffer`; pass exceptions to the future, so that DDP raises
+    them.
+    """
     try:
         with torch.cuda.device_of(buffer):
             action()
@@ -141,6 +146,6 @@ def _check(store: kv.KVStore) -> None:
         raise ConfigError(
             "sync",
             name,
-            "DDP wants everyone's gradient every step; choose a policy that waits for all, or "
-            "geomx.torch.Optimizer, which follows any",
+            "DDP needs the gradients of all workers in every step; choose a policy that waits for "
+            "all, or geomx.torch.Optimizer, which supports any policy",
         )

@@ -1,10 +1,10 @@
-"""Pushing and pulling PyTorch's tensors.
+"""Pushing and pulling PyTorch tensors.
 
-A dense float32 tensor in the host's memory leaves from where it is and is filled where it is; the
-loop holds on to what it sends until it has been sent. What lies on a GPU passes through that
-device's stage (`geomx.frameworks.tensors`): copies run on a stream of geomx's own, and the stream
-that uses a value waits for it by an event. PyTorch itself copies what no stage takes: other types,
-other layouts, devices for which this build has no kernels.
+A dense float32 tensor in host memory is sent from its own memory and filled in place; the loop
+holds a reference until it has been sent. A tensor on a GPU passes through the device's stage
+(`geomx.frameworks.tensors`): copies run on geomx's own stream, and an event makes the consumer's
+stream wait for a value. PyTorch itself copies what no stage handles: other types, other layouts,
+devices for which this build has no kernels.
 """
 
 from __future__ import annotations
@@ -27,10 +27,13 @@ _STAGED = (torch.float32, torch.float16, torch.bfloat16)
 
 
 def on_host(tensor: torch.Tensor) -> NDArray[np.float32]:
-    """`tensor` as a float32 vector in the host's memory; the same memory where that is possible.
+    """Return a tensor as a float32 vector in host memory, sharing memory if possible.
+
+    Args:
+        tensor: A dense tensor.
 
     Raises:
-        GeomxError: It is sparse, or not made of real numbers.
+        GeomxError: It is sparse or complex.
     """
     if tensor.layout != torch.strided:
         raise GeomxError(f"{tensor.layout} tensors cannot be exchanged, keys are dense")
@@ -47,7 +50,7 @@ def on_host(tensor: torch.Tensor) -> NDArray[np.float32]:
 
 
 def staged(tensor: torch.Tensor) -> bool:
-    """Whether a stage takes `tensor`."""
+    """Return whether a stage handles `tensor`."""
     return (
         tensor.is_cuda
         and tensor.dtype in _STAGED
@@ -58,7 +61,7 @@ def staged(tensor: torch.Tensor) -> bool:
 
 @functools.cache
 def _devices() -> frozenset[str]:
-    """Those that this build has kernels for."""
+    """Return the devices that this build has kernels for."""
     return frozenset(name for name, _ in _core.devices())
 
 
@@ -80,21 +83,21 @@ class TensorExchange(ArrayExchange):
 
         Args:
             key: Number of a declared tensor.
-            array: Of the declared shape, or one for each device, which are added up. Without
-                ``copy`` it must not be changed any more.
-            priority: Of no effect here.
+            array: A tensor of the declared shape, or one for each device, which are added up.
+                Without ``copy`` it must not be changed afterwards.
+            priority: Ignored.
             loss: The worker's last training loss.
             last: Whether the key will not be pushed again.
             not_before_s: Seconds since the start of the run before which nothing leaves.
-            absent: Whether it is zeros in the place of a gradient that this worker does not have. A
-                round to which no worker contributes moves nothing.
+            absent: Whether the tensor is zeros in place of a gradient that this worker lacks. A
+                round to which no worker contributes changes nothing.
         """
         if isinstance(array, list):
             return self._send_value(
                 key, tensors.take(array, True), loss, last, not_before_s, absent
             )
         there = array.detach()
-        if staged(there):  # encoded and copied on the stage's own streams; nobody waits
+        if staged(there):  # encoded and copied on the stage's own streams, without waiting
             with torch.cuda.device_of(there):
                 stream = torch.cuda.current_stream().cuda_stream
                 taken = tensors.take(there, self._copy, stream)
@@ -110,7 +113,7 @@ class TensorExchange(ArrayExchange):
         Args:
             key: Number of a declared tensor.
             out: Tensors of the declared shape.
-            priority: Of no effect here.
+            priority: Ignored.
         """
         self.wait(key)
         for target in out:
@@ -125,7 +128,7 @@ class TensorExchange(ArrayExchange):
                 if vector.ctypes.data != there.data_ptr():
                     there.copy_(torch.from_numpy(vector).view(there.shape))
             if not target.is_inference():
-                torch.autograd.graph.increment_version(target)  # PyTorch did not see all changes
+                torch.autograd.graph.increment_version(target)  # not all changes go through PyTorch
 
     def settle(self, arrays: Sequence[torch.Tensor]) -> None:
         """Wait until tensors have been computed.
@@ -149,19 +152,19 @@ class TensorExchange(ArrayExchange):
 
 
 def shaped(tensor: torch.Tensor) -> NDArray[np.float32]:
-    """`on_host`, in the tensor's shape: what a store is given as an initial value."""
+    """Return `on_host` in the tensor's shape, as an initial value for a store."""
     return on_host(tensor).reshape(tuple(tensor.shape))
 
 
 def claimed(store: kv.KVStore, copy: bool) -> TensorExchange:
-    """The exchange of a store that has been used for nothing else.
+    """Return a tensor exchange for a store that has no keys yet.
 
     Args:
-        store: A worker's.
+        store: Store of a worker.
         copy: See `TensorExchange`.
 
     Raises:
-        GeomxError: It has been.
+        GeomxError: The store has keys already.
     """
     if store.keys:
         raise GeomxError("a process trains once: give one optimizer the parameters of all models")

@@ -1,7 +1,8 @@
-"""PyTorch's optimizers as names and numbers, which is how an optimizer travels to global servers.
+"""Conversion of PyTorch's optimizers to names and numbers, the form in which global servers get
+them.
 
-Only what makes the same steps there is translated: SGD, with momentum of either kind, Adam and
-AdamW. Everything else can update on the workers.
+Only optimizers with identical steps in the core are converted: SGD, with either kind of momentum,
+Adam and AdamW. All others can update on the workers.
 """
 
 from __future__ import annotations
@@ -15,21 +16,23 @@ from geomx.errors import ConfigError
 
 _ELSEWHERE = "let every worker update instead: geomx.torch.Optimizer(..., update='worker')"
 _BY_GROUP = ("lr", "weight_decay", "params", "initial_lr")  # may differ between parameter groups
-_HOW = ("foreach", "fused", "capturable", "differentiable")  # not what is computed
+_HOW = ("foreach", "fused", "capturable", "differentiable")  # do not change the result
 
 
 def translated(optimizer: torch.optim.Optimizer, keys: Mapping[int, int]) -> dict[str, Any]:
-    """`optimizer` with the core's names.
+    """Convert an optimizer to the core's names.
 
     Args:
-        optimizer: Of PyTorch.
+        optimizer: An optimizer of PyTorch.
         keys: The keys of its parameters, by ``id``.
 
     Returns:
-        ``name`` and numbers; a group's own learning rate or weight decay as multipliers of keys.
+        ``name`` and numbers; different learning rates or weight decays of groups become multipliers
+        of
+        keys.
 
     Raises:
-        ConfigError: Global servers have no such optimizer, or not that option of it.
+        ConfigError: Global servers lack that optimizer, or that option of it.
     """
     name = type(optimizer).__name__
     translate = _TRANSLATORS.get(type(optimizer))
@@ -57,12 +60,12 @@ def translated(optimizer: torch.optim.Optimizer, keys: Mapping[int, int]) -> dic
 
 
 def keeps_state(numbers: Mapping[str, Any]) -> bool:
-    """Whether such an optimizer's next step depends on more than weights and gradients."""
+    """Return whether the optimizer's next step depends on more than weights and gradients."""
     return numbers["name"] != "sgd" or "momentum" in numbers
 
 
 def groups(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
-    """Its parameter groups, without what does not change the result."""
+    """Return the parameter groups of `optimizer`, without options that do not change the result."""
     return [
         {option: value for option, value in group.items() if option not in _HOW}
         for group in optimizer.param_groups

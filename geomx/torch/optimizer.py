@@ -1,16 +1,15 @@
-"""An optimizer of PyTorch that trains with everybody else in the job.
+"""A PyTorch optimizer that trains together with the other workers of the job.
 
-What a training loop does stays what it was: backward, then ``step``. Underneath, the job's sync
-policy decides.
+The training loop is unchanged: backward, then ``step``. Internally, the job's sync policy decides.
 
-* **Policies that exchange gradients**: each leaves as soon as the backward pass has accumulated it.
-  Global servers update and answer with new weights; a module's next forward pass waits for the
-  parameters that are its own, not for those of the layers behind it.
+* **Policies that exchange gradients**: each gradient is sent as soon as the backward pass has
+  accumulated it. Global servers update and answer with new weights; a module's next forward pass
+  waits for its own parameters, not for those of the layers after it.
 * **Policies that exchange parameters**: every ``step`` is one of the wrapped optimizer alone; when
-  the policy says so, parameters leave, and what comes back is waited for in the same way.
+  the policy requests it, parameters are sent, and the answer is awaited in the same way.
 
-Waiting for a layer is done by hooks on modules. A module that is never called, because somebody
-uses its parameters directly, has them waited for by the module around it.
+Hooks on modules wait for a layer. If a module is never called, because its parameters are used
+directly, the enclosing module waits for them.
 """
 
 from __future__ import annotations
@@ -39,30 +38,30 @@ _STATE = "geomx"
 
 
 class Optimizer(torch.optim.Optimizer):
-    """`optimizer`, as one worker of a job; a job of one worker if the script was not launched.
+    """`optimizer` as one worker of a job; a job of one worker if the script was not launched.
 
     Every parameter of `model` starts from the first worker's value. Buffers (running means of a
-    batch normalisation) stay each worker's own.
+    batch normalisation) remain local to each worker.
 
     Args:
-        optimizer: Of PyTorch; holds parameters of `model`.
-        model: What is trained. Load a checkpoint into it before.
-        steps: Calls of `step` in all, for the policies that care; the last one synchronises. Where
-            a policy gives every worker a number of its own, those of the slowest; loop until
-            `done`.
-        update: Where gradients are exchanged: ``servers`` update with a translation of `optimizer`
-            (SGD, Adam, AdamW with fixed rates) and answer with weights; or they answer with the
-            gradient's sum, and every ``worker`` updates with `optimizer` itself, in `step`.
-        overlap: Whether gradients leave, and parameters are waited for, one by one. If not, all of
-            it happens in `step`, so that gradients may be changed after the backward pass (clipped,
-            unscaled) and parameters are used in any order.
+        optimizer: An optimizer of PyTorch with parameters of `model`.
+        model: The model to train. Load a checkpoint into it beforehand.
+        steps: Total number of calls of `step`, for policies that need it; the last one
+            synchronises. If a policy assigns each worker its own number, that of the slowest; loop
+            until `done`.
+        update: If gradients are exchanged: ``servers`` update with a translation of `optimizer`
+            (SGD, Adam, AdamW with fixed rates) and answer with weights; or they answer with the sum
+            of gradients, and every ``worker`` updates with `optimizer` itself, in `step`.
+        overlap: Whether gradients are sent, and parameters awaited, one by one. If not, all of this
+            happens in `step`, so that gradients may be changed after the backward pass (clipped,
+            unscaled) and parameters used in any order.
         passes: Backward passes before each `step`, whose gradients add up.
-        store: Of this worker; by default `geomx.kv.create`'s.
+        store: Store of this worker; by default that of `geomx.kv.create`.
 
     Raises:
-        ConfigError: Servers cannot run `optimizer`, or the policy forbids `update`.
-        GeomxError: `optimizer` holds what is not a parameter of `model`, or the process has wrapped
-            one already.
+        ConfigError: Servers cannot run `optimizer`, or the policy does not allow `update`.
+        GeomxError: `optimizer` has tensors that are no parameters of `model`, or the process has
+            wrapped an optimizer already.
         NodeLost: A node of the job died.
     """
 
@@ -77,7 +76,7 @@ class Optimizer(torch.optim.Optimizer):
         passes: int = 1,
         store: kv.KVStore | None = None,
     ) -> None:
-        # PyTorch's constructor would keep groups and a state of its own, and is not called.
+        # PyTorch's constructor would create groups and a state of its own, and is not called.
         self.inner = optimizer
         self._store = store or kv.create()
         self._member = self._store.member
@@ -92,7 +91,7 @@ class Optimizer(torch.optim.Optimizer):
         self._by_gradients = self._steps.exchange == "gradients"
         if steps is None and self._steps.consults:
             sync, _ = self._member.spec.sync
-            remedy = f"sync={sync} has to know it; loop while not optimizer.done"
+            remedy = f"sync={sync} needs it; loop while not optimizer.done"
             raise ConfigError("steps", None, remedy)
         named = dict(model.named_parameters())
         self._slots = trained(optimizer, named)
@@ -110,43 +109,43 @@ class Optimizer(torch.optim.Optimizer):
         for slot in self._slots:
             slot.parameter.register_post_accumulate_grad_hook(_reporting(self, slot))
 
-    # ---- what loops and schedules see ----
+    # ---- properties for loops and schedules ----
 
     @property
     def rank(self) -> int:
-        """Position of this worker among all; what a script slices its data by."""
+        """Position of this worker among all, by which a script slices its data."""
         return self._store.global_rank
 
     @property
     def workers(self) -> int:
-        """How many workers there are in all parties."""
+        """Number of workers of all parties."""
         return self._store.num_all_workers
 
     @property
     def done(self) -> bool:
-        """Whether the last step has been made, of `steps` or of as many as the policy gives."""
+        """Whether the last step has been made: of `steps`, or of as many as the policy assigns."""
         return self._steps.last and not self._begun
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
         """The wrapped optimizer's."""
-        return self.inner.param_groups  # type: ignore[no-any-return]
+        return self.inner.param_groups
 
     @property
     def state(self) -> Any:
-        """The wrapped optimizer's; empty where servers update."""
+        """The wrapped optimizer's state; empty if servers update."""
         return self.inner.state
 
     @property
     def defaults(self) -> dict[str, Any]:
         """The wrapped optimizer's."""
-        return self.inner.defaults  # type: ignore[no-any-return]
+        return self.inner.defaults
 
     def __repr__(self) -> str:
         return f"geomx.torch.Optimizer({self.inner!r})"
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Refuse: everybody has to introduce the same parameters at once.
+        """Refuse: all workers have to initialise the same parameters at once.
 
         Raises:
             GeomxError: Always.
@@ -160,18 +159,18 @@ class Optimizer(torch.optim.Optimizer):
     # ---- the training loop ----
 
     def step(self, closure: Callable[[], float] | None = None) -> None:
-        """End a local step: what has not left yet leaves, and policies are asked.
+        """End a local step: send what has not been sent yet, and consult the sync policy.
 
-        Gradients belong to the store once they have left, so where servers update every
-        parameter's ``grad`` is None afterwards. The last step waits for all values.
+        Gradients belong to the store once they are sent, so if servers update, every parameter's
+        ``grad`` is None afterwards. The last step waits for all values.
 
         Raises:
-            GeomxError: A gradient was changed after it had left; a learning rate was, which servers
-                do not hear of; there is a `closure`; or the last step has been made already.
+            GeomxError: A gradient was changed after it was sent; a learning rate was changed, which
+                servers do not notice; there is a `closure`; or the last step was made already.
             NodeLost: A node of the job died.
         """
         if closure is not None:
-            raise GeomxError("a closure computes gradients several times a step, which would leave")
+            raise GeomxError("a closure computes gradients repeatedly, and all would be sent")
         self._begin()
         if self._by_gradients and self._syncs and not self._averaged:
             self._check_rates()
@@ -196,20 +195,20 @@ class Optimizer(torch.optim.Optimizer):
         self._since, self._waiting.seconds = time.monotonic(), 0.0
 
     def average(self) -> None:
-        """Put the mean gradient of all workers in the place of this one's, before `step`.
+        """Replace gradients by the mean of all workers' gradients, before `step`.
 
-        For what is to be done to the mean, such as ``torch.nn.utils.clip_grad_norm_``; all workers
-        call it, in every step. Where no worker has a gradient, ``grad`` is None.
+        For operations on the mean, such as ``torch.nn.utils.clip_grad_norm_``; all workers call it
+        in every step. ``grad`` is None if no worker has a gradient.
 
         Raises:
             GeomxError: Global servers update, or parameters are exchanged; or a gradient was
-                changed after it had left.
+                changed after it was sent.
             NodeLost: A node of the job died.
         """
         if not self._in_worker:
             raise GeomxError(
-                "there is no mean gradient here: geomx.torch.Optimizer(..., update='worker') has "
-                "it, under sync policies that exchange gradients"
+                "there is no mean gradient here: it needs geomx.torch.Optimizer(..., "
+                "update='worker') and a sync policy that exchanges gradients"
             )
         self._begin()
         if self._syncs and not self._averaged:
@@ -220,8 +219,8 @@ class Optimizer(torch.optim.Optimizer):
     def wait(self) -> None:
         """Wait until all parameters are those after the last `step`.
 
-        Forward passes and the model's ``state_dict`` do so by themselves; who looks at parameters
-        in other ways calls this first.
+        Forward passes and the model's ``state_dict`` do so automatically; call this before reading
+        parameters in other ways.
 
         Raises:
             NodeLost: A node of the job died.
@@ -231,10 +230,10 @@ class Optimizer(torch.optim.Optimizer):
     # ---- checkpoints ----
 
     def state_dict(self) -> dict[str, Any]:
-        """The wrapped optimizer's, and how many steps were made.
+        """Return the wrapped optimizer's state, and the number of steps made.
 
-        What an optimizer that runs on global servers remembers (momentum) is not in it; a warning
-        says so.
+        The state of an optimizer on global servers (momentum) is not included, and causes a
+        warning.
         """
         if self._kept_away:
             warnings.warn(
@@ -245,10 +244,10 @@ class Optimizer(torch.optim.Optimizer):
         return {**self.inner.state_dict(), _STATE: {"step": self._steps.step}}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go on from what `state_dict` returned, or from a state of the wrapped optimizer's kind.
+        """Load what `state_dict` returned, or a state of the wrapped optimizer.
 
-        All workers do it, between two steps. Servers begin afresh with the numbers that were
-        loaded.
+        All workers call it, between two steps. Servers start with a new state and the loaded
+        numbers.
 
         Raises:
             ConfigError: Servers cannot run the optimizer with these numbers.
@@ -262,10 +261,10 @@ class Optimizer(torch.optim.Optimizer):
         self._choose()
         self._store.barrier()
 
-    # ---- the beginning ----
+    # ---- initialisation ----
 
     def _choose(self) -> None:
-        """Who steps with which optimizer; tells the global servers, if this worker does that."""
+        """Choose the optimizers of servers and workers; the master worker instructs servers."""
         member = self._member
         policy, cluster = member.policy, member.spec.cluster
         if self._in_worker:
@@ -274,7 +273,7 @@ class Optimizer(torch.optim.Optimizer):
                 raise ConfigError("update", "worker", f"sync={name} updates on the global servers")
             return
         keys = {id(slot.parameter): slot.key for slot in self._slots}
-        own = {"name": "torch", "learning_rate": 0.0}  # for policies that have one of their own
+        own = {"name": "torch", "learning_rate": 0.0}  # for policies with an optimizer of their own
         numbers = translated(self.inner, keys) if self._by_gradients else own
         at_servers, here = chosen_optimizers(cluster, member.selection, numbers)
         check_optimizer(member.selection, at_servers)
@@ -286,7 +285,7 @@ class Optimizer(torch.optim.Optimizer):
                 member.loop.command("optimizer\n" + optimizer_text(at_servers))
 
     def _introduce(self, named: Mapping[str, torch.Tensor]) -> None:
-        """Give every parameter a key, and everyone the first worker's values."""
+        """Give every parameter a key, and set it to the first worker's value."""
         names = list(named)
         self._store.init(names, [shaped(parameter) for parameter in named.values()])
         for name, parameter in named.items():
@@ -299,17 +298,17 @@ class Optimizer(torch.optim.Optimizer):
         if self._begun:
             return
         if self._steps.last:
-            raise GeomxError("the last step has been made; loops can ask for `done`")
+            raise GeomxError("the last step has been made; loop until `done`")
         self._steps.begin()
         self._syncs = self._steps.synchronises()
         self._begun = True
 
     def _appeared(self, slot: Slot) -> None:
-        """A backward pass has accumulated a gradient."""
+        """Handle a gradient that a backward pass has accumulated."""
         self._begin()
         if self._waiting.expects(slot):
             raise GeomxError(
-                f"{slot.name} was used before its value had come, outside of a call of its module: "
+                f"{slot.name} was used before its value arrived, outside of a call of its module: "
                 "geomx.torch.Optimizer(..., overlap=False) waits for all values in step()"
             )
         slot.reached()
@@ -323,7 +322,7 @@ class Optimizer(torch.optim.Optimizer):
             self._send_gradient(slot)
 
     def _send_the_rest(self) -> None:
-        """What has not left during the backward pass."""
+        """Send gradients that were not sent during the backward pass."""
         for slot in self._slots:
             if slot.sent is None:
                 self._warn_of_change(slot)
@@ -331,13 +330,13 @@ class Optimizer(torch.optim.Optimizer):
             slot.check_untouched()
 
     def _warn_of_change(self, slot: Slot) -> None:
-        """Say once that what the script did was done to one worker's gradients."""
+        """Warn once if the script has changed this worker's gradients before the mean is taken."""
         if self.workers > 1 and not self._warned and slot.changed():
             self._warned = True
             warnings.warn(OWN_CHANGED, stacklevel=4)
 
     def _send_gradient(self, slot: Slot) -> None:
-        """Zeros where there is none: other workers may have one, and wait for everybody's."""
+        """Send a gradient, or zeros if there is none, since other workers wait for all."""
         gradient = slot.parameter.grad
         if gradient is None:
             self._send(slot, torch.zeros_like(slot.parameter), absent=True)
@@ -353,12 +352,12 @@ class Optimizer(torch.optim.Optimizer):
     def _check_rates(self) -> None:
         if self._told is not None and groups(self.inner) != self._told:
             raise GeomxError(
-                "the optimizer's numbers were changed, of which global servers do not hear: "
+                "the optimizer's options were changed, which global servers do not notice: "
                 "geomx.torch.Optimizer(..., update='worker') steps here"
             )
 
     def _take_sums(self) -> None:
-        """Put all workers' mean gradient in the place of this one's; None if none has one."""
+        """Replace gradients by the mean of all workers'; None if no worker has one."""
         for slot in self._slots:
             total = torch.empty_like(slot.parameter)
             self._waiting.timed(slot.key, total)
@@ -387,8 +386,8 @@ def _checked(update: str) -> str:
 
 
 def _reporting(optimizer: Optimizer, slot: Slot) -> Callable[[torch.Tensor], None]:
-    """A hook on a parameter: without a reference to `optimizer`, which holds the parameter. Python
-    does not see what a tensor's hooks hold, and could never take back such a circle."""
+    """Return a hook on a parameter without a reference to `optimizer`, which holds the parameter:
+    Python's garbage collector does not see tensors' hooks, and could not free such a cycle."""
     reference, number = weakref.ref(optimizer), optimizer._slots.index(slot)
 
     def appeared(_: torch.Tensor) -> None:

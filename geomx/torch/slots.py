@@ -1,4 +1,4 @@
-"""What `geomx.torch.Optimizer` knows of each parameter that it trains."""
+"""State of each parameter that `geomx.torch.Optimizer` trains."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OWN_CHANGED = (
     "all workers is taken. Undoing a loss scale is right there; clipping wants the mean: "
     "geomx.torch.Optimizer(..., update='worker'), and optimizer.average() before clipping"
 )
-"""What a script is told that changes gradients before they leave; see `Slot.changed`."""
+"""Warning for scripts that change gradients before they are sent; see `Slot.changed`."""
 
 
 @dataclass(eq=False)
@@ -22,13 +22,13 @@ class Slot:
     """One trained parameter.
 
     Attributes:
-        name: As the model calls it.
+        name: Name in the model.
         parameter: The tensor itself.
-        key: What the exchange knows it by.
-        backwards: Backward passes that reached it in this step.
-        fresh: How often its gradient had been changed in place when the last of them was done.
-        sent: The gradient that has left in this step.
-        version: How often that had been changed in place when it left.
+        key: Key in the exchange.
+        backwards: Number of backward passes that reached it in this step.
+        fresh: Version of its gradient after the last of them.
+        sent: The gradient that was sent in this step.
+        version: Its version when it was sent.
     """
 
     name: str
@@ -40,39 +40,45 @@ class Slot:
     version: int = 0
 
     def reached(self) -> None:
-        """A backward pass has accumulated a gradient."""
+        """Record that a backward pass has accumulated a gradient."""
         self.backwards += 1
         if self.parameter.grad is not None:
             self.fresh = self.parameter.grad._version
 
     def changed(self) -> bool:
-        """Whether the script has changed the gradient in place since the last backward pass."""
+        """Return whether the script has changed the gradient in place since the last backward
+        pass.
+        """
         gradient = self.parameter.grad
         return gradient is not None and self.backwards > 0 and gradient._version != self.fresh
 
     def check_untouched(self) -> None:
-        """Refuse that the gradient that has left, or its absence, is no longer what it was.
+        """Check that the gradient, or its absence, is unchanged since it was sent.
 
         Raises:
-            GeomxError: It is not.
+            GeomxError: It has changed.
         """
         sent = self.sent
         if self.parameter.grad is not sent or (sent is not None and sent._version != self.version):
             raise GeomxError(
-                f"the gradient of {self.name} was changed after it had left: "
+                f"the gradient of {self.name} was changed after it was sent: "
                 "geomx.torch.Optimizer(..., overlap=False) sends gradients in step()"
             )
 
     def forget(self) -> None:
-        """The step is over."""
+        """Reset at the end of a step."""
         self.backwards, self.sent = 0, None
 
 
 def trained(optimizer: torch.optim.Optimizer, named: Mapping[str, torch.Tensor]) -> list[Slot]:
-    """The parameters that `optimizer` holds, of the model whose parameters are `named`.
+    """Return the parameters of a model that an optimizer trains.
+
+    Args:
+        optimizer: An optimizer of PyTorch.
+        named: The model's parameters by name.
 
     Raises:
-        GeomxError: It holds what is not the model's.
+        GeomxError: The optimizer has tensors that are no parameters of the model.
     """
     names = {id(parameter): name for name, parameter in named.items()}
     given = [each for group in optimizer.param_groups for each in group["params"]]

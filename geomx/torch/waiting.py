@@ -1,10 +1,11 @@
-"""Which forward pass waits for which parameters.
+"""Waits of forward passes for parameters.
 
-A module's own parameters are waited for right before it is called, so that the first layers compute
-while the last ones' values are still on their way. Some modules are never called: their parameters
-are used by the module around them (the output projection of ``torch.nn.MultiheadAttention``).
-Which these are is seen in the passes that were made; until a module has been called once, the next
-one around it that has been waits in its place, and before the first pass whoever comes first.
+A module waits for its own parameters right before it is called, so that the first layers compute
+while the values of the last ones are still under way. Some modules are never called: their
+parameters are used by an enclosing module (the output projection of
+``torch.nn.MultiheadAttention``). These are detected from the passes made so far; as long as a
+module has not been called, the innermost enclosing module that has been waits in its place, and
+before the first pass the first module that is called.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from geomx.torch.exchange import TensorExchange
 
 
 class Expected(Protocol):
-    """A parameter whose value can be on its way."""
+    """A parameter whose value can be under way."""
 
     parameter: torch.Tensor
     key: int
@@ -30,12 +31,15 @@ class Expected(Protocol):
 def watching(
     model: torch.nn.Module, slots: Iterable[Expected], exchange: TensorExchange
 ) -> Waiting:
-    """Hooks on every module of `model`.
+    """Add hooks to every module of a model.
 
     Args:
-        model: What is trained.
+        model: The model to train.
         slots: Its trained parameters.
-        exchange: Where values come from.
+        exchange: Source of the values.
+
+    Returns:
+        The state of the hooks.
     """
     trained = {id(slot.parameter): slot for slot in slots}
     own = {}
@@ -51,18 +55,18 @@ def watching(
 
 
 class Waiting:
-    """What is on its way, and who waits for it.
+    """Values under way, and the modules that wait for them.
 
-    A model's hooks hold it, and it does not hold the model, nor does the optimizer's part of it: a
-    model and its gradients go with the last reference to them, and not when Python next looks for
-    circles, in the middle of a step. A copy of the model waits for nothing.
+    The model's hooks refer to it; neither it nor the optimizer's part refers to the model, so that
+    a model and its gradients are freed with the last reference and not by a later garbage
+    collection in the middle of a step. A copy of the model does not wait.
 
     Args:
         own: Trained parameters of each module, by the module's name.
-        exchange: Where values come from; a copy of the model has none.
+        exchange: Source of the values; None in a copy of the model.
 
     Attributes:
-        seconds: Spent waiting; whoever reads it sets it back.
+        seconds: Time spent waiting; reset by its reader.
     """
 
     def __init__(
@@ -79,36 +83,36 @@ class Waiting:
         self._before: dict[str, list[Expected]] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """How a model with these hooks is copied, or stored as a whole."""
+        """Copy or pickle the hooks of a model without their state."""
         if self._pending:
-            raise GeomxError("values are on their way: call optimizer.wait() before copying models")
+            raise GeomxError("values are under way: call optimizer.wait() before copying models")
         return Waiting, ({}, None)
 
     def expect(self, slots: Iterable[Expected]) -> None:
-        """New values of `slots` are on their way."""
+        """Record that new values of `slots` are under way."""
         self._pending.update({slot.key: slot for slot in slots})
 
     def expects(self, slot: Expected) -> bool:
-        """Whether the value of `slot` has not been waited for yet."""
+        """Return whether the value of `slot` has not been awaited yet."""
         return slot.key in self._pending
 
     def everything(self) -> None:
-        """Wait for all that is on its way."""
+        """Wait for all values under way."""
         self._take(list(self._pending.values()))
 
     def end(self) -> None:
-        """Training is over: the model may be loaded into again."""
+        """End training, so that the model may be loaded into again."""
         self._training = False
 
     def timed(self, key: int, out: torch.Tensor) -> None:
-        """Fill `out` with the latest value of `key`; the time it takes counts."""
+        """Fill `out` with the latest value of `key`, and add the time to `seconds`."""
         if self._exchange is not None:
             began = time.monotonic()
             self._exchange.pull(key, [out])
             self.seconds += time.monotonic() - began
 
     def learn(self) -> None:
-        """Decide anew who waits for what, if modules have been called that never had been."""
+        """Reassign parameters to waiting modules if further modules have been called."""
         if len(self._called) == self._learned:
             return
         self._learned = len(self._called)
@@ -119,7 +123,7 @@ class Waiting:
             held.extend(slots)
 
     def _around(self, name: str) -> str | None:
-        """The module `name`, or the innermost around it, that has been called."""
+        """Return the module `name` or the innermost enclosing one that has been called."""
         while name not in self._called:
             if not name:
                 return None
@@ -134,16 +138,16 @@ class Waiting:
     # ---- hooks ----
 
     def before_calling(self, name: str, *_: object) -> None:
-        """The module `name` is called next."""
+        """Wait for the parameters that module `name` needs before its call."""
         self._called.add(name)
         if self._pending:
             self._take([*self._before_all, *self._before.get(name, ())])
 
     def before_saving(self, *_: object) -> None:
-        """A module is about to return its state."""
+        """Wait for all values before a module returns its state."""
         self.everything()
 
     def after_loading(self, *_: object) -> None:
-        """A module was given other values, of which nobody else knows."""
+        """Refuse to load values during training, since other workers would not get them."""
         if self._training:
             raise GeomxError("load the model before geomx.torch.Optimizer wraps its optimizer")
