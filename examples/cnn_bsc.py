@@ -1,11 +1,11 @@
-"""Bi-Sparse: of a party's gradients and of their sum only the largest cross the WAN.
+"""Bi-Sparse: only the largest gradients of a party, and of their sum, cross the WAN.
 
-Sums of gradients come back, and every worker runs Adam by itself. On two parties of two workers,
+Workers receive sums of gradients, and every worker runs Adam. On two parties of two workers,
 emulated on this machine:
 
     geomx launch network=two_parties '+accel=[bisparse]' -- python examples/cnn_bsc.py --cpu
 
-The share that is sent belongs to the job: ``accel.bisparse.ratio=0.02`` goes with ``-bcr 0.02``.
+The fraction that is sent is an option of the job: ``accel.bisparse.ratio=0.02`` for ``-bcr 0.02``.
 """
 
 from common import Training, arguments, mx, train_on_sums
@@ -15,6 +15,6 @@ options = arguments(
 )
 store = mx.kv.create("dist_sync")
 store.set_gradient_compression(
-    {"type": "bisparse", "ratio": options.bisparse_compression_ratio}  # as the job was launched
+    {"type": "bisparse", "ratio": options.bisparse_compression_ratio}  # must match the job
 )
 train_on_sums(Training(options, store), store)

@@ -1,11 +1,11 @@
-"""ESync: parameters, averaged when the slowest worker is there; others make more steps meanwhile.
+"""ESync: parameters are averaged when the slowest worker is ready; the others make more steps.
 
-Every worker runs Adam by itself, and hears from a state server how many steps to make. On two
-parties of two workers, emulated on this machine:
+Every worker runs Adam, and a state server tells it how many steps to make. On two parties of two
+workers, emulated on this machine:
 
     geomx launch network=two_parties +sync=esync -- python examples/cnn_esync.py --cpu
 
-The epochs are those of the slowest worker.
+Epochs are counted by the slowest worker.
 """
 
 from common import Training, arguments, mx, train_on_averages

@@ -1,6 +1,6 @@
-"""HFA: parameters, averaged inside a party now and then, and between parties more rarely.
+"""HFA: parameters are averaged inside a party periodically, and between parties less often.
 
-Every worker runs Adam by itself; its party averages every k1 steps, all parties every k1 k2. On two
+Every worker runs Adam; its party averages every k1 steps, all parties every k1 k2 steps. On two
 parties of two workers, emulated on this machine:
 
     geomx launch network=two_parties +sync=hfa sync.k1=5 sync.k2=2 -- python examples/cnn_hfa.py -c

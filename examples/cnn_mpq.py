@@ -1,12 +1,12 @@
-"""Mixed precision: small tensors in half precision, of large ones the largest entries.
+"""Mixed precision: small tensors in half precision, and the largest entries of large ones.
 
-Sums of gradients come back, and every worker runs Adam by itself. On two parties of two workers,
+Workers receive sums of gradients, and every worker runs Adam. On two parties of two workers,
 emulated on this machine:
 
     geomx launch network=two_parties '+accel=[mpq]' -- python examples/cnn_mpq.py --cpu
 
-What is large, and the share that is sent, belong to the job: ``accel.mpq.size_lower_bound=5000``,
-and ``accel.mpq.ratio=0.02`` with ``-bcr 0.02``.
+The size limit and the fraction that is sent are options of the job:
+``accel.mpq.size_lower_bound=5000``, and ``accel.mpq.ratio=0.02`` for ``-bcr 0.02``.
 """
 
 from common import Training, arguments, mx, train_on_sums
@@ -16,6 +16,6 @@ options = arguments(
 )
 store = mx.kv.create("dist_sync")
 store.set_gradient_compression(
-    {"type": "mpq", "ratio": options.bisparse_compression_ratio}  # as the job was launched
+    {"type": "mpq", "ratio": options.bisparse_compression_ratio}  # must match the job
 )
 train_on_sums(Training(options, store), store)

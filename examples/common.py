@@ -1,4 +1,4 @@
-"""What the examples share: their flags, the network, the data, and the lines that they print."""
+"""Code shared by the examples: flags, network, data and output."""
 
 from __future__ import annotations
 
@@ -18,7 +18,11 @@ EVALUATION_BATCH = 500
 
 
 def arguments(**more: tuple[str, dict[str, Any]]) -> argparse.Namespace:
-    """The flags of GeoMX's examples; `more` of an example's own, by long name."""
+    """Parse the flags of GeoMX's examples.
+
+    Args:
+        more: Further flags by long name: the short flag and options of `add_argument`.
+    """
     parser = argparse.ArgumentParser()
     parser.add_argument("-lr", "--learning-rate", type=float, default=0.01)
     parser.add_argument("-bs", "--batch-size", type=int, default=32)
@@ -40,9 +44,9 @@ class Training:
         store: The key-value store.
 
     Attributes:
-        net: The network, with its first values.
-        parameters: Those that are trained, by key.
-        steps: Of all epochs.
+        net: The network with its initial values.
+        parameters: The trained parameters, by key.
+        steps: Number of steps of all epochs.
     """
 
     def __init__(self, options: argparse.Namespace, store: Any) -> None:
@@ -79,19 +83,19 @@ class Training:
         self._began_s = time.time()
 
     def start(self) -> None:
-        """Say so; time counts from here."""
+        """Print the start of training, and start its clock."""
         workers, rank = self._store.num_all_workers, self._store.rank
         print(f"Start training on {workers} workers, my rank is {rank}.", flush=True)
         self._began_s = time.time()
 
     def batches(self) -> Iterator[tuple[int, Any, Any]]:
-        """(iteration from 1, inputs, labels) of every batch of every epoch, in order."""
+        """Yield (iteration from 1, inputs, labels) of every batch of every epoch, in order."""
         self.start()
         for iteration in range(1, self.steps + 1):
             yield iteration, *self.batch(iteration)
 
     def batch(self, iteration: int) -> tuple[Any, Any]:
-        """Inputs and labels of one iteration's batch."""
+        """Return inputs and labels of one iteration's batch."""
         size = self.options.batch_size
         first = (iteration - 1) % self._batches * size
         part = slice(first, first + size)
@@ -101,14 +105,14 @@ class Training:
         )
 
     def gradients(self, inputs: Any, labels: Any) -> int:
-        """Compute gradients, summed over the batch. Returns its size."""
+        """Compute gradients, summed over the batch; return its size."""
         with mx.autograd.record():
             loss = self._loss(self.net(inputs), labels)
         loss.backward()
         return len(labels)
 
     def log(self, iteration: int) -> None:
-        """Evaluate on held-out data, and print the line that GeoMX's examples print."""
+        """Evaluate on held-out data, and print the result in the format of GeoMX's examples."""
         inputs, labels = self._held_out
         right = 0
         for first in range(0, len(labels), EVALUATION_BATCH):
@@ -122,20 +126,20 @@ class Training:
 
 
 def introduce(training: Training, store: Any) -> None:
-    """Everybody starts from the master's values."""
+    """Initialise all workers with the master's values."""
     for key, parameter in enumerate(training.parameters):
         store.init(key, parameter.data())
         store.pull(key, parameter.data())
 
 
 def local_trainer(training: Training) -> Any:
-    """Adam on this worker, for examples in which servers only add."""
+    """Return an Adam trainer on this worker, for examples in which servers only add."""
     options = {"learning_rate": training.options.learning_rate}
     return mx.gluon.Trainer(training.parameters, "adam", options, kvstore=None)
 
 
 def train_on_sums(training: Training, store: Any) -> None:
-    """Gradients up, their sum down; every worker updates by itself, all alike."""
+    """Train with gradients up and their sum down; every worker makes the same update."""
     introduce(training, store)
     trainer = local_trainer(training)
     for iteration, inputs, labels in training.batches():
@@ -148,7 +152,9 @@ def train_on_sums(training: Training, store: Any) -> None:
 
 
 def train_on_averages(training: Training, store: Any) -> None:
-    """Every worker updates by itself; parameters are averaged when the job's algorithm says so."""
+    """Train with updates on every worker; the job's algorithm decides when to average
+    parameters.
+    """
     introduce(training, store)
     trainer = local_trainer(training)
     training.start()

@@ -1,10 +1,10 @@
-"""Which accelerator helps here? Every one that is installed, on one network: README's picture.
+"""Comparison of all installed accelerators on one network; draws the picture in README.
 
     python examples/compare_accelerators.py                # docs/compare_accelerators.svg
     python examples/compare_accelerators.py network=five_regions seed=3
 
-The same as ``python -m geomx experiment=accelerators``, whose words it passes on, but for where the
-picture goes.
+The same as ``python -m geomx experiment=accelerators`` with the given overrides, except for the
+location of the picture.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PICTURE = Path(__file__).resolve().parent.parent / "docs" / "compare_accelerator
 
 
 def main() -> None:
-    """Run the study and keep its picture."""
+    """Run the study and copy its picture."""
     comparison = study.run(["experiment=accelerators", *sys.argv[1:]])
     shutil.copyfile(comparison.directory / "chart.svg", PICTURE)
     print(PICTURE)

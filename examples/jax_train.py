@@ -1,11 +1,11 @@
-"""JAX and optax on the same store, which takes JAX's arrays as they are, through DLPack.
+"""JAX and optax on the same store, which accepts JAX's arrays through DLPack.
 
     pip install jax optax
     python examples/jax_train.py --plain                                    # without geomx
     geomx launch network=two_parties -- python examples/jax_train.py        # four workers
 
-Gradients are summed by the store; every worker gives their mean to optax, so any of its optimizers
-will do. (JAX computes a step as a whole: nothing leaves before all of it is there.)
+The store sums gradients; every worker passes their mean to optax, so any of its optimizers works.
+(JAX computes a step as a whole: nothing is sent before all gradients exist.)
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ BATCH = 128  # of all workers together
 
 
 def scores(parameters: dict[str, jax.Array], inputs: jax.Array) -> jax.Array:
-    """(samples, 64) pixels to (samples, 10) scores."""
+    """Map (samples, 64) pixels to (samples, 10) scores."""
     hidden = jax.nn.relu(inputs @ parameters["hidden"] + parameters["bias"])
     return hidden @ parameters["output"]
 
 
 def loss_of(parameters: dict[str, jax.Array], inputs: jax.Array, targets: jax.Array) -> jax.Array:
-    """Mean cross-entropy."""
+    """Return the mean cross-entropy."""
     each = optax.softmax_cross_entropy_with_integer_labels(scores(parameters, inputs), targets)
     return each.mean()
 

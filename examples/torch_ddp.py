@@ -3,8 +3,8 @@
     geomx launch network=examples/one_worker_each.yaml -- \
         torchrun --standalone --nproc-per-node=2 examples/torch_ddp.py
 
-Each party of that network has one worker, which the two processes that torchrun starts there are
-together. Without ``geomx launch`` it is a job of one party.
+Each party of that network has one worker, formed by the two processes that torchrun starts there.
+Without ``geomx launch`` it is a job of one party.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""A training script of PyTorch, alone or in every data centre: handwritten digits, a small network.
+"""A PyTorch training script, alone or in several data centres: handwritten digits, a small network.
 
     python examples/torch_train.py --plain                                     # without geomx
     python examples/torch_train.py                                             # one worker
     geomx launch network=two_parties -- python examples/torch_train.py         # four, two parties
     geomx launch network=two_parties +sync=hfa -- python examples/torch_train.py
 
-With synchronous training of gradients (the first three) all end with the same loss: four workers on
-a quarter of each batch are one worker on all of it.
+With synchronous exchange of gradients (the first three) all end with the same loss: four workers on
+a quarter of each batch are equivalent to one worker on the whole batch.
 """
 
 from __future__ import annotations

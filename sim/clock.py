@@ -15,7 +15,7 @@ import simpy
 from simpy.events import NORMAL, EventPriority
 
 FOREVER = 2**63 - 1
-"""The end of time, in nanoseconds: 292 years. What would happen then or later never does."""
+"""The end of time, in nanoseconds: 292 years. Events scheduled for then or later never happen."""
 
 
 class Clock(simpy.Environment):
@@ -31,9 +31,14 @@ class Clock(simpy.Environment):
     def schedule(
         self, event: simpy.Event, priority: EventPriority = NORMAL, delay: Any = 0
     ) -> None:
-        """Have `event` happen `delay` nanoseconds from now, rounded up to a whole one.
+        """Schedule `event` after `delay` nanoseconds, rounded up to a whole number.
 
         An infinite delay, or one that would end after `FOREVER`, never ends.
+
+        Args:
+            event: The event.
+            priority: SimPy's priority among events of the same time.
+            delay: Nanoseconds from now.
 
         Raises:
             ValueError: The delay is not a number (NaN).

@@ -1,4 +1,4 @@
-"""The experiment's graph as edges and links of the native fabric."""
+"""Conversion of the experiment's graph to edges and links of the native fabric."""
 
 from __future__ import annotations
 
@@ -12,7 +12,16 @@ from geomx.terminal.progress import stage
 
 
 def add_edges(fabric: _core.Fabric, cluster: Cluster, seed: int) -> dict[Edge, int]:
-    """Give the fabric every edge of the graph, with its bandwidth over time; returns their ids."""
+    """Add every edge of the graph to the fabric.
+
+    Args:
+        fabric: The fabric.
+        cluster: The graph.
+        seed: Seed of random bandwidth schedules.
+
+    Returns:
+        Ids of the edges.
+    """
     return {edge: fabric.add_edge(*edge_model(cluster, edge, seed)) for edge in cluster.graph.edges}
 
 
@@ -23,7 +32,15 @@ def connect(
     edges: dict[Edge, int],
     tcp: TcpOptions,
 ) -> None:
-    """Connect every node with those it talks with."""
+    """Connect every node to its peers.
+
+    Args:
+        fabric: The fabric with its edges.
+        cluster: Nodes and routes.
+        selection: Plugins of the experiment, which determine the peers.
+        edges: Ids of the edges, from `add_edges`.
+        tcp: Options of the connections.
+    """
     for source in stage(cluster.nodes, "connecting nodes"):
         for target in peers(cluster, selection, source):
             fabric.connect(

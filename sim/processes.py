@@ -1,4 +1,4 @@
-"""Plugins' SimPy processes that fail or never let time pass: which one it is, in a sentence."""
+"""Identification of plugins' SimPy processes that fail, or keep virtual time from advancing."""
 
 from __future__ import annotations
 
@@ -19,30 +19,34 @@ from geomx.training.pace import NS
 if TYPE_CHECKING:
     from geomx.sim.simulation import Simulation
 
-_STANDS_STILL = "the workers wait, and only plugins' processes go on"
+_STANDS_STILL = "the workers wait, and only plugins' processes run"
 _OURS = ("geomx.sim.simulation", "geomx.sim.worker")
 
 
 class Instant(Look):
-    """One instant of virtual time, as long as geomx itself does nothing in it.
+    """Limits the real time that plugins spend at one instant of virtual time.
 
-    Likewise a standstill in which plugins' processes still let time pass.
-
-    Gradients may be computed, and the network may be solved, at one instant for however long that
-    takes. What processes and callbacks of plugins do at one instant is limited as a call is.
+    A standstill during which plugins' processes still let time pass is limited likewise. Computing
+    gradients and solving the network may take any time at one instant; processes and callbacks of
+    plugins are limited as calls are.
 
     Args:
-        simulation: The world.
-        limit_s: Seconds of real time.
+        simulation: The simulation.
+        limit_s: Limit in seconds of real time.
     """
 
     def __init__(self, simulation: Simulation, limit_s: float) -> None:
         super().__init__(limit_s)
         self._simulation = simulation
-        self._seen: Any = None  # at work at this instant
+        self._seen: Any = None  # active at this instant
 
     def busy(self, thread: int, frame: FrameType | None) -> Any:
-        """The instant, in nanoseconds, or that all wait; None while geomx's own code is at work."""
+        """Return the instant in nanoseconds, or that all wait; None while geomx's own code runs.
+
+        Args:
+            thread: The observed thread.
+            frame: Its innermost frame.
+        """
         if self._simulation.idle:
             return _STANDS_STILL
         simulation, called = self._simulation, None
@@ -68,10 +72,14 @@ class Instant(Look):
 
 
 def failure(error: Exception, simulation: Simulation) -> Exception:
-    """What came out of SimPy's loop, as an error that names the process it came out of.
+    """Convert an exception of SimPy's loop to one that names the process that raised it.
 
-    SimPy raises a copy of what a process raised, which knows nothing of where that was, and a
-    `RuntimeError` of its own where a process yields what is no event.
+    SimPy raises a copy of what a process raised, without its traceback, and a `RuntimeError` of its
+    own if a process yields something that is not an event.
+
+    Args:
+        error: The exception.
+        simulation: The simulation.
     """
     process, origin = _origin(error)
     blamed = simulation.experiment.selection.blamed(origin)
@@ -84,7 +92,7 @@ def failure(error: Exception, simulation: Simulation) -> Exception:
 
 
 def _origin(error: Exception) -> tuple[simpy.Process | None, Exception]:
-    """The process that failed, if one did, and what it raised."""
+    """Return the process that failed, if any, and what it raised."""
     process, origin = None, error
     for frame, _ in traceback.walk_tb(error.__traceback__):
         if frame.f_code is simpy.Environment.step.__code__:
@@ -94,13 +102,13 @@ def _origin(error: Exception) -> tuple[simpy.Process | None, Exception]:
         elif frame.f_code is simpy.Process._resume.__code__:
             process = frame.f_locals["self"]
     cause = origin.__cause__
-    while isinstance(cause, type(origin)) and cause.args == origin.args:  # it waited for another
+    while isinstance(cause, type(origin)) and cause.args == origin.args:  # waiting for another one
         origin, cause = cause, cause.__cause__
     return process, origin
 
 
 def _next(simulation: Simulation) -> Any:
-    """The process, or the plugin's callback, that the next event of this instant will call."""
+    """Return the process or plugin's callback that the next event of this instant will call."""
     head = simulation.env._queue[:1]
     calls = head[0][-1].callbacks if head and head[0][0] == simulation.env.now else None
     called = calls[0] if calls else None
@@ -115,7 +123,7 @@ def _is_worker(process: simpy.Process) -> bool:
 
 
 def _name(what: Any, simulation: Simulation) -> str:
-    """A process or a callback, with its plugin where that can be told, for errors."""
+    """Return the name of a process or a callback for errors, with its plugin if known."""
     is_process = isinstance(what, simpy.Process)
     function = what._generator if is_process else what
     kind = "SimPy process " if is_process else "SimPy callback "

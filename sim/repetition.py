@@ -1,15 +1,15 @@
-"""A deterministic run of sizes alone soon repeats itself; what repeats need not be simulated.
+"""Detection of periodic behaviour in deterministic runs of sizes alone, to skip repetitions.
 
-Whenever the first worker ends an iteration that took as long as one before, the whole state (nodes,
-queues, network, everything that is scheduled) is fingerprinted, with moments counted from now and
-rounds from each other. Two equal fingerprints enclose a period, and the simulation would go through
-it again and again: its rows, bytes and messages are written down as often as it would, and the last
-steps, which differ because workers say that they are the last, are simulated again. The results are
-those of the whole run, to the nanosecond.
+Whenever the first worker ends an iteration that took as long as an earlier one, the whole state
+(nodes, queues, network, scheduled events) is fingerprinted, with times relative to now and rounds
+relative to each other. Two equal fingerprints enclose a period, which the simulation would repeat
+again and again: its rows, bytes and messages are recorded as often as it would, and the last steps,
+which differ because workers announce them, are simulated again. The results are those of the whole
+run, to the nanosecond.
 
-It is done only where that is exact: without numerics, observers and plugins' own SimPy processes,
+This is done only where it is exact: without numerics, observers and plugins' own SimPy processes,
 with workers that synchronise by a fixed schedule, and with parts (codecs, slicers, policies) that
-say how their next decisions depend on the past. Draws of losses and jitter never repeat.
+describe how their next decisions depend on the past. Random losses and jitter never repeat.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from geomx.sim.worker import SimulatedWorker
 
 ATTEMPTS = 64
-"""Fingerprints that are taken before a run counts as one that does not repeat itself."""
+"""Limit on the number of fingerprints, after which a run is considered aperiodic."""
 
 
 class IterationRow(NamedTuple):
@@ -38,7 +38,7 @@ class Repetition:
     """Watches a simulation for a repeated state, and skips ahead once.
 
     Args:
-        simulation: Before it runs.
+        simulation: The simulation before its start.
     """
 
     def __init__(self, simulation: Simulation) -> None:
@@ -54,16 +54,18 @@ class Repetition:
         self._ended_ns = 0
         self._durations: set[int] = set()
         self._attempts = 0
-        self._marked: tuple[object, int, int] | None = None  # what Python adds, step, time
+        self._marked: tuple[object, int, int] | None = (
+            None  # Python's part of the state, step, time
+        )
         self._rows: list[IterationRow] = []
 
     def add(self, row: IterationRow) -> None:
-        """Remember a step that is over, as part of what may be repeated."""
+        """Record a finished step as part of a possible period."""
         if self._marked is not None:
             self._rows.append(row)
 
     def look(self, notices: list[tuple[int, str, int, int, str, str, list[float]]]) -> None:
-        """Look at the state of this instant, before anybody has heard of `notices`."""
+        """Examine the state of this instant, before `notices` are delivered."""
         first = self._first
         ready = any(node == first.spec.id and kind == "ready" for node, kind, *_ in notices)
         if not self._looking or not ready or first.steps.step < 0:
@@ -74,7 +76,7 @@ class Repetition:
             self._durations.add(duration)
             return
         if not math.isinf(self._simulation.env.peek()):
-            return  # somebody else has plans
+            return  # another SimPy process has scheduled an event
         steps = tuple(
             worker.steps.step - first.steps.step for worker in self._simulation.workers.values()
         )
@@ -111,9 +113,9 @@ class Repetition:
         simulation.recorder.skipped(times * steps)
 
     def _times(self, period: int) -> int:
-        """How often a period of so many steps fits in before some worker's last step begins.
+        """Return how many periods fit in before the last step of any worker begins.
 
-        The steps that are skipped must synchronise when those of the period did.
+        Skipped steps must synchronise at the same positions as those of the period.
         """
         simulation = self._simulation
         current = [worker.steps.step for worker in simulation.workers.values()]

@@ -46,31 +46,31 @@ from geomx.training.pace import NS, Pace
 from geomx.workload import Model
 
 AFTER_EVERYTHING = EventPriority(2)
-"""SimPy priority of the network: it runs when everything else of an instant has happened."""
+"""SimPy priority of the network: it runs after all other events of an instant."""
 
 MOST_FRAMES = 256
 """Frames of the usual size in one event: 64 MiB, the most that a message can hold."""
 
 
 class Simulation:
-    """The world of one simulated experiment; hook 8 receives it before virtual time starts.
+    """One simulated experiment; the hook ``geomx_sim`` gets it before virtual time starts.
 
     Attributes:
         env: SimPy's environment; its clock counts integer nanoseconds, and delays are rounded
             up to one.
-        experiment: What is simulated.
+        experiment: The experiment.
         fabric: All nodes and the network between them.
         costs: Endpoint costs by kind of work, (seconds per message, seconds per byte); plugins may
             change them.
-        events: Where observers subscribe.
-        model: The real network, or None where sizes and times alone are simulated.
+        events: For observers to subscribe to.
+        model: The model, or None if sizes and times alone are simulated.
         initial: Its initial weights by key; None likewise.
-        plan: What all workers train, for the fabric.
-        global_optimizer: What global servers run, as name and numbers; None: nothing.
-        local_optimizer: What workers run after each local step, likewise.
-        skipped_ns: Time that was counted, not simulated (see `geomx.sim.repetition`); the run's
-            clock is SimPy's and this.
-        idle: Nothing is left to happen but what plugins' processes may yet do.
+        plan: Layers and tensors of all workers, for the fabric.
+        global_optimizer: Optimizer of global servers as name and numbers; None: none.
+        local_optimizer: Optimizer of workers after each local step, likewise.
+        skipped_ns: Time that was skipped (see `geomx.sim.repetition`); the run's time is the sum of
+            SimPy's and this.
+        idle: Whether only plugins' processes have events left.
     """
 
     def __init__(self, experiment: Experiment, recorder: Recorder) -> None:
@@ -143,10 +143,10 @@ class Simulation:
         }
 
     def _bundle(self) -> int:
-        """How many frames may leave as one event, where slicers do not say otherwise.
+        """Return the number of frames that may be sent as one event, unless slicers restrict it.
 
-        Nothing may want to come between two frames: neither what has another priority nor a
-        coordinator's orders; jitter is drawn for every message.
+        More than one only if nothing can come between two frames: no other priorities and no
+        orders of a coordinator, and no jitter, which is drawn for every message.
         """
         experiment, cluster = self.experiment, self.experiment.cluster
         priorities = {piece[3] for pieces in self.shards for piece in pieces}
@@ -162,7 +162,7 @@ class Simulation:
         return MOST_FRAMES if alike else 1
 
     def _workers_costs(self) -> Figures:
-        """What their work takes, wherever their tensors lie."""
+        """Return the costs of workers, for tensors on the CPU or on a device."""
         experiment = self.experiment
         if not experiment.on_device:
             return self.costs
@@ -175,7 +175,7 @@ class Simulation:
         return beside_device(self.costs, experiment.costs.device, encoded, decoded)
 
     def _servers_costs(self, direction: Direction) -> Figures:
-        """What the work of servers takes that send to the WAN in `direction`."""
+        """Return the costs of servers that send to the WAN in `direction`."""
         experiment = self.experiment
         if experiment.runtime.server_device == "cpu":
             return self.costs
@@ -188,7 +188,7 @@ class Simulation:
     def _chain(
         self, source: NodeSpec, target: NodeSpec, direction: Direction
     ) -> tuple[_core.CodecChain, float]:
-        """A hop's codecs for the largest tensor, and its bytes on the wire over those before."""
+        """Return a hop's codecs for the largest tensor, and its compression ratio on the wire."""
         experiment = self.experiment
         largest = max(tensor.elements for tensor in experiment.workload.tensors)
         largest = min(largest, MOST_SHARD_ELEMENTS)
@@ -200,10 +200,10 @@ class Simulation:
     # ---- running ----
 
     def run(self) -> Results:
-        """Run to the end and write everything down.
+        """Run to the end, record everything, and return the results.
 
         Raises:
-            GeomxError: Nothing can happen any more and the workers are not done.
+            GeomxError: No event is left although workers are not done.
         """
         started = time.monotonic()
         self.repetition = Repetition(self)
@@ -264,7 +264,7 @@ class Simulation:
         self._schedule_network(0)
 
     def _not_finite(self, node: int, key: int, number: int, what: str) -> None:
-        """A push holds NaN: say so, or end the run, as live workers do."""
+        """Warn of a push with NaN, or end the run, as live workers do."""
         refuse = self.experiment.runtime.non_finite == "refuse"
         worker, tensor = self.workers[node].spec.name, self.experiment.workload.tensors[key].name
         text = _core.non_finite_text(worker, f"key {tensor!r}", number, what, refuse)
@@ -272,10 +272,10 @@ class Simulation:
             raise GeomxError(text)
         warnings.warn(text, stacklevel=2)
 
-    # ---- what workers report ----
+    # ---- reports of workers ----
 
     def iteration(self, row: IterationRow, loss: float = math.nan) -> None:
-        """One local step of one worker is over."""
+        """Record a finished local step of a worker."""
         self.repetition.add(row)
         later_ns = self.skipped_ns
         self.write(
@@ -283,7 +283,7 @@ class Simulation:
         )
 
     def write(self, row: IterationRow, loss: float = math.nan) -> None:
-        """Write a step down; times are the run's."""
+        """Write the row of a step, with times of the run."""
         worker, step, start_ns, end_ns = row
         known = None if math.isnan(loss) else loss
         end_s = end_ns / NS
@@ -310,8 +310,8 @@ class Simulation:
             self._judge(self.model, worker, step, end_s, final)
 
     def _judge_latest(self) -> None:
-        """Where parties do not wait for each other, the first worker may be done long before the
-        model is: whoever came last has it."""
+        """Evaluate the last worker to finish, if parties do not wait for each other: the first
+        worker may be done long before the model is."""
         if self.model is None or self.policy.together or self._latest is None:
             return
         worker, step = self._latest
@@ -355,7 +355,7 @@ class Simulation:
         if lost := self.fabric.spans_dropped:
             most = self.experiment.sim.max_spans
             early = most - most // 2
-            # Fewer than fit: they were lost to a repetition, of which all iterations are.
+            # If fewer than fit were kept, the others were lost to a repetition.
             borders = [span[-1] / NS for span in spans[early - 1 : early + 1]]
             full = len(spans) == most > 1
             self.recorder.spans_lost(lost, *(borders if full else (0.0, 0.0)))
@@ -379,7 +379,7 @@ def _handle(figures: Figures) -> _core.Costs:
 
 
 def simulate(experiment: Experiment, directory: Path) -> Results:
-    """Simulate `experiment`, leaving its files in `directory`; see `geomx.sim.run`."""
+    """Simulate `experiment` with its files in `directory`; return the results."""
     header = {**experiment.header(), "mode": "sim"}
     recorder = Recorder(directory, header, experiment.sim.max_spans, page.render)
     recorder.network(experiment.cluster.graph)

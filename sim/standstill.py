@@ -1,4 +1,4 @@
-"""A simulation in which nothing can happen any more: who waits, for what, and for whom."""
+"""Error message for a simulation that cannot continue: which nodes wait for what."""
 
 from __future__ import annotations
 
@@ -11,29 +11,32 @@ from geomx.training.pace import NS
 if TYPE_CHECKING:
     from geomx.sim.simulation import Simulation
 
-_SHOWN = 3  # of a list; the others are counted
+_SHOWN = 3  # names of a list that are shown; the others are counted
 
 
 def standstill(simulation: Simulation) -> str:
-    """Which workers and servers wait for which values, and who has not sent them.
+    """Describe which workers and servers wait for which values, and for whom.
+
+    Args:
+        simulation: The simulation.
 
     Returns:
-        What comes behind "the simulation" in a sentence.
+        The end of a sentence that starts with "the simulation".
     """
     said = [*_workers(simulation), *_servers(simulation)]
     now_s = (simulation.env.now + simulation.skipped_ns) / NS
-    why = "; ".join(said) if said else "no worker can go on"
+    why = "; ".join(said) if said else "no worker can continue"
     return f"came to a standstill at {now_s:.9g} s: {why}"
 
 
 def _workers(simulation: Simulation) -> Iterator[str]:
-    """What workers wait for; those that wait for the same together."""
+    """Yield what workers wait for, grouped by the awaited value."""
     together: dict[str, list[str]] = defaultdict(list)
     cluster, selection = simulation.experiment.cluster, simulation.experiment.selection
     for worker in simulation.workers.values():
         if simulation.fabric.awaits_reply(worker.spec.id):
-            mind = selection.mind(cluster, worker.steps.sync.coordinator or 0)
-            together[f"an answer of {mind}"].append(worker.spec.name)
+            coordinator = selection.mind(cluster, worker.steps.sync.coordinator or 0)
+            together[f"an answer of {coordinator}"].append(worker.spec.name)
             continue
         for key, round_number, keys, (server, *_) in simulation.fabric.waits(worker.spec.id)[:1]:
             values = f"{_value(simulation, key, round_number)}{_more(keys - 1, 'key')}"
@@ -43,7 +46,7 @@ def _workers(simulation: Simulation) -> Iterator[str]:
 
 
 def _servers(simulation: Simulation) -> Iterator[str]:
-    """Whom servers lack; each by the first key that it waits for."""
+    """Yield the nodes that servers wait for, for the first key of each server."""
     cluster = simulation.experiment.cluster
     ended = {worker.spec.id for worker in simulation.workers.values() if worker.ended}
     for node in cluster.nodes:

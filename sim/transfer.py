@@ -1,10 +1,9 @@
-"""When do these transfers end? The flow model alone, on any networkx graph.
+"""Transfer times by the flow model alone, on any networkx graph.
 
-`transfer_times` is the simulator's network without the simulator around it: independent flows and
-their starts in, the moments at which they have arrived out. It is what the model is tested with
-(closed forms, SimGrid's answers, real TCP), and a calculator of its own. The arithmetic is native;
-this module turns a graph into edges and routes and says in one sentence what is wrong with a
-request.
+`transfer_times` is the simulator's network without the simulator: it takes independent flows with
+their start times and returns their arrival times. The model is tested through it (closed forms,
+SimGrid's results, real TCP), and it is useful as a calculator. The arithmetic is native; this
+module converts a graph to edges and routes and checks the arguments.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from geomx.network.warnings import doubt_uneven_round_trips
 
 MODELS = ("tcp", "maxmin", "LV08", "CM02")
 CONGESTION = ("bbr", "cubic", "reno")
-WINDOW_BYTES = 2.75e6  # a stock Linux sender (4 MiB tcp_wmem) keeps this much under way
+WINDOW_BYTES = 2.75e6  # effective window of a default Linux sender (4 MiB tcp_wmem)
 PAYLOAD_SHARE = 1448 / 1500  # payload bytes per byte on an edge: full TCP/IPv4 frames
 
 Node = Hashable
@@ -46,7 +45,7 @@ def transfer_times(
     new_connections: bool = True,
     seed: int = 0,
 ) -> list[float]:
-    """When the last byte of each flow arrives.
+    """Return the times at which the last byte of each flow arrives.
 
     Args:
         graph: Edges carry ``bandwidth_mbps`` (absent: unlimited), ``delay_ms`` (one way; absent: 0)
@@ -57,11 +56,11 @@ def transfer_times(
         model: ``"tcp"``: handshake, window and payload share, with max-min sharing between the
             connections (runtime_cpp/net/ramp.h lists the formulas). ``"maxmin"``: sharing alone,
             delays ignored. ``"CM02"``, ``"LV08"``: SimGrid's models with its constants.
-        paths: Node lists for ordered pairs where the shortest path by delay is not meant.
+        paths: Node lists for ordered pairs that do not use the shortest path by delay.
         congestion: ``"bbr"``, ``"cubic"`` or ``"reno"``; decides sharing weights, idle behaviour
             and the effect of loss. TCP only, like all that follow.
         streams: Parallel connections that carry each flow.
-        window_bytes: The most one connection keeps under way; infinite for no window.
+        window_bytes: Limit on the bytes in flight of a connection; infinite for no window.
         efficiency: Payload bytes per byte on an edge, above 0 and at most 1.
         reverse_share: Bytes of acknowledgements on the way back per byte sent.
         new_connections: True: each flow opens its own connection and pays a handshake. False: the
@@ -69,15 +68,15 @@ def transfer_times(
         seed: Of redraws and random outages.
 
     Returns:
-        Finish times in seconds, in the order of `flows`; infinite where an edge of bandwidth 0 is
-        in the way.
+        Finish times in seconds, in the order of `flows`; infinite if the route has an edge of
+        bandwidth 0.
 
     Raises:
         ConfigError: An unknown model or congestion control, a node that is not in the graph, a pair
             without a path, a size, start or edge attribute out of range.
 
     Example:
-        Two flows of 1 MB share 8 Mbit/s; TCP adds its headers, a handshake and a window that opens.
+        Two flows of 1 MB share 8 Mbit/s; TCP adds headers, a handshake and a growing window.
 
         >>> graph = nx.Graph()
         >>> graph.add_edge("here", "there", bandwidth_mbps=8, delay_ms=50)
@@ -103,7 +102,7 @@ def transfer_times(
     if model != "tcp":
         for (source, target), bandwidth in zip(routes.edges, routes.courses, strict=True):
             if bandwidth.next(0.0) is not None:
-                remedy = f"the bandwidth of {source} -> {target} changes; that is for tcp alone"
+                remedy = f"the bandwidth of {source} -> {target} changes; only tcp supports that"
                 raise ConfigError("model", model, remedy)
     route_of_flow: list[int] = []
     sizes: list[float] = []
@@ -135,7 +134,7 @@ def transfer_times(
 
 
 class _Routes:
-    """The edges of a graph by number, and the routes that flows ask for, each found once."""
+    """The edges of a graph by number, and the routes of flows, each computed once."""
 
     def __init__(self, graph: nx.Graph, paths: Mapping[Pair, Sequence[Node]], seed: int) -> None:
         if graph.is_multigraph():
@@ -156,7 +155,7 @@ class _Routes:
             self._losses.append(_number(attributes, "loss", 0.0, name))
 
     def index(self, source: Node, target: Node) -> int:
-        """The number of the route from `source` to `target`."""
+        """Return the number of the route from `source` to `target`."""
         known = self._routes.get((source, target))
         if known is not None:
             return known
@@ -170,14 +169,16 @@ class _Routes:
     def native(
         self,
     ) -> tuple[list[_core.Course], list[float], list[list[int]], list[list[int]], list[float]]:
-        """Bandwidth and delay per edge; path, way back (empty if none) and loss per route."""
+        """Return bandwidth and delay per edge, and path, reverse path (empty if none) and loss
+        per route.
+        """
         paths = [self._path(source, target) or [] for source, target in self._routes]
         reverses = [self._path(target, source) or [] for source, target in self._routes]
         losses = [1 - math.prod(1 - self._losses[edge] for edge in path) for path in paths]
         return self.courses, self._delays_s, paths, reverses, losses
 
     def ways(self) -> Iterator[tuple[list[Pair], float]]:
-        """The limited edges and the round trip in seconds of every route."""
+        """Yield the limited edges and the round-trip time in seconds of every route."""
         names = list(self.edges)
         for source, target in self._routes:
             there = self._path(source, target) or []
@@ -205,7 +206,7 @@ class _Routes:
 
 
 def _course(attributes: Mapping[str, Any], edge: str, seed: int) -> _core.Course:
-    """An edge's bandwidth over time; without any attribute it is unlimited."""
+    """Return an edge's bandwidth schedule; without any attribute it is unlimited."""
     data = {key: attributes[key] for key in EDGE_CHANGES if key in attributes}
     if attributes.get("bandwidth_mbps") is not None:
         data["bandwidth_mbps"] = _number(attributes, "bandwidth_mbps", math.inf, edge)
@@ -217,7 +218,7 @@ def _course(attributes: Mapping[str, Any], edge: str, seed: int) -> _core.Course
 
 
 def _number(attributes: Mapping[str, Any], key: str, default: float, edge: str) -> float:
-    """An edge's attribute as a number, 0 or more."""
+    """Return an edge's attribute as a number, 0 or more."""
     value = attributes.get(key)
     if value is None:
         return default

@@ -1,13 +1,13 @@
-"""DiLoCo: workers train by themselves for H steps; the model takes an outer Nesterov step.
+"""DiLoCo: workers train locally for H steps, then the model makes an outer Nesterov step.
 
-Douillard et al., 2023 (arXiv 2311.08105). Inner steps are the workload's own optimizer on every
-worker. After H of them parties tell how far their workers have moved from the common model, on
-average; the global server treats the mean of these moves as a gradient and gives it to an optimizer
-of its own, SGD with Nesterov momentum. With `outer_lr` 1 and `momentum` 0 that is the mean of all
-parameters, which is local SGD.
+Douillard et al., 2023 (arXiv 2311.08105). Inner steps use the workload's own optimizer on every
+worker. After H of them, parties send the mean change of their workers from the common model; the
+global server treats the mean of these changes as a gradient for an optimizer of its own, SGD with
+Nesterov momentum. With `outer_lr` 1 and `momentum` 0 the result is the mean of all parameters, as
+in local SGD.
 
-The WAN carries 1 / H of the bytes of full synchrony. The defaults are the paper's: outer learning
-rate 0.7, momentum 0.9.
+The WAN carries 1 / H of the bytes of full synchronisation. The defaults are those of the paper:
+outer learning rate 0.7, momentum 0.9.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class DiLoCoConfig:
     """Options of DiLoCo."""
 
     h: int = 50
-    """Inner steps between two outer ones, 1 or more."""
+    """Inner steps between two outer steps, 1 or more."""
     outer_lr: float = 0.7
     """Learning rate of the outer optimizer, more than 0."""
     momentum: float = 0.9
@@ -45,68 +45,70 @@ class DiLoCoConfig:
 
 
 class Moves:
-    """A local server's side: the common model that its workers left from, per shard."""
+    """State of a local server: the model that its workers started from, by shard."""
 
     def __init__(self, share: float) -> None:
-        self.share = np.float32(share)  # of the party's workers among all
+        self.share = np.float32(share)  # fraction of all workers in this party
         self.common: dict[tuple[int, int], np.ndarray] = {}
 
     def initial(self, shard, value):
-        """The first common model is the master's initial value."""
+        """Take the master's initial value as the first common model."""
         self.common[shard] = value
 
     def complete(self, shard, round_number, last, total):
-        """`total` is the sum of the party's parameters over all workers' number; send the move."""
+        """Return the change to send; `total` is the party's sum of parameters, over the number
+        of workers.
+        """
         return True, self.share * self.common[shard] - total
 
     def answer(self, shard, value):
-        """The next common model, as the outer optimizer has made it."""
+        """Store the next common model, from the outer optimizer."""
         self.common[shard] = value
         return value
 
 
 @dataclass(frozen=True)
 class DiLoCoPolicy(geomx.SyncPolicy):
-    """What all nodes go by."""
+    """The schedule and the optimizers of all nodes."""
 
     config: DiLoCoConfig
     exchange = "parameters"
 
     def after_step(self, step: int, steps: int) -> bool:
-        """Every h-th inner step, and the last."""
+        """Synchronise after every h-th inner step, and after the last."""
         return (step + 1) % self.config.h == 0 or step + 1 == steps
 
     def push_scale(self, cluster: Cluster, worker: NodeSpec) -> float:
-        """Everyone counts alike."""
+        """Weight all workers equally."""
         return 1.0 / len(cluster.workers)
 
     def party_policy(self, cluster: Cluster, party: Party) -> Moves:
-        """How local servers turn parameters into moves."""
+        """Return the local server's part, which converts parameters to changes."""
         return Moves(len(party.workers) / len(cluster.workers))
 
     def global_optimizer(self, optimizer: Mapping[str, Any], workers: int) -> dict[str, Any]:
-        """The outer optimizer; it is native, and keeps its momentum on the global server."""
+        """Return the outer optimizer; it is native, and keeps its momentum on the global server."""
         config = self.config
         return {"name": "nag", "learning_rate": config.outer_lr, "momentum": config.momentum}
 
     def local_optimizer(self, optimizer: Mapping[str, Any]) -> dict[str, Any]:
-        """The inner optimizer is the workload's; every worker keeps its state."""
+        """Return the inner optimizer, which is the workload's; every worker keeps its state."""
         return dict(optimizer)
 
 
 class DiLoCo:
-    """Local steps on every worker, then an outer Nesterov step on their mean move."""
+    """Local steps on every worker, then an outer Nesterov step on their mean change."""
 
     def __init__(self, config: DiLoCoConfig) -> None:
         self.config = config
 
     @geomx.hookimpl
     def geomx_sync_policy(self, cluster: Cluster) -> geomx.SyncPolicy:
-        """Decide when nodes synchronise."""
+        """Return the sync policy."""
         return DiLoCoPolicy(self.config)
 
 
 @geomx.hookimpl
 def geomx_register(register) -> None:
-    """Announce ``sync=diloco``."""
+    """Register ``sync=diloco``."""
     register("sync", "diloco", DiLoCoConfig, DiLoCo)

@@ -1,4 +1,6 @@
-"""DiLoCo keeps geomx's laws of sync algorithms; with a plain outer step it is the mean of all."""
+"""DiLoCo satisfies geomx's laws of sync algorithms; a plain outer step gives the mean of
+parameters.
+"""
 
 import pytest
 
@@ -17,7 +19,7 @@ def test_laws() -> None:
 
 
 def test_a_plain_outer_step_after_every_step_is_the_mean_of_all(tmp_path) -> None:
-    """With SGD inside, the mean of parameters is full synchrony."""
+    """With SGD as inner optimizer, averaging parameters is equivalent to full synchronisation."""
     plain = ["sync=diloco", "sync.h=1", "sync.outer_lr=1", "sync.momentum=0"]
     mine = run(tmp_path / "mine", *plain).parameters()
     full = run(tmp_path / "full").parameters()

@@ -1,4 +1,4 @@
-"""The codec in C++ keeps the same laws as one in Python."""
+"""The C++ codec satisfies the same laws as one in Python."""
 
 from geomx.testing import check_plugin
 

@@ -1,10 +1,10 @@
-"""Every plugin of this project keeps geomx's laws, and does what its module says."""
+"""Every plugin of this project satisfies geomx's laws, and does what its module describes."""
 
 import numpy as np
 import pytest
 from geomx_kinds.adabelief import AdaBeliefConfig, Belief
 from geomx_kinds.apart import LargestAlone
-from geomx_kinds.branches import Gardener
+from geomx_kinds.branches import TreeCoordinator
 from geomx_kinds.tails import BEST_EFFORT, Window
 
 import geomx
@@ -61,19 +61,19 @@ def test_the_largest_are_alone() -> None:
 
 
 @pytest.mark.parametrize("width", [1, 2, 5])
-def test_everybody_is_served_once_and_nobody_serves_more_than_the_width(width, monkeypatch) -> None:
+def test_members_are_served_once_and_none_serves_more_than_the_width(width, monkeypatch) -> None:
     monkeypatch.setattr(geomx.OverlayReport, "read", lambda report: report)
     root, members = 1, list(range(10, 23))
     report = geomx.OverlayReport("origin", root, 0, 0, 3, 0, None, 0, members)
-    gardener, have, orders = Gardener(width), [root], []
+    coordinator, have, orders = TreeCoordinator(width), [root], []
     for source in have:  # grows as members are served
         what = "origin" if source == root else "has"
-        said = gardener.on_report(source, report._replace(what=what), 0.0)
-        assert len(said) <= width and all(who == source for who, _ in said)
+        said = coordinator.on_report(source, report._replace(what=what), 0.0)
+        assert len(said) <= width and all(member == source for member, _ in said)
         have += members[len(orders) : len(orders) + len(said)]
         orders += [order for _, order in said]
     assert orders == [geomx.overlay_order("pull", report, member) for member in members]
-    assert gardener.lacking == {}
+    assert coordinator.lacking == {}
 
 
 def test_a_bowl_has_a_bottom() -> None:

@@ -2,9 +2,8 @@
 
 A file is CSV: the first line names the sites, every further line is a site and its round trips to
 all of them in milliseconds; an empty cell is taken from the other direction.
-``network=TABLE.pings`` reads it. Sites train with so many workers each behind so much bandwidth as
-the options say; the hub is the site that is named, or else the one from which the farthest site is
-nearest.
+``network=TABLE.pings`` reads it. The options set the number of workers and the bandwidth of each
+site; the hub is the site that is named, or else the one with the smallest maximum round trip.
 
     site,paris,tokyo,ohio
     paris,,225,90
@@ -33,7 +32,7 @@ class PingsConfig:
     file: str = ""
     """The table; empty: three sites as an example."""
     hub: str = ""
-    """The site next to which the global server is; empty: the most central."""
+    """The site of the global server; empty: the most central site."""
     workers: int = 2
     """Workers at every site, 1 or more."""
     mbps: float = 200.0
@@ -47,10 +46,13 @@ class PingsConfig:
 
 
 def read(path: str) -> dict[tuple[str, str], float]:
-    """Round trips in milliseconds by pair of sites, both ways alike.
+    """Return round trips in milliseconds by pair of sites, equal for both directions.
+
+    Args:
+        path: The file; empty: the example.
 
     Raises:
-        ConfigError: The file is missing, or a cell is no time.
+        ConfigError: The file is missing, or a cell is not a number.
     """
     rows = EXAMPLE
     if path:
@@ -108,5 +110,5 @@ pings.suffixes = (".pings",)  # type: ignore[attr-defined]
 
 @geomx.hookimpl
 def geomx_register(register) -> None:
-    """Announce ``network=pings``, and files that end in .pings."""
+    """Register ``network=pings``, and files that end in .pings."""
     register("network", "pings", PingsConfig, pings)

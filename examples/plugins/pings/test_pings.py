@@ -1,4 +1,4 @@
-"""The reader keeps geomx's laws of networks, and its tables become delays."""
+"""The reader satisfies geomx's laws of networks, and converts tables to delays."""
 
 import pytest
 from geomx_pings import PingsConfig, pings

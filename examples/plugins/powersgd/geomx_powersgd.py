@@ -1,20 +1,19 @@
-"""PowerSGD: a shard, seen as a square matrix, crosses the WAN as a thin one.
+"""PowerSGD: a shard, viewed as a square matrix, crosses the WAN as a thin matrix.
 
 Vogels, Karimireddy, Jaggi, NeurIPS 2019 (arXiv 1905.13727). A matrix M of gradients is close to
-one of low rank, and subspace iteration finds it: with an orthonormal basis B of a few columns,
-F = M B is sent, and F B' stands for M. The next round begins where this one led (warm start): B
-becomes the orthonormal basis of what F came to, and M' takes the turn of M, so that over two rounds
-both sides of the matrix have been iterated once (Zhang et al., ICDCS 2023, arXiv 2306.08881). What
-is left over is added to the next M (error feedback).
+one of low rank, which subspace iteration finds: with an orthonormal basis B of a few columns,
+F = M B is sent, and F B' approximates M. The next round continues from this one (warm start): B
+becomes the orthonormal basis of the summed F, and M' takes the place of M, so that both sides of
+the matrix are iterated once in two rounds (Zhang et al., ICDCS 2023, arXiv 2306.08881). The
+remainder is added to the next M (error feedback).
 
-For everybody's F to have one meaning, B must be the same everywhere: then the sum of what all
-parties send is what would have been sent of their sum, which makes the codec *linear*. Servers add
-F without looking into it. The optimizer runs at the parties, so that the sum of F is also what
-comes back: from it every party takes the same sum of gradients and the same next B, and both ways
-over the WAN are thin.
+B must be the same for all parties: then the sum of what they send equals what would be sent for
+their sum, which makes the codec *linear*. Servers add F without decoding it. The optimizer runs at
+the parties, which therefore receive the sum of F: every party derives the same sum of gradients and
+the same next B from it, and the WAN carries thin matrices in both directions.
 
-Where parties are answered one by one there is no common sum, and each sends both factors of its own
-matrix instead (`TwoFactors`). A shard has no shape by the time it is encoded; the matrix is square.
+If parties are answered one by one there is no common sum, and each sends both factors of its own
+matrix instead (`TwoFactors`). A shard has no shape when it is encoded; the matrix is square.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class PowerSGDConfig:
     rank: int = 4
     """Columns of the thin matrices, 1 or more."""
     least: int = 256
-    """Shards of fewer values travel as they are."""
+    """Shards with fewer values are not encoded."""
 
     def __post_init__(self) -> None:
         if self.rank < 1:
@@ -47,16 +46,16 @@ class PowerSGDConfig:
 
 
 def square(values: np.ndarray, side: int) -> np.ndarray:
-    """The values as a square matrix, with zeros at its end."""
+    """Return the values as a square matrix, padded with zeros."""
     matrix = np.zeros(side * side, np.float32)
     matrix[: len(values)] = values
     return matrix.reshape(side, side)
 
 
 def orthonormal(columns: np.ndarray, seed: int) -> np.ndarray:
-    """A basis of what the columns span; random directions stand in for those that add nothing.
+    """Return a basis of the columns' span; random directions replace linearly dependent columns.
 
-    By Gram and Schmidt in float64, so that nodes whose linear algebra rounds otherwise agree.
+    Uses Gram-Schmidt in float64, so that nodes with different linear algebra libraries agree.
     """
     draw = np.random.default_rng(seed)
     basis = np.zeros(columns.shape)
@@ -64,7 +63,7 @@ def orthonormal(columns: np.ndarray, seed: int) -> np.ndarray:
         column = columns[:, i].astype(np.float64)
         size = np.linalg.norm(column)
         for _ in range(8):
-            for _ in range(2):  # once more, for what rounding left
+            for _ in range(2):  # repeated to remove rounding errors
                 column = column - basis @ (basis.T @ column)
             if np.linalg.norm(column) > 1e-4 * size > 0:
                 break
@@ -75,21 +74,21 @@ def orthonormal(columns: np.ndarray, seed: int) -> np.ndarray:
 
 
 class Shape:
-    """What a rank makes of a number of values."""
+    """The dimensions of matrices for a rank."""
 
-    survives_holes = False  # every value needs all of the factors
+    survives_holes = False  # every value depends on the whole factors
 
     def __init__(self, rank: int) -> None:
         self.rank = rank
 
     def shape(self, values: int) -> tuple[int, int]:
-        """Side of the matrix, and the rank that is worth sending."""
+        """Return the side of the matrix, and the rank to send."""
         side = math.isqrt(values - 1) + 1
         return side, min(self.rank, side)
 
 
 class LowRank(Shape):
-    """The state of one shard on one link: what was lost, and the basis that all have in common."""
+    """The state of one shard on one link: the residual, and the basis shared by all parties."""
 
     linear = True
     whole = frozenset({"factor"})
@@ -98,17 +97,17 @@ class LowRank(Shape):
         super().__init__(rank)
         self.residual = np.float32(0)
         self.basis: np.ndarray | None = None
-        self.rounds = 0  # the matrix lies on its other side in every second one
+        self.rounds = 0  # the matrix is transposed in every second round
 
     def layout(self, spec):
-        """One thin matrix; rows that an earlier codec has chosen are no matrix, and pass."""
+        """Describe one thin matrix; rows selected by an earlier codec are passed unchanged."""
         if "indices" in spec:
             return {"values": (spec["values"][0], "f4")}
         side, rank = self.shape(spec["values"][0])
         return {"factor": (side * rank, "f4")}
 
     def encode(self, parts):
-        """F of values plus what was lost before."""
+        """Return F of the values plus the residual."""
         if "indices" in parts:
             return {"values": parts["values"]}
         values = parts["values"] + self.residual
@@ -119,13 +118,13 @@ class LowRank(Shape):
         return {"factor": factor.reshape(-1)}
 
     def decode(self, parts, length):
-        """What F stands for, of one sender or of all."""
+        """Return the approximation for F of one sender or for the sum of all."""
         if "values" in parts:
             return {"values": parts["values"]}
         return {"values": self.product(parts["factor"].reshape(self.shape(length)), length)}
 
     def settle(self, parts):
-        """All have heard what the round came to: it leads to the next basis."""
+        """Derive the next basis from the sum of the round, which all parties have received."""
         if "factor" not in parts:
             return
         self.rounds += 1
@@ -133,20 +132,20 @@ class LowRank(Shape):
         self.basis = orthonormal(parts["factor"].reshape(-1, rank), self.rounds)
 
     def common(self, values: int) -> np.ndarray:
-        """The basis, in the beginning a random one, the same everywhere."""
+        """Return the basis, which is initially random and the same everywhere."""
         if self.basis is None:
             side, rank = self.shape(values)
             self.basis = orthonormal(np.zeros((side, rank)), 0)
         return self.basis
 
     def product(self, factor: np.ndarray, values: int) -> np.ndarray:
-        """F B' as a vector."""
+        """Return F B' as a vector."""
         matrix = factor @ self.common(values).T
         return (matrix.T if self.rounds % 2 else matrix).reshape(-1)[:values]
 
 
 class TwoFactors(Shape):
-    """Both factors of one sender's own matrix, P Q', with what was lost and where to begin."""
+    """Both factors of one sender's own matrix, P Q', with the residual and the starting basis."""
 
     whole = frozenset({"p", "q"})
 
@@ -156,13 +155,13 @@ class TwoFactors(Shape):
         self.start: np.ndarray | None = None
 
     def layout(self, spec):
-        """P and Q have as many rows as the matrix."""
+        """Describe P and Q, which have as many rows as the matrix."""
         side, rank = self.shape(spec["values"][0])
         return {"p": (side * rank, "u4"), "q": (side * rank, "u4")}
 
     def encode(self, parts):
-        """One step of subspace iteration on values plus what was lost before."""
-        chosen = "indices" in parts  # an earlier codec sends other rows in every round
+        """Return one step of subspace iteration on the values plus the residual."""
+        chosen = "indices" in parts  # an earlier codec selects different rows in every round
         values = parts["values"] + (0 if chosen else self.residual)
         side, rank = self.shape(len(values))
         matrix = square(values, side)
@@ -176,7 +175,7 @@ class TwoFactors(Shape):
         return {"p": p.reshape(-1).view(np.uint32), "q": q.reshape(-1).view(np.uint32)}
 
     def decode(self, parts, length):
-        """The product."""
+        """Return the product."""
         p, q = (parts[name].view(np.float32).reshape(self.shape(length)) for name in "pq")
         return {"values": (p @ q.T).reshape(-1)[:length]}
 
@@ -189,14 +188,14 @@ class PowerSGD:
 
     @geomx.hookimpl
     def geomx_update(self, cluster: Cluster) -> str:
-        """Sums come back, from which all parties take the next basis."""
+        """Let parties receive sums, from which they derive the next basis."""
         return "party"
 
     @geomx.hookimpl
     def geomx_codec(self, link: Link) -> geomx.BySize | None:
-        """Contributions to global servers, where a shard is large enough to have a rank.
+        """Encode contributions to global servers, if a shard is large enough.
 
-        What is added up must be encoded alike: also what a party next door to the servers sends.
+        All summands must be encoded alike, including those of a party at the servers' site.
         """
         if link.summed:
             codec = LowRank(self.config.rank)
@@ -209,5 +208,5 @@ class PowerSGD:
 
 @geomx.hookimpl
 def geomx_register(register) -> None:
-    """Announce ``accel=[powersgd]``."""
+    """Register ``accel=[powersgd]``."""
     register("accel", "powersgd", PowerSGDConfig, PowerSGD)

@@ -1,4 +1,4 @@
-"""PowerSGD keeps geomx's laws of codecs, adds up, and finds a matrix of low rank."""
+"""PowerSGD satisfies geomx's laws of codecs, is linear, and recovers a matrix of low rank."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ def matrix_of_rank(rank: int, side: int = 30) -> np.ndarray:
 
 
 def sent(codec, vector: np.ndarray) -> np.ndarray:
-    """What arrives of one sender."""
+    """Return what arrives from one sender."""
     parts = codec.encode({"values": vector})
     values = codec.decode(parts, len(vector))["values"]
     if isinstance(codec, LowRank):

@@ -1,9 +1,9 @@
 """SignSGD with error feedback: one bit per value and one scale per shard cross the WAN.
 
 Bernstein et al., ICML 2018 (arXiv 1802.04434) send signs; Karimireddy et al., ICML 2019 (arXiv
-1901.09847) show why what the signs lose must be kept and added to the next gradient, and that the
-mean magnitude is the scale which then converges. A server decodes what its children send and adds;
-its answer, the new weights, travels in full.
+1901.09847) show that the quantisation error must be added to the next gradient, and that training
+then converges with the mean magnitude as scale. A server decodes and adds contributions; its
+answer, the new weights, is sent in full precision.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class SignSGDConfig:
     """Options of SignSGD."""
 
     feedback: bool = True
-    """Keep what the signs lose and add it to the next gradient."""
+    """Whether the quantisation error is added to the next gradient."""
 
 
 class Signs:
@@ -37,12 +37,12 @@ class Signs:
         self.residual = np.float32(0)
 
     def layout(self, spec):
-        """One bit per value, rounded up to bytes, and a scale."""
+        """Describe one bit per value, rounded up to bytes, and a scale."""
         return {"bits": (-(-spec["values"][0] // 8), "u1"), "scale": (1, "u4")}
 
     def encode(self, parts):
-        """Signs of values plus what was lost before."""
-        chosen = "indices" in parts  # an earlier codec sends other rows in every round
+        """Return the signs of the values plus the residual."""
+        chosen = "indices" in parts  # an earlier codec selects different rows in every round
         values = parts["values"] + (0 if chosen else self.residual)
         scale = np.abs(values).mean(dtype=np.float32)
         if self.feedback and not chosen:
@@ -50,21 +50,21 @@ class Signs:
         return {"bits": np.packbits(values >= 0), "scale": scale.reshape(1).view(np.uint32)}
 
     def decode(self, parts, length):
-        """The scale with every value's sign."""
+        """Return the scale with every value's sign."""
         signs = np.unpackbits(parts["bits"], count=length).astype(bool)
         scale = parts["scale"].view(np.float32)[0]
         return {"values": np.where(signs, scale, -scale).astype(np.float32)}
 
 
 class SignSGD:
-    """One bit per value on the way up over the WAN, with error feedback."""
+    """One bit per value upwards over the WAN, with error feedback."""
 
     def __init__(self, config: SignSGDConfig) -> None:
         self.config = config
 
     @geomx.hookimpl
     def geomx_codec(self, link: Link) -> Signs | None:
-        """Contributions that cross the WAN."""
+        """Encode contributions that cross the WAN."""
         if link.kind != "wan" or link.carries != "contributions":
             return None
         return Signs(self.config.feedback)
@@ -72,5 +72,5 @@ class SignSGD:
 
 @geomx.hookimpl
 def geomx_register(register) -> None:
-    """Announce ``accel=[signsgd]``."""
+    """Register ``accel=[signsgd]``."""
     register("accel", "signsgd", SignSGDConfig, SignSGD)

@@ -1,4 +1,4 @@
-"""SignSGD keeps geomx's laws of codecs; a bit per value is a thirty-second of a float."""
+"""SignSGD satisfies geomx's laws of codecs, at one thirty-second of the size of floats."""
 
 import numpy as np
 from geomx_signsgd import Signs

@@ -1,7 +1,7 @@
 """One byte per value over the WAN: options and hook in Python, arithmetic in C++ (eightbit.cc).
 
-geomx loads the library that lies beside this file and calls it in both modes, without Python's
-interpreter lock. Dettmers, ICLR 2016 (arXiv 1511.04561), trains with 8 bits per value.
+geomx loads the library beside this file and calls it in both modes, without Python's interpreter
+lock. Dettmers, ICLR 2016 (arXiv 1511.04561), trains with 8 bits per value.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import geomx
 from geomx.cluster import Link
 
 geomx_api = "1.0"
-# With pip install -e what was built lies in another folder than this file; __path__ has both.
+# With pip install -e the built library is in another folder than this file; __path__ has both.
 PLACES = [Path(folder, "eightbit.so") for folder in __path__]
 LIBRARY = next((place for place in PLACES if place.exists()), PLACES[0])
 
@@ -31,14 +31,14 @@ class EightBitConfig:
 
 
 class EightBit:
-    """One byte per value on the way up over the WAN, with error feedback, in C++."""
+    """One byte per value upwards over the WAN, with error feedback, in C++."""
 
     def __init__(self, config: EightBitConfig) -> None:
         self.config = config
 
     @geomx.hookimpl
     def geomx_codec(self, link: Link) -> geomx.Native | None:
-        """Contributions that cross the WAN."""
+        """Encode contributions that cross the WAN."""
         if link.kind != "wan" or link.carries != "contributions":
             return None
         options = {"levels": float(self.config.levels)}
@@ -47,5 +47,5 @@ class EightBit:
 
 @geomx.hookimpl
 def geomx_register(register) -> None:
-    """Announce ``accel=[eightbit]``."""
+    """Register ``accel=[eightbit]``."""
     register("accel", "eightbit", EightBitConfig, EightBit)

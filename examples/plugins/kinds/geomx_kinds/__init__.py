@@ -1,1 +1,1 @@
-"""One small plugin of each kind that no project beside this one is about, each in a module."""
+"""One small plugin of each kind that the neighbouring projects do not cover, one per module."""

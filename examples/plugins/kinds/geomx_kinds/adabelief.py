@@ -1,7 +1,7 @@
-"""adabelief: steps are large where gradients come as expected, and small where they surprise.
+"""adabelief: steps are large where gradients are predictable, and small where they are not.
 
 AdaBelief (Zhuang et al., NeurIPS 2020, arXiv 2010.07468): Adam, with the second moment taken about
-the mean of the gradient in the place of zero.
+the mean of the gradient instead of zero.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ class AdaBeliefConfig:
     """Options of adabelief."""
 
     beta1: float = 0.9
-    """How much of the mean of gradients stays in a step, 0 to below 1."""
+    """Decay of the mean of gradients, 0 to below 1."""
     beta2: float = 0.999
-    """How much of the mean of squared surprises stays in a step, 0 to below 1."""
+    """Decay of the mean of squared deviations, 0 to below 1."""
     epsilon: float = 1e-8
-    """Added where a surprise might be zero, more than 0."""
+    """Added to deviations, which may be zero, more than 0."""
     rate: float = 0.1
-    """Times the workload's learning rate, more than 0: the workloads' own are meant for SGD."""
+    """Factor on the workload's learning rate, which is meant for SGD, more than 0."""
 
     def __post_init__(self) -> None:
         for name in ("beta1", "beta2"):
@@ -46,7 +46,7 @@ class Belief:
         self.mean = self.surprise = np.float32(0)
 
     def update(self, weight, gradient, learning_rate):
-        """The new weights (algorithm 2 of the paper)."""
+        """Return the new weights (algorithm 2 of the paper)."""
         beta1, beta2, epsilon = self.config.beta1, self.config.beta2, self.config.epsilon
         self.steps += 1
         self.mean = beta1 * self.mean + (1 - beta1) * gradient
@@ -58,18 +58,18 @@ class Belief:
 
 
 class AdaBelief:
-    """AdaBelief moves the weights: large steps where gradients come as expected."""
+    """Optimizer with large steps where gradients are predictable (AdaBelief)."""
 
     def __init__(self, config: AdaBeliefConfig) -> None:
         self.config = config
 
     @geomx.hookimpl
     def geomx_optimizer(self) -> Belief:
-        """In the place of the workload's optimizer, wherever that runs."""
+        """Replace the workload's optimizer, wherever that runs."""
         return Belief(self.config)
 
 
 @geomx.hookimpl
 def geomx_register(register) -> None:
-    """Announce ``accel=[adabelief]``."""
+    """Register ``accel=[adabelief]``."""
     register("accel", "adabelief", AdaBeliefConfig, AdaBelief)

@@ -1,7 +1,7 @@
 """apart: the largest tensors have global servers of their own; all others share the rest.
 
 In many models one tensor, an embedding or the first dense layer, is as large as all others
-together. Whoever holds it should hold nothing else, so that small ones do not stand behind it.
+together. Its server should hold nothing else, so that small tensors do not queue behind it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class ApartConfig:
     """Options of apart."""
 
     most: int = 1
-    """How many tensors are kept apart, 1 or more; fewer where there are not that many servers."""
+    """Number of tensors with a server of their own, 1 or more; limited by the number of servers."""
 
     def __post_init__(self) -> None:
         if self.most < 1:
@@ -29,7 +29,7 @@ class ApartConfig:
 
 
 class LargestAlone(geomx.Placement):
-    """Servers of tensors by key; every node comes to the same, whatever it asks first."""
+    """Servers of tensors by key; deterministic, so that all nodes agree."""
 
     def __init__(self, servers: int, most: int, tensors: Sequence[TensorSpec]) -> None:
         by_size = sorted(range(len(tensors)), key=lambda key: (-tensors[key].elements, key))
@@ -40,7 +40,7 @@ class LargestAlone(geomx.Placement):
             self.server_of[key] = shared[index % len(shared)]
 
     def server(self, key: int, shard: int, shards: Sequence[geomx.Shard]) -> int:
-        """All shards of a tensor are together."""
+        """Keep all shards of a tensor together."""
         return self.server_of[key]
 
 
@@ -54,11 +54,11 @@ class Apart:
 
     @geomx.hookimpl
     def geomx_placement(self, cluster: Cluster, tensors: Sequence[TensorSpec]) -> LargestAlone:
-        """Look at all tensors and decide."""
+        """Assign servers from the sizes of all tensors."""
         return LargestAlone(len(cluster.global_servers), self.config.most, tensors)
 
 
 @geomx.hookimpl
 def geomx_register(register) -> None:
-    """Announce ``accel=[apart]``."""
+    """Register ``accel=[apart]``."""
     register("accel", "apart", ApartConfig, Apart)

@@ -1,8 +1,8 @@
-"""ratings: who likes what, guessed from other likings: a matrix of low rank from a part of it.
+"""ratings: matrix factorisation, which predicts users' ratings of items from known ratings.
 
-Every user and every item is a short vector, and whether a user likes an item is the sign of their
-product. Data centres hold different users' ratings, which is why they train over a WAN at all. The
-ratings are made up, from vectors that nobody is told; `evaluate` looks at some that were kept back.
+Every user and every item is a short vector, and a user's rating of an item is the sign of their
+product. Data centres hold ratings of different users, which is the reason to train over a WAN. The
+ratings are synthetic, from hidden vectors; `evaluate` uses some that are held out.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class RatingsConfig:
     learning_rate: float = 0.05
     iterations: int = 60
     step_ms: float = 5.0
-    """What a step takes on a worker of speed 1."""
+    """Duration of a step on a worker of speed 1."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -38,7 +38,7 @@ class RatingsConfig:
 
 
 class RatingsModel:
-    """Numbers for one worker at a time; parameters and gradients are changed in place."""
+    """The numerics of one worker at a time; parameters and gradients are updated in place."""
 
     def __init__(self, config: RatingsConfig, seed: int) -> None:
         draw = np.random.default_rng(seed)
@@ -55,7 +55,9 @@ class RatingsModel:
         self.gradients = [np.zeros_like(array) for array in self.parameters]
 
     def step(self, step, worker, workers):
-        """Loss and gradients of this worker's batch number `step`; its users are its own."""
+        """Compute loss and gradients of this worker's batch number `step`; workers have
+        different users.
+        """
         mine = np.array_split(self.entries, workers)[worker]
         chosen = mine[
             np.random.default_rng((worker, step)).integers(len(mine), size=self.batch_size)
@@ -75,7 +77,7 @@ class RatingsModel:
         return guesses - self.ratings[entries], users, items
 
     def get(self, arrays, key):
-        """A copy of one array."""
+        """Return a copy of one array."""
         return arrays[key].copy()
 
     def set(self, key, value):
@@ -83,7 +85,7 @@ class RatingsModel:
         self.parameters[key][...] = value
 
     def evaluate(self, parameters):
-        """(accuracy, mean loss) on the ratings that were kept back."""
+        """Return accuracy and mean loss on the held-out ratings."""
         error, _, _ = self._errors(parameters, self.tests)
         ratings = self.ratings[self.tests]
         right = (error + ratings) * ratings > 0
@@ -92,18 +94,18 @@ class RatingsModel:
 
 @dataclass(frozen=True)
 class RatingsWorkload(Workload):
-    """What is trained."""
+    """The workload of `RatingsModel`."""
 
     has_numerics: bool = True
     config: RatingsConfig = RatingsConfig()
 
     def model(self, seed: int) -> RatingsModel:
-        """The numbers."""
+        """Return the model with parameters drawn from `seed`."""
         return RatingsModel(self.config, seed)
 
 
 def ratings(config: RatingsConfig) -> Workload:
-    """Users' likings, guessed from those of others (matrix factorisation)."""
+    """Users' ratings, predicted from those of others (matrix factorisation)."""
     return RatingsWorkload(
         name="ratings",
         layers=(Layer("vectors", config.step_ms / 3e3, config.step_ms / 1.5e3),),
@@ -121,5 +123,5 @@ def ratings(config: RatingsConfig) -> Workload:
 
 @geomx.hookimpl
 def geomx_register(register) -> None:
-    """Announce ``workload=ratings``."""
+    """Register ``workload=ratings``."""
     register("workload", "ratings", RatingsConfig, ratings)

@@ -1,10 +1,10 @@
-"""tails: a share of what goes up over the WAN may be lost, another part of it in every round.
+"""tails: a fraction of the contributions over the WAN may be lost, a different one in each round.
 
-A message that was lost on a long way costs a round trip to send again, and everybody waits for it.
-Gradients can do without some of their values: so a window of every shard travels on channel 1, best
-effort, and the round ends when all the rest is there. The window moves on from round to round, so
-that no value is always at risk, and it leaves first, so that it is not late as a rule. Codecs whose
-messages cannot be missed are not cut, and lose nothing.
+Retransmitting a lost message takes a round trip, and all nodes wait for it. Training tolerates the
+loss of some gradient values: therefore a window of every shard is sent on channel 1, best effort,
+and the round ends when the rest has arrived. The window moves from round to round, so that no value
+is always at risk, and it is sent first, so that it is rarely late. Codecs whose messages must all
+arrive are not cut, and lose nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class TailsConfig:
     """Options of tails."""
 
     share: float = 0.25
-    """Of every shard's rows, the part that may be lost, more than 0 and at most 0.5."""
+    """Fraction of every shard's rows that may be lost, more than 0 and at most 0.5."""
 
     def __post_init__(self) -> None:
         if not 0 < self.share <= 0.5:
@@ -32,13 +32,13 @@ class TailsConfig:
 
 
 class Window:
-    """Cuts the encoded rows of one shard on one link in up to three."""
+    """Cuts the encoded rows of one shard on one link into up to three slices."""
 
     def __init__(self, share: float) -> None:
         self.share = share
 
     def cut(self, slices, row_bytes, round_number):
-        """Slices (first row, rows, priority, channel) of the same rows, the window first."""
+        """Return slices (first row, rows, priority, channel) of the same rows, the window first."""
         made = []
         for first, rows, priority, channel in slices:
             width = 8 * int(self.share * rows / 8)
@@ -57,19 +57,19 @@ class Window:
 
 
 class Tails:
-    """A moving part of every contribution rides the WAN best effort."""
+    """A moving part of every contribution is sent over the WAN best effort."""
 
     def __init__(self, config: TailsConfig) -> None:
         self.config = config
 
     @geomx.hookimpl
     def geomx_slicer(self, link: Link) -> Window | None:
-        """Contributions over the WAN; a weight must not be missed."""
+        """Slice contributions over the WAN; weights must not be lost."""
         up = link.kind == "wan" and link.carries == "contributions"
         return Window(self.config.share) if up else None
 
 
 @geomx.hookimpl
 def geomx_register(register) -> None:
-    """Announce ``accel=[tails]``."""
+    """Register ``accel=[tails]``."""
     register("accel", "tails", TailsConfig, Tails)
