@@ -1,10 +1,10 @@
-"""How fast are codecs, sums and optimizers, next to what the machine's memory can do?
+"""Speed of codecs, sums and optimizers, relative to the machine's memory bandwidth.
 
 Builds ``timings.cc``, which times all of them in C++, on one thread and on all cores, for tensors
-from 4 KB to 100 MB, and measures copying (memcpy) and adding (a += b) arrays of the same size in
-turns with each: on a machine that others use as well, only such ratios mean anything. The obvious
-ways to do the same with numpy, and with PyTorch where it is installed, are timed in the same run.
-Results go to ``benchmarks/results``, as JSON and as tables:
+from 4 KB to 100 MB. Copying (memcpy) and adding (a += b) arrays of the same size is measured
+alternately with each: on a shared machine, only such ratios are meaningful. The obvious
+alternatives in numpy, and in PyTorch if it is installed, are timed in the same run. Results go to
+``benchmarks/results``, as JSON and as tables:
 
     python benchmarks/codecs/speed.py                          # everything, some minutes
     python benchmarks/codecs/speed.py --elements 262144        # one size, nothing is written
@@ -47,7 +47,7 @@ def main() -> None:
     sizes = tuple(arguments.elements or SIZES)
     cores = len(os.sched_getaffinity(0))
     program = build()
-    load = round(os.getloadavg()[1], 1)  # of the last minutes: what others do
+    load = round(os.getloadavg()[1], 1)  # load of the last minutes, from other processes
     rows = list(timings(program, "best", 1, arguments.milliseconds, sizes))
     if cores > 1:
         large = [size for size in sizes if size >= SEVERAL_CORES_FROM]
@@ -55,7 +55,7 @@ def main() -> None:
     if not arguments.elements:
         for level in ("portable", "avx2"):
             rows += timings(program, level, 1, arguments.milliseconds, [LEVELS_AT])
-    for size in sizes[-3:]:  # where the interpreter's own time does not count
+    for size in sizes[-3:]:  # sizes for which the interpreter's overhead is negligible
         rows += others(size, arguments.milliseconds / 1e3)
     report = {"machine": {**machine(), "load": load}, "rows": rows}
     print(tables(report))
@@ -69,7 +69,7 @@ def main() -> None:
 
 
 def build() -> Path:
-    """The program, built from this tree."""
+    """Build the timing program from this tree, and return its path."""
     beside = Path(sys.executable).parent
     cmake = next(filter(None, (shutil.which("cmake", path=str(beside)), shutil.which("cmake"))), "")
     if not cmake:
@@ -86,7 +86,7 @@ def build() -> Path:
 def timings(
     program: Path, level: str, threads: int, milliseconds: float, sizes: tuple[int, ...] | list[int]
 ) -> Iterator[Row]:
-    """What the program measures, a row per operation and size."""
+    """Yield the measurements of the program, a row per operation and size."""
     words = [str(program), level, str(threads), str(milliseconds), *map(str, sizes)]
     done = subprocess.run(words, check=True, capture_output=True, text=True)
     for line in done.stdout.splitlines():
@@ -97,7 +97,7 @@ def timings(
 
 
 def others(elements: int, seconds: float) -> list[Row]:
-    """The same with numpy and, where there is one, with PyTorch; one thread each."""
+    """Time the same operations in numpy and, if installed, in PyTorch; one thread each."""
     draw = np.random.default_rng(1)
     gradient, weight, sum_, velocity = (
         0.01 * draw.standard_normal(elements, dtype=np.float32) for _ in range(4)
@@ -109,7 +109,7 @@ def others(elements: int, seconds: float) -> list[Row]:
     def sparsify() -> None:
         np.add(sum_, gradient, out=sum_)
         rows = np.argpartition(np.abs(sum_), elements - kept)[elements - kept :]
-        chosen = sum_[rows]  # what would be sent
+        chosen = sum_[rows]  # the values to send
         sum_[rows] = 0
         assert len(chosen) == kept
 
@@ -156,7 +156,7 @@ def others(elements: int, seconds: float) -> list[Row]:
 
 
 def least(run: Callable[[], object], copy: Callable[[], object], seconds: float) -> list[float]:
-    """The least times of both, in bursts that take turns."""
+    """Return the minimum times of both functions, measured in alternating bursts."""
     best = [np.inf, np.inf]
     begun = time.perf_counter()
     rounds = 0
@@ -179,7 +179,7 @@ def least(run: Callable[[], object], copy: Callable[[], object], seconds: float)
 
 
 def tables(report: dict[str, Any]) -> str:
-    """The report as a page."""
+    """Return the report as Markdown."""
     machine, rows = report["machine"], report["rows"]
     ours = [row for row in rows if "library" not in row]
     best = [row for row in ours if row["level"] == "best"]
@@ -217,7 +217,7 @@ def cell(row: Row | None) -> str:
 
 
 def by_size(rows: list[Row]) -> Iterator[str]:
-    """A line per operation, a column per size."""
+    """Yield a line per operation, with a column per size."""
     sizes = sorted({row["elements"] for row in rows})
     found = {(row["name"], row["what"], row["elements"]): row for row in rows}
     yield f"| | | {' | '.join(map(megabytes, sizes))} | minimum |"
@@ -240,7 +240,7 @@ def by_size(rows: list[Row]) -> Iterator[str]:
 
 
 def by_level(rows: list[Row], best: str) -> Iterator[str]:
-    """A line per operation, a column per set of vector instructions."""
+    """Yield a line per operation, with a column per set of vector instructions."""
     levels = list(dict.fromkeys(["portable", "avx2", "best"]))
     found = {(row["name"], row["what"], row["level"]): row for row in rows}
     yield f"| | | {' | '.join(best if level == 'best' else level for level in levels)} |"
@@ -252,7 +252,7 @@ def by_level(rows: list[Row], best: str) -> Iterator[str]:
 
 
 def beside(theirs: list[Row], ours: list[Row]) -> Iterator[str]:
-    """Each alternative and its time relative to geomx, both divided by their memcpy."""
+    """Yield the time of each alternative relative to ours, both over their memcpy."""
     sizes = sorted({row["elements"] for row in theirs})
     mine = {(r["name"], r["what"], r["elements"]): r for r in ours if r["threads"] == 1}
     yield f"| | | with | {' | '.join(map(megabytes, sizes))} |"
@@ -275,7 +275,7 @@ def megabytes(elements: int) -> str:
 
 
 def machine() -> dict[str, Any]:
-    """What it was measured on."""
+    """Describe the machine."""
     import geomx
     from geomx import _core
 

@@ -1,7 +1,7 @@
-"""The measured figures of docs/plugins: each page's own command, and the same without the plugin.
+"""The measured tables of docs/plugins: each page's own command, with and without the plugin.
 
-Every page has one command line. It is simulated here, once as it stands and once without the page's
-plugin, and the table between the page's two markers is written anew:
+Every page has one command line. It is simulated here as printed and without the page's plugin, and
+the table between the page's two markers is rewritten:
 
     python benchmarks/composition/figures.py            # every page
     python benchmarks/composition/figures.py hfa dgt    # these pages
@@ -33,18 +33,18 @@ def main(names: list[str]) -> None:
 
 
 def renewed(name: str, text: str) -> str:
-    """The page `text` of plugin `name`, measured anew."""
+    """Return the page `text` of plugin `name` with new measurements."""
     words = shlex.split(COMMAND.findall(text)[0])
     rows = [line(f"with {name}", measure(words))]
     without = [word for word in words if not of_plugin(word, name)]
-    if name != "fsa":  # the default: without it is with it
+    if name != "fsa":  # the default cannot be left out
         rows.append(line("without", measure(without)))
     table = "\n".join([HEAD, "|---" * 7 + "|", *rows, ""])
     return MEASURED.sub(lambda match: match[1] + table + match[2], text)
 
 
 def of_plugin(word: str, name: str) -> bool:
-    """Whether a word of the command line chooses the plugin or sets one of its options."""
+    """Return whether an override selects the plugin or sets one of its options."""
     key = word.split("=", 1)[0].lstrip("+")
     return key in ("sync", "accel") or key.startswith(("sync.", f"accel.{name}."))
 

@@ -134,7 +134,7 @@ def main() -> None:
 
 
 def outcome(sync: str, accel: Sequence[str]) -> tuple[str, str]:
-    """Accuracy and time of one run, or, second, the reason for which it is refused."""
+    """Return accuracy and time of one run; or, second, the reason why it is refused."""
     words = [f"sync={sync}", f"accel=[{','.join(accel)}]", f"iterations={ITERATIONS}"]
     try:
         run = measure([*words, f"evaluate_every={ITERATIONS}"])

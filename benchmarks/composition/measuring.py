@@ -1,4 +1,4 @@
-"""What the scripts here share: run the words of a command line, keep nothing but the figures."""
+"""Simulation of a command line, reduced to a few values; shared by these scripts."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import geomx
 
 @dataclass(frozen=True)
 class Figures:
-    """What one simulated run came to.
+    """Results of one simulated run.
 
     Attributes:
         iteration_ms: Mean virtual time of an iteration.
-        fastest_ms: The same of the worker for which it is shortest.
-        samples_per_s: Samples trained on per virtual second, all workers together.
-        wan_mb: Over the WAN in the whole run, both ways.
-        busiest_mb: Of that, to and from the global server that has most of it.
-        accuracy: Final, of 1.
+        fastest_ms: The same for the worker with the shortest mean.
+        samples_per_s: Samples per virtual second, all workers together.
+        wan_mb: Traffic over the WAN in the whole run, both directions.
+        busiest_mb: The part of it to and from the busiest global server.
+        accuracy: Final accuracy, 0..1.
     """
 
     iteration_ms: float
@@ -33,10 +33,13 @@ class Figures:
 
 
 def measure(words: Sequence[str]) -> Figures:
-    """Simulate what `words` describe.
+    """Simulate an experiment.
+
+    Args:
+        words: Overrides of the command line.
 
     Raises:
-        ConfigError: They are refused.
+        ConfigError: The experiment is refused.
     """
     with tempfile.TemporaryDirectory() as folder:
         results = geomx.run([*words, f"hydra.run.dir={folder}/run"])
@@ -60,6 +63,6 @@ def measure(words: Sequence[str]) -> Figures:
 
 
 def digits(value: float) -> str:
-    """A number above 0 with three significant digits, thousands grouped."""
+    """Format a number above 0 with three significant digits and grouped thousands."""
     rounded = float(f"{value:.3g}")
     return f"{rounded:,.{max(0, 2 - math.floor(math.log10(rounded)))}f}"

@@ -1,7 +1,7 @@
-"""Builds what benchmarks/gpu runs, with a compiler and, for a GPU, nvcc; CMake is not needed.
+"""Builds the programs of benchmarks/gpu with a compiler and, for a GPU, nvcc; without CMake.
 
-Three programs: the tests of kernels and of what is pushed, encoded and updated by them (BATTERY, in
-runtime_cpp/tests), and, beside this file, timings and live training. They take the kernels, the
+There are three: tests of the kernels and of their use in pushes, codecs and updates (BATTERY, in
+runtime_cpp/tests), and, beside this file, timings and live training. They contain the kernels, the
 protocol, its driver and the plugins' codecs; flags are those of runtime_cpp/CMakeLists.txt.
 """
 
@@ -27,7 +27,7 @@ CUDA += ["all-warnings,cross-execution-space-call", "-lineinfo"]
 
 @dataclass(frozen=True)
 class Job:
-    """A file to compile, by which command, into which object."""
+    """A source file, its object file, and the compiler command."""
 
     source: Path
     object: Path
@@ -35,7 +35,7 @@ class Job:
 
 
 def compiler() -> str:
-    """The C++ compiler.
+    """Return the C++ compiler.
 
     Raises:
         SystemExit: There is none.
@@ -47,7 +47,7 @@ def compiler() -> str:
 
 
 def nvcc() -> str:
-    """The CUDA compiler.
+    """Return the CUDA compiler.
 
     Raises:
         SystemExit: There is none.
@@ -63,14 +63,15 @@ def build(folder: Path, gpu: bool, architecture: str = "native") -> dict[str, Pa
     """Compile and link.
 
     Args:
-        folder: Where to.
-        gpu: With CUDA, for `architecture` (a name that nvcc knows), or without.
+        folder: Output folder.
+        gpu: Whether to build with CUDA.
+        architecture: The GPU's architecture, as for nvcc.
 
     Returns:
         The programs ``device_tests``, ``device_timings`` and ``device_live``.
 
     Raises:
-        RuntimeError: A file does not compile; with what the compiler said.
+        RuntimeError: A file does not compile; the message has the compiler's output.
     """
     folder.mkdir(parents=True, exist_ok=True)
     version = f'-DGEOMX_CUDA_BUILD="CUDA for {architecture}"'

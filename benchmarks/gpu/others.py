@@ -1,4 +1,4 @@
-"""The obvious alternatives to geomx's kernels: PyTorch's operators, and CuPy's where it is there.
+"""The obvious alternatives to geomx's kernels: PyTorch's operators, and CuPy's if it is installed.
 
 Each is timed on the device, in the same units as geomx's own (timings.cc), after a warm-up.
 """
@@ -18,7 +18,7 @@ Row = dict[str, Any]
 
 
 def others(device: str, elements: int, seconds: float) -> list[Row]:
-    """Times of what is installed: rows of library, name, elements, seconds."""
+    """Return times of the installed libraries: rows of library, name, elements, seconds."""
     rows = []
     for library, candidates in (("torch", _torch), ("cupy", _cupy)):
         try:
@@ -37,7 +37,7 @@ def others(device: str, elements: int, seconds: float) -> list[Row]:
 
 
 def least(run: Callable[[], object], settle: Callable[[], object], seconds: float) -> float:
-    """The least time of batches that fill `seconds`."""
+    """Return the minimum time of batches that fill `seconds`."""
     run()
     settle()
     best = math.inf
@@ -67,7 +67,7 @@ def _torch(
         velocity.mul_(0.9).add_(gradient)
         total.add_(velocity)
         _, rows = torch.topk(total.abs(), kept, sorted=False)
-        chosen = total[rows]  # what would be sent
+        chosen = total[rows]  # the values to send
         total[rows] = 0
         velocity[rows] = 0
         assert len(chosen) == kept

@@ -1,14 +1,14 @@
-"""Everything that only a GPU can answer, by one command, within ten minutes.
+"""All checks and measurements that need a GPU, in one command, within ten minutes.
 
     python benchmarks/gpu/run.py                  # the first GPU
-    python benchmarks/gpu/run.py --device cpu     # the same steps over the processor's twins
+    python benchmarks/gpu/run.py --device cpu     # the same steps with the CPU's implementations
 
-Builds the kernels (nvcc and a compiler, nothing else), runs their battery against float64 formulas
-and the processor's bits on fresh random inputs, looks beyond 2^31 elements, times every kernel
-against the device's copy bandwidth and against PyTorch and CuPy, and trains two parties live on
-tensors of the device: in C++, and in Python where geomx's module can be built. Leaves ``gpu.json``
-and ``gpu.md`` under benchmarks/results (``gpu_cpu.*`` for the processor). A step that fails says so
-in both and does not keep the others from running; the exit status is then 1.
+Builds the kernels (needs only nvcc and a compiler), tests them against float64 formulas and the
+CPU's bits on new random inputs, tests arrays of more than 2^31 elements, times every kernel against
+the device's copy bandwidth and against PyTorch and CuPy, and trains two parties live on tensors of
+the device: in C++, and in Python if geomx's module can be built. Writes ``gpu.json`` and ``gpu.md``
+to benchmarks/results (``gpu_cpu.*`` for the CPU). A failing step is reported in both and does not
+prevent the others; the exit status is then 1.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ SIZES = {"gpu": (GIB, 1 << 24, 1 << 18), "cpu": (1 << 20,)}
 FRESH_SEEDS = 3
 LIVE_ELEMENTS, LIVE_STEPS = 1 << 21, 40
 
-# What geomx's Python module is built with, and needs to train.
+# Requirements for building geomx's Python module and for training.
 TOOLS = ("cmake", "ninja")
 MODULES = ("pip", "nanobind", "scikit_build_core", "torch", "numpy", "networkx", "pluggy", "yaml")
 
-# What the issue asks for, on a GPU, of arrays of 1 GiB.
+# Goals on a GPU, for arrays of 1 GiB.
 LEAST_OF_COPY = 0.8
 MOST_TIMES_STATE = 3.0
 LEAST_TIMES_TOPK = 5.0
@@ -115,7 +115,7 @@ def main() -> int:
 
 
 def battery(program: Path) -> Report:
-    """The tests of the kernels and of what uses them, with their own seeds and with fresh ones."""
+    """Run the tests of the kernels and of their users, with fixed and with new seeds."""
     runs = []
     for seed in [None, *(secrets.randbelow(1 << 31) for _ in range(FRESH_SEEDS))]:
         environment = dict(os.environ) if seed is None else {**os.environ, "GEOMX_SEED": str(seed)}
@@ -129,7 +129,7 @@ def battery(program: Path) -> Report:
 
 
 def large(program: Path, device: str, elements: int) -> Report:
-    """Probes in arrays of more elements than 31 bits count."""
+    """Test arrays of more elements than 31 bits can count."""
     said = output([program, device, "large", elements])
     if said.strip() != "ok":
         raise RuntimeError(said)
@@ -137,7 +137,7 @@ def large(program: Path, device: str, elements: int) -> Report:
 
 
 def timings(program: Path, device: str, milliseconds: float, sizes: tuple[int, ...]) -> Report:
-    """Every kernel; `of_copy` is bytes per second, a copy of as many elements being 1."""
+    """Time every kernel; `of_copy` is its throughput relative to a copy of as many elements."""
     about: Report = {}
     rows: list[Report] = []
     for elements in sizes:
@@ -151,7 +151,7 @@ def timings(program: Path, device: str, milliseconds: float, sizes: tuple[int, .
 
 
 def live(program: Path, device: str) -> Report:
-    """Two parties, live, without Python: how far weights are from those of training on the host."""
+    """Train two parties live without Python; return the difference from training on the host."""
     found: Report = json.loads(output([program, device, LIVE_ELEMENTS, LIVE_STEPS]))
     close = found["largest_difference"] < 1e-3
     if not close or not found["largest_error"] < 1:
@@ -160,7 +160,7 @@ def live(program: Path, device: str) -> Report:
 
 
 def training(folder: Path, device: str, architecture: str) -> Report:
-    """Two parties, live; with the geomx that is installed, or one built here for the device."""
+    """Train two parties live with the installed geomx, or with one built here for the device."""
     environment = dict(os.environ)
     if device != "cpu":
         missing = [name for name in MODULES if importlib.util.find_spec(name) is None]
@@ -183,7 +183,7 @@ def training(folder: Path, device: str, architecture: str) -> Report:
 
 
 def sanitizer(program: Path, gpu: bool) -> Report:
-    """The battery with one seed under compute-sanitizer, where that is installed."""
+    """Run the tests with one seed under compute-sanitizer, if that is installed."""
     tool = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
     if not gpu or not Path(tool).exists():
         return {"skipped": "no device" if not gpu else "compute-sanitizer is not installed"}
@@ -198,10 +198,10 @@ def sanitizer(program: Path, gpu: bool) -> Report:
 def output(
     words: list[Any], environment: dict[str, str] | None = None, timeout: float = 240
 ) -> str:
-    """What a program prints.
+    """Run a program and return its output.
 
     Raises:
-        RuntimeError: It failed; with the end of what it said.
+        RuntimeError: It failed; the message has the end of its output.
     """
     done = subprocess.run(
         [str(word) for word in words], check=False, capture_output=True, text=True,
@@ -213,7 +213,7 @@ def output(
 
 
 def machine() -> Report:
-    """Where this ran."""
+    """Describe the machine."""
     return {
         "system": platform.platform(),
         "python": platform.python_version(),
@@ -222,11 +222,11 @@ def machine() -> Report:
     }
 
 
-# ---- what it comes to ----
+# ---- results ----
 
 
 def verdicts(report: Report) -> list[Report]:
-    """What was asked for, what was found, for arrays of 1 GiB."""
+    """Compare the results with the goals, for arrays of 1 GiB."""
     ours = {
         row["name"]: row
         for row in report["steps"].get("timings", {}).get("rows", [])
@@ -259,7 +259,7 @@ def verdicts(report: Report) -> list[Report]:
 
 
 def verdict(what: str, found: float, bound: float, most: bool = False) -> Report:
-    """Whether `found` keeps to its bound: at least that, or at most."""
+    """Return whether `found` meets its bound: at least that, or at most."""
     return {
         "what": what, "found": round(found, 3), "bound": bound, "at": "most" if most else "least",
         "ok": found <= bound if most else found >= bound,
@@ -267,7 +267,7 @@ def verdict(what: str, found: float, bound: float, most: bool = False) -> Report
 
 
 def page(report: Report) -> str:
-    """The report as tables."""
+    """Return the report as Markdown."""
     steps = report["steps"]
     measured = steps.get("timings", {})
     about = measured.get("about", {}).get("description", report["device"])

@@ -1,11 +1,10 @@
-"""Two parties train on tensors of a device, live, and end where the same training on arrays ends.
+"""Live training of two parties on tensors of a device, compared with the same training on arrays.
 
     python benchmarks/gpu/training.py cuda:0
 
-One worker in each of two parties, all nodes in this process; softmax regression on drawn data,
+One worker in each of two parties, all nodes in this process; softmax regression on random data,
 whose gradients are pushed and whose weights are pulled as tensors of the device. Prints one JSON
-object.
-Needs geomx with its core; PyTorch for a GPU, numpy stands in for it on the processor.
+object. Needs geomx with its core, and PyTorch for a GPU; numpy is used on the CPU.
 """
 
 from __future__ import annotations
@@ -30,7 +29,9 @@ RATE = 0.5
 
 
 class Tensor:
-    """An array that says nothing but DLPack: what the processor has where PyTorch is absent."""
+    """An array that supports DLPack and nothing else; used on the CPU if PyTorch is not
+    installed.
+    """
 
     def __init__(self, array: NDArray[np.float32]) -> None:
         self.array = array
@@ -78,10 +79,12 @@ def train(
     back: Callable[[Any], NDArray[np.float32]],
     hand: Callable[[Any], Any],
 ) -> list[NDArray[np.float32]]:
-    """The weights of both workers after all steps.
+    """Return the weights of both workers after all steps.
 
-    Computed where `place` puts arrays and `back` gets them from; the store sees what `hand` makes
-    of them.
+    Args:
+        place: Puts an array on the device of the computation.
+        back: Copies an array from there.
+        hand: Converts an array to the form that the store receives.
     """
     cluster = LocalCluster(unshaped({"near": 1, "far": 1}))
 

@@ -1,12 +1,12 @@
-"""P3's gain over bandwidth: nothing where the wire is idle anyway, nothing where only it matters,
-and a hump between. Writes docs/plugins/p3_hump.svg and the table of docs/plugins/p3.md.
+"""P3's gain as a function of bandwidth: none if the network is idle or dominates, and a maximum in
+between. Writes docs/plugins/p3_hump.svg and the table of docs/plugins/p3.md.
 
     python benchmarks/p3/hump.py
 
-Two parties of one worker, 300 ms of computing a step, one way through a WAN whose bandwidth goes
-from far too much to far too little. Two networks: 16 equal layers, and the same with 70 % of the
-parameters in the layer before last, as VGG has them. What each half of P3 brings is told apart by
-running slices alone (``accel.p3.prioritise=false``).
+Two parties of one worker, 300 ms of computation per step, and a WAN whose bandwidth varies from far
+too much to far too little. Two networks: 16 equal layers, and the same with 70 % of the parameters
+in the last but one layer, as in VGG. The contribution of slicing alone is measured with
+``accel.p3.prioritise=false``.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ def main() -> None:
 
 
 def mbps(load: float) -> float:
-    """The bandwidth at which the parameters are under way for `load` times the computing."""
+    """Return the bandwidth at which the transfer takes `load` times as long as the computation."""
     return 32 * PARAMETERS / (load * COMPUTE_S) / 1e6 / PAYLOAD_SHARE
 
 
 def seconds(elements: Sequence[int], bandwidth: float, words: Sequence[str]) -> float:
-    """Mean of the iterations that are neither the first two nor the last."""
+    """Return the mean of the iterations without the first two and the last."""
     parties = [
         f"network.parties.{party}.{key}={value}"
         for party in ("beijing", "chengdu")
@@ -83,7 +83,7 @@ def seconds(elements: Sequence[int], bandwidth: float, words: Sequence[str]) -> 
 
 
 def chart(took: Times) -> Markup:
-    """Gain, bar by bar, from the most bandwidth to the least."""
+    """Draw the gain as bars, from the highest bandwidth to the lowest."""
     gains = {
         "16 equal layers": [gain(took, "16 equal layers", load, "p3") for load in LOADS],
         "one layer of 70 %": [gain(took, "one layer of 70 %", load, "p3") for load in LOADS],
@@ -100,7 +100,7 @@ def chart(took: Times) -> Markup:
 
 
 def gain(took: Times, name: str, load: float, variant: str) -> float:
-    """How many times as fast as without P3."""
+    """Return the speed relative to that without P3."""
     return took[name, load, "base"] / took[name, load, variant]
 
 

@@ -1,9 +1,9 @@
-"""Is what a plan chooses the best when it is run? Draws networks, plans, runs every candidate live.
+"""Quality of a plan's choice: draws networks, makes plans, and runs every candidate live.
 
-For every network that is drawn by seed, `geomx.planning` ranks a small set of candidates in
-simulation; then all of them are run live on the emulated network of this machine, those too that
-the plan left out of its ranking, each by the command that the plan gives for it. The question is
-the place of the first choice in the live order, and what it costs beyond the best (regret).
+For every network, drawn by seed, `geomx.planning` ranks a small set of candidates in simulation;
+then all of them, including unranked ones, are run live on the emulated network of this machine,
+each by the plan's command for it. The results are the live rank of the first choice, and its excess
+over the best (regret).
 
     python benchmarks/plan/choice.py                 # three networks, some minutes each
     python benchmarks/plan/choice.py --only 2        # the second of them, nothing is written
@@ -81,7 +81,9 @@ def main() -> None:
 
 
 def draw(seed: int, number: int) -> dict[str, Any]:
-    """A network file's content: 2 or 3 parties of 1 or 2 workers, 20-200 Mbit/s, 4-80 ms apart."""
+    """Return a network file's content: 2 or 3 parties of 1 or 2 workers, 20-200 Mbit/s, 4-80 ms
+    apart.
+    """
     rng = np.random.default_rng([seed, number])
 
     def mbps() -> int:
@@ -102,10 +104,10 @@ def draw(seed: int, number: int) -> dict[str, Any]:
 
 
 def run_all(plan: dict[str, Any], folder: Path) -> list[dict[str, Any]]:
-    """Every candidate of a plan with its simulated and its live seconds, the plan's order kept.
+    """Return every candidate of a plan with simulated and live seconds, in the plan's order.
 
-    Seconds are None where the accuracy was not reached, in simulation also where the plan did not
-    train it because it could not have been among the best.
+    Seconds are None if the accuracy was not reached, or, in simulation, if the candidate was not
+    trained because it could not have been among the best.
     """
     live = []
     for row in plan["candidates"]:
@@ -137,9 +139,10 @@ def run_all(plan: dict[str, Any], folder: Path) -> list[dict[str, Any]]:
 
 
 def judge(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Where the first choice (the first row) stands live, its regret, and how alike the orders are.
+    """Return the live rank of the first choice (the first row), its regret, and the rank
+    correlation.
 
-    What did not reach the target live comes last there.
+    Candidates that did not reach the target live are last.
     """
     live = [math.inf if row["live_s"] is None else row["live_s"] for row in rows]
     both = [row for row in rows if row["sim_s"] is not None and row["live_s"] is not None]
@@ -152,7 +155,7 @@ def judge(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def table(one: dict[str, Any]) -> str:
-    """One network as Markdown."""
+    """Return one network as Markdown."""
     network = one["network"]
     parties = ", ".join(
         f"{party['workers']} behind {party['uplink_mbps']}/{party['downlink_mbps']}"
@@ -177,8 +180,9 @@ def table(one: dict[str, Any]) -> str:
 
 
 def write(found: Sequence[dict[str, Any]], arguments: argparse.Namespace) -> None:
-    """Leave the study in ``plan.json``, in place of an earlier one of the same seed, and all of
-    them in ``plan.md``."""
+    """Write the study to ``plan.json``, replacing one of the same seed, and all studies to
+    ``plan.md``.
+    """
     study = {
         "seed": arguments.seed,
         "by": arguments.by,
@@ -197,7 +201,7 @@ def write(found: Sequence[dict[str, Any]], arguments: argparse.Namespace) -> Non
 
 
 def markdown(study: dict[str, Any] | None) -> str:
-    """One study as text; None: what stands above all of them."""
+    """Return one study as text; None: the introduction of all of them."""
     if study is None:
         return (
             "# Choices of plans against live runs\n\n"

@@ -1,15 +1,14 @@
-"""From nothing to plugins of every kind: what a newcomer types, in a fresh virtual environment.
+"""The way of a newcomer to plugins of every kind, command by command, in a new virtual environment.
 
 A clone of this checkout is installed by pip into a new environment, `geomx new-plugin` writes a
-project of every kind, the example projects come along, and then every command of every project's
-README is run in order, beside its own tests. At last come the plugins that misbehave:
+project of every kind, the example projects are added, and then every command of every project's
+README is run in order, and its own tests. Misbehaving plugins come last:
 
     python benchmarks/plugins/walk.py FOLDER               # writes results/plugins.md
     python benchmarks/plugins/walk.py FOLDER codec pings   # these alone, once more
 
-It needs nothing but Python and git. What is committed is what is tried. FOLDER is kept, with a note
-of every command, so that a walk that was interrupted goes on there with the project that it had
-come to; with a new FOLDER all begins anew.
+It needs only Python and git, and tests what is committed. FOLDER is kept with a record of every
+command, so that an interrupted walk resumes at its last project; a new FOLDER starts from scratch.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ KINDS = ("codec", "slicer", "sync", "placement", "overlay", "optimizer", "worklo
 EXAMPLES = ("signsgd", "powersgd", "diloco", "eightbit", "pings", "kinds")
 MISBEHAVING = "misbehaving"
 LIMIT_S = 1800
-OUTER = "diloco"  # in its sweep: as accurate as the baseline within a point, for 1/50 of its bytes
+OUTER = "diloco"  # in its sweep: accurate within a point of the baseline, with 1/50 of its bytes
 
 
 @dataclass(frozen=True)
@@ -42,11 +41,11 @@ class Step:
     """One command.
 
     Attributes:
-        project: Where it was typed.
-        command: What was typed.
-        seconds: What it took.
-        status: Exit status; None where it had to be ended.
-        output: The end of what it said.
+        project: Project in which it was run.
+        command: The command.
+        seconds: Its duration.
+        status: Exit status; None if it timed out.
+        output: The end of its output.
     """
 
     project: str
@@ -62,7 +61,7 @@ class Step:
 
 
 class Walk:
-    """A folder with an environment, a clone and projects in it."""
+    """A folder with an environment, a clone and projects."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.resolve()
@@ -80,7 +79,7 @@ class Walk:
         }
 
     def type(self, project: str, command: str, where: Path) -> bool:
-        """Run one command; whether it ended well."""
+        """Run one command; return whether it succeeded."""
         began = time.monotonic()
         try:
             done = subprocess.run(
@@ -107,7 +106,7 @@ class Walk:
         return status == 0
 
     def install(self) -> bool:
-        """The environment with geomx, unless it is there."""
+        """Create the environment with geomx, unless it exists."""
         if (self.folder / "venv").exists():
             return True
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -118,18 +117,18 @@ class Walk:
         )
 
     def forget(self, name: str) -> None:
-        """Begin anew with a project."""
+        """Restart a project."""
         self.steps = [step for step in self.steps if step.project != name]
         lines = [json.dumps(asdict(step)) + "\n" for step in self.steps]
         self._notes.write_text("".join(lines), encoding="utf-8")
         shutil.rmtree(self.home(name), ignore_errors=True)
 
     def home(self, name: str) -> Path:
-        """Where a project is."""
+        """Return the folder of a project."""
         return self.projects / (f"geomx-mine-{name}" if name in KINDS else f"geomx-{name}")
 
     def project(self, name: str) -> None:
-        """Every command of a project's README, and its tests."""
+        """Run every command of a project's README, and its tests."""
         home = self.home(name)
         if name == MISBEHAVING:
             home.mkdir()
@@ -150,7 +149,9 @@ class Walk:
 
 
 def commands(readme: Path) -> Iterator[str]:
-    """The indented lines of a README, without comments and without those that lack a FILE."""
+    """Yield the indented lines of a README, without comments and without commands that need a
+    FILE.
+    """
     for line in readme.read_text(encoding="utf-8").splitlines():
         command = line.split("  #")[0].strip()
         if line.startswith("    ") and command and "FILE" not in command:
@@ -158,13 +159,15 @@ def commands(readme: Path) -> Iterator[str]:
 
 
 def compared(home: Path) -> list[dict[str, Any]]:
-    """The variants of a project's last sweep, the built-in one first; none without a sweep."""
+    """Return the variants of a project's last sweep, the built-in one first; empty without a
+    sweep.
+    """
     sweeps = sorted(home.glob("*/*/*/study.json"))
     return json.loads(sweeps[-1].read_text(encoding="utf-8"))["variants"] if sweeps else []
 
 
 def outer_promise(walk: Walk) -> str | None:
-    """What is wrong with the accuracy and the bytes of `OUTER`; None where nothing is."""
+    """Return what is wrong with the accuracy and the bytes of `OUTER`, or None."""
     variants = compared(walk.home(OUTER))
     if len(variants) != 2 or any(variant["status"] != "done" for variant in variants):
         return f"{OUTER} has not been compared"
@@ -177,7 +180,7 @@ def outer_promise(walk: Walk) -> str | None:
 
 
 def sweeps(walk: Walk) -> Iterator[str]:
-    """Lines of a table: every project's plugin beside built-in ones."""
+    """Yield the lines of a table that compares every project's plugin with built-in ones."""
     yield "| project | variant | time per iteration | bytes over the WAN | accuracy |"
     yield "|---|---|---:|---:|---:|"
     for name in (*KINDS, *EXAMPLES):
@@ -192,7 +195,7 @@ def sweeps(walk: Walk) -> Iterator[str]:
 
 
 def page(walk: Walk) -> str:
-    """What was typed and what came of it."""
+    """Return the commands and their results as Markdown."""
     wrong = [step for step in walk.steps if step.status != 0]
     promise = outer_promise(walk)
     lines = [
@@ -218,7 +221,7 @@ def page(walk: Walk) -> str:
 
 
 def main() -> int:
-    """Walk; the exit status says whether all ended well."""
+    """Walk; return the exit status."""
     everything = (*KINDS, *EXAMPLES, MISBEHAVING)
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -236,7 +239,7 @@ def main() -> int:
     begun = list(dict.fromkeys(step.project for step in walk.steps))
     for name in words.again or everything:
         if name in begun and name != begun[-1] and not words.again:
-            continue  # an earlier walk has been there
+            continue  # done by an earlier walk
         walk.forget(name)
         walk.project(name)
     if not words.again:

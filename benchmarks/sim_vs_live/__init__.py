@@ -1,1 +1,1 @@
-"""Drawn experiments, run simulated and live, and compared: the parts of ``benchmarks/fidelity``."""
+"""Random experiments, run simulated and live and compared: the parts of ``benchmarks/fidelity``."""

@@ -1,9 +1,9 @@
-"""What is compared: places (a WAN and a model) and, in each, combinations of algorithms.
+"""The experiments of a study: places (a WAN and a model) and combinations of algorithms in each.
 
 Everything follows from the seed and the number of the place or combination, so that more of them
-can be drawn later without another draw of those that exist. A place is drawn anew where plain
-synchronous training would take longer than `LONGEST_S` an iteration, or one live run would take
-minutes; a combination where it is refused, or where the place has had it.
+can be added later without changing existing ones. A place is redrawn if plain synchronous training
+would take longer than `LONGEST_S` per iteration, or one live run would take minutes; a combination
+if it is refused, or exists already at the place.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ ACCELERATORS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "multigps": {"servers": (2, 3), "shard_elements": (16_384, 65_536)},
     "twobit": {},
 }
-"""The values that options are drawn from, by the plugin's name."""
+"""The values from which options are drawn, by the plugin's name."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,9 @@ class Place:
 
     Attributes:
         number: From 0.
-        network: Content of a network file, short form.
-        model: Words of the command line.
-        forward_ms: The pace of its forward pass; backward takes twice as long.
+        network: Content of a network file in the short form.
+        model: Overrides of the command line.
+        forward_ms: Duration of its forward pass; backward takes twice as long.
     """
 
     number: int
@@ -64,23 +64,23 @@ class Place:
 
     @property
     def workload(self) -> tuple[str, ...]:
-        """Model and pace, as words of the command line."""
+        """Model and pace as overrides."""
         pace = {"forward_ms": self.forward_ms, "backward_ms": 2 * self.forward_ms}
         return (*self.model, *(f"workload.{key}={value}" for key, value in pace.items()))
 
     @property
     def batch_ms(self) -> int:
-        """Forward and backward, of a worker of speed 1."""
+        """Duration of forward and backward pass on a worker of speed 1."""
         return 3 * self.forward_ms
 
     @property
     def learns(self) -> bool:
-        """Whether gradients are computed, and not only their sizes known."""
+        """Whether gradients are computed, or only their sizes known."""
         return self.model == LEARNS
 
     @property
     def workers(self) -> int:
-        """Of all parties."""
+        """Number of workers of all parties."""
         return sum(party["workers"] for party in self.network["parties"].values())
 
 
@@ -90,8 +90,8 @@ class Combination:
 
     Attributes:
         number: From 0, over all places.
-        place: Where.
-        own: The words that set it apart at its place.
+        place: The place.
+        own: The overrides that distinguish it at its place.
         iterations: Local steps per worker.
     """
 
@@ -101,19 +101,19 @@ class Combination:
     iterations: int
 
     def words(self, network: Path) -> list[str]:
-        """The command line, the place's network being in the file `network`."""
+        """Return all overrides; `network` is the file of the place's network."""
         steps = f"iterations={self.iterations}"
         return [f"network={network}", *self.place.workload, *self.own, steps]
 
 
 def draw(seed: int, count: int, seconds: float, fixed: Sequence[str] = ()) -> list[Combination]:
-    """The first `count` combinations of `seed`.
+    """Return the first combinations of a seed.
 
     Args:
         seed: Any number.
-        count: How many.
-        seconds: How long a run should take; decides the number of iterations.
-        fixed: Words that every run has, which may make some combinations impossible.
+        count: Number of combinations.
+        seconds: Target duration of a run, which determines the number of iterations.
+        fixed: Overrides of every run, which may make some combinations impossible.
     """
     drawn: list[Combination] = []
     while len(drawn) < count:
@@ -133,7 +133,7 @@ def draw(seed: int, count: int, seconds: float, fixed: Sequence[str] = ()) -> li
 
 
 def write_network(place: Place, path: Path) -> None:
-    """Leave the place's network at `path`, as a file that ``network=`` reads."""
+    """Write the place's network to `path`, as a file for ``network=``."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(yaml.safe_dump(dict(place.network), sort_keys=False), encoding="utf-8")
 
@@ -148,13 +148,13 @@ def _place(seed: int, number: int, fixed: Sequence[str]) -> Place:
 
 
 def _network(chance: Random, number: int) -> dict[str, Any]:
-    """2 to 5 uneven parties, 10 to 500 Mbit/s each way, round trips up to 200 ms."""
+    """Return 2 to 5 uneven parties, 10 to 500 Mbit/s per direction, round trips up to 200 ms."""
 
     def mbps() -> float:
         return round(exp(chance.uniform(log(10), log(500))), 1)
 
     sites = ["hub", *(f"party{index}" for index in range(chance.randint(2, 5)))]
-    # Sites on a square whose diagonal is 100 ms one way: delays keep the triangle's inequality.
+    # Sites in a square with a diagonal of 100 ms one way: delays satisfy the triangle inequality.
     span_ms = chance.uniform(0, 100 / 2**0.5)
     points = {site: (chance.random() * span_ms, chance.random() * span_ms) for site in sites}
     parties = {}
@@ -182,7 +182,7 @@ def _network(chance: Random, number: int) -> dict[str, Any]:
 
 
 def _workload(chance: Random) -> tuple[tuple[str, ...], int]:
-    """The digits CNN with its numerics, or layers of drawn sizes without; and the pace."""
+    """Return the digits CNN with numerics, or random layers without; and the pace."""
     forward_ms = chance.choice((20, 50, 100))
     if chance.random() < 0.5:
         return LEARNS, forward_ms
@@ -191,7 +191,7 @@ def _workload(chance: Random) -> tuple[tuple[str, ...], int]:
 
 
 def _algorithms(chance: Random) -> tuple[str, ...]:
-    """A sync algorithm, up to three accelerators in any order, and options of each."""
+    """Return a sync algorithm, up to three accelerators in any order, and options of each."""
     sync = chance.choice(tuple(SYNCS))
     names = chance.sample(tuple(ACCELERATORS), chance.choice((0, 1, 1, 2, 2, 3)))
     words = [f"sync={sync}", f"accel=[{','.join(names)}]"]
@@ -203,7 +203,7 @@ def _algorithms(chance: Random) -> tuple[str, ...]:
 
 
 def _step_s(place: Place, own: Sequence[str], fixed: Sequence[str]) -> float | None:
-    """Simulated seconds per iteration, sizes only; None where the combination is refused."""
+    """Return simulated seconds per iteration, sizes only; None if the combination is refused."""
     with tempfile.TemporaryDirectory() as folder:
         network = Path(folder) / "network.yaml"
         write_network(place, network)

@@ -1,10 +1,10 @@
-"""What a study comes to: errors, order, regret and bytes, and the worst five taken apart.
+"""Results of a study: errors, order, regret and bytes, and an analysis of the worst five.
 
-An error is (simulated - live) / live of the mean seconds per iteration, the live figure being the
-median of its repeats. Noise is how far single live runs lie from that median: no claim goes below
-it. Kendall's tau compares the order of combinations, once over all of them, and once over pairs at
-the same place only, which is what somebody who chooses looks at. Regret is what the simulator's
-first choice at a place loses to the best one there.
+An error is (simulated - live) / live of the mean seconds per iteration, the live value being the
+median of its repeats. Noise is the deviation of single live runs from that median, which limits the
+accuracy of any statement. Kendall's tau compares the order of combinations, once over all of them,
+and once only over pairs at the same place, which matters for a choice. Regret is the excess of the
+simulator's first choice at a place over the best one there.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ def row_of(
     sim: Mapping[str, Any],
     live: Sequence[Mapping[str, Any]],
 ) -> Row:
-    """One combination; `sim` and `live` hold ``seconds``, ``phases`` and ``traffic`` of a run."""
+    """Return one combination; `sim` and `live` hold ``seconds``, ``phases`` and ``traffic`` of a
+    run.
+    """
     measured = median(run["seconds"] for run in live)
     middle = min(live, key=lambda run: abs(run["seconds"] - measured))
     both = [run["traffic"] for run in (sim, middle)]
@@ -56,7 +58,7 @@ def row_of(
 
 
 def judge(rows: Sequence[Row]) -> dict[str, Any]:
-    """The figures of all `rows` together."""
+    """Return the statistics of all `rows`."""
     errors = np.array([row["error"] for row in rows])
     size = np.abs(errors)
     noise = np.abs([value for row in rows for value in row["noise"] if len(row["noise"]) > 1])
@@ -81,7 +83,7 @@ def judge(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def tables(rows: Sequence[Row], figures: Mapping[str, Any], emulate: str) -> list[Table]:
-    """The judgement, and the worst five combinations with where the time went."""
+    """Return the statistics, and the worst five combinations with their time by phase."""
     goals = GOALS.get(emulate, {})
     summary = Table(title=f"{len(rows)} combinations, emulate={emulate}", title_justify="left")
     for heading in ("", "measured", "goal"):
@@ -118,7 +120,7 @@ def tables(rows: Sequence[Row], figures: Mapping[str, Any], emulate: str) -> lis
 def _most_apart(
     sim: Mapping[str, Sequence[int]], live: Mapping[str, Sequence[int]], which: int
 ) -> float:
-    """The largest relative difference over all links that carry anything in either run."""
+    """Return the largest relative difference over all links with traffic in either run."""
     nothing = (0, 0)
     return max(
         _apart(sim.get(link, nothing)[which], live.get(link, nothing)[which])
@@ -127,7 +129,7 @@ def _most_apart(
 
 
 def _apart(one: int, other: int) -> float:
-    """Relative difference, of 1."""
+    """Return the relative difference, 0..1."""
     return abs(one - other) / max(one, other, 1)
 
 
@@ -139,7 +141,7 @@ def _places(rows: Sequence[Row]) -> list[list[Row]]:
 
 
 def _tau_within(rows: Sequence[Row]) -> float | None:
-    """(concordant - discordant) / all, over pairs that share a place."""
+    """Return (concordant - discordant) / all, over pairs that share a place."""
     signs = [
         np.sign(one["sim_s"] - other["sim_s"]) * np.sign(one["live_s"] - other["live_s"])
         for found in _places(rows)
@@ -149,7 +151,7 @@ def _tau_within(rows: Sequence[Row]) -> float | None:
 
 
 def _regret(rows: Sequence[Row]) -> float | None:
-    """Mean over places of what the simulator's first choice takes longer than the best."""
+    """Return the mean over places of the first choice's excess over the best."""
     losses = [
         min(found, key=lambda row: row["sim_s"])["live_s"] / min(r["live_s"] for r in found) - 1
         for found in _places(rows)

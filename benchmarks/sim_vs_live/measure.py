@@ -1,7 +1,7 @@
-"""One combination: predicted, the prediction written down with its hash, then run live.
+"""One combination: predicted, the prediction recorded with its hash, then run live.
 
-Every run is a process of its own, the command line that a user would type. What is finished is
-kept, so that an interrupted study goes on where it was.
+Every run is a process of its own with the command line that a user would type. Finished runs are
+kept, so that an interrupted study can be resumed.
 """
 
 from __future__ import annotations
@@ -24,12 +24,17 @@ PREDICTION = "prediction.json"
 
 
 def measure(words: Sequence[str], directory: Path, repeats: int) -> tuple[Results, list[Results]]:
-    """The simulated run of `words` and `repeats` live ones, run unless they are there.
+    """Return the simulated and the live runs, running those that do not exist.
+
+    Args:
+        words: Overrides.
+        directory: Directory of the runs.
+        repeats: Number of live runs.
 
     Raises:
         GeomxError: A run failed.
     """
-    # As mode=both has it: the nodes of the live run share this machine.
+    # As with mode=both: the nodes of the live run share this machine.
     sim = _run(["mode=sim", f"costs.cores={os.cpu_count()}", *words], directory / "sim")
     note = directory / PREDICTION
     digest = hashlib.sha256((sim.directory / "summary.json").read_bytes()).hexdigest()
@@ -45,7 +50,7 @@ def measure(words: Sequence[str], directory: Path, repeats: int) -> tuple[Result
 
 
 def _run(words: Sequence[str], directory: Path, after: Path | None = None) -> Results:
-    """Run `words` unless `directory` has their results, and these are younger than `after`."""
+    """Run `words` unless `directory` has their results, and these are newer than `after`."""
     words = [*words, f"hydra.run.dir={directory}"]
     summary = directory / "summary.json"
     if summary.exists() and not (after and summary.stat().st_mtime < after.stat().st_mtime):
@@ -53,7 +58,7 @@ def _run(words: Sequence[str], directory: Path, after: Path | None = None) -> Re
         whole = "aborted" not in results.summary and "behind_pace_s" in results.summary
         if results.summary["words"] == list(words) and whole:  # of this version, and not cut short
             return results
-    # What is there is of other words, or was cut short.
+    # Existing results have other overrides, or are incomplete.
     shutil.rmtree(directory, ignore_errors=True)
     command = [sys.executable, "-m", "geomx", *words]
     try:
@@ -74,11 +79,11 @@ def _run(words: Sequence[str], directory: Path, after: Path | None = None) -> Re
 
 
 def phases(results: Results) -> dict[str, float]:
-    """Where an iteration's time went, in seconds.
+    """Return the time of an iteration by phase, in seconds.
 
     ``compute`` and ``wait`` are means over all workers and iterations; ``push`` and ``pull`` are
-    the seconds per iteration for which the busiest WAN link was sending, towards global servers and
-    away from them.
+    the seconds per iteration during which the busiest WAN link was sending towards and from global
+    servers.
     """
     rows = results.iterations
     steps = results.summary["iterations"]
@@ -94,7 +99,7 @@ def phases(results: Results) -> dict[str, float]:
 
 
 def traffic(results: Results) -> dict[str, Any]:
-    """Bytes and messages per link, those of the run's own control apart."""
+    """Return bytes and messages per link, with the run's control traffic apart."""
     return {
         f"{row['source']} -> {row['target']}": (row["bytes"], row["messages"])
         for row in results.links

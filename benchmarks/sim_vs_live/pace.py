@@ -1,11 +1,10 @@
-"""Places at a pace that this machine can keep.
+"""Adjustment of the workloads' pace to what this machine can sustain.
 
-The nodes of a live run share one machine, on which every worker of a model that learns computes its
-gradients for real, underneath the pace of its workload. Where they cannot keep that pace, the live
-run is of another experiment than the simulation. So the study measures first, as ``geomx
-calibrate`` does, how long a batch takes when as many workers compute at once as a place has, and
-slows the pace of a place that asks for more. A seed draws the same places on every machine; at what
-pace they ran is written down.
+The nodes of a live run share one machine, on which every worker of a model that learns computes
+real gradients within the pace of its workload. If they cannot keep that pace, the live run differs
+from the simulated experiment. Therefore the study first measures, as ``geomx calibrate`` does, how
+long a batch takes when as many workers compute at once as a place has, and slows the pace of places
+that demand more. A seed draws the same places on every machine; the actual pace is recorded.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from geomx.calibrate import layers
 from geomx.config.compose import compose
 from sim_vs_live.draw import Combination, Place, write_network
 
-# Servers, codecs and the kernel's network need cores beside the workers.
+# Servers, codecs and the kernel's network stack need cores as well.
 SPARE = 2.0
 ROUND_MS = 10
 MEASURED_S = 5.0
@@ -32,12 +31,12 @@ KEPT = "batches.json"
 def keepable(
     drawn: Sequence[Combination], folder: Path, measured: Callable[[Place], float] | None = None
 ) -> list[Combination]:
-    """The same combinations, at places whose pace this machine can keep.
+    """Return the same combinations, with paces that this machine can sustain.
 
     Args:
-        drawn: As drawn.
-        folder: Where measured times are kept, so that a study that goes on has the same places.
-        measured: Seconds of a batch at a place; `batch_s` unless given.
+        drawn: The combinations as drawn.
+        folder: Folder of measured times, so that a resumed study has the same places.
+        measured: Returns the seconds of a batch at a place; `batch_s` by default.
     """
     kept = folder / KEPT
     times: dict[str, float] = json.loads(kept.read_text("utf-8")) if kept.exists() else {}
@@ -54,7 +53,7 @@ def keepable(
 
 
 def slowed(place: Place, taken_s: float) -> Place:
-    """`place` at its own pace, or that of a machine whose workers take `taken_s` for a batch."""
+    """Return `place` at its own pace, or slowed if workers take `taken_s` seconds per batch."""
     needed_ms = SPARE * 1e3 * taken_s * place.forward_ms / place.batch_ms
     if place.forward_ms >= needed_ms:
         return place
@@ -62,10 +61,10 @@ def slowed(place: Place, taken_s: float) -> Place:
 
 
 def batch_s(place: Place) -> float:
-    """Seconds of a batch while all the workers of `place` compute, as `geomx calibrate` has it.
+    """Return seconds per batch while all the workers of `place` compute, as in `geomx calibrate`.
 
     Raises:
-        GeomxError: It could not be measured.
+        GeomxError: The measurement failed.
     """
     with tempfile.TemporaryDirectory() as scratch:
         network = Path(scratch) / "network.yaml"
@@ -77,7 +76,7 @@ def batch_s(place: Place) -> float:
 
 
 def slower(places: Mapping[Any, Sequence[int]]) -> str:
-    """A sentence about ``{number of a place: [drawn, kept forward_ms]}``."""
+    """Return a sentence about ``{number of a place: [drawn, kept forward_ms]}``."""
     each = (f"{number} ({drawn} -> {kept} ms)" for number, (drawn, kept) in places.items())
     why = "forward_ms is longer than drawn, for this machine to keep pace"
     return f"{why}, at place {', '.join(each)}"

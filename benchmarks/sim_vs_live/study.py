@@ -1,4 +1,4 @@
-"""The command: draw, measure what is not measured yet, judge, and leave the tables."""
+"""The command: draws, measures what is missing, evaluates, and writes the tables."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from sim_vs_live.page import in_full, overview, worst
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 PUBLISHED = "fidelity"
 SHOWN = ("place", "words", "sim_s", "live_s", "error")
-"""What is published of the worst combinations; of the others, the error."""
+"""Fields published for the worst combinations; for the others only the error."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the study that the command line asks for."""
+    """Run the study of the command line."""
     options = _parser().parse_args(arguments)
     console = Console(width=None if Console().is_terminal else 140)
     emulate = _value(options.words, "emulate") or "shaper"
@@ -96,7 +96,7 @@ def _measured(one: Combination, place: Path, options: argparse.Namespace) -> dic
 
 
 def _taken(results: Results) -> dict[str, Any]:
-    """What is judged of one run."""
+    """Return the values of one run that are evaluated."""
     return {
         "seconds": results.summary["seconds_per_iteration"]["mean"],
         "loss": results.summary["loss"]["final"],
@@ -107,7 +107,7 @@ def _taken(results: Results) -> dict[str, Any]:
 
 
 def _publish(study: dict[str, Any]) -> None:
-    """Keep the study among the committed results, in place of an earlier one of the same kind."""
+    """Add the study to the committed results, replacing an earlier one of the same kind."""
     path = RESULTS / f"{PUBLISHED}.json"
     studies = json.loads(path.read_text("utf-8")) if path.exists() else []
     kind = ("seed", "emulate")
@@ -120,7 +120,7 @@ def _publish(study: dict[str, Any]) -> None:
 
 
 def published(study: Mapping[str, Any]) -> dict[str, Any]:
-    """What is kept of a study: its figures, every error, and the worst combinations."""
+    """Return the published part of a study: statistics, all errors, and the worst combinations."""
     rows = study["rows"]
     return {
         **study,

@@ -1,19 +1,19 @@
-"""How fast is the simulator, and how much memory does it take? One row per size of cluster.
+"""Speed and memory of the simulator, with one row per size of cluster.
 
-The sizes are those that other simulators were measured on (N parties of M workers, T tensors of
-400 kB, FSA, slow start on, sizes only), then ResNet-50 over many parties, ten thousand rounds of
-which all but a few are counted as repetitions, and a hundred thousand independent flows; then whole
-commands over networks of many parties, from the start of Python to the last file. Every row
-runs in a process of its own, so that peak memory is its own. Rounds are counted per second, and per
-second of CPU time, which others on the machine disturb less; rows that a whole run is the measure
-of have its seconds. Results go to ``benchmarks/results``, as JSON and as a table:
+The sizes are those of measurements of other simulators (N parties of M workers, T tensors of 400
+kB, FSA, slow start on, sizes only), then ResNet-50 over many parties, ten thousand rounds of which
+all but a few are counted as repetitions, and a hundred thousand independent flows; then whole
+commands over networks of many parties, from the start of Python to the last file. Every row runs in
+a process of its own, to measure its peak memory. Results are rounds per second, and per second of
+CPU time, which is less sensitive to other load; for whole commands, seconds. They go to
+``benchmarks/results``, as JSON and as a table:
 
     python benchmarks/simulator/speed.py                 # every row, a few minutes
     python benchmarks/simulator/speed.py --only 12x8x64  # one row, nothing is written
     python benchmarks/simulator/speed.py --against PYTHON    # beside another installation
 
-With ``--against``, the interpreter of another installation of geomx (an older commit's environment)
-measures every row too, right after this one, and a column says how much faster this one is.
+With ``--against``, the interpreter of another installation of geomx (of an older commit) measures
+every row as well, right after this one, and a column has the speed relative to it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ SPEEDS = (
     "rounds_per_cpu_s",
     "flows_per_cpu_s",
     "commands_per_cpu_s",
-)  # what "times faster" is about
+)  # the rows for "times faster"
 COLUMNS = (
     "row", "rounds/s", "per CPU s", "goal", "messages/s", "events/s", "build s", "run s", "write s",
     "whole s", "CPU s", "peak MB", "times faster", "elsewhere",
@@ -60,10 +60,10 @@ class Row:
     """One size.
 
     Attributes:
-        name: ``NxMxT``, or what else is measured.
-        rounds: How many are simulated; the first is not timed.
-        goal: Rounds per second, or with an ``s`` the seconds of the whole; megabytes, if limited.
-        others: What other simulators need, where it is known.
+        name: ``NxMxT``, or another name.
+        rounds: Number of simulated rounds; the first is not timed.
+        goal: Rounds per second, or with an ``s`` seconds of the whole run; megabytes, if limited.
+        others: Values of other simulators, if known.
     """
 
     name: str
@@ -129,12 +129,12 @@ def main() -> None:
 
 
 def speed(figures: dict[str, Any]) -> float:
-    """What rows are compared by."""
+    """Return the value by which rows are compared."""
     return next((figures[name] for name in SPEEDS if figures.get(name)), 0.0)
 
 
 def in_its_own_process(row: Row, timeout_s: float, python: str) -> dict[str, Any]:
-    """Measure a row in a new interpreter; a row that takes too long says so."""
+    """Measure a row in a new interpreter; a timeout is recorded in the row."""
     command = [python, __file__, "--row", row.name]
     try:
         done = subprocess.run(command, check=True, capture_output=True, timeout=timeout_s)
@@ -147,7 +147,7 @@ def in_its_own_process(row: Row, timeout_s: float, python: str) -> dict[str, Any
 
 
 def measure(row: Row) -> dict[str, Any]:
-    """Everything there is to know of one row, in this process."""
+    """Return all values of one row, measured in this process."""
     before = peak_mb()
     if row.name.startswith("command"):
         return command(row)
@@ -156,7 +156,7 @@ def measure(row: Row) -> dict[str, Any]:
 
 
 def peak_mb() -> float:
-    """Most memory that this process has had so far."""
+    """Return the peak memory of this process so far."""
     return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1)
 
 
@@ -169,7 +169,7 @@ def training(row: Row) -> dict[str, Any]:
     from geomx.sim.simulation import Simulation
 
     class Stopwatch(Recorder):
-        """Also keeps when, in real time, each iteration was over for everybody."""
+        """Also records the real time at which all workers had finished each iteration."""
 
         def iteration(self, *values: Any) -> None:
             super().iteration(*values)
@@ -206,7 +206,9 @@ def training(row: Row) -> dict[str, Any]:
 
 
 def square(row: Row) -> Any:
-    """N equal parties of M workers around a hub, T tensors of 400 kB, full synchrony."""
+    """Return N equal parties of M workers around a hub, T tensors of 400 kB, full
+    synchronisation.
+    """
     from geomx.experiment.experiment import Experiment
     from geomx.network.files import read_network
     from geomx.options.schema import RuntimeOptions
@@ -244,8 +246,9 @@ def square(row: Row) -> Any:
 
 
 def resnet(row: Row) -> Any:
-    """The command line's ``workload=resnet50 network=ten_by_ten.yaml '+accel=[p3]'``, or a hundred
-    such parties without P3."""
+    """Return the experiment of ``workload=resnet50 network=ten_by_ten.yaml '+accel=[p3]'``, or with
+    a hundred such parties without P3.
+    """
     from geomx.config.compose import compose
 
     with tempfile.TemporaryDirectory() as directory:
@@ -266,7 +269,7 @@ def resnet(row: Row) -> Any:
 
 
 def command(row: Row) -> dict[str, Any]:
-    """``python -m geomx`` over the row's network, with everything that it leaves."""
+    """Run ``python -m geomx`` over the row's network, with all of its output files."""
     _, size, *form = row.name.split()
     parties, workers = map(int, size.split("x"))
     elements = [625_000_000] * 16 if form == ["1e10", "elements"] else [TENSOR_ELEMENTS]
@@ -293,7 +296,7 @@ def command(row: Row) -> dict[str, Any]:
 
 
 def sites(parties: int, workers: int) -> dict[str, Any]:
-    """N parties of M workers around a hub, in the short form."""
+    """Return N parties of M workers around a hub, in the short form."""
     party = {"workers": workers, "uplink_mbps": 100, "downlink_mbps": 100}
     return {
         "central": {"name": "hub", "uplink_mbps": 10_000, "downlink_mbps": 10_000},
@@ -303,7 +306,7 @@ def sites(parties: int, workers: int) -> dict[str, Any]:
 
 
 def star(parties: int, workers: int) -> dict[str, Any]:
-    """The same as a graph: the router of every site is joined to one in the middle."""
+    """Return the same as a graph: the router of every site is joined to a central one."""
     nodes = [{"id": "core"}, {"id": "hub", "kind": "global_server", "party": "hub"}]
     links = [{"source": "hub", "target": "core", "bandwidth_mbps": 10_000, "delay_ms": 1}]
     for index in range(parties):
@@ -357,11 +360,11 @@ def flows(model: str) -> dict[str, Any]:
     }
 
 
-# ---- what is written ----
+# ---- output ----
 
 
 def machine() -> dict[str, Any]:
-    """What it was measured on."""
+    """Describe the machine."""
     import geomx
 
     model = platform.processor() or platform.machine()
@@ -389,7 +392,7 @@ def _lines(path: str) -> list[str]:
 
 
 def table(report: dict[str, Any]) -> str:
-    """The report in Markdown."""
+    """Return the report in Markdown."""
     about = report["machine"]
     lines = [
         "# Speed of the simulator",

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""How long does one TCP connection take, against the model? Ways drawn by a seed, in namespaces.
+"""Single TCP connections compared with the model, over random paths between network namespaces.
 
-Each way is two network namespaces with a router between them (`geomx._core.Router`): a bandwidth
-and a round trip, drawn, and the congestion control. Over it the kernel's own TCP carries
+Each path is two network namespaces with a router between them (`geomx._core.Router`), with a random
+bandwidth and round trip, and a congestion control. Over it the kernel's own TCP carries
 
     new      a connection that is opened for one transfer, from the first SYN to the last byte
     kept     the next transfer of a connection that has just carried others
     idle     the same after a pause
 
-and every one of these transfers is asked of `geomx.sim.transfer_times` too, with the same pauses
-between them. Beside it stands what people take instead: size over bandwidth, and SimGrid's LV08.
+and `geomx.sim.transfer_times` predicts each of these transfers, with the same pauses between them.
+For comparison: size over bandwidth, and SimGrid's LV08.
 
     python benchmarks/tcp/connections.py              # root; about a quarter of an hour
     python benchmarks/tcp/connections.py --ways 2     # a look; nothing is written
@@ -50,7 +50,7 @@ TRANSFERS = 4  # of each state, over each way
 MBPS = (50.0, 1000.0)
 RTT_MS = (5.0, 250.0)
 SIZES = (1e4, 1e8)
-LONGEST_S = 5.0  # no transfer is drawn that takes longer than this at full speed
+LONGEST_S = 5.0  # limit on the duration of a transfer at full speed
 PAUSES_S = (0.3, 4.0)
 WINDOW_BYTES = 2.75e6
 CHUNK = bytes(1 << 20)
@@ -59,23 +59,23 @@ PATIENCE_S = 120.0
 
 @dataclass(frozen=True)
 class Way:
-    """A bandwidth, a round trip, and what is sent over it."""
+    """A bandwidth, a round trip, and the transfers over it."""
 
     mbps: float
     rtt_ms: float
     congestion: str
-    sizes: dict[str, list[int]]  # by state; the first of `kept` is what opens the connection
+    sizes: dict[str, list[int]]  # by state; the first of `kept` opens the connection
     pauses_s: list[float]
 
     def graph(self) -> nx.DiGraph:
-        """The way as the model knows it."""
+        """The path as a graph for the model."""
         edge = {"bandwidth_mbps": self.mbps, "delay_ms": self.rtt_ms / 2}
         return nx.DiGraph([("here", "there", edge), ("there", "here", edge)])
 
 
 @dataclass(frozen=True)
 class Moment:
-    """When one transfer began and ended, in seconds."""
+    """Start and end of one transfer, in seconds."""
 
     size: int
     began_s: float
@@ -83,7 +83,7 @@ class Moment:
 
 
 def draw(seed: int, number: int, congestion: str) -> Way:
-    """Way `number`: bandwidth, round trip and sizes are even on a logarithmic scale."""
+    """Return path `number`; bandwidth, round trip and sizes are log-uniform."""
     rng = np.random.default_rng([seed, number])
 
     def even(low: float, high: float) -> float:
@@ -99,7 +99,7 @@ def draw(seed: int, number: int, congestion: str) -> Way:
 
 
 class Ground:
-    """The namespaces of a way. Use as a context manager."""
+    """The namespaces of a path. Use as a context manager."""
 
     def __init__(self, way: Way) -> None:
         self._congestion = way.congestion
@@ -129,13 +129,13 @@ class Ground:
         return inside(f"/proc/self/fd/{self._spaces[index]}")
 
     def socket(self) -> socket.socket:
-        """One that is not connected yet."""
+        """Return an unconnected socket."""
         with self._inside(0):
             return unconnected(self._congestion)
 
 
 def unconnected(congestion: str) -> socket.socket:
-    """A socket in the namespace of the calling thread."""
+    """Return a socket in the namespace of the calling thread."""
     made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     made.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, congestion.encode())
     made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -144,14 +144,14 @@ def unconnected(congestion: str) -> socket.socket:
 
 
 def push(sender: socket.socket, size: int) -> None:
-    """All bytes of a transfer."""
+    """Send all bytes of a transfer."""
     left = size
     while left > 0:
         left -= sender.send(CHUNK[: min(left, len(CHUNK))])
 
 
 def take(receiver: socket.socket, size: int, room: memoryview) -> float:
-    """All bytes of a transfer; when the last one was there."""
+    """Receive all bytes of a transfer; return the time of the last one."""
     left = size
     while left > 0:
         left -= receiver.recv_into(room[: min(left, len(room))])
@@ -159,7 +159,7 @@ def take(receiver: socket.socket, size: int, room: memoryview) -> float:
 
 
 class Receiver:
-    """The other end: takes transfers of sizes that are known, and says when each was complete."""
+    """The other end, which receives transfers of known sizes and acknowledges each."""
 
     def __init__(self, door: socket.socket, sizes: Sequence[int]) -> None:
         self.ended_s: list[float] = []
@@ -177,19 +177,19 @@ class Receiver:
                 end.sendall(b"!")
 
     def join(self) -> None:
-        """Wait for the last one."""
+        """Wait for the last transfer."""
         self._thread.join(PATIENCE_S)
 
 
 def send(sender: socket.socket, size: int) -> None:
-    """All bytes of a transfer, and wait until the other end says that it has them."""
+    """Send all bytes of a transfer, and wait for the acknowledgement."""
     push(sender, size)
     if sender.recv(1) != b"!":
         raise ConnectionError("the other end went away")
 
 
 def fresh(ground: Ground, size: int) -> Moment:
-    """One transfer over a connection of its own."""
+    """Measure one transfer over a connection of its own."""
     receiver = Receiver(ground.door, [size])
     with ground.socket() as sender:
         began_s = time.monotonic()
@@ -200,7 +200,7 @@ def fresh(ground: Ground, size: int) -> Moment:
 
 
 def lasting(ground: Ground, sizes: Sequence[int], pauses_s: Sequence[float]) -> list[Moment]:
-    """Transfers over one connection, a pause before each."""
+    """Measure transfers over one connection, with a pause before each."""
     began_s = []
     receiver = Receiver(ground.door, sizes)
     with ground.socket() as sender:
@@ -213,11 +213,11 @@ def lasting(ground: Ground, sizes: Sequence[int], pauses_s: Sequence[float]) -> 
     return [Moment(*one) for one in zip(sizes, began_s, receiver.ended_s, strict=True)]
 
 
-# ---- the model beside it ----
+# ---- the models ----
 
 
 def rows_of(way: Way) -> Iterator[dict[str, object]]:
-    """Every transfer over a way: what it took, and what three models say."""
+    """Yield every transfer over a path: its duration, and the predictions of three models."""
     kept, idle = way.sizes["kept"], way.sizes["idle"]
     with Ground(way) as ground:
         alone = [fresh(ground, size) for size in way.sizes["new"]]
@@ -246,11 +246,11 @@ def rows_of(way: Way) -> Iterator[dict[str, object]]:
     flows: list[tuple[str, str, float, float]] = []
     before, ended_s = None, 0.0
     for state, moment in zip(states, together, strict=True):
-        # A transfer begins as long after the one before as it did; so errors do not add up.
+        # Transfers keep their measured distance to the previous one, so that errors do not add up.
         pause_s = moment.began_s - before.ended_s if before else 0.0
         flows.append(("here", "there", moment.size, ended_s + pause_s))
         ended_s = transfer_times(graph, flows, congestion=way.congestion, new_connections=False)[-1]
-        if before:  # the first finds an open connection that has carried nothing
+        if before:  # the first uses an open connection that has carried nothing
             yield row(state, moment, ended_s, flows[-1])
         before = moment
 
@@ -259,7 +259,9 @@ def rows_of(way: Way) -> Iterator[dict[str, object]]:
 
 
 def figures(rows: Sequence[dict]) -> dict[str, float]:
-    """Mean, median and 95th percentile of the model's errors, their bias, and the others' means."""
+    """Return mean, median, 95th percentile and bias of the model's errors, and the others'
+    means.
+    """
     sizes = np.abs([row["errors"]["model"] for row in rows])
     others = {name: fmean(abs(row["errors"][name]) for row in rows) for name in OTHERS}
     return {
@@ -273,7 +275,7 @@ def figures(rows: Sequence[dict]) -> dict[str, float]:
 
 
 def groups(rows: Sequence[dict]) -> Iterator[tuple[str, list[dict]]]:
-    """All of them, by congestion control and state, by size and by round trip."""
+    """Yield all transfers, by congestion control and state, by size and by round trip."""
     yield "all", list(rows)
     for congestion in sorted({row["congestion"] for row in rows}):
         for state in STATES:
@@ -290,7 +292,7 @@ def groups(rows: Sequence[dict]) -> Iterator[tuple[str, list[dict]]]:
 
 
 def table(rows: Sequence[dict]) -> str:
-    """The figures as Markdown, and the worst ten transfers."""
+    """Return the statistics as Markdown, and the worst ten transfers."""
     heads = ["transfers", "number", "mean error", "median", "95th percentile", "bias", *OTHERS]
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for name, members in groups(rows):

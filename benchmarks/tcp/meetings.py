@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What becomes of TCP connections that meet at a hub, against the model? Stars drawn by a seed.
+"""TCP connections that share a hub, compared with the model, on random stars.
 
 A star is 2 to 5 leaves around a hub, each a network namespace, with a router between them
-(`geomx._core.Router`). Over a connection per leaf, all towards the hub or all away from it, bursts
-of one size begin again and again, a little apart, as a round of training sends them. The kernel's
-times are held against those of `geomx.sim.transfer_times` from the same beginnings: of each leaf,
-and of the whole round, until the last one is there, which is what synchronous training waits for.
+(`geomx._core.Router`). Over one connection per leaf, all towards the hub or all away from it,
+bursts of equal size start repeatedly and slightly staggered, as in rounds of training. The kernel's
+times are compared with those of `geomx.sim.transfer_times` for the same starts: of each leaf, and
+of the whole round up to the last arrival, for which synchronous training waits.
 
     python benchmarks/tcp/meetings.py              # root; about four minutes
     python benchmarks/tcp/meetings.py --stars 2    # a look; nothing is written
@@ -38,14 +38,14 @@ from geomx.terminal.progress import progress
 RESULTS = Path(__file__).parents[1] / "results"
 STARS = 24
 ROUNDS = 12
-LEARNING = 2  # rounds at the beginning, which are not looked at
+LEARNING = 2  # initial rounds, which are ignored
 MBPS = (10.0, 500.0)
 SIZES = (1e5, 3e6)
 
 
 @dataclass(frozen=True)
 class Star:
-    """A hub, its leaves, and what is sent between them in every round."""
+    """A hub, its leaves, and the traffic of every round."""
 
     outward: bool
     hub_mbps: float
@@ -56,7 +56,7 @@ class Star:
     pause_s: float
 
     def graph(self) -> nx.DiGraph:
-        """The star as the model knows it."""
+        """The star as a graph for the model."""
         graph = nx.DiGraph()
         hub = {"bandwidth_mbps": self.hub_mbps, "delay_ms": 0.0}
         graph.add_edges_from([("hub", "core", hub), ("core", "hub", hub)])
@@ -67,7 +67,7 @@ class Star:
 
 
 def draw(seed: int, number: int) -> Star:
-    """Star `number`: bandwidths and the size are even on a logarithmic scale."""
+    """Return star `number`; bandwidths and the size are log-uniform."""
     rng = np.random.default_rng([seed, number])
 
     def even(low: float, high: float) -> float:
@@ -86,7 +86,7 @@ def draw(seed: int, number: int) -> Star:
 
 
 class Ground:
-    """The namespaces of a star, and a connection for each leaf. Use as a context manager."""
+    """The namespaces of a star, with a connection for each leaf. Use as a context manager."""
 
     def __init__(self, star: Star, congestion: str) -> None:
         self._star, self._congestion = star, congestion
@@ -134,12 +134,12 @@ class Ground:
 
 
 def _after(leaf: int) -> int:
-    """The number of a leaf's address: the hub's is 0."""
+    """Return the number of a leaf's address; the hub's is 0."""
     return leaf + 1
 
 
 def measured(star: Star, congestion: str) -> tuple[np.ndarray, np.ndarray]:
-    """When every burst began and was there, in seconds; rounds by leaves."""
+    """Return start and arrival of every burst, in seconds; rounds by leaves."""
     leaves = len(star.leaf_mbps)
     began_s, ended_s = np.zeros((2, ROUNDS, leaves))
     together = threading.Barrier(leaves)
@@ -174,7 +174,7 @@ def measured(star: Star, congestion: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def modelled(star: Star, congestion: str, began_s: np.ndarray) -> np.ndarray:
-    """When the model has them there."""
+    """Return the arrivals by the model."""
     flows = [
         ("hub", leaf, star.size, start_s) if star.outward else (leaf, "hub", star.size, start_s)
         for row in began_s
@@ -185,7 +185,9 @@ def modelled(star: Star, congestion: str, began_s: np.ndarray) -> np.ndarray:
 
 
 def row_of(star: Star, congestion: str) -> dict[str, object]:
-    """What each leaf and the whole round took, medians over the rounds, and what the model says."""
+    """Return medians over the rounds for each leaf and for the whole round, measured and
+    modelled.
+    """
     began_s, ended_s = measured(star, congestion)
     took = {}
     for name, ends in (("measured", ended_s), ("model", modelled(star, congestion, began_s))):
@@ -196,7 +198,7 @@ def row_of(star: Star, congestion: str) -> dict[str, object]:
 
 
 def errors(rows: list[dict], what: str) -> np.ndarray:
-    """Relative errors of the model, of ``"each"`` leaf or of the ``"whole"`` round."""
+    """Return relative errors of the model, of ``"each"`` leaf or of the ``"whole"`` round."""
     pairs = [
         (np.atleast_1d(row["model"][what]), np.atleast_1d(row["measured"][what])) for row in rows
     ]
@@ -204,7 +206,7 @@ def errors(rows: list[dict], what: str) -> np.ndarray:
 
 
 def table(rows: list[dict]) -> str:
-    """The errors, and every star, as Markdown."""
+    """Return the errors, and every star, as Markdown."""
     lines = ["| | number | mean error | median | 95th percentile | bias |", "|---" * 6 + "|"]
     for what in ("whole", "each"):
         found = errors(rows, what)
