@@ -152,9 +152,7 @@ def train_on_sums(training: Training, store: Any) -> None:
 
 
 def train_on_averages(training: Training, store: Any) -> None:
-    """Train with updates on every worker; the job's algorithm decides when to average
-    parameters.
-    """
+    """Train with updates on every worker; the job decides when to average parameters."""
     introduce(training, store)
     trainer = local_trainer(training)
     training.start()

@@ -275,7 +275,7 @@ class Simulation:
     # ---- reports of workers ----
 
     def iteration(self, row: IterationRow, loss: float = math.nan) -> None:
-        """Record a finished local step of a worker."""
+        """Record a finished local step of a worker, `row`, with its training loss."""
         self.repetition.add(row)
         later_ns = self.skipped_ns
         self.write(

@@ -169,9 +169,7 @@ class _Routes:
     def native(
         self,
     ) -> tuple[list[_core.Course], list[float], list[list[int]], list[list[int]], list[float]]:
-        """Return bandwidth and delay per edge, and path, reverse path (empty if none) and loss
-        per route.
-        """
+        """Return bandwidth and delay per edge; path, reverse path and loss per route."""
         paths = [self._path(source, target) or [] for source, target in self._routes]
         reverses = [self._path(target, source) or [] for source, target in self._routes]
         losses = [1 - math.prod(1 - self._losses[edge] for edge in path) for path in paths]

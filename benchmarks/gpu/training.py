@@ -29,9 +29,7 @@ RATE = 0.5
 
 
 class Tensor:
-    """An array that supports DLPack and nothing else; used on the CPU if PyTorch is not
-    installed.
-    """
+    """An array that supports only DLPack; used on the CPU without PyTorch."""
 
     def __init__(self, array: NDArray[np.float32]) -> None:
         self.array = array

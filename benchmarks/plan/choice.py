@@ -81,9 +81,7 @@ def main() -> None:
 
 
 def draw(seed: int, number: int) -> dict[str, Any]:
-    """Return a network file's content: 2 or 3 parties of 1 or 2 workers, 20-200 Mbit/s, 4-80 ms
-    apart.
-    """
+    """Return a network file: 2 or 3 parties of 1 or 2 workers, 20-200 Mbit/s, 4-80 ms apart."""
     rng = np.random.default_rng([seed, number])
 
     def mbps() -> int:
@@ -180,9 +178,7 @@ def table(one: dict[str, Any]) -> str:
 
 
 def write(found: Sequence[dict[str, Any]], arguments: argparse.Namespace) -> None:
-    """Write the study to ``plan.json``, replacing one of the same seed, and all studies to
-    ``plan.md``.
-    """
+    """Write the study to ``plan.json``, replacing one of the same seed, and all to ``plan.md``."""
     study = {
         "seed": arguments.seed,
         "by": arguments.by,

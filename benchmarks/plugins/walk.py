@@ -149,9 +149,7 @@ class Walk:
 
 
 def commands(readme: Path) -> Iterator[str]:
-    """Yield the indented lines of a README, without comments and without commands that need a
-    FILE.
-    """
+    """Yield the indented lines of a README, without comments and lines that need a FILE."""
     for line in readme.read_text(encoding="utf-8").splitlines():
         command = line.split("  #")[0].strip()
         if line.startswith("    ") and command and "FILE" not in command:
@@ -159,9 +157,7 @@ def commands(readme: Path) -> Iterator[str]:
 
 
 def compared(home: Path) -> list[dict[str, Any]]:
-    """Return the variants of a project's last sweep, the built-in one first; empty without a
-    sweep.
-    """
+    """Return the variants of a project's last sweep, the built-in one first."""
     sweeps = sorted(home.glob("*/*/*/study.json"))
     return json.loads(sweeps[-1].read_text(encoding="utf-8"))["variants"] if sweeps else []
 

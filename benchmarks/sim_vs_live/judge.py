@@ -35,9 +35,7 @@ def row_of(
     sim: Mapping[str, Any],
     live: Sequence[Mapping[str, Any]],
 ) -> Row:
-    """Return one combination; `sim` and `live` hold ``seconds``, ``phases`` and ``traffic`` of a
-    run.
-    """
+    """Return one combination; `sim` and `live` hold ``seconds``, ``phases`` and ``traffic``."""
     measured = median(run["seconds"] for run in live)
     middle = min(live, key=lambda run: abs(run["seconds"] - measured))
     both = [run["traffic"] for run in (sim, middle)]

@@ -206,9 +206,7 @@ def training(row: Row) -> dict[str, Any]:
 
 
 def square(row: Row) -> Any:
-    """Return N equal parties of M workers around a hub, T tensors of 400 kB, full
-    synchronisation.
-    """
+    """Return N equal parties of M workers around a hub, T tensors of 400 kB, under FSA."""
     from geomx.experiment.experiment import Experiment
     from geomx.network.files import read_network
     from geomx.options.schema import RuntimeOptions

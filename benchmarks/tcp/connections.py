@@ -259,9 +259,7 @@ def rows_of(way: Way) -> Iterator[dict[str, object]]:
 
 
 def figures(rows: Sequence[dict]) -> dict[str, float]:
-    """Return mean, median, 95th percentile and bias of the model's errors, and the others'
-    means.
-    """
+    """Return mean, median, 95th percentile and bias of the model's errors, and the others'."""
     sizes = np.abs([row["errors"]["model"] for row in rows])
     others = {name: fmean(abs(row["errors"][name]) for row in rows) for name in OTHERS}
     return {

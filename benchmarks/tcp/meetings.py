@@ -185,9 +185,7 @@ def modelled(star: Star, congestion: str, began_s: np.ndarray) -> np.ndarray:
 
 
 def row_of(star: Star, congestion: str) -> dict[str, object]:
-    """Return medians over the rounds for each leaf and for the whole round, measured and
-    modelled.
-    """
+    """Return medians over rounds per leaf and for the whole round, measured and modelled."""
     began_s, ended_s = measured(star, congestion)
     took = {}
     for name, ends in (("measured", ended_s), ("model", modelled(star, congestion, began_s))):

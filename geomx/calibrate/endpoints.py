@@ -159,9 +159,7 @@ class _Cluster:
         self._workers = [member.loop for member in members if member.node.role == "worker"]
 
     def measure(self, elements: int, repeats: int) -> list[Sample]:
-        """Synchronise tensors one after the other; return the processor time of each role's
-        thread.
-        """
+        """Synchronise tensors one by one; return the processor time of each role's thread."""
         value = np.ones(elements, np.float32)
         keys = range(self._keys, self._keys + tensors_of(elements))
         self._keys = keys.stop

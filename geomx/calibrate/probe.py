@@ -125,9 +125,7 @@ class _Handler(socketserver.StreamRequestHandler):
             _say(self.wfile, {"bytes": began, "seconds": max(seconds, 1e-9)})
 
     def _datagrams(self) -> None:
-        """Count the datagrams that arrive at a new port, until all are there or none comes any
-        more.
-        """
+        """Count the datagrams that arrive at a new port, until all are there or a timeout."""
         with socket.socket(self.connection.family, socket.SOCK_DGRAM) as port:
             port.bind((self.connection.getsockname()[0], 0))
             port.settimeout(LATE_S)
@@ -142,9 +140,7 @@ class _Handler(socketserver.StreamRequestHandler):
             _say(self.wfile, {"count": count})
 
     def _pour(self) -> None:
-        """Receive until the caller ends the stream, and report the rate while others were
-        sending.
-        """
+        """Receive until the stream ends, and report the rate while others were sending."""
         count, began = 0, None
         while chunk := self.rfile.read1(len(CHUNK)):
             began = began or time.perf_counter()

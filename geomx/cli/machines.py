@@ -60,7 +60,7 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
 
 
 def split(words: list[str]) -> tuple[list[str], list[str]]:
-    """Split arguments at ``--`` into those before it and the command after it."""
+    """Split `words` at ``--`` into those before it and the command after it."""
     if "--" not in words:
         return words, []
     at = words.index("--")
@@ -138,7 +138,12 @@ def _experiment(options: argparse.Namespace) -> str:
 
 
 def manifest(options: argparse.Namespace, command: list[str]) -> str:
-    """Return a job as Kubernetes objects; see `geomx.machines.kubernetes.manifest`."""
+    """Return a job as Kubernetes objects; see `geomx.machines.kubernetes.manifest`.
+
+    Args:
+        options: Parsed arguments.
+        command: Command that workers run instead of the workload.
+    """
     from geomx.machines import jobfile, kubernetes
 
     file = Path(options.job)
@@ -148,6 +153,12 @@ def manifest(options: argparse.Namespace, command: list[str]) -> str:
 
 def collect(options: argparse.Namespace) -> Results:
     """Convert the files that the nodes of a run left in one folder to those of a run.
+
+    Args:
+        options: Parsed arguments.
+
+    Returns:
+        The results.
 
     Raises:
         ConfigError: The job file is invalid.
@@ -163,6 +174,9 @@ def collect(options: argparse.Namespace) -> Results:
 
 def certs(options: argparse.Namespace) -> list[Path]:
     """Create the missing files of an authority and its certificates for nodes.
+
+    Args:
+        options: Parsed arguments.
 
     Returns:
         The folders of the nodes with new certificates.

@@ -132,7 +132,13 @@ class Spoke:
         return note
 
     def expect(self, type: str) -> Note:
-        """Wait for the next note of a type and return it; other notes are kept for later.
+        """Wait for the next note of a type; other notes are kept for later.
+
+        Args:
+            type: Type of the note.
+
+        Returns:
+            The note.
 
         Raises:
             GeomxError: As `receive`.
@@ -179,14 +185,26 @@ class Hub:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def receive(self, timeout_s: float) -> tuple[int, Note] | None:
-        """Return the next note and the number of its spoke, or None after `timeout_s` seconds."""
+        """Wait for the next note of any spoke.
+
+        Args:
+            timeout_s: Time limit in seconds.
+
+        Returns:
+            The number of the spoke and the note; None after the time limit.
+        """
         try:
             return self._heard.get(timeout=timeout_s)
         except queue.Empty:
             return None
 
     def send(self, spoke: int, note: Note) -> None:
-        """Send a note to a spoke, unless it has ended."""
+        """Send a note to a spoke, unless it has ended.
+
+        Args:
+            spoke: Number of the spoke, from `receive`.
+            note: The note.
+        """
         with contextlib.suppress(OSError):
             self._connections[spoke].send_bytes(_pack(note))
 

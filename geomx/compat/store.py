@@ -64,7 +64,12 @@ class CompatStore(mxnet.KVStore):
         return self._joined
 
     def init(self, key: Any, value: Any) -> None:
-        """Initialise keys; the master worker's values are used everywhere."""
+        """Initialise keys; the master worker's values are used everywhere.
+
+        Args:
+            key: A key, or a list of keys.
+            value: An NDArray, or for a list of keys a list of NDArrays.
+        """
         if self._joined is not None or not self._attendance.master:
             super().init(key, value)
             return
@@ -75,7 +80,11 @@ class CompatStore(mxnet.KVStore):
             self._attendance.introduce(each, values, dtype)
 
     def set_optimizer(self, optimizer: Any) -> None:
-        """Let the global servers update the weights; has an effect in the master worker only."""
+        """Let the global servers update the weights; has an effect in the master worker only.
+
+        Args:
+            optimizer: An optimizer of MXNet.
+        """
         if not self._attendance.master:
             return
         if self._joined is not None:
@@ -85,6 +94,9 @@ class CompatStore(mxnet.KVStore):
 
     def set_gradient_compression(self, compression_params: Mapping[str, Any]) -> None:
         """Compress pushes of parties; has an effect in the master worker only.
+
+        Args:
+            compression_params: ``type`` and options, as for MXNet and GeoMX.
 
         Raises:
             GeomxError: The job has begun.
@@ -107,6 +119,8 @@ class CompatStore(mxnet.KVStore):
 
 def install(attendance_of: Any) -> None:
     """Make ``mx.kv.create`` return this store for all names of distributed stores.
+
+    A later call with another name raises a ConfigError.
 
     Args:
         attendance_of: Creates the worker's membership, on the first call.

@@ -165,7 +165,12 @@ class Said:
         }
 
     def note(self, name: str, what: str) -> None:
-        """Add a remark about a variable for the user."""
+        """Add a remark for the user.
+
+        Args:
+            name: Name of the variable.
+            what: Its effect.
+        """
         self.notes.append(f"{name}={self._values[name]}: {what}")
 
 

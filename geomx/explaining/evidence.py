@@ -186,9 +186,7 @@ class Evidence:
     # ---- the network ----
 
     def _limit(self, source: str, target: str, start_s: float, end_s: float) -> Edge | None:
-        """Return the most utilised edge of a path in an interval, or None if bandwidth was not
-        the limit.
-        """
+        """Return the most utilised edge of a path in an interval, or None if none was limiting."""
         best, most = None, FULL
         changing = None
         for edge in self._routes(source, target):
@@ -206,7 +204,11 @@ class Evidence:
         return best or changing
 
     def crossed(self, kind: str) -> list[Edge]:
-        """Return the edges that messages of a kind crossed, in the order of the network."""
+        """Return the edges that messages crossed, in the order of the network.
+
+        Args:
+            kind: Kind of the messages.
+        """
         pairs = {
             (source, target)
             for (source, target, _), messages in self._links.items()

@@ -104,7 +104,12 @@ def _cause(evidence: Evidence, step: Step) -> tuple[str, str, str]:
 
 
 def told(evidence: Evidence, part: Part) -> str:
-    """Return the description of a part."""
+    """Return the description of a part.
+
+    Args:
+        evidence: The run.
+        part: A part of its critical path.
+    """
     if part.what == "compute":
         speed = evidence.speed.get(part.where, 1.0)
         slow = f" (speed {speed:g})" if speed != 1.0 else ""
@@ -124,7 +129,12 @@ def told(evidence: Evidence, part: Part) -> str:
 
 
 def limited(evidence: Evidence, part: Part) -> str:
-    """Return what most of the time of a transfer was spent on, as the end of a sentence."""
+    """Return what most of the time of a transfer was spent on, as the end of a sentence.
+
+    Args:
+        evidence: The run.
+        part: A transfer on its critical path.
+    """
     limits = part.limits
     edge = max(limits, key=lambda one: limits[one], default=None)
     most = limits.get(edge, 0.0)
@@ -163,7 +173,12 @@ def access_of(edge: Edge) -> tuple[str, str] | None:
 
 
 def sentence(evidence: Evidence, parts: Sequence[Part]) -> str:
-    """Return one sentence about the parts above `WORTH_SAYING`."""
+    """Return one sentence about the parts above `WORTH_SAYING`.
+
+    Args:
+        evidence: The run.
+        parts: The parts of its critical path, the largest first.
+    """
     whole = sum(part.seconds for part in parts) or 1.0
     said = [part for part in parts if part.seconds >= WORTH_SAYING * whole] or parts[:1]
     return "; ".join(

@@ -94,9 +94,7 @@ class _Walk:
     # ---- at a worker ----
 
     def _work(self, node: str) -> Sent | None:
-        """Go back through the work of a worker, to the message that ended a wait; None if
-        unknown.
-        """
+        """Go back through the work of a worker, to the message that ended a wait, if known."""
         doing = self._evidence.own(node, self._now)
         if doing is None:
             self._step("unknown", self._start_s, node)

@@ -50,7 +50,11 @@ class Explanation:
         return Group(*blocks)
 
     def section(self, mode: str) -> Markup:
-        """Return the section for the page of the run of one mode, ``sim`` or ``live``."""
+        """Return the section for the page of a run.
+
+        Args:
+            mode: ``sim`` or ``live``.
+        """
         run = next(one for one in self.content["runs"] if one["mode"] == mode)
         change = self.content["what_if"]
         what_if = [tag("p", change["reason"])]

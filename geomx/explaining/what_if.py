@@ -124,7 +124,7 @@ def changes(
 
 
 def _siblings(evidence: Evidence, kind: str, name: str, limits: Mapping[Edge, float]) -> list[Edge]:
-    """Return up- or downlinks with messages of a kind and with at most the bandwidth of the
+    """Return up- or downlinks with messages of a kind and with no more bandwidth than the
     limits.
     """
 
@@ -199,8 +199,8 @@ def _mean_s(run: Results) -> float:
 
 
 def _replaced(words: Sequence[str], own: Sequence[str]) -> list[str]:
-    """Return `words` with `own` in place of those of the same keys; a network replaces its
-    options.
+    """Return `words` with `own` in place of those of the same keys; a network has no options
+    left.
     """
     keys = {key_of(word) for word in own}
     tops = keys & {"network"}

@@ -79,9 +79,7 @@ def load_mxnet() -> Any:
 
 @contextlib.contextmanager
 def _unless_chosen(**variables: str) -> Iterator[None]:
-    """Set environment variables that are not set, during the block; MXNet reads them when
-    loaded.
-    """
+    """Set environment variables that are not set, during the block, for MXNet's import."""
     added = {name: value for name, value in variables.items() if name not in os.environ}
     os.environ.update(added)
     try:
@@ -110,9 +108,7 @@ def _present(module: Any, name: str) -> bool:
 
 
 def _numpy_names() -> dict[str, Any]:
-    """Return every dropped name with its former value, found by importing under numpy 1.22 to
-    2.4.
-    """
+    """Return every dropped name with its former value, for numpy 1.22 to 2.4."""
     names: dict[str, Any] = {
         "bool": bool, "int": int, "float": float, "complex": complex, "object": object, "str": str,
         "Inf": np.inf, "PINF": np.inf, "NINF": -np.inf, "PZERO": 0.0, "NZERO": -0.0,
@@ -179,9 +175,7 @@ class _Later:
 
 @contextlib.contextmanager
 def _statistics_later() -> Iterator[None]:
-    """Block ``scipy.stats`` during the block; afterwards modules of MXNet have a placeholder for
-    it.
-    """
+    """Block ``scipy.stats`` during the block; then give MXNet's modules a placeholder for it."""
     with _without("scipy.stats"):
         yield
     for module, name in (("mxnet.contrib.quantization", "stats"), ("mxnet.test_utils", "ss")):

@@ -21,9 +21,7 @@ from geomx.workload import TensorSpec
 
 @dataclass(frozen=True)
 class Entry:
-    """An initialised key: its number on the wire, shape and shards of the tensor, and the key
-    itself.
-    """
+    """An initialised key: its number on the wire, its tensor's shape and shards, and itself."""
 
     key: int
     shape: tuple[int, ...]

@@ -310,9 +310,7 @@ class _Lines:
         self._left = b""
 
     def take(self) -> Iterator[str]:
-        """Yield the lines that have become complete; does not block if the descriptor is
-        readable.
-        """
+        """Yield the complete lines; does not block if the descriptor is readable."""
         data = os.read(self.number, CHUNK)
         self.closed = not data
         *lines, self._left = (self._left + data).split(b"\n")

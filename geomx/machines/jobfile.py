@@ -154,7 +154,7 @@ class JobFile:
         return homes
 
     def python_of(self, host: Host) -> str:
-        """Return the interpreter on a machine."""
+        """Return the interpreter on `host`."""
         return host.python or self.python or sys.executable
 
 

@@ -80,9 +80,7 @@ def manifest(
 def _script(
     nodes: Sequence[NodeSpec], scheduler: str, port: int, command: Sequence[str], job: JobFile
 ) -> str:
-    """Return the script of a party's pods, which runs the node at the position of the pod's
-    number.
-    """
+    """Return the script of a party's pods, which runs the node with the pod's number."""
     cases = []
     for number, node in enumerate(nodes):
         words = ["geomx", "node", "--role", node.role, "--name", node.name]

@@ -129,8 +129,13 @@ class _Command:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run ``python -m geomx.machines.ray RESOURCE COMMAND...``; return the command's exit
-    status.
+    """Run ``python -m geomx.machines.ray RESOURCE COMMAND...``.
+
+    Args:
+        arguments: The resource, then the command.
+
+    Returns:
+        The command's exit status.
     """
     try:
         return carry(arguments[0], arguments[1:])

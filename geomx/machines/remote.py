@@ -85,7 +85,7 @@ class Line:
             threading.Thread(target=each, daemon=True).start()
 
     def open(self, opening: Opening) -> None:
-        """Send the description of the node."""
+        """Send the description of the node, `opening`."""
         self._opening = opening.line()
         self._opened.set()
 

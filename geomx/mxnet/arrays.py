@@ -43,19 +43,41 @@ def store_call(method: Method) -> Method:
 
 
 def check(key: Key, array: Any) -> Any:
-    """Return `array`; raise `GeomxError` if it is not an array of MXNet."""
+    """Check that a value is an array of MXNet.
+
+    Args:
+        key: Its key, for error messages.
+        array: The value.
+
+    Returns:
+        `array`.
+
+    Raises:
+        GeomxError: It is not.
+    """
     if not isinstance(array, mx.nd.NDArray):
         raise GeomxError(f"key {key!r}: {type(array).__name__} is not an array of MXNet")
     return array
 
 
 def dense(key: Key, array: Any) -> Any:
-    """Return `array` as a dense array; raise `GeomxError` if it is not an array of MXNet."""
+    """Convert an array of MXNet to a dense one.
+
+    Args:
+        key: Its key, for error messages.
+        array: The array.
+
+    Returns:
+        `array` itself if it is dense.
+
+    Raises:
+        GeomxError: It is not an array of MXNet.
+    """
     return array if check(key, array).stype == "default" else array.tostype("default")
 
 
 def fill(value: Any, target: Any) -> None:
-    """Copy a dense `value` into an array of any storage type."""
+    """Copy a dense `value` into `target`, an array of any storage type."""
     (value if target.stype == "default" else value.tostype(target.stype)).copyto(target)
 
 

@@ -62,7 +62,18 @@ def number(value: Any, what: str) -> float:
 
 
 def positive(value: Any, what: str) -> float:
-    """Return `value` as a float above 0; otherwise raise `NetworkError`, with the name `what`."""
+    """Check a positive number.
+
+    Args:
+        value: A number, or text that holds one.
+        what: Name of the value in error messages.
+
+    Returns:
+        The number, above 0; may be infinite.
+
+    Raises:
+        NetworkError: It is no such number.
+    """
     result = number(value, what)
     if result <= 0:
         refuse(f"{what} is {value}; it must be more than 0")
@@ -70,7 +81,18 @@ def positive(value: Any, what: str) -> float:
 
 
 def not_negative(value: Any, what: str) -> float:
-    """Return `value` as a finite float of at least 0; otherwise raise `NetworkError`."""
+    """Check a finite, non-negative number.
+
+    Args:
+        value: A number, or text that holds one.
+        what: Name of the value in error messages.
+
+    Returns:
+        The number.
+
+    Raises:
+        NetworkError: It is no such number.
+    """
     result = number(value, what)
     if not 0 <= result < math.inf:
         refuse(f"{what} is {value}; it must be 0 or more")
@@ -100,7 +122,18 @@ def bandwidth(value: Any, what: str) -> float:
 
 
 def milliseconds(value: Any, what: str) -> float:
-    """Return a network delay from 0 to `MOST_MS`, in ms; otherwise raise `NetworkError`."""
+    """Check a network delay.
+
+    Args:
+        value: Milliseconds, from 0 to `MOST_MS`.
+        what: Name of the value in error messages.
+
+    Returns:
+        Milliseconds.
+
+    Raises:
+        NetworkError: It is out of range.
+    """
     result = not_negative(value, what)
     if result > MOST_MS:
         refuse(f"{what} is {value}; it must be at most {MOST_MS:,.0f} ms, which is an hour")
@@ -108,7 +141,18 @@ def milliseconds(value: Any, what: str) -> float:
 
 
 def probability(value: Any, what: str) -> float:
-    """Return `value` as a float in [0, 1); otherwise raise `NetworkError`, naming it `what`."""
+    """Check a probability.
+
+    Args:
+        value: A number in [0, 1).
+        what: Name of the value in error messages.
+
+    Returns:
+        The number.
+
+    Raises:
+        NetworkError: It is out of range.
+    """
     result = number(value, what)
     if not 0 <= result < 1:
         refuse(f"{what} is {value}; it must be at least 0 and below 1")
@@ -116,7 +160,19 @@ def probability(value: Any, what: str) -> float:
 
 
 def count(value: Any, what: str, least: int) -> int:
-    """Return `value` if it is an integer of at least `least`; otherwise raise `NetworkError`."""
+    """Check an integer.
+
+    Args:
+        value: An integer.
+        what: Name of the value in error messages.
+        least: Its lower limit.
+
+    Returns:
+        `value`.
+
+    Raises:
+        NetworkError: It is missing, no integer, or too small.
+    """
     if value is None:
         refuse(f"{what} is missing")
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
@@ -125,7 +181,18 @@ def count(value: Any, what: str, least: int) -> int:
 
 
 def table(value: Any, where: str) -> Mapping[str, Any]:
-    """Return `value` if it is a mapping; otherwise raise `NetworkError`, naming it `where`."""
+    """Check a table of keys.
+
+    Args:
+        value: A mapping.
+        where: Its path in error messages.
+
+    Returns:
+        `value`.
+
+    Raises:
+        NetworkError: It is not a mapping.
+    """
     if not isinstance(value, Mapping):
         refuse(f"{where} must be a table of keys, not {value!r}")
     return value
@@ -170,7 +237,16 @@ def spelt(what: str, data: Mapping[str, Any], known: tuple[str, ...]) -> None:
 
 
 def required(given: Mapping[str, Any], key: str, where: str) -> Any:
-    """Return ``given[key]``; raise `NetworkError` if it is missing or None."""
+    """Return the value of a required key.
+
+    Args:
+        given: A table.
+        key: The key.
+        where: Path of the table in error messages, empty at the top.
+
+    Raises:
+        NetworkError: It is missing or None.
+    """
     if given.get(key) is None:
         refuse(f"{where}.{key} is missing" if where else f"{key} is missing")
     return given[key]

@@ -208,9 +208,7 @@ class Judge:
             standing.outcomes[seed] = Outcome.of(results, self.target, standing.earliest)
 
     def run_live(self) -> None:
-        """Run the best live, one by one, since simultaneous live runs would slow each other
-        down.
-        """
+        """Run the best live, one by one, since simultaneous runs would slow each other down."""
         best = self.ranking()[: self._options.live]
         variants = [
             self._variant(s.candidate, "live", self._base.seed, self.iterations(s)) for s in best
@@ -245,9 +243,7 @@ class Judge:
         return [o.seconds_per_iteration / standing.candidate.share for o in outcomes]
 
     def shortfall(self, standing: Standing) -> float:
-        """Return the missing accuracy, 0..1: to the target, or below the baseline beyond
-        `max_loss`.
-        """
+        """Return the missing accuracy, 0..1: to the target, or to the baseline less `max_loss`."""
         base = self.standings[BASELINE]
         common = [seed for seed in standing.outcomes if seed in base.outcomes]
         if not self.numerics or not common:
@@ -279,9 +275,7 @@ class Judge:
         return sorted(ranked, key=lambda s: (self.value(s), s.candidate.name))
 
     def iterations(self, standing: Standing) -> int:
-        """Return the iterations to run it for: until the target has held, or as in the
-        experiment.
-        """
+        """Return the iterations to run: until the target has held, or as in the experiment."""
         needed = [outcome.iterations for outcome in standing.outcomes.values()]
         known = [count for count in needed if count is not None]
         return max(known) + HELD * self._every if known else self._base.iterations

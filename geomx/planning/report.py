@@ -155,9 +155,7 @@ class Plan:
         return table
 
     def _lines(self, most: int = SHOWN) -> list[tuple[str, Row]]:
-        """Return rows with their ranks: the best, the baseline, and one party alone without a
-        rank.
-        """
+        """Return rows with their ranks: the best, the baseline, and one party alone (no rank)."""
         ranked = [(str(rank), row) for rank, row in enumerate(self.ranked, 1)]
         lines = ranked[:most]
         lines += [line for line in ranked[most:] if line[1]["name"] == BASELINE.name]

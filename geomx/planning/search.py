@@ -63,9 +63,7 @@ def search(space: Space, judge: Judge, options: PlanOptions, seed: int) -> None:
 
 
 def _singles(space: Space) -> Iterator[dict[str, Any]]:
-    """Yield every sync algorithm alone and every accelerator under one of them, with default
-    options.
-    """
+    """Yield every sync algorithm alone and every accelerator under one, with default options."""
     first = BASELINE.sync if BASELINE.sync in space.syncs else space.syncs[0]
     alone = [(sync, NONE) for sync in space.syncs]
     alone += [(first, name) for name in space.accels if space.slots]

@@ -112,7 +112,12 @@ def line_chart(
 
 
 def legend_key(name: str, style: str) -> Markup:
-    """Return a coloured square with its label."""
+    """Return a legend entry.
+
+    Args:
+        name: Its label.
+        style: CSS class of its coloured square.
+    """
     return tag("span", tag("i", class_=f"key {style}"), name)
 
 

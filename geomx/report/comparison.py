@@ -48,9 +48,7 @@ class Figure:
     show: Any
 
     def ratio(self, figures: Mapping[str, float | None], base: Mapping[str, float | None]) -> Any:
-        """Return the quantity over the baseline's; None if one is missing or the baseline's is
-        0.
-        """
+        """Return the quantity over the baseline's; None if one is missing or the latter is 0."""
         mine, theirs = figures.get(self.field), base.get(self.field)
         return None if mine is None or not theirs else mine / theirs
 
@@ -88,7 +86,14 @@ class Entry:
 
     @classmethod
     def of(cls, results: Results, name: str, words: Sequence[str], directory: str) -> Entry:
-        """Return the entry of a run with results; an aborted run is unfinished."""
+        """Return the entry of a run with results; an aborted run is unfinished.
+
+        Args:
+            results: The run.
+            name: Name in tables.
+            words: The overrides that distinguish it.
+            directory: Its folder beside the report.
+        """
         if "aborted" in results.summary:
             reason = str(results.summary["aborted"])
             return cls(name, words, directory, "unfinished", reason)
@@ -223,7 +228,12 @@ class Comparison:
         return f"{len(self.entries)} variants against {self.entries[0].name}{where}"
 
     def label(self, figure: Figure, short: bool = False) -> str:
-        """Return the label of a quantity, with the target in place of the word."""
+        """Return the label of a quantity, with the target's value in place of the word.
+
+        Args:
+            figure: The quantity.
+            short: Whether to use the short label.
+        """
         label = figure.short if short else figure.label
         return label.replace("target", units.share(self.target))
 

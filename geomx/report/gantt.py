@@ -51,7 +51,12 @@ def timeline(spans: Sequence[Span], iterations: Sequence[Row], order: Sequence[s
 
 
 def windows(spans: Sequence[Span], iterations: Sequence[Row]) -> list[Window]:
-    """Return title, start and end (seconds) of the stretches to draw."""
+    """Return title, start and end (seconds) of the stretches to draw.
+
+    Args:
+        spans: All recorded spans.
+        iterations: Rows of ``iterations.csv``.
+    """
     end_of_run = max(span.end_s for span in spans)
     numbers = sorted({row["iteration"] for row in iterations})
     if len(numbers) <= FIRST_ITERATIONS + 1:
@@ -67,9 +72,7 @@ def windows(spans: Sequence[Span], iterations: Sequence[Row]) -> list[Window]:
 
 
 def sample(nodes: Sequence[str], party: dict[str, str]) -> list[str]:
-    """Return at most `MOST_NODES` nodes, in order: a few whole parties rather than a part of
-    each.
-    """
+    """Return at most `MOST_NODES` nodes, in order: a few parties rather than a part of each."""
     if len(nodes) <= MOST_NODES:
         return list(nodes)
     members: dict[str, list[str]] = defaultdict(list)

@@ -223,9 +223,7 @@ def iteration_s(row: Row) -> float:
 def by_iteration(
     name: str, style: str, rows: Sequence[Row], x: str, value: Callable[[Row], float]
 ) -> Series:
-    """Return the mean over workers per iteration, at the mean of column `x`, with the range as
-    band.
-    """
+    """Return the mean over workers per iteration, at the mean of column `x`, with a band."""
     groups: dict[int, list[Row]] = defaultdict(list)
     for row in rows:
         groups[row["iteration"]].append(row)

@@ -54,8 +54,16 @@ def drawing(
     seconds: float | None,
     edges: Sequence[Row] = (),
 ) -> Markup:
-    """Draw sites and flows; empty if nothing crossed the WAN. For the arguments see
-    `site_flows`.
+    """Draw sites and flows.
+
+    Args:
+        links: See `site_flows`.
+        graph: See `site_flows`.
+        seconds: See `site_flows`.
+        edges: See `site_flows`.
+
+    Returns:
+        An ``<svg>`` element and notes; empty if nothing crossed the WAN.
     """
     flows = site_flows(links, graph, seconds, edges)
     if not flows:
@@ -151,7 +159,13 @@ def site_flows(
 
 
 def site_of(node: str, graph: nx.Graph | None) -> str:
-    """Return the party of a node, from its attribute or else from its name."""
+    """Return the party of a node.
+
+    Args:
+        node: Name of the node.
+        graph: The network, whose attribute ``party`` takes precedence over the name; None if
+            unknown.
+    """
     if graph is not None and node in graph:
         return str(graph.nodes[node].get("party") or _site_in(node))
     return _site_in(node)

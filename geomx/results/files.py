@@ -72,7 +72,7 @@ def replacing(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file atomically."""
+    """Write `text` to `path` atomically."""
     with replacing(path) as file:
         file.write(text)
 
@@ -142,7 +142,14 @@ class Table:
 
 
 def read_table(path: Path) -> list[Row]:
-    """Read the rows of a `Table`, without an incomplete last line of a killed run."""
+    """Read a file of `Table`, without an incomplete last line of a killed run.
+
+    Args:
+        path: The file.
+
+    Returns:
+        Its rows.
+    """
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     reader = csv.reader(line for line in lines if line.endswith("\n"))
     columns = next(reader, [])
@@ -153,7 +160,7 @@ def read_table(path: Path) -> list[Row]:
 
 
 def write_json(path: Path, value: object) -> None:
-    """Write `value` as indented JSON, atomically; NaN and infinities become null."""
+    """Write `value` as indented JSON to `path`, atomically; NaN and infinities become null."""
     text = json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False)
     write_text(path, text + "\n")
 
@@ -175,7 +182,12 @@ def plain(value: object) -> Any:
 
 
 def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write named arrays for `numpy.load`; equal arrays in equal order give equal bytes."""
+    """Write named arrays for `numpy.load`; equal arrays in equal order give equal bytes.
+
+    Args:
+        path: The file.
+        arrays: Arrays by name.
+    """
     with replacing(path, "wb") as whole, zipfile.ZipFile(whole, "w") as archive:
         for name, array in arrays.items():
             entry = zipfile.ZipInfo(f"{name}.npy", date_time=_EPOCH)
@@ -186,9 +198,13 @@ def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
 
 
 def write_network(path: Path, graph: nx.Graph) -> None:
-    """Write `graph` as node-link JSON, the long form of a network file.
+    """Write a network as node-link JSON, the long form of a network file.
 
     An unlimited bandwidth is omitted, which is how it is read.
+
+    Args:
+        path: The file.
+        graph: The network.
     """
     data = nx.node_link_data(graph, edges="edges")
     for item in (*data["nodes"], *data["edges"]):

@@ -205,7 +205,13 @@ class Recorder:
         self._timeline.lost(count, start_s, end_s)
 
     def counter(self, name: str, time_s: float, value: float) -> None:
-        """Record the load of a WAN link in Mbit/s from `time_s` on, for the timeline."""
+        """Record the load of a WAN link, for the timeline.
+
+        Args:
+            name: Name of the link.
+            time_s: Time from which it holds, seconds since the start of the run.
+            value: Mbit/s.
+        """
         self._timeline.count(Counter(name, time_s, value))
 
     def parameters(self, arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -242,7 +248,12 @@ class Recorder:
         self._behind_s += behind_s
 
     def endpoint(self, node: str, worked_s: float) -> None:
-        """Set the node of a simulation with the largest time spent on messages, and that time."""
+        """Set the node of a simulation that spends most time on messages.
+
+        Args:
+            node: Name of the node.
+            worked_s: That time, seconds.
+        """
         self._busiest = node, worked_s
 
     def skipped(self, iterations: int) -> None:

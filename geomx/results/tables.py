@@ -169,7 +169,11 @@ def comparison_table(comparison: Mapping[str, Any], sim: Summary | None = None) 
 
 
 def comparison_rows(comparison: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str]]:
-    """Yield quantity, simulated value, live value and relative error of each line."""
+    """Yield quantity, simulated value, live value and relative error of each line.
+
+    Args:
+        comparison: Content of ``comparison.json``.
+    """
     for group, entries in comparison.items():
         if group == "parameters":
             continue

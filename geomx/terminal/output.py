@@ -118,8 +118,6 @@ def telling_where(directory: Path) -> Iterator[None]:
 
 
 def drop_output() -> None:
-    """Redirect standard output to /dev/null, so that Python exits without an error about its
-    buffer.
-    """
+    """Redirect standard output to /dev/null, so that Python exits without an error about it."""
     with open(os.devnull, "wb") as nothing:
         os.dup2(nothing.fileno(), sys.stdout.fileno())

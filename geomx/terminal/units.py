@@ -23,9 +23,7 @@ def size(count: float | None) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Format seconds with three significant digits, in ms below one second: ``83.1 ms``, ``12.4
-    s``.
-    """
+    """Format seconds with three significant digits: ``83.1 ms``, ``12.4 s``."""
     if seconds is None or not math.isfinite(seconds):
         return DASH
     if seconds == 0:

@@ -23,17 +23,38 @@ SIZES = (1, 7, 64, 999, 1000, 3001)
 
 
 def made(codecs: Chain, elements: int, label: str = "") -> Any:
-    """Return the core's chain for a shard of `elements` elements, with state of its own."""
+    """Return the core's chain for one shard, with state of its own.
+
+    Args:
+        codecs: The plugin's codecs.
+        elements: Number of elements of the shard.
+        label: Name of the plugin in error messages.
+    """
     return _core.CodecChain([part(codec, "codec", label) for codec in codecs], elements)
 
 
 def values(draw: np.random.Generator, elements: int) -> Vector:
-    """Return a vector of standard normal values."""
+    """Return a vector of standard normal values.
+
+    Args:
+        draw: Source of randomness.
+        elements: Length of the vector.
+    """
     return draw.standard_normal(elements, dtype=np.float32)
 
 
 def decode(chain: Any, slices: Sequence[Any], total: int, number: int = 1) -> NDArray[np.float64]:
-    """Return the sum of the decoded slices (first row, rows, payload)."""
+    """Decode slices.
+
+    Args:
+        chain: The receiver's chain.
+        slices: (first row, rows, payload) of each slice.
+        total: Number of rows of the shard.
+        number: Number of the round.
+
+    Returns:
+        The sum of the decoded slices.
+    """
     parts = [chain.decode(payload, first, rows, total, number) for first, rows, payload in slices]
     decoded: NDArray[np.float64] = np.sum(parts, axis=0, dtype=np.float64)
     return decoded

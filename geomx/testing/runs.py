@@ -107,9 +107,7 @@ class Runs:
             raise Broken(f"{LONG} iterations", f"a loss below {first:.4g}", f"{last:.4g}")
 
     def _company(self) -> Laws:
-        """Yield laws on composition: with each other plugin it runs, or is refused in a
-        sentence.
-        """
+        """Yield laws on composition: with each other plugin it runs, or is refused."""
         kind = self._plugin.kind
         if kind in ("accel", "network", "workload"):
             for other in self._registry.plugins("sync"):

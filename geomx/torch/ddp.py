@@ -81,9 +81,7 @@ class PartyHook:
             dist.broadcast(parameter.detach(), 0, group=self._inside)
 
     def close(self) -> None:
-        """Leave the job when all parties are done; call it before the process group is
-        destroyed.
-        """
+        """Leave the job when all parties are done; call it before destroying the process group."""
         self._send.shutdown()
         self._answer.shutdown()
         if self._store is not None:
@@ -130,9 +128,7 @@ class PartyHook:
 def _reporting(
     done: torch.futures.Future[torch.Tensor], buffer: torch.Tensor, action: Callable[[], None]
 ) -> None:
-    """Call `action` on the device of `buffer`; pass exceptions to the future, so that DDP raises
-    them.
-    """
+    """Call `action` on the device of `buffer`; pass its exceptions to DDP by the future."""
     try:
         with torch.cuda.device_of(buffer):
             action()

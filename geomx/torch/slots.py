@@ -46,9 +46,7 @@ class Slot:
             self.fresh = self.parameter.grad._version
 
     def changed(self) -> bool:
-        """Return whether the script has changed the gradient in place since the last backward
-        pass.
-        """
+        """Return whether the gradient was changed in place since the last backward pass."""
         gradient = self.parameter.grad
         return gradient is not None and self.backwards > 0 and gradient._version != self.fresh
 

@@ -80,9 +80,7 @@ def load_part(folder: str, part: str) -> tuple[NDArray[np.uint8], NDArray[np.uin
 
 
 def _counts(folder: str) -> tuple[int, int]:
-    """Return the numbers of training and held-out samples, after checking that the headers
-    agree.
-    """
+    """Return the numbers of training and held-out samples, after comparing the headers."""
     counts = []
     for part in ("train", "t10k"):
         images, labels = (

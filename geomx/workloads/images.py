@@ -39,9 +39,7 @@ class Images:
     held_out_labels: NDArray[np.uint8]
 
     def by_class(self) -> Images:
-        """Return the same sets with training samples ordered by label, so that slices are
-        non-IID.
-        """
+        """Return the same sets with training samples ordered by label: slices become non-IID."""
         order = np.argsort(self.training_labels, kind="stable")
         return Images(
             self.training[order], self.training_labels[order], self.held_out, self.held_out_labels
@@ -109,9 +107,7 @@ def batch_indices(
 
 @lru_cache(maxsize=128)
 def _order(length: int, seed: tuple[int, ...]) -> NDArray[np.int64]:
-    """Return a permutation that depends on `seed` alone; cached, since consecutive steps share
-    it.
-    """
+    """Return a permutation that depends on `seed` alone; cached for consecutive steps."""
     return np.random.default_rng(seed).permutation(length)
 
 
@@ -150,8 +146,6 @@ def _made_digits() -> Images:
 
 
 def _bilinear(source: int, target: int) -> NDArray[np.float64]:
-    """Return the (target, source) matrix of linear interpolation that keeps first and last
-    points.
-    """
+    """Return the (target, source) matrix of linear interpolation with aligned end points."""
     points = np.linspace(0, source - 1, target)
     return np.maximum(0.0, 1.0 - np.abs(points[:, None] - np.arange(source)))

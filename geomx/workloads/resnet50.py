@@ -56,9 +56,7 @@ def resnet50(config: ResNet50Config) -> Workload:
 
 
 def stages() -> Iterator[Stage]:
-    """Yield the 54 layers for 224x224 images, in forward order (the shortcut of a block is
-    last).
-    """
+    """Yield the 54 layers for 224x224 images, in forward order, a block's shortcut last."""
     yield _convolution("conv1", 3, 64, kernel=7, side=112)
     channels = 64
     for group, (width, blocks, side) in enumerate(

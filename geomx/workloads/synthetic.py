@@ -33,7 +33,11 @@ class SyntheticConfig:
 
 
 def synthetic(config: SyntheticConfig) -> Workload:
-    """Layers of given sizes, all taking the same time; sizes only, nothing is trained."""
+    """Layers of given sizes, all taking the same time; sizes only, nothing is trained.
+
+    Raises:
+        ConfigError: An option is invalid.
+    """
     check_pace(config)
     if not config.elements or min(config.elements) < 1:
         remedy = "must list at least one layer, each of at least one element"

@@ -110,7 +110,11 @@ class TinyConfig:
 
 
 def tiny(config: TinyConfig) -> Workload:
-    """A network of 560 weights on made-up data, numpy alone: for trying things out."""
+    """A network of 560 weights on synthetic data, in numpy: for trying things out.
+
+    Raises:
+        ConfigError: An option is invalid.
+    """
     check_pace(config)
     if not 1 <= config.batch_size <= SAMPLES:
         raise ConfigError("batch_size", config.batch_size, f"must be 1 to {SAMPLES}")

@@ -96,7 +96,11 @@ def stages(config: TransformerConfig) -> list[Stage]:
 
 
 def torch_transformer(config: TransformerConfig) -> Workload:
-    """A small transformer of PyTorch on a text that comes with geomx, letter by letter."""
+    """A small transformer of PyTorch on a text that comes with geomx, letter by letter.
+
+    Raises:
+        ConfigError: An option is invalid.
+    """
     check_pace(config)
     for option in ("context", "width", "heads", "blocks"):
         if getattr(config, option) < 1:

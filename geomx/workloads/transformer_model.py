@@ -98,9 +98,7 @@ class TransformerModel:
             self.set(key, _initial(tensor, draw, workload.blocks))
 
     def step(self, step: int, worker: int, workers: int) -> float:
-        """Return the loss (mean over all letters) of a worker's batch number `step`; see
-        `Model.step`.
-        """
+        """Return the mean loss of a worker's batch number `step`; see `Model.step`."""
         workload = self._workload
         mine = own_slice(workload.samples, worker, workers)
         chosen = batch_indices(mine, workload.batch_size, step, (self._seed, worker))
@@ -141,9 +139,7 @@ class TransformerModel:
         return correct / letters, loss / letters
 
     def _pieces(self, starts: NDArray[np.int64]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the pieces of text that begin at `starts`, and the letter after each of their
-        letters.
-        """
+        """Return the pieces of text at `starts`, and the letter after each of their letters."""
         places = starts[:, None] + np.arange(self._workload.context + 1)
         pieces = torch.from_numpy(self._text[places]).to(self._device)
         return pieces[:, :-1], pieces[:, 1:]

@@ -56,9 +56,7 @@ class Moves:
         self.common[shard] = value
 
     def complete(self, shard, round_number, last, total):
-        """Return the change to send; `total` is the party's sum of parameters, over the number
-        of workers.
-        """
+        """Return the change to send, for the party's weighted sum of parameters, `total`."""
         return True, self.share * self.common[shard] - total
 
     def answer(self, shard, value):

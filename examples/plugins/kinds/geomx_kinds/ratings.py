@@ -55,9 +55,7 @@ class RatingsModel:
         self.gradients = [np.zeros_like(array) for array in self.parameters]
 
     def step(self, step, worker, workers):
-        """Compute loss and gradients of this worker's batch number `step`; workers have
-        different users.
-        """
+        """Compute loss and gradients of this worker's batch number `step`, of its own users."""
         mine = np.array_split(self.entries, workers)[worker]
         chosen = mine[
             np.random.default_rng((worker, step)).integers(len(mine), size=self.batch_size)
