@@ -86,7 +86,7 @@ class SimulatedWorker:
         self._answers.append(values)
 
     def on_value(self, key: int, round_number: int) -> None:
-        """A new value of `key` is in, and somebody observes."""
+        """Publish the arrival of a new value of `key` to observers."""
         simulation = self.simulation
         event = Event(simulation.env.now / NS, self.spec.name, "value", key, round_number)
         simulation.events.publish([event])

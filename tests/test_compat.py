@@ -177,7 +177,7 @@ def test_what_has_no_effect_is_named_once(environ: dict[str, str], wish: Wish, n
 def test_processes_that_disagree_are_named_and_the_first_is_right() -> None:
     said = Said([("party1", {"ENABLE_P3": "1"}), ("party2", {"ENABLE_P3": "0"})])
     assert [name for name, _ in settle(said, Wish(), 1).accel] == ["p3"]
-    assert said.notes == ["ENABLE_P3: 1 for party1 but 0 for party2; 1 is taken"]
+    assert said.notes == ["ENABLE_P3: 1 for party1 but 0 for party2; 1 is used"]
 
 
 def test_a_number_that_is_none_is_refused() -> None:

@@ -133,12 +133,12 @@ class Desk:
             self._hub.send(spoke, note)
 
     def _gone(self, spoke: int, note: Note) -> None:
-        who = self._about.pop(spoke)
+        about = self._about.pop(spoke)
         if note["left"]:
             return
-        what = f"{who['kind']} (process {who['pid']} on {who['host']})"
+        process = f"{about['kind']} (process {about['pid']} on {about['host']})"
         if not self._begun:
-            raise GeomxError(f"a {what} ended before the job began")
+            raise GeomxError(f"a {process} ended before the job began")
 
     def _all_here(self) -> None:
         """Assign ranks, and send servers the list of their workers."""

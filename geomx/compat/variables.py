@@ -111,15 +111,15 @@ class Said:
         self.notes: list[str] = []
         self._values: dict[str, str] = {}
         for name in KNOWN:
-            told = [(who, environ[name]) for who, environ in environs if environ.get(name)]
-            if not told:
+            given = [(process, environ[name]) for process, environ in environs if environ.get(name)]
+            if not given:
                 continue
-            first, value = told[0]
+            first, value = given[0]
             self._values[name] = value
-            for who, other in told[1:]:
+            for process, other in given[1:]:
                 if other != value and name not in PLACES:
                     self.notes.append(
-                        f"{name}: {value} for {first} but {other} for {who}; {value} is taken"
+                        f"{name}: {value} for {first} but {other} for {process}; {value} is used"
                     )
                     break
 

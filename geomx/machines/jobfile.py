@@ -39,15 +39,15 @@ FAST_MBPS = 10_000  # of links that the file does not describe; nothing is emula
 class Host:
     """A machine."""
 
-    # Where the other nodes find those that live here; auto: as GEOMX_HOST says there.
+    # Address of the machine for other nodes; auto: GEOMX_HOST on that machine.
     address: str
-    # How a command is run here; null: as for all machines.
+    # Template of a command that runs a command here; null: as for all machines.
     reach: str | None = None
     # The interpreter that has geomx; null: as for all machines.
     python: str | None = None
-    # Where a training script runs; null: as for all machines.
+    # Working directory of a training script; null: as for all machines.
     directory: str | None = None
-    # More of the environment, beside that for all machines.
+    # Further environment variables, in addition to those for all machines.
     env: dict[str, str] = field(default_factory=dict)
 
 
@@ -57,25 +57,25 @@ class JobFile:
 
     # The machines, by the names that the parties use.
     hosts: dict[str, Host]
-    # By site and role: one machine, or one for each node.
+    # By site and role: one machine, or a list with one for each node.
     parties: dict[str, dict[str, Any]]
-    # A name or a file, as in network=, or the content of one; null: made from the parties.
+    # A name or a file, as in network=, or the content of a file; null: derived from the parties.
     network: Any = None
-    # Words of the command line, before those that are typed.
+    # Overrides, applied before those of the command line.
     words: list[str] = field(default_factory=list)
-    # How a command is run on a machine.
+    # Template of a command that runs a command on a machine.
     reach: str = reach.SSH
     # The interpreter that has geomx on the machines; null: the path of this one.
     python: str | None = None
-    # Where a training script runs.
+    # Working directory of a training script.
     directory: str = ""
-    # More of the environment of all nodes.
+    # Further environment variables of all nodes.
     env: dict[str, str] = field(default_factory=dict)
     # The scheduler's port; 0: any free one.
     port: int = 0
-    # The folder that `geomx certs` made.
+    # The folder of `geomx certs`.
     tls: str | None = None
-    # Beyond loopback, do without TLS: everybody on the way can read and change what is sent.
+    # Allow connections beyond loopback without TLS, which others can read and change.
     insecure: bool = False
 
     def __post_init__(self) -> None:
