@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from tests.strangers import install
 
+LATE_S = 0.3
 MODULE = "ledger_stranger"
 SOURCE = '''
 import json
@@ -27,13 +28,15 @@ from dataclasses import dataclass
 
 import geomx
 
-CALLS = {}  # by the name of a worker or a party, in the order of asking
+CALLS = {}  # by the name of a worker, a party or a coordinator's host, in the order of asking
+LATE_S = 0.3
 LOCK = threading.Lock()
 
 
 def note(who, *call):
     with LOCK:
         CALLS.setdefault(who, []).append(call)
+        CALLS.setdefault("all", []).append((who, *call))
 
 
 @dataclass(frozen=True)
@@ -67,20 +70,34 @@ class Worker(geomx.WorkerSync):
 class Mind:
     """Tells a worker the number of its round; or all workers, when the first one reports."""
 
-    def __init__(self, everybody, early):
-        self.everybody, self.early = everybody, early
-        self.rounds = dict.fromkeys(everybody, 0)
+    def __init__(self, host, members, kind):
+        self.host, self.members, self.kind = host, members, kind
+        self.rounds = dict.fromkeys(members, 0)
         self.told = 0
+        self.waiting = []
 
     def on_report(self, source, values, now_s):
+        note(self.host, "on_report", source)
         self.rounds[source] += 1
         number = self.rounds[source]
-        if not self.early:
+        if self.kind == "late":
+            self.waiting.append((now_s + LATE_S, source, [float(number)]))
+            return []
+        if self.kind == "prompt":
             return [(source, [float(number)])]
         if number <= self.told:
             return []
         self.told = number
-        return [(each, [float(number)]) for each in self.everybody]
+        return [(each, [float(number)]) for each in self.members]
+
+    def next_timeout(self):
+        return min((due_s for due_s, *_ in self.waiting), default=None)
+
+    def on_timeout(self, now_s):
+        by_s = now_s + 1e-6  # times are rounded to nanoseconds
+        due = [reply for due_s, *reply in self.waiting if due_s <= by_s]
+        self.waiting = [each for each in self.waiting if each[0] > by_s]
+        return [tuple(reply) for reply in due]
 
 
 class Party:
@@ -100,7 +117,9 @@ class Policy(geomx.SyncPolicy):
     def worker(self, cluster, worker, steps):
         note(worker.name, "worker", steps)
         rounds = self.schedule["rounds"][cluster.workers.index(worker)]
-        return Worker(worker.name, rounds, None if self.schedule["mind"] == "none" else 0)
+        parties = [party.name for party in cluster.parties]
+        number = parties.index(worker.party) if self.schedule["inside"] else 0
+        return Worker(worker.name, rounds, None if self.schedule["mind"] == "none" else number)
 
     def push_scale(self, cluster, worker):
         note(worker.name, "push_scale")
@@ -115,8 +134,13 @@ class Policy(geomx.SyncPolicy):
     def coordinators(self, cluster):
         if self.schedule["mind"] == "none":
             return []
-        everybody = [worker.id for worker in cluster.workers]
-        return [geomx.Site(cluster.scheduler, Mind(everybody, self.schedule["mind"] == "early"))]
+        if not self.schedule["inside"]:
+            return [self.site(cluster.scheduler, cluster.workers)]
+        return [self.site(party.server, party.workers) for party in cluster.parties]
+
+    def site(self, host, members):
+        ids = [worker.id for worker in members]
+        return geomx.Site(host, Mind(host.name, ids, self.schedule["mind"]))
 
     def party_policy(self, cluster, party):
         return Party(party.name) if self.schedule["parties"] else None
@@ -148,8 +172,9 @@ class Schedule:
         rounds: By worker, local steps of each of its rounds.
         exchange: ``gradients`` or ``parameters``.
         scale: Factor on what is pushed.
-        mind: Which coordinator there is: ``none``, one that is ``prompt``, or one that answers
-            everybody as ``early`` as the first report of a round.
+        mind: Which coordinator there is: ``none``, one that is ``prompt``, one that answers all
+            its workers as ``early`` as the first report of a round, or one that is `LATE_S` late.
+        inside: There is one in every party, on the local server, and not one on the scheduler.
         parties: Whether local servers have a part of the policy's.
         switch: Something that must make no difference: pacing, or PyTorch's overlap.
     """
@@ -159,6 +184,7 @@ class Schedule:
     exchange: str
     scale: float
     mind: str
+    inside: bool
     parties: bool
     switch: bool
 
@@ -184,6 +210,7 @@ def schedules(draw: st.DrawFn, workers: int) -> Schedule:
         exchange=draw(st.sampled_from(["gradients", "parameters"])),
         scale=draw(st.sampled_from([1.0, 0.5, 1 / 3])),
         mind=draw(st.sampled_from(["none", "prompt", "early"])),
+        inside=draw(st.booleans()),
         parties=draw(st.booleans()),
         switch=draw(st.booleans()),
     )

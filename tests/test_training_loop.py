@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -14,15 +15,21 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from geomx import _core, kv
+from geomx.cluster import Cluster, NodeSpec
+from geomx.errors import GeomxError, NodeLost
 from geomx.kv.local import LocalCluster, unshaped
-from geomx.live.journal import Notes
+from geomx.live.journal import Notes, Reader
 from geomx.live.member import Member
 from geomx.live.spec import Spec
 from geomx.live.worker import LiveWorker
+from geomx.plugin.coordination import Site
+from geomx.plugin.parts import Native
 from geomx.plugin.registry import Registry
+from geomx.plugin.sync import SyncPolicy, WorkerSync
 from geomx.training.pace import Pace
+from geomx.training.steps import Report, Steps
 from tests.laws import Build
-from tests.ledger import Schedule, completed, expected, installed, schedules
+from tests.ledger import LATE_S, Schedule, completed, expected, installed, schedules
 
 PARTIES = {"east": 2, "west": 1}
 Calls = dict[str, list[tuple[Any, ...]]]
@@ -148,7 +155,11 @@ def live(schedule: Schedule, folder: Path) -> None:
     everyone(spec(schedule), train)
 
 
-def scripts(schedule: Schedule, train: Callable[[kv.KVStore], None]) -> None:
+def scripts(
+    schedule: Schedule,
+    train: Callable[[kv.KVStore], None],
+    parties: dict[str, int] | None = None,
+) -> None:
     """As workers of a job of scripts."""
 
     def join(member: Member) -> None:
@@ -156,7 +167,7 @@ def scripts(schedule: Schedule, train: Callable[[kv.KVStore], None]) -> None:
         train(store)
         store.close()
 
-    everyone(replace(unshaped(PARTIES), sync=schedule.sync), join)
+    everyone(replace(unshaped(parties or PARTIES), sync=schedule.sync), join)
 
 
 def numpy_scripts(schedule: Schedule, _: Path) -> None:
@@ -295,3 +306,159 @@ def test_so_does_every_other_driver(
     (folder / "nodes").mkdir()
     DRIVERS[driver](schedule, folder)
     asked(calls, schedule, exact=driver == "live" and schedule.switch)
+
+
+# ---- what scripts may rely on ----
+
+
+def plain(**changes: Any) -> Schedule:
+    """Two rounds of a step each for every worker, with a prompt coordinator."""
+    given: dict[str, Any] = {
+        "elements": [3],
+        "rounds": [[1, 1]] * sum(PARTIES.values()),
+        "exchange": "parameters",
+        "scale": 1.0,
+        "mind": "prompt",
+        "inside": False,
+        "parties": False,
+        "switch": True,
+    }
+    return Schedule(**{**given, **changes})
+
+
+def test_a_report_comes_behind_what_was_pushed(calls: Calls) -> None:
+    """Also where an engine pushes when it comes to that: what is pushed is still being computed."""
+    engine = pytest.importorskip("geomx.mxnet", reason="mxnet is not installed")
+    schedule = plain(elements=[300, 300], rounds=[[1, 1]], inside=True, parties=True)
+    calls.clear()
+
+    def train(inner: kv.KVStore) -> None:
+        mx = engine.mx
+        inner.use(engine.EngineExchange(inner.member.loop))
+        store = engine.KVStore(inner, "dist_sync")
+        store.init([0, 1], [mx.nd.zeros(300)] * 2)
+        large, out = mx.nd.ones((1500, 1500)) / 1500, mx.nd.zeros(300)
+        large.wait_to_read()
+        for _ in (rhythm := store.rhythm(schedule.steps)):
+            assert rhythm.due()
+            for key in (0, 1):
+                product = large
+                for _ in range(4):
+                    product = mx.nd.dot(product, large)
+                store.push(key, product[0, :300])
+                store.pull(key, out=out)
+            rhythm.exchanged()
+        out.wait_to_read()
+
+    scripts(schedule, train, {"east": 1})
+    heard = [call[1] for call in calls["all"] if call[1] in ("complete", "on_report")]
+    assert heard == ["complete", "complete", "on_report"] * 2
+
+
+@pytest.mark.parametrize("driver", ["sim", "live"])
+def test_a_late_answer_is_part_of_the_step(
+    driver: str, calls: Calls, simulate: Build, tmp_path: Path
+) -> None:
+    schedule = plain(mind="late")
+    experiment = spec(schedule)
+    rows: list[dict[str, Any]]
+    if driver == "sim":
+        workload = Registry.discover().workload("synthetic", options(schedule))
+        run = simulate(experiment.cluster, workload, schedule.sync, iterations=schedule.steps)
+        rows = run.results.iterations
+    else:
+        (tmp_path / "nodes").mkdir()
+        live(schedule, tmp_path)
+        stems = [tmp_path / worker.name.replace("/", "-") for worker in experiment.cluster.workers]
+        notes = [note for stem in stems for note in Reader(stem).new()]
+        rows = [note for note in notes if "iteration" in note]
+    assert len(rows) == 2 * sum(PARTIES.values())
+    assert min(row["end_s"] - row["start_s"] for row in rows) >= LATE_S
+    calls.clear()
+
+
+def test_waiting_for_values_is_not_computing(calls: Calls) -> None:
+    """A fast worker pulls when it needs a value, which a slow one is late with."""
+    schedule, slow_s = plain(rounds=[[1, 1, 1]] * 2), 0.4
+    calls.clear()
+
+    def train(store: kv.KVStore) -> None:
+        value = np.zeros(3, np.float32)
+        store.init(0, value)
+        for step in (rhythm := store.rhythm(schedule.steps)):
+            if step > 0:
+                store.pull(0, out=value)
+            if store.global_rank == 1:
+                time.sleep(slow_s)
+            if rhythm.due():
+                store.push(0, value)
+                rhythm.exchanged()
+        store.pull(0, out=value)
+
+    scripts(schedule, train, {"east": 2})
+    for number in (0, 1):
+        heard = calls[f"east/worker{number}"]
+        seconds = [call[1] for call in heard if call[0] == "report"]
+        assert len(seconds) == 3
+        assert min(seconds) >= slow_s if number == 1 else max(seconds) < slow_s / 2
+
+
+@pytest.mark.parametrize(
+    ("asks", "said"), [(False, "ask rhythm.due"), (True, "call rhythm.exchan")]
+)
+def test_a_script_that_forgets_its_exchange_is_told(asks: bool, said: str, calls: Calls) -> None:
+    def train(store: kv.KVStore) -> None:
+        with pytest.raises(GeomxError, match=rf"step 0 was to be exchanged: {said}"):
+            for _ in (rhythm := store.rhythm(2)):
+                assert not asks or rhythm.due()
+
+    scripts(plain(rounds=[[1, 1]]), train, {"east": 1})
+    calls.clear()
+
+
+def test_a_coordinator_that_is_lost_is_named(calls: Calls) -> None:
+    cluster = LocalCluster(replace(unshaped({"east": 1}), sync=plain(rounds=[[1, 1]]).sync))
+    (member,) = cluster.workers
+    cluster.close()
+    with pytest.raises(NodeLost):
+        member.consult(Report(0, 0, [1.0]))
+    calls.clear()
+
+
+class Counting(WorkerSync):
+    """Synchronises after every second step; counts what it is asked."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.coordinator = 0
+
+    def after_step(self, step: int) -> bool:
+        self.asked += 1
+        return step % 2 == 1
+
+    def finished(self, step: int) -> bool:
+        return step == 5
+
+
+class Counted(SyncPolicy):
+    def worker(self, cluster: Cluster, worker: NodeSpec, steps: int) -> WorkerSync:
+        return Counting()
+
+    def coordinators(self, cluster: Cluster) -> list[Site]:
+        return [Site(cluster.scheduler, Native("coordinator", "nothing"))]
+
+
+def test_steps_ask_once_and_wait_for_the_answer() -> None:
+    cluster = unshaped(PARTIES).cluster
+    steps = Steps(Counted(), cluster, cluster.workers[0], 6)
+    assert isinstance(steps.sync, Counting)
+    assert (steps.begin(), steps.synchronises(), steps.synchronises()) == (0, False, False)
+    assert steps.sync.asked == 1
+    assert steps.report(1.0) is None
+    assert (steps.begin(), steps.synchronises()) == (1, True)
+    assert steps.report(1.0) == Report(cluster.scheduler.id, 0, [])
+    with pytest.raises(RuntimeError, match="step 1 has not heard"):
+        steps.begin()
+    steps.reply([])
+    assert [steps.begin() for _ in range(4)] == [2, 3, 4, 5]
+    assert (steps.last, steps.synchronises(), steps.sync.asked) == (True, True, 2)

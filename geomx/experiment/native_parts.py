@@ -103,6 +103,9 @@ def optimizers(selection: Selection) -> list[_core.OptimizerFactory]:
     return [_core.python_optimizer(name, prototype, label)]
 
 
+OF_SCRIPT: Mapping[str, Any] = {"name": "script", "learning_rate": 0.0}
+"""What sync policies are told of an optimizer that nobody but a worker's script knows."""
+
 _COMMON = ("learning_rate", "wd", "clip_gradient")
 
 

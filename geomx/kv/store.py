@@ -11,7 +11,7 @@ import numpy as np
 from geomx import _core
 from geomx.cluster import Party
 from geomx.errors import ConfigError, GeomxError, NodeLost
-from geomx.experiment.native_parts import training_optimizers
+from geomx.experiment.native_parts import OF_SCRIPT, check_optimizer, chosen_optimizers
 from geomx.frameworks import tensors
 from geomx.kv.compression import check_compression
 from geomx.kv.keys import Entry, Keys
@@ -384,7 +384,8 @@ def global_rule(member: Member) -> str | None:
     """
     if member.policy.exchange != "parameters":
         return None
-    rule, _ = training_optimizers(member.spec.cluster, member.selection, {"name": "sgd"})
+    rule, _ = chosen_optimizers(member.spec.cluster, member.selection, OF_SCRIPT)
+    check_optimizer(member.selection, rule)
     return None if rule is None else "optimizer\n" + optimizer_text(rule)
 
 

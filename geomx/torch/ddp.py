@@ -23,8 +23,9 @@ import torch
 import torch.distributed as dist
 
 from geomx import kv
-from geomx.errors import ConfigError
+from geomx.errors import ConfigError, GeomxError
 from geomx.torch.exchange import TensorExchange, claimed, shaped
+from geomx.training.steps import Steps
 
 
 class PartyHook:
@@ -56,12 +57,13 @@ class PartyHook:
         self._answer = ThreadPoolExecutor(1, "geomx-answer")
         self._store: kv.KVStore | None = None
         self._exchange: TensorExchange | None = None
+        self._steps: Steps | None = None
         trained = [each for each in model.parameters() if each.requires_grad]
         # The party's rank and the number of parties, on a device from which NCCL can broadcast.
         place = torch.zeros(2, dtype=torch.int64, device=trained[0].device)
         if dist.get_rank() == 0:
             self._store = store or kv.create()
-            _check(self._store)
+            self._steps = _checked_steps(self._store)
             self._exchange = claimed(self._store, copy=True)
             place[0], place[1] = self._store.global_rank, self._store.num_all_workers
         self._introduce(trained)
@@ -105,12 +107,17 @@ class PartyHook:
         work = dist.all_reduce(buffer, group=state._inside, async_op=True)
         keys = [state._keys[id(parameter)] for parameter in bucket.parameters()]
         pieces = list(zip(keys, bucket.gradients(), strict=True))
+        first = bucket.index() == 0
 
         def send() -> None:
             work.wait()
-            if state._exchange is not None:
+            if state._exchange is not None and state._steps is not None:
+                if first:
+                    _begin(state._steps)
+                scale = float(state._steps.scale)
                 for key, gradient in pieces:
-                    state._exchange.push(key, gradient, priority=-key)
+                    scaled = gradient if scale == 1.0 else gradient * scale
+                    state._exchange.push(key, scaled, priority=-key)
             state._answer.submit(_reporting, done, buffer, answer)
 
         def answer() -> None:
@@ -125,6 +132,12 @@ class PartyHook:
         return done
 
 
+_NEEDED = (
+    "DDP needs the gradients of all workers in every step; choose a policy that waits for all, or "
+    "geomx.torch.Optimizer, which supports any policy"
+)
+
+
 def _reporting(
     done: torch.futures.Future[torch.Tensor], buffer: torch.Tensor, action: Callable[[], None]
 ) -> None:
@@ -136,12 +149,18 @@ def _reporting(
         done.set_exception(error)
 
 
-def _check(store: kv.KVStore) -> None:
-    policy, (name, _) = store.member.policy, store.member.spec.sync
-    if policy.exchange != "gradients" or not policy.together:
-        raise ConfigError(
-            "sync",
-            name,
-            "DDP needs the gradients of all workers in every step; choose a policy that waits for "
-            "all, or geomx.torch.Optimizer, which supports any policy",
-        )
+def _checked_steps(store: kv.KVStore) -> Steps:
+    """The party's steps, under a policy that DDP can follow."""
+    member = store.member
+    policy, (name, _) = member.policy, member.spec.sync
+    steps = Steps(policy, member.spec.cluster, member.node)
+    if steps.exchange != "gradients" or not policy.together or steps.consults:
+        raise ConfigError("sync", name, _NEEDED)
+    return steps
+
+
+def _begin(steps: Steps) -> None:
+    """Begin a step, whose gradients are on their way."""
+    step = steps.begin()
+    if not steps.synchronises():
+        raise GeomxError(f"the sync policy does not synchronise after step {step}: {_NEEDED}")

@@ -24,7 +24,7 @@ import torch
 
 from geomx import kv
 from geomx.errors import ConfigError, GeomxError
-from geomx.experiment.native_parts import check_optimizer, chosen_optimizers
+from geomx.experiment.native_parts import OF_SCRIPT, check_optimizer, chosen_optimizers
 from geomx.live.member import naming_the_lost
 from geomx.plugin.parts import optimizer_text
 from geomx.torch.exchange import claimed, shaped
@@ -273,8 +273,7 @@ class Optimizer(torch.optim.Optimizer):
                 raise ConfigError("update", "worker", f"sync={name} updates on the global servers")
             return
         keys = {id(slot.parameter): slot.key for slot in self._slots}
-        own = {"name": "torch", "learning_rate": 0.0}  # for policies with an optimizer of their own
-        numbers = translated(self.inner, keys) if self._by_gradients else own
+        numbers = translated(self.inner, keys) if self._by_gradients else OF_SCRIPT
         at_servers, here = chosen_optimizers(cluster, member.selection, numbers)
         check_optimizer(member.selection, at_servers)
         self._steps_locally = here is not None
