@@ -27,7 +27,7 @@ from geomx.plugin.parts import Native
 from geomx.plugin.registry import Registry
 from geomx.plugin.sync import SyncPolicy, WorkerSync
 from geomx.training.pace import Pace
-from geomx.training.steps import Report, Steps
+from geomx.training.steps import UNKNOWN, Report, Steps
 from tests.laws import Build
 from tests.ledger import LATE_S, Schedule, completed, expected, installed, schedules
 
@@ -462,3 +462,41 @@ def test_steps_ask_once_and_wait_for_the_answer() -> None:
     steps.reply([])
     assert [steps.begin() for _ in range(4)] == [2, 3, 4, 5]
     assert (steps.last, steps.synchronises(), steps.sync.asked) == (True, True, 2)
+
+
+def test_ddp_asks_the_same(calls: Calls, tmp_path: Path) -> None:
+    """Until a step that is not exchanged, which DDP cannot make."""
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    import geomx.torch
+
+    schedule = plain(
+        elements=[12], rounds=[[1, 1, 2]], exchange="gradients", mind="none", scale=0.5
+    )
+    calls.clear()
+    sums = []
+
+    def train(store: kv.KVStore) -> None:
+        model = torch.nn.Linear(12, 1, bias=False)
+        hook = geomx.torch.PartyHook(model, store)
+        parallel = torch.nn.parallel.DistributedDataParallel(model)
+        parallel.register_comm_hook(hook, geomx.torch.PartyHook.average)
+        for _ in range(2):
+            model.zero_grad()
+            parallel(torch.ones(1, 12)).sum().backward()
+            sums.append(model.weight.grad.sum().item())
+        with pytest.raises(Exception, match="does not synchronise after step 2: DDP wants"):
+            parallel(torch.ones(1, 12)).sum().backward()
+        hook.close()
+
+    group = {"init_method": f"file://{tmp_path}/meeting", "rank": 0, "world_size": 1}
+    torch.distributed.init_process_group("gloo", **group)
+    try:
+        scripts(schedule, train, {"east": 1})
+    finally:
+        torch.distributed.destroy_process_group()
+    assert sums == [6.0, 6.0]
+    asked_of_it = expected(replace(schedule, rounds=[[1, 1, 1]]), 0)
+    assert calls["east/worker0"] == [
+        ("worker", UNKNOWN), *asked_of_it[1:-1], ("finished", 2), ("after_step", 2)
+    ]  # fmt: skip
+    calls.clear()
