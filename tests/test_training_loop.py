@@ -484,7 +484,7 @@ def test_ddp_asks_the_same(calls: Calls, tmp_path: Path) -> None:
             model.zero_grad()
             parallel(torch.ones(1, 12)).sum().backward()
             sums.append(model.weight.grad.sum().item())
-        with pytest.raises(Exception, match="does not synchronise after step 2: DDP wants"):
+        with pytest.raises(Exception, match="does not synchronise after step 2: DDP needs"):
             parallel(torch.ones(1, 12)).sum().backward()
         hook.close()
 
