@@ -7,8 +7,10 @@ printed at the top and again with every failure, so that any failure can be repe
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +36,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "needs(*names): skipped unless these plugins are installed")
     text = config.getoption("--seed")
     number = random.SystemRandom().randrange(2**31) if text == "random" else int(text)
     config.stash[SEED] = number
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark as quick what is not marked as slow. Files with most slow tests come first: what is left
+    at the end is short, and all processes end together."""
+    slow: Counter[Path] = Counter()
+    for item in items:
+        if item.get_closest_marker("slow"):
+            slow[item.path] += 1
+        else:
+            item.add_marker("quick")
+    items.sort(key=lambda item: -slow[item.path])
 
 
 def pytest_report_header(config: pytest.Config) -> str:
@@ -118,6 +132,7 @@ def tiny() -> TinyWorkload:
 # ---- running ----
 
 
+installed = cache(Registry.discover)
 FREE = Costs(**dict.fromkeys(FIGURES, 0.0))
 
 
@@ -141,7 +156,7 @@ def experiment(seed: int) -> Callable[..., Experiment]:
             numerics=workload.has_numerics,
             cluster=network if isinstance(network, Cluster) else read_network(network),
             workload=workload,
-            selection=(registry or Registry.discover()).select(sync, chosen),
+            selection=(registry or installed()).select(sync, chosen),
             costs=FREE,
         )
         built = replace(built, **changes)
@@ -171,7 +186,7 @@ def simulate(
 
 def present(*names: str) -> bool:
     """Whether plugins of these names are installed."""
-    known = {plugin.name for plugin in Registry.discover().plugins()}
+    known = {plugin.name for plugin in installed().plugins()}
     return set(names) <= known
 
 

@@ -178,6 +178,7 @@ def test_costs_of_a_gpu_follow_from_what_is_published(
         assert part in costs_note({"mode": "sim", "costs": about})
 
 
+@pytest.mark.slow
 def test_costs_may_be_none_or_the_defaults_by_name(tmp_path: Path) -> None:
     none, cpu = (named(tmp_path, f"costs={name}") for name in ("none", "cpu"))
     assert {none.costs.of(work) for work in WORK} == {(0.0, 0.0)}
@@ -197,6 +198,7 @@ def test_an_unknown_name_of_costs_is_told_which_there_are(tmp_path: Path) -> Non
         named(tmp_path, "costs=h1000")
 
 
+@pytest.mark.slow
 def test_names_of_costs_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         compose_main(["--help"], lambda experiment, directory: None)
@@ -206,6 +208,7 @@ def test_names_of_costs_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     )  # and files of other tests
 
 
+@pytest.mark.slow
 def test_a_workload_on_a_gpu_has_a_gpus_endpoints(tmp_path: Path) -> None:
     """In simulation: a live run here is predicted by this machine's costs."""
     words = "workload=torch_transformer", "workload.device=cuda"
@@ -218,6 +221,7 @@ def test_a_workload_on_a_gpu_has_a_gpus_endpoints(tmp_path: Path) -> None:
     assert named(tmp_path).costs == Costs()
 
 
+@pytest.mark.slow
 def test_costs_that_are_most_of_an_iteration_are_told(
     network: Build, sized: Build, simulate: Build
 ) -> None:
@@ -414,6 +418,7 @@ def test_a_survey_becomes_a_network(
     assert there.bandwidth_bps == pytest.approx(min(way.mbps * 1e6 * 1500 / 1448, 1e10), rel=0.01)
 
 
+@pytest.mark.slow
 def test_access_links_are_as_wide_as_all_ways_at_once(
     probes: Callable[[], str], surveyed: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -558,6 +563,7 @@ def test_a_gpu_changes_what_servers_pay(network: Build, sized: Build, simulate: 
     assert seconds("fp16", copy_byte_s=1e-5) == pytest.approx(cast + copies * 1e-5)
 
 
+@pytest.mark.slow
 def test_a_workload_says_where_its_tensors_lie(composed: Callable[..., Experiment]) -> None:
     words = "workload=torch_transformer", "workload.device=cuda:0"
     assert composed(content(), *words).on_device

@@ -102,6 +102,7 @@ lan: {mbps: 10000, delay_ms: 0.05}
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sync", [DEFAULT_SYNC, "mixedsync"])
 def test_live(sync: str, tmp_path: Path, seed: int) -> None:
     if sync not in SYNCS:

@@ -155,6 +155,7 @@ def test_what_geomx_does_not_know_keeps_its_traceback(monkeypatch: pytest.Monkey
         cli.run(["seed=1"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("launcher", ["basic", "joblib"])
 def test_every_failing_job_of_a_sweep_has_a_line(
     launcher: str, capfd: pytest.CaptureFixture[str]
@@ -189,6 +190,7 @@ def geomx(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:
 BRIEF = ("workload=resnet50", "iterations=1")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
 def test_any_encoding_of_the_terminal_serves(encoding: str) -> None:
     done = geomx(*BRIEF, env={**os.environ, "PYTHONIOENCODING": encoding}, encoding=encoding)
@@ -196,6 +198,7 @@ def test_any_encoding_of_the_terminal_serves(encoding: str) -> None:
     assert "time per iteration" in done.stdout
 
 
+@pytest.mark.slow
 def test_an_output_that_takes_nothing_is_one_line() -> None:
     with open("/dev/full", "w") as full:
         done = geomx(*BRIEF, stdout=full)
@@ -203,6 +206,7 @@ def test_an_output_that_takes_nothing_is_one_line() -> None:
     assert (done.returncode, done.stderr) == (1, line)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting takes root")
 @pytest.mark.parametrize("options", ["ro", "size=64k"])
 def test_disks_that_take_nothing_more_are_one_line(options: str, tmp_path: Path) -> None:
@@ -229,6 +233,7 @@ def test_disks_that_take_nothing_more_are_one_line(options: str, tmp_path: Path)
 DOORS = [cli.main, cli.module]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("door", DOORS)
 def test_both_doors_know_commands_and_experiments(
     door: Callable[[list[str]], int],
@@ -251,6 +256,7 @@ def test_both_doors_know_commands_and_experiments(
         assert seen.pop() == words
 
 
+@pytest.mark.slow
 def test_without_words_geomx_tells_its_commands_and_the_module_runs_the_default(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -267,6 +273,7 @@ def test_without_words_geomx_tells_its_commands_and_the_module_runs_the_default(
     assert seen == [[], ["--help"]]
 
 
+@pytest.mark.slow
 def test_a_source_folder_that_is_not_built_is_one_line(tmp_path: Path) -> None:
     """As after ``pip install .``, in the checkout: its folder hides the installed one."""
     ignored = shutil.ignore_patterns("*.so", "__pycache__")
@@ -285,6 +292,7 @@ def test_a_source_folder_that_is_not_built_is_one_line(tmp_path: Path) -> None:
         assert "Traceback" not in done.stderr or words[0] == "-c"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_a_run_with_its_status_and_names_its_folder(
     number: signal.Signals, tmp_path: Path
@@ -303,6 +311,7 @@ def test_a_signal_ends_a_run_with_its_status_and_names_its_folder(
     assert Results.load(tmp_path / "cut").iterations
 
 
+@pytest.mark.slow
 def test_explain_says_that_a_run_was_killed(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -330,6 +339,7 @@ def test_no_run_overwrites_another(tmp_path: Path, capfd: pytest.CaptureFixture[
     assert (tmp_path / "here" / "summary.json").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_a_run_ends_with_its_directory() -> None:
     done = geomx("workload=resnet50", "iterations=1")
     assert (done.returncode, done.stderr) == (0, "")
@@ -345,6 +355,7 @@ def test_a_wrong_request_from_a_shell() -> None:
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_help_lists_the_choices() -> None:
     done = geomx("--help")
     assert (done.returncode, done.stderr) == (0, "")
@@ -429,6 +440,7 @@ def test_wrong_commands(words: list[str], capfd: pytest.CaptureFixture[str]) -> 
     assert "see --help" in err
 
 
+@pytest.mark.slow
 def test_live_processes_need_no_hydra() -> None:
     code = (
         "import sys, geomx.plugin.registry, geomx.options.schema\n"

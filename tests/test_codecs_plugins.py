@@ -267,6 +267,7 @@ def test_mpq_is_its_two_codecs(network: Build, tiny: Workload, simulate: Build) 
 # ---- learning ----
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [

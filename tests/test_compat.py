@@ -281,6 +281,7 @@ def ends(folder: Path) -> dict[str, dict[str, object]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("job", "train", "processes"),
     [
@@ -321,6 +322,7 @@ def test_a_launch_script_runs_to_its_end(
     assert done.stderr.count("PS_RESEND=1: has no effect") == ("PS_RESEND=1" in job)
 
 
+@pytest.mark.slow
 def test_a_flat_job_of_mxnets_own_kind_runs_too(tmp_path: Path, digits: Path) -> None:
     train = [str(digits), "--compress", "bsc", "--steps", "60"]
     done = compat(tmp_path, "0", "2", "2", "TRAINING_MASTER=1", "--", *train)
@@ -353,6 +355,7 @@ threading.Thread.start = unless_the_program_has_ended
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", [IDLE, STRICT + IDLE], ids=["plain", "strict"])
 def test_workers_that_want_nothing_of_the_store_end_too(tmp_path: Path, program: str) -> None:
     done = flat(tmp_path, program)
@@ -361,6 +364,7 @@ def test_workers_that_want_nothing_of_the_store_end_too(tmp_path: Path, program:
     assert len(ends(tmp_path)) == 4
 
 
+@pytest.mark.slow
 def test_nobody_waits_for_a_worker_that_failed_before_it_came(tmp_path: Path) -> None:
     failing = "import sys, mxnet; sys.argv[-1] == '0' and 1 / 0; mxnet.kv.create('dist_sync').rank"
     done = flat(tmp_path, failing)
@@ -368,6 +372,7 @@ def test_nobody_waits_for_a_worker_that_failed_before_it_came(tmp_path: Path) ->
     assert "ended before the job began" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_process_that_fails_ends_the_job(tmp_path: Path, digits: Path) -> None:
     done = compat(tmp_path, "1", "2", "1", "--", str(digits / "nothing"))
     assert done.returncode == 1

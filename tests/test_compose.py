@@ -99,6 +99,7 @@ def parameters(results: Results) -> list[Any]:
     return list(results.parameters().values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("sync", "accel"), PAIRS, ids=map(label, PAIRS))
 def test_a_pair_learns_or_is_refused(
     sync: str, accel: tuple[str, ...], trained: Build, seed: int
@@ -150,6 +151,7 @@ def composed(folder: Path, sync: str, accel: Sequence[str]) -> Experiment:
     return compose([*words, *folders])[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("draw", range(3))
 def test_a_drawn_set_ends_alike_in_both_modes(draw: int, tmp_path: Path, seed: int) -> None:
     """Three draws have every deterministic accelerator once."""
@@ -168,6 +170,7 @@ def test_a_drawn_set_ends_alike_in_both_modes(draw: int, tmp_path: Path, seed: i
         assert sim.summary["bytes"][kind] == live.summary["bytes"][kind], note
 
 
+@pytest.mark.slow
 def test_a_set_that_depends_on_the_clock_runs_live(tmp_path: Path, seed: int) -> None:
     generator = random.Random(seed)
     clocked = sorted({*SYNCS} - CLOCKLESS) or SYNCS

@@ -90,6 +90,7 @@ def test_sync_with_and_without_plus_mean_the_same() -> None:
     assert one.selection.sync[1]["k1"] == 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [["dgt", "p3"], ["p3", "dgt"], ["fp16", "p3", "dgt"], []])
 def test_accelerators_keep_the_order_of_the_command_line(order: list[str]) -> None:
     needs(*order)
@@ -120,6 +121,7 @@ def test_options_of_an_experiment() -> None:
     assert not experiment("numerics=false").numerics
 
 
+@pytest.mark.slow
 def test_routers_treat_datagrams_as_those_of_the_live_run_do() -> None:
     for words, expected in (
         ((), "priority"),
@@ -198,6 +200,7 @@ def test_the_network_of_a_run_is_a_network(tmp_path: Path) -> None:
     assert (second.name, second.nodes) == (first.name, first.nodes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("group", ["network", "experiment"])
 def test_every_preset_composes(group: str) -> None:
     for entry in (files("geomx.conf") / group).iterdir():
@@ -206,6 +209,7 @@ def test_every_preset_composes(group: str) -> None:
             experiment(f"{group}={name}")
 
 
+@pytest.mark.slow
 def test_every_plugin_composes() -> None:
     for plugin in Registry.discover().plugins():
         if plugin.kind == "sync":
@@ -257,6 +261,7 @@ def test_two_runs_in_one_second_have_directories_of_their_own() -> None:
     assert compose(["hydra.run.dir=here/it/is"])[1] == Path("here/it/is").absolute()
 
 
+@pytest.mark.slow
 def test_a_sweep_runs_every_combination_in_its_own_directory() -> None:
     needs("hfa", "dgt", "p3", "fp16")
     seen = []
@@ -274,6 +279,7 @@ def test_a_sweep_runs_every_combination_in_its_own_directory() -> None:
     assert base.parent.parent == Path("multirun").absolute()
 
 
+@pytest.mark.slow
 def test_the_sweep_flag_may_stand_anywhere() -> None:
     seeds = []
     words = ["seed=1,2", "-m", "iterations=1", BASIC]
@@ -297,6 +303,7 @@ def test_nothing_is_left_behind_in_this_process() -> None:
     assert (list(sys.argv), dict(os.environ), sys.stderr, os.getcwd()) == before
 
 
+@pytest.mark.slow
 def test_networks_of_a_sweep_may_be_files(tmp_path: Path) -> None:
     text = (files("geomx.conf") / "network/two_parties.yaml").read_text()
     (tmp_path / "a").mkdir()

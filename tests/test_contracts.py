@@ -361,6 +361,7 @@ class Plugin(Base):
 REFUSED = "accel bad: geomx_codec: Refuses.decode refused the bytes: a scale that is not finite"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["sim", "live"])
 @pytest.mark.parametrize(
     ("source", "words"),

@@ -284,6 +284,7 @@ LISTS = {accelerator: ("accelerator",), sync: ("sync",), workload: ("workload",)
          hook: ("accelerator", "hook")}  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", LISTS, ids=lambda make: make.__name__)
 def test_a_contribution_touches_the_listed_files(
     make: Callable[[Tree, Path], None], tmp_path: Path

@@ -23,7 +23,10 @@ ROOT = Path(__file__).resolve().parent.parent
 COMPILER = os.environ.get("CXX") or next(filter(shutil.which, ("c++", "g++", "clang++")), None)
 FUZZ_SECONDS = 5
 
-pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler on this machine")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(COMPILER is None, reason="no C++ compiler on this machine"),
+]
 
 
 def installed() -> Path | None:

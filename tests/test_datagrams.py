@@ -52,6 +52,7 @@ def meeting(results: geomx.Results) -> int:
     )
 
 
+@pytest.mark.slow
 def test_a_sender_holds_datagrams_back_where_routers_look_at_no_marks(tmp_path: Path) -> None:
     marked = run("priority", tmp_path / "priority")
     unmarked = run("fifo", tmp_path / "fifo")
@@ -63,6 +64,7 @@ def test_a_sender_holds_datagrams_back_where_routers_look_at_no_marks(tmp_path: 
     assert training_bytes(unmarked) == training_bytes(marked)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("queueing", ["priority", "fifo"])
 def test_a_live_run_holds_them_back_too(queueing: str, tmp_path: Path) -> None:
     predicted = run(queueing, tmp_path / "sim")

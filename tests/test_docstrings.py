@@ -57,6 +57,7 @@ def homes() -> set[str]:
     return found | {m for m in THERE if ">>>" in (importlib.import_module(m).__doc__ or "")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", sorted(homes()))
 def test_examples_in_docstrings_run(module: str, tmp_path: Path) -> None:
     done = subprocess.run(

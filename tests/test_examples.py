@@ -13,6 +13,8 @@ import pytest
 from geomx.errors import ConfigError
 from geomx.frameworks.mxnet_loader import load_mxnet
 
+pytestmark = pytest.mark.slow
+
 try:
     load_mxnet()
 except ConfigError as error:

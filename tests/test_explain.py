@@ -21,6 +21,8 @@ from geomx.report import wan
 from geomx.results import trace
 from geomx.runner import run
 
+pytestmark = pytest.mark.slow
+
 Content = dict[str, Any]
 
 FAST = 10_000

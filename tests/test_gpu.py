@@ -258,6 +258,7 @@ def test_info_says_what_was_built_and_what_is_there(capsys: pytest.CaptureFixtur
     assert said.count("device cuda:") == len(DEVICES) - 1
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
 def test_the_cuda_sources_compile() -> None:
     """For every architecture, warnings being errors; and the program runs without a GPU."""
@@ -279,6 +280,7 @@ def test_the_cuda_sources_compile() -> None:
 VOLTA = "needs clang 16 or newer, and nvidia-cuda-{nvcc,runtime,cccl}-cu12 of PyPI"
 
 
+@pytest.mark.slow
 def test_the_cuda_sources_compile_for_volta(tmp_path: Path) -> None:
     """sm_70, which nvcc 13 has left behind: clang makes it with headers and ptxas of CUDA 12."""
     names = [f"clang++-{version}" for version in range(22, 15, -1)]
@@ -322,6 +324,7 @@ def _output(*words: str | Path | int) -> str:
 # ---- the benchmark ----
 
 
+@pytest.mark.slow
 def test_the_benchmark_trains_alike_on_tensors() -> None:
     said = _output(sys.executable, ROOT / "benchmarks" / "gpu" / "training.py", "cpu")
     found = json.loads(said.splitlines()[-1])

@@ -18,6 +18,8 @@ from geomx.errors import GeomxError
 from geomx.plugin import limits
 from tests.strangers import install
 
+pytestmark = pytest.mark.slow
+
 SOURCE = '''
 from dataclasses import dataclass
 import time

@@ -50,6 +50,7 @@ def test_optimizers_give_the_same_bits_whatever_computes_them(name: str) -> None
     assert len(set(found)) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("accel", ["fp16,bisparse", "twobit", "dgt"])
 def test_a_run_ends_with_the_same_bits_on_every_machine(accel: str, tmp_path: Path) -> None:
     found = []
@@ -60,6 +61,7 @@ def test_a_run_ends_with_the_same_bits_on_every_machine(accel: str, tmp_path: Pa
     assert found[0] == found[-1]
 
 
+@pytest.mark.slow
 def test_live_processes_share_the_cores() -> None:
     with pytest.raises(ConfigError, match="threads"):
         RuntimeOptions(threads=0)

@@ -240,6 +240,7 @@ def test_asynchronous_needs_an_asynchronous_job(monkeypatch: pytest.MonkeyPatch)
     together.close()
 
 
+@pytest.mark.slow
 def test_a_lost_worker_is_named_and_nobody_hangs() -> None:
     together = cluster(east=1, west=1)
     first, second = (kv.KVStore(member) for member in together.workers)
@@ -312,6 +313,7 @@ def launched(
     )
 
 
+@pytest.mark.slow
 def test_a_script_is_launched_as_every_worker(tmp_path: Path) -> None:
     done = launched(tmp_path)
     assert done.returncode == 0, done.stderr
@@ -320,6 +322,7 @@ def test_a_script_is_launched_as_every_worker(tmp_path: Path) -> None:
     assert log.read_text() == "1 of 2, 4 in all\n"
 
 
+@pytest.mark.slow
 def test_a_script_that_fails_ends_the_job(tmp_path: Path) -> None:
     began = time.monotonic()
     done = launched(tmp_path, "fail")
@@ -329,6 +332,7 @@ def test_a_script_that_fails_ends_the_job(tmp_path: Path) -> None:
     assert time.monotonic() - began < 30
 
 
+@pytest.mark.slow
 def test_a_command_that_ends_without_joining_is_named_at_once(tmp_path: Path) -> None:
     began = time.monotonic()
     done = launched(tmp_path, command=["/bin/sh", "-c", "echo no such data set"])
@@ -352,6 +356,7 @@ exec(open("train.py").read())
 """
 
 
+@pytest.mark.slow
 def test_a_command_may_leave_the_joining_to_a_process_that_outlives_it(tmp_path: Path) -> None:
     done = launched(tmp_path, command=[sys.executable, "-c", FORKED])
     assert done.returncode == 0, done.stderr
@@ -373,6 +378,7 @@ store.barrier()
 """
 
 
+@pytest.mark.slow
 def test_the_first_failure_is_shown_with_the_end_of_its_log(tmp_path: Path) -> None:
     """Others fail of it, and end before it does."""
     done = launched(tmp_path, command=[sys.executable, "-u", "-c", SLOW_TO_END])

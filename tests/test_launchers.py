@@ -170,6 +170,7 @@ def test_a_manifest_has_a_set_for_every_party_whose_parts_fit(
             assert secret["stringData"][item["key"]].startswith("-----BEGIN")
 
 
+@pytest.mark.slow
 def test_the_pods_of_a_manifest_train(
     objects: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

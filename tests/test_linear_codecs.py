@@ -90,6 +90,7 @@ def test_sums_of_what_is_encoded_travel_trees_as_they_do_stars(
         assert star.summary["bytes"][kind] <= most * plain.summary["bytes"][kind]
 
 
+@pytest.mark.slow
 @pytest.mark.needs("tsengine")
 def test_the_example_ends_live_where_it_does_simulated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -151,6 +151,7 @@ def run(folder: Path, *words: str) -> Results:
     return run_experiment(experiment, folder)
 
 
+@pytest.mark.slow
 def test_a_planned_outage_is_waited_for_in_both_modes(tmp_path: Path) -> None:
     """A site that is away for longer than a node may be silent is late, not lost."""
     network = tmp_path / "away.yaml"
@@ -168,6 +169,7 @@ def test_a_planned_outage_is_waited_for_in_both_modes(tmp_path: Path) -> None:
         assert np.array_equal(one, other)
 
 
+@pytest.mark.slow
 def test_the_default_experiment_runs_live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     results = run(tmp_path / "run", "iterations=6", "evaluate_every=3")
@@ -210,6 +212,7 @@ def test_sizes_alone_run_live_with_parameters_exchanged(tmp_path: Path) -> None:
     assert not (tmp_path / "run" / "parameters.npz").exists()
 
 
+@pytest.mark.slow
 def test_without_pace_a_run_takes_the_time_it_takes(tmp_path: Path) -> None:
     results = run(tmp_path / "run", "iterations=3", "runtime.pace=false")
     assert len(results.iterations) == 12
@@ -218,6 +221,7 @@ def test_without_pace_a_run_takes_the_time_it_takes(tmp_path: Path) -> None:
     assert pace_note(results.summary) == ""
 
 
+@pytest.mark.slow
 def test_a_pace_that_cannot_be_kept_is_told(tmp_path: Path) -> None:
     hurried = "workload.forward_ms=0.001", "workload.backward_ms=0.001"
     results = run(tmp_path / "run", "iterations=3", *hurried)
@@ -276,6 +280,7 @@ class Started:
         return self.process.returncode, "".join(lines), took
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "numerics"),
     [("beijing/worker1", False), ("chengdu/server", False), ("hub/global_server0", True)],
@@ -295,6 +300,7 @@ def test_killing_a_process_ends_the_run_and_names_it(
     assert name in kept.summary["aborted"]
 
 
+@pytest.mark.slow
 def test_a_process_that_hangs_is_found_out(tmp_path: Path) -> None:
     words = ["iterations=500", "numerics=false", "runtime.failure_timeout_s=1"]
     started = Started(tmp_path, *words)
@@ -305,6 +311,7 @@ def test_a_process_that_hangs_is_found_out(tmp_path: Path) -> None:
     assert took < END_S
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_no_process_and_keeps_what_was_measured(tmp_path: Path) -> None:
     started = Started(tmp_path, "iterations=500")
     started.node("beijing/worker0")
@@ -318,6 +325,7 @@ def test_ctrl_c_leaves_no_process_and_keeps_what_was_measured(tmp_path: Path) ->
     assert kept.summary["aborted"] == "interrupted"
 
 
+@pytest.mark.slow
 def test_killing_the_launcher_leaves_no_process(tmp_path: Path) -> None:
     started = Started(tmp_path, "iterations=500", "numerics=false")
     started.node("beijing/worker0")
@@ -331,6 +339,7 @@ def test_killing_the_launcher_leaves_no_process(tmp_path: Path) -> None:
     assert summary["aborted"]
 
 
+@pytest.mark.slow
 def test_a_worker_that_cannot_start_is_named_with_its_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -340,6 +349,7 @@ def test_a_worker_that_cannot_start_is_named_with_its_reason(
         run(tmp_path / "run", "iterations=1")
 
 
+@pytest.mark.slow
 def test_a_scheduler_that_cannot_start_is_named_with_its_reason(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -366,6 +376,7 @@ def test_a_simulated_worker_that_pushes_nan_is_named(tmp_path: Path) -> None:
         compose([*DIVERGING, "runtime.non_finite=wran"])
 
 
+@pytest.mark.slow
 def test_a_live_worker_that_pushes_nan_ends_the_run_by_name(tmp_path: Path) -> None:
     words = [*DIVERGING, "runtime.non_finite=refuse"]
     said = r"worker\d pushed round \d of key '[\w.]+' with \d+ of \d+ v"

@@ -115,6 +115,7 @@ def test_without_tls_in_the_core_runs_stay_here_and_it_is_said(
 # ---- whole jobs ----
 
 
+@pytest.mark.slow
 def test_an_experiment_leaves_the_files_of_a_run_on_one_machine(tmp_path: Path) -> None:
     _, results = launch(write(tmp_path), ["iterations=3", f"hydra.run.dir={tmp_path}/run"])
     assert results is not None
@@ -140,6 +141,7 @@ SCRIPT = """
 """
 
 
+@pytest.mark.slow
 def test_a_script_is_run_by_every_worker_and_its_lines_have_names(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -153,6 +155,7 @@ def test_a_script_is_run_by_every_worker_and_its_lines_have_names(
     assert "sum 2.0" in (tmp_path / "run/nodes/east-worker1.log").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("agents", [True, False])
 def test_all_stop_when_one_fails_and_it_is_named(
     agents: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -172,6 +175,7 @@ def test_all_stop_when_one_fails_and_it_is_named(
     assert all_gone(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_machine_that_cannot_be_reached_is_named_with_what_was_said(tmp_path: Path) -> None:
     broken = "sh -c 'echo no route to host >&2; exit 255' {command}"
     hosts = {**JOB["hosts"], "b": {"address": "127.0.0.1", "reach": broken}}
@@ -180,6 +184,7 @@ def test_a_machine_that_cannot_be_reached_is_named_with_what_was_said(tmp_path: 
         launch(write(tmp_path, hosts=hosts), [f"hydra.run.dir={tmp_path}/run"])
 
 
+@pytest.mark.slow
 def test_a_machine_that_says_nothing_is_told_with_the_way_to_it(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -248,6 +253,7 @@ def free_port() -> str:
         return str(free.getsockname()[1])
 
 
+@pytest.mark.slow
 def test_nodes_started_by_hand_in_any_order_leave_a_run_to_collect(tmp_path: Path) -> None:
     port = free_port()
     whom = ("--scheduler", f"localhost:{port}")
@@ -271,6 +277,7 @@ def test_nodes_started_by_hand_in_any_order_leave_a_run_to_collect(tmp_path: Pat
     assert results.summary["rounds"] == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("address", "sentence"),
     [
@@ -288,6 +295,7 @@ def test_a_node_that_cannot_reach_its_scheduler_says_what_it_tried(
     assert re.search(sentence, errors), errors
 
 
+@pytest.mark.slow
 def test_a_wrong_token_is_refused_and_logged(tmp_path: Path) -> None:
     port = free_port()
     words = ("--role", "scheduler", "--party", "hub", "--port", port)
@@ -307,6 +315,7 @@ def test_a_wrong_token_is_refused_and_logged(tmp_path: Path) -> None:
     assert re.fullmatch(r"refused 127\.0\.0\.1:\d+: not a member\n", line), line
 
 
+@pytest.mark.slow
 def test_a_certificate_of_another_node_is_named_on_both_sides(tmp_path: Path) -> None:
     port, file = free_port(), write(tmp_path, tls="certs")
     assert main(["certs", str(file)]) == 0
@@ -325,6 +334,7 @@ def test_a_certificate_of_another_node_is_named_on_both_sides(tmp_path: Path) ->
     assert re.search(rf"refused 127\.0\.0\.1:\d+: {reason}\n", told), told
 
 
+@pytest.mark.slow
 def test_a_log_that_names_a_hundred_strangers_counts_them_all(tmp_path: Path) -> None:
     (tmp_path / "spec.json").write_text(unshaped({"east": 1}).to_json())
     words = ["-P", "-m", "geomx.live.node", "--experiment", "spec.json", "--notes", "notes"]
@@ -394,6 +404,7 @@ def all_gone(folder: Path) -> bool:
     return processes(folder) == []
 
 
+@pytest.mark.slow
 def test_nothing_outlives_a_killed_launcher(tmp_path: Path) -> None:
     process = started(write(tmp_path))
     assert len(processes(tmp_path)) >= 11  # itself; an agent and a node for each of five
@@ -402,6 +413,7 @@ def test_nothing_outlives_a_killed_launcher(tmp_path: Path) -> None:
     assert all_gone(tmp_path)
 
 
+@pytest.mark.slow
 def test_nothing_outlives_a_launcher_that_falls_silent(tmp_path: Path) -> None:
     assert SILENCE_S < GONE_S - 4
     process = started(write(tmp_path))
@@ -423,6 +435,7 @@ def zombie(pid: int) -> bool:
         return True
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
     process = started(write(tmp_path))
     process.send_signal(signal.SIGINT)

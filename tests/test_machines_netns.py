@@ -24,6 +24,7 @@ from tests import sites
 from tests.sites import Sites, SshServers
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.skipif(bool(sites.why_not()), reason=sites.why_not() or "there are"),
     pytest.mark.skipif(
         not Path("/usr/sbin/sshd").exists() or shutil.which("ssh") is None,

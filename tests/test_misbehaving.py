@@ -243,6 +243,7 @@ def answering(hook: str, answer: str) -> str:
     return accel("bad", f"@geomx.hookimpl\ndef {hook}({arguments}):\n    return {answer}\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "mode", "words"),
     [
@@ -282,6 +283,7 @@ def test_a_stranger_that_sleeps_or_raises(
     assert time.monotonic() - began < 30
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hook", LIVE)
 def test_a_hook_that_raises_or_returns_something_else_live(
     hook: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -20,6 +20,8 @@ from geomx import kv
 from geomx.errors import ConfigError, GeomxError
 from geomx.kv.local import LocalCluster, unshaped
 
+pytestmark = pytest.mark.slow
+
 try:
     from geomx.mxnet import EngineExchange, KVStore, mx
 except ConfigError as error:

@@ -20,6 +20,8 @@ from geomx.errors import ConfigError
 from geomx.frameworks import mxnet_loader
 from geomx.frameworks.mxnet_operators import operators_later
 
+pytestmark = pytest.mark.slow
+
 needs_mxnet = pytest.mark.skipif(
     importlib.util.find_spec("mxnet") is None, reason="mxnet is not installed"
 )

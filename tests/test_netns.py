@@ -126,6 +126,7 @@ def goodput(sender: socket.socket, receiver: socket.socket, seconds: float) -> f
     return received / (now - began)
 
 
+@pytest.mark.slow
 @needs_namespaces
 def test_a_connection_gets_the_rate_of_the_link(pair: Callable[..., Pair]) -> None:
     rate = goodput(*pair(delay_ns=5_000_000).connection(), 2.0)
@@ -145,6 +146,7 @@ def test_a_round_trip_takes_the_delay_of_both_ways(pair: Callable[..., Pair]) ->
     assert 0.040 <= min(took) < 0.060
 
 
+@pytest.mark.slow
 @needs_namespaces
 def test_datagrams_are_lost_as_often_as_the_link_says(pair: Callable[..., Pair]) -> None:
     link = pair(loss=0.2)
@@ -165,6 +167,7 @@ def test_datagrams_are_lost_as_often_as_the_link_says(pair: Callable[..., Pair])
     assert 120 < counts["lost"] < 280
 
 
+@pytest.mark.slow
 @needs_namespaces
 def test_a_link_follows_its_course_from_the_start_of_the_run(pair: Callable[..., Pair]) -> None:
     course = _core.Course(RATE)
@@ -179,6 +182,7 @@ def test_a_link_follows_its_course_from_the_start_of_the_run(pair: Callable[...,
     assert 1.0 <= time.monotonic() - began < 3.0
 
 
+@pytest.mark.slow
 @needs_namespaces
 def test_strangers_hear_nothing(pair: Callable[..., Pair]) -> None:
     link = pair()
@@ -287,6 +291,7 @@ def test_a_congestion_control_that_the_kernel_lacks_is_refused() -> None:
 # ---- the benchmark over them ----
 
 
+@pytest.mark.slow
 @needs_namespaces
 def test_transfers_over_the_kernel_are_compared() -> None:
     sys.path.append(str(Path(__file__).resolve().parents[1] / "benchmarks"))
@@ -348,6 +353,7 @@ def wait_for(condition: Callable[[], Any], seconds: float) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 @needs_namespaces
 def test_simulated_and_kernel_bytes_and_models_are_the_same(words: list[str]) -> None:
     experiment, directory = compose([*words, "mode=both", "numerics=true"])
@@ -377,6 +383,7 @@ def test_simulated_and_kernel_bytes_and_models_are_the_same(words: list[str]) ->
     assert not inside.items() & namespaces().items()
 
 
+@pytest.mark.slow
 @needs_namespaces
 def test_nothing_outlives_a_launcher_that_is_killed(words: list[str], tmp_path: Path) -> None:
     command = [sys.executable, "-m", "geomx", *words, "iterations=100000"]
@@ -394,6 +401,7 @@ def test_nothing_outlives_a_launcher_that_is_killed(words: list[str], tmp_path: 
     wait_for(lambda: not inside.items() & namespaces().items(), END_S)
 
 
+@pytest.mark.slow
 @needs_namespaces
 def test_a_run_without_its_network_ends_with_a_sentence(words: list[str]) -> None:
     experiment, directory = compose([*words, "iterations=100000"])
@@ -411,6 +419,7 @@ def test_a_run_without_its_network_ends_with_a_sentence(words: list[str]) -> Non
     assert processes(directory) == {}
 
 
+@pytest.mark.slow
 def test_links_can_be_left_as_they_are(words: list[str]) -> None:
     words = [word for word in words if not word.startswith("emulate")]
     experiment, directory = compose([*words, "emulate=none", "network.delay_ms=2000"])
@@ -434,6 +443,7 @@ print("sum", out[0], [name for _, name in socket.if_nameindex()])
 """
 
 
+@pytest.mark.slow
 @needs_namespaces
 def test_a_training_script_runs_in_namespaces(words: list[str], tmp_path: Path) -> None:
     script = tmp_path / "train.py"

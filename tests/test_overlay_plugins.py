@@ -111,6 +111,7 @@ def test_servers_carry_less_and_members_the_rest(
         assert of_root(tree, end) < 0.6 * of_root(star, end)
 
 
+@pytest.mark.slow
 @pytest.mark.needs("tsengine", "p3")
 def test_live_trees_end_where_simulated_ones_do(tmp_path: Path) -> None:
     network = tmp_path / "network.yaml"

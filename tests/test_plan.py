@@ -282,6 +282,7 @@ def test_an_accuracy_is_reached_where_it_lasts(name: str) -> None:
         assert lasting([*rows, *rows], 0.5, earliest=21, held=3)[0] is rows[2]
 
 
+@pytest.mark.slow
 @pytest.mark.needs("hfa")
 @pytest.mark.parametrize("draw", range(2))
 def test_the_command_ends_with_what_the_table_says(
@@ -375,6 +376,7 @@ def test_lost_accuracy_is_limited(registry: Registry) -> None:
     assert lenient["mute"]["status"] == "ranked"
 
 
+@pytest.mark.slow
 def test_a_search_goes_on_to_the_number_and_repeats_itself(registry: Registry) -> None:
     words = ["workload=quick", "numerics=false", "iterations=2", "plan.candidates=8", "seed=3"]
     words += STRANGERS
@@ -419,6 +421,7 @@ sys.exit(cli.main(sys.argv[1:]))
 """The ``geomx`` command where only what geomx requires without extras can be imported."""
 
 
+@pytest.mark.slow
 def test_a_plan_needs_nothing_beyond_a_plain_installation(tmp_path: Path) -> None:
     words = ["workload=tiny", "numerics=false", "iterations=2", "plan.jobs=1", "plan.seeds=1"]
     words += ["plan.candidates=3", "hydra.run.dir=here"]
@@ -430,6 +433,7 @@ def test_a_plan_needs_nothing_beyond_a_plain_installation(tmp_path: Path) -> Non
     assert not json.loads((tmp_path / "here/plan.json").read_text())["exhaustive"]
 
 
+@pytest.mark.slow
 def test_the_best_are_run_live(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     words = ["numerics=false", "iterations=3", "plan.sync=[fsa]", "plan.accel=[]"]
     words += ["plan.live=1", f"hydra.run.dir={tmp_path}", "network.delay_ms=1"]

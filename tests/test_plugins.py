@@ -64,6 +64,7 @@ def without(folder: str, tree: Path) -> Path:
     return tree
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_the_rest_works_without(folder: str, tmp_path: Path) -> None:
     tree = without(folder, tmp_path)

@@ -14,6 +14,8 @@ from geomx.experiment.build import build_experiment
 from geomx.plugin.registry import Registry
 from geomx.runner import execute
 
+pytestmark = pytest.mark.slow
+
 NETWORK = {
     "central": {
         "name": "hub", "global_servers": 1, "workers": 0,

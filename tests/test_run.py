@@ -15,6 +15,8 @@ import pytest
 import geomx
 from tests.strangers import accel, install
 
+pytestmark = pytest.mark.slow
+
 STATE = '''
 import gc, json, locale, logging, os, random, resource, signal, sys, threading, warnings
 import numpy as np

@@ -15,7 +15,10 @@ ROOT = Path(__file__).resolve().parents[1]
 MISSING = [
     name for name in ("sphinx", "myst_parser", "furo", "sphinx_copybutton") if not find_spec(name)
 ]
-pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}"),
+]
 
 
 @pytest.fixture(scope="module")

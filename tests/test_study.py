@@ -25,6 +25,8 @@ from geomx.study import variants as study
 from tests.conftest import present
 from tests.laws import registry_with
 
+pytestmark = pytest.mark.slow
+
 QUICK = ["iterations=4", "numerics=false"]
 BASELINE = (f"sync={DEFAULT_SYNC}", "accel=[]")
 

@@ -271,6 +271,7 @@ def tool(name: str, *arguments: str) -> Callable[[], None]:
 test_ruff_is_clean = tool("ruff", "check", ".")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("mypy") is None, reason="mypy is not installed")
 def test_mypy_is_clean(tmp_path: Path) -> None:
     """Types of the tree as it is installed: `sim`, `plugins` and `conf` lie inside geomx there."""

@@ -42,6 +42,8 @@ from tests.torch_laws import (
     train,
 )
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[1]
 
 

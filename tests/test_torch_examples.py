@@ -17,6 +17,8 @@ import pytest
 from geomx import kv
 from geomx.kv.local import LocalCluster, unshaped
 
+pytestmark = pytest.mark.slow
+
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'geomx[torch]'")
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -34,6 +34,8 @@ from tests.torch_laws import (
     train,
 )
 
+pytestmark = pytest.mark.slow
+
 # ---- models come and go ----
 
 

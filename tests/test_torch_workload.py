@@ -20,6 +20,8 @@ from geomx.workloads.prose import ALPHABET, CHARACTERS, prose
 from geomx.workloads.transformer import TransformerConfig, torch_transformer
 from tests.laws import Run
 
+pytestmark = pytest.mark.slow
+
 needs_torch = pytest.mark.skipif(
     find_spec("torch") is None, reason="torch is not installed: pip install 'geomx[torch]'"
 )

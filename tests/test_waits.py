@@ -19,6 +19,8 @@ from geomx.kv.local import LocalCluster, unshaped
 from geomx.live.member import Member
 from tests.test_kv import Stores, everyone
 
+pytestmark = pytest.mark.slow
+
 # ---- for whom one waits ----
 
 

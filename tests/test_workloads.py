@@ -314,6 +314,7 @@ print(digest.hexdigest())
 """
 
 
+@pytest.mark.slow
 def test_another_process_computes_the_same_bits(model: Model) -> None:
     del model
     path = os.pathsep.join(entry for entry in sys.path if entry)
@@ -337,6 +338,7 @@ def test_another_process_computes_the_same_bits(model: Model) -> None:
     assert len(printed[0]) == len(hashlib.sha256().hexdigest())
 
 
+@pytest.mark.slow
 def test_four_workers_learn_the_digits_within_the_default_iterations() -> None:
     workload = digits_cnn(DigitsConfig())
     model = with_mxnet(workload, seed=0)
@@ -381,6 +383,7 @@ def write_idx(folder: Path, packed: bool = False, training: int = 40, held_out: 
                 (folder / name).write_bytes(content)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("packed", [False, True])
 def test_idx_files_train_like_the_digits(tmp_path: Path, packed: bool) -> None:
     write_idx(tmp_path, packed)

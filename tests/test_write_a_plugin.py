@@ -34,6 +34,7 @@ OURS = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plugin", OURS, ids=lambda plugin: plugin.name)
 def test_our_own_plugins_keep_the_laws(plugin: Any, seed: int) -> None:
     """In simulation; live runs of all of them are elsewhere in this suite."""
@@ -68,6 +69,7 @@ def installed(site: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return site
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*(f"new_{kind}" for kind in INTERPRETED), *PURE, *SMALL])
 def test_new_plugins_and_examples_keep_the_laws(name: str, installed: Path, seed: int) -> None:
     """Each beside the built-in ones; all of them beside each other would take minutes."""
@@ -79,6 +81,7 @@ def test_new_plugins_and_examples_keep_the_laws(name: str, installed: Path, seed
     check_plugin(name, modes=["sim"], seed=seed, registry=registry)
 
 
+@pytest.mark.slow
 def test_one_of_every_kind_works_live_and_as_predicted(installed: Path, tmp_path: Path) -> None:
     parts = "new_codec,new_slicer,new_placement,new_overlay,new_optimizer"
     words = ["workload=new_workload", "network=new_network", "network.sites=2", "sync=new_sync"]
@@ -94,6 +97,7 @@ def test_one_of_every_kind_works_live_and_as_predicted(installed: Path, tmp_path
     assert simulated.summary["python"] == {}
 
 
+@pytest.mark.slow
 def test_examples_work_live_and_as_predicted(
     installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -110,6 +114,7 @@ def test_examples_work_live_and_as_predicted(
     assert "sync diloco: geomx_sync_policy(cluster=Cluster pings) -> DiLoCoPolicy(" in log
 
 
+@pytest.mark.slow
 def test_examples_own_tests_pass(installed: Path) -> None:
     """Those that are not about geomx's laws, which they keep above."""
     files = [str(EXAMPLES / name / f"test_{name}.py") for name in (*PURE, "kinds")]
@@ -130,6 +135,7 @@ def test_examples_own_tests_pass(installed: Path) -> None:
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-500:]
 
 
+@pytest.mark.slow
 def test_new_plugins_and_the_codec_in_cpp_are_installed_by_pip(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
