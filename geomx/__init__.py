@@ -11,7 +11,8 @@ import importlib
 import random
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from geomx.errors import unbuilt
+from geomx.version import __version__
 
 _EXPORTS = {
     "BySize": "geomx.plugin",
@@ -114,6 +115,4 @@ def _compiled() -> Any:
     try:
         return importlib.import_module("geomx._core")
     except ModuleNotFoundError as error:
-        from geomx.errors import unbuilt
-
         raise ImportError(unbuilt(), name="geomx._core") from error

@@ -25,6 +25,12 @@ REMEDIES = {
 """Remedies for errors of the operating system that users may encounter."""
 
 
+NO_TLS = (
+    "this geomx was built without TLS: install OpenSSL's headers (libssl-dev, openssl-devel) and "
+    "install geomx again"
+)
+"""What to do about runs between machines without TLS."""
+
 PARTS = ("geomx._core", "geomx.sim", "geomx.conf", "geomx.plugins")
 """Modules that are missing in a source folder until it is built."""
 

@@ -12,12 +12,12 @@ from pathlib import Path
 
 from geomx.config.compose import compose
 from geomx.errors import ConfigError, GeomxError
+from geomx.experiment.costs import this_machine
 from geomx.experiment.experiment import Experiment
+from geomx.limits.rules import Calls, memory_limited
+from geomx.limits.watchdog import attended, looking
 from geomx.live import emulation
 from geomx.live.launcher import run_experiment
-from geomx.options.costs import this_machine
-from geomx.plugin.limits import Calls, memory_limited
-from geomx.plugin.watchdog import attended, looking
 from geomx.report import both
 from geomx.results.prediction import compare
 from geomx.results.results import Results
@@ -36,7 +36,7 @@ def execute(experiment: Experiment, directory: Path) -> Results:
     With ``mode="both"`` the files are in ``directory/sim`` and ``directory/live``, with
     ``comparison.json``, a page that compares the runs and a trace of both beside them.
 
-    Plugins' code runs in a separate thread, which the caller watches (`geomx.plugin.watchdog`).
+    Plugins' code runs in a separate thread, which the caller watches (`geomx.limits.watchdog`).
 
     Args:
         experiment: The experiment.

@@ -14,6 +14,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from geomx.errors import ConfigError
+
 
 @dataclass(frozen=True)
 class TensorSpec:
@@ -158,8 +160,6 @@ class Workload:
         Raises:
             ConfigError: The workload has sizes and times only, or its framework or data is missing.
         """
-        from geomx.errors import ConfigError
-
         raise ConfigError("numerics", "true", f"workload {self.name} has sizes and times only")
 
     @property

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from geomx import _core
 from geomx.cluster import Cluster
-from geomx.experiment.links import Edge, edge_model, link_model
 from geomx.experiment.wiring import peers
+from geomx.network.links import Edge, edge_model, link_model
 from geomx.options.schema import TcpOptions
 from geomx.plugin.selection import Selection
 from geomx.terminal.progress import stage

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import traceback
 from pathlib import Path
-from types import FrameType
-from typing import TYPE_CHECKING, Any
+from types import CodeType, FrameType
+from typing import Any
 
 import simpy
 
 from geomx.errors import GeomxError, PluginError
+from geomx.limits.watchdog import Look
 from geomx.plugin.calling import one_line
-from geomx.plugin.watchdog import Look
 from geomx.sim.standstill import standstill
 from geomx.sim.worker import SimulatedWorker
+from geomx.sim.world import World
 from geomx.training.pace import NS
-
-if TYPE_CHECKING:
-    from geomx.sim.simulation import Simulation
 
 _STANDS_STILL = "the workers wait, and only plugins' processes run"
 _OURS = ("geomx.sim.simulation", "geomx.sim.worker")
@@ -33,10 +31,12 @@ class Instant(Look):
     Args:
         simulation: The simulation.
         limit_s: Limit in seconds of real time.
+        base: The function that runs SimPy's loop.
     """
 
-    def __init__(self, simulation: Simulation, limit_s: float) -> None:
+    def __init__(self, simulation: World, limit_s: float, base: CodeType) -> None:
         super().__init__(limit_s)
+        self._base = base
         self._simulation = simulation
         self._seen: Any = None  # active at this instant
 
@@ -50,8 +50,7 @@ class Instant(Look):
         if self._simulation.idle:
             return _STANDS_STILL
         simulation, called = self._simulation, None
-        base = type(simulation)._go.__code__
-        while frame is not None and frame.f_code is not base:
+        while frame is not None and frame.f_code is not self._base:
             if frame.f_globals.get("__name__") in _OURS:
                 return None
             called = frame if simulation.experiment.selection.owner(frame) else called
@@ -71,7 +70,7 @@ class Instant(Look):
         )
 
 
-def failure(error: Exception, simulation: Simulation) -> Exception:
+def failure(error: Exception, simulation: World) -> Exception:
     """Convert an exception of SimPy's loop to one that names the process that raised it.
 
     SimPy raises a copy of what a process raised, without its traceback, and a `RuntimeError` of its
@@ -107,7 +106,7 @@ def _origin(error: Exception) -> tuple[simpy.Process | None, Exception]:
     return process, origin
 
 
-def _next(simulation: Simulation) -> Any:
+def _next(simulation: World) -> Any:
     """Return the process or plugin's callback that the next event of this instant will call."""
     head = simulation.env._queue[:1]
     calls = head[0][-1].callbacks if head and head[0][0] == simulation.env.now else None
@@ -122,7 +121,7 @@ def _is_worker(process: simpy.Process) -> bool:
     return getattr(process._generator, "gi_code", None) is SimulatedWorker.run.__code__
 
 
-def _name(what: Any, simulation: Simulation) -> str:
+def _name(what: Any, simulation: World) -> str:
     """Return the name of a process or a callback for errors, with its plugin if known."""
     is_process = isinstance(what, simpy.Process)
     function = what._generator if is_process else what

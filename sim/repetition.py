@@ -15,23 +15,11 @@ describe how their next decisions depend on the past. Random losses and jitter n
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
 
-if TYPE_CHECKING:
-    from geomx.sim.simulation import Simulation
-    from geomx.sim.worker import SimulatedWorker
+from geomx.sim.world import IterationRow, World
 
 ATTEMPTS = 64
 """Limit on the number of fingerprints, after which a run is considered aperiodic."""
-
-
-class IterationRow(NamedTuple):
-    """One local step of one worker; times in nanoseconds of SimPy's clock."""
-
-    worker: SimulatedWorker
-    step: int
-    start_ns: int
-    end_ns: int
 
 
 class Repetition:
@@ -41,7 +29,7 @@ class Repetition:
         simulation: The simulation before its start.
     """
 
-    def __init__(self, simulation: Simulation) -> None:
+    def __init__(self, simulation: World) -> None:
         self._simulation = simulation
         workers = list(simulation.workers.values())
         self._first = workers[0]

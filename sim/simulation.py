@@ -23,24 +23,26 @@ from geomx import _core
 from geomx.cluster import Direction, NodeSpec
 from geomx.errors import GeomxError
 from geomx.events import Event, Events
+from geomx.experiment.costs import beside_device, served_on_device
 from geomx.experiment.experiment import Experiment
 from geomx.experiment.native_parts import optimizers, part, training_optimizers
 from geomx.experiment.wiring import MOST_SHARD_ELEMENTS, hop, node_config, shards
-from geomx.options.costs import WORK, Figures, beside_device, served_on_device
+from geomx.limits.rules import uncollected
+from geomx.limits.watchdog import if_abandoned, looking
+from geomx.options.costs import WORK, Figures
 from geomx.options.schema import RuntimeOptions
-from geomx.plugin.limits import uncollected
 from geomx.plugin.parts import as_vector
-from geomx.plugin.watchdog import if_abandoned, looking
 from geomx.report import page
 from geomx.results.recorder import Recorder
 from geomx.results.results import Results
-from geomx.results.traffic import EdgeTraffic, record_traffic
+from geomx.results.traffic import EdgeTraffic
 from geomx.sim.clock import FOREVER, Clock
 from geomx.sim.network import add_edges, connect
 from geomx.sim.processes import Instant, failure
-from geomx.sim.repetition import IterationRow, Repetition
+from geomx.sim.repetition import Repetition
 from geomx.sim.standstill import standstill
 from geomx.sim.worker import SimulatedWorker
+from geomx.sim.world import IterationRow, Worker
 from geomx.terminal.progress import progress, stage
 from geomx.training.pace import NS, Pace
 from geomx.workload import Model
@@ -102,7 +104,7 @@ class Simulation:
             len(workload.layers),
             [(tensor.elements, tensor.layer, pieces) for tensor, pieces in placed],
         )
-        self._latest: tuple[SimulatedWorker, int] | None = None
+        self._latest: tuple[Worker, int] | None = None
         self.skipped_ns = 0
         self.idle = False
         self._end_ns = 0
@@ -216,7 +218,8 @@ class Simulation:
 
     def _go(self, end: simpy.Event) -> None:
         try:
-            with looking(Instant(self, self.experiment.runtime.failure_timeout_s)):
+            limit_s, base = self.experiment.runtime.failure_timeout_s, Simulation._go.__code__
+            with looking(Instant(self, limit_s, base)):
                 self.env.run(end)
         except Exception as error:
             named = failure(error, self)
@@ -304,7 +307,7 @@ class Simulation:
         if self.events.observed:
             self.events.publish([Event(end_s, worker.spec.name, "iteration", -1, step)])
 
-    def evaluate(self, worker: SimulatedWorker, step: int, end_s: float, final: bool) -> None:
+    def evaluate(self, worker: Worker, step: int, end_s: float, final: bool) -> None:
         """Evaluate the first worker's parameters after `step`, which ended at `end_s`."""
         if self.model is not None and worker.rank == 0:
             self._judge(self.model, worker, step, end_s, final)
@@ -318,9 +321,7 @@ class Simulation:
         if worker.rank != 0:
             self._judge(self.model, worker, step, self._end_ns / NS, final=True)
 
-    def _judge(
-        self, model: Model, worker: SimulatedWorker, step: int, end_s: float, final: bool
-    ) -> None:
+    def _judge(self, model: Model, worker: Worker, step: int, end_s: float, final: bool) -> None:
         tensors = self.experiment.workload.tensors
         values = [
             value.reshape(tensor.shape)
@@ -337,7 +338,7 @@ class Simulation:
         nodes = self.experiment.cluster.nodes
         for source, target, push, pull, control, busy_ns in self.fabric.links():
             ends = nodes[source], nodes[target]
-            record_traffic(self.recorder, *ends, push, pull, control, busy_ns / NS)
+            self.recorder.traffic(*ends, push, pull, control, busy_ns / NS)
         edges_ns = self.fabric.edges_busy()
         busy_s = {edge: edges_ns[number] / NS for edge, number in self._edges.items()}
         self.recorder.edges(EdgeTraffic(self.experiment.cluster, self.experiment.seed, busy_s))

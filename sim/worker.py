@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import simpy
@@ -22,13 +22,10 @@ from geomx import _core
 from geomx.cluster import NodeSpec
 from geomx.events import Event
 from geomx.plugin.parts import as_vector, optimizer_text
-from geomx.sim.repetition import IterationRow
+from geomx.sim.world import IterationRow, World
 from geomx.training.pace import NS
 from geomx.training.passes import Backward, Forward, evaluates, passes
 from geomx.training.steps import Steps
-
-if TYPE_CHECKING:
-    from geomx.sim.simulation import Simulation
 
 Vector = NDArray[np.float32]
 
@@ -48,7 +45,7 @@ class SimulatedWorker:
         ended: Whether it has trained.
     """
 
-    def __init__(self, simulation: Simulation, spec: NodeSpec, rank: int) -> None:
+    def __init__(self, simulation: World, spec: NodeSpec, rank: int) -> None:
         self.simulation = simulation
         self.spec = spec
         self.rank = rank

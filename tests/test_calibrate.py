@@ -26,7 +26,8 @@ from geomx.cluster import Cluster
 from geomx.config.compose import compose
 from geomx.config.compose import main as compose_main
 from geomx.errors import ConfigError, GeomxError
-from geomx.experiment.experiment import Experiment, version
+from geomx.experiment.costs import CostsDoubt, this_machine
+from geomx.experiment.experiment import Experiment
 from geomx.network.files import read_network
 from geomx.options.costs import (
     DEVICE_FIGURES,
@@ -34,16 +35,15 @@ from geomx.options.costs import (
     WORK,
     CodecCosts,
     Costs,
-    CostsDoubt,
     DeviceCosts,
     LayerTimes,
     Measured,
-    this_machine,
 )
 from geomx.options.named_costs import named_costs
 from geomx.options.parsing import build_options
 from geomx.options.schema import RuntimeOptions, TcpOptions
 from geomx.results.tables import costs_note
+from geomx.version import __version__
 from geomx.workload import Layer
 from tests.laws import Build
 
@@ -57,7 +57,7 @@ def content(**changes: Any) -> dict[str, Any]:
     times = {"forward_s": [0.001] * 5, "backward_s": [0.002] * 5}
     compute = {"batch_size": 32, "processes": 4, "layers": LAYERS, **times}
     return {
-        "measured": {**measured, "geomx": version()},
+        "measured": {**measured, "geomx": __version__},
         "send_byte_s": 3e-9,
         "codecs": {"fp16": {"encode_byte_s": 7e-10}},
         "compute": {"digits_cnn": compute},

@@ -17,8 +17,9 @@ import pytest
 from joblib.externals.loky import get_reusable_executor
 
 from geomx.cli import main as cli
+from geomx.cli import runs
 from geomx.errors import ConfigError, GeomxError, NodeLost
-from geomx.experiment.experiment import Experiment, version
+from geomx.experiment.experiment import Experiment
 from geomx.network.named import named_networks
 from geomx.options.schema import PlanOptions
 from geomx.plugin.registration import KINDS
@@ -26,6 +27,7 @@ from geomx.plugin.registry import Registry
 from geomx.results.recorder import Recorder
 from geomx.results.results import Results
 from geomx.runner import run
+from geomx.version import __version__
 
 UNREACHABLE = """
 directed: true
@@ -141,7 +143,7 @@ def test_failures(
     def job(experiment: Experiment, directory: Path) -> None:
         raise failure
 
-    monkeypatch.setattr(cli, "_run_one", job)
+    monkeypatch.setattr(runs, "_run_one", job)
     assert cli.run(["seed=1"]) == status
     assert capfd.readouterr() == ("", line)
 
@@ -150,7 +152,7 @@ def test_what_geomx_does_not_know_keeps_its_traceback(monkeypatch: pytest.Monkey
     def job(experiment: Experiment, directory: Path) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(cli, "_run_one", job)
+    monkeypatch.setattr(runs, "_run_one", job)
     with pytest.raises(ZeroDivisionError):
         cli.run(["seed=1"])
 
@@ -248,7 +250,7 @@ def test_both_doors_know_commands_and_experiments(
     door(["launhc"])
     assert "invalid choice: 'launhc'" in capfd.readouterr().err
     assert door(["--version"]) == 0
-    assert capfd.readouterr().out == f"geomx {version()}\n"
+    assert capfd.readouterr().out == f"geomx {__version__}\n"
     seen: list[Any] = []
     monkeypatch.setattr("geomx.config.compose.main", lambda words, *rest: seen.append(words))
     for words in (["+sync=hfa", "seed=1"], ["-m", "seed=1,2"], ["~seed"]):

@@ -15,18 +15,9 @@ import pytest
 
 from geomx.plugin.api import PUBLIC
 
-SCRIPTS = {
-    "geomx.kv": ("KVStore", "create"),
-    "geomx.mxnet": ("KVStore", "create"),
-    "geomx.sim": ("transfer_times",),
-    "geomx.torch": ("Optimizer", "PartyHook", "TensorExchange"),
-}
-"""What training scripts import, beside what plugins do."""
 OPTIONAL = {"geomx.torch": "torch", "geomx.mxnet": "mxnet"}
 THERE = {
-    module: names
-    for module, names in {**PUBLIC, **SCRIPTS}.items()
-    if find_spec(OPTIONAL.get(module, "geomx"))
+    module: names for module, names in PUBLIC.items() if find_spec(OPTIONAL.get(module, "geomx"))
 }
 WITH_EXAMPLE = (
     "geomx.Codec", "geomx.ConfigError", "geomx.Optimizer", "geomx.Partitioner",

@@ -15,7 +15,7 @@ import pytest
 
 import geomx
 from geomx.errors import GeomxError
-from geomx.plugin import limits
+from geomx.limits import rules
 from tests.strangers import install
 
 pytestmark = pytest.mark.slow
@@ -216,7 +216,7 @@ WAYS = {
 def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Of a run with the plugin; `accel.bad.how` is to be added."""
     install(tmp_path / "site", "bad_stranger", SOURCE, monkeypatch)
-    monkeypatch.setattr(limits, "HOOK_LIMIT_S", LIMIT_S)
+    monkeypatch.setattr(rules, "HOOK_LIMIT_S", LIMIT_S)
     limit = f"runtime.failure_timeout_s={LIMIT_S}"
     return ["workload=tiny", "+accel=[bad]", limit, f"hydra.run.dir={tmp_path / 'run'}"]
 

@@ -104,7 +104,8 @@ def test_a_job_is_placed_by_the_resources_of_a_ray_cluster(
             "west": {"server": "west", "worker": "west"},
         }
         file = write(tmp_path, hosts="ray", parties=parties, insecure=True)
-        launch(file, [f"hydra.run.dir={tmp_path}/run", "--", sys.executable, "-c", RAYLET])
+        command = [sys.executable, "-c", RAYLET]
+        launch(file, [f"hydra.run.dir={tmp_path}/run"], command)
         by = dict(re.findall(r"(\S+) +\| by (\d+)", capfd.readouterr().err))
         assert set(by) == {"east/worker0", "west/worker0"}
         for worker, raylet in by.items():

@@ -18,9 +18,11 @@ import yaml
 
 from geomx import _core
 from geomx.cli.main import main
+from geomx.config.compose import compose
 from geomx.errors import ConfigError, NodeLost
 from geomx.kv.local import unshaped
-from geomx.live import access, launcher
+from geomx.live import access
+from geomx.live.launcher import run_script
 from geomx.machines import jobfile, reach
 from geomx.machines.frames import SILENCE_S
 from geomx.machines.launch import composed_experiment, launch
@@ -147,8 +149,8 @@ def test_a_script_is_run_by_every_worker_and_its_lines_have_names(
 ) -> None:
     (tmp_path / "train.py").write_text(textwrap.dedent(SCRIPT))
     file = write(tmp_path, directory=str(tmp_path), env={"COLOUR": "red"})
-    words = [f"hydra.run.dir={tmp_path}/run", "--", sys.executable, "train.py", "a b"]
-    assert launch(file, words) == (tmp_path / "run", None)
+    command = [sys.executable, "train.py", "a b"]
+    assert launch(file, [f"hydra.run.dir={tmp_path}/run"], command) == (tmp_path / "run", None)
     shown = capfd.readouterr().err
     for worker in ("east/worker0", "east/worker1"):
         assert f"{worker}       | sum 2.0 red a b\n" in shown
@@ -164,13 +166,13 @@ def test_all_stop_when_one_fails_and_it_is_named(
     script = "import geomx.kv, subprocess as s; store = geomx.kv.create();"
     script += f" s.Popen(['sleep', '600'], start_new_session=True); open('{tmp_path}/slept', 'w');"
     script += " print(no_data) if store.rank else s.run(['sleep', '600'])"
-    words = [f"hydra.run.dir={tmp_path}/run", "--", sys.executable, "-c", script]
+    words, command = [f"hydra.run.dir={tmp_path}/run"], [sys.executable, "-c", script]
     monkeypatch.setenv("GEOMX_TEST", str(tmp_path))
     with pytest.raises(NodeLost, match=r"\w/worker\d was lost: exit status 1: .*no_data"):
         if agents:
-            launch(write(tmp_path), words)
+            launch(write(tmp_path), words, command)
         else:
-            launcher.launch(["network=two_parties", *words])
+            run_script(*compose(["network=two_parties", *words]), command)
     assert (tmp_path / "slept").exists()
     assert all_gone(tmp_path)
 
@@ -241,7 +243,7 @@ def test_what_a_folder_of_certificates_lacks_is_named_alone(tmp_path: Path) -> N
 def node(folder: Path, *words: str, token: str = "a secret") -> subprocess.Popen[str]:
     """``geomx node``, started by hand."""
     return subprocess.Popen(
-        [sys.executable, "-P", "-m", "geomx.machines", *words, "--directory", str(folder / "run")],
+        [sys.executable, "-P", "-m", "geomx", "node", *words, "--directory", str(folder / "run")],
         env={**os.environ, "GEOMX_TOKEN": token, "GEOMX_TEST": str(folder)},
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip

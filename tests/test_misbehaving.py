@@ -15,11 +15,11 @@ import pytest
 
 import geomx
 from geomx.errors import GeomxError, PluginError
-from geomx.plugin import limits
+from geomx.limits import rules
+from geomx.limits.watchdog import own_process
 from geomx.plugin.api import api_version, check_version
 from geomx.plugin.calling import hooks
 from geomx.plugin.registry import Registry
-from geomx.plugin.watchdog import own_process
 from geomx.runner import execute
 from geomx.testing.worlds import FAST, NETWORK, SMALLEST, build
 from tests.laws import Plain, registry_with
@@ -71,7 +71,7 @@ def test_a_hook_that_raises_or_returns_something_else(hook: str, tmp_path: Path)
 
 @pytest.mark.parametrize("hook", ALL)
 def test_a_hook_that_sleeps(hook: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "HOOK_LIMIT_S", 0.2)
+    monkeypatch.setattr(rules, "HOOK_LIMIT_S", 0.2)
     sleeping = plugin(hook, lambda: time.sleep(60))
     words = f"accel bad: {hook} failed: (TimeoutError: )?did not return for 0.2 s"
     began = time.monotonic()
@@ -84,7 +84,7 @@ def test_a_module_that_sleeps_while_it_is_imported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(tmp_path / "site", "stranger_sleeps", "import time\ntime.sleep(60)\n", monkeypatch)
-    monkeypatch.setattr(limits, "HOOK_LIMIT_S", 0.5)
+    monkeypatch.setattr(rules, "HOOK_LIMIT_S", 0.5)
     broken = {one.origin: one.error for one in Registry.discover().broken}
     assert "did not return for 0.5 s" in broken["stranger_sleeps (stranger_sleeps 1.0)"]
 
@@ -275,7 +275,7 @@ def test_a_stranger_that_sleeps_or_raises(
     experiment = build(
         Registry.discover(), accel=[("bad", {})], network=network, iterations=3, mode=mode
     )
-    monkeypatch.setattr(limits, "MEMORY_SHARE", 0.02)
+    monkeypatch.setattr(rules, "MEMORY_SHARE", 0.02)
     runtime = replace(experiment.runtime, failure_timeout_s=1.5)
     began = time.monotonic()
     with pytest.raises(GeomxError, match=words):

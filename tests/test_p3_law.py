@@ -17,8 +17,8 @@ from typing import Any
 import networkx as nx
 import pytest
 
-from geomx.experiment.links import PAYLOAD_SHARE
 from geomx.network.files import read_network
+from geomx.network.links import PAYLOAD_SHARE
 from geomx.workload import Layer, TensorSpec, Workload
 from tests.laws import Build
 

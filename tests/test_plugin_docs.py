@@ -18,7 +18,7 @@ import pytest
 import geomx
 from geomx.cli.main import main
 from geomx.plugin import hookspecs
-from geomx.plugin.api import PUBLIC, api_version
+from geomx.plugin.api import PLUGINS, api_version
 from geomx.plugin.calling import hooks
 from geomx.plugin.registry import Registry
 from geomx.runner import execute
@@ -105,8 +105,8 @@ def test_every_method_of_every_object_is_there() -> None:
 
 def test_every_public_name_exists_and_is_there() -> None:
     assert f"version {api_version}" in PAGE
-    assert sorted(geomx.__all__) == sorted(PUBLIC["geomx"])
-    for module, names in PUBLIC.items():
+    assert sorted(geomx.__all__) == sorted(PLUGINS["geomx"])
+    for module, names in PLUGINS.items():
         loaded = importlib.import_module(module)
         for name in names:
             assert getattr(loaded, name) is not None
@@ -114,7 +114,7 @@ def test_every_public_name_exists_and_is_there() -> None:
 
 
 def test_geomx_api_explains_every_public_name_briefly(capsys: pytest.CaptureFixture[str]) -> None:
-    names = [*hooks(), *(n for module in PUBLIC.values() for n in module if not n.startswith("_"))]
+    names = [*hooks(), *(n for module in PLUGINS.values() for n in module if not n.startswith("_"))]
     names.remove("api_version")  # a text, which the list begins with
     names.remove("hookimpl")
     assert main(["api"]) == 0

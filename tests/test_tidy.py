@@ -7,11 +7,12 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
+import networkx as nx
 import pytest
 from packaging.specifiers import SpecifierSet
 
@@ -120,6 +121,150 @@ def test_imports_point_one_way() -> None:
         if forbidden(path, name)
     ]
     assert not wrong, "\n".join(wrong)
+
+
+ROOMS = {
+    # Every folder of geomx/ and every loose module, with those that it may import.
+    "errors": "",
+    "version": "",
+    "events": "",
+    "cluster": "",
+    "workload": "errors",
+    "terminal": "errors",
+    "frameworks": "errors",
+    "limits": "errors",
+    "options": "errors",
+    "network": "cluster errors options terminal",
+    "plugin": "cluster errors limits options workload",
+    "experiment": "cluster errors limits network options plugin version workload",
+    "training": "cluster plugin",
+    "workloads": "errors frameworks options plugin workload",
+    "results": "cluster errors network terminal",
+    "report": "cluster results terminal",
+    "live": "cluster errors events experiment frameworks limits network options plugin report"
+    " results terminal training version workload",
+    "sim": "cluster errors events experiment limits network options plugin report results terminal"
+    " training workload",
+    "config": "errors experiment network options plugin",
+    "kv": "cluster errors experiment frameworks live network options plugin workload",
+    "mxnet": "errors frameworks kv live",
+    "torch": "errors experiment kv live plugin training",
+    "compat": "errors kv live mxnet network options plugin workloads",
+    "machines": "cluster config errors experiment live options results",
+    "runner": "config errors experiment limits live report results sim",
+    "calibrate": "cluster errors experiment live network options plugin terminal version",
+    "study": "config errors experiment limits options plugin report results runner terminal"
+    " version",
+    "planning": "cluster config errors experiment options plugin report results study terminal"
+    " version",
+    "explaining": "errors plugin report results study terminal version",
+    "testing": "cluster errors experiment network options plugin results runner workload",
+    "cli": "calibrate compat config errors experiment explaining limits live machines network"
+    " options planning plugin report results runner study terminal testing version geomx",
+    "__main__": "cli",
+    "geomx": "errors plugin results runner version",  # what users import, from where it lies
+}
+NEED_A_FRAMEWORK = (  # importing these is importing MXNet or PyTorch, which may be absent
+    "geomx.compat.store", "geomx.live.mxnet_exchange", "geomx.live.torch_exchange", "geomx.mxnet",
+    "geomx.workloads.transformer_model",
+)  # fmt: skip
+BY_NAME = {  # files that import by name, and why
+    "geomx/__init__.py": "importing geomx alone is to take no time",
+    "geomx/cli/main.py": "a command does not wait for what only another one needs",
+    "geomx/cli/reference.py": "it describes the names of a table",
+    "geomx/frameworks/mxnet_loader.py": "packages of MXNet's are imported when they are used",
+    "geomx/plugin/registration.py": "plugins are found",
+    "geomx/plugin/registry.py": "plugins are found",
+}
+CORE = "geomx._core"  # compiled
+NOT_OURS = ("geomx/compat/hook/sitecustomize.py",)  # part of scripts' processes, not of geomx
+OWN = [p for p in MODULES if p.startswith(("geomx/", "sim/")) and p not in NOT_OURS]
+BY_MODULE = {module_name(path): path for path in OWN}
+
+
+def own_imports(path: str) -> Iterator[tuple[int, str, bool]]:
+    """(line, own module, whether it is within a function) of the imports in a file."""
+
+    def within_nodes(node: ast.AST, function: bool) -> Iterator[tuple[ast.AST, bool]]:
+        for child in ast.iter_child_nodes(node):
+            inner = function or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            yield child, inner
+            yield from within_nodes(child, inner)
+
+    for node, function in within_nodes(parsed(path), False):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            origin = node.module or ""
+            full = [f"{origin}.{alias.name}" for alias in node.names]
+            names = [name if name in (*BY_MODULE, CORE) else origin for name in full]
+        else:
+            continue
+        yield from ((node.lineno, name, function) for name in names if name in BY_MODULE)
+
+
+def room(module: str) -> str:
+    return module.removeprefix("geomx.").split(".")[0]
+
+
+def test_there_is_no_circle_of_imports() -> None:
+    """None among imports for types alone either: shared types lie where both sides see them."""
+    graph = nx.DiGraph()
+    for path in OWN:
+        graph.add_edges_from((module_name(path), name) for _, name, _ in own_imports(path))
+    circles = [sorted(part) for part in nx.strongly_connected_components(graph) if len(part) > 1]
+    assert circles == []
+    assert not [module for module in graph if graph.has_edge(module, module)]
+
+
+def test_rooms_import_as_the_table_says() -> None:
+    wrong = [
+        f"{path}:{line}: {name}"
+        for path in OWN
+        for line, name, _ in own_imports(path)
+        if room(name) != room(module_name(path))
+        and room(name) not in ROOMS[room(module_name(path))].split()
+    ]
+    assert not wrong, "\n".join(wrong)
+    assert nx.is_directed_acyclic_graph(nx.DiGraph({k: v.split() for k, v in ROOMS.items()}))
+
+
+def test_every_room_and_every_loose_module_is_in_the_table() -> None:
+    there = {room(module) for module in BY_MODULE}
+    assert there == set(ROOMS)
+    loose = [path for path in OWN if re.fullmatch(r"geomx/\w+\.py", path)]
+    assert sorted(loose) == [
+        f"geomx/{name}.py"
+        for name in ("__init__", "__main__", "errors", "events", "runner", "version", "workload")
+    ]
+
+
+def test_own_modules_are_imported_at_the_top() -> None:
+    """Within functions only what needs a framework; other packages may be optional, or heavy."""
+    hidden = [
+        f"{path}:{line}: {name}"
+        for path in OWN
+        for line, name, function in own_imports(path)
+        if function and not within(name, *NEED_A_FRAMEWORK)
+    ]
+    assert not hidden, "\n".join(hidden)
+
+
+def test_own_modules_are_not_found_by_name() -> None:
+    found = set()
+    for path in OWN:
+        for node in ast.walk(parsed(path)):
+            if isinstance(node, ast.Call) and re.search(
+                r"(^|\.)(import_module|__import__|resolve_name)$", ast.unparse(node.func)
+            ):
+                name = ast.literal_eval(node.args[0]) if is_text(node.args[0]) else None
+                if name is None or (within(name, "geomx") and name != CORE):
+                    found.add(path)
+    assert found == set(BY_NAME)
+
+
+def is_text(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
 HYDRA = (

@@ -413,7 +413,7 @@ def test_tensors_of_a_device_pass_through_its_stage(
         fill(loop, key, target, stream)
 
     monkeypatch.setattr(tensors, "fill", filled)
-    monkeypatch.setattr("geomx.torch.exchange.staged", lambda _: True)
+    monkeypatch.setattr("geomx.live.torch_exchange.staged", lambda _: True)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(cuda_stream=7))
     _exchange_values(torch.arange(6).view(2, 3).to(type_))
     assert streams == [7]

@@ -17,7 +17,8 @@ from geomx.config.compose import compose
 from geomx.errors import ConfigError
 from geomx.runner import execute
 from geomx.workloads.prose import ALPHABET, CHARACTERS, prose
-from geomx.workloads.transformer import TransformerConfig, torch_transformer
+from geomx.workloads.transformer import torch_transformer
+from geomx.workloads.transformer_config import TransformerConfig
 from tests.laws import Run
 
 pytestmark = pytest.mark.slow
@@ -95,7 +96,7 @@ def test_its_tensors_are_those_of_the_network() -> None:
     from geomx.workloads.transformer_model import Transformer
 
     workload = small()
-    network = dict(Transformer(workload).named_parameters())
+    network = dict(Transformer(workload.config).named_parameters())
     assert {tensor.name: tensor.shape for tensor in workload.tensors} == {
         name: tuple(parameter.shape) for name, parameter in network.items()
     }

@@ -20,7 +20,7 @@ from statistics import fmean
 from rich.progress import track
 
 import geomx
-from geomx.experiment.links import PAYLOAD_SHARE
+from geomx.network.links import PAYLOAD_SHARE
 from geomx.report.bars import Panel, bars
 from geomx.report.markup import Markup
 from geomx.report.picture import standalone

@@ -28,13 +28,13 @@ import yaml
 from scipy.stats import kendalltau
 
 from geomx import planning
-from geomx.experiment.experiment import version
 from geomx.options.schema import PER_ITERATION
 from geomx.planning.outcome import LIVE_HELD, Outcome
 from geomx.results.results import Results
 from geomx.study.variants import Variant, carry_out, finished
 from geomx.terminal import units
 from geomx.terminal.progress import progress
+from geomx.version import __version__
 
 RESULTS = Path(__file__).parents[1] / "results"
 WORDS = ("workload=digits_cnn", "iterations=60")
@@ -183,7 +183,7 @@ def write(found: Sequence[dict[str, Any]], arguments: argparse.Namespace) -> Non
         "seed": arguments.seed,
         "by": arguments.by,
         "rule": RULE,
-        "machine": f"{os.cpu_count()} cores, {platform.system()}, geomx {version()}",
+        "machine": f"{os.cpu_count()} cores, {platform.system()}, geomx {__version__}",
         "load": round(os.getloadavg()[2], 1),
         "networks": found,
     }

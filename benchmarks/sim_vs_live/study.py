@@ -13,9 +13,9 @@ from typing import Any
 from rich.console import Console
 
 from geomx.errors import GeomxError
-from geomx.experiment.experiment import version
 from geomx.results.results import Results
 from geomx.terminal.progress import progress
+from geomx.version import __version__
 from sim_vs_live.draw import Combination, draw, write_network
 from sim_vs_live.judge import judge, row_of, tables
 from sim_vs_live.measure import measure, phases, traffic
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "emulate": emulate,
         "words": options.words,
         "repeats": options.repeats,
-        "geomx": version(),
+        "geomx": __version__,
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()} "
         f"{platform.release()}",
         "slowed": {

@@ -10,13 +10,17 @@ from __future__ import annotations
 
 import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from geomx.options.costs import Costs, DeviceCosts, this_machine
+from geomx.calibrate import codecs, device, endpoints, layers
+from geomx.calibrate.fit import fit
+from geomx.experiment.costs import this_machine
+from geomx.experiment.experiment import Experiment
+from geomx.options.costs import WORK, Costs, DeviceCosts
 from geomx.options.parsing import build_options
-
-if TYPE_CHECKING:
-    from geomx.experiment.experiment import Experiment
+from geomx.plugin.registry import Registry
+from geomx.terminal.progress import progress
+from geomx.version import __version__
 
 REPEATS = 25
 CODEC_REPEATS = 15
@@ -38,12 +42,6 @@ def run(experiment: Experiment) -> dict[str, Any]:
     Raises:
         GeomxError: A process failed.
     """
-    from geomx.calibrate import codecs, device, endpoints, layers
-    from geomx.calibrate.fit import fit
-    from geomx.experiment.experiment import version
-    from geomx.plugin.registry import Registry
-    from geomx.terminal.progress import progress
-
     accelerators = sum(plugin.kind == "accel" for plugin in Registry.discover().plugins())
     total = len(endpoints.ELEMENTS) + accelerators + len(experiment.cluster.workers)
     with progress(total, "measuring") as bar:
@@ -75,7 +73,7 @@ def run(experiment: Experiment) -> dict[str, Any]:
             "machine": machine,
             "cores": cores,
             "date": now.isoformat().replace("+00:00", "Z"),
-            "geomx": version(),
+            "geomx": __version__,
             "spread": {name: round(value, 3) for name, value in sorted(spread.items())},
         },
         **{name: _short(figures[name]) for name in sorted(figures)},
@@ -113,8 +111,6 @@ def table(content: dict[str, Any]) -> Any:
         ConfigError: `content` is not that of a costs file.
     """
     from rich.table import Table
-
-    from geomx.options.costs import WORK
 
     costs = build_options(Costs, content, "costs")
     measured = costs.measured

@@ -16,7 +16,7 @@ from typing import Any
 from geomx.calibrate.probe import Way, address_of, ask, greet
 from geomx.cluster import Cluster
 from geomx.errors import ConfigError, GeomxError
-from geomx.experiment.links import PAYLOAD_SHARE
+from geomx.network.links import PAYLOAD_SHARE
 from geomx.terminal.progress import progress
 
 

@@ -2,34 +2,33 @@
 
 from __future__ import annotations
 
-import argparse
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
+from geomx import calibrate
+from geomx.calibrate.probe import serve
+from geomx.calibrate.sites import network_of, survey
+from geomx.cli.parser import Parser
+from geomx.config.compose import compose
 from geomx.errors import ConfigError
+from geomx.terminal.output import show
 
+DESCRIPTION = "Measure this machine, and the network between sites, as a basis of predictions."
 COSTS, NETWORK = "costs.yaml", "network.yaml"
 
 
-def main(
-    words: Sequence[str], parser: argparse.ArgumentParser, show: Callable[[Any], None]
-) -> None:
+def main(words: Sequence[str]) -> None:
     """Measure this machine and paths between sites, or run a probe.
 
     Args:
         words: Arguments after ``calibrate``.
-        parser: Parser to add the arguments to; reports errors in its own way.
-        show: Prints a line or a table.
 
     Raises:
         ConfigError: An argument is invalid.
         GeomxError: A measurement failed.
     """
-    from geomx import calibrate
-    from geomx.config.compose import compose
-
+    parser = Parser(prog="geomx calibrate", description=DESCRIPTION)
     parser.add_argument(
         "words", nargs="*", help="as for a run: workload=..., network=..., '+accel=[...]'"
     )
@@ -43,8 +42,6 @@ def main(
     parser.add_argument("--serve", metavar="HOST:PORT", help="run a site's probe until Ctrl-C")
     options = parser.parse_intermixed_args(words)
     if options.serve:
-        from geomx.calibrate.probe import serve
-
         serve(options.serve, show)
         return
     with tempfile.TemporaryDirectory() as scratch:
@@ -53,8 +50,6 @@ def main(
     if output.exists() and not output.is_dir():
         raise ConfigError("--output", output, "must be a folder")
     if options.probe:  # first, since probes are more likely to fail
-        from geomx.calibrate.sites import network_of, survey
-
         found = survey(options.probe, experiment.cluster)
         header = (
             "# Written by `geomx calibrate`; use it as network=FILE. See docs/calibration.md.\n"

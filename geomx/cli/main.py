@@ -2,63 +2,123 @@
 
 Exit status: 0 done; 2 the request is invalid, with a remedy in one line; 130 and 143 ended by
 SIGINT (Ctrl-C) and SIGTERM; 1 any other failure, with one line, or a traceback if unexpected.
+
+Every command is a module of this package. It is imported when it is called, by the table
+`COMMANDS`, so that none waits for what only another one needs.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import io
-import json
 import os
-import shlex
 import signal
 import sys
 import threading
 import warnings
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
-from geomx.cli import machines as cli_machines
-from geomx.cli import plugins
-from geomx.cli.help import EXPERIMENT, HELP
+from geomx.cli.parser import Parser, split
 from geomx.errors import PARTS, ConfigError, GeomxError, refused_file, unbuilt
-from geomx.plugin.watchdog import any_abandoned, own_process
+from geomx.limits.watchdog import any_abandoned, own_process
 from geomx.terminal.output import (
     STDOUT,
     complain,
     drop_output,
     ignore_kept_generators,
     show,
-    show_list,
-    telling_where,
     warn,
 )
-
-if TYPE_CHECKING:
-    from geomx.experiment.experiment import Experiment
+from geomx.version import __version__
 
 DONE, FAILED, WRONG = 0, 1, 2
 INTERRUPTED = 128 + signal.SIGINT
-WIDE = 110
 HELP_FLAGS = ("-h", "--help")
 FLAGS = ("-", "~")  # prefixes of a flag of an experiment, and of a key that is removed
+
+EXPERIMENT = """\
+Overrides without a command run an experiment, as python -m geomx does:
+  geomx +sync=NAME '+accel=[NAME,NAME]'"""
+"""Help on overrides without a command."""
+
+
+class Command(NamedTuple):
+    """A command.
+
+    Attributes:
+        help: What it does, in one line.
+        module: Of this package. It has ``main``, which takes the parsed options, or the words of a
+            command that has a `usage`; ``arguments``, which tells a parser what the command takes;
+            and for words ``epilog``, the rest of the help.
+        usage: Of a command that takes words; empty: its help is its own affair.
+    """
+
+    help: str
+    module: str
+    usage: str | None = None
+
+    def load(self) -> Any:
+        """The module."""
+        return importlib.import_module(f"geomx.cli.{self.module}")
+
+
+COMMANDS = {
+    "plugins": Command("List every plugin: kind, name, summary, backends, origin.", "plugins"),
+    "networks": Command(
+        "List every network that ships with geomx: name, parties and workers, summary, source.",
+        "networks",
+    ),
+    "info": Command("Show the version of geomx, and what it uses on this machine.", "info"),
+    "explain": Command(
+        "Show what an iteration of a run waits for, and what would make it faster.", "explain"
+    ),
+    "new-plugin": Command(
+        "Write a small, complete plugin project: geomx new-plugin NAME --kind codec.", "new_plugin"
+    ),
+    "check": Command(
+        "Check an installed plugin against the laws of its kind: geomx check NAME.", "check"
+    ),
+    "api": Command("Show what plugins may use, or one hook or object: geomx api Codec.", "api"),
+    "node": Command("Run one node of a job on this machine; used by every launcher.", "node"),
+    "certs": Command(
+        "Create a private authority, and a certificate for every node of a job file.", "certs"
+    ),
+    "collect": Command(
+        "Convert what the nodes of a run left in one folder to the files of a run.", "collect"
+    ),
+    "manifest": Command(
+        "Write a job as Kubernetes objects, with one StatefulSet per party.", "manifest"
+    ),
+    "run": Command(
+        "An experiment, by default a small one; geomx run --help lists its options.", "runs", ""
+    ),
+    "plan": Command(
+        "Choose plugins for a network and a workload.", "plan", "[OVERRIDES] [plan.OPTION=VALUE]"
+    ),
+    "launch": Command(
+        "Run a script as every worker, here or on many machines.",
+        "launch",
+        "[JOB.yaml] [OVERRIDES] -- COMMAND",
+    ),
+    "compat": Command("Run an unmodified launch script of GeoMX or MXNet.", "compat", "-- COMMAND"),
+    "calibrate": Command(
+        "Measure this machine, and the network between sites, as a basis of predictions.",
+        "calibrate",
+        "",
+    ),
+}
+ATTACHED = Command(COMMANDS["node"].help, "agent")
+"""A node that a launcher starts, which must be quick."""
 
 
 def run(words: Sequence[str]) -> int:
     """Run the experiment that `words` describe; return the exit status."""
     if "--version" in words:
-        from geomx.experiment.experiment import version
-
-        return _guarded(lambda: show(f"geomx {version()}"))
-
-    def compose_and_run() -> None:
-        from geomx.config import compose
-
-        compose.main(words, _run_one, _compare_sweep)
-
-    return _guarded(compose_and_run)
+        return _guarded(lambda: show(f"geomx {__version__}"))
+    return _guarded(lambda: COMMANDS["run"].load().main(words))
 
 
 def module(words: Sequence[str]) -> int:
@@ -70,7 +130,7 @@ def module(words: Sequence[str]) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the ``geomx`` command: a command of `_parser`, or the overrides of an experiment.
+    """Run the ``geomx`` command: one of `COMMANDS`, or the overrides of an experiment.
 
     Returns the exit status.
     """
@@ -83,26 +143,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return run(words[1:])
     if "=" in words[0] or words[0].startswith(FLAGS):
         return run(words)
-    if words[:1] == ["launch"] and "--help" not in words:
-        return _guarded(lambda: launch(words[1:]))
-    if words[:1] == ["compat"] and "--help" not in words[:2]:
-        return _guarded(lambda: compat(words[1:]))
-    if words[:1] == ["plan"] and "--help" not in words:
-        return _guarded(lambda: plan(words[1:]))
-    if words[:1] == ["calibrate"]:
-        return _guarded(lambda: calibrate(words[1:]))
+    command = COMMANDS.get(words[0])
+    if command is not None and command.usage is not None and not _wants_help(words):
+        return _guarded(lambda: command.load().main(words[1:]))
 
     def dispatch() -> None:
-        own, behind = cli_machines.split(words)
+        own, behind = split(words)
         options = _parser(words).parse_args(own, argparse.Namespace(behind=behind))
-        options.command(options)
+        options.main(options)
 
     return _guarded(dispatch)
 
 
-def _parser(words: Sequence[str]) -> _Parser:
-    """Return the parser of all commands, with the full help of the one in `words`."""
-    parser = _Parser(
+def _wants_help(words: Sequence[str]) -> bool:
+    """Whether the help of a command that takes words is wanted, and not of what it runs."""
+    if words[0] == "calibrate":  # it parses by itself
+        return False
+    return "--help" in (words[:2] if words[0] == "compat" else words)
+
+
+def _parser(words: Sequence[str]) -> Parser:
+    """Return the parser of all commands, with all arguments of the one in `words`."""
+    parser = Parser(
         prog="geomx",
         description="Train one model in several data centres.",
         usage="geomx COMMAND ...\n       geomx OVERRIDES",
@@ -111,167 +173,25 @@ def _parser(words: Sequence[str]) -> _Parser:
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, command in COMMANDS.items():
-        text = (calibrate.__doc__ or "").split("\n", 1)[0]
-        added = commands.add_parser(name, help=text, description=text)
-        added.set_defaults(command=command)
-        plugins.add_arguments(name, added)
-        cli_machines.add_arguments(name, added)
-        if name == "explain":
-            added.add_argument("run", metavar="RUN", help="directory of a run, as printed by it")
-    text = "An experiment, by default a small one; geomx run --help lists its options."
-    commands.add_parser("run", help=text, add_help=False)
-    for name, (text, usage, more) in HELP.items():
-        commands.add_parser(
-            name,
-            help=text,
-            description=text,
-            usage=f"geomx {name} {usage}",
-            epilog=more() if "--help" in words or "-h" in words else None,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-    text = (calibrate.__doc__ or "").split("\n", 1)[0]
-    commands.add_parser("calibrate", help=text, add_help=False)
+        named = words[:1] == [name]
+        if command.usage == "":
+            commands.add_parser(name, help=command.help, add_help=False)
+        elif command.usage is not None:
+            commands.add_parser(
+                name,
+                help=command.help,
+                description=command.help,
+                usage=f"geomx {name} {command.usage}",
+                epilog=command.load().epilog() if named else None,
+                formatter_class=argparse.RawDescriptionHelpFormatter,
+            )
+        else:
+            added = commands.add_parser(name, help=command.help, description=command.help)
+            if named:
+                called = (ATTACHED if "--attached" in words else command).load()
+                getattr(called, "arguments", lambda parser: None)(added)
+                added.set_defaults(main=called.main)
     return parser
-
-
-def networks(options: argparse.Namespace) -> None:
-    """List every network that ships with geomx: name, parties and workers, summary, source."""
-    from geomx.network.named import named_networks
-
-    rows = []
-    for network in named_networks():
-        cluster = network.cluster()
-        parties, workers = str(len(cluster.parties)), str(len(cluster.workers))
-        rows.append((network.name, parties, workers, network.summary, network.source))
-    show_list(("name", "parties", "workers", "what it is", "source"), rows, 3)
-    show("Any other network: network=FILE (YAML, node-link JSON, GraphML, GML).")
-
-
-def info(options: argparse.Namespace) -> None:
-    """Show the version of geomx, and what it uses on this machine."""
-    import importlib
-    import importlib.metadata
-    import platform
-
-    from geomx.experiment.experiment import version
-
-    show(f"geomx {version()}, Python {platform.python_version()}, {platform.platform()}")
-    try:
-        core = importlib.import_module("geomx._core")
-    except ImportError as error:
-        show(f"compiled core: absent ({error})")
-    else:
-        built: dict[str, Any] = getattr(core, "build_info", dict)()
-        details = ", ".join(f"{name} {value}" for name, value in built.items())
-        show(f"compiled core: {core.__file__}" + (f" ({details})" if details else ""))
-        for device, description in core.devices():
-            show(f"device {device}: {description}")
-        from geomx.live import access
-
-        if not access.has_tls():
-            show(f"TLS: {access.NO_TLS}; until then, runs stay on this machine")
-    for name in ("mxnet", "torch", "numpy", "networkx", "simpy", "hydra-core"):
-        try:
-            show(f"{name} {importlib.metadata.version(name)}")
-        except importlib.metadata.PackageNotFoundError:
-            show(f"{name}: absent")
-
-
-def launch(words: Sequence[str]) -> None:
-    """Run a training script as every worker of a cluster, here or on a job file's machines."""
-    job = words[0] if words and "=" not in words[0] else ""  # not network=wan.yaml
-    if job.endswith((".yaml", ".yml")):
-        from geomx.machines import launch as machines
-
-        directory, results = machines.launch(Path(job), words[1:])
-        if results is not None:
-            show(results.table())
-        show(directory)
-        return
-    from geomx.live.launcher import launch
-
-    launch(words)
-
-
-def compat(words: Sequence[str]) -> None:
-    """Run an unmodified launch script of GeoMX or MXNet."""
-    from geomx.compat import command
-
-    command.run(words)
-
-
-def certs(options: argparse.Namespace) -> None:
-    """Create a private authority, and a certificate for every node of a job file."""
-    for folder in cli_machines.certs(options):
-        show(folder)
-
-
-def node(options: argparse.Namespace) -> None:
-    """Run one node of a job on this machine; used by every launcher."""
-    raise SystemExit(cli_machines.node(options, options.behind))
-
-
-def manifest(options: argparse.Namespace) -> None:
-    """Write a job as Kubernetes objects, with one StatefulSet per party."""
-    print(cli_machines.manifest(options, options.behind), end="")
-
-
-def collect(options: argparse.Namespace) -> None:
-    """Convert what the nodes of a run left in one folder to the files of a run."""
-    results = cli_machines.collect(options)
-    show(results.table())
-    show(results.directory)
-
-
-def plan(words: Sequence[str]) -> None:
-    """Rank combinations of plugins in simulation, and print the live command of the first."""
-    from geomx import planning
-
-    places: list[Path] = []
-    try:
-        made = planning.make(words, places.append)
-    except KeyboardInterrupt:
-        from geomx.report.page import repeating
-
-        if places:
-            again = shlex.join(["geomx", "plan", *repeating(words), f"hydra.run.dir={places[0]}"])
-            show(f"finished runs are kept; to continue: {again}")
-        raise
-    show(made.table(), WIDE)
-    for sentence in made.verdict():
-        show(sentence)
-    if made.content["command"]:
-        show(made.content["command"])
-    show(made.directory)
-
-
-def calibrate(words: Sequence[str]) -> None:
-    """Measure this machine, and the network between sites, as a basis of predictions."""
-    from geomx.cli import calibrate as command
-
-    command.main(words, _Parser(prog="geomx calibrate", description=calibrate.__doc__), show)
-
-
-def explain(options: argparse.Namespace) -> None:
-    """Show what an iteration of a run waits for, and what would make it faster."""
-    from geomx.explaining import explain
-
-    show(explain(Path(options.run)).shown(), WIDE)
-
-
-COMMANDS: dict[str, Callable[[argparse.Namespace], None]] = {
-    "plugins": plugins.plugins,
-    "networks": networks,
-    "info": info,
-    "explain": explain,
-    "new-plugin": plugins.new_plugin,
-    "check": plugins.check,
-    "api": plugins.api,
-    "node": node,
-    "certs": certs,
-    "collect": collect,
-    "manifest": manifest,
-}
 
 
 def ended(status: int) -> int:
@@ -281,67 +201,6 @@ def ended(status: int) -> int:
         sys.stderr.flush()
         os._exit(status)
     return status
-
-
-class _Parser(argparse.ArgumentParser):
-    """Reports errors in one line."""
-
-    def error(self, message: str) -> NoReturn:
-        """Raise instead of printing usage."""
-        raise ConfigError(self.prog, " ".join(sys.argv[1:]), f"{message}; see --help")
-
-
-def _run_one(experiment: Experiment, directory: Path) -> None:
-    """Run one experiment, show its results, and print its directory as the last line."""
-    from geomx.runner import execute
-
-    if experiment.study is not None:
-        _run_study(experiment, directory)
-        return
-    with telling_where(directory):
-        results = execute(experiment, directory)
-    show(results.table())
-    if experiment.mode == "both":
-        from geomx.results.tables import comparison_table
-
-        comparison, sim = (
-            json.loads((directory / name).read_text(encoding="utf-8"))
-            for name in ("comparison.json", "sim/summary.json")
-        )
-        show(comparison_table(comparison, sim))
-    show(directory)
-
-
-def _run_study(experiment: Experiment, directory: Path) -> None:
-    """Run the variants of a study, show their comparison, and print its directory last."""
-    from geomx.study.variants import conduct
-
-    try:
-        comparison = conduct(experiment, directory)
-    except KeyboardInterrupt:
-        from geomx.report.page import repeating
-
-        words = repeating(experiment.words)
-        again = shlex.join(["python", "-m", "geomx", *words, f"hydra.run.dir={directory}"])
-        show(f"finished variants are kept; to continue: {again}")
-        raise
-    show(comparison.table(), WIDE)
-    show(directory)
-    failed = [row for row in comparison.rows if row.status == "failed"]
-    if failed:
-        raise GeomxError(f"{failed[0].name} failed: {failed[0].reason}")
-
-
-def _compare_sweep(directory: Path, words: Sequence[str]) -> None:
-    """Write a report on a sweep beside its jobs, show its table, and print its directory."""
-    from geomx.study.variants import gather
-
-    if not any(path.name.isdigit() for path in directory.glob("*")):
-        return  # no job has begun
-    comparison = gather(directory, words)
-    if comparison is not None:
-        show(comparison.table(), WIDE)
-    show(directory)
 
 
 def _guarded(action: Callable[[], None]) -> int:

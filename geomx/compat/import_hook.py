@@ -8,7 +8,10 @@ import sys
 from typing import Any
 
 from geomx.compat.addresses import Diary
+from geomx.compat.idx_files import accept_any
+from geomx.compat.membership import Attendance, excuse
 from geomx.compat.roles import role_of
+from geomx.compat.serving import serve
 from geomx.errors import ConfigError
 
 
@@ -24,19 +27,14 @@ def enter() -> Any:
     except ConfigError as error:
         raise SystemExit(f"geomx: {error}") from error
     if role is not None and role.kind != "worker":
-        from geomx.compat.serving import serve
-
         status = serve(role, environ, Diary(role.kind, environ))
         sys.stdout.flush()
         raise SystemExit(status)
-    from geomx.compat.idx_files import accept_any
+    from geomx.compat.store import install
     from geomx.mxnet.arrays import mx
 
     accept_any(mx)
     if role is not None:
-        from geomx.compat.membership import Attendance, excuse
-        from geomx.compat.store import install
-
         diary = Diary(role.kind, environ)
 
         def attend() -> Attendance:

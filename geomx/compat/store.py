@@ -20,8 +20,8 @@ from geomx.compat.membership import Attendance
 from geomx.errors import ConfigError
 from geomx.kv import store as kv
 from geomx.kv.values import devices, optimizer_numbers, pairs
+from geomx.live.mxnet_exchange import EngineExchange
 from geomx.mxnet.arrays import mx
-from geomx.mxnet.engine import EngineExchange
 from geomx.plugin.parts import optimizer_text
 
 NAMES = (*kv.TYPES, "dist_device_async", "dist", "dist_sync_device", "dist_async_device")

@@ -40,8 +40,8 @@ from geomx.config.groups import network_choice, offer, store_file
 from geomx.config.messages import explain
 from geomx.errors import ConfigError, GeomxError
 from geomx.experiment.build import build_experiment
+from geomx.experiment.costs import read_costs
 from geomx.experiment.experiment import Experiment
-from geomx.options.costs import read_costs
 from geomx.options.named_costs import named_costs
 from geomx.options.schema import MODES, Root
 from geomx.plugin.calling import one_line

@@ -8,13 +8,13 @@ from typing import Any
 
 from geomx.cluster import Cluster
 from geomx.errors import ConfigError
+from geomx.experiment.costs import chosen_costs, timed
 from geomx.experiment.experiment import Experiment
 from geomx.experiment.validation import validate
+from geomx.limits.rules import memory_limited
 from geomx.network.files import read_network
-from geomx.options.costs import chosen_costs, timed
 from geomx.options.parsing import build_options
 from geomx.options.schema import PACE, Root
-from geomx.plugin.limits import memory_limited
 from geomx.plugin.registry import Registry
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +9,7 @@ from geomx.cluster import Cluster
 from geomx.options.costs import Costs
 from geomx.options.schema import RuntimeOptions, SimOptions, StudyOptions, TcpOptions
 from geomx.plugin.selection import Selection
+from geomx.version import __version__
 from geomx.workload import Workload
 
 SCHEMA = 1
@@ -70,7 +70,7 @@ class Experiment:
         sync, options = self.selection.sync
         return {
             "schema": SCHEMA,
-            "geomx": version(),
+            "geomx": __version__,
             "mode": self.mode,
             "seed": self.seed,
             "sync": {"name": sync, **options},
@@ -93,11 +93,3 @@ class Experiment:
             "costs": self.costs.about(self.on_device or self.runtime.server_device != "cpu"),
             "words": list(self.words),
         }
-
-
-def version() -> str:
-    """The installed version of geomx."""
-    try:
-        return importlib.metadata.version("geomx")
-    except importlib.metadata.PackageNotFoundError:
-        return "unknown"

@@ -12,22 +12,20 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from geomx import _core
 from geomx.cluster import Cluster, Link
 from geomx.errors import GeomxError
+from geomx.experiment.experiment import Experiment
 from geomx.experiment.native_parts import chosen_optimizers, part
 from geomx.experiment.wiring import MOST_SHARD_ELEMENTS, hop
+from geomx.limits.rules import hook_limited
 from geomx.plugin.coordination import Overlay
 from geomx.plugin.groups import groups_of
-from geomx.plugin.limits import hook_limited
 from geomx.plugin.parts import ByTurns, Shard, cut_evenly
-
-if TYPE_CHECKING:
-    from geomx.experiment.experiment import Experiment
-    from geomx.plugin.selection import Selection
-    from geomx.workload import TensorSpec
+from geomx.plugin.selection import Selection
+from geomx.workload import TensorSpec
 
 MOST_LINKS = 200
 """So many links are looked at; of a plugin that may act on others only, nothing is said."""

@@ -9,16 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from geomx import _core
 from geomx.cluster import Cluster
 from geomx.errors import ConfigError, PluginError
 from geomx.plugin.calling import one_line
 from geomx.plugin.parts import BySize, Native
-
-if TYPE_CHECKING:
-    from geomx.plugin.selection import Selection
+from geomx.plugin.selection import Selection
 
 
 @lru_cache(maxsize=256)

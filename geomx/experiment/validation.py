@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from geomx.experiment.experiment import Experiment, version
+from geomx.experiment.costs import doubt_costs
+from geomx.experiment.experiment import Experiment
 from geomx.experiment.idle_plugins import doubt_idle_plugins
 from geomx.experiment.links import wan_ways
 from geomx.network.warnings import LOSS_BASED, doubt_uneven_round_trips
-from geomx.options.costs import doubt_costs
+from geomx.version import __version__
 
 
 def validate(experiment: Experiment) -> None:
@@ -20,7 +21,7 @@ def validate(experiment: Experiment) -> None:
         ModelDoubt: The prediction will not be exact.
         PluginDoubt: An accelerator changes nothing.
     """
-    doubt_costs(experiment.costs, version(), here=experiment.mode != "sim")
+    doubt_costs(experiment.costs, __version__, here=experiment.mode != "sim")
     cluster, selection = experiment.cluster, experiment.selection
     selection.validate(experiment)
     selection.sync_policy(cluster)

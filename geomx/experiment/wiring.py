@@ -9,19 +9,17 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from geomx import _core
 from geomx.cluster import Cluster, Direction, Link, NodeSpec
 from geomx.errors import ConfigError, PluginError
 from geomx.experiment.native_parts import blaming, linear_traits, optimizers, part
+from geomx.options.schema import RuntimeOptions
 from geomx.plugin.coordination import Group, Overlay, Site
 from geomx.plugin.parts import ByTurns, Native, Shard, cut_evenly
+from geomx.plugin.selection import Selection
 from geomx.workload import TensorSpec
-
-if TYPE_CHECKING:
-    from geomx.options.schema import RuntimeOptions
-    from geomx.plugin.selection import Selection
 
 PlacedShard = tuple[int, int, int, int]
 """(offset, elements, global server index, priority), as the core takes it."""

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from geomx.errors import ConfigError, GeomxError
-from geomx.experiment.experiment import version
 from geomx.explaining.evidence import Evidence
 from geomx.explaining.parts import Part, parts_of, sentence, to_json
 from geomx.explaining.path import critical_path
@@ -20,6 +19,7 @@ from geomx.explaining.what_if import changes, outcomes
 from geomx.plugin.registry import Registry
 from geomx.report import page
 from geomx.results.files import write_json, write_text
+from geomx.version import __version__
 
 MOST_NAMED = 8
 """Limit on the number of runs of a directory that an error message names."""
@@ -50,7 +50,7 @@ def explain(run: Path | str) -> Explanation:
     evidence, parts, _ = found[0]
     content = {
         "schema": SCHEMA,
-        "geomx": version(),
+        "geomx": __version__,
         "words": evidence.results.summary.get("words", []),
         "runs": [told for _, _, told in found],
         "what_if": _what_if(evidence, parts, directory),

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from geomx import _core
-from geomx.errors import ConfigError
+from geomx.errors import NO_TLS, ConfigError
 
 TOKEN, TLS, INSECURE = "GEOMX_TOKEN", "GEOMX_TLS", "GEOMX_INSECURE"
 """Environment: the token, the folder with a node's `FILES`, and the user's word that the network
@@ -22,11 +22,6 @@ between the machines is nobody else's."""
 
 FILES = {"authority": "authority.pem", "certificate": "node.pem", "key": "node.key"}
 """What a node's folder holds: whom it trusts, its own certificate, and the certificate's key."""
-
-NO_TLS = (
-    "this geomx was built without TLS: install OpenSSL's headers (libssl-dev, openssl-devel) and "
-    "install geomx again"
-)
 
 
 def has_tls() -> bool:

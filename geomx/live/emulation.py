@@ -17,15 +17,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from geomx._core import enter_namespace, why_no_namespaces
 from geomx.cluster import Cluster, NodeSpec
 from geomx.errors import ConfigError, GeomxError
+from geomx.experiment.experiment import Experiment
 from geomx.live.journal import Reader
-
-if TYPE_CHECKING:
-    from geomx.experiment.experiment import Experiment
+from geomx.live.namespaces import address, sites
 
 READY_TIMEOUT_S = 60.0
 """How long the namespaces may take to come up."""
@@ -134,8 +133,6 @@ class Namespaces(Loopback):
         Raises:
             GeomxError: They did not come up; says why.
         """
-        from geomx.live.namespaces import sites
-
         command = [
             sys.executable, "-P", "-m", "geomx.live.namespaces",
             "--experiment", str(self._experiment), "--parent", str(os.getpid()),
@@ -173,8 +170,6 @@ class Namespaces(Loopback):
 
     def host(self, node: NodeSpec) -> str:
         """See `Loopback.host`."""
-        from geomx.live.namespaces import address
-
         return address(node)
 
     @contextlib.contextmanager

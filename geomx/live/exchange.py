@@ -2,12 +2,11 @@
 
 The worker's program is the same for every framework; only what an array is differs. `Exchange` says
 what it needs, `ArrayExchange` is the form for numpy. MXNet's form, where both are operations of its
-engine, is `geomx.mxnet.engine.EngineExchange`; PyTorch's is `geomx.torch.TensorExchange`.
+engine, is `geomx.live.mxnet_exchange`; PyTorch's is `geomx.live.torch_exchange`.
 """
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -179,21 +178,3 @@ class ArrayExchange:
     def copy(self, array: Any) -> Any:
         """See `Exchange.copy`."""
         return array.copy()
-
-
-_FRAMEWORKS = {
-    "mxnet": ("geomx.mxnet.engine", "EngineExchange"),
-    "torch": ("geomx.torch", "TensorExchange"),
-}
-
-
-def exchange_of(loop: _core.Loop, arrays: Sequence[Any]) -> Exchange:
-    """The exchange for the framework that `arrays` are of; without any, nothing is computed."""
-    if not arrays:
-        return ArrayExchange(loop, copy=False)
-    framework = type(arrays[0]).__module__.partition(".")[0]
-    if framework not in _FRAMEWORKS:
-        return ArrayExchange(loop)
-    module, name = _FRAMEWORKS[framework]
-    exchange: Exchange = getattr(importlib.import_module(module), name)(loop)
-    return exchange

@@ -1,6 +1,6 @@
 """A live run from outside: start its processes, record what they measure, end them all.
 
-`run_experiment` is ``mode=live``; `launch` is ``geomx launch ... -- COMMAND``, which gives a
+`run_experiment` is ``mode=live``; `run_script` is ``geomx launch ... -- COMMAND``, which gives a
 training script to every worker of a cluster on this machine.
 """
 
@@ -9,12 +9,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from geomx.cluster import NodeSpec
-from geomx.errors import ConfigError, GeomxError, PluginError
+from geomx.errors import GeomxError, PluginError
+from geomx.experiment.experiment import Experiment
 from geomx.experiment.native_parts import training_optimizers
 from geomx.experiment.wiring import shards
 from geomx.live import emulation
@@ -25,11 +26,8 @@ from geomx.live.spec import Spec
 from geomx.report import page
 from geomx.results.recorder import Recorder
 from geomx.results.results import Results
-from geomx.results.traffic import EdgeTraffic, record_traffic
+from geomx.results.traffic import EdgeTraffic
 from geomx.terminal.progress import Advance, progress
-
-if TYPE_CHECKING:
-    from geomx.experiment.experiment import Experiment
 
 ANSWER_S = 1.0
 """How long all workers wait at the same time before they count as waiting for ever."""
@@ -105,34 +103,23 @@ def collect(experiment: Experiment, directory: Path) -> Results:
     return collector.finish(collector.seconds)
 
 
-def launch(arguments: Sequence[str]) -> int:
+def run_script(experiment: Experiment, directory: Path, command: Sequence[str]) -> None:
     """Run a training script as every worker of a cluster on this machine.
 
     Args:
-        arguments: Words as for ``python -m geomx`` (``network=...``, ``+sync=...``,
-        ``+accel=...``),
-            then ``--``, then the command.
-
-    Returns:
-        The exit status: 0.
+        experiment: Its cluster and its plugins.
+        directory: Where the logs go.
+        command: The script's.
 
     Raises:
-        ConfigError: There is no command, or a word is wrong.
+        ConfigError: This machine cannot hold the cluster.
         NodeLost: A process failed; says which, and its last words.
     """
-    words = list(arguments)
-    if "--" not in words or words[-1] == "--":
-        raise ConfigError("launch", " ".join(words), "needs a command: geomx launch ... -- COMMAND")
-    from geomx.config.compose import compose
-
-    split = words.index("--")
-    experiment, directory = compose(words[:split])
     emulation.check(experiment)
     spec = Spec.of(experiment, script=True)
-    with Job(spec, directory, words[split + 1 :], experiment.emulate) as job:
+    with Job(spec, directory, list(command), experiment.emulate) as job:
         while job.poll():
             time.sleep(POLL_S)
-    return 0
 
 
 class Collector:
@@ -259,7 +246,7 @@ class Collector:
         for link in facts["links"]:
             peer = self._experiment.cluster.node(link["peer"])
             push, pull, control = link["push"], link["pull"], link["control_bytes"]
-            record_traffic(self._recorder, node, peer, push, pull, control, link["busy_s"])
+            self._recorder.traffic(node, peer, push, pull, control, link["busy_s"])
         self._spans(node, facts["spans"])
         self._recorder.python(facts["python"])
         if self._experiment.runtime.pace:

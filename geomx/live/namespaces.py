@@ -23,10 +23,10 @@ from typing import Any
 
 from geomx import _core
 from geomx.cluster import Cluster, NodeSpec
-from geomx.experiment.links import Edge, edge_model
 from geomx.experiment.wiring import peers
 from geomx.live.lifetime import tie_to_parent
 from geomx.live.spec import Spec
+from geomx.network.links import Edge, edge_model
 from geomx.network.schedules import BYTES_PER_MBIT, EDGE_CHANGES
 from geomx.plugin.registry import Registry
 

@@ -25,6 +25,8 @@ from typing import Any
 
 from geomx import _core
 from geomx.errors import GeomxError, NodeLost, refused_file
+from geomx.limits.rules import Calls, memory_limited, overdue
+from geomx.limits.watchdog import own_process
 from geomx.live import access
 from geomx.live.exit_status import DONE, FAILED, INTERRUPTED, LOST
 from geomx.live.journal import Notes
@@ -32,8 +34,8 @@ from geomx.live.journal import path as file_of
 from geomx.live.lifetime import tie_to_parent
 from geomx.live.member import JOIN_TIMEOUT_S, Member
 from geomx.live.spec import Spec
-from geomx.plugin.limits import Calls, memory_limited, overdue
-from geomx.plugin.watchdog import own_process
+from geomx.live.worker import LiveWorker
+from geomx.results.files import write_arrays
 
 REFUSALS_NAMED = 100  # in the log of a node, as its board remembers them
 
@@ -112,8 +114,6 @@ class Node:
             time.sleep(_FAREWELL_S)
 
     def _work(self, member: Member) -> None:
-        from geomx.live.worker import LiveWorker
-
         worker = LiveWorker(member, self._notes)
         member.wire()
         self._start(member)
@@ -123,8 +123,6 @@ class Node:
         member.wait_stopped()
         parameters = worker.evaluate()
         if parameters:
-            from geomx.results.files import write_arrays
-
             write_arrays(file_of(self._stem, ".npz"), parameters)
 
     def _start(self, member: Member) -> None:

@@ -13,18 +13,16 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from geomx import __version__
 from geomx.cluster import Cluster
 from geomx.errors import GeomxError
+from geomx.experiment.experiment import Experiment
 from geomx.network.files import read_network, to_node_link
 from geomx.options.parsing import build_options
 from geomx.options.schema import RuntimeOptions, TcpOptions
-
-if TYPE_CHECKING:
-    from geomx.experiment.experiment import Experiment
-    from geomx.plugin.registration import Choice
+from geomx.plugin.registration import Choice
+from geomx.version import __version__
 
 
 @dataclass(frozen=True)

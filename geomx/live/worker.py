@@ -22,7 +22,7 @@ from geomx.errors import GeomxError
 from geomx.events import Event, Events
 from geomx.experiment import wiring
 from geomx.experiment.native_parts import optimizers, training_optimizers
-from geomx.live.exchange import exchange_of
+from geomx.live.exchanges import exchange_of
 from geomx.live.journal import Notes, Span
 from geomx.live.member import Member
 from geomx.plugin.parts import as_vector, optimizer_text

@@ -30,6 +30,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
+from geomx.live.access import TLS, write_files
 from geomx.live.exit_status import INTERRUPTED
 from geomx.live.journal import path as file_of
 from geomx.live.journal import stem
@@ -210,8 +211,6 @@ class _Attached:
         host = os.environ.get("GEOMX_HOST", "") if opening.host == ELSEWHERE else opening.host
         env = {**opening.env, "GEOMX_TOKEN": opening.token, "PYTHONUNBUFFERED": "1"}
         if opening.tls:
-            from geomx.live.access import TLS, write_files
-
             env[TLS] = str(write_files(folder / "tls", opening.tls))
         if opening.command:
             env |= script_env(opening.name, opening.id, host, opening.scheduler)

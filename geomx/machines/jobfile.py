@@ -26,12 +26,12 @@ from typing import Any
 
 import yaml
 
-from geomx.cli.machines import ROLES
 from geomx.cluster import Cluster, NodeSpec
 from geomx.errors import ConfigError
 from geomx.machines import ray, reach, slurm
 from geomx.options.parsing import build_options, near
 
+ROLES = ("scheduler", "global_server", "server", "worker")
 FAST_MBPS = 10_000  # of links that the file does not describe; nothing is emulated
 
 

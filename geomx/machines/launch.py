@@ -11,13 +11,14 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
-from geomx.cli.machines import split
 from geomx.cluster import NodeSpec
+from geomx.config.compose import compose
 from geomx.errors import ConfigError
+from geomx.experiment.experiment import Experiment
 from geomx.live import access, emulation
 from geomx.live.launcher import run_experiment
 from geomx.live.spec import Spec
@@ -25,18 +26,18 @@ from geomx.machines import jobfile, reach
 from geomx.machines.certs import folder_of
 from geomx.machines.jobfile import JobFile
 from geomx.machines.remote import POLL_S, RemoteJob, to_terminal
-
-if TYPE_CHECKING:
-    from geomx.experiment.experiment import Experiment
-    from geomx.results.results import Results
+from geomx.results.results import Results
 
 
-def launch(file: Path, arguments: Sequence[str]) -> tuple[Path, Results | None]:
+def launch(
+    file: Path, words: Sequence[str], command: Sequence[str] = ()
+) -> tuple[Path, Results | None]:
     """Run a job on the machines of a job file.
 
     Args:
         file: The job file.
-        arguments: Overrides as for ``python -m geomx``, then optionally ``--`` and a command.
+        words: Overrides as for ``python -m geomx``, applied after those of the job file.
+        command: Of the script that every worker runs; empty: the experiment's workload is run.
 
     Returns:
         Directory of the run, and its results if it was an experiment.
@@ -45,11 +46,6 @@ def launch(file: Path, arguments: Sequence[str]) -> tuple[Path, Results | None]:
         ConfigError: The file or an override is invalid.
         NodeLost: A node failed; the message names it and quotes its last output.
     """
-    from geomx.config.compose import compose
-
-    words, command = split(list(arguments))
-    if "--" in arguments and not command:
-        raise ConfigError("launch", shlex.join(arguments), "there is no command after --")
     job = jobfile.read(file)
     for name, host in job.hosts.items():
         access.check(f"hosts.{name}.address", host.address, job.tls, job.insecure)
@@ -59,7 +55,7 @@ def launch(file: Path, arguments: Sequence[str]) -> tuple[Path, Results | None]:
         remedy = "links between machines are real: emulate=none"
         raise ConfigError("emulate", experiment.emulate, remedy)
     emulation.check(experiment)
-    start = _Start(job, experiment, directory, command)
+    start = _Start(job, experiment, directory, list(command))
     if not command:
         return directory, run_experiment(experiment, directory, start)
     with start(Spec.of(experiment, script=True)) as running:
@@ -78,8 +74,6 @@ def composed_experiment(job: JobFile, words: Sequence[str] = ()) -> Experiment:
     Raises:
         ConfigError: The network or an override is invalid.
     """
-    from geomx.config.compose import compose
-
     with tempfile.TemporaryDirectory(prefix="geomx-") as name:
         folder = Path(name)
         return compose(composed(job, words, folder), directory=folder)[0]
@@ -126,7 +120,7 @@ class _Start:
         job, name = self._job, self._homes[node.name]
         host = job.hosts[name]
         python = shlex.split(job.python_of(host))
-        command = [*python, "-P", "-m", "geomx.machines", "--role", node.role, "--attached"]
+        command = [*python, "-P", "-m", "geomx", "node", "--role", node.role, "--attached"]
         return reach.argv(host.reach or job.reach, name, host.address, command)
 
     def _opening(self, node: NodeSpec) -> dict[str, Any]:

@@ -23,9 +23,9 @@ from geomx.kv import joining
 from geomx.kv import store as kv
 from geomx.kv.keys import Entry
 from geomx.kv.values import Key, devices, pairs
+from geomx.live.mxnet_exchange import EngineExchange
 from geomx.live.rhythm import Rhythm
 from geomx.mxnet.arrays import check, dense, fill, keep_rows, mx, rows_wanted, store_call
-from geomx.mxnet.engine import EngineExchange
 
 
 class KVStore(mx.kvstore.KVStore):

@@ -30,10 +30,11 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import networkx as nx
 
+from geomx import _core
 from geomx.network.validators import (
     bandwidth,
     known_keys,
@@ -43,9 +44,6 @@ from geomx.network.validators import (
     required,
     table,
 )
-
-if TYPE_CHECKING:
-    from geomx import _core
 
 EDGE_CHANGES = ("trace", "redraw", "outages")
 BYTES_PER_MBIT = 125_000.0
@@ -145,8 +143,6 @@ def course(data: Mapping[str, Any], name: str, seed: int) -> _core.Course:
     Returns:
         The native schedule, in bytes per second over seconds since the start of the run.
     """
-    from geomx import _core
-
     made = _core.Course(data.get("bandwidth_mbps", math.inf) * BYTES_PER_MBIT)
     if "trace" in data:
         made.set_trace([(time_s, mbps * BYTES_PER_MBIT) for time_s, mbps in data["trace"]])

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import yaml
 
+from geomx.config.compose import compose
 from geomx.errors import ConfigError
 from geomx.options.parsing import build_options
 from geomx.options.schema import TO_ACCURACY, PlanOptions
@@ -53,8 +54,6 @@ def make(words: Sequence[str], begun: Callable[[Path], None] = lambda directory:
         ConfigError: An override is invalid.
         GeomxError: The baseline cannot be run.
     """
-    from geomx.config.compose import compose
-
     kept, fixed, options = _sorted_out(words)
     base, directory = compose([*kept, f"sync={DEFAULT_SYNC}", "accel=[]"])
     begun(directory)

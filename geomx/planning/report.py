@@ -17,7 +17,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from geomx.experiment.experiment import Experiment, version
+from geomx.experiment.experiment import Experiment
 from geomx.options.schema import TO_ACCURACY
 from geomx.planning.candidates import BASELINE
 from geomx.planning.certainty import Certainty, Fidelity
@@ -30,6 +30,7 @@ from geomx.report.page import command_line, document, footer, section
 from geomx.report.picture import standalone
 from geomx.results.files import write_json, write_text
 from geomx.terminal import units
+from geomx.version import __version__
 
 SCHEMA = 1
 SHOWN = 10
@@ -78,7 +79,7 @@ class Plan:
         header = base.header()
         content = {
             "schema": SCHEMA,
-            "geomx": version(),
+            "geomx": __version__,
             "words": list(words),
             "network": header["network"],
             "workload": header["workload"],

@@ -14,7 +14,7 @@ from geomx.errors import PluginError
 
 api_version = "1.2"
 
-PUBLIC: dict[str, tuple[str, ...]] = {
+PLUGINS: dict[str, tuple[str, ...]] = {
     "geomx": (
         "BySize", "Codec", "ConfigError", "Coordinator", "GeomxError", "Group", "Native",
         "NodeLost", "Optimizer", "Overlay", "OverlayReport", "Partitioner", "PartySync",
@@ -29,6 +29,17 @@ PUBLIC: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Modules, and the names in them that plugins may use; also the arguments of hooks (docs/hooks.md)
 and the header ``geomx/codec.h``."""
+
+SCRIPTS: dict[str, tuple[str, ...]] = {
+    "geomx.kv": ("KVStore", "create"),
+    "geomx.mxnet": ("KVStore", "create"),
+    "geomx.sim": ("transfer_times",),
+    "geomx.torch": ("Optimizer", "PartyHook", "TensorExchange"),
+}
+"""Modules, and the names in them that scripts use beside `run` and `Results`."""
+
+PUBLIC = {**PLUGINS, **SCRIPTS}
+"""All names that do not change without a new number."""
 
 
 def include_dir() -> str:

@@ -29,6 +29,7 @@ import networkx as nx
 
 from geomx.cluster import Cluster
 from geomx.errors import ConfigError, GeomxError, PluginError
+from geomx.limits.rules import hook_limited
 from geomx.options.parsing import build_options, near, prefixed
 from geomx.plugin import hookspecs
 from geomx.plugin.api import check_version
@@ -37,7 +38,6 @@ from geomx.plugin.calling import (
     call,
     one_line,
 )
-from geomx.plugin.limits import hook_limited
 from geomx.plugin.registration import DEFAULT_SYNC, KINDS, Broken, Choice, Options, Plugin, Register
 from geomx.plugin.selection import Built, Selection
 from geomx.plugin.sync import SyncPolicy

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from geomx.report.charts import Series, line_chart
 from geomx.report.markup import Markup, tag
@@ -19,12 +19,10 @@ from geomx.report.page import (
     training_loss,
 )
 from geomx.results.files import Row, write_json, write_text
+from geomx.results.results import Results
 from geomx.results.tables import comparison_rows, condition, costs_note, pace_note, title
 from geomx.results.trace import merge
 from geomx.terminal import units
-
-if TYPE_CHECKING:
-    from geomx.results.results import Results
 
 STYLES = {"simulated": "series-0", "live": "series-1"}
 

@@ -14,7 +14,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
@@ -25,11 +25,9 @@ from geomx.report.markup import Markup, tag
 from geomx.report.page import command_line, document, footer, repeating, section
 from geomx.report.picture import standalone
 from geomx.results.files import replacing, write_json, write_text
+from geomx.results.results import Results
 from geomx.results.tables import condition
 from geomx.terminal import units
-
-if TYPE_CHECKING:
-    from geomx.results.results import Results
 
 SCHEMA = 1
 TARGET_SHARE = 0.95

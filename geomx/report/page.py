@@ -10,7 +10,7 @@ import shlex
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import networkx as nx
 
@@ -18,12 +18,10 @@ from geomx.report import gantt, wan
 from geomx.report.charts import Series, legend_key, line_chart
 from geomx.report.markup import Markup, tag
 from geomx.results.files import Row
+from geomx.results.results import Results
 from geomx.results.tables import remark, title
 from geomx.results.trace import Timeline
 from geomx.terminal import units
-
-if TYPE_CHECKING:
-    from geomx.results.results import Results
 
 MOST_LINKS = {"wan": 24, "lan": 12}
 MOST_PARTIES = 16

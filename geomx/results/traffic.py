@@ -1,50 +1,14 @@
-"""Traffic of directed links, counted alike in both modes, and the traffic on edges derived from
-it.
-"""
+"""Traffic on the edges of the graph, derived from that of directed links."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
 
-from geomx.experiment.links import Edge, edge_model
-
-if TYPE_CHECKING:
-    from geomx.cluster import Cluster, NodeSpec
-    from geomx.results.files import Row
-    from geomx.results.recorder import Recorder
+from geomx.cluster import Cluster
+from geomx.network.links import Edge, edge_model
+from geomx.results.files import Row
 
 EDGES = ("source", "target", "bytes", "busy_s", "utilisation")
-
-
-def record_traffic(
-    recorder: Recorder,
-    source: NodeSpec,
-    target: NodeSpec,
-    push: Sequence[int],
-    pull: Sequence[int],
-    control_bytes: int,
-    busy_s: float,
-) -> None:
-    """Record the traffic of a directed link; links without traffic are omitted.
-
-    Args:
-        recorder: Recorder of the run.
-        source: Sending node.
-        target: Receiving node.
-        push: (bytes, messages) of training traffic towards the global servers.
-        pull: The same for training traffic from them.
-        control_bytes: Bytes of joins, initial values and reports.
-        busy_s: Seconds during which the link carried anything.
-    """
-    kind = "lan" if source.party == target.party else "wan"
-    ends = source.name, target.name
-    for direction, (data, messages) in (("push", push), ("pull", pull)):
-        if messages:
-            recorder.link(*ends, kind, direction, data, messages, busy_s)
-            busy_s = 0.0  # counted once per link
-    if control_bytes:
-        recorder.link(*ends, kind, "control", control_bytes, 0, 0.0)
 
 
 class EdgeTraffic:

@@ -22,18 +22,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from geomx.config.compose import compose
 from geomx.errors import ConfigError
-from geomx.experiment.experiment import Experiment, version
+from geomx.experiment.experiment import Experiment
 from geomx.experiment.idle_plugins import PluginDoubt
+from geomx.limits.watchdog import attended, own_process
 from geomx.options.schema import StudyOptions
 from geomx.plugin.calling import one_line
 from geomx.plugin.registration import DEFAULT_SYNC
 from geomx.plugin.registry import Registry
-from geomx.plugin.watchdog import attended, own_process
 from geomx.report.comparison import Comparison, Entry
 from geomx.results.results import Results
-from geomx.runner import execute
+from geomx.runner import check, execute
 from geomx.terminal.progress import progress, quiet
+from geomx.version import __version__
 
 NOTE = "failure.txt"
 
@@ -67,7 +69,6 @@ def run(words: Sequence[str]) -> Comparison:
     Raises:
         ConfigError: The overrides do not describe a study, or its baseline is refused.
     """
-    from geomx.config.compose import compose
 
     def work() -> Comparison:
         experiment, directory = compose(words)
@@ -201,7 +202,7 @@ def finished(variant: Variant) -> bool:
     if results is None or "aborted" in results.summary:
         return False
     same = results.summary.get("words") == list(variant.words)
-    return same and results.summary.get("geomx") == version()
+    return same and results.summary.get("geomx") == __version__
 
 
 def load(directory: Path) -> Results | None:
@@ -237,9 +238,8 @@ def _compare(
 
 def _check(variant: Variant) -> None:
     """Raise the error that would occur in every variant before anything is run."""
-    from geomx.config.compose import compose
-
-    compose(variant.words, directory=variant.directory)
+    experiment, _ = compose(variant.words, directory=variant.directory)
+    check(experiment)
 
 
 def _run(variant: Variant, home: Path | None) -> tuple[Path, str]:
@@ -257,8 +257,6 @@ def _run(variant: Variant, home: Path | None) -> tuple[Path, str]:
 
 
 def _run_here(variant: Variant) -> tuple[Path, str]:
-    from geomx.config.compose import compose
-
     note = variant.directory / NOTE
     note.unlink(missing_ok=True)
     try:

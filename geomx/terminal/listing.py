@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
+
+from geomx.terminal.output import show
 
 GAP = 2  # characters between columns
 NARROW = 40
@@ -46,3 +49,16 @@ def listing(
         below = (row[prose], ", ".join(row[prose + 1 :]))
         lines += [Padding(Text(text), (0, 0, 0, GAP)) for text in below]
     return Group(*lines), width
+
+
+def show_list(heads: Sequence[str], rows: Sequence[Sequence[str]], prose: int) -> None:
+    """Print rows in columns.
+
+    Args:
+        heads: Names of the columns.
+        rows: Their texts.
+        prose: The column that may be wrapped on a terminal.
+    """
+    console = Console()
+    narrow = console.is_terminal or "COLUMNS" in os.environ
+    show(*listing(heads, rows, prose, console.width if narrow else None))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import GeneratorType
@@ -12,6 +12,7 @@ from typing import Any, TextIO
 
 from geomx.errors import GeomxError
 
+WIDE = 110  # characters of a wide table where there is no terminal
 STDOUT = "standard output"
 WHERE = "where"  # attribute of exceptions that end a run early: the end of the message
 
@@ -41,23 +42,6 @@ def show(what: Any, width: int | None = None) -> None:
     except OSError as error:
         error.filename = STDOUT
         raise
-
-
-def show_list(heads: Sequence[str], rows: Sequence[Sequence[str]], prose: int) -> None:
-    """Print rows in columns.
-
-    Args:
-        heads: Names of the columns.
-        rows: Their texts.
-        prose: The column that may be wrapped on a terminal.
-    """
-    from rich.console import Console
-
-    from geomx.terminal.listing import listing
-
-    console = Console()
-    narrow = console.is_terminal or "COLUMNS" in os.environ
-    show(*listing(heads, rows, prose, console.width if narrow else None))
 
 
 def warn(

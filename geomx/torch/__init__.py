@@ -23,8 +23,8 @@ try:
 except ModuleNotFoundError as error:
     raise ConfigError("torch", "missing", f"{error}: pip install 'geomx[torch]'") from error
 
+from geomx.live.torch_exchange import TensorExchange
 from geomx.torch.ddp import PartyHook
-from geomx.torch.exchange import TensorExchange
 from geomx.torch.optimizer import Optimizer
 
 __all__ = ["Optimizer", "PartyHook", "TensorExchange"]

@@ -24,7 +24,8 @@ import torch.distributed as dist
 
 from geomx import kv
 from geomx.errors import ConfigError, GeomxError
-from geomx.torch.exchange import TensorExchange, claimed, shaped
+from geomx.live.torch_exchange import TensorExchange
+from geomx.torch.exchange import claimed, shaped
 from geomx.training.steps import Steps
 
 

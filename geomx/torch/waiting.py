@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import torch
 
 from geomx.errors import GeomxError
-from geomx.torch.exchange import TensorExchange
+from geomx.live.torch_exchange import TensorExchange
 
 
 class Expected(Protocol):

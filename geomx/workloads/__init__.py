@@ -15,7 +15,8 @@ from geomx.workloads.cnn import DigitsConfig, IdxConfig, digits_cnn, fashion_mni
 from geomx.workloads.resnet50 import ResNet50Config, resnet50
 from geomx.workloads.synthetic import SyntheticConfig, synthetic
 from geomx.workloads.tiny import TinyConfig, tiny
-from geomx.workloads.transformer import TransformerConfig, torch_transformer
+from geomx.workloads.transformer import torch_transformer
+from geomx.workloads.transformer_config import TransformerConfig
 
 
 @hookimpl

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from geomx.workload import Model, Workload
+from geomx.workloads.gluon import GluonModel
 from geomx.workloads.idx import load_idx, training_samples
 from geomx.workloads.images import DIGITS_TRAINING, Images, load_digits
 from geomx.workloads.optimizers import optimizer_of
@@ -74,8 +75,6 @@ class CnnWorkload(Workload):
 
     def model(self, seed: int) -> Model:
         """Build the Gluon network on this workload's images; see `Workload.model`."""
-        from geomx.workloads.gluon import GluonModel
-
         images = self.load()
         if self.split_by_class:
             images = images.by_class()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Any
 
 from geomx.errors import ConfigError
 from geomx.options.schema import DEVICES
@@ -16,27 +15,7 @@ from geomx.workload import Model, Workload
 from geomx.workloads.optimizers import optimizer_of
 from geomx.workloads.prose import ALPHABET, CHARACTERS, HELD_OUT
 from geomx.workloads.stages import Stage, check_pace, layers_and_tensors
-
-
-@dataclass
-class TransformerConfig:
-    """A small transformer of PyTorch on a text that comes with geomx, letter by letter."""
-
-    batch_size: int = 16  # pieces of text per worker and step
-    context: int = 32  # letters in a piece
-    width: int = 64  # elements that stand for a letter
-    heads: int = 4  # of attention; share the width evenly
-    blocks: int = 2  # attention and two dense layers each
-    device: str = "cpu"  # cpu, cuda or cuda:N, where numbers are computed
-    learning_rate: float = 0.003
-    optimizer: str = "adam"  # adagrad, adam, adamw, dcasgd, nag, rmsprop or sgd
-    momentum: float | None = None  # of dcasgd, nag and sgd
-    wd: float | None = None  # weight decay
-    optimizer_options: dict[str, Any] = field(default_factory=dict)  # others, as MXNet names them
-    iterations: int = 100  # local steps per worker
-    evaluate_every: int = 20  # local steps between evaluations on held-out text
-    forward_ms: float = 10.0  # nominal, whole network, one batch, a worker of speed 1.0
-    backward_ms: float = 20.0  # nominal, likewise
+from geomx.workloads.transformer_config import TransformerConfig
 
 
 @dataclass(frozen=True)
@@ -44,18 +23,10 @@ class TransformerWorkload(Workload):
     """The transformer.
 
     Attributes:
-        context: Letters in a piece of text.
-        width: Elements of the embedding of a letter.
-        heads: Number of attention heads.
-        blocks: Number of blocks.
-        device: Device of the computation, in PyTorch's notation.
+        config: Its architecture, and the device of the computation.
     """
 
-    context: int = 32
-    width: int = 64
-    heads: int = 4
-    blocks: int = 2
-    device: str = "cpu"
+    config: TransformerConfig = field(default_factory=TransformerConfig)
     has_numerics: bool = True
 
     def model(self, seed: int) -> Model:
@@ -69,7 +40,7 @@ class TransformerWorkload(Workload):
         except ModuleNotFoundError as error:
             remedy = "pip install 'geomx[torch]', or numerics=false for sizes and times only"
             raise ConfigError("workload", self.name, f"{error}: {remedy}") from error
-        return TransformerModel(self, seed)
+        return TransformerModel(self.config, self, seed)
 
 
 def stages(config: TransformerConfig) -> list[Stage]:
@@ -122,9 +93,6 @@ def torch_transformer(config: TransformerConfig) -> Workload:
         iterations=config.iterations,
         evaluate_every=config.evaluate_every,
         optimizer=optimizer_of(config),
-        context=config.context,
-        width=config.width,
-        heads=config.heads,
-        blocks=config.blocks,
         device=config.device,
+        config=config,
     )

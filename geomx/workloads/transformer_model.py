@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -18,12 +17,10 @@ from torch import nn
 from torch.nn import functional
 
 from geomx.errors import ConfigError
-from geomx.workload import TensorSpec
+from geomx.workload import TensorSpec, Workload
 from geomx.workloads.images import batch_indices, own_slice
 from geomx.workloads.prose import ALPHABET, HELD_OUT, prose
-
-if TYPE_CHECKING:
-    from geomx.workloads.transformer import TransformerWorkload
+from geomx.workloads.transformer_config import TransformerConfig
 
 _EVALUATION_BATCH = 256
 
@@ -52,12 +49,12 @@ class Block(nn.Module):
 class Transformer(nn.Module):
     """Maps letters to scores of the letters that follow them."""
 
-    def __init__(self, workload: TransformerWorkload) -> None:
+    def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
-        width = workload.width
+        width = config.width
         self.letters = nn.Embedding(len(ALPHABET), width)
-        self.positions = nn.Embedding(workload.context, width)
-        self.blocks = nn.Sequential(*(Block(width, workload.heads) for _ in range(workload.blocks)))
+        self.positions = nn.Embedding(config.context, width)
+        self.blocks = nn.Sequential(*(Block(width, config.heads) for _ in range(config.blocks)))
         self.norm = nn.LayerNorm(width)
         self.scores = nn.Linear(width, len(ALPHABET))
 
@@ -80,11 +77,11 @@ class TransformerModel:
         gradients: The tensors that `step` writes, one per parameter.
     """
 
-    def __init__(self, workload: TransformerWorkload, seed: int) -> None:
-        self._workload = workload
+    def __init__(self, config: TransformerConfig, workload: Workload, seed: int) -> None:
+        self._config, self._workload = config, workload
         self._seed = seed
-        self._device = _device(workload.device)
-        self._network = Transformer(workload).to(self._device)
+        self._device = _device(config.device)
+        self._network = Transformer(config).to(self._device)
         self._judge: Transformer | None = None  # so that evaluation does not touch parameters
         trained = [self._network.get_parameter(tensor.name) for tensor in workload.tensors]
         for parameter in trained:
@@ -95,7 +92,7 @@ class TransformerModel:
         self._text = np.array([numbers[letter] for letter in prose()], np.int64)
         draw = np.random.default_rng(seed)
         for key, tensor in enumerate(workload.tensors):
-            self.set(key, _initial(tensor, draw, workload.blocks))
+            self.set(key, _initial(tensor, draw, config.blocks))
 
     def step(self, step: int, worker: int, workers: int) -> float:
         """Return the mean loss of a worker's batch number `step`; see `Model.step`."""
@@ -105,7 +102,7 @@ class TransformerModel:
         for gradient in self.gradients:
             gradient.zero_()
         with _one_thread():
-            text, following = self._pieces(chosen * workload.context)
+            text, following = self._pieces(chosen * self._config.context)
             loss = _loss(self._network(text), following)
             loss.backward()
         return float(loss.detach())
@@ -121,11 +118,11 @@ class TransformerModel:
 
     def evaluate(self, parameters: Sequence[NDArray[np.float32]]) -> tuple[float, float]:
         """Return the fraction of letters predicted correctly and the mean loss on held-out text."""
-        workload = self._workload
+        workload, context = self._workload, self._config.context
         if self._judge is None:
-            self._judge = Transformer(workload).to(self._device)
+            self._judge = Transformer(self._config).to(self._device)
         first = len(self._text) - HELD_OUT
-        starts = np.arange(first, len(self._text) - workload.context, workload.context)
+        starts = np.arange(first, len(self._text) - context, context)
         correct, loss = 0, 0.0
         with torch.no_grad(), _one_thread():
             for tensor, value in zip(workload.tensors, parameters, strict=True):
@@ -135,12 +132,12 @@ class TransformerModel:
                 scores = self._judge(text)
                 correct += int((scores.argmax(2) == following).sum())
                 loss += float(_loss(scores, following)) * following.numel()
-        letters = len(starts) * workload.context
+        letters = len(starts) * context
         return correct / letters, loss / letters
 
     def _pieces(self, starts: NDArray[np.int64]) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the pieces of text at `starts`, and the letter after each of their letters."""
-        places = starts[:, None] + np.arange(self._workload.context + 1)
+        places = starts[:, None] + np.arange(self._config.context + 1)
         pieces = torch.from_numpy(self._text[places]).to(self._device)
         return pieces[:, :-1], pieces[:, 1:]
 

@@ -15,6 +15,9 @@ from pathlib import Path
 from string import Template
 
 from geomx.errors import ConfigError
+from geomx.options.parsing import near
+from geomx.plugin.api import api_version
+from geomx.plugin.registry import Registry
 
 KINDS = {
     "codec": "accel", "native": "accel", "slicer": "accel", "sync": "sync", "placement": "accel",
@@ -52,10 +55,6 @@ def new_plugin(name: str, kind: str, folder: Path) -> list[Path]:
     Raises:
         ConfigError: The name or the kind will not do, or the folder is there already.
     """
-    from geomx.options.parsing import near
-    from geomx.plugin.api import api_version
-    from geomx.plugin.registry import Registry
-
     if kind not in KINDS:
         raise ConfigError("kind", kind, near(kind, KINDS))
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):

@@ -1,7 +1,7 @@
 """Plugins' code runs in a thread of its own, while the thread that asked for it looks on.
 
 An experiment is carried out by `attended`: a new thread does the work, and its caller waits and
-looks at it a few times a second. What takes too long (`geomx.plugin.limits` has the limits) is
+looks at it a few times a second. What takes too long (`geomx.limits.rules` has the limits) is
 interrupted by an exception raised in the work's thread. A call that does not come back even then,
 because it sleeps or swallows exceptions, is abandoned: the caller goes on, with a sentence that
 names the call. Ctrl-C and SIGTERM reach the caller at once, even while the work is stuck.

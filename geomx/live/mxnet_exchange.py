@@ -16,8 +16,10 @@ from typing import Any
 
 from geomx import _core
 from geomx.errors import NodeLost
+from geomx.frameworks.mxnet_loader import load_mxnet
 from geomx.live.member import FOREVER_S, naming_the_lost
-from geomx.mxnet.arrays import mx
+
+mx: Any = load_mxnet()
 
 
 @dataclass

@@ -4,7 +4,7 @@ A codec that sleeps or loops keeps its node silent, and in a live run a node tha
 ``runtime.failure_timeout_s`` is lost to the others without a word about why. So one call of a
 plugin's may take that long, in both modes, and whoever watches says which call it was: in a live
 node the watchman (`overdue`), elsewhere the thread that waits for an experiment
-(`geomx.plugin.watchdog`; the rules are `Calls` and `Hook`). A hook, which no other node waits for,
+(`geomx.limits.watchdog`; the rules are `Calls` and `Hook`). A hook, which no other node waits for,
 may take `HOOK_LIMIT_S` (`hook_limited`).
 
 A process that takes memory until there is none is ended by the kernel, without a word either.
@@ -30,7 +30,7 @@ from types import FrameType
 from typing import Any, Protocol
 
 from geomx import _core
-from geomx.plugin.watchdog import Look, here, is_own_process, looking
+from geomx.limits.watchdog import Look, here, is_own_process, looking
 
 HOOK_LIMIT_S = 30.0
 """Seconds that one hook may take; less than live nodes wait for each other to come up."""
@@ -128,7 +128,7 @@ class Hook(Look):
 def hook_limited(what: str) -> Iterator[None]:
     """Have `what`, a hook, raise `TimeoutError` inside if it takes longer than `HOOK_LIMIT_S`.
 
-    In attended work (`geomx.plugin.watchdog`), and in the main thread of a process of geomx's own;
+    In attended work (`geomx.limits.watchdog`), and in the main thread of a process of geomx's own;
     elsewhere nothing is limited.
     """
     hook, thread = Hook(what), threading.get_ident()

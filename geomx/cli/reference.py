@@ -6,6 +6,7 @@ lines of four.
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import pydoc
 import textwrap
@@ -16,7 +17,7 @@ import geomx
 from geomx.errors import ConfigError
 from geomx.options.parsing import near
 from geomx.plugin import hookspecs
-from geomx.plugin.api import PUBLIC
+from geomx.plugin.api import PLUGINS
 from geomx.plugin.calling import hooks
 
 
@@ -41,8 +42,8 @@ def described(name: str = "") -> str:
 
 
 def _objects() -> Iterator[tuple[str, Any]]:
-    for module, names in PUBLIC.items():
-        loaded = geomx if module == "geomx" else __import__(module, fromlist=list(names))
+    for module, names in PLUGINS.items():
+        loaded = importlib.import_module(module)
         for name in names:
             thing = getattr(loaded, name)
             if inspect.isclass(thing) or inspect.isfunction(thing):

@@ -1,0 +1,54 @@
+"""``geomx launch``: a training script as every worker, on this machine or on many."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from geomx.cli.parser import split
+from geomx.config.compose import compose
+from geomx.errors import ConfigError
+from geomx.live.launcher import run_script
+from geomx.machines.launch import launch
+from geomx.terminal.output import show
+
+
+def main(words: Sequence[str]) -> None:
+    """Run a training script as every worker of a cluster, here or on a job file's machines.
+
+    Args:
+        words: Of the command line; perhaps a job file first, and behind ``--`` the command.
+
+    Raises:
+        ConfigError: There is no command, or a word is wrong.
+        NodeLost: A process failed; says which, and its last words.
+    """
+    own, command = split(list(words))
+    if "--" in words and not command:
+        raise ConfigError("launch", shlex.join(words), "there is no command after --")
+    job = own[0] if own and "=" not in own[0] else ""  # not network=wan.yaml
+    if job.endswith((".yaml", ".yml")):
+        directory, results = launch(Path(job), own[1:], command)
+        if results is not None:
+            show(results.table())
+        show(directory)
+        return
+    if not command:
+        raise ConfigError("launch", " ".join(words), "needs a command: geomx launch ... -- COMMAND")
+    experiment, directory = compose(own)
+    run_script(experiment, directory, command)
+
+
+def epilog() -> str:
+    """The rest of the help."""
+    return """\
+JOB.yaml   the machine of each node (docs/machines.md); without it, all run on this machine
+OVERRIDES  the experiment, as for python -m geomx: network=FILE, +sync=NAME, '+accel=[NAME,...]',
+           options of plugins, runtime.OPTION=VALUE, hydra.run.dir=FOLDER (python -m geomx --help)
+COMMAND    the command of every worker: a script that uses geomx.kv, geomx.mxnet or geomx.torch.
+           The output of the first worker is shown; the logs of all nodes are in the run's folder,
+           in nodes/. Without a command, a job file's machines run the experiment's workload.
+
+geomx launch network=my_wan.yaml +sync=NAME '+accel=[NAME]' -- python train.py
+geomx launch job.yaml -- python train.py"""

@@ -1,0 +1,105 @@
+"""``geomx node``: one node of a run on this machine, without a connection to a launcher.
+
+It is started by hand or by a launcher that only starts processes: its log goes to the terminal, its
+notes and parameters stay in a folder, below ``nodes`` as in every run. If all nodes share the
+folder, ``geomx collect`` converts it to the files of a run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+from pathlib import Path
+
+from geomx.errors import ConfigError
+from geomx.live import access
+from geomx.live.journal import stem
+from geomx.live.spec import Spec
+from geomx.machines import agent, jobfile
+from geomx.machines.launch import composed_experiment
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    add = parser.add_argument
+    add("--role", choices=jobfile.ROLES, required=True, help="its role in the run")
+    add("--attached", action="store_true", help="a launcher sends the rest on standard input")
+    add("--job", metavar="JOB.yaml", help="for the scheduler: the job file")
+    add("--experiment", metavar="FILE", help="the same, as written by geomx manifest")
+    add("--scheduler", metavar="HOST:PORT", help="for all others: the scheduler's address")
+    add("--party", help="its site, as in the network")
+    add("--index", type=int, default=0, help="its number among this role at the site, from 0")
+    add("--name", help="its name in the network, instead of party and index")
+    add("--host", default="127.0.0.1", help="the address to listen on; 127.0.0.1")
+    add("--port", type=int, default=0, help="of the scheduler; 0: any free one")
+    add("--tls", metavar="FOLDER", help="its certificates, from geomx certs")
+    add("--insecure", action="store_true", help="do without TLS between machines")
+    add("--patience", type=float, default=300.0, help="seconds to try to join; 300")
+    add("--directory", default="geomx-run", help="for notes and parameters; may be shared")
+    add("words", nargs="*", help="for the scheduler: overrides, after those of the job")
+
+
+def main(options: argparse.Namespace) -> None:
+    """Run one node of a job on this machine; used by every launcher."""
+    raise SystemExit(_be(options, options.behind))
+
+
+def _be(options: argparse.Namespace, command: list[str]) -> int:
+    """Run a node.
+
+    Args:
+        options: Parsed arguments.
+        command: Command that a worker runs instead of the workload.
+
+    Returns:
+        Its exit status.
+
+    Raises:
+        GeomxError: It could not start.
+    """
+    access.check("--host", options.host, options.tls, options.insecure)
+    env = {access.TOKEN: os.environ.get(access.TOKEN, "")}
+    if options.tls:
+        access.read_files(Path(options.tls))
+        env[access.TLS] = options.tls
+    if not env[access.TOKEN] and not options.tls:
+        remedy = "must be set to a secret shared by all nodes of the run, as there is no TLS"
+        raise ConfigError(access.TOKEN, "", remedy)
+    given = [each for each in (options.job, options.experiment, options.scheduler) if each]
+    if len(given) != 1 or bool(options.scheduler) == (options.role == "scheduler"):
+        remedy = "the scheduler needs --job or --experiment, all others need --scheduler"
+        raise ConfigError("--role", options.role, remedy)
+    name = options.name or _conventional_name(options)
+    directory = Path(options.directory)
+    (directory / "nodes").mkdir(parents=True, exist_ok=True)
+    experiment = None
+    if options.role == "scheduler":
+        experiment = directory / "nodes" / "experiment.json"
+        experiment.write_text(_experiment(options), encoding="utf-8")
+    if command:
+        env |= agent.script_env(name, None, options.host, options.scheduler)
+        return agent.by_hand(agent.tethered(command), env)
+    words = agent.node_words(
+        name, None, options.host, stem(directory, name), experiment=experiment,
+        scheduler=options.scheduler, patience_s=options.patience,
+    )  # fmt: skip
+    return agent.by_hand(words, env)
+
+
+def _conventional_name(options: argparse.Namespace) -> str:
+    """Return the node's name, as in networks in the short form."""
+    if not options.party:
+        raise ConfigError("--party", "", "must be given, or --name")
+    numbered = options.role in ("worker", "global_server")
+    return f"{options.party}/{options.role}{options.index if numbered else ''}"
+
+
+def _experiment(options: argparse.Namespace) -> str:
+    if options.experiment:
+        spec = Spec.from_json(Path(options.experiment).read_text(encoding="utf-8"))
+        runtime = dataclasses.replace(spec.runtime, port=options.port or spec.runtime.port)
+        return dataclasses.replace(spec, runtime=runtime).to_json()
+    job = jobfile.read(Path(options.job))
+    job.port = options.port or job.port
+    return Spec.of(composed_experiment(job, options.words)).to_json()

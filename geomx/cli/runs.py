@@ -1,0 +1,65 @@
+"""Experiments, studies and sweeps, as the words of the command line describe them."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from geomx.config import compose
+from geomx.errors import GeomxError
+from geomx.experiment.experiment import Experiment
+from geomx.report.page import repeating
+from geomx.results.tables import comparison_table
+from geomx.runner import execute
+from geomx.study.variants import conduct, gather
+from geomx.terminal.output import WIDE, show, telling_where
+
+
+def main(words: Sequence[str]) -> None:
+    """Simulate, run live, or both, as `words` say."""
+    compose.main(words, _run_one, _compare_sweep)
+
+
+def _run_one(experiment: Experiment, directory: Path) -> None:
+    """Run one experiment, show its results, and print its directory as the last line."""
+    if experiment.study is not None:
+        _run_study(experiment, directory)
+        return
+    with telling_where(directory):
+        results = execute(experiment, directory)
+    show(results.table())
+    if experiment.mode == "both":
+        comparison, sim = (
+            json.loads((directory / name).read_text(encoding="utf-8"))
+            for name in ("comparison.json", "sim/summary.json")
+        )
+        show(comparison_table(comparison, sim))
+    show(directory)
+
+
+def _run_study(experiment: Experiment, directory: Path) -> None:
+    """Run the variants of a study, show their comparison, and print its directory last."""
+    try:
+        comparison = conduct(experiment, directory)
+    except KeyboardInterrupt:
+        words = repeating(experiment.words)
+        again = shlex.join(["python", "-m", "geomx", *words, f"hydra.run.dir={directory}"])
+        show(f"finished variants are kept; to continue: {again}")
+        raise
+    show(comparison.table(), WIDE)
+    show(directory)
+    failed = [row for row in comparison.rows if row.status == "failed"]
+    if failed:
+        raise GeomxError(f"{failed[0].name} failed: {failed[0].reason}")
+
+
+def _compare_sweep(directory: Path, words: Sequence[str]) -> None:
+    """Write a report on a sweep beside its jobs, show its table, and print its directory."""
+    if not any(path.name.isdigit() for path in directory.glob("*")):
+        return  # no job has begun
+    comparison = gather(directory, words)
+    if comparison is not None:
+        show(comparison.table(), WIDE)
+    show(directory)

@@ -1,0 +1,172 @@
+"""Endpoint costs in an experiment: read from files, chosen, checked, and applied to a GPU."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import platform
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from geomx.errors import ConfigError
+from geomx.network.files import load
+from geomx.options.costs import SHIPPED_SOURCE, Costs, DeviceCosts, Figures
+from geomx.options.named_costs import DEFAULT_GPU, named_costs
+from geomx.options.parsing import build_options
+from geomx.workload import Layer, Workload
+
+
+class CostsDoubt(UserWarning):
+    """The figures were measured elsewhere, or for something else."""
+
+
+def beside_device(
+    figures: Figures, device: DeviceCosts, push: bool | None, pull: bool | None
+) -> Figures:
+    """What a worker's work takes whose tensors lie on a GPU.
+
+    Values cross the bus once each way, as they are on the wire if the GPU encodes or decodes them,
+    which takes as long either way; else before they are encoded, or after they have been decoded.
+
+    Args:
+        figures: Of a worker with tensors in the host's memory.
+        device: Of the GPU.
+        push: Whether all codecs of its pushes encode on the GPU; None: there are none.
+        pull: Whether the codecs of its pulls decode on the GPU; None: there are none.
+    """
+    copy = device.copy_message_s, device.copy_byte_s
+    changed = dict(figures)
+
+    def add(work: str) -> None:
+        message_s, byte_s = changed[work]
+        changed[work] = message_s + copy[0], byte_s + copy[1]
+
+    if push:
+        changed["encode"] = device.encode_message_s, device.encode_byte_s
+    if pull:
+        changed["decode"] = device.encode_message_s, device.encode_byte_s
+    add("encode" if push is False else "send")
+    add("decode" if pull is False else "receive")
+    return changed
+
+
+def served_on_device(figures: Figures, device: DeviceCosts, share: float | None) -> Figures:
+    """What a server's work takes that updates and encodes on a GPU.
+
+    Sums are made on the host and cross the bus on their way to an optimizer or a codec; weights
+    come back dense, encoded values as they are on the wire.
+
+    Args:
+        figures: Of a server without a GPU.
+        device: Of the GPU.
+        share: Bytes on the wire for one before encoding, if all codecs encode there; else None.
+    """
+    changed = dict(figures)
+
+    def work(name: str, message_s: float, byte_s: float, back: float) -> None:
+        changed[name] = (
+            message_s + 2 * device.copy_message_s,
+            byte_s + (1 + back) * device.copy_byte_s,
+        )
+
+    work("update", device.update_message_s, device.update_byte_s, 1.0)
+    if share is not None:
+        work("encode", device.encode_message_s, device.encode_byte_s, share)
+    return changed
+
+
+def this_machine() -> tuple[str, int]:
+    """The processor's name, and the cores that this process may use."""
+    name = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
+            key, _, value = line.partition(":")
+            if key.strip() == "model name":
+                name = value.strip()
+                break
+    return name, len(os.sched_getaffinity(0))
+
+
+def read_costs(path: Path) -> dict[str, Any]:
+    """What a costs file says, checked, as values for `Costs`.
+
+    Raises:
+        ConfigError: It is missing or unreadable, or a value in it makes no sense; names it.
+    """
+    if not path.is_file():
+        names = ", ".join(sorted(named_costs()))
+        remedy = f"must be a file that `geomx calibrate` wrote, or a name: {names}"
+        raise ConfigError("costs", path, remedy)
+    try:
+        content = load(path)
+    except ConfigError as error:
+        raise ConfigError("costs", path, error.remedy) from error
+    if not isinstance(content, Mapping):
+        raise ConfigError("costs", path, "must hold a table; `geomx calibrate` writes one")
+    build_options(Costs, content, "costs")
+    return {**content, "source": str(path)}
+
+
+def doubt_costs(costs: Costs, version: str, here: bool) -> None:
+    """Warn where figures from a file hold for another version or another machine.
+
+    Args:
+        costs: The figures.
+        version: Of this geomx.
+        here: Whether they are to predict a run on this machine.
+    """
+    if costs.source == SHIPPED_SOURCE or costs.source in named_costs():
+        return
+    measured, differs = costs.measured, []
+    if measured.geomx and measured.geomx != version:
+        differs.append(f"geomx {measured.geomx}, this is {version}")
+    if here and (measured.machine, measured.cores) != this_machine():
+        name, cores = this_machine()
+        told = f"{measured.machine or 'an unknown machine'} with {measured.cores} cores"
+        differs.append(f"{told}, this is {name} with {cores}")
+    if differs:
+        told = "; ".join(differs)
+        remedy = "`geomx calibrate` measures again"
+        _doubt(f"costs={costs.source} was measured with {told}; {remedy}")
+
+
+def chosen_costs(costs: Costs, workload: Workload) -> Costs:
+    """`costs`, or where none were given those of a GPU, if workers' tensors lie on one.
+
+    The defaults hold for a small processor, which is no endpoint of an accelerator's workload.
+    """
+    if workload.device == "cpu" or costs != Costs():
+        return costs
+    made = build_options(Costs, named_costs()[DEFAULT_GPU], "costs")
+    remedy = f"taken as workload.device={workload.device}; costs=cpu takes geomx's defaults"
+    return dataclasses.replace(made, basis=f"{made.basis}; {remedy}")
+
+
+def timed(workload: Workload, costs: Costs, given: bool) -> Workload:
+    """`workload` with the measured times of its layers, where there are some for it.
+
+    Args:
+        workload: As its own options make it.
+        costs: Times in `Costs.compute` count if layers and batch size are those of the workload.
+        given: Whether the user gave times of the workload's own, which then count.
+    """
+    times = costs.compute.get(workload.name)
+    if times is None or given:
+        return workload
+    key = f"costs.compute.{workload.name}"
+    if times.layers != [layer.name for layer in workload.layers]:
+        _doubt(f"{key} is about other layers; the workload's own times are used")
+        return workload
+    if times.batch_size != workload.batch_size:
+        told = f"{times.batch_size} samples a step, not {workload.batch_size}"
+        _doubt(f"{key} was measured with {told}; the workload's own times are used")
+        return workload
+    each = zip(times.layers, times.forward_s, times.backward_s, strict=True)
+    return dataclasses.replace(workload, layers=tuple(Layer(*layer) for layer in each))
+
+
+def _doubt(sentence: str) -> None:
+    warnings.warn(sentence, CostsDoubt, stacklevel=3)

@@ -1,0 +1,60 @@
+"""How links behave: from the edges of the network to what simulator and live shaper are told.
+
+Both get the same model of a hop from here, so that a delay or a window cannot be in one mode and
+absent in the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from geomx import _core
+from geomx.cluster import Cluster, NodeSpec
+from geomx.network.schedules import course
+from geomx.options.schema import TcpOptions
+
+Edge = tuple[str, str]
+
+PAYLOAD_SHARE = 1448 / 1500
+"""Payload bytes per byte on an edge: full TCP/IPv4 frames with timestamps."""
+
+
+def link_model(
+    cluster: Cluster,
+    source: NodeSpec,
+    target: NodeSpec,
+    tcp: TcpOptions,
+    edge_id: Callable[[Edge], int],
+) -> _core.LinkModel:
+    """The hop from `source` to `target`, the same for the simulator and the live shaper.
+
+    Args:
+        cluster: The graph.
+        source: Who sends.
+        target: Who receives.
+        tcp: How connections behave.
+        edge_id: The number of an edge where this is used.
+    """
+    there, back = cluster.path(source, target), cluster.path(target, source)
+    on_the_way = [cluster.graph.edges[edge] for edge in there.edges]
+    queues_ms = [data["queue_ms"] for data in on_the_way if "queue_ms" in data]
+    return _core.LinkModel(
+        [edge_id(edge) for edge in there.edges],
+        [edge_id(edge) for edge in back.edges],
+        tcp.congestion,
+        tcp.streams,
+        float(tcp.window_bytes),
+        PAYLOAD_SHARE,
+        there.loss,
+        round((there.delay_s + back.delay_s) * 1e9),
+        round(sum(data.get("jitter_ms", 0.0) for data in on_the_way) * 1e6),
+        round(sum(queues_ms) * 1e6) if queues_ms else None,
+        tcp.queueing or "priority",
+    )
+
+
+def edge_model(cluster: Cluster, edge: Edge, seed: int) -> tuple[_core.Course, int]:
+    """(bandwidth over time, one-way delay in nanoseconds) of an edge of the graph."""
+    data = cluster.graph.edges[edge]
+    bandwidth = course(data, f"{edge[0]} -> {edge[1]}", seed)
+    return bandwidth, round(data.get("delay_ms", 0.0) * 1e6)

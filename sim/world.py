@@ -1,0 +1,84 @@
+"""What the parts of a simulation see of it, and of each other.
+
+`geomx.sim.simulation.Simulation` is the world and `geomx.sim.worker.SimulatedWorker` the worker.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+from numpy.typing import NDArray
+
+from geomx import _core
+from geomx.cluster import NodeSpec
+from geomx.events import Events
+from geomx.experiment.experiment import Experiment
+from geomx.plugin.sync import SyncPolicy
+from geomx.results.recorder import Recorder
+from geomx.sim.clock import Clock
+from geomx.training.pace import Pace
+from geomx.training.steps import Steps
+from geomx.workload import Model
+
+
+class Worker(Protocol):
+    """A simulated worker; the attributes are those of `geomx.sim.worker.SimulatedWorker`."""
+
+    spec: NodeSpec
+    rank: int
+    steps: Steps
+    compute_s: float
+    parameters: list[NDArray[Any]]
+    ended: bool
+
+
+class IterationRow(NamedTuple):
+    """One local step of one worker; times in nanoseconds of SimPy's clock."""
+
+    worker: Worker
+    step: int
+    start_ns: int
+    end_ns: int
+
+
+class World(Protocol):
+    """One simulation; the attributes are those of `geomx.sim.simulation.Simulation`."""
+
+    env: Clock
+    experiment: Experiment
+    fabric: _core.Fabric
+    recorder: Recorder
+    events: Events
+    policy: SyncPolicy
+    model: Model | None
+    initial: list[NDArray[Any]] | None
+    plan: _core.TrainingPlan
+    global_optimizer: dict[str, Any] | None
+    local_optimizer: dict[str, Any] | None
+    optimizer_factories: list[_core.OptimizerFactory]
+    skipped_ns: int
+    idle: bool
+
+    @property
+    def pace(self) -> Callable[[float], Pace]:
+        """What a step takes a worker of a speed."""
+        ...
+
+    @property
+    def workers(self) -> Mapping[int, Worker]:
+        """By node id."""
+        ...
+
+    def iteration(self, row: IterationRow, loss: float = math.nan) -> None:
+        """Take note of a local step that is over."""
+        ...
+
+    def write(self, row: IterationRow, loss: float = math.nan) -> None:
+        """Record a local step; times are the run's."""
+        ...
+
+    def evaluate(self, worker: Worker, step: int, end_s: float, final: bool) -> None:
+        """Evaluate the first worker's parameters after `step`, which ended at `end_s`."""
+        ...
