@@ -33,6 +33,7 @@ from geomx.options.costs import WORK, Figures
 from geomx.options.schema import RuntimeOptions
 from geomx.plugin.parts import as_vector
 from geomx.report import page
+from geomx.results.link_traffic import record_traffic
 from geomx.results.recorder import Recorder
 from geomx.results.results import Results
 from geomx.results.traffic import EdgeTraffic
@@ -338,7 +339,7 @@ class Simulation:
         nodes = self.experiment.cluster.nodes
         for source, target, push, pull, control, busy_ns in self.fabric.links():
             ends = nodes[source], nodes[target]
-            self.recorder.traffic(*ends, push, pull, control, busy_ns / NS)
+            record_traffic(self.recorder, *ends, push, pull, control, busy_ns / NS)
         edges_ns = self.fabric.edges_busy()
         busy_s = {edge: edges_ns[number] / NS for edge, number in self._edges.items()}
         self.recorder.edges(EdgeTraffic(self.experiment.cluster, self.experiment.seed, busy_s))

@@ -24,6 +24,7 @@ from geomx.live.journal import Note, Reader, stem
 from geomx.live.journal import path as file_of
 from geomx.live.spec import Spec
 from geomx.report import page
+from geomx.results.link_traffic import record_traffic
 from geomx.results.recorder import Recorder
 from geomx.results.results import Results
 from geomx.results.traffic import EdgeTraffic
@@ -246,7 +247,7 @@ class Collector:
         for link in facts["links"]:
             peer = self._experiment.cluster.node(link["peer"])
             push, pull, control = link["push"], link["pull"], link["control_bytes"]
-            self._recorder.traffic(node, peer, push, pull, control, link["busy_s"])
+            record_traffic(self._recorder, node, peer, push, pull, control, link["busy_s"])
         self._spans(node, facts["spans"])
         self._recorder.python(facts["python"])
         if self._experiment.runtime.pace:

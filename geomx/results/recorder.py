@@ -9,7 +9,7 @@ joined in live runs. Apart from `wall_seconds`, nothing depends on the real cloc
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from geomx.cluster import NodeSpec
 from geomx.results import tables
 from geomx.results.files import Row, Table, write_arrays, write_json, write_network, write_text
 from geomx.results.results import Results
@@ -163,34 +162,6 @@ class Recorder:
         row["bytes"] += int(bytes)
         row["messages"] += int(messages)
         self._bytes["lan" if kind == "lan" else f"wan_{direction}"] += int(bytes)
-
-    def traffic(
-        self,
-        source: NodeSpec,
-        target: NodeSpec,
-        push: Sequence[int],
-        pull: Sequence[int],
-        control_bytes: int,
-        busy_s: float,
-    ) -> None:
-        """Record the traffic of a directed link; links without traffic are omitted.
-
-        Args:
-            source: Sending node.
-            target: Receiving node.
-            push: (bytes, messages) of training traffic towards the global servers.
-            pull: The same for training traffic from them.
-            control_bytes: Bytes of joins, initial values and reports.
-            busy_s: Seconds during which the link carried anything.
-        """
-        kind = "lan" if source.party == target.party else "wan"
-        ends = source.name, target.name
-        for direction, (data, messages) in (("push", push), ("pull", pull)):
-            if messages:
-                self.link(*ends, kind, direction, data, messages, busy_s)
-                busy_s = 0.0  # counted once per link
-        if control_bytes:
-            self.link(*ends, kind, "control", control_bytes, 0, 0.0)
 
     def edges(self, traffic: EdgeTraffic) -> None:
         """Set the traffic on the edges of the graph; ``edges.csv`` is written at the end."""
