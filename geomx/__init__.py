@@ -1,8 +1,8 @@
 """geomx: train one model in several data centres; simulate the WAN first, then run it live.
 
-`run` takes the words of the command line and returns `Results`; plugins import `hookimpl` and the
-nouns they answer with from here. Everything is loaded on first use: importing geomx needs neither
-MXNet nor Hydra.
+`run` takes the overrides of the command line and returns `Results`; plugins import `hookimpl` and
+the types that hooks return from here. Everything is loaded on first use: importing geomx needs
+neither MXNet nor Hydra.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in _EXPORTS:
-        state = random.getstate()  # packages that we use draw from it as they are imported
+        state = random.getstate()  # some dependencies draw from it when they are imported
         value = getattr(importlib.import_module(_EXPORTS[name]), name)
         random.setstate(state)
         return value
@@ -111,7 +111,9 @@ def __getattr__(name: str) -> Any:
 
 
 def _compiled() -> Any:
-    """The compiled core; ``from geomx import _core`` asks for it before it looks for the file."""
+    """Return the compiled core; ``from geomx import _core`` tries this attribute before the
+    file.
+    """
     try:
         return importlib.import_module("geomx._core")
     except ModuleNotFoundError as error:

@@ -116,7 +116,7 @@ def _laws(
     options: Mapping[str, Any],
     folder: Path,
 ) -> Laws:
-    yield "it says in one line what it does", _documented(plugin)
+    yield "its docstring starts with a sentence on what it does", _documented(plugin)
     yield from parts.of_options(plugin)
     if plugin.kind in ("accel", "sync"):
         choice = plugin.name, dict(options)
@@ -148,5 +148,5 @@ def _guarded(laws: Laws) -> Iterator[tuple[str, Law]]:
             def law(words: str = words) -> None:
                 raise GeomxError(words)
 
-            yield "its hooks answer", law
+            yield "its hooks return", law
             return

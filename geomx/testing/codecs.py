@@ -61,7 +61,7 @@ def decode(chain: Any, slices: Sequence[Any], total: int, number: int = 1) -> ND
 
 
 def size_is_promised(codecs: Chain, elements: int, seed: int) -> None:
-    """What is encoded has the rows and bytes that were promised, every round."""
+    """Encoded data has the promised number of rows and bytes in every round."""
     draw = np.random.default_rng(seed)
     chain = made(codecs, elements)
     for number in range(1, 6):
@@ -75,7 +75,7 @@ def size_is_promised(codecs: Chain, elements: int, seed: int) -> None:
 
 
 def slices_are_the_whole(codecs: Chain, elements: int, seed: int) -> None:
-    """Slices decode one by one, in any order, to what the whole decodes to."""
+    """Slices decode one by one, in any order, to the same values as the whole."""
     draw = np.random.default_rng(seed)
     whole, cut = (made(codecs, elements) for _ in range(2))
     if not whole.survives_holes:
@@ -105,7 +105,7 @@ def _same(
 
 
 def shape_comes_back(codecs: Chain, elements: int, seed: int) -> None:
-    """Decoding gives finite values, and zero for zero."""
+    """Decoded values are finite, and zero for zeros."""
     draw = np.random.default_rng(seed)
     chain = made(codecs, elements)
     for what, value in (("normal", values(draw, elements)), ("zero", np.zeros(elements, "f4"))):
@@ -119,7 +119,7 @@ def shape_comes_back(codecs: Chain, elements: int, seed: int) -> None:
 
 
 def nothing_is_lost(codecs: Chain, elements: int, seed: int) -> None:
-    """What is pushed again and again arrives: late perhaps, or rounded, but not a half of it."""
+    """Repeatedly pushed values arrive, possibly late or rounded, within half of their sum."""
     draw = np.random.default_rng(seed)
     chain = made(codecs, elements)
     mean = np.float32(0.2) * values(draw, elements)
@@ -137,13 +137,13 @@ def nothing_is_lost(codecs: Chain, elements: int, seed: int) -> None:
     if not missing < 0.5:
         raise Broken(
             f"{elements} elements, {rounds} rounds",
-            "what was put in, within a half",
+            "the sum of the values, within half",
             f"{missing:.0%} off",
         )
 
 
 def sums_need_no_decoding(codecs: Chain, elements: int, seed: int) -> None:
-    """What several senders encode, added up, is of the promised size and decodes to their sum."""
+    """The sum of several senders' encodings has the promised size and decodes to their sum."""
     draw = np.random.default_rng(seed)
     senders = [made(codecs, elements) for _ in range(3)]
     if not senders[0].linear:
@@ -165,7 +165,7 @@ def sums_need_no_decoding(codecs: Chain, elements: int, seed: int) -> None:
 
 
 def alike_every_time(codecs: Chain, elements: int, seed: int) -> None:
-    """The same values give the same bytes, whatever other shards and links encode in between."""
+    """The same values give the same bytes, independently of other shards and links."""
     draw = np.random.default_rng(seed)
     alone, beside, other = (made(codecs, elements) for _ in range(3))
     for number in range(1, 5):
@@ -177,12 +177,12 @@ def alike_every_time(codecs: Chain, elements: int, seed: int) -> None:
             raise Broken(
                 f"{elements} elements, round {number}, beside another shard",
                 "the same bytes as alone",
-                "others: state is shared between shards, or something draws without a seed",
+                "different ones: shards share state, or random values are not seeded",
             )
 
 
 def others_are_refused(codecs: Chain, elements: int, seed: int) -> None:
-    """A wrong length is refused; any bytes of the right length are a vector or are refused.
+    """A wrong length is refused; any bytes of the right length decode to a vector or are refused.
 
     geomx itself refuses a wrong length; a codec refuses by `geomx.Refused`.
     """
@@ -212,7 +212,7 @@ def others_are_refused(codecs: Chain, elements: int, seed: int) -> None:
 
 
 def memory_is_bounded(codecs: Chain, elements: int, seed: int) -> None:
-    """Encoding takes memory in proportion to the values: at most 64 times theirs."""
+    """The memory for encoding is proportional to the number of values, at most 64 times theirs."""
     draw = np.random.default_rng(seed)
     chain = made(codecs, elements)
     value = values(draw, elements)

@@ -42,7 +42,7 @@ def of_options(plugin: Plugin) -> Laws:
             plugin, {"no_such_option": 1}, prefix, f"{prefix}.no_such_option=1: unknown option"
         )
 
-    yield "all options have defaults that will do", defaults
+    yield "all options have valid defaults", defaults
     yield "an unknown option is refused by name", unknown
     for field in dataclasses.fields(plugin.config):
         wrong = object() if field.init else None
@@ -83,10 +83,10 @@ def of_answers(selection: Selection, kind: str, cluster: Cluster, seed: int) -> 
             yield from codecs.laws(place(link), chain, seed, contributions)
         for slicer in selection.slicers(link):
             if not isinstance(slicer, Native):
-                text = f"{place(link)}: slices cover the same rows, and are the same every time"
+                text = f"{place(link)}: slices cover the same rows, and are deterministic"
                 yield text, partial(_cover, slicer, seed)
     yield (
-        "shards cover every tensor, on servers that there are",
+        "shards cover every tensor, on existing servers",
         partial(_placed, selection, cluster),
     )
 
@@ -124,7 +124,7 @@ def _cover(slicer: Any, seed: int) -> None:
             if end != rows:
                 raise Broken(where, f"{rows} rows", end)
             if [tuple(item) for item in other.cut(given, 4.0, number)] != cut:
-                raise Broken(where, "the same slices from a copy", "others")
+                raise Broken(where, "the same slices from a copy", "different ones")
 
 
 def _placed(selection: Selection, cluster: Cluster) -> None:
@@ -135,7 +135,7 @@ def _placed(selection: Selection, cluster: Cluster) -> None:
             if not 0 <= server < servers:
                 raise Broken(f"tensor {tensor.name}", f"a server from 0 to {servers - 1}", server)
     if shards(cluster, selection, TENSORS) != placed:
-        raise Broken("asked twice", "the same places", "others; nodes would not agree")
+        raise Broken("two calls", "the same servers", "different ones; nodes would not agree")
     for partitioner in selection.partitioners(cluster):
         cut = partitioner.cut(TENSORS[-1], 0, [Shard(0, 60_000), Shard(60_000, 60_000, 3)])
         if sum(piece.elements for piece in cut) != 120_000:

@@ -72,18 +72,18 @@ class Runs:
 
     def laws(self, modes: tuple[str, ...]) -> Laws:
         """Yield the laws of whole runs in the requested modes."""
-        yield "simulated twice, a run is the same to the last bit", self._repeats
-        yield "sizes alone make the same traffic as real numbers", self._promises
+        yield "two simulations of a run are bit-identical", self._repeats
+        yield "sizes alone cause the same traffic as real gradients", self._promises
         yield "the model learns", self._learns
         yield from self._company()
         if "live" in modes and "live" in self._plugin.backends:
-            yield "a live run sends and learns what was predicted", self._live
+            yield "a live run has the predicted traffic, and learns", self._live
 
     def _repeats(self) -> None:
         again = self._run()
         for name, value in self._simulated.parameters().items():
             if not np.array_equal(value, again.parameters()[name]):
-                raise Broken(f"tensor {name}", "the same values", "others: something is not seeded")
+                raise Broken(f"tensor {name}", "the same values", "different ones: check the seeds")
         for figure in ("seconds", "bytes"):
             expected, got = self._simulated.summary[figure], again.summary[figure]
             if expected != got:

@@ -1,7 +1,7 @@
-"""On ``PYTHONPATH`` of whatever ``geomx compat`` runs: ``import mxnet`` becomes geomx's entrance.
+"""On ``PYTHONPATH`` of processes under ``geomx compat``: redirects ``import mxnet`` to geomx.
 
-Python imports a module of this name at every start. It costs nothing where MXNet is not imported,
-and lets another ``sitecustomize`` further down the path have its turn.
+Python imports a module of this name at every start. It costs nothing in processes that do not
+import MXNet, and then imports another ``sitecustomize`` further down the path.
 """
 
 from __future__ import annotations
