@@ -14,7 +14,15 @@ import numpy as np
 import pytest
 
 from geomx.compat.roles import Role, role_of
-from geomx.compat.variables import FEATURES, KNOWN, OBSOLETE, Said, Settled, Wish, settle
+from geomx.compat.variables import (
+    FEATURES,
+    KNOWN,
+    OBSOLETE,
+    JobSettings,
+    Settings,
+    Variables,
+    settle,
+)
 from geomx.errors import ConfigError, GeomxError
 from geomx.frameworks.mxnet_loader import load_mxnet
 from geomx.plugin.registry import Registry
@@ -82,9 +90,9 @@ def test_a_variable_that_makes_no_sense_is_named(change: dict[str, str], words: 
 # ---- variables ----
 
 
-def settled(wish: Wish | None = None, servers: int = 1, **environ: str) -> Settled:
+def settled(wish: Settings | None = None, servers: int = 1, **environ: str) -> JobSettings:
     """What a job runs whose first party's server has these variables."""
-    result = settle(Said([("party1", environ)]), wish or Wish(), servers)
+    result = settle(Variables([("party1", environ)]), wish or Settings(), servers)
     Registry.discover().select(result.sync, list(result.accel))  # plugins take the options
     return result
 
@@ -140,43 +148,45 @@ def test_variables_choose_accelerators(
 
 
 def test_the_master_chooses_too() -> None:
-    assert settled(Wish("dist_async")).sync == ("mixedsync", {})
+    assert settled(Settings("dist_async")).sync == ("mixedsync", {})
     hfa = settled(MXNET_KVSTORE_USE_HFA="1", MXNET_KVSTORE_HFA_K1="20", MXNET_KVSTORE_HFA_K2="10")
     assert hfa.sync == ("hfa", {"k1": 20, "k2": 10, "weighting": "parties"})
     assert settled(servers=2).accel == (("multigps", {}),)
     sparse = {"type": "bsc", "threshold": 0.02}
     options = {"ratio": 0.02, "momentum": 0.9, "warmup_rounds": 0, "pull": True}
     large = {"MXNET_KVSTORE_SIZE_LOWER_BOUND": "1000"}
-    chosen = settled(Wish(compression=sparse), **large).accel
+    chosen = settled(Settings(compression=sparse), **large).accel
     assert chosen == (("bisparse", {**options, "min_elements": 1000}),)
-    mixed = Wish(compression=sparse, keys=[(1000, "float16"), (5000, "float32")])
+    mixed = Settings(compression=sparse, keys=[(1000, "float16"), (5000, "float32")])
     assert settled(mixed, **large).accel == (("mpq", {**options, "size_lower_bound": 1001}),)
-    assert settled(Wish(keys=[(10, "float16")])).accel == (("fp16", {}),)
-    two_bits = Wish(compression={"type": "2bit", "threshold": 0.5})
+    assert settled(Settings(keys=[(10, "float16")])).accel == (("fp16", {}),)
+    two_bits = Settings(compression={"type": "2bit", "threshold": 0.5})
     assert settled(two_bits).accel == (("twobit", {"threshold": 0.5}),)
     with pytest.raises(ConfigError, match="gradient_compression=zip: must be bsc, 2bit or none"):
-        settled(Wish(compression={"type": "zip"}))
+        settled(Settings(compression={"type": "zip"}))
 
 
 @pytest.mark.parametrize(
     ("environ", "wish", "note"),
     [
-        ({"PS_RESEND": "1"}, Wish(), "PS_RESEND=1: has no effect: connections lose nothing"),
-        ({"DMLC_K": "0.8"}, Wish(), "DMLC_K=0.8: has no effect without ENABLE_DGT=1"),
-        ({"ENABLE_DGT": "3"}, Wish(), "ENABLE_DGT=3: is taken as 1: blocks that contribute little"),
-        ({"MAX_GREED_RATE_TS": "1"}, Wish(), "MAX_GREED_RATE_TS=1: has no effect without"),
-        ({"MXNET_KVSTORE_USE_HFA": "1"}, Wish("dist_async"), "MXNET_KVSTORE_USE_HFA=1: contra"),
-        ({}, Wish(keys=[(9, "float16"), (5, "float32")]), "float16 and float32 keys: all of them"),
+        ({"PS_RESEND": "1"}, Settings(), "PS_RESEND=1: has no effect: connections lose nothing"),
+        ({"DMLC_K": "0.8"}, Settings(), "DMLC_K=0.8: has no effect without ENABLE_DGT=1"),
+        ({"ENABLE_DGT": "3"}, Settings(), "ENABLE_DGT=3: is taken as 1: blocks that contribute"),
+        ({"MAX_GREED_RATE_TS": "1"}, Settings(), "MAX_GREED_RATE_TS=1: has no effect without"),
+        ({"MXNET_KVSTORE_USE_HFA": "1"}, Settings("dist_async"), "MXNET_KVSTORE_USE_HFA=1: contra"),
+        ({}, Settings(keys=[(9, "float16"), (5, "float32")]), "float16 and float32 keys: all of"),
     ],
 )  # fmt: skip
-def test_what_has_no_effect_is_named_once(environ: dict[str, str], wish: Wish, note: str) -> None:
+def test_what_has_no_effect_is_named_once(
+    environ: dict[str, str], wish: Settings, note: str
+) -> None:
     (found,) = settled(wish, **environ).notes
     assert found.startswith(note)
 
 
 def test_processes_that_disagree_are_named_and_the_first_is_right() -> None:
-    said = Said([("party1", {"ENABLE_P3": "1"}), ("party2", {"ENABLE_P3": "0"})])
-    assert [name for name, _ in settle(said, Wish(), 1).accel] == ["p3"]
+    said = Variables([("party1", {"ENABLE_P3": "1"}), ("party2", {"ENABLE_P3": "0"})])
+    assert [name for name, _ in settle(said, Settings(), 1).accel] == ["p3"]
     assert said.notes == ["ENABLE_P3: 1 for party1 but 0 for party2; 1 is used"]
 
 
@@ -218,7 +228,7 @@ def test_a_variable_becomes_what_is_documented(name: str) -> None:
     """Beside its switch, a variable sets the options that the table names, and no other."""
     switch = {other: each for each, others in FEATURES.items() for other in others}
     switch |= {"MAX_GREED_RATE_TS": "ENABLE_INTER_TS", "MXNET_KVSTORE_BIGARRAY_BOUND": "ENABLE_P3"}
-    sparse = Wish(compression={"type": "bsc"})
+    sparse = Settings(compression={"type": "bsc"})
 
     def options(**environ: str) -> dict[str, object]:
         result = settled(sparse, 2, **environ)

@@ -112,7 +112,7 @@ def _address_of(interface: str) -> str:
     return socket.inet_ntoa(answer[20:24])
 
 
-class Diary:
+class ProcessLog:
     """The files of a process in the folder of ``geomx compat``: its log, and its exit status.
 
     A worker's own output is copied to the log, whatever the launch script does with it.

@@ -7,9 +7,9 @@ import os
 import sys
 from typing import Any
 
-from geomx.compat.addresses import Diary
+from geomx.compat.addresses import ProcessLog
 from geomx.compat.idx_files import accept_any
-from geomx.compat.membership import Attendance, excuse
+from geomx.compat.membership import Membership, report_absence
 from geomx.compat.roles import role_of
 from geomx.compat.serving import serve
 from geomx.errors import ConfigError
@@ -27,7 +27,7 @@ def enter() -> Any:
     except ConfigError as error:
         raise SystemExit(f"geomx: {error}") from error
     if role is not None and role.kind != "worker":
-        status = serve(role, environ, Diary(role.kind, environ))
+        status = serve(role, environ, ProcessLog(role.kind, environ))
         sys.stdout.flush()
         raise SystemExit(status)
     from geomx.compat.store import install
@@ -35,12 +35,12 @@ def enter() -> Any:
 
     accept_any(mx)
     if role is not None:
-        diary = Diary(role.kind, environ)
+        log = ProcessLog(role.kind, environ)
 
-        def attend() -> Attendance:
-            atexit.unregister(excuse)
-            return Attendance(role, environ, diary)
+        def join() -> Membership:
+            atexit.unregister(report_absence)
+            return Membership(role, environ, log)
 
-        atexit.register(excuse, role, environ)
-        install(attend)
+        atexit.register(report_absence, role, environ)
+        install(join)
     return mx

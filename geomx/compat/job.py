@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from geomx.compat.roles import Address
-from geomx.compat.variables import ALL_WORKERS, Said, Settled, Wish, settle
+from geomx.compat.variables import ALL_WORKERS, JobSettings, Settings, Variables, settle
 from geomx.errors import ConfigError
 from geomx.live.member import Member
 from geomx.live.spec import Spec
@@ -96,7 +96,7 @@ def meeting_place(about: About) -> Address:
     return str(host), int(port)
 
 
-def geo_job(servers: Sequence[About], wish: Wish) -> Job:
+def geo_job(servers: Sequence[About], wish: Settings) -> Job:
     """Create a job of several parties.
 
     Args:
@@ -116,7 +116,7 @@ def geo_job(servers: Sequence[About], wish: Wish) -> Job:
     trains = any(each["central"] for each in hub)
     names = [f"party{index}" for index, _ in enumerate(parties, 1)]
     sizes = {name: len(each["workers"]) for name, each in zip(names, parties, strict=True)}
-    said = Said(
+    variables = Variables(
         [
             *((name, each["environ"]) for name, each in zip(names, parties, strict=True)),
             *(("a global server", each["environ"]) for each in hub),
@@ -129,9 +129,9 @@ def geo_job(servers: Sequence[About], wish: Wish) -> Job:
             ),
         ]
     )
-    settled = settle(said, wish, len(hub))
+    settled = settle(variables, wish, len(hub))
     workers = len(central) if trains else 0
-    _count_workers(said, settled, sum(sizes.values()) + workers)
+    _count_workers(variables, settled, sum(sizes.values()) + workers)
     spec = _spec(settled, sizes, len(hub), workers)
     seat = {node.name: (node.name, node.id) for node in spec.cluster.nodes}
     at_hub = [Seats([seat[f"{CENTRAL}/global_server{i}"]]) for i, _ in enumerate(hub)]
@@ -148,7 +148,7 @@ def geo_job(servers: Sequence[About], wish: Wish) -> Job:
     return Job(spec, secrets.token_hex(16), at_hub, seats, not trains, settled.notes)
 
 
-def flat_job(servers: Sequence[About], workers: Sequence[About], wish: Wish) -> Job:
+def flat_job(servers: Sequence[About], workers: Sequence[About], wish: Settings) -> Job:
     """Create a plain MXNet job.
 
     Args:
@@ -160,13 +160,13 @@ def flat_job(servers: Sequence[About], workers: Sequence[About], wish: Wish) -> 
         ConfigError: A variable is missing or invalid.
     """
     names = [f"worker{index}" for index, _ in enumerate(workers)]
-    said = Said(
+    variables = Variables(
         [
             *(("a server", each["environ"]) for each in servers),
             *((name, each["environ"]) for name, each in zip(names, workers, strict=True)),
         ]
     )
-    settled = settle(said, wish, len(servers))
+    settled = settle(variables, wish, len(servers))
     spec = _spec(settled, dict.fromkeys(names, 1), len(servers), 0)
     seat = {node.name: (node.name, node.id) for node in spec.cluster.nodes}
     at_hub = [Seats([seat[f"{CENTRAL}/global_server{i}"]]) for i, _ in enumerate(servers)]
@@ -175,12 +175,12 @@ def flat_job(servers: Sequence[About], workers: Sequence[About], wish: Wish) -> 
     return Job(spec, secrets.token_hex(16), at_hub, parties, False, settled.notes)
 
 
-def _count_workers(said: Said, settled: Settled, workers: int) -> None:
-    if ALL_WORKERS in said and said.number(ALL_WORKERS, int, 0) != workers:
-        said.note(ALL_WORKERS, f"{workers} workers train, and num_all_workers is {workers}")
+def _count_workers(variables: Variables, settled: JobSettings, workers: int) -> None:
+    if ALL_WORKERS in variables and variables.number(ALL_WORKERS, int, 0) != workers:
+        variables.note(ALL_WORKERS, f"{workers} workers train, and num_all_workers is {workers}")
 
 
-def _spec(settled: Settled, parties: Mapping[str, int], servers: int, workers: int) -> Spec:
+def _spec(settled: JobSettings, parties: Mapping[str, int], servers: int, workers: int) -> Spec:
     """Return the experiment; links have the machines' own speed."""
     access = {"uplink_mbps": 10_000, "downlink_mbps": 10_000}
     central = {"name": CENTRAL, "global_servers": servers, "workers": workers, **access}

@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from geomx.compat.addresses import Diary, about, own_host
+from geomx.compat.addresses import ProcessLog, about, own_host
 from geomx.compat.rendezvous import Spoke
 from geomx.compat.roles import Role
-from geomx.compat.serving import Ushers
-from geomx.compat.variables import ALL_WORKERS, Wish
+from geomx.compat.serving import JoinThreads
+from geomx.compat.variables import ALL_WORKERS, Settings
 from geomx.errors import GeomxError
 from geomx.kv.values import Key
 from geomx.live.exit_status import DONE, FAILED
@@ -33,7 +33,7 @@ _QUIET_S = 1.0
 _EXCUSE_S = 5.0
 
 
-def excuse(role: Role, environ: Mapping[str, str]) -> None:
+def report_absence(role: Role, environ: Mapping[str, str]) -> None:
     """Disconnect from the scheduler if this program failed before it joined, since others wait for
     it.
 
@@ -47,13 +47,13 @@ def excuse(role: Role, environ: Mapping[str, str]) -> None:
         Spoke(role.party, "scheduler", about(role, environ), _EXCUSE_S).connection.close()
 
 
-class Attendance:
+class Membership:
     """The membership of this worker.
 
     Args:
         role: Role of the process.
         environ: Its environment variables.
-        diary: Its files.
+        log: Its files.
 
     Attributes:
         rank: Rank among the workers of its party.
@@ -64,11 +64,11 @@ class Attendance:
         GeomxError: The scheduler cannot be reached.
     """
 
-    def __init__(self, role: Role, environ: Mapping[str, str], diary: Diary) -> None:
+    def __init__(self, role: Role, environ: Mapping[str, str], log: ProcessLog) -> None:
         assert role.party is not None
         self._role = role
         self._environ = environ
-        self._diary = diary
+        self._log = log
         self._spoke = Spoke(role.party, "scheduler", about(role, environ))
         ranked = self._spoke.expect("rank")
         self.rank = int(ranked["rank"])
@@ -76,16 +76,16 @@ class Attendance:
         self.master = role.master or (self.flat and self.rank == 0)
         self.outside = False
         self.members: list[Member] = []
-        self._wish = Wish()
+        self._wish = Settings()
         self._told = False
         self._broken = False
         self._lock = threading.RLock()
         self._pending: list[tuple[Key, NDArray[Any], str]] = []
         self._rules: list[str] = []
-        self._ushers = Ushers()
+        self._join_threads = JoinThreads()
         self._last = time.monotonic()
         self._ticket: Mapping[str, Any] | None = None
-        diary.call(
+        log.call(
             f"master-{role.party[1]}" if role.master else f"worker-{role.party[1]}-{self.rank}"
         )
         atexit.register(self._end)
@@ -109,7 +109,7 @@ class Attendance:
         """Configure the job.
 
         Args:
-            changes: Attributes of `Wish`.
+            changes: Attributes of `Settings`.
 
         Raises:
             GeomxError: The job has begun.
@@ -118,7 +118,7 @@ class Attendance:
             if self._told:
                 what = ", ".join(changes)
                 raise GeomxError(f"{what} must be set before the first value is pushed or pulled")
-            self._wish = Wish(**{**vars(self._wish), **changes})
+            self._wish = Settings(**{**vars(self._wish), **changes})
 
     def introduce(self, key: Key, value: NDArray[np.float32], dtype: str) -> None:
         """Set the initial value of a key.
@@ -202,10 +202,10 @@ class Attendance:
                     "this master worker does not train, so it has nothing to push or pull; "
                     "it would with DMLC_ENABLE_CENTRAL_WORKER=1 for the global servers"
                 )
-            self._diary.call(seats[0][0])
+            self._log.call(seats[0][0])
             host = own_host(self._spoke.here(), self._environ)
-            self.members = self._ushers.take(seats, self._ticket, host)
-            self._diary.started(self.members[0].started_s)
+            self.members = self._join_threads.take(seats, self._ticket, host)
+            self._log.started(self.members[0].started_s)
         return self.members[0]
 
     def barrier(self) -> None:
@@ -217,8 +217,8 @@ class Attendance:
     def _show_up(self) -> None:
         """Join at the end of a program that never used the store, since others wait for it.
 
-        Runs in a thread started beforehand: joining needs further threads (`Ushers`), and the end
-        of the job must be awaited before `atexit` calls.
+        Runs in a thread started beforehand: joining needs further threads (`JoinThreads`), and the
+        end of the job must be awaited before `atexit` calls.
         """
         threading.main_thread().join()
         if self.members or getattr(sys, "last_value", None) is not None:
@@ -244,10 +244,10 @@ class Attendance:
             except GeomxError as error:
                 print(error, file=sys.stderr, flush=True)
                 failed = True
-        self._diary.measured(self.members)
+        self._log.measured(self.members)
         for member in self.members:
             failed = failed or member.loop.failure() is not None
             member.loop.close()
-        self._diary.end(FAILED if failed else DONE)
+        self._log.end(FAILED if failed else DONE)
         if not failed:
             self._spoke.leave()

@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from geomx.compat.addresses import Diary, listen_at, outward, own_host, resolved
+from geomx.compat.addresses import ProcessLog, listen_at, outward, own_host, resolved
 from geomx.compat.job import Job, flat_job, geo_job, meeting_place, rank_order
 from geomx.compat.rendezvous import FAILED, GONE, Hub, Note
 from geomx.compat.roles import Role
-from geomx.compat.variables import Wish
+from geomx.compat.variables import Settings
 from geomx.errors import GeomxError, NodeLost
 from geomx.live.member import JOIN_TIMEOUT_S, Member
 from geomx.live.relay import Patience
@@ -24,19 +24,19 @@ _POLL_S = 0.05
 _FAREWELL_S = 0.5  # for which the job's scheduler stays, so that others learn that the job is over
 
 
-class Desk:
+class Scheduler:
     """A scheduler: of a party, of the parties' servers, or of a flat job, which is both.
 
     Args:
         role: Role of the process.
         environ: Its environment variables.
-        diary: Its files.
+        log: Its files.
     """
 
-    def __init__(self, role: Role, environ: Mapping[str, str], diary: Diary) -> None:
+    def __init__(self, role: Role, environ: Mapping[str, str], log: ProcessLog) -> None:
         self._role = role
         self._environ = environ
-        self._diary = diary
+        self._log = log
         self._wide = role.kind == "global_scheduler"
         self._address = role.world if self._wide else role.party
         assert self._address is not None
@@ -44,7 +44,7 @@ class Desk:
         self._about: dict[int, dict[str, Any]] = {}
         self._servers: list[int] = []  # by rank, once all have registered
         self._workers: list[int] = []
-        self._wish: Wish | None = None
+        self._wish: Settings | None = None
         self._begun = False  # all processes know the job
         self._member: Member | None = None  # the job's scheduler, if it is in this process
         self._at_barrier: set[int] = set()
@@ -56,7 +56,7 @@ class Desk:
             GeomxError: A process is missing, or ended too early.
             NodeLost: The job lost a node.
         """
-        self._diary.call(f"{self._role.kind}-{self._address[1]}" if self._address else "scheduler")
+        self._log.call(f"{self._role.kind}-{self._address[1]}" if self._address else "scheduler")
         try:
             self._serve()
         except Exception as error:
@@ -86,7 +86,7 @@ class Desk:
         if failure is not None:
             raise NodeLost(*failure)
         if member.loop.wait_stopped(0):
-            self._diary.started(member.started_s)
+            self._log.started(member.started_s)
             time.sleep(_FAREWELL_S)
             member.loop.close()
             self._member = None
@@ -164,7 +164,7 @@ class Desk:
             self._hub.send(self._servers[0], note)
             return
         keys = [(int(elements), str(dtype)) for elements, dtype in note["keys"]]
-        self._wish = Wish(str(note["kv"]), dict(note["compression"]), keys)
+        self._wish = Settings(str(note["kv"]), dict(note["compression"]), keys)
         self._begin_if_settled()
 
     # ---- the job ----
@@ -182,7 +182,7 @@ class Desk:
         wide = listen_at(self._address, self._environ)[0] == "0.0.0.0"
         here = own_host(outward(), self._environ) if wide else resolved(self._address[0])
         member = job.open(here)
-        self._diary.remark(self._remarks(job))
+        self._log.remark(self._remarks(job))
         self._member = member
         ticket = job.ticket(member)
         if self._wide:

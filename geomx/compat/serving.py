@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from geomx.compat.addresses import Diary, about, own_host
+from geomx.compat.addresses import ProcessLog, about, own_host
 from geomx.compat.job import Seat
 from geomx.compat.rendezvous import Note, Spoke
 from geomx.compat.roles import Role
-from geomx.compat.scheduler import Desk
+from geomx.compat.scheduler import Scheduler
 from geomx.errors import GeomxError, NodeLost
 from geomx.kv import store as kv
 from geomx.kv.keys import Keys
@@ -33,37 +33,37 @@ from geomx.live.member import Member
 _POLL_S = 0.05
 
 
-def serve(role: Role, environ: Mapping[str, str], diary: Diary) -> int:
+def serve(role: Role, environ: Mapping[str, str], log: ProcessLog) -> int:
     """Run a process that is not a worker until the job is over.
 
     Args:
         role: Role of the process.
         environ: Its environment variables.
-        diary: Its files.
+        log: Its files.
 
     Returns:
         The exit status.
     """
     try:
         if role.kind in ("global_scheduler", "scheduler"):
-            Desk(role, environ, diary).run()
+            Scheduler(role, environ, log).run()
         else:
-            Server(role, environ, diary).run()
+            Server(role, environ, log).run()
     except NodeLost as lost:
         print(lost, file=sys.stderr, flush=True)
-        diary.end(LOST)
+        log.end(LOST)
         return LOST
     except Exception as error:
         if not isinstance(error, GeomxError):
             traceback.print_exc()
         print(str(error) or type(error).__name__, file=sys.stderr, flush=True)
-        diary.end(FAILED)
+        log.end(FAILED)
         return FAILED
-    diary.end(DONE)
+    log.end(DONE)
     return DONE
 
 
-class Ushers:
+class JoinThreads:
     """Threads that join the job for all nodes of one process at once: each waits for the others.
 
     The threads are started in advance, since a worker may join while its program ends, when the
@@ -124,15 +124,15 @@ class Server:
     Args:
         role: Role of the process.
         environ: Its environment variables.
-        diary: Its files.
+        log: Its files.
     """
 
-    def __init__(self, role: Role, environ: Mapping[str, str], diary: Diary) -> None:
+    def __init__(self, role: Role, environ: Mapping[str, str], log: ProcessLog) -> None:
         self._role = role
         self._environ = environ
-        self._diary = diary
+        self._log = log
         self._members: list[Member] = []
-        self._ushers = Ushers()
+        self._join_threads = JoinThreads()
         self._early: list[Note] = []  # notes of the master that arrived before the job began
 
     def run(self) -> None:
@@ -161,7 +161,7 @@ class Server:
         finally:
             for member in self._members:
                 member.loop.close()
-            self._diary.measured(self._members)
+            self._log.measured(self._members)
             for spoke in spokes:
                 spoke.leave()
 
@@ -195,11 +195,11 @@ class Server:
 
     def _begin(self, note: Note, world: Spoke) -> None:
         seats = [(str(name), int(number)) for name, number in note["own"]]
-        self._diary.call(seats[0][0])
+        self._log.call(seats[0][0])
         host = own_host(world.here(), self._environ)
-        self._members = self._ushers.take(seats, note.facts, host)
+        self._members = self._join_threads.take(seats, note.facts, host)
         first = self._members[0]
-        self._diary.started(first.started_s)
+        self._log.started(first.started_s)
         if first.node.role == "global_server" and note["outside"]:
             self._keys = Keys(first.spec.cluster, first.selection)
             rule = kv.global_rule(first)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from geomx import mxnet
-from geomx.compat.membership import Attendance
+from geomx.compat.membership import Membership
 from geomx.errors import ConfigError
 from geomx.kv import store as kv
 from geomx.kv.values import devices, optimizer_numbers, pairs
@@ -32,34 +32,34 @@ class CompatStore(mxnet.KVStore):
     """A worker's store; see `geomx.mxnet.KVStore`.
 
     Args:
-        attendance: The worker's membership in the job.
+        membership: The worker's membership in the job.
         type: The name it was created by.
     """
 
-    def __init__(self, attendance: Attendance, type: str) -> None:
-        self._attendance = attendance
+    def __init__(self, membership: Membership, type: str) -> None:
+        self._membership = membership
         self._type = type
         self._joined: kv.KVStore | None = None
 
-    rank = property(lambda self: self._attendance.rank, doc="Rank in the party.")
-    num_workers = property(lambda self: self._attendance.workers, doc="Workers of this party.")
-    num_all_workers = property(lambda self: self._attendance.all_workers, doc="Training workers.")
-    is_master_worker = property(lambda self: self._attendance.master, doc="Configures the job.")
+    rank = property(lambda self: self._membership.rank, doc="Rank in the party.")
+    num_workers = property(lambda self: self._membership.workers, doc="Workers of this party.")
+    num_all_workers = property(lambda self: self._membership.all_workers, doc="Training workers.")
+    is_master_worker = property(lambda self: self._membership.master, doc="Configures the job.")
 
     @property
     def _store(self) -> kv.KVStore:  # type: ignore[override]
         """The store itself; its first use joins the job."""
         if self._joined is None:
-            attendance = self._attendance
-            member = attendance.join()
-            master = attendance.master and not attendance.outside
+            membership = self._membership
+            member = membership.join()
+            master = membership.master and not membership.outside
             store = kv.KVStore(
                 member, self._type, exchange=EngineExchange(member.loop), master=master
             )
             self._joined = store
-            for text in attendance.rules():
+            for text in membership.rules():
                 member.loop.command(text)
-            for key, value, _ in attendance.pending():
+            for key, value, _ in membership.pending():
                 store.init(key, value)
         return self._joined
 
@@ -70,14 +70,14 @@ class CompatStore(mxnet.KVStore):
             key: A key, or a list of keys.
             value: An NDArray, or for a list of keys a list of NDArrays.
         """
-        if self._joined is not None or not self._attendance.master:
+        if self._joined is not None or not self._membership.master:
             super().init(key, value)
             return
         for each, given in pairs(key, value):
             array = devices(given)[0]
             dtype = np.dtype(array.dtype).name
             values = np.ascontiguousarray(array.asnumpy(), np.float32)
-            self._attendance.introduce(each, values, dtype)
+            self._membership.introduce(each, values, dtype)
 
     def set_optimizer(self, optimizer: Any) -> None:
         """Let the global servers update the weights; has an effect in the master worker only.
@@ -85,12 +85,12 @@ class CompatStore(mxnet.KVStore):
         Args:
             optimizer: An optimizer of MXNet.
         """
-        if not self._attendance.master:
+        if not self._membership.master:
             return
         if self._joined is not None:
             self._joined.set_optimizer(optimizer)
             return
-        self._attendance.instruct("optimizer\n" + optimizer_text(optimizer_numbers(optimizer, {})))
+        self._membership.instruct("optimizer\n" + optimizer_text(optimizer_numbers(optimizer, {})))
 
     def set_gradient_compression(self, compression_params: Mapping[str, Any]) -> None:
         """Compress pushes of parties; has an effect in the master worker only.
@@ -101,13 +101,13 @@ class CompatStore(mxnet.KVStore):
         Raises:
             GeomxError: The job has begun.
         """
-        if self._attendance.master:
-            self._attendance.wish(compression=dict(compression_params))
+        if self._membership.master:
+            self._membership.wish(compression=dict(compression_params))
 
     def barrier(self) -> None:
         """Wait until every worker of this party has reached the barrier."""
         mx.nd.waitall()
-        self._attendance.barrier()
+        self._membership.barrier()
 
     _barrier = barrier
 
@@ -117,22 +117,22 @@ class CompatStore(mxnet.KVStore):
             super().close()
 
 
-def install(attendance_of: Any) -> None:
+def install(membership_of: Any) -> None:
     """Make ``mx.kv.create`` return this store for all names of distributed stores.
 
     A later call with another name raises a ConfigError.
 
     Args:
-        attendance_of: Creates the worker's membership, on the first call.
+        membership_of: Creates the worker's membership, on the first call.
     """
     made: list[CompatStore] = []
 
     def create(type: str) -> CompatStore:
         if not made:
-            attendance = attendance_of()
-            if attendance.master:
-                attendance.wish(type=type)
-            store = CompatStore(attendance, type)
+            membership = membership_of()
+            if membership.master:
+                membership.wish(type=type)
+            store = CompatStore(membership, type)
             made.append(store)
             atexit.register(store.close)
         elif made[0].type != type:

@@ -75,7 +75,7 @@ KNOWN = (
 
 
 @dataclass(frozen=True)
-class Wish:
+class Settings:
     """Settings by the master worker's script, made before the first push or pull.
 
     Attributes:
@@ -90,7 +90,7 @@ class Wish:
 
 
 @dataclass
-class Settled:
+class JobSettings:
     """Settings of a job, as in `geomx.live.spec.Spec`; `notes` are for the user."""
 
     sync: Choice
@@ -99,7 +99,7 @@ class Settled:
     notes: list[str]
 
 
-class Said:
+class Variables:
     """The variables of all processes. If they differ, the first process takes precedence.
 
     Args:
@@ -174,11 +174,11 @@ class Said:
         self.notes.append(f"{name}={self._values[name]}: {what}")
 
 
-def settle(said: Said, wish: Wish, global_servers: int) -> Settled:
+def settle(variables: Variables, wish: Settings, global_servers: int) -> JobSettings:
     """Determine the settings of a job.
 
     Args:
-        said: The variables.
+        variables: The variables.
         wish: Settings by the master worker's script.
         global_servers: Number of global servers.
 
@@ -186,43 +186,45 @@ def settle(said: Said, wish: Wish, global_servers: int) -> Settled:
         ConfigError: A value is invalid.
     """
     for name, instead in OBSOLETE.items():
-        if name in said and said[name] not in ("0", "false"):
-            said.note(name, f"has no effect: {instead}")
+        if name in variables and variables[name] not in ("0", "false"):
+            variables.note(name, f"has no effect: {instead}")
     for switch, others in FEATURES.items():
         for name in others:
-            if name in said and name not in OBSOLETE and not said.on(switch):
-                said.note(name, f"has no effect without {switch}=1")
-    sync = _sync(said, wish)
-    accel = [*_codecs(said, wish, together=sync[0] != "mixedsync")]
-    if said.on(_DGT):
-        accel.append(("dgt", _dgt(said)))
+            if name in variables and name not in OBSOLETE and not variables.on(switch):
+                variables.note(name, f"has no effect without {switch}=1")
+    sync = _sync(variables, wish)
+    accel = [*_codecs(variables, wish, together=sync[0] != "mixedsync")]
+    if variables.on(_DGT):
+        accel.append(("dgt", _dgt(variables)))
     if global_servers > 1:
-        accel.append(("multigps", said.options(shard_elements=(SLICE, int))))
-    if said.on(_P3):
-        accel.append(("p3", said.options(slice_elements=(SLICE, int))))
-    if said.on(_INTER) or said.on(_INTRA):
-        within = {"inter": said.on(_INTER), "intra": said.on(_INTRA)}
-        accel.append(("tsengine", {**within, **said.options(greed=("MAX_GREED_RATE_TS", float))}))
-    elif "MAX_GREED_RATE_TS" in said:
-        said.note("MAX_GREED_RATE_TS", f"has no effect without {_INTER}=1 or {_INTRA}=1")
-    patience = said.number("PS_HEARTBEAT_TIMEOUT", float, 0.0)
+        accel.append(("multigps", variables.options(shard_elements=(SLICE, int))))
+    if variables.on(_P3):
+        accel.append(("p3", variables.options(slice_elements=(SLICE, int))))
+    if variables.on(_INTER) or variables.on(_INTRA):
+        within = {"inter": variables.on(_INTER), "intra": variables.on(_INTRA)}
+        accel.append(
+            ("tsengine", {**within, **variables.options(greed=("MAX_GREED_RATE_TS", float))})
+        )
+    elif "MAX_GREED_RATE_TS" in variables:
+        variables.note("MAX_GREED_RATE_TS", f"has no effect without {_INTER}=1 or {_INTRA}=1")
+    patience = variables.number("PS_HEARTBEAT_TIMEOUT", float, 0.0)
     runtime = {"failure_timeout_s": patience} if patience > 0 else {}
-    return Settled(sync, tuple(accel), runtime, said.notes)
+    return JobSettings(sync, tuple(accel), runtime, variables.notes)
 
 
-def _sync(said: Said, wish: Wish) -> Choice:
-    if not said.on(HFA):
+def _sync(variables: Variables, wish: Settings) -> Choice:
+    if not variables.on(HFA):
         return ("mixedsync", {}) if "async" in wish.type else ("fsa", {})
     if "async" in wish.type:
-        said.note(HFA, f"contradicts {wish.type}, which is taken as dist_sync")
-    periods = said.options(k1=("MXNET_KVSTORE_HFA_K1", int), k2=("MXNET_KVSTORE_HFA_K2", int))
+        variables.note(HFA, f"contradicts {wish.type}, which is taken as dist_sync")
+    periods = variables.options(k1=("MXNET_KVSTORE_HFA_K1", int), k2=("MXNET_KVSTORE_HFA_K2", int))
     return "hfa", {"k1": 1, "k2": 1, **periods, "weighting": "parties"}
 
 
-def _dgt(said: Said) -> dict[str, Any]:
-    if said[_DGT] != "1":
-        said.note(_DGT, "is taken as 1: blocks that contribute little travel as datagrams")
-    options = said.options(
+def _dgt(variables: Variables) -> dict[str, Any]:
+    if variables[_DGT] != "1":
+        variables.note(_DGT, "is taken as 1: blocks that contribute little travel as datagrams")
+    options = variables.options(
         channels=("DMLC_UDP_CHANNEL_NUM", int),
         k=("DMLC_K", float),
         k_min=("DMLC_K_MIN", float),
@@ -231,10 +233,10 @@ def _dgt(said: Said) -> dict[str, Any]:
     )
     options.setdefault("k", 0.5)
     options.setdefault("k_min", min(0.2, options["k"]))
-    return {**options, "adaptive": said.on("ADAPTIVE_K_FLAG")}
+    return {**options, "adaptive": variables.on("ADAPTIVE_K_FLAG")}
 
 
-def _codecs(said: Said, wish: Wish, together: bool) -> list[Choice]:
+def _codecs(variables: Variables, wish: Settings, together: bool) -> list[Choice]:
     """Return codecs for the compression that the master requests and for half-precision keys."""
     kind = wish.compression.get("type")
     threshold = float(wish.compression.get("threshold", 0.5))
@@ -243,7 +245,7 @@ def _codecs(said: Said, wish: Wish, together: bool) -> list[Choice]:
     if kind == "2bit":
         found: list[Choice] = [("twobit", {"threshold": threshold})]
     elif kind == "bsc":
-        bound = said.number(BOUND, int, 200_000)
+        bound = variables.number(BOUND, int, 200_000)
         sparse = {"ratio": threshold, "momentum": 0.9, "warmup_rounds": 0, "pull": together}
         # As in GeoMX's scripts: what has more elements than the bound is float32.
         if half and others and max(half) <= bound < min(others):
@@ -256,5 +258,5 @@ def _codecs(said: Said, wish: Wish, together: bool) -> list[Choice]:
     if half and not others:
         found.append(("fp16", {}))
     elif half:
-        said.notes.append("float16 and float32 keys: all of them travel as float32")
+        variables.notes.append("float16 and float32 keys: all of them travel as float32")
     return found
