@@ -25,7 +25,6 @@ TEST_LINES = 600  # cases are independent of each other, and read one at a time
 # Longer files, and why each is one file.
 LONG = {
     "benchmarks/simulator/speed.py": "its rows, what measures them and their table are one command",
-    "runtime_cpp/core/node.cc": "the protocol's one state machine: transfers, rounds, heartbeats",
 }
 
 

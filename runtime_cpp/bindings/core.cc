@@ -128,7 +128,7 @@ void init_core(nb::module_& m) {
         {"coordinator", NativeCoordinators::Instance().Names()}};
   }, "Names of the native parts that were compiled in, by kind.");
 
-  nb::class_<NodeConfig>(m, "NodeConfig", "How one node of the tree is set up; see core/node.h.")
+  nb::class_<NodeConfig>(m, "NodeConfig", "How one node of the tree is set up; see core/node_config.h.")
       .def("__init__", [](NodeConfig* self, NodeId id, std::string name, const std::string& role) {
         new (self) NodeConfig{};
         self->id = id;
@@ -159,7 +159,7 @@ void init_core(nb::module_& m) {
              self.groups.push_back(
                  {root, std::move(members), host, number, push, pull, std::move(label)});
            }, "root"_a, "members"_a, "host"_a, "number"_a, "push"_a, "pull"_a, "label"_a = "",
-           "An overlay of which this node is the root or a member; see core/overlay.h. `label`: whose\n"
+           "An overlay of which this node is the root or a member; see core/overlay_group.h. `label`: whose\n"
            "it is.")
       .def("set_rounds",
            [](NodeConfig& self, bool together, std::optional<std::uint32_t> staleness_bound,

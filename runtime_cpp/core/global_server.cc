@@ -4,65 +4,56 @@
 // answer is the sum.
 #include <algorithm>
 #include <map>
-#include <set>
-#include <stdexcept>
 #include <utility>
 
-#include "core/node.h"
-#include "core/replica.h"
+#include "core/server_role.h"
 
 namespace geomx {
 namespace {
 
-class GlobalServer final : public RoleLogic {
+class GlobalServer final : public ServerRole {
  public:
-  explicit GlobalServer(Node& node) : RoleLogic(node), rules_(node.config().rounds) {}
+  explicit GlobalServer(Node& node) : ServerRole(node), rules_(node.config().rounds) {}
 
   void OnValue(NodeId peer, const Header& header, Buffer value, Time now) override {
     Shard& shard = this->shard(header);
-    if (!SameSize(peer, header, shard)) return;
+    if (!HasSize(peer, header, shard)) return;
     if (header.kind == Kind::kInit) return Initialise(header, shard, std::move(value), now);
     if (optimizer_ && !shard.weights.has_value()) {
-      return Fail(peer, "push of a key that was never initialised");
+      return node_.Fail(peer, "push of a key that was never initialised");
     }
-    node_.work().aggregate.Add(node_.AddedBytes(header));
     if (rules_.together) {
-      Contribute(peer, header, shard, std::move(value), now);
+      Push(peer, header, shard, std::move(value), now);
     } else {
-      Apply(peer, header, shard, node_.Decoded(header, std::move(value)), now);
+      Apply(peer, header, shard, std::move(value), now);
     }
   }
 
   void OnControl(NodeId peer, const Message& message, Time now) override {
     const Header& header = message.header;
-    if (header.kind == Kind::kPullRequest) {
-      Shard& shard = this->shard(header);
-      if (!SameSize(peer, header, shard)) return;
-      if (shard.weights.has_value()) return SendPlain(header, shard, {&peer, 1}, now);
-      if (std::find(shard.waiting.begin(), shard.waiting.end(), peer) == shard.waiting.end()) {
-        shard.waiting.push_back(peer);
+    switch (header.kind) {
+      case Kind::kPullRequest: {
+        Shard& shard = this->shard(header);
+        if (HasSize(peer, header, shard)) Request(peer, header, shard, now);
+        return;
       }
-    } else if (header.kind == Kind::kCommand) {
-      std::vector<std::byte> scratch;
-      const auto words = UnpackStrings(message.payload.Contiguous(scratch), 1);
-      if (!words) return Fail(peer, "a command that is not one string");
-      Obey(words->front());
-    } else if (header.kind == Kind::kBye && node_.IsChild(peer)) {  // all workers of a party left
-      left_.insert(peer);
-      for (const auto& [id, shard] : shards_) CheckLeft(id.first, shard);
+      case Kind::kCommand:
+        if (const auto text = Text(peer, message)) Obey(*text);
+        return;
+      case Kind::kBye:  // all workers of a party left
+        if (!node_.IsChild(peer)) return;
+        AddLeft(peer);
+        for (const auto& [id, shard] : shards_) CheckParties(id.first, shard);
+        return;
+      default: return;
     }
   }
 
   void ListWaits(Waits& waits) const override {
     for (const auto& [id, shard] : shards_) {
       if (!shard.waiting.empty()) waits.Add({.kind = Wait::Kind::kInitial, .key = id.first});
-      if (shard.sum.merge_count() > 0) {
-        waits.Add({.kind = Wait::Kind::kPush,
-                   .whom = shard.sum.Lacking(),
-                   .key = id.first,
-                   .round = shard.round + 1});
-      }
-      WaitsOfTheFast(id.first, shard, waits);
+      AddWaits(id.first, shard, waits);
+      AddWaitsOfTheFast(id.first, shard, waits);
     }
   }
 
@@ -72,7 +63,7 @@ class GlobalServer final : public RoleLogic {
       digest.Count(Digest::Level::kGlobal, shard.round);
       for (const NodeId server : shard.waiting) digest.Add(std::uint64_t{server});
     }
-    if (!rules_.together || !left_.empty()) digest.Unknown();
+    if (!rules_.together || !left().empty()) digest.Unknown();
   }
 
   const Buffer* Value(Key key, std::uint32_t shard) const {
@@ -87,107 +78,77 @@ class GlobalServer final : public RoleLogic {
     std::uint64_t seen = 0;  // updates that its last answer contained
     std::optional<std::pair<Header, Buffer>> held;  // too far ahead to be applied yet
   };
-  struct Shard {
-    explicit Shard(const NodeConfig& config) : sum(config.children, config.quorum) {}
-    Aggregator sum;
-    std::uint32_t elements = 0;  // 0: not known yet
-    NodeId sized_by = 0;         // who said so
-    Replica weights;
-    Round round = 0;
-    bool present = false;  // a party has contributed to the round more than its absence
+  struct Shard : SummedShard {
+    using SummedShard::SummedShard;
     std::uint64_t updates = 0;
     std::map<NodeId, Progress> parties;
-    std::vector<NodeId> waiting;  // local servers that asked before there was a value
   };
 
   Shard& shard(const Header& header) {
     return shards_.try_emplace({header.key, header.shard}, node_.config()).first->second;
   }
 
-  void Fail(NodeId peer, std::string reason) {
-    node_.Emit({.kind = Event::Kind::kPeerError, .peer = peer, .reason = std::move(reason)});
-  }
-
-  bool SameSize(NodeId peer, const Header& header, Shard& shard) {
-    if (shard.elements == 0) {
-      shard.elements = header.shard_elements;
-      shard.sized_by = peer;
-    }
-    if (shard.elements == header.shard_elements) return true;
-    Fail(peer, node_.SizesDiffer(header, peer, shard.sized_by, shard.elements));
-    return false;
-  }
-
   void Initialise(const Header& header, Shard& shard, Buffer value, Time now) {
     if (shard.weights.has_value()) return;  // the first initial value stands
     shard.weights.Set(std::move(value));
     const std::vector<NodeId> waiting = std::exchange(shard.waiting, {});
-    SendPlain(header, shard, waiting, now);
+    SendCurrent(header, shard.round, shard.weights.value(), waiting, now);
   }
 
-  // State of the optimizer before is forgotten. Parties that update get the instruction too.
-  void Obey(const std::string& text) {
-    try {
-      OptimizerSpec spec = ParseInstruction(text, node_.config().optimizers);
-      for (auto& [id, shard] : shards_) shard.weights.ForgetOptimizer();
-      if (rules_.update_at_party) {
-        for (const NodeId child : node_.config().children) {
-          node_.SendControl(child, Kind::kCommand, {text});
-        }
-      } else {
-        optimizer_ = std::move(spec);
-      }
-      node_.Emit({.kind = Event::Kind::kCommand, .text = text.substr(0, text.find('\n'))});
-    } catch (const std::invalid_argument& error) {
-      node_.Emit({.kind = Event::Kind::kRefused, .text = "optimizer", .reason = error.what()});
+  void Request(NodeId peer, const Header& header, Shard& shard, Time now) {
+    if (!shard.weights.has_value()) {
+      AddWaiting(shard, peer);
+    } else {
+      SendCurrent(header, shard.round, shard.weights.value(), {&peer, 1}, now);
     }
+  }
+
+  // The state of the optimizer before is forgotten. Parties that update get the instruction too.
+  void Obey(const std::string& text) {
+    auto optimizer = ParseOptimizer(text);
+    if (!optimizer) return;
+    for (auto& [id, shard] : shards_) shard.weights.ForgetOptimizer();
+    if (rules_.update_at_party) {
+      for (const NodeId child : node_.config().children) {
+        node_.Send(child, ControlMessage(Kind::kCommand, {text}));
+      }
+    } else {
+      optimizer_ = std::move(optimizer);
+    }
+    node_.Emit({.kind = Event::Kind::kCommand, .text = text.substr(0, text.find('\n'))});
   }
 
   // ---- common rounds ----
 
-  void Contribute(NodeId peer, Header header, Shard& shard, Buffer value, Time now) {
-    if (header.round != shard.round + 1) {
-      return Fail(peer, "push of round " + std::to_string(header.round) + " in round " +
-                            std::to_string(shard.round + 1));
-    }
-    if (std::string wrong = node_.Miscount(peer, header.merge_count); !wrong.empty()) {
-      return Fail(peer, std::move(wrong));
-    }
-    if (!shard.sum.Fits(header.merge_count)) {
-      return Fail(peer, "stands for more workers than there are");
-    }
-    if (!shard.sum.Alike(value)) return Fail(peer, "encoded unlike what others pushed");
-    if (!shard.sum.Add(peer, header.merge_count, std::move(value))) {
-      return Fail(peer, "pushed twice in one round");
-    }
-    shard.present = shard.present || (header.flags & kAbsent) == 0;
+  void Push(NodeId peer, Header header, Shard& shard, Buffer value, Time now) {
+    if (!Contribute(peer, header, shard, std::move(value))) return;
     if (!shard.sum.complete()) return CheckLeft(header.key, shard);
-    header.flags = std::exchange(shard.present, false) ? 0 : kAbsent;
-    // Of all parties: nobody's delay.
+    header.flags = TakeFlags(shard);
+    // Of all parties: no source of its own, so no delay to compensate.
     const Contribution from{shard.sum.merge_count(), 0, header.flags != 0};
     Buffer sum = shard.sum.Take();
     ++shard.round;
+    const std::vector<NodeId>& all = node_.config().children;
     if (rules_.update_at_party) {
-      auto answer = std::make_shared<const Buffer>(std::move(sum));
-      Finish(header, shard.round, from.merge_count, answer, node_.config().children, now);
-      return;
+      const auto answer = std::make_shared<const Buffer>(std::move(sum));
+      return Finish(header, shard.round, from.merge_count, answer, all, now);
     }
-    Update(header, shard, node_.Decoded(header, std::move(sum)), from);
-    Finish(header, shard.round, from.merge_count, shard.weights.value(), node_.config().children,
-           now);
+    Update(header, shard, node_.sums().Decoded(header, std::move(sum)), from);
+    Finish(header, shard.round, from.merge_count, shard.weights.value(), all, now);
   }
 
   // ---- rounds of each party's own ----
 
-  void Apply(NodeId peer, const Header& header, Shard& shard, Buffer value, Time now) {
+  void Apply(NodeId peer, const Header& header, Shard& shard, Buffer encoded, Time now) {
+    node_.work().aggregate.Add(node_.sums().AddedBytes(header));
+    Buffer value = node_.sums().Decoded(header, std::move(encoded));
     for (const NodeId child : node_.config().children) shard.parties.try_emplace(child);
     Progress& party = shard.parties.at(peer);
     if (header.round != party.round + 1 || party.held) {
-      return Fail(peer, "push of round " + std::to_string(header.round) + " in round " +
-                            std::to_string(party.round + 1));
+      return FailRound(peer, header, party.round + 1);
     }
     if (std::string wrong = node_.Miscount(peer, header.merge_count); !wrong.empty()) {
-      return Fail(peer, std::move(wrong));
+      return node_.Fail(peer, std::move(wrong));
     }
     party.held.emplace(header, std::move(value));
     // One application can let others go, which can let others go.
@@ -201,23 +162,7 @@ class GlobalServer final : public RoleLogic {
         progress = true;
       }
     }
-    CheckLeft(header.key, shard);
-  }
-
-  // Parties that are held back wait for the slowest.
-  void WaitsOfTheFast(Key key, const Shard& shard, Waits& waits) const {
-    Round slowest = UINT32_MAX;
-    bool held = false;
-    for (const auto& [id, party] : shard.parties) {
-      slowest = std::min(slowest, party.round);
-      held = held || party.held.has_value();
-    }
-    if (!held) return;
-    Wait wait{.kind = Wait::Kind::kPush, .whom = {}, .key = key, .round = slowest + 1};
-    for (const auto& [id, party] : shard.parties) {
-      if (party.round == slowest) wait.whom.push_back(id);
-    }
-    waits.Add(wait);
+    CheckParties(header.key, shard);
   }
 
   bool TooFarAhead(const Shard& shard, const Progress& party) const {
@@ -239,22 +184,35 @@ class GlobalServer final : public RoleLogic {
     Finish(header, party.round, header.merge_count, shard.weights.value(), {&peer, 1}, now);
   }
 
+  // Parties that are held back wait for the slowest.
+  void AddWaitsOfTheFast(Key key, const Shard& shard, Waits& waits) const {
+    Round slowest = UINT32_MAX;
+    bool held = false;
+    for (const auto& [id, party] : shard.parties) {
+      slowest = std::min(slowest, party.round);
+      held = held || party.held.has_value();
+    }
+    if (!held) return;
+    Wait wait{.kind = Wait::Kind::kPush, .whom = {}, .key = key, .round = slowest + 1};
+    for (const auto& [id, party] : shard.parties) {
+      if (party.round == slowest) wait.whom.push_back(id);
+    }
+    waits.Add(wait);
+  }
+
   // ---- both ----
 
-  // Whether somebody waits for a party whose workers have all left, with an answer to all that they
-  // pushed: it has no part in a round that is open, and makes no progress any more.
-  void CheckLeft(Key key, const Shard& shard) {
-    if (left_.empty()) return;
-    if (rules_.together) {
-      if (shard.sum.merge_count() == 0) return;
-      return node_.EndRound(*left_.begin(), shard.round, shard.sum.First(), key, shard.round + 1);
-    }
+  // Reports a loss if a round, or a party that is held back, waits for a party that has left and makes
+  // no progress any more.
+  void CheckParties(Key key, const Shard& shard) {
+    if (left().empty()) return;
+    if (rules_.together) return CheckLeft(key, shard);
     for (const auto& [id, party] : shard.parties) {
       if (!party.held) continue;
-      for (const NodeId gone : left_) {
+      for (const NodeId gone : left()) {
         const Round reached = shard.parties.at(gone).round;
         if (party.round < reached || party.round - reached <= rules_.staleness_bound) continue;
-        return node_.EndRound(gone, reached, id, key, party.round + 1);
+        return node_.membership().EndRound(gone, reached, id, key, party.round + 1);
       }
     }
   }
@@ -265,34 +223,18 @@ class GlobalServer final : public RoleLogic {
                          node_.config().device.get());
   }
 
-  void Finish(Header header, Round round, std::uint32_t merge_count,
-              std::shared_ptr<const Buffer> answer, std::span<const NodeId> targets, Time now) {
+  void Finish(const Header& header, Round round, std::uint32_t merge_count,
+              const std::shared_ptr<const Buffer>& answer, std::span<const NodeId> targets,
+              Time now) {
     ++node_.counts().rounds;
-    header.kind = Kind::kValue;
-    header.flags &= kAbsent;
-    header.round = round;
-    header.merge_count = merge_count;
-    header.loss = std::numeric_limits<float>::quiet_NaN();
     node_.Emit({.kind = Event::Kind::kUpdated,
                 .key = header.key,
                 .shard = header.shard,
                 .round = round});
-    const float* data = answer->empty() ? nullptr : answer->data();
-    node_.SendValue(targets, Direction::kPull, header, data, answer, now);
+    SendResult(header, round, merge_count, answer, targets, now);
   }
 
-  void SendPlain(Header header, const Shard& shard, std::span<const NodeId> targets, Time now) {
-    header.kind = Kind::kValue;
-    header.flags = kPlain;
-    header.round = shard.round;
-    header.merge_count = node_.config().quorum;
-    const auto value = shard.weights.value();
-    const float* data = value->empty() ? nullptr : value->data();
-    node_.SendValue(targets, Direction::kPull, header, data, value, now);
-  }
-
-  GlobalRounds rules_;
-  std::set<NodeId> left_;  // parties whose workers have all left
+  const GlobalRounds rules_;
   std::map<std::pair<Key, std::uint32_t>, Shard> shards_;
   std::optional<OptimizerSpec> optimizer_;
 };
@@ -303,8 +245,8 @@ std::unique_ptr<RoleLogic> MakeGlobalServer(Node& node) {
   return std::make_unique<GlobalServer>(node);
 }
 
-const Buffer* GlobalValueOf(const RoleLogic& logic, Key key, std::uint32_t shard) {
-  return static_cast<const GlobalServer&>(logic).Value(key, shard);
+const Buffer* GlobalValueOf(const RoleLogic& role, Key key, std::uint32_t shard) {
+  return static_cast<const GlobalServer&>(role).Value(key, shard);
 }
 
 }  // namespace geomx

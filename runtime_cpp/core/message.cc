@@ -139,6 +139,25 @@ std::optional<Header> ParseHeader(std::span<const std::byte, kHeaderBytes> bytes
   return header;
 }
 
+Message ControlMessage(Kind kind, std::initializer_list<std::string_view> strings, Round round) {
+  Message message;
+  message.header.kind = kind;
+  message.header.round = round;
+  message.header.priority = INT32_MAX;
+  if (strings.size() > 0) message.payload = Payload::Copy(PackStrings(strings));
+  return message;
+}
+
+Message NumbersMessage(Kind kind, std::uint32_t number, std::span<const double> values,
+                       std::int32_t priority) {
+  Message message;
+  message.header.kind = kind;
+  message.header.key = number;
+  message.header.priority = priority;
+  message.payload = Payload::Copy(PackNumbers(values));
+  return message;
+}
+
 std::vector<std::byte> PackStrings(std::initializer_list<std::string_view> strings) {
   std::vector<std::byte> out;
   for (std::string_view string : strings) {

@@ -122,6 +122,35 @@ WireHeader SerializeHeader(const Header& header);
 std::optional<Header> ParseHeader(std::span<const std::byte, kHeaderBytes> bytes,
                                   std::string& error);
 
+// The header of a message about a shard.
+inline Header ShardHeader(Kind kind, const ShardInfo& shard) {
+  Header header;
+  header.kind = kind;
+  header.key = shard.key;
+  header.shard = shard.index;
+  header.offset = shard.offset;
+  header.shard_elements = shard.elements;
+  header.server = shard.server;
+  header.priority = shard.priority;
+  return header;
+}
+
+// The header of a shard's initial value.
+inline Header InitialHeader(const ShardInfo& shard) {
+  Header header = ShardHeader(Kind::kInit, shard);
+  header.flags = kPlain;
+  header.merge_count = 1;
+  header.priority = INT32_MAX;
+  return header;
+}
+
+// A message with strings for a payload, of the highest priority.
+Message ControlMessage(Kind kind, std::initializer_list<std::string_view> strings = {},
+                       Round round = 0);
+// A report to, or a reply of, the coordinator `number`.
+Message NumbersMessage(Kind kind, std::uint32_t number, std::span<const double> values,
+                       std::int32_t priority);
+
 // The payload of a control message: strings, each behind its 32-bit length.
 std::vector<std::byte> PackStrings(std::initializer_list<std::string_view> strings);
 // Returns nothing unless the bytes hold exactly `count` strings and no more.

@@ -13,7 +13,7 @@
 #include "core/codec.h"
 #include "core/coordinator.h"
 #include "core/optimizer.h"
-#include "core/overlay.h"
+#include "core/overlay_group.h"
 #include "core/policy.h"
 #include "core/slicer.h"
 #include "core/types.h"
@@ -58,7 +58,7 @@ struct NodeConfig {
   std::uint32_t quorum = 0;         // merge count that completes a round here
   std::uint32_t frame_bytes = 256 * 1024;  // no message carries more payload than this
   // In a simulation: up to so many frames of one long slice may leave as one message (see
-  // `Node::Bundle`). Bytes, messages and what they cost at either end are counted frame by frame.
+  // `Encoder::Bundle`). Bytes, messages and what they cost at either end are counted frame by frame.
   std::uint32_t bundle = 1;
   std::uint32_t max_shard_elements = kMaxShardElements;  // larger shards are refused before memory is taken
   GlobalRounds rounds;              // global and local servers

@@ -1,80 +1,11 @@
 #include "core/overlay.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 #include <utility>
 
 #include "core/node.h"
 
 namespace geomx {
-namespace {
-
-// Numbers travel as float64; ids and counts are exact in it.
-template <class Integer>
-bool Read(double number, Integer& out) {
-  constexpr double kLeast = static_cast<double>(std::numeric_limits<Integer>::min());
-  constexpr double kMost = std::min(static_cast<double>(std::numeric_limits<Integer>::max()), 9e15);
-  if (!(number >= kLeast && number <= kMost) || number != std::floor(number)) return false;
-  out = static_cast<Integer>(number);
-  return true;
-}
-
-}  // namespace
-
-std::vector<double> OverlayReport::Pack() const {
-  std::vector<double> numbers = {static_cast<double>(what),
-                                 static_cast<double>(root),
-                                 static_cast<double>(key),
-                                 static_cast<double>(shard),
-                                 static_cast<double>(round),
-                                 static_cast<double>(priority),
-                                 from ? static_cast<double>(*from) : -1.0,
-                                 static_cast<double>(bytes)};
-  numbers.insert(numbers.end(), members.begin(), members.end());
-  return numbers;
-}
-
-std::optional<OverlayReport> OverlayReport::Unpack(std::span<const double> numbers) {
-  OverlayReport report;
-  std::uint8_t what = 0;
-  if (numbers.size() < 8 || !Read(numbers[0], what) ||
-      what > static_cast<std::uint8_t>(What::kHas) || !Read(numbers[1], report.root) ||
-      !Read(numbers[2], report.key) || !Read(numbers[3], report.shard) ||
-      !Read(numbers[4], report.round) || !Read(numbers[5], report.priority) ||
-      !Read(numbers[7], report.bytes)) {
-    return std::nullopt;
-  }
-  report.what = static_cast<What>(what);
-  NodeId id = 0;
-  if (numbers[6] != -1.0) {
-    if (!Read(numbers[6], id)) return std::nullopt;
-    report.from = id;
-  }
-  for (const double number : numbers.subspan(8)) {
-    if (!Read(number, id)) return std::nullopt;
-    report.members.push_back(id);
-  }
-  return report;
-}
-
-std::vector<double> OverlayOrder::Pack() const {
-  return {static_cast<double>(direction), static_cast<double>(root),  static_cast<double>(key),
-          static_cast<double>(shard),     static_cast<double>(round), static_cast<double>(target)};
-}
-
-std::optional<OverlayOrder> OverlayOrder::Unpack(std::span<const double> numbers) {
-  OverlayOrder order;
-  std::uint8_t direction = 0;
-  if (numbers.size() != 6 || !Read(numbers[0], direction) || direction > 1 ||
-      !Read(numbers[1], order.root) || !Read(numbers[2], order.key) ||
-      !Read(numbers[3], order.shard) || !Read(numbers[4], order.round) ||
-      !Read(numbers[5], order.target)) {
-    return std::nullopt;
-  }
-  order.direction = static_cast<Direction>(direction);
-  return order;
-}
 
 // ---- groups ----------------------------------------------------------------------------------
 
@@ -134,7 +65,7 @@ std::vector<NodeId> Overlay::Siblings() const {
 void Overlay::OnBye(NodeId from) {
   left_.insert(from);
   for (const auto& [id, contribution] : contributions_) {
-    CheckLeft(groups_.at(id.root), contribution.header);
+    CheckLeft(groups_.at(id.root), contribution.value.header);
   }
 }
 
@@ -142,12 +73,8 @@ void Overlay::OnBye(NodeId from) {
 void Overlay::CheckLeft(const Group& group, const Header& header) {
   for (const NodeId id : left_) {
     if (!group.Has(id)) continue;
-    return node_.EndRound(id, header.round - 1, node_.config().id, header.key, header.round);
+    return node_.membership().EndRound(id, header.round - 1, node_.config().id, header.key, header.round);
   }
-}
-
-void Overlay::Fail(NodeId peer, const std::string& reason) {
-  node_.Emit({.kind = Event::Kind::kPeerError, .peer = peer, .reason = reason});
 }
 
 void Overlay::Report(const OverlayGroup& group, OverlayReport::What what, const Header& header,
@@ -166,13 +93,13 @@ void Overlay::Report(const OverlayGroup& group, OverlayReport::What what, const 
 
 // ---- on the way up and down ------------------------------------------------------------------
 
-bool Overlay::Take(std::span<const NodeId> targets, Direction direction, const Header& header,
-                   const float* value, const std::shared_ptr<const void>& owner, Time now) {
+bool Overlay::Take(std::span<const NodeId> targets, const ShardValue& value, Time now) {
+  const Header& header = value.header;
   if ((header.flags & kPlain) != 0 || header.kind == Kind::kInit) return false;
-  if (direction == Direction::kPush) {
+  if (DirectionOf(header) == Direction::kPush) {
     const Group* group = Above(header);
     if (group == nullptr || !group->push) return false;
-    contributions_[{group->root, header.key, header.shard}] = {header, value, owner, {}};
+    contributions_[{group->root, header.key, header.shard}] = {value, {}};
     CheckLeft(*group, header);
     Report(*group, OverlayReport::What::kReady, header, std::nullopt, 0, now);
     return true;
@@ -181,7 +108,7 @@ bool Overlay::Take(std::span<const NodeId> targets, Direction direction, const H
   if (group == nullptr || !group->pull || targets.size() != group->members.size()) return false;
   Holding& holding = holdings_[{group->root, header.key, header.shard}];
   holding.round = header.round;
-  holding.messages = node_.Pack(group->members.front(), direction, header, value, owner);
+  holding.messages = node_.Pack(group->members.front(), value);
   Report(*group, OverlayReport::What::kOrigin, header, std::nullopt, 0, now);
   return true;
 }
@@ -195,23 +122,24 @@ bool Overlay::Merge(NodeId from, const Header& header, const Buffer& value, std:
   const Group* group = Above(header);
   if (group == nullptr || !group->push || !group->Has(from)) return false;
   const auto found = contributions_.find({group->root, header.key, header.shard});
-  if (found == contributions_.end() || found->second.header.round != header.round ||
-      found->second.header.shard_elements != header.shard_elements ||
-      (!value.empty() && value.size() * sizeof(float) != node_.AddedBytes(header))) {
-    Fail(from, "a contribution to nothing that waits here");
+  if (found == contributions_.end() || found->second.value.header.round != header.round ||
+      found->second.value.header.shard_elements != header.shard_elements ||
+      (!value.empty() && value.size() * sizeof(float) != node_.sums().AddedBytes(header))) {
+    node_.Fail(from, "a contribution to nothing that waits here");
     return true;
   }
   Contribution& mine = found->second;
-  node_.work().aggregate.Add(node_.AddedBytes(header));
-  mine.header.merge_count += header.merge_count;
-  mine.header.flags |= header.flags & kLast;
-  if ((header.flags & kAbsent) == 0) mine.header.flags &= ~kAbsent;
+  Header& sum = mine.value.header;
+  node_.work().aggregate.Add(node_.sums().AddedBytes(header));
+  sum.merge_count += header.merge_count;
+  sum.flags |= header.flags & kLast;
+  if ((header.flags & kAbsent) == 0) sum.flags &= ~kAbsent;
   if (mine.relayed.empty()) {
     mine.relayed = value;
   } else {
     for (std::size_t i = 0; i < mine.relayed.size(); ++i) mine.relayed[i] += value[i];
   }
-  Report(*group, OverlayReport::What::kReady, mine.header, from, bytes, now);
+  Report(*group, OverlayReport::What::kReady, sum, from, bytes, now);
   return true;
 }
 
@@ -250,7 +178,7 @@ bool Overlay::Obey(NodeId from, std::uint32_t number, std::span<const double> nu
 void Overlay::Blame(NodeId from, const OverlayGroup& group, const OverlayOrder& order,
                     const std::string& why) {
   const bool push = order.direction == Direction::kPush;
-  Fail(from, (group.label.empty() ? "" : group.label + ": ") + "an order to " + node_.config().name +
+  node_.Fail(from, (group.label.empty() ? "" : group.label + ": ") + "an order to " + node_.config().name +
                  " to " + (push ? "push" : "hand on") + " key " + std::to_string(order.key) +
                  " round " + std::to_string(order.round) + " to node " +
                  std::to_string(order.target) + ": " + why);
@@ -258,13 +186,14 @@ void Overlay::Blame(NodeId from, const OverlayGroup& group, const OverlayOrder& 
 
 void Overlay::SendContribution(const Group& group, const OverlayOrder& order) {
   const auto found = contributions_.find({group.root, order.key, order.shard});
-  if (found == contributions_.end() || found->second.header.round != order.round) {
+  if (found == contributions_.end() || found->second.value.header.round != order.round) {
     return Blame(group.host, group, order, "it holds no contribution of that round, or has sent it");
   }
   Contribution mine = std::move(found->second);
   contributions_.erase(found);
-  node_.SendMerged(group.root, order.target, mine.header, mine.value, std::move(mine.owner),
-                   std::move(mine.relayed));
+  for (Message& message : node_.Pack(group.root, mine.value, std::move(mine.relayed))) {
+    node_.Send(order.target, std::move(message));
+  }
 }
 
 void Overlay::SendHolding(const Group& group, const OverlayOrder& order) {
@@ -272,7 +201,7 @@ void Overlay::SendHolding(const Group& group, const OverlayOrder& order) {
   if (found == holdings_.end() || found->second.round != order.round) {
     return Blame(group.host, group, order, "it holds no value of that round");
   }
-  for (const Message& message : found->second.messages) node_.Queue(order.target, message);
+  for (const Message& message : found->second.messages) node_.Send(order.target, message);
 }
 
 }  // namespace geomx

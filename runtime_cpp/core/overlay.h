@@ -24,56 +24,13 @@
 
 #include "core/inbox.h"
 #include "core/message.h"
+#include "core/overlay_group.h"
+#include "core/shard_value.h"
 #include "core/types.h"
 
 namespace geomx {
 
 class Node;
-
-// A group that this node belongs to, as its root or as a member.
-struct OverlayGroup {
-  NodeId root = 0;
-  std::vector<NodeId> members;
-  NodeId host = 0;            // where the coordinator lives
-  std::uint32_t number = 0;   // which of the coordinators there
-  bool push = false;          // contributions are added on the way
-  bool pull = false;          // values are handed on
-  std::string label;          // whose it is, for errors
-};
-
-// What a group and its coordinator say to each other, as the numbers of a report and its reply.
-struct OverlayReport {
-  enum class What : std::uint8_t {
-    kReady,     // this member holds a contribution that stands for `merge_count`
-    kMerged,    // the root, and no member, took a contribution in
-    kOrigin,    // the root has a new value for all `members`
-    kHas,       // this member holds the value now
-  };
-  What what = What::kReady;
-  NodeId root = 0;
-  Key key = 0;
-  std::uint32_t shard = 0;
-  Round round = 0;
-  std::int32_t priority = 0;
-  std::optional<NodeId> from = {};  // whose transfer has just been received
-  std::uint64_t bytes = 0;         // of that transfer, as they crossed the wire
-  std::vector<NodeId> members = {};  // kOrigin
-
-  std::vector<double> Pack() const;
-  static std::optional<OverlayReport> Unpack(std::span<const double> numbers);
-};
-
-struct OverlayOrder {
-  Direction direction = Direction::kPush;
-  NodeId root = 0;
-  Key key = 0;
-  std::uint32_t shard = 0;
-  Round round = 0;
-  NodeId target = 0;
-
-  std::vector<double> Pack() const;
-  static std::optional<OverlayOrder> Unpack(std::span<const double> numbers);
-};
 
 // One node's part in its groups.
 class Overlay {
@@ -81,8 +38,7 @@ class Overlay {
   Overlay(Node& node, std::span<const OverlayGroup> groups);
 
   // Takes what the node's role wants to send, if an overlay serves that way. True if it did.
-  bool Take(std::span<const NodeId> targets, Direction direction, const Header& header,
-            const float* value, const std::shared_ptr<const void>& owner, Time now);
+  bool Take(std::span<const NodeId> targets, const ShardValue& value, Time now);
 
   // Whether `from` may send this transfer although it is neither parent nor child.
   bool Expects(NodeId from, const Header& header) const;
@@ -121,9 +77,7 @@ class Overlay {
   };
   // What this member has to contribute: its own value, and what others gave it on their way.
   struct Contribution {
-    Header header;
-    const float* value = nullptr;  // null if phantom
-    std::shared_ptr<const void> owner;
+    ShardValue value;
     Buffer relayed;
   };
   struct Holding {
@@ -141,7 +95,6 @@ class Overlay {
               std::optional<NodeId> from, std::uint64_t bytes, Time now);
   void SendContribution(const Group& group, const OverlayOrder& order);
   void SendHolding(const Group& group, const OverlayOrder& order);
-  void Fail(NodeId peer, const std::string& reason);
   void Blame(NodeId from, const OverlayGroup& group, const OverlayOrder& order,
              const std::string& why);
 

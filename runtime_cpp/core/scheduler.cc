@@ -29,7 +29,7 @@ class Scheduler final : public RoleLogic {
 
   void OnValue(NodeId peer, const Header& header, Buffer value, Time now) override {
     (void)header, (void)value, (void)now;
-    node_.Emit({.kind = Event::Kind::kPeerError, .peer = peer, .reason = "data for a scheduler"});
+    node_.Fail(peer, "data for a scheduler");
   }
 
   void OnControl(NodeId peer, const Message& message, Time now) override {
@@ -38,7 +38,7 @@ class Scheduler final : public RoleLogic {
       case Kind::kReady:
         ready_.insert(peer);
         if (ready_.size() == node_.config().peers.size() && !node_.started()) {
-          node_.HandleStarted(now);
+          node_.membership().Start(now);
           ToAll(Kind::kStart);
           node_.Emit({.kind = Event::Kind::kStarted});
         }
@@ -129,7 +129,7 @@ class Scheduler final : public RoleLogic {
   // A member that others declare dead hears of it too: it may still wait for one of them.
   void ToAll(Kind kind, std::initializer_list<std::string_view> strings = {}) {
     for (const Peer& peer : node_.config().peers) {
-      if (!gone_.contains(peer.id)) node_.SendControl(peer.id, kind, strings);
+      if (!gone_.contains(peer.id)) node_.Send(peer.id, ControlMessage(kind, strings));
     }
   }
 
@@ -137,20 +137,11 @@ class Scheduler final : public RoleLogic {
     std::vector<std::byte> scratch;
     const auto words = UnpackStrings(message.payload.Contiguous(scratch), 3);
     const Peer* member = node_.FindPeer(peer);
-    if (!words || (*words)[0] != member->name) {
-      node_.Emit({.kind = Event::Kind::kPeerError, .peer = peer, .reason = "a malformed join"});
-      return;
-    }
+    if (!words || (*words)[0] != member->name) return node_.Fail(peer, "a malformed join");
     if (!IsLine((*words)[2])) {
-      node_.Emit({.kind = Event::Kind::kPeerError,
-                  .peer = peer,
-                  .reason = "a join whose address is empty or has control characters"});
-      return;
+      return node_.Fail(peer, "a join whose address is empty or has control characters");
     }
-    if (addresses_.contains(peer)) {
-      node_.Emit({.kind = Event::Kind::kPeerError, .peer = peer, .reason = "joined twice"});
-      return;
-    }
+    if (addresses_.contains(peer)) return node_.Fail(peer, "joined twice");
     addresses_[peer] = (*words)[2];
     if (addresses_.size() < node_.config().peers.size()) return;
     Event roster{.kind = Event::Kind::kRoster, .text = node_.config().experiment};
@@ -167,7 +158,7 @@ class Scheduler final : public RoleLogic {
     auto& waiting = barriers_[round];
     waiting.insert(peer);
     if (waiting.size() < workers_) return CheckLeft(now);
-    for (const NodeId worker : waiting) node_.SendControl(worker, Kind::kRelease, {}, round);
+    for (const NodeId worker : waiting) node_.Send(worker, ControlMessage(Kind::kRelease, {}, round));
     barriers_.erase(round);
   }
 
@@ -197,7 +188,7 @@ class Scheduler final : public RoleLogic {
     if (node_.FindPeer(peer)->role == Role::kWorker) workers_left_.insert(peer);
     if (node_.stopped()) return;
     if (workers_left_.size() < workers_) return CheckLeft(now);
-    node_.set_stopped();
+    node_.membership().Stop();
     ToAll(Kind::kStop);
     node_.Emit({.kind = Event::Kind::kStopped});
   }

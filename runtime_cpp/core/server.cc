@@ -2,53 +2,43 @@
 // global server or straight back, and hands every answer to all its workers.
 #include <algorithm>
 #include <map>
-#include <set>
 #include <utility>
 
-#include "core/node.h"
-#include "core/replica.h"
+#include "core/server_role.h"
 
 namespace geomx {
 namespace {
 
-class Server final : public RoleLogic {
+class Server final : public ServerRole {
  public:
-  explicit Server(Node& node) : RoleLogic(node), policy_(node.config().policy) {
+  explicit Server(Node& node) : ServerRole(node), policy_(node.config().policy) {
     if (!policy_) policy_ = std::make_shared<PartyPolicy>();
   }
 
   void OnValue(NodeId peer, const Header& header, Buffer value, Time now) override {
     Shard& shard = this->shard(header);
-    if (!SameSize(peer, header, shard)) return;
+    if (!HasSize(peer, header, shard)) return;
     switch (header.kind) {
-      case Kind::kInit: Forward(header, std::move(value), now); return;
-      case Kind::kPush: Contribute(peer, header, shard, std::move(value), now); return;
-      default: Answer(peer, header, shard, std::move(value), now); return;
+      case Kind::kInit: return Forward(header, std::move(value), now);
+      case Kind::kPush: return Push(peer, header, shard, std::move(value), now);
+      default: return Answer(peer, header, shard, std::move(value), now);
     }
   }
 
   void OnLinkDown(NodeId peer, const std::string& reason, Time now) override {
-    if (!left_.contains(peer)) RoleLogic::OnLinkDown(peer, reason, now);
+    if (!left().contains(peer)) RoleLogic::OnLinkDown(peer, reason, now);
   }
 
   void OnControl(NodeId peer, const Message& message, Time now) override {
-    const Header& header = message.header;
-    if (header.kind == Kind::kPullRequest) {
-      Shard& shard = this->shard(header);
-      if (SameSize(peer, header, shard)) Request(peer, header, shard, now);
-    } else if (header.kind == Kind::kBye) {
-      Bye(peer);
-    } else if (header.kind == Kind::kCommand) {
-      std::vector<std::byte> scratch;
-      const auto words = UnpackStrings(message.payload.Contiguous(scratch), 1);
-      if (!words) return Fail(peer, "a command that is not one string");
-      const auto& parents = node_.config().parents;
-      if (std::find(parents.begin(), parents.end(), peer) != parents.end()) {
-        return Obey(words->front());
+    switch (message.header.kind) {
+      case Kind::kPullRequest: {
+        Shard& shard = this->shard(message.header);
+        if (HasSize(peer, message.header, shard)) Request(peer, message.header, shard, now);
+        return;
       }
-      for (const NodeId parent : parents) {
-        node_.SendControl(parent, Kind::kCommand, {words->front()});
-      }
+      case Kind::kBye: return Bye(peer);
+      case Kind::kCommand: return Command(peer, message);
+      default: return;
     }
   }
 
@@ -61,10 +51,7 @@ class Server final : public RoleLogic {
                    .key = key,
                    .round = shard.global_round});
       } else if (shard.sum.merge_count() > 0) {
-        waits.Add({.kind = Wait::Kind::kPush,
-                   .whom = shard.sum.Lacking(),
-                   .key = key,
-                   .round = shard.round + 1});
+        AddWaits(key, shard, waits);
       } else if (!shard.waiting.empty()) {
         waits.Add({.kind = Wait::Kind::kInitial, .whom = {shard.parent}, .key = key});
       }
@@ -77,156 +64,121 @@ class Server final : public RoleLogic {
       digest.Count(Digest::Level::kParty, shard.round);
       digest.Count(Digest::Level::kGlobal, shard.global_round);
       digest.Add(std::uint64_t{shard.last} << 2 | std::uint64_t{shard.escalated} << 1 |
-                 std::uint64_t{shard.has_value});
+                 std::uint64_t{shard.value != nullptr});
       for (const NodeId worker : shard.waiting) digest.Add(std::uint64_t{worker});
       if (node_.config().policy) policy_->Describe(digest, shard.round);
     }
-    if (!left_.empty()) digest.Unknown();
+    if (!left().empty()) digest.Unknown();
   }
 
  private:
-  struct Shard {
-    explicit Shard(const NodeConfig& config) : sum(config.children, config.quorum) {}
-    Aggregator sum;
-    std::uint32_t elements = 0;  // 0: not known yet
-    NodeId sized_by = 0;         // who said so
-    Round round = 0;         // of the party
-    Round global_round = 0;  // of those that went to the global server
+  struct Shard : SummedShard {
+    using SummedShard::SummedShard;
+    Round global_round = 0;  // the last one that was sent to the global server
     bool last = false;
-    bool present = false;    // a worker has contributed to the round more than its absence
-    bool escalated = false;  // an answer is due
-    bool has_value = false;
-    std::shared_ptr<const Buffer> value;  // the workers' last
-    Replica weights;                      // where updates happen at the parties
-    NodeId parent = 0;            // that was sent to last
-    std::vector<NodeId> waiting;  // workers that asked before there was a value
+    bool escalated = false;               // an answer to `global_round` is due
+    std::shared_ptr<const Buffer> value;  // the workers' last; null: none yet
+    NodeId parent = 0;                    // the one that was sent to last
   };
 
   Shard& shard(const Header& header) {
     return shards_.try_emplace({header.key, header.shard}, node_.config()).first->second;
   }
 
-  void Fail(NodeId peer, std::string reason) {
-    node_.Emit({.kind = Event::Kind::kPeerError, .peer = peer, .reason = std::move(reason)});
-  }
-
-  bool SameSize(NodeId peer, const Header& header, Shard& shard) {
-    if (shard.elements == 0) {
-      shard.elements = header.shard_elements;
-      shard.sized_by = peer;
-    }
-    if (shard.elements == header.shard_elements) return true;
-    Fail(peer, node_.SizesDiffer(header, peer, shard.sized_by, shard.elements));
-    return false;
-  }
-
-  // The global server of a shard, or nothing if the header names none.
+  // The global server of a shard.
   std::optional<NodeId> Parent(NodeId peer, const Header& header) {
     const auto& parents = node_.config().parents;
     if (header.server < parents.size()) return parents[header.server];
-    Fail(peer, "no global server " + std::to_string(header.server));
+    node_.Fail(peer, "no global server " + std::to_string(header.server));
     return std::nullopt;
   }
 
-  // From the global server, where updates happen here.
-  void Obey(const std::string& text) {
-    try {
-      optimizer_ = ParseInstruction(text, node_.config().optimizers);
-      for (auto& [id, shard] : shards_) shard.weights.ForgetOptimizer();
-    } catch (const std::invalid_argument& error) {
-      node_.Emit({.kind = Event::Kind::kRefused, .text = "optimizer", .reason = error.what()});
+  // Workers' instructions go up; those of a global server are about the replicas here.
+  void Command(NodeId peer, const Message& message) {
+    const auto text = Text(peer, message);
+    if (!text) return;
+    const auto& parents = node_.config().parents;
+    if (std::find(parents.begin(), parents.end(), peer) != parents.end()) return Obey(*text);
+    for (const NodeId parent : parents) {
+      node_.Send(parent, ControlMessage(Kind::kCommand, {*text}));
     }
   }
+
+  void Obey(const std::string& text) {
+    auto optimizer = ParseOptimizer(text);
+    if (!optimizer) return;
+    optimizer_ = std::move(optimizer);
+    for (auto& [id, shard] : shards_) shard.weights.ForgetOptimizer();
+  }
+
+  void Bye(NodeId peer) {
+    if (!node_.IsChild(peer) || !AddLeft(peer)) return;
+    for (const auto& [id, shard] : shards_) CheckLeft(id.first, shard);
+    if (left().size() == node_.config().children.size()) node_.membership().TellFinished();
+  }
+
+  // ---- up ----
 
   void Forward(const Header& header, Buffer value, Time now) {
     const auto parent = Parent(header.source, header);
     if (!parent) return;
-    auto owned = std::make_shared<const Buffer>(std::move(value));
-    node_.SendValue({&*parent, 1}, Direction::kPush, header,
-                    owned->empty() ? nullptr : owned->data(), owned, now);
+    const auto owned = std::make_shared<const Buffer>(std::move(value));
+    node_.Send({&*parent, 1}, {header, owned->empty() ? nullptr : owned->data(), owned}, now);
   }
 
-  void Contribute(NodeId peer, const Header& header, Shard& shard, Buffer value, Time now) {
-    if (policy_->NeedsInitial() && !shard.has_value) {
-      return Fail(peer, "push before the initial value was asked for");
+  void Push(NodeId peer, const Header& header, Shard& shard, Buffer value, Time now) {
+    if (policy_->NeedsInitial() && shard.value == nullptr) {
+      return node_.Fail(peer, "push before the initial value was asked for");
     }
-    if (shard.escalated || header.round != shard.round + 1) {
-      return Fail(peer, "push of round " + std::to_string(header.round) + " in round " +
-                            std::to_string(shard.round + 1));
-    }
-    node_.work().aggregate.Add(node_.AddedBytes(header));
+    if (shard.escalated) return FailRound(peer, header, shard.round + 1);
+    if (!Contribute(peer, header, shard, std::move(value))) return;
     shard.last = shard.last || (header.flags & kLast) != 0;
-    shard.present = shard.present || (header.flags & kAbsent) == 0;
-    if (std::string wrong = node_.Miscount(peer, header.merge_count); !wrong.empty()) {
-      return Fail(peer, std::move(wrong));
-    }
-    if (!shard.sum.Fits(header.merge_count)) {
-      return Fail(peer, "stands for more workers than there are");
-    }
-    if (!shard.sum.Alike(value)) return Fail(peer, "encoded unlike what others pushed");
-    if (!shard.sum.Add(peer, header.merge_count, std::move(value))) {
-      return Fail(peer, "pushed twice in one round");
-    }
     if (shard.sum.complete()) return Complete(header, shard, now);
     CheckLeft(header.key, shard);
-  }
-
-  void Bye(NodeId peer) {
-    if (!node_.IsChild(peer) || !left_.insert(peer).second) return;
-    for (const auto& [id, shard] : shards_) CheckLeft(id.first, shard);
-    if (left_.size() == node_.config().children.size()) node_.TellFinished();
-  }
-
-  // A round that waits for somebody who has left would wait for ever: report that as a loss. Who left
-  // had an answer to all that it pushed, so it has no part in a round that is open.
-  void CheckLeft(Key key, const Shard& shard) {
-    if (left_.empty() || shard.sum.merge_count() == 0) return;
-    node_.EndRound(*left_.begin(), shard.round, shard.sum.First(), key, shard.round + 1);
   }
 
   void Complete(Header header, Shard& shard, Time now) {
     const auto parent = Parent(header.source, header);
     if (!parent) return;
     const std::uint32_t merge_count = shard.sum.merge_count();
-    auto sum = std::make_shared<Buffer>(node_.Decoded(header, shard.sum.Take()));
+    auto sum = std::make_shared<Buffer>(node_.sums().Decoded(header, shard.sum.Take()));
     ++shard.round;
-    header.flags = std::exchange(shard.present, false) ? 0 : kAbsent;
+    header.flags = TakeFlags(shard);
     ++node_.counts().rounds;
     const ShardInfo info = header.shard_info();
     const auto action = policy_->Complete({info, shard.round, merge_count, shard.last}, *sum);
-    if (action == PartyPolicy::Action::kReturn) {
-      Deliver(header, shard, std::move(sum), now);
-      return;
-    }
+    if (action == PartyPolicy::Action::kReturn) return Deliver(header, shard, sum, now);
     shard.escalated = true;
+    shard.parent = *parent;
     header.kind = Kind::kPush;
     header.merge_count = merge_count;
     header.round = ++shard.global_round;
     if (shard.last) header.flags |= kLast;
-    node_.SendValue({&*parent, 1}, Direction::kPush, header, sum->empty() ? nullptr : sum->data(),
-                    sum, now);
+    node_.Send({&*parent, 1}, {header, sum->empty() ? nullptr : sum->data(), sum}, now);
   }
 
+  void Request(NodeId peer, const Header& header, Shard& shard, Time now) {
+    if (shard.value) return SendCurrent(header, shard.round, shard.value, {&peer, 1}, now);
+    const auto parent = Parent(peer, header);
+    if (!parent) return;
+    if (shard.waiting.empty()) node_.Send(*parent, Message{.header = header});
+    shard.parent = *parent;
+    AddWaiting(shard, peer);
+  }
+
+  // ---- down ----
+
   void Answer(NodeId peer, const Header& header, Shard& shard, Buffer value, Time now) {
-    const ShardInfo info = header.shard_info();
-    auto owned = std::make_shared<Buffer>(std::move(value));
-    if ((header.flags & kPlain) != 0) {  // the current value, asked for by a worker
-      if (shard.has_value) return;
-      policy_->Initial(info, *owned);
-      if (node_.config().rounds.update_at_party) shard.weights.Set(*owned);
-      shard.value = owned;
-      shard.has_value = true;
-      const std::vector<NodeId> waiting = std::exchange(shard.waiting, {});
-      SendPlain(header, shard, waiting, now);
-      return;
-    }
+    if ((header.flags & kPlain) != 0) return Initial(header, shard, std::move(value), now);
     if (!shard.escalated || header.round != shard.global_round) {
-      return Fail(peer, "answer to round " + std::to_string(header.round) + " that is not open");
+      return node_.Fail(peer, "answer to round " + std::to_string(header.round) +
+                                  " that is not open");
     }
     shard.escalated = false;
+    auto owned = std::make_shared<Buffer>(std::move(value));
     if (node_.config().rounds.update_at_party) {
       if (optimizer_ && !shard.weights.has_value()) {
-        return Fail(peer, "an answer to a key whose initial value nobody asked for");
+        return node_.Fail(peer, "an answer to a key whose initial value nobody asked for");
       }
       node_.work().update.Add(std::uint64_t{header.shard_elements} * sizeof(float));
       const bool absent = (header.flags & kAbsent) != 0;
@@ -234,46 +186,30 @@ class Server final : public RoleLogic {
                            {header.merge_count, peer, absent}, false, node_.config().device.get());
       *owned = *shard.weights.value();
     }
-    policy_->Answer(info, *owned);
+    policy_->Answer(header.shard_info(), *owned);
     Deliver(header, shard, std::move(owned), now);
   }
 
+  // The current value, which a worker asked for.
+  void Initial(const Header& header, Shard& shard, Buffer value, Time now) {
+    if (shard.value) return;
+    auto owned = std::make_shared<const Buffer>(std::move(value));
+    policy_->Initial(header.shard_info(), *owned);
+    if (node_.config().rounds.update_at_party) shard.weights.Set(*owned);
+    shard.value = std::move(owned);
+    const std::vector<NodeId> waiting = std::exchange(shard.waiting, {});
+    SendCurrent(header, shard.round, shard.value, waiting, now);
+  }
+
   // What a round came to, to all workers.
-  void Deliver(Header header, Shard& shard, std::shared_ptr<const Buffer> value, Time now) {
+  void Deliver(const Header& header, Shard& shard, std::shared_ptr<const Buffer> value, Time now) {
     shard.value = std::move(value);
-    shard.has_value = true;
-    header.kind = Kind::kValue;
-    header.flags &= kAbsent;
-    header.round = shard.round;
-    header.merge_count = node_.config().quorum;
-    header.loss = std::numeric_limits<float>::quiet_NaN();
-    node_.SendValue(node_.config().children, Direction::kPull, header,
-                    shard.value->empty() ? nullptr : shard.value->data(), shard.value, now);
-  }
-
-  void SendPlain(Header header, const Shard& shard, std::span<const NodeId> targets, Time now) {
-    header.kind = Kind::kValue;
-    header.flags = kPlain;
-    header.round = shard.round;
-    header.merge_count = node_.config().quorum;
-    node_.SendValue(targets, Direction::kPull, header,
-                    shard.value->empty() ? nullptr : shard.value->data(), shard.value, now);
-  }
-
-  void Request(NodeId peer, const Header& header, Shard& shard, Time now) {
-    if (shard.has_value) return SendPlain(header, shard, {&peer, 1}, now);
-    const auto parent = Parent(peer, header);
-    if (!parent) return;
-    if (shard.waiting.empty()) node_.SendRequest(*parent, header);
-    shard.parent = *parent;
-    if (std::find(shard.waiting.begin(), shard.waiting.end(), peer) == shard.waiting.end()) {
-      shard.waiting.push_back(peer);
-    }
+    const NodeConfig& config = node_.config();
+    SendResult(header, shard.round, config.quorum, shard.value, config.children, now);
   }
 
   std::shared_ptr<PartyPolicy> policy_;
   std::optional<OptimizerSpec> optimizer_;  // where updates happen here
-  std::set<NodeId> left_;                   // workers that said bye
   std::map<std::pair<Key, std::uint32_t>, Shard> shards_;
 };
 

@@ -51,18 +51,8 @@ void Worker::Init(Key key, const float* value, std::shared_ptr<const void> owner
   Tensor& tensor = this->tensor(key);
   const NodeId server = node_.config().parents.front();
   for (const ShardInfo& shard : *tensor.shards) {
-    Header header;
-    header.kind = Kind::kInit;
-    header.flags = kPlain;
-    header.merge_count = 1;
-    header.key = key;
-    header.shard = shard.index;
-    header.offset = shard.offset;
-    header.shard_elements = shard.elements;
-    header.server = shard.server;
-    header.priority = INT32_MAX;
-    node_.SendValue({&server, 1}, Direction::kPush, header,
-                    value == nullptr ? nullptr : value + shard.offset, owner, now);
+    const float* part = value == nullptr ? nullptr : value + shard.offset;
+    node_.Send({&server, 1}, {InitialHeader(shard), part, owner}, now);
   }
 }
 
@@ -81,7 +71,7 @@ Round Worker::Submit(Key key, Push push, Time now) {
   if (tensor.waiting) {
     tensor.Contents().queue.push_back(std::move(push));
   } else {
-    Send(key, tensor, push, now);
+    Send(tensor, push, now);
   }
   return round;
 }
@@ -114,29 +104,18 @@ std::string NonFiniteText(const std::string& worker, const std::string& key, Rou
                            "run instead, ignore says nothing");
 }
 
-void Worker::Send(Key key, Tensor& tensor, const Push& push, Time now) {
+void Worker::Send(Tensor& tensor, const Push& push, Time now) {
   Await(tensor);
   ++tensor.sent;
   const NodeId server = node_.config().parents.front();
   for (const ShardInfo& shard : *tensor.shards) {
-    Header header;
-    header.kind = Kind::kPush;
+    Header header = ShardHeader(Kind::kPush, shard);
     header.flags = (push.last ? kLast : 0) | (push.absent ? kAbsent : 0);
     header.merge_count = 1;
-    header.key = key;
-    header.shard = shard.index;
-    header.offset = shard.offset;
-    header.shard_elements = shard.elements;
-    header.server = shard.server;
-    header.priority = shard.priority;
     header.round = tensor.sent;
     header.loss = push.loss;
     const float* value = push.value == nullptr ? nullptr : push.value + shard.offset;
-    if (push.device) {
-      node_.SendFrom(*push.device, server, header, value, push.owner);
-    } else {
-      node_.SendValue({&server, 1}, Direction::kPush, header, value, push.owner, now);
-    }
+    node_.Send({&server, 1}, {header, value, push.owner, push.device.get()}, now);
   }
 }
 
@@ -151,26 +130,18 @@ void Worker::Request(Key key, Time now) {
   Await(tensor);
   const NodeId server = node_.config().parents.front();
   for (const ShardInfo& shard : *tensor.shards) {
-    Header header;
-    header.kind = Kind::kPullRequest;
-    header.key = key;
-    header.shard = shard.index;
-    header.offset = shard.offset;
-    header.shard_elements = shard.elements;
-    header.server = shard.server;
-    header.priority = shard.priority;
-    node_.SendRequest(server, header);
+    node_.Send(server, Message{.header = ShardHeader(Kind::kPullRequest, shard)});
   }
 }
 
 void Worker::Barrier(Time now) {
   (void)now;
-  node_.SendControl(*node_.config().scheduler, Kind::kBarrier, {}, ++barriers_);
+  node_.Send(*node_.config().scheduler, ControlMessage(Kind::kBarrier, {}, ++barriers_));
 }
 
 void Worker::Command(const std::string& text, Time now) {
   (void)now;
-  node_.SendControl(node_.config().parents.front(), Kind::kCommand, {text});
+  node_.Send(node_.config().parents.front(), ControlMessage(Kind::kCommand, {text}));
 }
 
 std::span<const float> Worker::Value(Key key) {
@@ -181,7 +152,7 @@ std::span<const float> Worker::Value(Key key) {
   for (const auto& [index, kept] : std::exchange(content.encoded, {})) {
     const auto& [round, encoded] = kept;
     const ShardInfo& shard = (*tensor->shards)[index];
-    const Buffer value = node_.Decoder(server, shard).Decoded(*encoded, shard.elements, round);
+    const Buffer value = node_.flows().Decoder(server, shard).Decoded(*encoded, shard.elements, round);
     content.value.resize(tensor->elements());
     std::copy(value.begin(), value.end(), content.value.begin() + shard.offset);
   }
@@ -190,7 +161,7 @@ std::span<const float> Worker::Value(Key key) {
 
 void Worker::KeepEncoded(Key key) {
   for (const ShardInfo& shard : *tensor(key).shards) {
-    node_.KeepEncoded(node_.config().parents.front(), shard);
+    node_.flows().KeepEncoded(node_.config().parents.front(), shard);
   }
 }
 
@@ -201,7 +172,7 @@ std::vector<Worker::Encoded> Worker::EncodedValue(Key key) {
   for (const auto& [index, kept] : tensor.content->encoded) {
     const auto& [round, encoded] = kept;
     const ShardInfo& shard = (*tensor.shards)[index];
-    const CodecChain& decoder = node_.Decoder(node_.config().parents.front(), shard);
+    const CodecChain& decoder = node_.flows().Decoder(node_.config().parents.front(), shard);
     shards.push_back({shard.offset,
                       decoder.View(shard.elements, round, encoded->data(), encoded), &decoder});
   }
@@ -210,9 +181,7 @@ std::vector<Worker::Encoded> Worker::EncodedValue(Key key) {
 
 template <class Store>
 void Worker::Arrive(NodeId peer, const Header& header, Store store, Time now) {
-  const auto fail = [&](const char* reason) {
-    node_.Emit({.kind = Event::Kind::kPeerError, .peer = peer, .reason = reason});
-  };
+  const auto fail = [&](const char* reason) { node_.Fail(peer, reason); };
   Tensor* found = tensors_.Find(header.key);
   if (header.kind != Kind::kValue || found == nullptr) return fail("an unasked value");
   Tensor& tensor = *found;
@@ -233,7 +202,7 @@ void Worker::Arrive(NodeId peer, const Header& header, Store store, Time now) {
   if (tensor.sent == tensor.submitted) return;
   const Push next = std::move(tensor.content->queue.front());
   tensor.content->queue.pop_front();
-  Send(header.key, tensor, next, now);
+  Send(tensor, next, now);
 }
 
 void Worker::OnValue(NodeId peer, const Header& header, Buffer value, Time now) {

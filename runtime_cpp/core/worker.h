@@ -121,7 +121,7 @@ class Worker final : public RoleLogic {
   };
 
   Tensor& tensor(Key key);
-  void Send(Key key, Tensor& tensor, const Push& push, Time now);
+  void Send(Tensor& tensor, const Push& push, Time now);
   bool Acceptable(Key key, const Tensor& tensor, const Push& push);
   void Await(Tensor& tensor);
   // Whether a value of this shard is due; if so, `store` puts it into its tensor.

@@ -410,7 +410,7 @@ TEST(WhatANodeDidNotReadWhileItDidNotRunIsNoSilence) {
       node.HandleMessage(beat.header.source, beat, now);
     }
   };
-  node.HandleStarted(0);
+  node.membership().Start(0);
   Time now = 0;
   const auto run = [&](Time until, NodeId silent) {
     for (; now < until; now += kSecond / 4) {

@@ -1,0 +1,164 @@
+#include "core/encoder.h"
+
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "core/plugin_failure.h"
+
+namespace geomx {
+namespace {
+
+// A part that cannot be cut travels in one message.
+std::string TooLarge(const Message& message) {
+  return "a codec makes " + std::to_string(message.payload.size() >> 20) + " MiB of " +
+         std::to_string(message.header.shard_elements) + " elements of key " +
+         std::to_string(message.header.key) +
+         " that cannot be cut, and a message carries at most " +
+         std::to_string(kMaxPayloadBytes >> 20) +
+         " MiB: cut the tensor into shards (a partitioner does that), or choose another codec";
+}
+
+std::vector<Slice> IntoFrames(std::span<const Slice> slices, std::uint32_t frame_rows) {
+  std::vector<Slice> frames;
+  for (Slice rest : slices) {
+    while (rest.rows > frame_rows) {
+      Slice frame = rest;
+      frame.rows = frame_rows;
+      frames.push_back(frame);
+      rest.first_row += frame.rows;
+      rest.rows -= frame.rows;
+    }
+    frames.push_back(rest);
+  }
+  return frames;
+}
+
+bool Reliable(const Slice& slice) { return slice.channel == 0; }
+
+}  // namespace
+
+void Encoder::Encode(Pipeline& pipeline, const ShardValue& value, Encoding& encoding) {
+  const Header& header = value.header;
+  const Pipeline* before = std::exchange(encoding.pipeline, &pipeline);
+  if (before != nullptr && before->sums == pipeline.sums) {
+    const bool alike = pipeline.chain.Stateless() && before->link->codecs == pipeline.link->codecs;
+    if (pipeline.sums || alike) return;
+  }
+  if (value.phantom() && pipeline.chain.Dense()) {
+    if (!dense_) dense_ = std::make_shared<Parts>(Parts::Dense(0, nullptr, nullptr));
+    encoding.parts = dense_;
+    dense_->elements = dense_->rows = header.shard_elements;
+    dense_->round = header.round;
+    return;
+  }
+  if (pipeline.sums) {  // it is encoded
+    encoding.parts = std::make_shared<Parts>(
+        pipeline.chain.View(header.shard_elements, header.round, value.data, value.owner));
+    return;
+  }
+  encoding.parts =
+      std::make_shared<Parts>(Parts::Dense(header.shard_elements, value.data, value.owner));
+  encoding.parts->round = header.round;
+  if (pipeline.chain.Dense()) return;
+  state_.work.encode.Add(std::uint64_t{header.shard_elements} * sizeof(float));
+  const auto& device = state_.config.device;
+  if (value.phantom()) {
+    *encoding.parts = pipeline.chain.Layout(header.shard_elements, header.round);
+  } else if (device && device->Suits(header.shard_elements)) {
+    pipeline.chain.EncodeThrough(*device, *encoding.parts);
+  } else {
+    pipeline.chain.Encode(*encoding.parts);
+  }
+}
+
+// The most rows that fit into a frame.
+std::uint64_t Encoder::FrameRows(const Parts& encoded) const {
+  const std::uint64_t row_bits = std::max<std::uint64_t>(1, encoded.RowBits());
+  return std::max<std::uint64_t>(8, state_.config.frame_bytes * 8ull / row_bits / 8 * 8);
+}
+
+// How many frames of a slice leave as one message. Where nothing would come between the frames of a
+// transfer, its last byte arrives when it would anyway; what differs is that receivers begin their
+// work one message later, so transfers are still `kPieces` messages or more. Frames that repeat a
+// part of the whole are not alike, and slicers know why they cut.
+std::uint64_t Encoder::Bundle(const Pipeline& pipeline, const Parts& encoded) const {
+  constexpr std::uint64_t kPieces = 256;
+  if (state_.config.bundle <= 1 || !pipeline.slicers.empty()) return 1;
+  const auto whole = [](const Part& part) { return part.whole; };
+  if (std::any_of(encoded.parts.begin(), encoded.parts.end(), whole)) return 1;
+  const std::uint64_t frames = encoded.rows / FrameRows(encoded);
+  return std::clamp<std::uint64_t>(frames / kPieces, 1, state_.config.bundle);
+}
+
+const std::vector<Slice>& Encoder::Slices(Pipeline& pipeline, const Header& header,
+                                          const Parts& encoded) {
+  const ShardInfo shard = header.shard_info();
+  std::vector<Slice>& slices = slices_;
+  slices.assign(1, {.first_row = 0,
+                    .rows = static_cast<std::uint32_t>(encoded.rows),
+                    .priority = shard.priority});
+  const bool survives_holes = pipeline.chain.SurvivesHoles();
+  if ((header.flags & kPlain) == 0 && !pipeline.slicers.empty()) {
+    const SliceContext context{shard, header.round, encoded, survives_holes, state_.losses.Ratio()};
+    for (const auto& slicer : pipeline.slicers) slicer->Cut(context, slices);
+  }
+  for (const Slice& slice : slices) {
+    if (slice.first_row % 8 != 0 && encoded.Packed()) {
+      throw std::runtime_error("a slicer cut packed rows at row " +
+                               std::to_string(slice.first_row) + ", no multiple of 8");
+    }
+  }
+  const std::uint64_t frame_rows = FrameRows(encoded) * Bundle(pipeline, encoded);
+  const auto too_long = [&](const Slice& slice) { return slice.rows > frame_rows; };
+  if (std::any_of(slices.begin(), slices.end(), too_long)) {
+    slices = IntoFrames(slices, static_cast<std::uint32_t>(frame_rows));
+  }
+  // Without a reliable slice the receiver would never know that the round took place.
+  if (!survives_holes || std::none_of(slices.begin(), slices.end(), Reliable)) {
+    for (Slice& slice : slices) {
+      slice.channel = 0;
+      if (survives_holes) break;
+    }
+  }
+  return slices;
+}
+
+Message Encoder::MessageOf(const Header& header, const Slice& slice, bool phantom,
+                           std::uint64_t frame_rows,
+                           const std::shared_ptr<Parts>& encoded) const {
+  Message message{.header = header, .payload = {}};
+  if (state_.config.bundle > 1 && slice.rows > frame_rows) {
+    message.frames = static_cast<std::uint32_t>((slice.rows + frame_rows - 1) / frame_rows);
+  }
+  message.header.first_row = slice.first_row;
+  message.header.rows = slice.rows;
+  message.header.channel = slice.channel;
+  if ((header.flags & kPlain) == 0) message.header.priority = slice.priority;
+  if (phantom) {
+    message.payload = Payload::Phantom(encoded->SliceBytes(slice.first_row, slice.rows));
+  } else {
+    std::vector<Bytes> pieces;
+    for (const Part& part : encoded->parts) {
+      if (!part.IsIn(slice.first_row)) continue;
+      const std::uint64_t start = part.whole ? 0 : part.BytesFor(slice.first_row);
+      pieces.push_back({part.data + start, part.BytesFor(slice.rows)});
+    }
+    message.payload = Payload::View(std::move(pieces), encoded);
+  }
+  if (message.payload.size() > std::uint64_t{message.frames} * kMaxPayloadBytes) {
+    throw PluginFailure(TooLarge(message));
+  }
+  return message;
+}
+
+std::vector<Message> Encoder::Messages(Pipeline& pipeline, const Header& header, bool phantom,
+                                       const std::shared_ptr<Parts>& encoded) {
+  std::vector<Message> messages;
+  Cut(pipeline, header, phantom, encoded,
+      [&](Message message) { messages.push_back(std::move(message)); });
+  return messages;
+}
+
+}  // namespace geomx

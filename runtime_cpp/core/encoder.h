@@ -1,0 +1,73 @@
+// Turns a shard's value into messages: encoded by its pipeline's codecs, cut by its slicers.
+//
+// A message is never larger than a frame, so that an urgent one never waits long for the wire.
+// Messages point into the encoded parts, which live as long as they do: nothing is copied.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/codec.h"
+#include "core/flow.h"
+#include "core/message.h"
+#include "core/node_state.h"
+#include "core/shard_value.h"
+#include "core/slicer.h"
+
+namespace geomx {
+
+// One encoding of a value, and the flow for which it was made. It serves later flows too if their
+// codecs are the same and keep no state.
+struct Encoding {
+  std::shared_ptr<Parts> parts;
+  const Pipeline* pipeline = nullptr;
+};
+
+class Encoder {
+ public:
+  // `state` outlives this.
+  explicit Encoder(NodeState& state) : state_(state) {}
+
+  // Fills `encoding`, unless what is in there serves this flow too.
+  void Encode(Pipeline& pipeline, const ShardValue& value, Encoding& encoding);
+
+  // Calls `take` with the messages of an encoded value, in the order in which they should leave.
+  // Throws PluginFailure if a codec's part that cannot be cut is too large for a message.
+  template <class Take>
+  void Cut(Pipeline& pipeline, Header header, bool phantom, const std::shared_ptr<Parts>& encoded,
+           Take take);
+  // The same, as a list.
+  std::vector<Message> Messages(Pipeline& pipeline, const Header& header, bool phantom,
+                                const std::shared_ptr<Parts>& encoded);
+
+ private:
+  std::uint64_t FrameRows(const Parts& encoded) const;
+  std::uint64_t Bundle(const Pipeline& pipeline, const Parts& encoded) const;
+  // Valid until the next call.
+  const std::vector<Slice>& Slices(Pipeline& pipeline, const Header& header, const Parts& encoded);
+  Message MessageOf(const Header& header, const Slice& slice, bool phantom,
+                    std::uint64_t frame_rows, const std::shared_ptr<Parts>& encoded) const;
+
+  NodeState& state_;
+  std::shared_ptr<Parts> dense_;  // of the last phantom value that nothing encoded
+  std::vector<Slice> slices_;     // of the last value that was cut
+};
+
+template <class Take>
+void Encoder::Cut(Pipeline& pipeline, Header header, bool phantom,
+                  const std::shared_ptr<Parts>& encoded, Take take) {
+  const std::vector<Slice>& slices = Slices(pipeline, header, *encoded);
+  header.total_rows = static_cast<std::uint32_t>(encoded->rows);
+  header.slices = static_cast<std::uint32_t>(slices.size());
+  header.reliable = static_cast<std::uint32_t>(std::count_if(
+      slices.begin(), slices.end(), [](const Slice& slice) { return slice.channel == 0; }));
+  const std::uint64_t frame_rows = FrameRows(*encoded);
+  for (std::size_t i = 0; i < slices.size(); ++i) {
+    header.slice = static_cast<std::uint32_t>(i);
+    take(MessageOf(header, slices[i], phantom, frame_rows, encoded));
+  }
+}
+
+}  // namespace geomx

@@ -1,0 +1,92 @@
+#include "core/flow.h"
+
+#include <utility>
+
+namespace geomx {
+
+// Eight keys in a row lie in a row: what is sent together is found together.
+std::size_t FlowTable::Hash::operator()(const FlowId& id) const {
+  constexpr std::uint64_t kRow = 7;
+  const std::uint64_t within = id.key & kRow;
+  std::uint64_t hash = (std::uint64_t{id.key / (kRow + 1)} << 32) ^ id.shard;
+  hash ^= (std::uint64_t{id.peer} << 2 | std::uint64_t{id.direction == Direction::kPull} << 1 |
+           std::uint64_t{id.plain}) *
+          0x9e3779b97f4a7c15u;
+  hash = (hash ^ (hash >> 30)) * 0xbf58476d1ce4e5b9u;
+  hash ^= hash >> 31;
+  return ((hash & ~kRow) | within) ^ (within << 32);  // both halves tell keys apart
+}
+
+FlowTable::FlowTable(const NodeConfig& config, const Peers& peers)
+    : config_(config), peers_(peers), shared_{.link = &kDensePlan} {}
+
+Flow& FlowTable::Get(const FlowId& id, const ShardInfo& shard) {
+  const auto [flow, fresh] = flows_.TryEmplace(id);
+  if (fresh) flow->pipeline = Make(id, shard);
+  return *flow;
+}
+
+std::unique_ptr<Pipeline> FlowTable::Make(const FlowId& id, const ShardInfo& shard) {
+  if (id.plain) return nullptr;
+  const LinkPlan& link = peers_.Plan(id.peer, id.direction);
+  auto pipeline = std::make_unique<Pipeline>(Pipeline{.link = &link});
+  if (AnswersAreSums(id.peer, id.direction)) {
+    pipeline->chain = CodecChain(peers_.Plan(id.peer, Direction::kPush).codecs, shard);
+    pipeline->sums = pipeline->chain.Linear();
+  }
+  if (!pipeline->sums) pipeline->chain = CodecChain(link.codecs, shard);
+  linear_ = linear_ || pipeline->chain.Linear();
+  for (const auto& factory : link.slicers) pipeline->slicers.push_back(factory->Make(shard));
+  const bool stateless = pipeline->chain.Dense() && link.slicers.empty() && link.grace <= 0 &&
+                         config_.groups.empty();
+  return stateless ? nullptr : std::move(pipeline);
+}
+
+Pipeline& FlowTable::Outgoing(const FlowId& id, const ShardInfo& shard) {
+  if (id.plain) return shared_;
+  const LinkPlan& link = peers_.Plan(id.peer, id.direction);
+  const bool may_be_sums = AnswersAreSums(id.peer, id.direction) &&
+                           !peers_.Plan(id.peer, Direction::kPush).codecs.empty();
+  const bool stateless = link.codecs.empty() && link.slicers.empty() && !may_be_sums;
+  return stateless ? shared_ : PipelineOf(Get(id, shard));
+}
+
+bool FlowTable::AnswersAreSums(NodeId peer, Direction direction) const {
+  if (direction != Direction::kPull || !config_.rounds.update_at_party) return false;
+  return config_.role == Role::kGlobalServer ||
+         (config_.role == Role::kServer && !peers_.IsChild(peer));
+}
+
+void FlowTable::KeepEncoded(NodeId peer, const ShardInfo& shard) {
+  Flow& flow = Get({peer, Direction::kPull, false, shard.key, shard.index}, shard);
+  if (!flow.pipeline) return;  // nothing encodes it
+  flow.pipeline->keep = flow.pipeline->chain.DecodesOnDevices(shard.elements);
+}
+
+const CodecChain& FlowTable::Decoder(NodeId peer, const ShardInfo& shard) {
+  return PipelineOf(Get({peer, Direction::kPull, false, shard.key, shard.index}, shard)).chain;
+}
+
+void FlowTable::Describe(Digest& digest) const {
+  for (const auto& [id, flow] : flows_) {
+    if (id.plain && !flow.inbox.open()) continue;  // initial values, long gone
+    flow.inbox.Describe(digest, peers_.LevelOf(id.peer));
+    if (!flow.pipeline) continue;
+    if (!flow.pipeline->chain.FixedSize()) digest.Unknown();
+    for (const auto& slicer : flow.pipeline->slicers) {
+      if (!slicer->Constant()) digest.Unknown();
+    }
+    digest.Moment(flow.pipeline->close_at);
+  }
+}
+
+void FlowTable::Count(NodeStats& stats) const {
+  for (const auto& [id, flow] : flows_) {
+    const Inbox::Stats counts = flow.inbox.stats();
+    stats.late_slices += counts.late;
+    stats.refused_slices += counts.refused;
+    stats.missing_slices += counts.missing;
+  }
+}
+
+}  // namespace geomx

@@ -1,0 +1,76 @@
+#include "core/overlay_group.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace geomx {
+namespace {
+
+// Numbers travel as float64; ids and counts are exact in it.
+template <class Integer>
+bool Read(double number, Integer& out) {
+  constexpr double kLeast = static_cast<double>(std::numeric_limits<Integer>::min());
+  constexpr double kMost = std::min(static_cast<double>(std::numeric_limits<Integer>::max()), 9e15);
+  if (!(number >= kLeast && number <= kMost) || number != std::floor(number)) return false;
+  out = static_cast<Integer>(number);
+  return true;
+}
+
+}  // namespace
+
+std::vector<double> OverlayReport::Pack() const {
+  std::vector<double> numbers = {static_cast<double>(what),
+                                 static_cast<double>(root),
+                                 static_cast<double>(key),
+                                 static_cast<double>(shard),
+                                 static_cast<double>(round),
+                                 static_cast<double>(priority),
+                                 from ? static_cast<double>(*from) : -1.0,
+                                 static_cast<double>(bytes)};
+  numbers.insert(numbers.end(), members.begin(), members.end());
+  return numbers;
+}
+
+std::optional<OverlayReport> OverlayReport::Unpack(std::span<const double> numbers) {
+  OverlayReport report;
+  std::uint8_t what = 0;
+  if (numbers.size() < 8 || !Read(numbers[0], what) ||
+      what > static_cast<std::uint8_t>(What::kHas) || !Read(numbers[1], report.root) ||
+      !Read(numbers[2], report.key) || !Read(numbers[3], report.shard) ||
+      !Read(numbers[4], report.round) || !Read(numbers[5], report.priority) ||
+      !Read(numbers[7], report.bytes)) {
+    return std::nullopt;
+  }
+  report.what = static_cast<What>(what);
+  NodeId id = 0;
+  if (numbers[6] != -1.0) {
+    if (!Read(numbers[6], id)) return std::nullopt;
+    report.from = id;
+  }
+  for (const double number : numbers.subspan(8)) {
+    if (!Read(number, id)) return std::nullopt;
+    report.members.push_back(id);
+  }
+  return report;
+}
+
+std::vector<double> OverlayOrder::Pack() const {
+  return {static_cast<double>(direction), static_cast<double>(root),  static_cast<double>(key),
+          static_cast<double>(shard),     static_cast<double>(round), static_cast<double>(target)};
+}
+
+std::optional<OverlayOrder> OverlayOrder::Unpack(std::span<const double> numbers) {
+  OverlayOrder order;
+  std::uint8_t direction = 0;
+  if (numbers.size() != 6 || !Read(numbers[0], direction) || direction > 1 ||
+      !Read(numbers[1], order.root) || !Read(numbers[2], order.key) ||
+      !Read(numbers[3], order.shard) || !Read(numbers[4], order.round) ||
+      !Read(numbers[5], order.target)) {
+    return std::nullopt;
+  }
+  order.direction = static_cast<Direction>(direction);
+  return order;
+}
+
+}  // namespace geomx

@@ -1,0 +1,100 @@
+#include "core/peers.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+
+namespace geomx {
+
+Peers::Peers(const NodeConfig& config) : config_(config) {
+  for (const Peer& peer : config_.peers) ids_.push_back(peer.id);
+  std::sort(ids_.begin(), ids_.end());
+  ids_.erase(std::unique(ids_.begin(), ids_.end()), ids_.end());
+  neighbours_.resize(ids_.size());
+  for (const Peer& peer : config_.peers) {
+    Neighbour& neighbour = Get(peer.id);
+    neighbour.peer = &peer;
+    for (const Direction direction : {Direction::kPush, Direction::kPull}) {
+      const auto found = config_.links.find({peer.id, direction});
+      neighbour.plans[static_cast<int>(direction)] =
+          found == config_.links.end() ? &kDensePlan : &found->second;
+    }
+    if (IsChild(peer.id)) {
+      const auto found = config_.stands_for.find(peer.id);
+      neighbour.stands_for = found == config_.stands_for.end() ? 1 : found->second;
+    }
+    neighbour.parent = std::find(config_.parents.begin(), config_.parents.end(), peer.id) !=
+                       config_.parents.end();
+  }
+}
+
+const Peers::Neighbour* Peers::FindNeighbour(NodeId id) const {
+  const auto found = std::lower_bound(ids_.begin(), ids_.end(), id);
+  if (found == ids_.end() || *found != id) return nullptr;
+  return &neighbours_[static_cast<std::size_t>(found - ids_.begin())];
+}
+
+Peers::Neighbour* Peers::FindNeighbour(NodeId id) {
+  return const_cast<Neighbour*>(static_cast<const Peers*>(this)->FindNeighbour(id));
+}
+
+Peers::Neighbour& Peers::Get(NodeId id) {
+  if (Neighbour* found = FindNeighbour(id)) return *found;
+  throw std::logic_error(config_.name + " has no peer " + std::to_string(id));
+}
+
+const Peer* Peers::Find(NodeId id) const {
+  const Neighbour* found = FindNeighbour(id);
+  return found == nullptr ? nullptr : found->peer;
+}
+
+bool Peers::IsChild(NodeId id) const {
+  return std::binary_search(config_.children.begin(), config_.children.end(), id);
+}
+
+bool Peers::IsParent(NodeId id) const {
+  const Neighbour* found = FindNeighbour(id);
+  return found != nullptr && found->parent;
+}
+
+std::uint32_t Peers::StandsFor(NodeId id) const {
+  const Neighbour* found = FindNeighbour(id);
+  return found == nullptr ? 1 : found->stands_for;
+}
+
+const LinkPlan& Peers::Plan(NodeId id, Direction direction) const {
+  const Neighbour* found = FindNeighbour(id);
+  return found == nullptr ? kDensePlan : *found->plans[static_cast<int>(direction)];
+}
+
+Digest::Level Peers::LevelOf(NodeId id) const {
+  if (config_.role == Role::kGlobalServer) return Digest::Level::kGlobal;
+  const bool up = config_.role == Role::kServer && IsParent(id);
+  return up ? Digest::Level::kGlobal : Digest::Level::kParty;
+}
+
+void Peers::Send(Neighbour& target, Message message) {
+  message.header.source = config_.id;
+  message.header.payload_bytes = static_cast<std::uint32_t>(message.payload.size());
+  target.queue.Push(std::move(message));
+  if (std::exchange(target.dirty, epoch_) != epoch_) dirty_.push_back(target.peer->id);
+}
+
+std::optional<Message> Peers::Poll(NodeId id, Lane lane) {
+  Neighbour* found = FindNeighbour(id);
+  return found == nullptr ? std::nullopt : found->queue.Pop(lane);
+}
+
+bool Peers::HasMessage(NodeId id, Lane lane) const {
+  const Neighbour* found = FindNeighbour(id);
+  return found != nullptr && !found->queue.Empty(lane);
+}
+
+void Peers::Describe(Digest& digest) const {
+  for (const Neighbour& neighbour : neighbours_) {
+    neighbour.queue.Describe(digest, LevelOf(neighbour.peer->id));
+  }
+  for (const NodeId peer : dirty_) digest.Add(std::uint64_t{peer});
+}
+
+}  // namespace geomx

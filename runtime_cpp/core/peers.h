@@ -1,0 +1,81 @@
+// The members that a node talks with, and the messages that are queued for each of them.
+//
+// One SendQueue per peer. The node queues messages (Send); the driver learns which peers have new
+// ones (TakeDirty) and takes messages out when the wire is free (Poll). Pointers and references to
+// peers stay valid as long as the node's configuration does.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "core/digest.h"
+#include "core/message.h"
+#include "core/node_config.h"
+#include "core/send_queue.h"
+#include "core/types.h"
+
+namespace geomx {
+
+// The plan of traffic that nothing encodes or slices.
+inline const LinkPlan kDensePlan;
+
+class Peers {
+ public:
+  // A peer, what is queued for it, and how values travel there and back.
+  struct Neighbour {
+    const Peer* peer = nullptr;
+    std::uint32_t stands_for = 0;  // a child: workers behind it; otherwise 0
+    bool parent = false;
+    std::uint64_t dirty = 0;  // `epoch_` when it was last put into `dirty_`
+    std::array<const LinkPlan*, kDirections> plans;
+    SendQueue queue;
+  };
+
+  // `config` outlives this, does not change, and has its children in ascending order.
+  explicit Peers(const NodeConfig& config);
+
+  const std::vector<NodeId>& ids() const { return ids_; }  // ascending
+  // Null if there is no such peer.
+  const Peer* Find(NodeId id) const;
+  bool IsChild(NodeId id) const;
+  bool IsParent(NodeId id) const;
+  // Workers behind a child; 1 if there is no such peer.
+  std::uint32_t StandsFor(NodeId id) const;
+  // What the plugins decided for the link; dense and unsliced if there is no such peer.
+  const LinkPlan& Plan(NodeId id, Direction direction) const;
+  // Which rounds advance together with those exchanged with `id`.
+  Digest::Level LevelOf(NodeId id) const;
+
+  // Throws std::logic_error if there is no such peer.
+  Neighbour& Get(NodeId id);
+  // Queues `message` in this node's name.
+  void Send(Neighbour& target, Message message);
+  void Send(NodeId target, Message message) { Send(Get(target), std::move(message)); }
+
+  // The driver's side; see the functions of these names in Node.
+  std::optional<Message> Poll(NodeId id, Lane lane);
+  bool HasMessage(NodeId id, Lane lane) const;
+  void TakeDirty(std::vector<NodeId>& dirty) {
+    dirty.clear();
+    dirty.swap(dirty_);
+    ++epoch_;
+  }
+  bool quiet() const { return dirty_.empty(); }
+
+  void Describe(Digest& digest) const;
+
+ private:
+  Neighbour* FindNeighbour(NodeId id);
+  const Neighbour* FindNeighbour(NodeId id) const;
+
+  const NodeConfig& config_;
+  std::vector<NodeId> ids_;
+  std::vector<Neighbour> neighbours_;  // in the order of `ids_`
+  std::vector<NodeId> dirty_;
+  std::uint64_t epoch_ = 1;  // of `dirty_`
+};
+
+}  // namespace geomx

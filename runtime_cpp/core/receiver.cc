@@ -1,0 +1,98 @@
+#include "core/receiver.h"
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "core/plugin_failure.h"
+
+namespace geomx {
+
+void Receiver::Accept(NodeId from, const Message& message, Time now) {
+  const Header& header = message.header;
+  const FlowId id = FlowOf(from, header);
+  Flow& flow = flows_.Get(id, header.shard_info());
+  Pipeline& pipeline = flows_.PipelineOf(flow);
+  if (!pipeline.chain.Dense() && !pipeline.chain.Linear()) {
+    state_.work.decode.Add(std::uint64_t{header.rows} * sizeof(float), message.frames);
+  }
+  std::string error;
+  Inbox::Outcome outcome = Inbox::Outcome::kError;
+  try {
+    outcome = flow.inbox.Accept(header, message.payload, pipeline.chain, error, pipeline.keep);
+  } catch (const Refusal& refusal) {
+    error = refusal.what();
+  }
+  const bool taken = outcome != Inbox::Outcome::kError && outcome != Inbox::Outcome::kRefused;
+  if (overlay_ && !id.plain && taken) {
+    pipeline.bytes += message.wire_bytes();
+    if (overlay_->Relays(header)) pipeline.messages.push_back(message);
+  }
+  switch (outcome) {
+    case Inbox::Outcome::kError: return state_.Refuse(from, header, std::move(error));
+    case Inbox::Outcome::kComplete: return Close(id, flow, now);
+    case Inbox::Outcome::kReliable: {
+      const Time grace = pipeline.link->grace;
+      if (grace <= 0) {
+        Close(id, flow, now);
+      } else if (pipeline.close_at == kNever) {
+        pipeline.close_at = now + grace;
+        closing_.emplace(std::pair{pipeline.close_at, closing_sequence_++}, id);
+      }
+      return;
+    }
+    case Inbox::Outcome::kPartial:
+    case Inbox::Outcome::kLate:
+    case Inbox::Outcome::kRefused:
+      return;
+  }
+}
+
+void Receiver::CloseDue(Time now) {
+  while (NextTimeout() <= now && waiting()) {
+    const auto [when, id] = *closing_.begin();
+    closing_.erase(closing_.begin());
+    Flow* flow = flows_.Find(id);
+    if (flow != nullptr && flows_.PipelineOf(*flow).close_at == when.first) Close(id, *flow, now);
+  }
+}
+
+void Receiver::Close(const FlowId& id, Flow& flow, Time now) {
+  Pipeline& pipeline = flows_.PipelineOf(flow);
+  pipeline.close_at = kNever;
+  Header header = flow.inbox.current();
+  header.source = id.peer;
+  header.key = id.key;
+  header.shard = id.shard;
+  if (!std::isnan(header.loss)) {
+    state_.losses.Report(id.peer, header.loss, state_.config.children.size());
+  }
+  Buffer value = flow.inbox.Close();
+  if (overlay_ && !id.plain) {
+    const std::uint64_t bytes = std::exchange(pipeline.bytes, 0);
+    std::vector<Message> messages = std::exchange(pipeline.messages, {});
+    if (header.kind == Kind::kPush && overlay_->Merge(id.peer, header, value, bytes, now)) return;
+    if (header.kind == Kind::kValue) {
+      overlay_->Hold(id.peer, header, std::move(messages), bytes, now);
+    }
+  }
+  if (flow.inbox.kept()) return role_->OnEncoded(id.peer, header, std::move(value), now);
+  std::optional<Buffer> taken;
+  try {
+    taken = Value(pipeline, header, std::move(value));
+  } catch (const Refusal& refusal) {
+    return state_.Fail(id.peer, refusal.what());
+  }
+  if (!taken) return state_.Fail(id.peer, "an unasked sum");
+  role_->OnValue(id.peer, header, std::move(*taken), now);
+}
+
+std::optional<Buffer> Receiver::Value(const Pipeline& pipeline, const Header& header,
+                                      Buffer value) {
+  if (header.kind != Kind::kValue) return value;
+  if (pipeline.sums) return sums_.Settled(header, value);
+  if (pipeline.chain.Linear()) return sums_.Decoded(header, std::move(value));
+  return value;
+}
+
+}  // namespace geomx

@@ -1,0 +1,32 @@
+#include "core/role.h"
+
+#include <stdexcept>
+
+#include "core/node.h"
+#include "core/worker.h"
+
+namespace geomx {
+
+std::unique_ptr<RoleLogic> MakeRole(Node& node) {
+  switch (node.config().role) {
+    case Role::kWorker: return std::make_unique<Worker>(node);
+    case Role::kServer: return MakeServer(node);
+    case Role::kGlobalServer: return MakeGlobalServer(node);
+    case Role::kScheduler: return MakeScheduler(node);
+  }
+  throw std::invalid_argument("no such role");
+}
+
+void RoleLogic::OnLinkDown(NodeId peer, const std::string& reason, Time now) {
+  (void)now;
+  const Peer* lost = node_.FindPeer(peer);
+  if (lost == nullptr) return;
+  if (node_.config().scheduler == peer) {
+    node_.Emit({.kind = Event::Kind::kDead, .text = lost->name, .reason = reason});
+    return;
+  }
+  const Round link = reason.starts_with(kBrokeProtocol) ? 0 : kLinkEnded;
+  node_.Send(*node_.config().scheduler, ControlMessage(Kind::kDead, {lost->name, reason}, link));
+}
+
+}  // namespace geomx

@@ -1,0 +1,52 @@
+// The part of a node that its role decides: worker (worker.cc), local server (server.cc), global
+// server (global_server.cc) and scheduler (scheduler.cc).
+//
+// A role hears of whole values and of control messages; slices, heartbeats and coordinators are the
+// node's own. All calls come from the driver's thread.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "core/digest.h"
+#include "core/inbox.h"
+#include "core/message.h"
+#include "core/types.h"
+#include "core/wait.h"
+
+namespace geomx {
+
+class Node;
+
+class RoleLogic {
+ public:
+  virtual ~RoleLogic() = default;
+  // A whole value arrived from `peer`. `value` is empty if phantom.
+  virtual void OnValue(NodeId peer, const Header& header, Buffer value, Time now) = 0;
+  // Likewise, of a flow whose values stay encoded.
+  virtual void OnEncoded(NodeId peer, const Header& header, Buffer encoded, Time now) {
+    (void)peer, (void)header, (void)encoded, (void)now;
+  }
+  virtual void OnControl(NodeId peer, const Message& message, Time now) = 0;
+  // The connection to `peer` cannot be used any more. Reports the loss to the scheduler.
+  virtual void OnLinkDown(NodeId peer, const std::string& reason, Time now);
+  virtual void Describe(Digest& digest) const = 0;  // see Node::Describe
+  virtual void OnTimeout(Time now) { (void)now; }
+  virtual Time NextTimeout() const { return kNever; }
+  // Whether something that was sent is still to be answered: a member does not leave before that.
+  virtual bool Unanswered() const { return false; }
+  virtual void ListWaits(Waits& waits) const = 0;  // see Node::ListWaits
+
+ protected:
+  explicit RoleLogic(Node& node) : node_(node) {}
+  Node& node_;
+};
+
+std::unique_ptr<RoleLogic> MakeRole(Node& node);
+std::unique_ptr<RoleLogic> MakeServer(Node& node);
+std::unique_ptr<RoleLogic> MakeGlobalServer(Node& node);
+std::unique_ptr<RoleLogic> MakeScheduler(Node& node);
+// The current value of a shard, or null. REQUIRES: `role` is a global server's.
+const Buffer* GlobalValueOf(const RoleLogic& role, Key key, std::uint32_t shard);
+
+}  // namespace geomx

@@ -1,0 +1,117 @@
+#include "core/sender.h"
+
+#include <utility>
+
+#include "core/device_value.h"
+#include "kernels/sums.h"
+
+namespace geomx {
+
+void Sender::Send(std::span<const NodeId> targets, const ShardValue& value, Time now) {
+  if (value.device != nullptr) {
+    for (const NodeId target : targets) Fetch(target, value);
+    return;
+  }
+  if (overlay_ && overlay_->Take(targets, value, now)) return;
+  const Header& header = value.header;
+  const ShardInfo shard = header.shard_info();
+  Encoding encoding;
+  for (const NodeId target : targets) {
+    Pipeline& pipeline = flows_.Outgoing(FlowOf(target, header), shard);
+    encoder_.Encode(pipeline, value, encoding);
+    Peers::Neighbour& neighbour = state_.peers.Get(target);
+    DropStale(neighbour, header);
+    encoder_.Cut(pipeline, header, value.phantom(), encoding.parts, [&](Message message) {
+      state_.peers.Send(neighbour, std::move(message));
+    });
+  }
+}
+
+// Best-effort slices of a round that the receiver has closed would be refused.
+void Sender::DropStale(Peers::Neighbour& target, const Header& header) {
+  if (header.round < 2) return;
+  state_.stats.dropped_slices += target.queue.DropStale(header.key, header.shard, header.round - 1);
+}
+
+std::vector<Message> Sender::Pack(NodeId peer, ShardValue value, Buffer relayed) {
+  const Header& header = value.header;
+  Pipeline& pipeline = flows_.Outgoing(FlowOf(peer, header), header.shard_info());
+  const bool merge = !value.phantom() && !relayed.empty();
+  const bool linear = pipeline.chain.Linear();  // what others sent is encoded
+  if (merge && !linear && !pipeline.chain.Absorb(relayed)) {
+    for (std::size_t i = 0; i < relayed.size(); ++i) relayed[i] += value.data[i];
+    auto sum = std::make_shared<const Buffer>(std::move(relayed));
+    value.data = sum->data();
+    value.owner = std::move(sum);
+  }
+  Encoding encoding;
+  encoder_.Encode(pipeline, value, encoding);
+  if (merge && linear) {
+    const Buffer mine = CodecChain::Gather(*encoding.parts);
+    auto sum = std::make_shared<Buffer>(std::move(relayed));
+    const float* const terms[] = {mine.data()};
+    kernels::Add(sum->data(), terms, 1, sum->size());
+    *encoding.parts = pipeline.chain.View(header.shard_elements, header.round, sum->data(), sum);
+  }
+  return encoder_.Messages(pipeline, header, value.phantom(), encoding.parts);
+}
+
+// ---- from a device ---------------------------------------------------------------------------
+
+struct Sender::Departure {
+  NodeId target;
+  Header header;
+  std::size_t encoded = 0;  // codecs that are done
+  bool cut = false;
+  std::vector<Message> messages = {};  // whose rows have not arrived yet
+};
+
+void Sender::Fetch(NodeId target, const ShardValue& value) {
+  const auto departure = std::make_shared<Departure>(target, value.header);
+  Parts dense = Parts::Dense(value.header.shard_elements, value.data, value.owner);
+  dense.round = value.header.round;
+  const auto encode = [&](kernels::Workplace& place, Parts& parts) {
+    if (overlay_) return;  // contributions are added on their way
+    const Header& header = departure->header;
+    CodecChain& chain = flows_.Outgoing(FlowOf(target, header), header.shard_info()).chain;
+    if (!chain.Dense()) {
+      state_.work.encode.Add(std::uint64_t{header.shard_elements} * sizeof(float));
+    }
+    departure->encoded = chain.EncodeOn(place, parts);
+  };
+  value.device->Fetch(std::move(dense), encode,
+                      [this, departure](const std::shared_ptr<Parts>& parts, std::uint64_t rows,
+                                        Time now) { Arrive(*departure, parts, rows, now); });
+}
+
+void Sender::Arrive(Departure& departure, const std::shared_ptr<Parts>& parts, std::uint64_t rows,
+                    Time now) {
+  const bool all = rows == parts->rows;
+  const Header& header = departure.header;
+  if (overlay_) {
+    const auto* there = reinterpret_cast<const float*>(parts->Find("values")->data);
+    if (all) Send({&departure.target, 1}, {header, there, parts}, now);
+    return;
+  }
+  Pipeline& pipeline = flows_.Outgoing(FlowOf(departure.target, header), header.shard_info());
+  // Other codecs and slicers look at the whole.
+  if (!all && (departure.encoded < pipeline.chain.size() || !pipeline.slicers.empty())) return;
+  Peers::Neighbour& target = state_.peers.Get(departure.target);
+  if (!departure.cut) {
+    pipeline.chain.EncodeFrom(departure.encoded, *parts);
+    departure.messages = encoder_.Messages(pipeline, header, false, parts);
+    departure.cut = true;
+    DropStale(target, header);
+  }
+  std::vector<Message> later;
+  for (Message& message : departure.messages) {
+    if (all || message.header.first_row + message.header.rows <= rows) {
+      state_.peers.Send(target, std::move(message));
+    } else {
+      later.push_back(std::move(message));
+    }
+  }
+  departure.messages = std::move(later);
+}
+
+}  // namespace geomx

@@ -1,0 +1,131 @@
+#include "core/server_role.h"
+
+#include <algorithm>
+#include <limits>
+#include <stdexcept>
+#include <utility>
+
+namespace geomx {
+
+bool ServerRole::HasSize(NodeId peer, const Header& header, SummedShard& shard) {
+  if (shard.elements == 0) {
+    shard.elements = header.shard_elements;
+    shard.sized_by = peer;
+  }
+  if (shard.elements == header.shard_elements) return true;
+  const auto name = [&](NodeId id) {
+    const Peer* found = node_.FindPeer(id);
+    return found == nullptr ? node_.config().name : found->name;
+  };
+  node_.Fail(peer, "key " + std::to_string(header.key) + " (piece " + std::to_string(header.shard) +
+                       ") has " + std::to_string(header.shard_elements) + " elements at " +
+                       name(peer) + " and " + std::to_string(shard.elements) + " at " +
+                       name(shard.sized_by) + ": all workers must give a key the same shape");
+  return false;
+}
+
+// ---- pushes ----------------------------------------------------------------------------------
+
+void ServerRole::FailRound(NodeId peer, const Header& header, Round expected) {
+  node_.Fail(peer, "push of round " + std::to_string(header.round) + " in round " +
+                       std::to_string(expected));
+}
+
+bool ServerRole::Contribute(NodeId peer, const Header& header, SummedShard& shard, Buffer value) {
+  const auto fail = [&](std::string reason) {
+    node_.Fail(peer, std::move(reason));
+    return false;
+  };
+  if (header.round != shard.round + 1) {
+    FailRound(peer, header, shard.round + 1);
+    return false;
+  }
+  node_.work().aggregate.Add(node_.sums().AddedBytes(header));
+  if (std::string wrong = node_.Miscount(peer, header.merge_count); !wrong.empty()) {
+    return fail(std::move(wrong));
+  }
+  if (!shard.sum.Fits(header.merge_count)) return fail("stands for more workers than there are");
+  if (!shard.sum.Alike(value)) return fail("encoded unlike what others pushed");
+  if (!shard.sum.Add(peer, header.merge_count, std::move(value))) {
+    return fail("pushed twice in one round");
+  }
+  shard.present = shard.present || (header.flags & kAbsent) == 0;
+  return true;
+}
+
+std::uint8_t ServerRole::TakeFlags(SummedShard& shard) {
+  return std::exchange(shard.present, false) ? 0 : kAbsent;
+}
+
+// ---- values ----------------------------------------------------------------------------------
+
+void ServerRole::Send(const Header& header, const std::shared_ptr<const Buffer>& value,
+                      std::span<const NodeId> targets, Time now) {
+  node_.Send(targets, {header, value->empty() ? nullptr : value->data(), value}, now);
+}
+
+void ServerRole::SendResult(Header header, Round round, std::uint32_t merge_count,
+                            const std::shared_ptr<const Buffer>& value,
+                            std::span<const NodeId> targets, Time now) {
+  header.kind = Kind::kValue;
+  header.flags &= kAbsent;
+  header.round = round;
+  header.merge_count = merge_count;
+  header.loss = std::numeric_limits<float>::quiet_NaN();
+  Send(header, value, targets, now);
+}
+
+void ServerRole::SendCurrent(Header header, Round round,
+                             const std::shared_ptr<const Buffer>& value,
+                             std::span<const NodeId> targets, Time now) {
+  header.kind = Kind::kValue;
+  header.flags = kPlain;
+  header.round = round;
+  header.merge_count = node_.config().quorum;
+  Send(header, value, targets, now);
+}
+
+bool ServerRole::AddWaiting(SummedShard& shard, NodeId peer) {
+  const auto& waiting = shard.waiting;
+  if (std::find(waiting.begin(), waiting.end(), peer) != waiting.end()) return false;
+  shard.waiting.push_back(peer);
+  return true;
+}
+
+// ---- instructions ----------------------------------------------------------------------------
+
+std::optional<std::string> ServerRole::Text(NodeId peer, const Message& message) {
+  std::vector<std::byte> scratch;
+  auto words = UnpackStrings(message.payload.Contiguous(scratch), 1);
+  if (words) return std::move(words->front());
+  node_.Fail(peer, "a command that is not one string");
+  return std::nullopt;
+}
+
+std::optional<OptimizerSpec> ServerRole::ParseOptimizer(const std::string& text) {
+  try {
+    return ParseInstruction(text, node_.config().optimizers);
+  } catch (const std::invalid_argument& error) {
+    node_.Emit({.kind = Event::Kind::kRefused, .text = "optimizer", .reason = error.what()});
+    return std::nullopt;
+  }
+}
+
+// ---- waiting ---------------------------------------------------------------------------------
+
+// A child leaves with an answer to everything that it pushed, so it has no part in an open round.
+void ServerRole::CheckLeft(Key key, const SummedShard& shard) {
+  if (left_.empty() || shard.sum.merge_count() == 0) return;
+  node_.membership().EndRound(*left_.begin(), shard.round, shard.sum.First(), key,
+                              shard.round + 1);
+}
+
+void ServerRole::AddWaits(Key key, const SummedShard& shard, Waits& waits) {
+  if (shard.sum.merge_count() == 0) return;
+  waits.Add({.kind = Wait::Kind::kPush,
+             .whom = shard.sum.Lacking(),
+             .key = key,
+             .round = shard.round + 1});
+}
+
+}  // namespace geomx
