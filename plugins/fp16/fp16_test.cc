@@ -162,11 +162,13 @@ TEST(Fp16SumsInFloat32) {
 TEST(Fp16LeavesOtherPartsAlone) {
   Parts parts = Parts::Dense(10, nullptr, nullptr);
   parts.parts.push_back({.name = "indices", .bits = 32});
-  const auto codec = Fp16()->Make(ShardInfo{});
-  codec->Layout(parts);
+  Codecs codecs;
+  Fp16()->AddTo(codecs, ShardInfo{});
+  const Codec& codec = *codecs.front();
+  codec.Layout(parts);
   CHECK_EQ(parts.Find("values")->bits, 16u);
   CHECK_EQ(parts.Find("indices")->bits, 32u);
-  codec->Layout(parts);  // twice is once
+  codec.Layout(parts);  // twice is once
   CHECK_EQ(parts.SliceBytes(0, 10), 60u);
 }
 

@@ -116,7 +116,9 @@ nb::tuple Effects(const std::vector<CodecHandle>& codecs, const std::vector<Slic
   CodecChain::Factories factories;
   for (std::size_t i = 0; i < codecs.size(); ++i) {
     factories.push_back(codecs[i].factory);
-    ordered.emplace_back(codecs[i].factory->Make(shard), i);
+    Codecs made;
+    codecs[i].factory->AddTo(made, shard);
+    for (auto& codec : made) ordered.emplace_back(std::move(codec), i);
   }
   std::stable_sort(ordered.begin(), ordered.end(), [](const auto& a, const auto& b) {
     return a.first->stage() < b.first->stage();

@@ -164,7 +164,7 @@ class LibraryCodec final : public Codec {
   void* codec_ = nullptr;
 };
 
-class LibraryFactory final : public CodecFactory {
+class LibraryFactory final : public SingleCodecFactory {
  public:
   explicit LibraryFactory(Library library)
       : library_(std::make_shared<const Library>(std::move(library))) {}

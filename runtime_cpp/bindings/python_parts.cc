@@ -359,7 +359,7 @@ void init_python_parts(nb::module_& m) {
   using namespace geomx;
 
   m.def("python_codec", [](nb::object prototype, const std::string& label) {
-    return CodecHandle{std::make_shared<Copies<CodecFactory, Codec, PythonCodec>>(prototype, label)};
+    return CodecHandle{std::make_shared<Copies<SingleCodecFactory, Codec, PythonCodec>>(prototype, label)};
   }, "prototype"_a, "label"_a = "",
      "A codec whose methods are Python's; see geomx.plugin.Codec. `label`: whose it is.");
   m.def("python_costs", [] {

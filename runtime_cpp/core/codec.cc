@@ -30,7 +30,7 @@ Parts Parts::Dense(std::uint64_t elements, const float* values,
 }
 
 CodecChain::CodecChain(const Factories& factories, const ShardInfo& shard) {
-  for (const auto& factory : factories) codecs_.push_back(factory->Make(shard));
+  for (const auto& factory : factories) factory->AddTo(codecs_, shard);
   std::stable_sort(codecs_.begin(), codecs_.end(),
                    [](const auto& a, const auto& b) { return a->stage() < b->stage(); });
   if (codecs_.empty() || !codecs_.front()->Linear()) return;
@@ -84,22 +84,21 @@ void CodecChain::EncodeFrom(std::size_t first, Parts& parts) {
   for (std::size_t i = first; i < size() && Codec::Concerns(parts); ++i) codecs_[i]->Encode(parts);
 }
 
-void CodecChain::EncodeThrough(kernels::Workshop& device, Parts& parts) {
-  if (codecs_.empty() || !codecs_.front()->OnDevices()) return Encode(parts);
+std::size_t CodecChain::EncodeThrough(kernels::Workshop& device, Parts& parts) {
   Part* values = parts.Find("values");
-  const std::shared_ptr<std::byte> brought =
-      device.Bring(values->data, parts.elements * sizeof(float));
-  values->data = brought.get();
+  const std::shared_ptr<std::byte> there =
+      device.Upload(values->data, parts.elements * sizeof(float));
+  values->data = there.get();
+  parts.owners.clear();
   kernels::Workplace place = device.place();
   const std::size_t done = EncodeOn(place, parts);
-  const std::vector<std::shared_ptr<const void>> there = std::exchange(parts.owners, {});
+  for (auto& owner : std::exchange(parts.owners, {})) device.Keep(std::move(owner));
   for (Part& part : parts.parts) {
-    std::byte* here = parts.Allocate(part.BytesFor(parts.rows));
-    place.queue.Copy(here, part.data, part.BytesFor(parts.rows));
-    part.data = here;
+    const std::shared_ptr<std::byte> here = device.Download(part.data, part.BytesFor(parts.rows));
+    part.data = here.get();
+    parts.owners.push_back(here);
   }
-  place.queue.Wait();
-  EncodeFrom(done, parts);
+  return done;
 }
 
 bool CodecChain::Stateless() const {
@@ -266,78 +265,23 @@ void CodecChain::Settle(std::span<const float> encoded, std::uint64_t elements, 
 
 namespace {
 
-// A chain within a chain.
-class Sequence final : public Codec {
+// What an empty choice stands for: values leave as they are, and count as encoded.
+class Unchanged final : public Codec {
  public:
-  Sequence(const CodecChain::Factories& factories, const ShardInfo& shard) {
-    for (const auto& factory : factories) codecs_.push_back(factory->Make(shard));
-  }
-
-  void Layout(Parts& parts) const override {
-    for (const auto& codec : codecs_) codec->Layout(parts);
-  }
-  void Encode(Parts& parts) override {
-    for (const auto& codec : codecs_) codec->Encode(parts);
-  }
-  bool OnDevices() const override {
-    return std::all_of(codecs_.begin(), codecs_.end(),
-                       [](auto& codec) { return codec->OnDevices(); });
-  }
-  void EncodeOn(kernels::Workplace& place, Parts& parts) override {
-    for (const auto& codec : codecs_) codec->EncodeOn(place, parts);
-  }
-  bool Absorb(std::span<const float> relayed) override {
-    return !codecs_.empty() && codecs_.front()->Absorb(relayed);
-  }
-  void Decode(Parts& parts) const override {
-    for (auto codec = codecs_.rbegin(); codec != codecs_.rend(); ++codec) (*codec)->Decode(parts);
-  }
-  bool DecodeStraight(const Parts& parts, bool overwrite, float* out) const override {
-    return codecs_.size() == 1 && codecs_.front()->DecodeStraight(parts, overwrite, out);
-  }
-  bool DecodesOnDevices() const override {
-    return codecs_.size() == 1 && codecs_.front()->DecodesOnDevices();
-  }
-  void DecodeOn(kernels::Workplace& place, const Parts& parts, float* out) const override {
-    codecs_.front()->DecodeOn(place, parts, out);
-  }
-  bool Linear() const override {
-    return !codecs_.empty() && std::all_of(codecs_.begin(), codecs_.end(),
-                                           [](auto& codec) { return codec->Linear(); });
-  }
-  void Settle(const Parts& whole) override {
-    Parts parts = whole;
-    for (std::size_t left = codecs_.size(); left > 0; --left) {
-      const Parts sum = parts;
-      if (left > 1) codecs_[left - 1]->Decode(parts);
-      codecs_[left - 1]->Settle(sum);
-    }
-  }
-  bool Stateless() const override {
-    return std::all_of(codecs_.begin(), codecs_.end(),
-                       [](auto& codec) { return codec->Stateless(); });
-  }
-  bool SurvivesHoles() const override {
-    return std::all_of(codecs_.begin(), codecs_.end(),
-                       [](auto& codec) { return codec->SurvivesHoles(); });
-  }
-  bool FixedSize() const override {
-    return std::all_of(codecs_.begin(), codecs_.end(),
-                       [](auto& codec) { return codec->FixedSize(); });
-  }
-  // That of its first codec; what does nothing may stand anywhere.
-  Stage stage() const override {
-    return codecs_.empty() ? Stage::kSelect : codecs_.front()->stage();
-  }
-
- private:
-  std::vector<std::unique_ptr<Codec>> codecs_;
+  void Layout(Parts&) const override {}
+  void Encode(Parts&) override {}
+  bool OnDevices() const override { return true; }
+  void Decode(Parts&) const override {}
+  bool Stateless() const override { return true; }
+  bool FixedSize() const override { return true; }
 };
 
 }  // namespace
 
-std::unique_ptr<Codec> BySizeFactory::Make(const ShardInfo& shard) const {
-  return std::make_unique<Sequence>(shard.elements >= bound_ ? large_ : small_, shard);
+void BySizeFactory::AddTo(Codecs& codecs, const ShardInfo& shard) const {
+  const CodecChain::Factories& chosen = shard.elements >= bound_ ? large_ : small_;
+  if (chosen.empty()) codecs.push_back(std::make_unique<Unchanged>());
+  for (const auto& factory : chosen) factory->AddTo(codecs, shard);
 }
 
 }  // namespace geomx

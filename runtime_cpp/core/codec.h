@@ -172,9 +172,20 @@ class Codec {
   }
 };
 
+using Codecs = std::vector<std::unique_ptr<Codec>>;
+
+// Makes the codecs of shards. Factories are shared between nodes and keep no state.
 class CodecFactory {
  public:
   virtual ~CodecFactory() = default;
+  // Appends the codecs that this shard gets, in order: at least one.
+  virtual void AddTo(Codecs& codecs, const ShardInfo& shard) const = 0;
+};
+
+// Makes one codec for every shard.
+class SingleCodecFactory : public CodecFactory {
+ public:
+  void AddTo(Codecs& codecs, const ShardInfo& shard) const final { codecs.push_back(Make(shard)); }
   virtual std::unique_ptr<Codec> Make(const ShardInfo& shard) const = 0;
 };
 
@@ -191,8 +202,11 @@ class CodecChain {
   // On a device, as far as codecs go that can: how many, for EncodeFrom to go on with on the host.
   std::size_t EncodeOn(kernels::Workplace& place, Parts& parts);
   void EncodeFrom(std::size_t first, Parts& parts);
-  // What lies on the host, as far as codecs go on the device, which is waited for.
-  void EncodeThrough(kernels::Workshop& device, Parts& parts);
+  // What lies on the host, on `device` as far as codecs go there; how many did, for EncodeFrom. The data
+  // is on the host again when the device's queue has come that far.
+  // REQUIRES: StartsOnDevices().
+  std::size_t EncodeThrough(kernels::Workshop& device, Parts& parts);
+  bool StartsOnDevices() const { return !codecs_.empty() && codecs_.front()->OnDevices(); }
   bool OnDevices(std::uint64_t elements) const;  // whether nothing is left to go on with
   // What is encoded can be decoded on a device: there is one codec that matters, and it can.
   bool DecodesOnDevices(std::uint64_t elements) const;
@@ -248,16 +262,17 @@ class CodecChain {
   // The layout, and how many codecs take part in it: the first ones.
   Parts Layout(std::uint64_t elements, Round round, std::size_t& concerned) const;
 
-  std::vector<std::unique_ptr<Codec>> codecs_;
+  Codecs codecs_;
   bool linear_ = false;
 };
 
-// Chooses between two chains by the size of the shard: at least `bound` elements are large.
+// Chooses between two lists of codecs by the size of the shard: at least `bound` elements are large. An
+// empty list stands for a codec that changes nothing.
 class BySizeFactory final : public CodecFactory {
  public:
   BySizeFactory(std::uint64_t bound, CodecChain::Factories small, CodecChain::Factories large)
       : bound_(bound), small_(std::move(small)), large_(std::move(large)) {}
-  std::unique_ptr<Codec> Make(const ShardInfo& shard) const override;
+  void AddTo(Codecs& codecs, const ShardInfo& shard) const override;
 
  private:
   std::uint64_t bound_;

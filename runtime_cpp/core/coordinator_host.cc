@@ -15,7 +15,7 @@ void CoordinatorHost::Report(NodeId host, std::uint32_t number, std::span<const 
 void CoordinatorHost::Consult(NodeId host, std::uint32_t number, std::span<const double> values,
                               Time now) {
   if (host != state_.config.id) return Report(host, number, values, INT32_MAX);
-  SendReplies(number, state_.config.coordinators.at(number)->OnReport(host, values, now));
+  SendReplies(number, state_.config.coordinators.at(number)->OnReport(host, values, now), now);
 }
 
 void CoordinatorHost::HandleReport(NodeId from, const Message& message, Time now) {
@@ -25,7 +25,7 @@ void CoordinatorHost::HandleReport(NodeId from, const Message& message, Time now
   if (found == state_.config.coordinators.end() || !values) {
     return state_.Fail(from, "a report nobody asked for");
   }
-  if (!SendReplies(found->first, found->second->OnReport(from, *values, now))) {
+  if (!SendReplies(found->first, found->second->OnReport(from, *values, now), now)) {
     state_.Fail(from, "a report about strangers");
   }
 }
@@ -40,11 +40,11 @@ std::string CoordinatorHost::Stranger(NodeId id) const {
 }
 
 bool CoordinatorHost::SendReplies(std::uint32_t number,
-                                  std::span<const Coordinator::Reply> replies) {
+                                  std::span<const Coordinator::Reply> replies, Time now) {
   bool all = true;
   for (const Coordinator::Reply& reply : replies) {
     if (reply.to == state_.config.id) {
-      TakeReply(reply.to, number, reply.values);
+      TakeReply(reply.to, number, reply.values, now);
       continue;
     }
     if (state_.peers.Find(reply.to) == nullptr) {
@@ -58,16 +58,17 @@ bool CoordinatorHost::SendReplies(std::uint32_t number,
   return all;
 }
 
-bool CoordinatorHost::HandleReply(NodeId from, const Message& message) {
+bool CoordinatorHost::HandleReply(NodeId from, const Message& message, Time now) {
   std::vector<std::byte> scratch;
   auto values = UnpackNumbers(message.payload.Contiguous(scratch));
   if (!values) return false;
-  TakeReply(from, message.header.key, std::move(*values));
+  TakeReply(from, message.header.key, std::move(*values), now);
   return true;
 }
 
-void CoordinatorHost::TakeReply(NodeId from, std::uint32_t number, std::vector<double> values) {
-  if (overlay_ && overlay_->Obey(from, number, values)) return;
+void CoordinatorHost::TakeReply(NodeId from, std::uint32_t number, std::vector<double> values,
+                                Time now) {
+  if (overlay_ && overlay_->Obey(from, number, values, now)) return;
   state_.Emit(
       {.kind = Event::Kind::kReply, .peer = from, .key = number, .values = std::move(values)});
 }
@@ -82,7 +83,7 @@ Time CoordinatorHost::NextTimeout() const {
 
 void CoordinatorHost::HandleTimeout(Time now) {
   for (const auto& [number, coordinator] : state_.config.coordinators) {
-    if (coordinator->NextTimeout() <= now) SendReplies(number, coordinator->OnTimeout(now));
+    if (coordinator->NextTimeout() <= now) SendReplies(number, coordinator->OnTimeout(now), now);
   }
 }
 

@@ -33,15 +33,15 @@ class CoordinatorHost {
 
   void HandleReport(NodeId from, const Message& message, Time now);
   // False if the message holds no numbers.
-  bool HandleReply(NodeId from, const Message& message);
+  bool HandleReply(NodeId from, const Message& message, Time now);
 
   Time NextTimeout() const;
   void HandleTimeout(Time now);
 
  private:
   // False if a node that this one does not know should have had a reply.
-  bool SendReplies(std::uint32_t number, std::span<const Coordinator::Reply> replies);
-  void TakeReply(NodeId from, std::uint32_t number, std::vector<double> values);
+  bool SendReplies(std::uint32_t number, std::span<const Coordinator::Reply> replies, Time now);
+  void TakeReply(NodeId from, std::uint32_t number, std::vector<double> values, Time now);
   std::string Stranger(NodeId id) const;
 
   NodeState& state_;

@@ -46,6 +46,7 @@ void Encoder::Encode(Pipeline& pipeline, const ShardValue& value, Encoding& enco
     const bool alike = pipeline.chain.Stateless() && before->link->codecs == pipeline.link->codecs;
     if (pipeline.sums || alike) return;
   }
+  encoding.pending = false;
   if (value.phantom() && pipeline.chain.Dense()) {
     if (!dense_) dense_ = std::make_shared<Parts>(Parts::Dense(0, nullptr, nullptr));
     encoding.parts = dense_;
@@ -63,14 +64,19 @@ void Encoder::Encode(Pipeline& pipeline, const ShardValue& value, Encoding& enco
   encoding.parts->round = header.round;
   if (pipeline.chain.Dense()) return;
   state_.work.encode.Add(std::uint64_t{header.shard_elements} * sizeof(float));
-  const auto& device = state_.config.device;
   if (value.phantom()) {
     *encoding.parts = pipeline.chain.Layout(header.shard_elements, header.round);
-  } else if (device && device->Suits(header.shard_elements)) {
-    pipeline.chain.EncodeThrough(*device, *encoding.parts);
-  } else {
-    pipeline.chain.Encode(*encoding.parts);
+    return;
   }
+  kernels::Workshop* device = state_.device.For(header.shard_elements);
+  if (device == nullptr || !pipeline.chain.StartsOnDevices()) {
+    return pipeline.chain.Encode(*encoding.parts);
+  }
+  const std::size_t done = pipeline.chain.EncodeThrough(*device, *encoding.parts);
+  encoding.pending = true;
+  state_.device.Then([&chain = pipeline.chain, parts = encoding.parts, done](Time) {
+    chain.EncodeFrom(done, *parts);
+  });
 }
 
 // The most rows that fit into a frame.

@@ -23,6 +23,7 @@ namespace geomx {
 struct Encoding {
   std::shared_ptr<Parts> parts;
   const Pipeline* pipeline = nullptr;
+  bool pending = false;  // a device makes `parts`: they may be used from the next DeviceWork::Then on
 };
 
 class Encoder {

@@ -18,6 +18,10 @@ class GlobalServer final : public ServerRole {
   void OnValue(NodeId peer, const Header& header, Buffer value, Time now) override {
     Shard& shard = this->shard(header);
     if (!HasSize(peer, header, shard)) return;
+    if (shard.updating) {
+      Defer(shard, [=, this, value = std::move(value)](Time at) { OnValue(peer, header, value, at); });
+      return;
+    }
     if (header.kind == Kind::kInit) return Initialise(header, shard, std::move(value), now);
     if (optimizer_ && !shard.weights.has_value()) {
       return node_.Fail(peer, "push of a key that was never initialised");
@@ -96,7 +100,9 @@ class GlobalServer final : public ServerRole {
   }
 
   void Request(NodeId peer, const Header& header, Shard& shard, Time now) {
-    if (!shard.weights.has_value()) {
+    if (shard.updating) {
+      Defer(shard, [=, this, &shard](Time at) { Request(peer, header, shard, at); });
+    } else if (!shard.weights.has_value()) {
       AddWaiting(shard, peer);
     } else {
       SendCurrent(header, shard.round, shard.weights.value(), {&peer, 1}, now);
@@ -107,7 +113,7 @@ class GlobalServer final : public ServerRole {
   void Obey(const std::string& text) {
     auto optimizer = ParseOptimizer(text);
     if (!optimizer) return;
-    for (auto& [id, shard] : shards_) shard.weights.ForgetOptimizer();
+    for (auto& [id, shard] : shards_) ForgetOptimizer(shard);
     if (rules_.update_at_party) {
       for (const NodeId child : node_.config().children) {
         node_.Send(child, ControlMessage(Kind::kCommand, {text}));
@@ -133,8 +139,13 @@ class GlobalServer final : public ServerRole {
       const auto answer = std::make_shared<const Buffer>(std::move(sum));
       return Finish(header, shard.round, from.merge_count, answer, all, now);
     }
-    Update(header, shard, node_.sums().Decoded(header, std::move(sum)), from);
-    Finish(header, shard.round, from.merge_count, shard.weights.value(), all, now);
+    const auto finish = [=, this, &shard, &all](Time at) {
+      Finish(header, shard.round, from.merge_count, shard.weights.value(), all, at);
+    };
+    if (Update(header, shard, node_.sums().Decoded(header, std::move(sum)), optimizer_, from, false)) {
+      return finish(now);
+    }
+    WhenUpdated(shard, finish);
   }
 
   // ---- rounds of each party's own ----
@@ -151,18 +162,24 @@ class GlobalServer final : public ServerRole {
       return node_.Fail(peer, std::move(wrong));
     }
     party.held.emplace(header, std::move(value));
-    // One application can let others go, which can let others go.
-    for (bool progress = true; progress;) {
-      progress = false;
-      for (auto& [id, waiting] : shard.parties) {
-        if (!waiting.held || TooFarAhead(shard, waiting)) continue;
-        auto [its_header, its_value] = std::move(*waiting.held);
-        waiting.held.reset();
-        ApplyNow(id, its_header, shard, waiting, std::move(its_value), now);
+    ApplyHeld(header.key, shard, 0, false, now);
+  }
+
+  // Applies what is held and not too far ahead: over all parties, from `first` on, and again as long as
+  // anything was applied, as that can let others go. `progress`: something was, in this pass.
+  void ApplyHeld(Key key, Shard& shard, NodeId first, bool progress, Time now) {
+    while (true) {
+      for (auto each = shard.parties.lower_bound(first); each != shard.parties.end(); ++each) {
+        auto& [id, party] = *each;
+        if (!party.held || TooFarAhead(shard, party)) continue;
         progress = true;
+        if (!ApplyNow(id, key, shard, party, now)) return;
       }
+      if (!progress) break;
+      progress = false;
+      first = 0;
     }
-    CheckParties(header.key, shard);
+    CheckParties(key, shard);
   }
 
   bool TooFarAhead(const Shard& shard, const Progress& party) const {
@@ -171,17 +188,29 @@ class GlobalServer final : public ServerRole {
     return party.round - slowest > rules_.staleness_bound;
   }
 
-  void ApplyNow(NodeId peer, const Header& header, Shard& shard, Progress& party, Buffer value,
-                Time now) {
+  // Applies a push that is held, and answers it.
+  // Returns false if a device is at work on it; ApplyHeld goes on after that.
+  bool ApplyNow(NodeId peer, Key key, Shard& shard, Progress& party, Time now) {
+    auto [header, value] = *std::exchange(party.held, std::nullopt);
     const std::uint64_t staleness = shard.updates - party.seen;
     NodeStats& counts = node_.counts();
     counts.staleness_sum += staleness;
     counts.staleness_max = std::max(counts.staleness_max, staleness);
     ++party.round;
     party.seen = ++shard.updates;
-    Update(header, shard, std::move(value),
-           {header.merge_count, peer, (header.flags & kAbsent) != 0});
-    Finish(header, party.round, header.merge_count, shard.weights.value(), {&peer, 1}, now);
+    const Contribution from{header.merge_count, peer, (header.flags & kAbsent) != 0};
+    const auto finish = [=, this, &shard, header = header, round = party.round](Time at) {
+      Finish(header, round, header.merge_count, shard.weights.value(), {&peer, 1}, at);
+    };
+    if (Update(header, shard, std::move(value), optimizer_, from, true)) {
+      finish(now);
+      return true;
+    }
+    WhenUpdated(shard, [=, this, &shard](Time at) {
+      finish(at);
+      ApplyHeld(key, shard, peer + 1, true, at);
+    });
+    return false;
   }
 
   // Parties that are held back wait for the slowest.
@@ -215,12 +244,6 @@ class GlobalServer final : public ServerRole {
         return node_.membership().EndRound(gone, reached, id, key, party.round + 1);
       }
     }
-  }
-
-  void Update(const Header& header, Shard& shard, Buffer sum, const Contribution& from) {
-    node_.work().update.Add(std::uint64_t{header.shard_elements} * sizeof(float));
-    shard.weights.Update(std::move(sum), optimizer_, header.key, from, !rules_.together,
-                         node_.config().device.get());
   }
 
   void Finish(const Header& header, Round round, std::uint32_t merge_count,

@@ -91,7 +91,7 @@ class SimpleFactory final : public FactoryBase {
 
 template <class Derived>
 std::shared_ptr<const CodecFactory> MakeCodecFactory(const Options& options) {
-  return std::make_shared<SimpleFactory<CodecFactory, Codec, Derived>>(options);
+  return std::make_shared<SimpleFactory<SingleCodecFactory, Codec, Derived>>(options);
 }
 
 template <class Derived>

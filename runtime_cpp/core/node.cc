@@ -81,7 +81,7 @@ void Node::HandleControl(NodeId from, const Message& message, Time now) {
       return Emit({.kind = Event::Kind::kStopped});
     case Kind::kReport: return coordinators_.HandleReport(from, message, now);
     case Kind::kReply:
-      if (coordinators_.HandleReply(from, message)) return;
+      if (coordinators_.HandleReply(from, message, now)) return;
       break;
     case Kind::kDead: {
       std::vector<std::byte> scratch;
@@ -170,7 +170,8 @@ void Node::Describe(Digest& digest) const {
   state_.peers.Describe(digest);
   state_.events.Describe(digest, state_.peers.LevelOf(state_.config.id));
   const bool coordinated = overlay_ || !state_.config.coordinators.empty();
-  if (coordinated || membership_.leaving() || receiver_.waiting() || state_.losses.known()) {
+  if (coordinated || membership_.leaving() || receiver_.waiting() || state_.losses.known() ||
+      !state_.device.idle()) {
     digest.Unknown();  // coordinators do not say what they go by
   }
   role_->Describe(digest);

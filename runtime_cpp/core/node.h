@@ -80,6 +80,10 @@ class Node {
   bool Quiet() const { return state_.peers.quiet() && state_.events.empty(); }
   Time PollTimeout() const;  // kNever if none
   Work TakeWork() { return std::exchange(state_.work, {}); }
+  // Ends of work that this node has given its device since the last call (device_work.h). The driver
+  // has them waited for on another thread and, after each, in order, calls Resume.
+  DeviceWork::Ends TakeDeviceWork() { return state_.device.Take(); }
+  void Resume(Time now) { state_.device.Resume(now); }
 
   // ---- application ----
   // The worker's verbs. Throws std::logic_error for any other role.
@@ -123,9 +127,10 @@ class Node {
   // Queues a message as it is.
   void Send(NodeId target, Message message) { state_.peers.Send(target, std::move(message)); }
   // The messages of a value for `peer`, to be sent later, or to others; see Sender::Pack.
-  std::vector<Message> Pack(NodeId peer, ShardValue value, Buffer relayed = {}) {
-    return sender_.Pack(peer, std::move(value), std::move(relayed));
+  void Pack(NodeId peer, ShardValue value, Buffer relayed, Time now, Sender::Packed then) {
+    sender_.Pack(peer, std::move(value), std::move(relayed), now, std::move(then));
   }
+  DeviceWork& device() { return state_.device; }
   void Emit(Event event) { state_.Emit(std::move(event)); }
   void Fail(NodeId peer, std::string reason) { state_.Fail(peer, std::move(reason)); }
   Work& work() { return state_.work; }

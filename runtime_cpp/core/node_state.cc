@@ -15,6 +15,6 @@ NodeConfig Checked(NodeConfig config) {
 }  // namespace
 
 NodeState::NodeState(NodeConfig its_config)
-    : config(Checked(std::move(its_config))), peers(config) {}
+    : config(Checked(std::move(its_config))), peers(config), device(config.device) {}
 
 }  // namespace geomx

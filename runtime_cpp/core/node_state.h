@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "core/device_work.h"
 #include "core/event.h"
 #include "core/loss_average.h"
 #include "core/node_config.h"
@@ -38,6 +39,7 @@ struct NodeState {
   Work work;
   NodeStats stats;
   LossAverage losses;
+  DeviceWork device;
 };
 
 }  // namespace geomx

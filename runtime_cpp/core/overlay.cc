@@ -106,10 +106,12 @@ bool Overlay::Take(std::span<const NodeId> targets, const ShardValue& value, Tim
   }
   const Group* group = OwnGroup();
   if (group == nullptr || !group->pull || targets.size() != group->members.size()) return false;
-  Holding& holding = holdings_[{group->root, header.key, header.shard}];
-  holding.round = header.round;
-  holding.messages = node_.Pack(group->members.front(), value);
-  Report(*group, OverlayReport::What::kOrigin, header, std::nullopt, 0, now);
+  node_.Pack(group->members.front(), value, {}, now,
+             [this, group, header](std::vector<Message> messages, Time at) {
+               holdings_[{group->root, header.key, header.shard}] = {header.round,
+                                                                     std::move(messages)};
+               Report(*group, OverlayReport::What::kOrigin, header, std::nullopt, 0, at);
+             });
   return true;
 }
 
@@ -153,7 +155,7 @@ void Overlay::Hold(NodeId from, const Header& header, std::vector<Message> messa
 
 // ---- what the coordinator says ---------------------------------------------------------------
 
-bool Overlay::Obey(NodeId from, std::uint32_t number, std::span<const double> numbers) {
+bool Overlay::Obey(NodeId from, std::uint32_t number, std::span<const double> numbers, Time now) {
   const auto order = OverlayOrder::Unpack(numbers);
   const auto found = order ? groups_.find(order->root) : groups_.end();
   if (found == groups_.end() || found->second.host != from || found->second.number != number) {
@@ -168,7 +170,7 @@ bool Overlay::Obey(NodeId from, std::uint32_t number, std::span<const double> nu
     }
     Blame(from, group, *order, "that node is none of " + members);
   } else if (order->direction == Direction::kPush) {
-    SendContribution(group, *order);
+    SendContribution(group, *order, now);
   } else {
     SendHolding(group, *order);
   }
@@ -184,16 +186,17 @@ void Overlay::Blame(NodeId from, const OverlayGroup& group, const OverlayOrder& 
                  std::to_string(order.target) + ": " + why);
 }
 
-void Overlay::SendContribution(const Group& group, const OverlayOrder& order) {
+void Overlay::SendContribution(const Group& group, const OverlayOrder& order, Time now) {
   const auto found = contributions_.find({group.root, order.key, order.shard});
   if (found == contributions_.end() || found->second.value.header.round != order.round) {
     return Blame(group.host, group, order, "it holds no contribution of that round, or has sent it");
   }
   Contribution mine = std::move(found->second);
   contributions_.erase(found);
-  for (Message& message : node_.Pack(group.root, mine.value, std::move(mine.relayed))) {
-    node_.Send(order.target, std::move(message));
-  }
+  node_.Pack(group.root, mine.value, std::move(mine.relayed), now,
+             [this, target = order.target](std::vector<Message> messages, Time) {
+               for (Message& message : messages) node_.Send(target, std::move(message));
+             });
 }
 
 void Overlay::SendHolding(const Group& group, const OverlayOrder& order) {

@@ -61,7 +61,7 @@ class Overlay {
   bool BringsOthers(NodeId root) const;
 
   // A reply that came from `from`. False if it is not an order of one of this node's overlays.
-  bool Obey(NodeId from, std::uint32_t number, std::span<const double> numbers);
+  bool Obey(NodeId from, std::uint32_t number, std::span<const double> numbers, Time now);
 
  private:
   struct Group : OverlayGroup {
@@ -93,7 +93,7 @@ class Overlay {
   void CheckLeft(const Group& group, const Header& header);
   void Report(const OverlayGroup& group, OverlayReport::What what, const Header& header,
               std::optional<NodeId> from, std::uint64_t bytes, Time now);
-  void SendContribution(const Group& group, const OverlayOrder& order);
+  void SendContribution(const Group& group, const OverlayOrder& order, Time now);
   void SendHolding(const Group& group, const OverlayOrder& order);
   void Blame(NodeId from, const OverlayGroup& group, const OverlayOrder& order,
              const std::string& why);

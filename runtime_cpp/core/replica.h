@@ -38,31 +38,39 @@ class Replica {
   }
   void ForgetOptimizer() { optimizer_.reset(); }
 
-  // Apply a gradient. Without an optimizer `gradient` replaces the value, or is added to it. The
-  // optimizer works on `device` where there is one and it can. It does not see zeros that stand for
-  // absent gradients: weights and state stay as they are, without decay or momentum.
+  // Applies a gradient. Without an optimizer `gradient` replaces the value, or is added to it. The
+  // optimizer works on `device` where there is one (not null) and it can. It does not see zeros that
+  // stand for absent gradients: weights and state stay as they are, without decay or momentum.
+  // Returns whether value() is the new one. If not, the device has been given the work; Complete is to
+  // be called when that is done, and nothing else before.
   // REQUIRES: has_value(), if there is an optimizer.
-  void Update(Buffer gradient, const std::optional<OptimizerSpec>& spec, Key key,
+  bool Update(Buffer gradient, const std::optional<OptimizerSpec>& spec, Key key,
               const Contribution& from, bool accumulate, kernels::Workshop* device) {
     if (gradient.empty() || value_ == nullptr || (!spec && !accumulate)) {
       Set(std::move(gradient));
-      return;
+      return true;
     }
-    if (spec && from.absent && Zeros(gradient)) return;
+    if (spec && from.absent && Zeros(gradient)) return true;
     if (spec && !optimizer_) optimizer_ = Optimizer::Make(*spec, key);
-    if (spec && device != nullptr && device->Suits(gradient.size()) && optimizer_->OnDevices()) {
+    if (spec && device != nullptr && optimizer_->OnDevices()) {
       UpdateOn(*device, gradient, from);
-      return;
+      return false;
     }
     // An answer may still be leaving from the old value's memory.
     if (value_.use_count() > 1) value_ = std::make_shared<Buffer>(*value_);
     there_ = nullptr;
     if (spec) {
       optimizer_->Update(*value_, gradient, from);
-      return;
+    } else {
+      const float* const terms[] = {gradient.data()};
+      kernels::Add(value_->data(), terms, 1, gradient.size());
     }
-    const float* const terms[] = {gradient.data()};
-    kernels::Add(value_->data(), terms, 1, gradient.size());
+    return true;
+  }
+  void Complete() {
+    const auto* values = reinterpret_cast<const float*>(coming_.get());
+    value_ = std::make_shared<Buffer>(values, values + value_->size());
+    coming_ = nullptr;
   }
 
  private:
@@ -70,21 +78,19 @@ class Replica {
     return std::all_of(values.begin(), values.end(), [](float value) { return value == 0.0f; });
   }
 
-  // The weights stay on the device; here is a copy for those who ask.
+  // The weights stay on the device; the host has a copy to answer with.
   void UpdateOn(kernels::Workshop& device, const Buffer& gradient, const Contribution& from) {
     const std::size_t n = gradient.size(), bytes = n * sizeof(float);
-    if (there_ == nullptr) there_ = device.Bring(value_->data(), bytes);
-    const std::shared_ptr<std::byte> brought = device.Bring(gradient.data(), bytes);
-    auto* weight = reinterpret_cast<float*>(there_.get());
-    optimizer_->UpdateOn(device.place(), {weight, n},
-                         {reinterpret_cast<const float*>(brought.get()), n}, from);
-    value_ = std::make_shared<Buffer>(n);
-    device.place().queue.Copy(value_->data(), weight, bytes);
-    device.place().queue.Wait();
+    if (there_ == nullptr) there_ = device.Upload(value_->data(), bytes);
+    const std::shared_ptr<std::byte> term = device.Upload(gradient.data(), bytes);
+    optimizer_->UpdateOn(device.place(), {reinterpret_cast<float*>(there_.get()), n},
+                         {reinterpret_cast<const float*>(term.get()), n}, from);
+    coming_ = device.Download(there_.get(), bytes);
   }
 
   std::shared_ptr<Buffer> value_;
-  std::shared_ptr<std::byte> there_;  // the same on the device, if it is known there
+  std::shared_ptr<std::byte> there_;   // the same on the device, if it is known there
+  std::shared_ptr<std::byte> coming_;  // the next value, on its way from the device
   std::unique_ptr<Optimizer> optimizer_;
 };
 

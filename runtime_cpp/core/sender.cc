@@ -20,11 +20,21 @@ void Sender::Send(std::span<const NodeId> targets, const ShardValue& value, Time
     Pipeline& pipeline = flows_.Outgoing(FlowOf(target, header), shard);
     encoder_.Encode(pipeline, value, encoding);
     Peers::Neighbour& neighbour = state_.peers.Get(target);
-    DropStale(neighbour, header);
-    encoder_.Cut(pipeline, header, value.phantom(), encoding.parts, [&](Message message) {
-      state_.peers.Send(neighbour, std::move(message));
+    if (!encoding.pending) {
+      Leave(neighbour, pipeline, header, value.phantom(), encoding.parts);
+      continue;
+    }
+    state_.device.Then([this, &neighbour, &pipeline, header, parts = encoding.parts](Time) {
+      Leave(neighbour, pipeline, header, false, parts);
     });
   }
+}
+
+void Sender::Leave(Peers::Neighbour& target, Pipeline& pipeline, const Header& header,
+                   bool phantom, const std::shared_ptr<Parts>& encoded) {
+  DropStale(target, header);
+  encoder_.Cut(pipeline, header, phantom, encoded,
+               [&](Message message) { state_.peers.Send(target, std::move(message)); });
 }
 
 // Best-effort slices of a round that the receiver has closed would be refused.
@@ -33,27 +43,31 @@ void Sender::DropStale(Peers::Neighbour& target, const Header& header) {
   state_.stats.dropped_slices += target.queue.DropStale(header.key, header.shard, header.round - 1);
 }
 
-std::vector<Message> Sender::Pack(NodeId peer, ShardValue value, Buffer relayed) {
+void Sender::Pack(NodeId peer, ShardValue value, Buffer relayed, Time now, Packed then) {
   const Header& header = value.header;
   Pipeline& pipeline = flows_.Outgoing(FlowOf(peer, header), header.shard_info());
   const bool merge = !value.phantom() && !relayed.empty();
   const bool linear = pipeline.chain.Linear();  // what others sent is encoded
-  if (merge && !linear && !pipeline.chain.Absorb(relayed)) {
-    for (std::size_t i = 0; i < relayed.size(); ++i) relayed[i] += value.data[i];
-    auto sum = std::make_shared<const Buffer>(std::move(relayed));
+  auto sum = std::make_shared<Buffer>(std::move(relayed));
+  if (merge && !linear && !pipeline.chain.Absorb(*sum)) {
+    for (std::size_t i = 0; i < sum->size(); ++i) (*sum)[i] += value.data[i];
     value.data = sum->data();
-    value.owner = std::move(sum);
+    value.owner = sum;
   }
   Encoding encoding;
   encoder_.Encode(pipeline, value, encoding);
-  if (merge && linear) {
-    const Buffer mine = CodecChain::Gather(*encoding.parts);
-    auto sum = std::make_shared<Buffer>(std::move(relayed));
-    const float* const terms[] = {mine.data()};
-    kernels::Add(sum->data(), terms, 1, sum->size());
-    *encoding.parts = pipeline.chain.View(header.shard_elements, header.round, sum->data(), sum);
-  }
-  return encoder_.Messages(pipeline, header, value.phantom(), encoding.parts);
+  const auto pack = [this, &pipeline, header, phantom = value.phantom(), add = merge && linear, sum,
+                     parts = encoding.parts, then = std::move(then)](Time at) {
+    if (add) {
+      const Buffer mine = CodecChain::Gather(*parts);
+      const float* const terms[] = {mine.data()};
+      kernels::Add(sum->data(), terms, 1, sum->size());
+      *parts = pipeline.chain.View(header.shard_elements, header.round, sum->data(), sum);
+    }
+    then(encoder_.Messages(pipeline, header, phantom, parts), at);
+  };
+  if (!encoding.pending) return pack(now);
+  state_.device.Then(pack);
 }
 
 // ---- from a device ---------------------------------------------------------------------------

@@ -6,6 +6,7 @@
 // whom a value goes, and asks for its messages (Pack).
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -30,14 +31,18 @@ class Sender {
   // Queues a shard's value for `targets`; later, if it lies on a device or an overlay takes it.
   void Send(std::span<const NodeId> targets, const ShardValue& value, Time now);
 
-  // The messages of a value, encoded and cut as for `peer`. `relayed` is added to it: contributions of
-  // other members, in the form in which they came.
-  std::vector<Message> Pack(NodeId peer, ShardValue value, Buffer relayed);
+  // Calls `then` with the messages of a value, encoded and cut as for `peer`: before this returns, or
+  // when the node's device has encoded it. `relayed` is added to the value: contributions of other
+  // members, in the form in which they came.
+  using Packed = std::function<void(std::vector<Message> messages, Time now)>;
+  void Pack(NodeId peer, ShardValue value, Buffer relayed, Time now, Packed then);
 
  private:
   // A value on its way from a device.
   struct Departure;
 
+  void Leave(Peers::Neighbour& target, Pipeline& pipeline, const Header& header, bool phantom,
+             const std::shared_ptr<Parts>& encoded);
   void Fetch(NodeId target, const ShardValue& value);
   void Arrive(Departure& departure, const std::shared_ptr<Parts>& parts, std::uint64_t rows,
               Time now);

@@ -18,6 +18,10 @@ class Server final : public ServerRole {
   void OnValue(NodeId peer, const Header& header, Buffer value, Time now) override {
     Shard& shard = this->shard(header);
     if (!HasSize(peer, header, shard)) return;
+    if (shard.updating) {
+      Defer(shard, [=, this, value = std::move(value)](Time at) { OnValue(peer, header, value, at); });
+      return;
+    }
     switch (header.kind) {
       case Kind::kInit: return Forward(header, std::move(value), now);
       case Kind::kPush: return Push(peer, header, shard, std::move(value), now);
@@ -108,7 +112,7 @@ class Server final : public ServerRole {
     auto optimizer = ParseOptimizer(text);
     if (!optimizer) return;
     optimizer_ = std::move(optimizer);
-    for (auto& [id, shard] : shards_) shard.weights.ForgetOptimizer();
+    for (auto& [id, shard] : shards_) ForgetOptimizer(shard);
   }
 
   void Bye(NodeId peer) {
@@ -158,6 +162,10 @@ class Server final : public ServerRole {
   }
 
   void Request(NodeId peer, const Header& header, Shard& shard, Time now) {
+    if (shard.updating) {
+      Defer(shard, [=, this, &shard](Time at) { Request(peer, header, shard, at); });
+      return;
+    }
     if (shard.value) return SendCurrent(header, shard.round, shard.value, {&peer, 1}, now);
     const auto parent = Parent(peer, header);
     if (!parent) return;
@@ -175,17 +183,24 @@ class Server final : public ServerRole {
                                   " that is not open");
     }
     shard.escalated = false;
-    auto owned = std::make_shared<Buffer>(std::move(value));
-    if (node_.config().rounds.update_at_party) {
-      if (optimizer_ && !shard.weights.has_value()) {
-        return node_.Fail(peer, "an answer to a key whose initial value nobody asked for");
-      }
-      node_.work().update.Add(std::uint64_t{header.shard_elements} * sizeof(float));
-      const bool absent = (header.flags & kAbsent) != 0;
-      shard.weights.Update(std::move(*owned), optimizer_, header.key,
-                           {header.merge_count, peer, absent}, false, node_.config().device.get());
-      *owned = *shard.weights.value();
+    if (!node_.config().rounds.update_at_party) {
+      return Conclude(header, shard, std::move(value), now);
     }
+    if (optimizer_ && !shard.weights.has_value()) {
+      return node_.Fail(peer, "an answer to a key whose initial value nobody asked for");
+    }
+    const Contribution from{header.merge_count, peer, (header.flags & kAbsent) != 0};
+    if (Update(header, shard, std::move(value), optimizer_, from, false)) {
+      return Conclude(header, shard, *shard.weights.value(), now);
+    }
+    WhenUpdated(shard, [=, this, &shard](Time at) {
+      Conclude(header, shard, *shard.weights.value(), at);
+    });
+  }
+
+  // What the global server answered, or what the replica here became.
+  void Conclude(const Header& header, Shard& shard, Buffer value, Time now) {
+    auto owned = std::make_shared<Buffer>(std::move(value));
     policy_->Answer(header.shard_info(), *owned);
     Deliver(header, shard, std::move(owned), now);
   }

@@ -57,6 +57,22 @@ std::uint8_t ServerRole::TakeFlags(SummedShard& shard) {
   return std::exchange(shard.present, false) ? 0 : kAbsent;
 }
 
+bool ServerRole::Update(const Header& header, SummedShard& shard, Buffer gradient,
+                        const std::optional<OptimizerSpec>& optimizer, const Contribution& from,
+                        bool accumulate) {
+  node_.work().update.Add(std::uint64_t{header.shard_elements} * sizeof(float));
+  kernels::Workshop* device = node_.device().For(header.shard_elements);
+  return shard.weights.Update(std::move(gradient), optimizer, header.key, from, accumulate, device);
+}
+
+void ServerRole::RunDeferred(SummedShard& shard, Time now) {
+  while (!shard.updating && !shard.deferred.empty()) {
+    const auto action = std::move(shard.deferred.front());
+    shard.deferred.pop_front();
+    action(now);
+  }
+}
+
 // ---- values ----------------------------------------------------------------------------------
 
 void ServerRole::Send(const Header& header, const std::shared_ptr<const Buffer>& value,

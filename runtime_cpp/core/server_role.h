@@ -5,11 +5,14 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/aggregator.h"
@@ -32,7 +35,41 @@ class ServerRole : public RoleLogic {
     bool present = false;         // a child has contributed more than its absence to the open round
     Replica weights;              // where the optimizer runs
     std::vector<NodeId> waiting;  // children that asked for the value before there was one
+    bool updating = false;        // a device is at work on the weights
+    std::deque<std::function<void(Time)>> deferred;  // what is to be done after that, in order
   };
+
+  // Has `action(now)` called when a device has updated the shard. False if none is at work on it: the
+  // caller goes on at once. What is done to a shard is thus done in the order in which it came, while
+  // other shards go on.
+  template <class Action>
+  static bool Defer(SummedShard& shard, Action action) {
+    if (!shard.updating) return false;
+    shard.deferred.push_back(std::move(action));
+    return true;
+  }
+  // Applies `gradient` to the shard's weights. Returns whether they are new; if not, a device is at
+  // work on them, and WhenUpdated says what comes next.
+  bool Update(const Header& header, SummedShard& shard, Buffer gradient,
+              const std::optional<OptimizerSpec>& optimizer, const Contribution& from,
+              bool accumulate);
+  // Forgets the state of the optimizer before.
+  static void ForgetOptimizer(SummedShard& shard) {
+    if (!Defer(shard, [&shard](Time) { shard.weights.ForgetOptimizer(); })) {
+      shard.weights.ForgetOptimizer();
+    }
+  }
+  // Calls `next(now)` when the weights are new, and then what was deferred.
+  template <class Next>
+  void WhenUpdated(SummedShard& shard, Next next) {
+    shard.updating = true;
+    node_.device().Then([this, &shard, next = std::move(next)](Time now) {
+      shard.weights.Complete();
+      shard.updating = false;
+      next(now);
+      RunDeferred(shard, now);
+    });
+  }
 
   // Whether `header` gives the shard the size that it had before.
   bool HasSize(NodeId peer, const Header& header, SummedShard& shard);
@@ -69,6 +106,7 @@ class ServerRole : public RoleLogic {
   static void AddWaits(Key key, const SummedShard& shard, Waits& waits);
 
  private:
+  static void RunDeferred(SummedShard& shard, Time now);
   void Send(const Header& header, const std::shared_ptr<const Buffer>& value,
             std::span<const NodeId> targets, Time now);
 

@@ -25,6 +25,7 @@ net::EdgeId Fabric::AddEdge(net::Course course, Time delay) {
 
 void Fabric::AddNode(NodeConfig config, std::shared_ptr<const Costs> costs) {
   if (config.id != endpoints_.size()) throw std::invalid_argument("node ids must come in order");
+  if (config.device) throw std::invalid_argument("a simulated node has no device");
   Endpoint endpoint;
   endpoint.node = std::make_unique<Node>(std::move(config));
   endpoint.node->AssumeStarted();

@@ -184,19 +184,42 @@ bool Driver::Flushed() {
 void Driver::Handle(NodeId from, const Message& message) {
   const Time begin = Now();
   node_->HandleMessage(from, message, begin);
+  Follow(message.header.key, message.header.round, begin);
+}
+
+void Driver::Follow(Key key, Round round, Time begin) {
   const Work work = node_->TakeWork();
   const char* category = work.update.times > 0      ? "update"
                          : work.aggregate.times > 0 ? "aggregate"
                          : work.encode.times > 0    ? "encode"
                                                     : nullptr;
-  if (category != nullptr) {
+  const auto trace = [this, category, key, round, begin] {
+    if (category == nullptr) return;
     trace_.Add({.category = category,
-                .key = message.header.key,
-                .round = message.header.round,
+                .key = key,
+                .round = round,
                 .start = begin,
                 .duration = Now() - begin});
+  };
+  const DeviceWork::Ends ends = node_->TakeDeviceWork();
+  for (const auto& end : ends) {
+    const bool last = &end == &ends.back();
+    completions_.Watch(end, [this, key, round, trace, last](std::exception_ptr failed) {
+      Post([this, key, round, trace, last, failed] {
+        if (last) trace();
+        ResumeNode(failed, key, round);
+      });
+    });
   }
+  if (ends.empty()) trace();
   DrainEvents();
+}
+
+void Driver::ResumeNode(std::exception_ptr failed, Key key, Round round) {
+  if (failed) std::rethrow_exception(failed);
+  const Time begin = Now();
+  node_->Resume(begin);
+  Follow(key, round, begin);
 }
 
 void Driver::DrainEvents() {
@@ -298,15 +321,7 @@ void Driver::RunSubmissions(Time now) {
 }
 
 void Driver::SubmitNow(Key key, Worker::Push push, Time now) {
-  const Round round = node().worker().Submit(key, std::move(push), now);
-  if (node_->TakeWork().encode.times > 0) {
-    trace_.Add({.category = "encode",
-                .key = key,
-                .round = round,
-                .start = now,
-                .duration = Now() - now});
-  }
-  DrainEvents();
+  Follow(key, node().worker().Submit(key, std::move(push), now), now);
 }
 
 void Driver::WhenReady(Key key, Round round, ReadyCallback callback) {

@@ -12,6 +12,7 @@
 // Thread safety: Post from anywhere; everything else on the loop's thread, or after it has ended.
 #pragma once
 
+#include <exception>
 #include <functional>
 #include <map>
 #include <memory>
@@ -25,6 +26,7 @@
 #include "core/plugin_failure.h"
 #include "core/worker.h"
 #include "io/board.h"
+#include "io/completion_thread.h"
 #include "io/mailbox.h"
 #include "io/poller.h"
 #include "io/sessions.h"
@@ -115,6 +117,10 @@ class Driver final : private Sessions::Handler {
   void RunSubmissions(Time now);
   void SubmitNow(Key key, Worker::Push push, Time now);
   void Handle(NodeId from, const Message& message);
+  // After the node did something about a round of a key, since `begin`: traces it, has its device work
+  // waited for, acts on its events.
+  void Follow(Key key, Round round, Time begin);
+  void ResumeNode(std::exception_ptr failed, Key key, Round round);
   void DrainEvents();
   void Act(Event& event);
   void CheckReady();
@@ -188,6 +194,7 @@ class Driver final : private Sessions::Handler {
   Watch watch_;
   std::map<Key, std::string> key_names_;
   std::map<std::uint32_t, NodeId> hosts_;  // of coordinators that were reported to
+  CompletionThread completions_;           // of the node's device work; ends first
 };
 
 }  // namespace geomx::io

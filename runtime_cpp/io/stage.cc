@@ -29,44 +29,6 @@ void Store(kernels::Queue& queue, const Tensor& tensor, const std::byte* from, f
 
 }  // namespace
 
-// ---- the watcher -----------------------------------------------------------------------------
-
-Watcher::~Watcher() {
-  {
-    const std::lock_guard lock(mutex_);
-    ending_ = true;
-  }
-  changed_.notify_one();
-  if (thread_.joinable()) thread_.join();
-}
-
-void Watcher::Watch(std::shared_ptr<Mark> mark, Action action) {
-  const std::lock_guard lock(mutex_);
-  items_.push_back({std::move(mark), std::move(action)});
-  if (!thread_.joinable()) thread_ = std::thread(&Watcher::Run, this);
-  changed_.notify_one();
-}
-
-void Watcher::Run() {
-  std::unique_lock lock(mutex_);
-  while (true) {
-    changed_.wait(lock, [this] { return ending_ || !items_.empty(); });
-    if (items_.empty()) return;
-    Item item = std::move(items_.front());
-    items_.pop_front();
-    lock.unlock();
-    std::exception_ptr failure;
-    try {
-      item.mark->Wait();
-    } catch (...) {
-      failure = std::current_exception();
-    }
-    item.action(failure);
-    item = {};  // what it kept is let go before the next is waited for
-    lock.lock();
-  }
-}
-
 // ---- the stage -------------------------------------------------------------------------------
 
 Stage::Stage(const Open& open, std::size_t most_kept, std::size_t piece)
@@ -115,7 +77,7 @@ void Stage::Fill(std::span<const float> values, const Tensor& tensor, const Stre
   }
   if (!consumer) return mark->Wait();
   // Should the copy fail, the consumer's stream has failed as well.
-  watcher_.Watch(mark, [loan, owner = tensor.owner](std::exception_ptr) {});
+  completions_.Watch(mark, [loan, owner = tensor.owner](std::exception_ptr) {});
 }
 
 std::shared_ptr<Mark> Stage::Fill(const Parts& encoded, const Decode& decode, const Tensor& tensor,
@@ -142,7 +104,7 @@ std::shared_ptr<Mark> Stage::Fill(const Parts& encoded, const Decode& decode, co
   if (tensor.width == Width::kBfloat16) outer_->NarrowBfloat(values, narrow, loans->elements);
   const std::shared_ptr<Mark> mark = outer_->Record();
   if (consumer) outer_->Before(*consumer);
-  watcher_.Watch(mark, [loans, owner = tensor.owner](std::exception_ptr) {});
+  completions_.Watch(mark, [loans, owner = tensor.owner](std::exception_ptr) {});
   return mark;
 }
 
@@ -252,7 +214,7 @@ void Stage::Lift(Parts parts, const Mark& complete, const DeviceValue::Encode& e
       auto* to = const_cast<std::byte*>(here->parts[i].data) + at;
       copying_->Copy(to, from.data + at, from.BytesFor(end) - at);
     }
-    watcher_.Watch(copying_->Record(), [there, here, end, arrival, post](std::exception_ptr failed) {
+    completions_.Watch(copying_->Record(), [there, here, end, arrival, post](std::exception_ptr failed) {
       post([here, end, arrival, failed] {
         if (failed) std::rethrow_exception(failed);
         arrival(here, end, Now());

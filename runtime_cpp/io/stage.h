@@ -7,19 +7,16 @@
 // Memory for all of this is lent (kernels/lender.h): of pinned memory there is never more than a bound.
 #pragma once
 
-#include <condition_variable>
-#include <deque>
-#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "core/device_value.h"
+#include "io/completion_thread.h"
 #include "kernels/lender.h"
 #include "kernels/queue.h"
 #include "kernels/workplace.h"
@@ -40,29 +37,6 @@ struct Tensor {
 };
 
 using Stream = std::optional<std::uintptr_t>;  // nothing: it is not known
-
-// Calls when something is done, in the order in which it was asked for, from a thread of its own.
-class Watcher {
- public:
-  // With what went wrong, or null.
-  using Action = std::function<void(std::exception_ptr)>;
-
-  ~Watcher();
-  void Watch(std::shared_ptr<kernels::Mark> mark, Action action);
-
- private:
-  struct Item {
-    std::shared_ptr<kernels::Mark> mark;
-    Action action;
-  };
-  void Run();
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<Item> items_;
-  bool ending_ = false;
-  std::thread thread_;  // from the first item on
-};
 
 class Stage : public std::enable_shared_from_this<Stage> {
  public:
@@ -119,7 +93,7 @@ class Stage : public std::enable_shared_from_this<Stage> {
   std::size_t piece_;
   std::mutex outside_;  // of outer_
   std::mutex inside_;   // of encoding_ and copying_
-  Watcher watcher_;     // ends first
+  CompletionThread completions_;  // ends first
 };
 
 // Handed to the loop, which says how its thread is reached.

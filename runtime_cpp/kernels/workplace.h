@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "kernels/lender.h"
 #include "kernels/queue.h"
@@ -35,12 +36,25 @@ class Workshop {
 
   bool Suits(std::uint64_t elements) const { return elements >= least_; }
   Workplace place() { return {*queue_, *memory_}; }
-  // `values` of the host, there; read by the time of the next Wait.
-  std::shared_ptr<std::byte> Bring(const void* values, std::size_t bytes);
+  // `values` of the host, there once the queue has come that far. The caller may change them at once.
+  std::shared_ptr<std::byte> Upload(const void* values, std::size_t bytes);
+  // What lies there, in the host's memory once the queue has come that far.
+  std::shared_ptr<std::byte> Download(const std::byte* there, std::size_t bytes);
+  // Work in the queue uses `memory`.
+  void Keep(std::shared_ptr<const void> memory) { in_use_.push_back(std::move(memory)); }
+
+  // The end of all work that the queue was given so far, and the memory that this work uses, to be let
+  // go when the mark has passed.
+  struct End {
+    std::shared_ptr<Mark> mark;
+    std::vector<std::shared_ptr<const void>> memory;
+  };
+  End Finish() { return {queue_->Record(), std::exchange(in_use_, {})}; }
 
  private:
   std::unique_ptr<Queue> queue_;
-  std::shared_ptr<Lender> memory_;
+  std::shared_ptr<Lender> memory_, pinned_;
+  std::vector<std::shared_ptr<const void>> in_use_;
   std::uint64_t least_;
 };
 

@@ -71,7 +71,7 @@ class Scaled final : public Codec {
 };
 
 template <class Made>
-class Factory final : public CodecFactory {
+class Factory final : public SingleCodecFactory {
  public:
   std::unique_ptr<Codec> Make(const ShardInfo&) const override { return std::make_unique<Made>(); }
 };
@@ -225,16 +225,36 @@ TEST(BySizeComparesOnce) {
   const BySizeFactory by_size(100, {std::make_shared<const Factory<Scaled>>()},
                               {std::make_shared<const Factory<EveryThird>>()});
   for (const std::uint32_t elements : {99u, 100u, 101u}) {
-    const auto codec = by_size.Make(ShardInfo{.elements = elements});
+    Codecs codecs;
+    by_size.AddTo(codecs, ShardInfo{.elements = elements});
+    CHECK_EQ(codecs.size(), 1u);
+    const Codec& codec = *codecs.front();
     Parts parts = Parts::Dense(elements, nullptr, nullptr);
-    codec->Layout(parts);
+    codec.Layout(parts);
     CHECK_EQ(parts.Find("indices") != nullptr, elements >= 100);
-    CHECK_EQ(codec->Stateless(), elements < 100);
-    CHECK_EQ(codec->SurvivesHoles(), elements >= 100);
-    CHECK(codec->stage() == Codec::Stage::kSelect);
+    CHECK_EQ(codec.Stateless(), elements < 100);
+    CHECK_EQ(codec.SurvivesHoles(), elements >= 100);
+    CHECK(codec.stage() == Codec::Stage::kSelect);
   }
-  const auto nothing = BySizeFactory(100, {}, {}).Make(ShardInfo{.elements = 5});
-  CHECK(nothing->Stateless() && nothing->SurvivesHoles());
+}
+
+// A choice of several codecs is as good as those codecs, in the order of their stages; of none, as one
+// that leaves the values alone.
+TEST(AChoiceBySizeIsPartOfItsChain) {
+  const auto scaled = std::make_shared<const Factory<Scaled>>();
+  const auto third = std::make_shared<const Factory<EveryThird>>();
+  const auto both = std::make_shared<BySizeFactory>(10, CodecChain::Factories{},
+                                                    CodecChain::Factories{scaled, third});
+  const CodecChain chosen({both}, {.elements = 30}), plain({scaled, third}, {.elements = 30});
+  CHECK_EQ(chosen.size(), 2u);
+  CHECK_EQ(chosen.Layout(30).rows, plain.Layout(30).rows);
+  CHECK_EQ(chosen.Layout(30).RowBits(), plain.Layout(30).RowBits());
+  CodecChain nothing({both}, {.elements = 9});
+  CHECK(!nothing.Dense() && nothing.Stateless() && nothing.SurvivesHoles() && nothing.FixedSize());
+  const std::vector<float> values(9, 2.5f);
+  Parts parts = Parts::Dense(9, values.data(), nullptr);
+  nothing.Encode(parts);
+  CHECK_EQ(CodecChain::Gather(parts), values);
 }
 
 TEST(BitsLieLowestFirst) {

@@ -62,7 +62,7 @@ class Quarters final : public Codec {
   std::uint64_t moved_ = 0;
 };
 
-class QuartersFactory final : public CodecFactory {
+class QuartersFactory final : public SingleCodecFactory {
  public:
   std::unique_ptr<Codec> Make(const ShardInfo& shard) const override {
     return std::make_unique<Quarters>(shard.elements);
@@ -199,7 +199,7 @@ TEST(AChainIsLinearIfAllThatTakePartAre) {
     void Encode(Parts&) override {}
     void Decode(Parts&) const override {}
   };
-  class Factory final : public CodecFactory {
+  class Factory final : public SingleCodecFactory {
     std::unique_ptr<Codec> Make(const ShardInfo&) const override {
       return std::make_unique<Plainly>();
     }

@@ -91,6 +91,68 @@ TEST(ServersOnADeviceLeaveTheBitsOfThoseOnTheHost) {
   });
 }
 
+Message Push(NodeId source, Key key, Round round, std::uint32_t elements) {
+  Message message = check::Transfer(Kind::kPush, source, round, elements);
+  message.header.key = key;
+  return message;
+}
+
+// The device is at work on key 0, which is large, while key 1 is answered; what is about key 0
+// meanwhile is done after that, in order.
+TEST(AServerGoesOnWhileItsDeviceWorks) {
+  for (const check::OpenDevice& open : check::Devices()) {
+    NodeConfig config;
+    config.id = 1;
+    config.name = "global";
+    config.role = Role::kGlobalServer;
+    config.quorum = 1;
+    config.children = {2};
+    config.peers = {{2, "party", Role::kServer}, {0, "scheduler", Role::kScheduler}};
+    config.scheduler = 0;
+    config.device = std::make_shared<kernels::Workshop>(open, 10, 1 << 20);
+    Node node(config);
+    node.Instruct("optimizer\nsgd\nlearning_rate 1", 0);
+    for (const Key key : {0u, 1u}) {
+      const std::uint32_t elements = key == 0 ? 16 : 4;
+      node.Initialise({.key = key, .elements = elements}, Buffer(elements, 5.0f), 0);
+    }
+    node.HandleMessage(2, Push(2, 0, 1, 16), 0);
+    CHECK(!node.HasMessage(2, Lane::kReliable));
+    CHECK_EQ(node.GlobalValue(0, 0)->front(), 5.0f);
+    const DeviceWork::Ends ends = node.TakeDeviceWork();
+    CHECK_EQ(ends.size(), 1u);
+    Message request{.header = ShardHeader(Kind::kPullRequest, {.key = 0, .elements = 16})};
+    request.header.source = 2;
+    node.HandleMessage(2, request, 0);
+    node.Instruct("optimizer\nsgd\nlearning_rate 2", 0);
+    node.HandleMessage(2, Push(2, 0, 2, 16), 0);
+    CHECK(!node.HasMessage(2, Lane::kReliable));
+    node.HandleMessage(2, Push(2, 1, 1, 4), 0);
+    const std::optional<Message> small = node.PollTransmit(2, Lane::kReliable);
+    CHECK(small && small->header.key == 1 && small->header.round == 1);
+    CHECK(!node.HasMessage(2, Lane::kReliable));
+
+    ends.front()->Wait();
+    node.Resume(0);
+    std::vector<std::pair<Round, bool>> answers;
+    while (const auto message = node.PollTransmit(2, Lane::kReliable)) {
+      CHECK_EQ(message->header.key, 0u);
+      answers.emplace_back(message->header.round, (message->header.flags & kPlain) != 0);
+    }
+    CHECK_EQ(answers.size(), 2u);  // of the round, and to the request
+    CHECK((answers == std::vector<std::pair<Round, bool>>{{1, false}, {1, true}}));
+    CHECK_EQ(node.GlobalValue(0, 0)->front(), 4.0f);
+    const DeviceWork::Ends more = node.TakeDeviceWork();  // of the push that came meanwhile
+    CHECK_EQ(more.size(), 1u);
+    more.front()->Wait();
+    node.Resume(0);
+    CHECK_EQ(node.GlobalValue(0, 0)->front(), 2.0f);
+    CHECK(node.PollTransmit(2, Lane::kReliable).has_value());
+    CHECK(node.TakeDeviceWork().empty());
+    while (const auto event = node.PollEvent()) CHECK(event->kind != Event::Kind::kPeerError);
+  }
+}
+
 TEST(StateFollowsToWhereItIsAskedFor) {
   for (const check::OpenDevice& open : check::Devices()) {
     kernels::Workshop workshop(open, 0, 1 << 20);
@@ -103,7 +165,7 @@ TEST(StateFollowsToWhereItIsAskedFor) {
     const kernels::Workplace place = workshop.place();
     float* there = state.At(place, 3);
     const float more[] = {1, 1, 1};
-    const auto brought = workshop.Bring(more, sizeof more);
+    const auto brought = workshop.Upload(more, sizeof more);
     const float* const terms[] = {reinterpret_cast<const float*>(brought.get())};
     place.queue.Add(there, terms, 1, 3);
     here = state.At(kernels::Host(), 5);  // waits; what is new is zero

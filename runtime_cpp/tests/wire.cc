@@ -55,7 +55,7 @@ Wire::~Wire() = default;
 void Wire::Add(std::function<NodeConfig()> make) {
   auto fresh = std::make_unique<Node>(make());
   const NodeId id = fresh->config().id;
-  members_[id] = {std::move(make), std::move(fresh), {}, {}, {}};
+  members_[id] = {std::move(make), std::move(fresh), {}, {}, 0, {}};
 }
 
 void Wire::Do(NodeId id, std::function<void(Node&, Time)> verb) {
@@ -64,8 +64,17 @@ void Wire::Do(NodeId id, std::function<void(Node&, Time)> verb) {
     verb(node, now);
     return std::string();
   });
-  verb(*members_.at(id).node, now);
+  Member& member = members_.at(id);
+  verb(*member.node, now);
+  member.device_work += WaitForDevice(*member.node);
   TakeEvents(id);
+}
+
+// How much work has ended since the last call. A node does not see when its device was waited for.
+std::size_t Wire::WaitForDevice(Node& node) {
+  const DeviceWork::Ends ends = node.TakeDeviceWork();
+  for (const auto& end : ends) end->Wait();
+  return ends.size();
 }
 
 void Wire::Drive(Time wait) {
@@ -210,6 +219,9 @@ std::vector<Wire::Move> Wire::Moves() {
   for (const auto& [ends, queue] : links_) {
     if (!queue.empty()) moves.push_back({Move::Kind::kDeliver, ends.first, ends.second});
   }
+  for (const auto& [id, member] : members_) {
+    if (member.device_work > 0 && !killed_.contains(id)) moves.push_back({Move::Kind::kResume, id});
+  }
   if (!loose_.empty()) moves.push_back({Move::Kind::kArrive});
   return moves;
 }
@@ -235,6 +247,13 @@ bool Wire::Step() {
       Deliver(move.from, move.to, std::move(message));
       break;
     }
+    case Move::Kind::kResume:
+      --members_.at(move.from).device_work;
+      Do(move.from, [](Node& node, Time now) {
+        WaitForDevice(node);  // of a node that is fed again
+        node.Resume(now);
+      });
+      break;
     case Move::Kind::kArrive: {
       std::swap(loose_[Between(random, 0, loose_.size() - 1)], loose_.back());
       Loose arriving = std::move(loose_.back());

@@ -82,9 +82,10 @@ class Wire {
     NodeId from, to;
     Message message;
   };
-  // A possible next step: a node sends from a lane, a link delivers, or a loose message arrives.
+  // A possible next step: a node sends from a lane, a link delivers, a loose message arrives, or a node
+  // goes on after its device's work.
   struct Move {
-    enum class Kind { kSend, kDeliver, kArrive };
+    enum class Kind { kSend, kDeliver, kArrive, kResume };
     Kind kind;
     NodeId from = 0, to = 0;
     Lane lane = Lane::kReliable;
@@ -94,11 +95,13 @@ class Wire {
     std::unique_ptr<Node> node;
     std::vector<Taped> tape;
     std::vector<Event> events;
+    std::size_t device_work = 0;  // ends that the node was not resumed after
     std::optional<std::vector<Move>> sends;  // what it may send, until something happens to it
   };
 
   void Record(NodeId id, std::function<std::string(Node&)> call, std::string output = {});
   void TakeEvents(NodeId id);
+  static std::size_t WaitForDevice(Node& node);
   Message Poll(NodeId from, NodeId to, Lane lane);
   void SetLoose(NodeId from, NodeId to, Message message);
   static std::vector<Move> Sends(const Node& node);
