@@ -260,7 +260,7 @@ def describe_tensor(tensor: NDArray) -> tuple:
 class StagedValue:
     """A tensor's values on their way, for Loop.push_value."""
 
-class Stage:
+class DeviceStaging:
     """
     Brings tensors of one device to the store and back.
 
@@ -308,7 +308,7 @@ class Stage:
         afterwards, by the stream `producer` or, without one, by anybody.
         """
 
-    def take_sum(self, terms: Sequence[tuple[Stage, int, str, object, int | None]], elements: int) -> StagedValue:
+    def take_sum(self, terms: Sequence[tuple[DeviceStaging, int, str, object, int | None]], elements: int) -> StagedValue:
         """
         The sum of tensors, in their order, which may be changed afterwards likewise: each is
         (the stage of its device, address, type, owner, producer or None).
@@ -752,7 +752,7 @@ class Loop:
 
     def push_value(self, key: int, value: StagedValue, loss: float = float('nan'), last: bool = False, not_before_s: float = 0.0, absent: bool = False) -> int:
         """
-        The same of what a Stage took: it is encoded on its device as far as codecs can.
+        The same of what a DeviceStaging took: it is encoded on its device as far as codecs can.
         """
 
     def push(self, key: int, array: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], loss: float = float('nan'), last: bool = False, not_before_s: float = 0.0, absent: bool = False) -> int:

@@ -176,7 +176,7 @@ def test_torch_tensors(store: KVStore) -> None:
 
 
 def test_a_stage_keeps_no_more_than_it_may() -> None:
-    stage = _core.Stage("cpu", most_kept=1000)
+    stage = _core.DeviceStaging("cpu", most_kept=1000)
     source = np.arange(200, dtype=np.float32)
     for count in (100, 200, 50, 0):
         out = np.empty(count, np.float32)

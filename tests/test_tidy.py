@@ -375,6 +375,28 @@ def test_no_line_has(what: str, pattern: str, paths: list[str]) -> None:
     assert found == [], f"{what}:\n" + "\n".join(found)
 
 
+def test_what_the_runtimes_page_names_is_there() -> None:
+    """Files, and functions by their class, in runtime_cpp/README.md."""
+    page = text("runtime_cpp/README.md")
+    units = {path: text(path) for path in SHIPPED if path.startswith("runtime_cpp/")}
+    named = set(re.findall(r"`([\w/]+\.(?:h|cc))`", page))
+    assert len(named) > 20
+    assert sorted(name for name in named if not (ROOT / "runtime_cpp" / name).is_file()) == []
+    everything = "\n".join(units.values())
+    functions = set(re.findall(r"`(\w+)::(\w+)`", page))
+    assert len(functions) > 20
+    missing = [
+        f"{owner}::{name}"
+        for owner, name in functions
+        if f"{owner}::{name}(" not in everything
+        and not any(
+            re.search(rf"\b(class|struct) {owner}\b", unit) and re.search(rf"\b{name}\(", unit)
+            for unit in units.values()
+        )
+    ]
+    assert sorted(missing) == []
+
+
 def test_files_end_with_one_newline() -> None:
     ends = {path: text(path) for path in EVERYTHING if text(path)}
     assert [p for p, t in ends.items() if not t.endswith("\n") or t.endswith("\n\n")] == []

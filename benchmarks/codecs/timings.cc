@@ -19,7 +19,7 @@
 #include "core/natives.h"
 #include "core/optimizer.h"
 #include "kernels/level.h"
-#include "kernels/pool.h"
+#include "kernels/thread_pool.h"
 
 namespace geomx {
 namespace {

@@ -25,7 +25,7 @@ namespace geomx {
 namespace {
 
 using io::Loop;
-using io::Stage;
+using io::DeviceStaging;
 
 constexpr double kPatience = 60.0;
 constexpr NodeId kScheduler = 0, kGlobal = 1, kServers = 2, kWorkers = 4, kNodes = 6;
@@ -77,7 +77,7 @@ class Cluster {
     }
     for (NodeId id = kGlobal; id < kWorkers && !device.empty(); ++id) {
       const auto open = [&] { return kernels::OpenQueue(device); };
-      configs[id].device = std::make_shared<kernels::Workshop>(open, 0);
+      configs[id].device = std::make_shared<kernels::Device>(open, 0);
     }
     for (NodeId id = 0; id < kNodes; ++id) {
       loops_.push_back(std::make_unique<Loop>("127.0.0.1", 0, "benchmark"));
@@ -149,12 +149,12 @@ std::vector<float> OnDevice(Loop& loop, NodeId party, std::size_t elements, int 
                             const std::string& device) {
   const auto open = [&] { return kernels::OpenQueue(device); };
   const auto queue = open();
-  const auto stage = std::make_shared<Stage>(open, std::size_t{256} << 20);
+  const auto stage = std::make_shared<DeviceStaging>(open, std::size_t{256} << 20);
   const std::size_t bytes = elements * sizeof(float);
   const auto take = [&] { return reinterpret_cast<float*>(queue->Take(bytes)); };
   float *const weight = take(), *const sample = take(), *const gradient = take();
   const auto tensor = [&](float* where) {
-    return io::Tensor{.address = reinterpret_cast<std::uintptr_t>(where), .elements = elements};
+    return io::DeviceTensor{.address = reinterpret_cast<std::uintptr_t>(where), .elements = elements};
   };
   queue->Clear(weight, bytes);
   Samples samples(party, elements);

@@ -26,7 +26,7 @@ _CUDA = 2
 _TYPES = {"<f4": "float32", "<f2": "float16"}
 _SIZES = {"float32": 4, "float16": 2, "bfloat16": 2}
 
-_stages: dict[str, _core.Stage] = {}
+_stages: dict[str, _core.DeviceStaging] = {}
 _making = threading.Lock()
 
 
@@ -50,7 +50,7 @@ class Tensor:
     type: str
     strides: tuple[int, ...]
     owner: Any
-    stage: _core.Stage | None
+    stage: _core.DeviceStaging | None
 
 
 def is_tensor(value: Any) -> bool:
@@ -102,7 +102,7 @@ def look_at(value: Any) -> Tensor:
     return Tensor(device, address, tuple(shape), type_, tuple(strides), owner, stage)
 
 
-def take(value: Any, copy: bool, stream: int | None = None) -> _core.StagedValue:
+def take(value: Any, copy: bool, stream: int | None = None) -> _core.DeviceStagingdValue:
     """Return a tensor's values for `_core.Loop.push_value`.
 
     Args:
@@ -125,7 +125,7 @@ def take(value: Any, copy: bool, stream: int | None = None) -> _core.StagedValue
     return stage.take(tensor.address, _type_of(tensor), elements, tensor.owner, copy, stream)
 
 
-def _take_sum(values: list[Any]) -> _core.StagedValue:
+def _take_sum(values: list[Any]) -> _core.DeviceStagingdValue:
     terms, elements = [], 0
     for value in values:
         tensor = look_at(value)
@@ -265,7 +265,7 @@ def _number_of(value: Any) -> int:
     return int(getattr(device, "id", device if isinstance(device, int) else 0))
 
 
-def _stage(device: str) -> _core.Stage:
+def _stage(device: str) -> _core.DeviceStaging:
     """Return the process's stage for a device.
 
     Raises:
@@ -274,7 +274,7 @@ def _stage(device: str) -> _core.Stage:
     with _making:
         if device not in _stages:
             try:
-                _stages[device] = _core.Stage(device)
+                _stages[device] = _core.DeviceStaging(device)
             except ValueError as error:
                 raise GeomxError(f"{error}; `geomx info` says what was built") from error
         return _stages[device]

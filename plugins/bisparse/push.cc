@@ -34,7 +34,7 @@ class Push final : public Codec {
 
   void Encode(Parts& parts) override {
     if (!IsDense(parts)) return;
-    const kernels::Workplace& host = kernels::Host();
+    const kernels::DeviceContext& host = kernels::Host();
     const auto* gradient = reinterpret_cast<const float*>(parts.Find("values")->data);
     float* sum = sum_.At(host, parts.elements);
     float* velocity = momentum_ != 0 ? velocity_.At(host, parts.elements) : nullptr;
@@ -50,25 +50,25 @@ class Push final : public Codec {
   }
 
   bool OnDevices() const override { return true; }
-  void EncodeOn(kernels::Workplace& place, Parts& parts) override {
+  void EncodeOn(kernels::DeviceContext& device, Parts& parts) override {
     if (!IsDense(parts)) return;
     const auto* gradient = reinterpret_cast<const float*>(parts.Find("values")->data);
-    float* sum = sum_.At(place, parts.elements);
-    float* velocity = momentum_ != 0 ? velocity_.At(place, parts.elements) : nullptr;
-    auto* next_fill = next_fill_.At<std::uint64_t>(place, 1);
+    float* sum = sum_.At(device, parts.elements);
+    float* velocity = momentum_ != 0 ? velocity_.At(device, parts.elements) : nullptr;
+    auto* next_fill = next_fill_.At<std::uint64_t>(device, 1);
     const bool packed = density_.Layout(parts);  // otherwise all rows are chosen
-    auto* values = parts.Lend<float>(place, parts.rows);
-    auto* indices = parts.Lend<std::uint32_t>(place, parts.rows);
-    place.queue.Sparsify(How(parts), gradient, velocity, sum, parts.elements, parts.rows,
+    auto* values = parts.AllocateOn<float>(device, parts.rows);
+    auto* indices = parts.AllocateOn<std::uint32_t>(device, parts.rows);
+    device.queue.Sparsify(How(parts), gradient, velocity, sum, parts.elements, parts.rows,
                          next_fill, indices, values);
     parts.Find("values")->data = reinterpret_cast<const std::byte*>(values);
     if (packed) {
       Part* where = parts.Find("indices");
-      auto* bits = parts.Lend<std::byte>(place, where->BytesFor(parts.rows));
-      place.queue.PackBits(indices, parts.rows, where->bits, bits);
+      auto* bits = parts.AllocateOn<std::byte>(device, where->BytesFor(parts.rows));
+      device.queue.PackBits(indices, parts.rows, where->bits, bits);
       where->data = bits;
     }
-    parts.owners.insert(parts.owners.end(), {sum_.loan(), velocity_.loan(), next_fill_.loan()});
+    parts.owners.insert(parts.owners.end(), {sum_.buffer(), velocity_.buffer(), next_fill_.buffer()});
   }
 
   // What others have sent already had its momentum and its clipping.

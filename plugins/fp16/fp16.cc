@@ -28,11 +28,11 @@ class Fp16 final : public Codec {
   }
 
   bool OnDevices() const override { return true; }
-  void EncodeOn(kernels::Workplace& place, Parts& parts) override {
+  void EncodeOn(kernels::DeviceContext& device, Parts& parts) override {
     Part* values = parts.Find("values");
     if (values == nullptr || values->bits != 32) return;
-    auto* half = parts.Lend<std::uint16_t>(place, parts.rows);
-    place.queue.Narrow(reinterpret_cast<const float*>(values->data), half, parts.rows);
+    auto* half = parts.AllocateOn<std::uint16_t>(device, parts.rows);
+    device.queue.Narrow(reinterpret_cast<const float*>(values->data), half, parts.rows);
     values->data = reinterpret_cast<const std::byte*>(half);
     values->bits = 16;
   }
@@ -54,8 +54,8 @@ class Fp16 final : public Codec {
   }
 
   bool DecodesOnDevices() const override { return true; }
-  void DecodeOn(kernels::Workplace& place, const Parts& parts, float* out) const override {
-    place.queue.Widen(parts.Find("values")->data, out, parts.rows);
+  void DecodeOn(kernels::DeviceContext& device, const Parts& parts, float* out) const override {
+    device.queue.Widen(parts.Find("values")->data, out, parts.rows);
   }
 
   bool Stateless() const override { return true; }

@@ -32,7 +32,7 @@ std::shared_ptr<Coordinator> Make(const Options& options) {
 // A group whose transfers take as long as their pair's link says, one tick if it says nothing.
 class Group {
  public:
-  Group(std::uint32_t members, const Options& options) : mind_(Make(options)) {
+  Group(std::uint32_t members, const Options& options) : coordinator_(Make(options)) {
     for (NodeId id = 1; id <= members; ++id) members_.push_back(id);
   }
 
@@ -100,7 +100,7 @@ class Group {
   }
 
   void Tell(NodeId from, const OverlayReport& report) {
-    for (const auto& reply : mind_->OnReport(from, report.Pack(), now_)) {
+    for (const auto& reply : coordinator_->OnReport(from, report.Pack(), now_)) {
       const auto order = OverlayOrder::Unpack(reply.values);
       CHECK(order.has_value());
       if (!order) continue;
@@ -118,7 +118,7 @@ class Group {
     }
   }
 
-  std::shared_ptr<Coordinator> mind_;
+  std::shared_ptr<Coordinator> coordinator_;
   std::vector<NodeId> members_;
   std::multimap<Time, Transfer> transfers_;
   std::map<std::pair<NodeId, Key>, std::size_t> sums_;
@@ -165,7 +165,7 @@ TEST(TsengineExploresAsOftenAsItSays) {
     Options options = Defaults();
     options["greed"] = greed;
     options["expiry_rounds"] = 1e6;
-    auto mind = Make(options);
+    auto coordinator = Make(options);
     constexpr Round kRounds = 20'000;
     int slow_first = 0;
     Time now = 0;
@@ -174,7 +174,7 @@ TEST(TsengineExploresAsOftenAsItSays) {
         OverlayReport report{.what = what, .root = kRoot, .round = round, .from = sender};
         if (what == What::kOrigin) report.members = {1, 2};
         if (sender) report.bytes = 1000;
-        return mind->OnReport(from, report.Pack(), now);
+        return coordinator->OnReport(from, report.Pack(), now);
       };
       auto replies = tell(kRoot, What::kOrigin, std::nullopt);
       CHECK_EQ(replies.size(), 1u);
@@ -217,15 +217,15 @@ TEST(TsengineForgetsOldSamplesAndFollowsLinks) {
 }
 
 TEST(TsengineIgnoresNonsense) {
-  auto mind = Make(Defaults());
+  auto coordinator = Make(Defaults());
   for (const std::vector<double>& report :
        {std::vector<double>{}, {0, 1, 2}, {9, 1, 1, 1, 1, 1, -1, 0}, {0, -1, 1, 1, 1, 1, -1, 0},
         {0, 1, 1, 1, std::nan(""), 1, -1, 0}}) {
-    CHECK(mind->OnReport(1, report, 0).empty());
+    CHECK(coordinator->OnReport(1, report, 0).empty());
   }
   // The end of a transfer that never began.
   OverlayReport report{.what = What::kMerged, .root = kRoot, .round = 1, .from = 5};
-  CHECK(mind->OnReport(kRoot, report.Pack(), 0).empty());
+  CHECK(coordinator->OnReport(kRoot, report.Pack(), 0).empty());
 }
 
 }  // namespace

@@ -63,30 +63,30 @@ class TwoBit final : public Codec {
   }
 
   bool OnDevices() const override { return true; }
-  void EncodeOn(kernels::Workplace& place, Parts& parts) override {
+  void EncodeOn(kernels::DeviceContext& device, Parts& parts) override {
     if (!Codec::Concerns(parts)) return;
     const auto* gradient = reinterpret_cast<const float*>(parts.Find("values")->data);
-    float* residual = residual_.At(place, parts.elements);
-    parts.owners.push_back(residual_.loan());
+    float* residual = residual_.At(device, parts.elements);
+    parts.owners.push_back(residual_.buffer());
     float* pending = residual;
     std::uint32_t* elements = nullptr;
     if (const Part* indices = parts.Find("indices")) {
-      elements = parts.Lend<std::uint32_t>(place, parts.rows);
-      place.queue.UnpackBits(indices->data, parts.rows, indices->bits, elements);
-      pending = parts.Lend<float>(place, parts.rows);
-      place.queue.Gather(residual, elements, parts.rows, pending);
+      elements = parts.AllocateOn<std::uint32_t>(device, parts.rows);
+      device.queue.UnpackBits(indices->data, parts.rows, indices->bits, elements);
+      pending = parts.AllocateOn<float>(device, parts.rows);
+      device.queue.Gather(residual, elements, parts.rows, pending);
     }
     Layout(parts);
-    auto* codes = parts.Lend<std::byte>(place, (parts.rows + 3) / 4);
+    auto* codes = parts.AllocateOn<std::byte>(device, (parts.rows + 3) / 4);
     if (Part* part = parts.Find("scale")) {
-      auto* level = parts.Lend<float>(place, 1);
-      place.queue.QuantiseToLevel(gradient, pending, level, codes, parts.rows);
+      auto* level = parts.AllocateOn<float>(device, 1);
+      device.queue.QuantiseToLevel(gradient, pending, level, codes, parts.rows);
       part->data = reinterpret_cast<const std::byte*>(level);
     } else {
-      place.queue.Quantise(Fixed(), gradient, pending, codes, parts.rows);
+      device.queue.Quantise(Fixed(), gradient, pending, codes, parts.rows);
     }
     parts.Find("codes")->data = codes;
-    if (elements != nullptr) place.queue.Scatter(pending, elements, parts.rows, residual);
+    if (elements != nullptr) device.queue.Scatter(pending, elements, parts.rows, residual);
   }
 
   void Decode(Parts& parts) const override {

@@ -147,8 +147,8 @@ void init_core(nb::module_& m) {
               const Options& options) {
              self.coordinators[number] = NativeCoordinators::Instance().Create(name, options);
            }, "number"_a, "name"_a, "options"_a)
-      .def("add_coordinator", [](NodeConfig& self, std::uint32_t number, const CoordinatorHandle& mind) {
-        self.coordinators[number] = mind.coordinator;
+      .def("add_coordinator", [](NodeConfig& self, std::uint32_t number, const CoordinatorHandle& coordinator) {
+        self.coordinators[number] = coordinator.coordinator;
       }, "number"_a, "coordinator"_a)
       .def("add_optimizer", [](NodeConfig& self, const OptimizerHandle& optimizer) {
         self.optimizers[optimizer.name] = optimizer.factory;
@@ -178,8 +178,8 @@ void init_core(nb::module_& m) {
       .def_ro("id", &NodeConfig::id)
       .def_ro("name", &NodeConfig::name)
       .def("set_device", [](NodeConfig& self, const std::string& device) {
-        self.device = std::make_shared<kernels::Workshop>(
-            [&] { return kernels::OpenQueue(device); }, kernels::Workshop::kLeastElements);
+        self.device = std::make_shared<kernels::Device>(
+            [&] { return kernels::OpenQueue(device); }, kernels::Device::kLeastElements);
       }, "device"_a, "Where a server updates and encodes; ValueError if there is no such device.")
       .def("set_non_finite", [](NodeConfig& self, const std::string& name) {
         self.non_finite = name == "refuse" ? NonFinite::kRefuse

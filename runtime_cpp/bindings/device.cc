@@ -1,4 +1,4 @@
-// Tensors of other frameworks, on whatever device: what DLPack says about one, and the Stage that its
+// Tensors of other frameworks, on whatever device: what DLPack says about one, and the DeviceStaging that its
 // values pass.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
@@ -11,9 +11,9 @@
 
 #include <memory>
 
-#include "bindings/graveyard.h"
+#include "bindings/release_queue.h"
 #include "io/loop.h"
-#include "io/stage.h"
+#include "io/device_staging.h"
 #include "kernels/queue.h"
 #include "kernels/timing.h"
 
@@ -23,7 +23,7 @@ using namespace nb::literals;
 namespace geomx {
 namespace {
 
-using io::Stage;
+using io::DeviceStaging;
 using io::Width;
 using HostVector = nb::ndarray<nb::numpy, float, nb::ndim<1>, nb::c_contig>;
 
@@ -67,60 +67,60 @@ nb::dict TimeDevice(const std::string& device, std::uint64_t elements, std::uint
   return found;
 }
 
-std::shared_ptr<Stage> MakeStage(const std::string& device, std::size_t most_kept) {
-  return std::make_shared<Stage>([&] { return kernels::OpenQueue(device); }, most_kept);
+std::shared_ptr<DeviceStaging> MakeStage(const std::string& device, std::size_t most_kept) {
+  return std::make_shared<DeviceStaging>([&] { return kernels::OpenQueue(device); }, most_kept);
 }
 
-void Fetch(Stage& stage, std::uintptr_t address, const std::string& type, const HostVector& out) {
-  const io::Tensor tensor{.address = address, .width = WidthOf(type), .elements = out.size()};
+void Fetch(DeviceStaging& stage, std::uintptr_t address, const std::string& type, const HostVector& out) {
+  const io::DeviceTensor tensor{.address = address, .width = WidthOf(type), .elements = out.size()};
   const nb::gil_scoped_release unlocked;
   stage.Fetch(tensor, {out.data(), out.size()});
 }
 
-void Fill(Stage& stage, const HostVector& values, std::uintptr_t address, const std::string& type,
+void Fill(DeviceStaging& stage, const HostVector& values, std::uintptr_t address, const std::string& type,
           nb::object owner, const io::Stream& consumer) {
-  const io::Tensor tensor{.address = address,
+  const io::DeviceTensor tensor{.address = address,
                           .width = WidthOf(type),
                           .elements = values.size(),
-                          .owner = Graveyard::Instance().Keep(std::move(owner))};
+                          .owner = ReleaseQueue::Instance().Keep(std::move(owner))};
   const nb::gil_scoped_release unlocked;
   stage.Fill({values.data(), values.size()}, tensor, consumer);
 }
 
-void FillFrom(Stage& stage, io::Loop& loop, Key key, std::uintptr_t address,
+void FillFrom(DeviceStaging& stage, io::Loop& loop, Key key, std::uintptr_t address,
               const std::string& type, std::uint64_t elements, nb::object owner,
               const io::Stream& consumer) {
-  const io::Tensor tensor{.address = address,
+  const io::DeviceTensor tensor{.address = address,
                           .width = WidthOf(type),
                           .elements = elements,
-                          .owner = Graveyard::Instance().Keep(std::move(owner))};
+                          .owner = ReleaseQueue::Instance().Keep(std::move(owner))};
   const nb::gil_scoped_release unlocked;
   loop.Fill(key, stage, tensor, consumer);
 }
 
-std::shared_ptr<Stage::Value> Take(Stage& stage, std::uintptr_t address, const std::string& type,
+std::shared_ptr<DeviceStaging::Value> Take(DeviceStaging& stage, std::uintptr_t address, const std::string& type,
                                    std::uint64_t elements, nb::object owner, bool copy,
                                    const io::Stream& producer) {
-  const io::Tensor tensor{.address = address,
+  const io::DeviceTensor tensor{.address = address,
                           .width = WidthOf(type),
                           .elements = elements,
-                          .owner = Graveyard::Instance().Keep(std::move(owner))};
+                          .owner = ReleaseQueue::Instance().Keep(std::move(owner))};
   const nb::gil_scoped_release unlocked;
   return stage.Take(tensor, copy, producer);
 }
 
-using Term = std::tuple<std::shared_ptr<Stage>, std::uintptr_t, std::string, nb::object, io::Stream>;
+using Term = std::tuple<std::shared_ptr<DeviceStaging>, std::uintptr_t, std::string, nb::object, io::Stream>;
 
-std::shared_ptr<Stage::Value> TakeSum(Stage& stage, std::vector<Term> given,
+std::shared_ptr<DeviceStaging::Value> TakeSum(DeviceStaging& stage, std::vector<Term> given,
                                       std::uint64_t elements) {
   if (given.empty()) throw nb::value_error("no tensors");
-  std::vector<Stage::Term> terms;
+  std::vector<DeviceStaging::Term> terms;
   for (auto& [its_stage, address, type, owner, producer] : given) {
     terms.push_back({its_stage,
                      {.address = address,
                       .width = WidthOf(type),
                       .elements = elements,
-                      .owner = Graveyard::Instance().Keep(std::move(owner))},
+                      .owner = ReleaseQueue::Instance().Keep(std::move(owner))},
                      producer});
   }
   const nb::gil_scoped_release unlocked;
@@ -147,17 +147,17 @@ void init_device(nb::module_& m) {
   m.def("describe_tensor", &Describe, "tensor"_a,
         "Of a DLPack capsule, or an object that gives one: (device type, device number, address,\n"
         "shape, type's name, strides in bytes).");
-  nb::class_<Stage::Value>(m, "StagedValue", "A tensor's values on their way, for Loop.push_value.");
-  nb::class_<Stage>(m, "Stage", R"(Brings tensors of one device to the store and back.
+  nb::class_<DeviceStaging::Value>(m, "StagedValue", "A tensor's values on their way, for Loop.push_value.");
+  nb::class_<DeviceStaging>(m, "DeviceStaging", R"(Brings tensors of one device to the store and back.
 
 ValueError if there is no such device. Thread-safe. Of memory of the device, and of pinned memory for
 copies, at most `most_kept` bytes are kept between values. Tensors are contiguous, of float32, float16 or
 bfloat16; streams are CUDA's, as numbers.)")
       .def(nb::new_(&MakeStage), "device"_a, "most_kept"_a = std::size_t{256} << 20)
-      .def_prop_ro("device", &Stage::device)
-      .def_prop_ro("stream", &Stage::stream, "The stream that waits for others, for DLPack.")
-      .def_prop_ro("kept", &Stage::pinned, "Bytes of pinned memory that wait for the next copy.")
-      .def("after", &Stage::After, "producer"_a, nb::call_guard<nb::gil_scoped_release>(),
+      .def_prop_ro("device", &DeviceStaging::device)
+      .def_prop_ro("stream", &DeviceStaging::stream, "The stream that waits for others, for DLPack.")
+      .def_prop_ro("kept", &DeviceStaging::pinned, "Bytes of pinned memory that wait for the next copy.")
+      .def("after", &DeviceStaging::After, "producer"_a, nb::call_guard<nb::gil_scoped_release>(),
            "What the stream `producer` has been given so far comes before what is asked for next.")
       .def("fetch", &Fetch, "address"_a, "type"_a, "out"_a.noconvert(),
            "Copy a tensor's values into a float32 vector as long as it.")

@@ -5,7 +5,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "kernels/level.h"
-#include "kernels/pool.h"
+#include "kernels/thread_pool.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;

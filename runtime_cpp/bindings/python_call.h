@@ -24,13 +24,13 @@
 namespace geomx {
 
 // A plugin's object and whose it is ("accel NAME: HOOK"); may be dropped on any thread.
-class Held {
+class PythonObject {
  public:
-  Held(nanobind::object object, std::string label)
+  PythonObject(nanobind::object object, std::string label)
       : object_(std::move(object)), label_(std::move(label)) {}
-  Held(const Held&) = delete;
-  Held& operator=(const Held&) = delete;
-  ~Held() {
+  PythonObject(const PythonObject&) = delete;
+  PythonObject& operator=(const PythonObject&) = delete;
+  ~PythonObject() {
     if (!Py_IsInitialized()) {
       object_.release();  // the interpreter took its memory with it
       return;
@@ -134,7 +134,7 @@ class Entry {
 
 // Calls `function` with the lock. `wanted` says what `method` must answer, for whoever did not.
 template <class Function>
-auto Guarded(const Held& held, const char* method, const char* wanted, Function&& function) {
+auto Guarded(const PythonObject& held, const char* method, const char* wanted, Function&& function) {
   Entry entry(held.label(), held.label() + ": " + method);
   nanobind::gil_scoped_acquire lock;
   entry.Locked();
@@ -174,7 +174,7 @@ class Copies final : public Base {
   }
 
  private:
-  Held prototype_;
+  PythonObject prototype_;
 };
 
 }  // namespace geomx

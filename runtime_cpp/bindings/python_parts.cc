@@ -346,7 +346,7 @@ class PythonCodec final : public Codec {
     views.swap(sorted);
   }
 
-  Held codec_;
+  PythonObject codec_;
   bool survives_holes_ = false, linear_ = false, settles_ = false;
   Stage stage_ = Stage::kSelect;
   mutable std::vector<Part> passing_;  // by the last layout

@@ -1,7 +1,8 @@
 // Python's view of the live driver: Loop and the Shape of its emulated links.
 //
 // No call holds the interpreter lock while it waits or while bytes move, and the loop's thread never
-// takes it: arrays that it no longer needs are buried, and the next call from Python lets them go.
+// takes it: arrays that it no longer needs are queued (release_queue.h), and the next call from Python lets them
+// go.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/map.h>
@@ -16,7 +17,7 @@
 #include <cstring>
 #include <utility>
 
-#include "bindings/graveyard.h"
+#include "bindings/release_queue.h"
 #include "bindings/handles.h"
 #include "io/loop.h"
 
@@ -32,7 +33,7 @@ using ShardTuples =
     std::vector<std::tuple<std::uint64_t, std::uint32_t, std::uint32_t, std::int32_t>>;
 
 std::shared_ptr<const void> KeepAlive(const Input& array) {
-  return Graveyard::Instance().Keep(array);
+  return ReleaseQueue::Instance().Keep(array);
 }
 
 std::span<const float> View(const Input& array) { return {array.data(), array.size()}; }
@@ -97,7 +98,7 @@ double WaitForValue(Loop& loop, Key key, Round round, double timeout_s) {
     nb::gil_scoped_release unlocked;
     complete = loop.Wait(key, round, timeout_s);
   }
-  Graveyard::Instance().Release();
+  ReleaseQueue::Instance().Release();
   if (!complete) {
     RaiseTimeout("no value of key " + std::to_string(key) + " after round " +
                  std::to_string(round) + " in time");
@@ -116,16 +117,16 @@ void Barrier(Loop& loop, double timeout_s) {
 
 Round Push(Loop& loop, Key key, const Input& array, float loss, bool last, double not_before_s,
            bool absent) {
-  Graveyard::Instance().Release();
+  ReleaseQueue::Instance().Release();
   auto owner = KeepAlive(array);
   nb::gil_scoped_release unlocked;
   return loop.Push(key, View(array), std::move(owner),
                    {.loss = loss, .last = last, .absent = absent, .not_before_s = not_before_s});
 }
 
-Round PushValue(Loop& loop, Key key, const std::shared_ptr<Stage::Value>& value, float loss,
+Round PushValue(Loop& loop, Key key, const std::shared_ptr<DeviceStaging::Value>& value, float loss,
                 bool last, double not_before_s, bool absent) {
-  Graveyard::Instance().Release();
+  ReleaseQueue::Instance().Release();
   nb::gil_scoped_release unlocked;
   return loop.Push(
       key, value, {.loss = loss, .last = last, .absent = absent, .not_before_s = not_before_s});
@@ -315,7 +316,7 @@ REASON"), and failure() says the same; TimeoutError means that time was up.)")
                nb::gil_scoped_release unlocked;
                self.Close();
              }
-             Graveyard::Instance().Release();
+             ReleaseQueue::Instance().Release();
            },
            "End the thread and all connections. May be called twice.")
       .def("declare", &Declare, "key"_a, "elements"_a, "shards"_a,
@@ -326,7 +327,7 @@ REASON"), and failure() says the same; TimeoutError means that time was up.)")
            "Give a tensor its initial value (float32), for everyone; kept, not copied.")
       .def("push_value", &PushValue, "key"_a, "value"_a, "loss"_a = NAN, "last"_a = false,
            "not_before_s"_a = 0.0, "absent"_a = false,
-           "The same of what a Stage took: it is encoded on its device as far as codecs can.")
+           "The same of what a DeviceStaging took: it is encoded on its device as far as codecs can.")
       .def("push", &Push, "key"_a, "array"_a.noconvert(),
            "loss"_a = std::numeric_limits<float>::quiet_NaN(), "last"_a = false,
            "not_before_s"_a = 0.0, "absent"_a = false,

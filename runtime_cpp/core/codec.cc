@@ -58,11 +58,11 @@ Parts CodecChain::Layout(std::uint64_t elements, Round round, std::size_t& conce
   return parts;
 }
 
-std::size_t CodecChain::EncodeOn(kernels::Workplace& place, Parts& parts) {
+std::size_t CodecChain::EncodeOn(kernels::DeviceContext& device, Parts& parts) {
   std::size_t done = 0;
   for (; done < size() && Codec::Concerns(parts); ++done) {
     if (!codecs_[done]->OnDevices()) return done;
-    codecs_[done]->EncodeOn(place, parts);
+    codecs_[done]->EncodeOn(device, parts);
   }
   return size();
 }
@@ -84,14 +84,14 @@ void CodecChain::EncodeFrom(std::size_t first, Parts& parts) {
   for (std::size_t i = first; i < size() && Codec::Concerns(parts); ++i) codecs_[i]->Encode(parts);
 }
 
-std::size_t CodecChain::EncodeThrough(kernels::Workshop& device, Parts& parts) {
+std::size_t CodecChain::EncodeThrough(kernels::Device& device, Parts& parts) {
   Part* values = parts.Find("values");
   const std::shared_ptr<std::byte> there =
       device.Upload(values->data, parts.elements * sizeof(float));
   values->data = there.get();
   parts.owners.clear();
-  kernels::Workplace place = device.place();
-  const std::size_t done = EncodeOn(place, parts);
+  kernels::DeviceContext context = device.context();
+  const std::size_t done = EncodeOn(context, parts);
   for (auto& owner : std::exchange(parts.owners, {})) device.Keep(std::move(owner));
   for (Part& part : parts.parts) {
     const std::shared_ptr<std::byte> here = device.Download(part.data, part.BytesFor(parts.rows));

@@ -28,7 +28,7 @@
 #include "core/payload.h"
 #include "core/types.h"
 #include "kernels/memory.h"
-#include "kernels/workplace.h"
+#include "kernels/device.h"
 
 namespace geomx {
 
@@ -92,8 +92,8 @@ struct Parts {
 
   // Likewise, memory of a device for `count` of T.
   template <class T>
-  T* Lend(kernels::Workplace& place, std::uint64_t count) {
-    std::shared_ptr<std::byte> memory = place.memory.Lend(count * sizeof(T));
+  T* AllocateOn(kernels::DeviceContext& device, std::uint64_t count) {
+    std::shared_ptr<std::byte> memory = device.memory.Acquire(count * sizeof(T));
     auto* data = reinterpret_cast<T*>(memory.get());
     owners.push_back(std::move(memory));
     return data;
@@ -117,7 +117,7 @@ class Codec {
   // The same where the data lies on a device: what is made lies there too, the same bits. Called only
   // if this codec has kernels for devices; without, the parts come to the host first.
   virtual bool OnDevices() const { return false; }
-  virtual void EncodeOn(kernels::Workplace& place, Parts& parts) { (void)place, (void)parts; }
+  virtual void EncodeOn(kernels::DeviceContext& device, Parts& parts) { (void)device, (void)parts; }
 
   // Take in a dense vector that another node had encoded before: it leaves with the next Encode, as
   // far as that has room, and is kept until then. False if adding it to what is encoded does as well.
@@ -139,8 +139,8 @@ class Codec {
 
   // The same of a whole shard that lies on a device, into `out` there. Called only if this codec can.
   virtual bool DecodesOnDevices() const { return false; }
-  virtual void DecodeOn(kernels::Workplace& place, const Parts& parts, float* out) const {
-    (void)place, (void)parts, (void)out;
+  virtual void DecodeOn(kernels::DeviceContext& device, const Parts& parts, float* out) const {
+    (void)device, (void)parts, (void)out;
   }
 
   // Whether encodings of different senders add up: all parts are float32, no rows are chosen, and the
@@ -200,18 +200,18 @@ class CodecChain {
   Parts Layout(std::uint64_t elements, Round round = 1) const;
   void Encode(Parts& parts) { EncodeFrom(0, parts); }
   // On a device, as far as codecs go that can: how many, for EncodeFrom to go on with on the host.
-  std::size_t EncodeOn(kernels::Workplace& place, Parts& parts);
+  std::size_t EncodeOn(kernels::DeviceContext& device, Parts& parts);
   void EncodeFrom(std::size_t first, Parts& parts);
   // What lies on the host, on `device` as far as codecs go there; how many did, for EncodeFrom. The data
   // is on the host again when the device's queue has come that far.
   // REQUIRES: StartsOnDevices().
-  std::size_t EncodeThrough(kernels::Workshop& device, Parts& parts);
+  std::size_t EncodeThrough(kernels::Device& device, Parts& parts);
   bool StartsOnDevices() const { return !codecs_.empty() && codecs_.front()->OnDevices(); }
   bool OnDevices(std::uint64_t elements) const;  // whether nothing is left to go on with
   // What is encoded can be decoded on a device: there is one codec that matters, and it can.
   bool DecodesOnDevices(std::uint64_t elements) const;
-  void DecodeOn(kernels::Workplace& place, const Parts& parts, float* out) const {
-    codecs_.front()->DecodeOn(place, parts, out);
+  void DecodeOn(kernels::DeviceContext& device, const Parts& parts, float* out) const {
+    codecs_.front()->DecodeOn(device, parts, out);
   }
   std::size_t size() const { return codecs_.size(); }
   // Only the first codec sees dense vectors.

@@ -1,7 +1,7 @@
-// The mind of a policy that needs one: members report numbers, the coordinator answers with numbers.
+// The central part of a policy that needs one: members report numbers, it answers with numbers.
 //
 // It lives on a node that all its members talk with anyway (a local server, or the scheduler) and sees
-// everything on that node's clock, so nobody's clocks need to agree. Reports and replies are control
+// everything on that node's clock, so clocks need not agree. Reports and replies are control
 // messages of the protocol: both modes have them, with their latency.
 #pragma once
 

@@ -11,7 +11,7 @@
 
 #include "core/codec.h"
 #include "core/types.h"
-#include "kernels/workplace.h"
+#include "kernels/device.h"
 
 namespace geomx {
 
@@ -21,7 +21,7 @@ class DeviceValue {
   // on the node's thread, in order, the last time with all rows.
   using Arrival =
       std::function<void(const std::shared_ptr<Parts>& parts, std::uint64_t rows, Time now)>;
-  using Encode = std::function<void(kernels::Workplace& place, Parts& parts)>;
+  using Encode = std::function<void(kernels::DeviceContext& device, Parts& parts)>;
 
   virtual ~DeviceValue() = default;
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "core/types.h"
-#include "kernels/workplace.h"
+#include "kernels/device.h"
 
 namespace geomx {
 
@@ -24,15 +24,15 @@ class DeviceWork {
   using Ends = std::vector<std::shared_ptr<kernels::Mark>>;
 
   // `device` may be null.
-  explicit DeviceWork(std::shared_ptr<kernels::Workshop> device) : device_(std::move(device)) {}
+  explicit DeviceWork(std::shared_ptr<kernels::Device> device) : device_(std::move(device)) {}
 
   // The device, if there is one and work on so many elements is worth the way there; otherwise null.
-  kernels::Workshop* For(std::uint64_t elements) const {
+  kernels::Device* For(std::uint64_t elements) const {
     return device_ && device_->Suits(elements) ? device_.get() : nullptr;
   }
   // Calls `next` when everything that the device was given so far is done. REQUIRES: there is a device.
   void Then(Next next) {
-    kernels::Workshop::End end = device_->Finish();
+    kernels::Device::End end = device_->Finish();
     ends_.push_back(std::move(end.mark));
     pending_.push_back({std::move(next), std::move(end.memory)});
   }
@@ -53,7 +53,7 @@ class DeviceWork {
     std::vector<std::shared_ptr<const void>> memory;  // in use until then
   };
 
-  std::shared_ptr<kernels::Workshop> device_;
+  std::shared_ptr<kernels::Device> device_;
   Ends ends_;
   std::deque<Pending> pending_;
 };

@@ -68,7 +68,7 @@ void Encoder::Encode(Pipeline& pipeline, const ShardValue& value, Encoding& enco
     *encoding.parts = pipeline.chain.Layout(header.shard_elements, header.round);
     return;
   }
-  kernels::Workshop* device = state_.device.For(header.shard_elements);
+  kernels::Device* device = state_.device.For(header.shard_elements);
   if (device == nullptr || !pipeline.chain.StartsOnDevices()) {
     return pipeline.chain.Encode(*encoding.parts);
   }

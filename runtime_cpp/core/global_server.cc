@@ -131,7 +131,7 @@ class GlobalServer final : public ServerRole {
     if (!shard.sum.complete()) return CheckLeft(header.key, shard);
     header.flags = TakeFlags(shard);
     // Of all parties: no source of its own, so no delay to compensate.
-    const Contribution from{shard.sum.merge_count(), 0, header.flags != 0};
+    const GradientSource from{shard.sum.merge_count(), 0, header.flags != 0};
     Buffer sum = shard.sum.Take();
     ++shard.round;
     const std::vector<NodeId>& all = node_.config().children;
@@ -198,7 +198,7 @@ class GlobalServer final : public ServerRole {
     counts.staleness_max = std::max(counts.staleness_max, staleness);
     ++party.round;
     party.seen = ++shard.updates;
-    const Contribution from{header.merge_count, peer, (header.flags & kAbsent) != 0};
+    const GradientSource from{header.merge_count, peer, (header.flags & kAbsent) != 0};
     const auto finish = [=, this, &shard, header = header, round = party.round](Time at) {
       Finish(header, round, header.merge_count, shard.weights.value(), {&peer, 1}, at);
     };

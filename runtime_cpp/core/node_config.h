@@ -17,7 +17,7 @@
 #include "core/policy.h"
 #include "core/slicer.h"
 #include "core/types.h"
-#include "kernels/workplace.h"
+#include "kernels/device.h"
 
 namespace geomx {
 
@@ -72,7 +72,7 @@ struct NodeConfig {
   std::map<std::pair<NodeId, Direction>, LinkPlan> links;  // (peer, direction of the value)
   std::shared_ptr<PartyPolicy> policy;                     // local servers
   OptimizerFactories optimizers;                           // that plugins brought; servers
-  std::shared_ptr<kernels::Workshop> device;  // servers: where they update and encode; or null
+  std::shared_ptr<kernels::Device> device;  // servers: where they update and encode; or null
   std::map<NodeId, std::uint32_t> stands_for;  // workers behind each child; one where absent
   std::vector<OverlayGroup> groups;  // whose members talk with each other; their peers are in `peers`
   std::string experiment;            // scheduler: what every member is told on joining

@@ -114,12 +114,12 @@ ElementWise::ElementWise(const OptimizerSpec& spec, Key key)
   count_ = static_cast<std::uint64_t>(begin);
 }
 
-void ElementWise::UpdateOn(const kernels::Workplace& place, std::span<float> weight,
-                           std::span<const float> gradient, const Contribution& from) {
+void ElementWise::UpdateOn(const kernels::DeviceContext& device, std::span<float> weight,
+                           std::span<const float> gradient, const GradientSource& from) {
   ++count_;
   const double rate = schedule_ ? schedule_->Rate(count_) : rate_;
   const double parts = average_ ? std::max(from.merge_count, 1u) : 1u;
-  Apply(place, weight.data(), gradient.data(), weight.size(),
+  Apply(device, weight.data(), gradient.data(), weight.size(),
         {.rate = rate * rate_multiplier_,
          .wd = wd_,
          .rescale = static_cast<float>(rescale_ / parts),

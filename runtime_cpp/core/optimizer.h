@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "core/types.h"
-#include "kernels/workplace.h"
+#include "kernels/device.h"
 
 namespace geomx {
 
@@ -49,7 +49,7 @@ struct OptimizerSpec {
 };
 
 // Where a gradient comes from.
-struct Contribution {
+struct GradientSource {
   std::uint32_t merge_count = 1;  // for how many workers it is the sum
   NodeId source = 0;              // who pushed it; asynchronous optimizers keep state per source
   bool absent = false;            // no worker had a gradient; it is zeros, or what codecs had kept
@@ -61,7 +61,7 @@ class Optimizer {
   virtual ~Optimizer() = default;
   // Both spans have the length of the first call's.
   virtual void Update(std::span<float> weight, std::span<const float> gradient,
-                      const Contribution& from) = 0;
+                      const GradientSource& from) = 0;
   void Update(std::span<float> weight, std::span<const float> gradient) {
     Update(weight, gradient, {});
   }
@@ -69,9 +69,9 @@ class Optimizer {
   // The same where both lie on a device: queued there, the same bits. Called only if this optimizer
   // has kernels for devices. What it keeps lies wherever it was last asked for.
   virtual bool OnDevices() const { return false; }
-  virtual void UpdateOn(const kernels::Workplace& place, std::span<float> weight,
-                        std::span<const float> gradient, const Contribution& from) {
-    (void)place, (void)weight, (void)gradient, (void)from;
+  virtual void UpdateOn(const kernels::DeviceContext& device, std::span<float> weight,
+                        std::span<const float> gradient, const GradientSource& from) {
+    (void)device, (void)weight, (void)gradient, (void)from;
   }
 
   // Throws std::invalid_argument.

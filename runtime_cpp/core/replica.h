@@ -12,7 +12,7 @@
 #include "core/inbox.h"
 #include "core/optimizer.h"
 #include "kernels/sums.h"
-#include "kernels/workplace.h"
+#include "kernels/device.h"
 
 namespace geomx {
 
@@ -45,7 +45,7 @@ class Replica {
   // be called when that is done, and nothing else before.
   // REQUIRES: has_value(), if there is an optimizer.
   bool Update(Buffer gradient, const std::optional<OptimizerSpec>& spec, Key key,
-              const Contribution& from, bool accumulate, kernels::Workshop* device) {
+              const GradientSource& from, bool accumulate, kernels::Device* device) {
     if (gradient.empty() || value_ == nullptr || (!spec && !accumulate)) {
       Set(std::move(gradient));
       return true;
@@ -79,11 +79,11 @@ class Replica {
   }
 
   // The weights stay on the device; the host has a copy to answer with.
-  void UpdateOn(kernels::Workshop& device, const Buffer& gradient, const Contribution& from) {
+  void UpdateOn(kernels::Device& device, const Buffer& gradient, const GradientSource& from) {
     const std::size_t n = gradient.size(), bytes = n * sizeof(float);
     if (there_ == nullptr) there_ = device.Upload(value_->data(), bytes);
     const std::shared_ptr<std::byte> term = device.Upload(gradient.data(), bytes);
-    optimizer_->UpdateOn(device.place(), {reinterpret_cast<float*>(there_.get()), n},
+    optimizer_->UpdateOn(device.context(), {reinterpret_cast<float*>(there_.get()), n},
                          {reinterpret_cast<const float*>(term.get()), n}, from);
     coming_ = device.Download(there_.get(), bytes);
   }

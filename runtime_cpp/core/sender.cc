@@ -84,14 +84,14 @@ void Sender::Fetch(NodeId target, const ShardValue& value) {
   const auto departure = std::make_shared<Departure>(target, value.header);
   Parts dense = Parts::Dense(value.header.shard_elements, value.data, value.owner);
   dense.round = value.header.round;
-  const auto encode = [&](kernels::Workplace& place, Parts& parts) {
+  const auto encode = [&](kernels::DeviceContext& device, Parts& parts) {
     if (overlay_) return;  // contributions are added on their way
     const Header& header = departure->header;
     CodecChain& chain = flows_.Outgoing(FlowOf(target, header), header.shard_info()).chain;
     if (!chain.Dense()) {
       state_.work.encode.Add(std::uint64_t{header.shard_elements} * sizeof(float));
     }
-    departure->encoded = chain.EncodeOn(place, parts);
+    departure->encoded = chain.EncodeOn(device, parts);
   };
   value.device->Fetch(std::move(dense), encode,
                       [this, departure](const std::shared_ptr<Parts>& parts, std::uint64_t rows,

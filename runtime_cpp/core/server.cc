@@ -189,7 +189,7 @@ class Server final : public ServerRole {
     if (optimizer_ && !shard.weights.has_value()) {
       return node_.Fail(peer, "an answer to a key whose initial value nobody asked for");
     }
-    const Contribution from{header.merge_count, peer, (header.flags & kAbsent) != 0};
+    const GradientSource from{header.merge_count, peer, (header.flags & kAbsent) != 0};
     if (Update(header, shard, std::move(value), optimizer_, from, false)) {
       return Conclude(header, shard, *shard.weights.value(), now);
     }

@@ -58,10 +58,10 @@ std::uint8_t ServerRole::TakeFlags(SummedShard& shard) {
 }
 
 bool ServerRole::Update(const Header& header, SummedShard& shard, Buffer gradient,
-                        const std::optional<OptimizerSpec>& optimizer, const Contribution& from,
+                        const std::optional<OptimizerSpec>& optimizer, const GradientSource& from,
                         bool accumulate) {
   node_.work().update.Add(std::uint64_t{header.shard_elements} * sizeof(float));
-  kernels::Workshop* device = node_.device().For(header.shard_elements);
+  kernels::Device* device = node_.device().For(header.shard_elements);
   return shard.weights.Update(std::move(gradient), optimizer, header.key, from, accumulate, device);
 }
 

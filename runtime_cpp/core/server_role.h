@@ -51,7 +51,7 @@ class ServerRole : public RoleLogic {
   // Applies `gradient` to the shard's weights. Returns whether they are new; if not, a device is at
   // work on them, and WhenUpdated says what comes next.
   bool Update(const Header& header, SummedShard& shard, Buffer gradient,
-              const std::optional<OptimizerSpec>& optimizer, const Contribution& from,
+              const std::optional<OptimizerSpec>& optimizer, const GradientSource& from,
               bool accumulate);
   // Forgets the state of the optimizer before.
   static void ForgetOptimizer(SummedShard& shard) {

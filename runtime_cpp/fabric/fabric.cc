@@ -119,7 +119,7 @@ bool Fabric::Send(std::uint32_t index, Lane lane, Time now) {
   Link& link = links_[index];
   const int which = static_cast<int>(lane);
   if (network_.Busy(link.lanes[which])) return true;
-  if (lane == Lane::kBestEffort && link.gives_way && Held(index, now)) return false;
+  if (lane == Lane::kBestEffort && link.gives_way && MustWait(index, now)) return false;
   Endpoint& source = endpoints_[link.stats.source];
   auto message = source.node->PollTransmit(link.stats.target, lane);
   if (!message) return false;
@@ -149,7 +149,7 @@ bool Fabric::Send(std::uint32_t index, Lane lane, Time now) {
   return true;
 }
 
-bool Fabric::Held(std::uint32_t index, Time now) {
+bool Fabric::MustWait(std::uint32_t index, Time now) {
   Link& link = links_[index];
   if (link.pacing) return true;
   const NodeId source = link.stats.source;

@@ -187,7 +187,8 @@ class Fabric {
   void Report(NodeId id, Event event, Time now);
   void Pump(NodeId id, Time now);
   bool Send(std::uint32_t link, Lane lane, Time now);
-  bool Held(std::uint32_t link, Time now);  // its datagrams
+  // Whether the link's datagrams give way to other traffic for now.
+  bool MustWait(std::uint32_t link, Time now);
   Time Occupy(Endpoint& endpoint, Time now, Time cost);  // with work; when it starts
   double WorkSeconds(const Endpoint& endpoint, const Work& work) const;
   void FollowCourses(Time now);

@@ -13,8 +13,8 @@ constexpr Time kCloseTime = kSecond / 2;
 
 }  // namespace
 
-Driver::Driver(Port port, const std::string& token, std::unique_ptr<Tls> tls, Board& board)
-    : board_(board),
+Driver::Driver(Port port, const std::string& token, std::unique_ptr<Tls> tls, RunStatus& status)
+    : status_(status),
       address_(port.address),
       datagrams_(std::move(port.datagrams), token, tls != nullptr),
       sessions_(std::move(port.listener), token, std::move(tls), poller_, *this),
@@ -29,9 +29,9 @@ void Driver::ThreadMain() {
   try {
     while (!closing_ || !(Flushed() || Now() >= close_deadline_)) Cycle();
   } catch (const PluginFailure& failure) {
-    board_.Fail(name_, failure.what());
+    status_.Fail(name_, failure.what());
   } catch (const std::exception& error) {
-    board_.Fail(name_, std::string("internal error: ") + error.what());
+    status_.Fail(name_, std::string("internal error: ") + error.what());
   }
   sessions_.StopListening();
   closing_ = true;
@@ -39,7 +39,7 @@ void Driver::ThreadMain() {
     try {
       task();
     } catch (const std::exception& error) {
-      board_.Fail(name_, std::string("internal error: ") + error.what());
+      status_.Fail(name_, std::string("internal error: ") + error.what());
     }
   }
   FailCallbacks();
@@ -47,7 +47,7 @@ void Driver::ThreadMain() {
   sessions_.EachPeer([&](Session& session) { open.push_back(&session); });
   for (Session* session : open) sessions_.Close(*session, "closed here");
   sessions_.Sweep();
-  board_.SetEnded();
+  status_.SetEnded();
 }
 
 void Driver::Cycle() {
@@ -59,7 +59,7 @@ void Driver::Cycle() {
       datagrams_.Receive(kDatagramBudget, [&](Frame frame) {
         const NodeId from = frame.message.header.source;
         if (!started_ || node_->FindPeer(from) == nullptr) return false;
-        Hold({.at = frame.arrives, .from = from, .message = std::move(frame.message)});
+        Delay({.at = frame.arrives, .from = from, .message = std::move(frame.message)});
         return true;
       });
     }
@@ -67,7 +67,7 @@ void Driver::Cycle() {
   for (const Mailbox::Task& task : mailbox_.Take()) task();
   const Time now = Now();
   RunSubmissions(now);
-  ReleaseHeld(now);
+  ReleaseDelayed(now);
   if (node_ && node_->PollTimeout() <= now) {
     node_->HandleTimeout(now);
     DrainEvents();
@@ -75,7 +75,7 @@ void Driver::Cycle() {
   sessions_.Tick(now);  // before the next: a scheduler that was not reached is the better answer
   if (join_deadline_ <= now) {
     join_deadline_ = kNever;
-    board_.SetJoinError("connected to the scheduler at " + join_address_ +
+    status_.SetJoinError("connected to the scheduler at " + join_address_ +
                         ", but it did not start the run in time: check that every node was "
                         "started");
   }
@@ -89,7 +89,7 @@ Time Driver::NextDeadline() {
   if (node_) next = std::min(next, node_->PollTimeout());
   if (!closing_) next = std::min(next, watch_.next());
   if (shaper_) next = std::min(next, shaper_->NextEvent());
-  if (!held_.empty()) next = std::min(next, held_.front().at);
+  if (!delayed_.empty()) next = std::min(next, delayed_.front().at);
   if (!submissions_.empty()) next = std::min(next, submissions_.begin()->first.first);
   for (const auto& [peer, at] : pacing_) next = std::min(next, at);
   return next;
@@ -231,10 +231,10 @@ void Driver::Act(Event& event) {
     case Event::Kind::kStarted:
       started_ = Now();
       if (shaper_) shaper_->SetOrigin(*started_);
-      board_.SetStarted(*started_);
+      status_.SetStarted(*started_);
       return;
     case Event::Kind::kValueReady: {
-      board_.SetValue(event.key, event.round, Now());
+      status_.SetValue(event.key, event.round, Now());
       const auto [begin, end] = callbacks_.equal_range(event.key);
       std::vector<ReadyCallback> due;
       for (auto each = begin; each != end;) {
@@ -248,15 +248,15 @@ void Driver::Act(Event& event) {
       for (const ReadyCallback& callback : due) callback(node_->worker().Value(event.key));
       return;
     }
-    case Event::Kind::kBarrier: board_.SetReleased(event.round); return;
-    case Event::Kind::kReply: board_.AddReply(event.key, std::move(event.values)); return;
-    case Event::Kind::kStopped: board_.SetStopped(); return;
+    case Event::Kind::kBarrier: status_.SetReleased(event.round); return;
+    case Event::Kind::kReply: status_.AddReply(event.key, std::move(event.values)); return;
+    case Event::Kind::kStopped: status_.SetStopped(); return;
     case Event::Kind::kDead:
-      board_.Fail(event.text, event.reason);
+      status_.Fail(event.text, event.reason);
       FailCallbacks();
       return;
     case Event::Kind::kRefused:
-      board_.Fail(name_, "cannot carry out '" + event.text + "': " + event.reason);
+      status_.Fail(name_, "cannot carry out '" + event.text + "': " + event.reason);
       FailCallbacks();
       return;
     case Event::Kind::kPeerError:
@@ -268,7 +268,7 @@ void Driver::Act(Event& event) {
       const bool refuse = node_->config().non_finite == NonFinite::kRefuse;
       const std::string text = NonFiniteText(name_, KeyName(event.key), event.round, event.text, refuse);
       if (!refuse) return Notice(text);
-      board_.Fail(name_, text);
+      status_.Fail(name_, text);
       FailCallbacks();
       return;
     }
@@ -325,7 +325,7 @@ void Driver::SubmitNow(Key key, Worker::Push push, Time now) {
 }
 
 void Driver::WhenReady(Key key, Round round, ReadyCallback callback) {
-  if (closing_ || board_.failure()) return callback({});
+  if (closing_ || status_.failure()) return callback({});
   Worker& worker = node().worker();
   const auto value = worker.Value(key);
   if (!value.empty() && worker.ValueRound(key) >= round) return callback(value);
@@ -341,7 +341,7 @@ Report Driver::report() const {
   report.datagrams = datagrams_.counts();
   report.lost_messages = lost_messages_;
   report.refused_callers = sessions_.refused();
-  report.held_bytes_max = held_bytes_max_;
+  report.held_bytes_max = delayed_bytes_max_;
   report.spans_dropped = trace_.dropped();
   report.paced_pushes = paced_pushes_;
   report.behind = behind_;

@@ -25,7 +25,7 @@
 #include "core/node.h"
 #include "core/plugin_failure.h"
 #include "core/worker.h"
-#include "io/board.h"
+#include "io/run_status.h"
 #include "io/completion_thread.h"
 #include "io/mailbox.h"
 #include "io/poller.h"
@@ -61,7 +61,7 @@ using ReadyCallback = std::function<void(std::span<const float>)>;
 class Driver final : private Sessions::Handler {
  public:
   // `tls`: protects all that is sent; none: nothing does.
-  Driver(Port port, const std::string& token, std::unique_ptr<Tls> tls, Board& board);
+  Driver(Port port, const std::string& token, std::unique_ptr<Tls> tls, RunStatus& status);
   ~Driver() override = default;
 
   // False once the thread has ended.
@@ -99,7 +99,7 @@ class Driver final : private Sessions::Handler {
     Time busy_until = 0;
     net::Pacer pacer;
   };
-  struct Held {  // arrived at the socket, not yet in the emulated network's time
+  struct Delayed {  // arrived at the socket, not yet in the emulated network's time
     Time at = 0;
     std::uint64_t order = 0;
     NodeId from = 0;
@@ -107,7 +107,7 @@ class Driver final : private Sessions::Handler {
     Message message;
   };
   struct Later {
-    bool operator()(const Held& a, const Held& b) const {
+    bool operator()(const Delayed& a, const Delayed& b) const {
       return a.at != b.at ? a.at > b.at : a.order > b.order;
     }
   };
@@ -132,7 +132,7 @@ class Driver final : private Sessions::Handler {
   std::vector<Wait> ListWaits() const;
   std::string KeyName(Key key) const;
 
-  // arrivals.cc
+  // receive_path.cc
   Verdict Judge(Session& caller) override;
   bool Genuine(const Session& session, const Peer& peer) const;
   void OnConnected(Session& session) override;
@@ -142,10 +142,10 @@ class Driver final : private Sessions::Handler {
   void OnRefused(const std::string& address, const std::string& reason) override;
   void SealDatagrams(Session& session);
   void BeforeTheNode(Session& session, const Message& message);
-  void Hold(Held held);
-  void ReleaseHeld(Time now);
+  void Delay(Delayed message);
+  void ReleaseDelayed(Time now);
 
-  // departures.cc
+  // send_path.cc
   void OnWritable(Session& session) override;
   void Pump();
   void PumpPeer(NodeId peer, Time now);
@@ -158,7 +158,7 @@ class Driver final : private Sessions::Handler {
   void Count(NodeId peer, const Message& message);
   void TraceSend(const Message& message, NodeId peer, Time started, Time left);
 
-  Board& board_;
+  RunStatus& status_;
   Poller poller_;
   Mailbox mailbox_;
   Address address_;
@@ -182,9 +182,9 @@ class Driver final : private Sessions::Handler {
   std::map<NodeId, Outlet> outlets_;
   std::set<NodeId> dirty_;          // peers to look at when pumping
   std::map<NodeId, Time> pacing_;   // peers whose datagrams wait for their turn
-  std::vector<Held> held_;          // heap
+  std::vector<Delayed> delayed_;    // heap
   std::uint64_t order_ = 0;
-  std::size_t held_bytes_ = 0, held_bytes_max_ = 0;
+  std::size_t delayed_bytes_ = 0, delayed_bytes_max_ = 0;
   std::map<std::pair<Time, std::uint64_t>, std::function<void(Time)>> submissions_;
   std::map<Key, Time> last_submission_;
   std::uint64_t paced_pushes_ = 0;

@@ -62,7 +62,7 @@ void Loop::Call(const std::function<void()>& task) {
     }
   });
   if (posted) return outcome.get();
-  state_->board.WaitEnded();
+  state_->status.WaitEnded();
   std::lock_guard lock(ended_);
   task();
 }
@@ -89,13 +89,13 @@ void Loop::Run(const NodeConfig& config, const std::map<std::string, std::string
 }
 
 std::optional<double> Loop::WaitStarted(double timeout_s) {
-  const auto started = state_->board.WaitStarted(timeout_s);
+  const auto started = state_->status.WaitStarted(timeout_s);
   return started ? std::optional(Seconds(*started)) : std::nullopt;
 }
 
-std::optional<Joined> Loop::WaitJoined(double timeout_s) { return state_->board.WaitJoined(timeout_s); }
+std::optional<Joined> Loop::WaitJoined(double timeout_s) { return state_->status.WaitJoined(timeout_s); }
 
-bool Loop::WaitStopped(double timeout_s) { return state_->board.WaitStopped(timeout_s); }
+bool Loop::WaitStopped(double timeout_s) { return state_->status.WaitStopped(timeout_s); }
 
 std::vector<std::string> Loop::Missing() {
   std::vector<std::string> missing;
@@ -109,7 +109,7 @@ void Loop::Leave() {
 
 // ---- a worker's verbs ------------------------------------------------------------------------
 
-Loop::Tensor& Loop::FindTensor(Key key, std::size_t elements) {
+Loop::Declared& Loop::FindTensor(Key key, std::size_t elements) {
   const auto found = tensors_.find(key);
   if (found == tensors_.end()) {
     throw std::invalid_argument("key " + std::to_string(key) + " was never declared");
@@ -147,7 +147,7 @@ void Loop::Declare(Key key, std::uint64_t elements, std::vector<ShardInfo> shard
 }
 
 void Loop::Init(Key key, std::span<const float> value, std::shared_ptr<const void> owner) {
-  state_->board.ThrowIfFailed();
+  state_->status.ThrowIfFailed();
   std::lock_guard lock(verbs_);
   FindTensor(key, value.size());
   Driver& driver = state_->driver;
@@ -161,7 +161,7 @@ Round Loop::Push(Key key, std::span<const float> value, std::shared_ptr<const vo
   return Submit(key, value.size(), {.value = value.data(), .owner = std::move(owner)}, options);
 }
 
-Round Loop::Push(Key key, const std::shared_ptr<Stage::Value>& value, const PushOptions& options) {
+Round Loop::Push(Key key, const std::shared_ptr<DeviceStaging::Value>& value, const PushOptions& options) {
   value->Reach([state = std::weak_ptr(state_)](std::function<void()> task) {
     if (const auto held = state.lock()) held->driver.Post(std::move(task));
   });
@@ -171,9 +171,9 @@ Round Loop::Push(Key key, const std::shared_ptr<Stage::Value>& value, const Push
 }
 
 Round Loop::Submit(Key key, std::size_t elements, Worker::Push push, const PushOptions& options) {
-  state_->board.ThrowIfFailed();
+  state_->status.ThrowIfFailed();
   std::lock_guard lock(verbs_);
-  Tensor& tensor = FindTensor(key, elements);
+  Declared& tensor = FindTensor(key, elements);
   push.loss = options.loss;
   push.last = options.last;
   push.absent = options.absent;
@@ -186,7 +186,7 @@ Round Loop::Submit(Key key, std::size_t elements, Worker::Push push, const PushO
 }
 
 void Loop::Request(Key key) {
-  state_->board.ThrowIfFailed();
+  state_->status.ThrowIfFailed();
   std::lock_guard lock(verbs_);
   if (!tensors_.contains(key)) {
     throw std::invalid_argument("key " + std::to_string(key) + " was never initialised");
@@ -197,8 +197,8 @@ void Loop::Request(Key key) {
 
 std::optional<double> Loop::Wait(Key key, Round round, double timeout_s) {
   const Time begin = Now();
-  const auto complete = state_->board.WaitValue(key, round, timeout_s);
-  const Time started = state_->board.started().value_or(0);
+  const auto complete = state_->status.WaitValue(key, round, timeout_s);
+  const Time started = state_->status.started().value_or(0);
   if (Now() - begin > kNoticeable) {
     state_->driver.trace().Add({.category = "wait",
                                 .key = key,
@@ -235,7 +235,7 @@ bool Loop::Absent(Key key) {
   return absent;
 }
 
-void Loop::Fill(Key key, Stage& stage, const io::Tensor& tensor, const Stream& consumer) {
+void Loop::Fill(Key key, DeviceStaging& stage, const io::DeviceTensor& tensor, const Stream& consumer) {
   std::shared_ptr<kernels::Mark> mark;
   {
     std::lock_guard lock(verbs_);
@@ -244,8 +244,8 @@ void Loop::Fill(Key key, Stage& stage, const io::Tensor& tensor, const Stream& c
   Call([&] {
     Worker& worker = state_->driver.node().worker();
     for (const Worker::Encoded& shard : worker.EncodedValue(key)) {
-      const auto decode = [&](kernels::Workplace& place, const Parts& there, float* out) {
-        shard.decoder->DecodeOn(place, there, out);
+      const auto decode = [&](kernels::DeviceContext& device, const Parts& there, float* out) {
+        shard.decoder->DecodeOn(device, there, out);
       };
       mark = stage.Fill(shard.parts, decode, tensor, shard.offset, consumer);
     }
@@ -259,7 +259,7 @@ void Loop::Fill(Key key, Stage& stage, const io::Tensor& tensor, const Stream& c
 }
 
 Round Loop::StartBarrier() {
-  state_->board.ThrowIfFailed();
+  state_->status.ThrowIfFailed();
   Driver& driver = state_->driver;
   std::lock_guard lock(verbs_);
   driver.Post([&driver] { driver.node().worker().Barrier(Now()); });
@@ -267,7 +267,7 @@ Round Loop::StartBarrier() {
 }
 
 bool Loop::WaitBarrier(Round barrier, double timeout_s) {
-  return state_->board.WaitReleased(barrier, timeout_s);
+  return state_->status.WaitReleased(barrier, timeout_s);
 }
 
 void Loop::Command(const std::string& text) {
@@ -287,7 +287,7 @@ void Loop::Initialise(const ShardInfo& shard, Buffer value) {
 
 void Loop::SendReport(NodeId host, std::uint32_t number, std::vector<double> values,
                       double not_before_s) {
-  state_->board.ThrowIfFailed();
+  state_->status.ThrowIfFailed();
   Driver& driver = state_->driver;
   const Time not_before = Nanoseconds(not_before_s);
   std::lock_guard lock(verbs_);
@@ -297,7 +297,7 @@ void Loop::SendReport(NodeId host, std::uint32_t number, std::vector<double> val
 }
 
 std::optional<std::vector<double>> Loop::WaitReply(std::uint32_t number, double timeout_s) {
-  return state_->board.WaitReply(number, timeout_s);
+  return state_->status.WaitReply(number, timeout_s);
 }
 
 // ---- reports ---------------------------------------------------------------------------------
@@ -318,7 +318,7 @@ Report Loop::GetReport() {
 
 std::vector<Span> Loop::Spans() const {
   std::vector<Span> spans = state_->driver.trace().spans();
-  const Time started = state_->board.started().value_or(kNever);
+  const Time started = state_->status.started().value_or(kNever);
   std::erase_if(spans, [&](const Span& span) { return span.start < started; });
   for (Span& span : spans) span.start -= started;
   return spans;

@@ -1,12 +1,12 @@
-// The live driver's face: one node of a run, on one port, with one thread.
+// The live driver as applications use it: one node of a run, on one port, with one thread.
 //
 // A Loop owns the sockets, the thread and the core Node of one member. Everything here may be called
 // from any thread; what changes the node is handed to the loop's thread, and what waits, waits on a
-// board that this thread writes (board.h). Values are copied once, straight into the caller's memory.
+// status that this thread writes (run_status.h). Values are copied once, straight into the caller's memory.
 //
 //   Loop loop("127.0.0.1", 0, token);
 //   loop.StartJoin(scheduler, name, id, 30.0);        // not on the scheduler
-//   auto joined = loop.WaitJoined(30.0);              // the experiment, and everybody's address
+//   auto joined = loop.WaitJoined(30.0);              // the experiment, and all addresses
 //   loop.Run(config, joined->roster, shape);          // a Node, connections to all peers
 //   loop.WaitStarted(30.0);                           // everyone is connected: time 0
 //   ... verbs ...
@@ -27,10 +27,10 @@
 #include <vector>
 
 #include "core/node.h"
-#include "io/board.h"
+#include "io/run_status.h"
 #include "io/driver.h"
 #include "io/shaper.h"
-#include "io/stage.h"
+#include "io/device_staging.h"
 #include "io/tls.h"
 
 namespace geomx::io {
@@ -53,8 +53,8 @@ class Loop : public std::enable_shared_from_this<Loop> {
   Loop(const Loop&) = delete;
   Loop& operator=(const Loop&) = delete;
 
-  // See Board::OnWait.
-  void OnWait(std::function<void()> look) { state_->board.OnWait(std::move(look)); }
+  // See RunStatus::OnWait.
+  void OnWait(std::function<void()> look) { state_->status.OnWait(std::move(look)); }
 
   const std::string& address() const { return address_; }  // "host:port"
 
@@ -83,11 +83,11 @@ class Loop : public std::enable_shared_from_this<Loop> {
   std::vector<std::string> Missing();
   void GiveUpOnMissing(const std::string& why) {
     Call([&] { state_->driver.GiveUpOnMissing(why); });
-    state_->board.ThrowIfFailed();
+    state_->status.ThrowIfFailed();
   }
   void Leave();
   bool WaitStopped(double timeout_s);
-  std::optional<Failure> failure() const { return state_->board.failure(); }
+  std::optional<Failure> failure() const { return state_->status.failure(); }
   // Ends the thread: control messages that are queued still leave (at most half a second), then all
   // connections are closed. To peers this is a loss unless the run was stopped or this node left.
   // On the loop's own thread (a callback that held the last reference) it does not wait for that.
@@ -103,7 +103,7 @@ class Loop : public std::enable_shared_from_this<Loop> {
              const PushOptions& options = {});
   // Of a value on a device: it is encoded there as far as codecs can, and leaves as it comes to the
   // host. Nobody waits for the device.
-  Round Push(Key key, const std::shared_ptr<Stage::Value>& value, const PushOptions& options = {});
+  Round Push(Key key, const std::shared_ptr<DeviceStaging::Value>& value, const PushOptions& options = {});
   void Request(Key key);
   // Seconds since the start at which the value of `round` (or of a later one) was complete.
   std::optional<double> Wait(Key key, Round round, double timeout_s);
@@ -117,7 +117,7 @@ class Loop : public std::enable_shared_from_this<Loop> {
   void Value(Key key, std::span<float> out);
   // The same into a tensor of a device, which the stage's `consumer` waits for or else the caller. From
   // the next round on, values of this key come encoded to the device where it can decode them.
-  void Fill(Key key, Stage& stage, const io::Tensor& tensor, const Stream& consumer);
+  void Fill(Key key, DeviceStaging& stage, const io::DeviceTensor& tensor, const Stream& consumer);
   Round StartBarrier();
   bool WaitBarrier(Round barrier, double timeout_s);
   void Command(const std::string& text);  // a global server obeys it itself
@@ -130,7 +130,7 @@ class Loop : public std::enable_shared_from_this<Loop> {
   std::optional<std::vector<double>> WaitReply(std::uint32_t number, double timeout_s);
 
   // Who called and was no member, and why, since the last call: the first hundred of a run.
-  std::vector<std::string> TakeRefusals() { return state_->board.TakeRefusals(); }
+  std::vector<std::string> TakeRefusals() { return state_->status.TakeRefusals(); }
 
   // ---- reports; also after Close ----
   std::optional<Buffer> GlobalValue(Key key, std::uint32_t shard);  // a global server's
@@ -140,29 +140,29 @@ class Loop : public std::enable_shared_from_this<Loop> {
  private:
   static constexpr Time kNoticeable = kMillisecond / 20;  // of a wait, for the timeline
 
-  struct Tensor {
+  struct Declared {
     std::uint64_t elements = 0;
     Round submitted = 0;
   };
 
   // Runs `task` on the loop's thread and waits for it; here, if that thread has ended.
   void Call(const std::function<void()>& task);
-  Tensor& FindTensor(Key key, std::size_t elements);  // REQUIRES: verbs_ is held
+  Declared& FindTensor(Key key, std::size_t elements);  // REQUIRES: verbs_ is held
   Round Submit(Key key, std::size_t elements, Worker::Push push, const PushOptions& options);
 
   // What the thread works on; it outlives the loop if the loop ends on that thread.
   struct State {
-    Board board;
+    RunStatus status;
     Driver driver;
     State(Port port, const std::string& token, std::unique_ptr<Tls> tls)
-        : driver(std::move(port), token, std::move(tls), board) {}
+        : driver(std::move(port), token, std::move(tls), status) {}
   };
 
   std::string address_;
   std::shared_ptr<State> state_;
   double join_timeout_s_ = 30.0;
   std::mutex verbs_;  // never held while the loop's thread is waited for; keeps rounds and barriers in the order in which they were asked for
-  std::map<Key, Tensor> tensors_;
+  std::map<Key, Declared> tensors_;
   Round barriers_ = 0;
   std::mutex ended_;  // one at a time on what an ended thread left behind
   std::mutex joining_;

@@ -46,7 +46,7 @@ struct Session {
   FrameReader reader{0};
   FrameWriter writer;
   Time deadline = kNever;    // of a stranger's hello
-  std::size_t held = 0;      // bytes of its messages that wait to be handled
+  std::size_t delayed_bytes = 0;  // of its messages that wait to be handled
   bool reading = true;
   bool writing = false;      // wants to know when the socket takes more
   bool closed = false;

@@ -15,7 +15,7 @@ void Driver::LookAtWaits(Time now) {
   };
   const auto key = [&](Key number) { return KeyName(number); };
   const std::vector<Wait> waits =
-      closing_ || board_.failure() ? std::vector<Wait>() : ListWaits();
+      closing_ || status_.failure() ? std::vector<Wait>() : ListWaits();
   const std::string way = "the scheduler at " + sessions_.Trying();
   for (const std::string& line : watch_.Look(now, waits, name_, name, key, way)) Notice(line);
 }
@@ -38,7 +38,7 @@ std::vector<Wait> Driver::ListWaits() const {
     return {wait};
   }
   std::vector<Wait> waits = node_->ListWaits();
-  if (const auto number = board_.awaited()) {
+  if (const auto number = status_.awaited()) {
     const auto host = hosts_.find(*number);
     if (host != hosts_.end()) {
       waits.push_back({.kind = Wait::Kind::kReply, .whom = {host->second}, .key = *number});

@@ -1,7 +1,7 @@
 #include "kernels/half.h"
 
 #include "kernels/loops.h"
-#include "kernels/pool.h"
+#include "kernels/thread_pool.h"
 
 namespace geomx::kernels {
 

@@ -5,7 +5,7 @@
 #include <functional>
 
 #include "kernels/loops.h"
-#include "kernels/pool.h"
+#include "kernels/thread_pool.h"
 
 namespace geomx::kernels {
 namespace {

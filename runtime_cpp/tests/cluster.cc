@@ -155,7 +155,7 @@ void Cluster::AddParent(NodeConfig& config, NodeId parent, Role role, const Link
 }
 
 void Cluster::AddOverlays(NodeConfig& config) const {
-  if (!plan_.mind) return;
+  if (!plan_.coordinator) return;
   constexpr std::uint32_t kNumber = 3;
   std::vector<OverlayGroup> groups;
   for (std::size_t party = 0; party < servers.size(); ++party) {
@@ -168,7 +168,7 @@ void Cluster::AddOverlays(NodeConfig& config) const {
   }
   for (const OverlayGroup& group : groups) {
     if (group.members.size() < 2) continue;
-    if (config.id == group.host) config.coordinators.try_emplace(kNumber, plan_.mind());
+    if (config.id == group.host) config.coordinators.try_emplace(kNumber, plan_.coordinator());
     const bool member = Contains(group.members, config.id);
     if (!member && config.id != group.root) continue;
     config.groups.push_back(group);

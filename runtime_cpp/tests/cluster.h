@@ -22,11 +22,11 @@ struct Plan {
   std::function<std::shared_ptr<PartyPolicy>(std::uint32_t party)> policy = nullptr;
   // Overlays in every group of two or more: inside parties, on their servers; between them, on the
   // scheduler. Each coordinator is a fresh one.
-  std::function<std::shared_ptr<Coordinator>()> mind = nullptr;
+  std::function<std::shared_ptr<Coordinator>()> coordinator = nullptr;
   bool overlay_push = true, overlay_pull = true;
   GlobalRounds rounds = {};
   // Where servers update and encode; each has its own.
-  std::function<std::shared_ptr<kernels::Workshop>()> device = nullptr;
+  std::function<std::shared_ptr<kernels::Device>()> device = nullptr;
 };
 
 class Cluster : public Wire {

@@ -7,7 +7,7 @@
 #include <functional>
 #include <numeric>
 
-#include "kernels/pool.h"
+#include "kernels/thread_pool.h"
 #include "tests/devices.h"
 #include "tests/numbers.h"
 

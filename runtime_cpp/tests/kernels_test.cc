@@ -12,7 +12,7 @@
 #include "kernels/half.h"
 #include "kernels/level.h"
 #include "kernels/memory.h"
-#include "kernels/pool.h"
+#include "kernels/thread_pool.h"
 #include "kernels/sparse.h"
 #include "kernels/steps.h"
 #include "kernels/sums.h"

@@ -81,7 +81,7 @@ Plan Linear(Random& random, bool trees) {
   plan.wan_push = Encoded();
   if (Between(random, 0, 1) == 0) plan.lan_push = Encoded();
   if (Between(random, 0, 1) == 0) plan.frame_bytes = 16;
-  if (trees) plan.mind = [] { return std::make_shared<RandomPairs>(); };
+  if (trees) plan.coordinator = [] { return std::make_shared<RandomPairs>(); };
   plan.rounds.update_at_party = Between(random, 0, 1) == 0;
   return plan;
 }

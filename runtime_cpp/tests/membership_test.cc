@@ -189,7 +189,7 @@ TEST(ARoundThatNeedsSomebodyWhoLeftEndsTheRunByName) {
         for (const bool leave_first : {false, true}) {
           Plan plan;
           plan.parties = {2, 1, 3};
-          if (trees) plan.mind = [] { return std::make_shared<RandomPairs>(); };
+          if (trees) plan.coordinator = [] { return std::make_shared<RandomPairs>(); };
           Cluster cluster(seed, plan);
           Begin(cluster);
           for (int round = 0; round < 2; ++round) PushAll(cluster, cluster.workers);
@@ -271,7 +271,7 @@ TEST(PartiesThatAreDoneMayLeaveBeforeOthers) {
     for (const bool trees : {false, true}) {
       Plan plan;
       plan.parties = {2, 1, 3};
-      if (trees) plan.mind = [] { return std::make_shared<RandomPairs>(); };
+      if (trees) plan.coordinator = [] { return std::make_shared<RandomPairs>(); };
       Cluster cluster(seed, plan);
       Begin(cluster);
       for (int round = 0; round < 3; ++round) PushAll(cluster, cluster.workers);

@@ -25,7 +25,7 @@ using What = OverlayReport::What;
 Plan Trees(std::vector<std::uint32_t> parties) {
   Plan plan;
   plan.parties = std::move(parties);
-  plan.mind = [] { return std::make_shared<RandomPairs>(); };
+  plan.coordinator = [] { return std::make_shared<RandomPairs>(); };
   return plan;
 }
 
@@ -50,7 +50,7 @@ TEST(AnyTreeGivesTheStarsSumsToEveryoneWithTheStarsBytes) {
     tree.overlay_push = Between(random, 0, 3) > 0;
     tree.overlay_pull = !tree.overlay_push || Between(random, 0, 3) > 0;
     Plan star = tree;
-    star.mind = nullptr;
+    star.coordinator = nullptr;
     Cluster one(seed, tree), other(seed, star);
     std::vector<std::vector<ShardInfo>> cuts;
     for (Key key = 0; key < 3; ++key) cuts.push_back(one.RandomShards(40, 3));

@@ -156,7 +156,7 @@ TEST(NobodyStandsForMoreWorkersThanThereAre) {
 TEST(NobodyBringsMoreThanAll) {
   Plan plan;
   plan.parties = {3, 1};
-  plan.mind = [] { return std::make_shared<check::RandomPairs>(); };
+  plan.coordinator = [] { return std::make_shared<check::RandomPairs>(); };
   for (const std::uint32_t workers : {1u, 2u, 3u, 4u}) {
     Cluster cluster(1, plan);
     Message push = Transfer(Kind::kPush, cluster.workers[0], 1, 10);
@@ -256,7 +256,7 @@ TEST(GarbageInControlMessages) {
            "a malformed join");
   CHECK_EQ(f.Complaint(f.scheduler, Control(Kind::kJoin, f.worker(), {"too short"})),
            "a malformed join");
-  // Only the scheduler starts, stops and buries.
+  // Only the scheduler starts, stops and declares dead.
   for (const Kind kind : {Kind::kStart, Kind::kStop, Kind::kDead}) {
     f.Deliver(f.server(), f.worker(), Control(kind, f.server(), {"node0", "because"}));
   }

@@ -57,7 +57,7 @@ TEST(ServersOnADeviceLeaveTheBitsOfThoseOnTheHost) {
       plan.rounds.update_at_party = plan.rounds.together && Between(random, 0, 1) == 1;
       check::Plan with = plan;
       const std::uint64_t least = Between(random, 0, 100);
-      with.device = [=] { return std::make_shared<kernels::Workshop>(open, least, 1 << 20); };
+      with.device = [=] { return std::make_shared<kernels::Device>(open, least, 1 << 20); };
       Cluster host(seed, plan), device(seed, with);
       const auto elements = static_cast<std::uint32_t>(Between(random, 1, 300));
       const auto shards = host.RandomShards(elements, 4);
@@ -109,7 +109,7 @@ TEST(AServerGoesOnWhileItsDeviceWorks) {
     config.children = {2};
     config.peers = {{2, "party", Role::kServer}, {0, "scheduler", Role::kScheduler}};
     config.scheduler = 0;
-    config.device = std::make_shared<kernels::Workshop>(open, 10, 1 << 20);
+    config.device = std::make_shared<kernels::Device>(open, 10, 1 << 20);
     Node node(config);
     node.Instruct("optimizer\nsgd\nlearning_rate 1", 0);
     for (const Key key : {0u, 1u}) {
@@ -155,19 +155,19 @@ TEST(AServerGoesOnWhileItsDeviceWorks) {
 
 TEST(StateFollowsToWhereItIsAskedFor) {
   for (const check::OpenDevice& open : check::Devices()) {
-    kernels::Workshop workshop(open, 0, 1 << 20);
+    kernels::Device device(open, 0, 1 << 20);
     kernels::Resident state;
     CHECK(state.empty());
     float* here = state.At(kernels::Host(), 3);
     CHECK_EQ(std::vector<float>(here, here + 3), std::vector<float>(3));
     here[1] = 2;
     CHECK(state.At(kernels::Host(), 3) == here);
-    const kernels::Workplace place = workshop.place();
-    float* there = state.At(place, 3);
+    const kernels::DeviceContext context = device.context();
+    float* there = state.At(context, 3);
     const float more[] = {1, 1, 1};
-    const auto brought = workshop.Upload(more, sizeof more);
+    const auto brought = device.Upload(more, sizeof more);
     const float* const terms[] = {reinterpret_cast<const float*>(brought.get())};
-    place.queue.Add(there, terms, 1, 3);
+    context.queue.Add(there, terms, 1, 3);
     here = state.At(kernels::Host(), 5);  // waits; what is new is zero
     CHECK_EQ(std::vector<float>(here, here + 5), (std::vector<float>{1, 3, 1, 0, 0}));
     kernels::Resident taken = std::exchange(state, {});

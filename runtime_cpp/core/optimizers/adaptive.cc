@@ -20,10 +20,10 @@ class Adam : public ElementWise {
         late_epsilon_(spec.options.at("late_epsilon") != 0) {}
 
  protected:
-  void Apply(const kernels::Workplace& place, float* weight, const float* gradient,
+  void Apply(const kernels::DeviceContext& device, float* weight, const float* gradient,
              std::uint64_t n, const Step& step) override {
-    float *mean = mean_.At(place, n), *square = square_.At(place, n);
-    place.queue.Adam(step.Descent(Correction(step.count)), Moments(step.count), weight, gradient,
+    float *mean = mean_.At(device, n), *square = square_.At(device, n);
+    device.queue.Adam(step.Descent(Correction(step.count)), Moments(step.count), weight, gradient,
                      mean, square, n);
   }
 
@@ -57,11 +57,11 @@ class AdamW final : public Adam {
   }
 
  protected:
-  void Apply(const kernels::Workplace& place, float* weight, const float* gradient,
+  void Apply(const kernels::DeviceContext& device, float* weight, const float* gradient,
              std::uint64_t n, const Step& step) override {
-    float *mean = mean_.At(place, n), *square = square_.At(place, n);
+    float *mean = mean_.At(device, n), *square = square_.At(device, n);
     const auto correction = static_cast<float>(correct_bias_ ? Correction(step.count) : 1.0);
-    place.queue.AdamW(step.Descent(), Moments(step.count), correction, weight, gradient, mean,
+    device.queue.AdamW(step.Descent(), Moments(step.count), correction, weight, gradient, mean,
                       square, n);
   }
 
@@ -82,14 +82,14 @@ class RmsProp final : public ElementWise {
         centered_(spec.options.at("centered") != 0) {}
 
  protected:
-  void Apply(const kernels::Workplace& place, float* weight, const float* gradient,
+  void Apply(const kernels::DeviceContext& device, float* weight, const float* gradient,
              std::uint64_t n, const Step& step) override {
-    float* square = square_.At(place, n);
+    float* square = square_.At(device, n);
     if (!centered_) {
-      return place.queue.RmsPropPlain(step.Descent(), numbers_, weight, gradient, square, n);
+      return device.queue.RmsPropPlain(step.Descent(), numbers_, weight, gradient, square, n);
     }
-    float *mean = mean_.At(place, n), *velocity = velocity_.At(place, n);
-    place.queue.RmsPropCentered(step.Descent(), numbers_, weight, gradient, square, mean, velocity,
+    float *mean = mean_.At(device, n), *velocity = velocity_.At(device, n);
+    device.queue.RmsPropCentered(step.Descent(), numbers_, weight, gradient, square, mean, velocity,
                                 n);
   }
 
@@ -106,9 +106,9 @@ class AdaGrad final : public ElementWise {
       : ElementWise(spec, key), eps_(Number(spec, "eps")) {}
 
  protected:
-  void Apply(const kernels::Workplace& place, float* weight, const float* gradient,
+  void Apply(const kernels::DeviceContext& device, float* weight, const float* gradient,
              std::uint64_t n, const Step& step) override {
-    place.queue.AdaGrad(step.Descent(), eps_, weight, gradient, history_.At(place, n), n);
+    device.queue.AdaGrad(step.Descent(), eps_, weight, gradient, history_.At(device, n), n);
   }
 
  private:

@@ -32,12 +32,12 @@ class DcAsgd final : public ElementWise {
   }
 
  protected:
-  void Apply(const kernels::Workplace& place, float* weight, const float* gradient,
+  void Apply(const kernels::DeviceContext& device, float* weight, const float* gradient,
              std::uint64_t n, const Step& step) override {
-    Source& from = Recall(place, step.source, weight, n);
-    float* velocity = numbers_.momentum != 0.0f ? velocity_.At(place, n) : nullptr;
-    float* mean_square = adaptive_ ? from.mean_square.At(place, n) : nullptr;
-    place.queue.DcAsgd(step.Descent(), numbers_, weight, gradient, from.backup.At(place, n),
+    Source& from = Recall(device, step.source, weight, n);
+    float* velocity = numbers_.momentum != 0.0f ? velocity_.At(device, n) : nullptr;
+    float* mean_square = adaptive_ ? from.mean_square.At(device, n) : nullptr;
+    device.queue.DcAsgd(step.Descent(), numbers_, weight, gradient, from.backup.At(device, n),
                        velocity, mean_square, n);
   }
 
@@ -49,10 +49,10 @@ class DcAsgd final : public ElementWise {
 
   // A source starts from the initial weights. They are kept until as many sources as are expected
   // have been heard; one beyond those starts from the weights as they are.
-  Source& Recall(const kernels::Workplace& place, NodeId id, const float* weight,
+  Source& Recall(const kernels::DeviceContext& device, NodeId id, const float* weight,
                  std::uint64_t n) {
     const auto copy = [&](State& to, const float* from) {
-      place.queue.Copy(to.At(place, n), from, n * sizeof(float));
+      device.queue.Copy(to.At(device, n), from, n * sizeof(float));
     };
     if (sources_.empty()) copy(initial_, weight);
     const auto [found, fresh] = sources_.try_emplace(id);
@@ -62,7 +62,7 @@ class DcAsgd final : public ElementWise {
     } else if (fresh && static_cast<double>(sources_.size()) > expected_ && expected_ > 0) {
       copy(backup, weight);
     } else if (fresh) {
-      copy(backup, initial_.At(place, n));
+      copy(backup, initial_.At(device, n));
     }
     return found->second;
   }

@@ -10,7 +10,7 @@
 
 #include "core/optimizer.h"
 #include "core/optimizers/schedule.h"
-#include "kernels/workplace.h"
+#include "kernels/device.h"
 
 namespace geomx {
 
@@ -50,16 +50,16 @@ class ElementWise : public Optimizer {
   // `spec` has every option of the optimizer, defaults included.
   ElementWise(const OptimizerSpec& spec, Key key);
   void Update(std::span<float> weight, std::span<const float> gradient,
-              const Contribution& from) final {
+              const GradientSource& from) final {
     UpdateOn(kernels::Host(), weight, gradient, from);
   }
   bool OnDevices() const override { return true; }
-  void UpdateOn(const kernels::Workplace& place, std::span<float> weight,
-                std::span<const float> gradient, const Contribution& from) final;
+  void UpdateOn(const kernels::DeviceContext& device, std::span<float> weight,
+                std::span<const float> gradient, const GradientSource& from) final;
 
  protected:
-  // The optimizer's step on `n` elements where `place` works.
-  virtual void Apply(const kernels::Workplace& place, float* weight, const float* gradient,
+  // The optimizer's step on `n` elements where `device` works.
+  virtual void Apply(const kernels::DeviceContext& device, float* weight, const float* gradient,
                      std::uint64_t n, const Step& step) = 0;
 
  private:

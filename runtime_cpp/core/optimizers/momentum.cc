@@ -12,11 +12,11 @@ class Descending final : public ElementWise {
       : ElementWise(spec, key), momentum_(Number(spec, "momentum")) {}
 
  protected:
-  void Apply(const kernels::Workplace& place, float* weight, const float* gradient,
+  void Apply(const kernels::DeviceContext& device, float* weight, const float* gradient,
              std::uint64_t n, const Step& step) override {
-    if (momentum_ == 0.0f) return place.queue.Sgd(step.Descent(), weight, gradient, n);
-    float* velocity = velocity_.At(place, n);
-    (place.queue.*kRoll)(step.Descent(), momentum_, weight, gradient, velocity, n);
+    if (momentum_ == 0.0f) return device.queue.Sgd(step.Descent(), weight, gradient, n);
+    float* velocity = velocity_.At(device, n);
+    (device.queue.*kRoll)(step.Descent(), momentum_, weight, gradient, velocity, n);
   }
 
  private:

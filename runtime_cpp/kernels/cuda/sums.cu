@@ -3,7 +3,7 @@
 #include "kernels/cuda/arrays.h"
 #include "kernels/cuda/elements.h"
 #include "kernels/cuda/twins.h"
-#include "kernels/pool.h"
+#include "kernels/thread_pool.h"
 
 namespace geomx::kernels::GEOMX_CUDA {
 namespace {

@@ -1,6 +1,6 @@
 // Values that lie on a device are pushed as if they lay on the host: encoded there, whole or in pieces,
 // the same bits arrive. Devices are those of this machine, and the emulated one.
-#include "io/stage.h"
+#include "io/device_staging.h"
 
 #include <algorithm>
 #include <chrono>
@@ -20,11 +20,11 @@ namespace {
 using check::Between;
 using check::Cluster;
 using check::Random;
-using io::Stage;
+using io::DeviceStaging;
 
 // Bytes in a device's memory.
 struct There {
-  There(const Stage::Open& open, const void* bytes, std::size_t size) : queue(open()) {
+  There(const DeviceStaging::Open& open, const void* bytes, std::size_t size) : queue(open()) {
     memory = queue->Take(size);
     queue->Copy(memory, bytes, size);
     queue->Wait();
@@ -87,7 +87,7 @@ CodecChain::Factories AnyCodecs(Random& random) {
 
 TEST(StagedPushesEndLikePushesOfTheHost) {
   check::ForSeeds(20, [](std::uint64_t seed) {
-    for (const Stage::Open& open : check::Devices()) {
+    for (const DeviceStaging::Open& open : check::Devices()) {
       Random random(seed);
       check::Plan plan;
       plan.parties = {2};
@@ -104,7 +104,7 @@ TEST(StagedPushesEndLikePushesOfTheHost) {
         cluster->RequestAll(0);
         cluster->Drive();
       }
-      const auto stage = std::make_shared<Stage>(open, 1 << 20, 8 * Between(random, 1, 40));
+      const auto stage = std::make_shared<DeviceStaging>(open, 1 << 20, 8 * Between(random, 1, 40));
       Posts posts;
       for (int round = 0; round < 4; ++round) {
         device.ClearEvents();
@@ -139,7 +139,7 @@ TEST(StagedPushesEndLikePushesOfTheHost) {
 }
 
 TEST(StagesBringTensorsOfAnyWidthAcross) {
-  for (const Stage::Open& open : check::Devices()) {
+  for (const DeviceStaging::Open& open : check::Devices()) {
     Random random(7);
     const std::size_t n = 1003;
     std::vector<float> values(n), back(n);
@@ -147,10 +147,10 @@ TEST(StagesBringTensorsOfAnyWidthAcross) {
     std::vector<std::uint16_t> half(n), bfloat(n);
     kernels::Narrow(values.data(), half.data(), n);
     kernels::NarrowBfloat(values.data(), bfloat.data(), n);
-    const auto stage = std::make_shared<Stage>(open, 1 << 20);
+    const auto stage = std::make_shared<DeviceStaging>(open, 1 << 20);
     const auto across = [&](const void* from, std::size_t size, io::Width width) {
       const There there(open, from, n * size);
-      const io::Tensor tensor{reinterpret_cast<std::uintptr_t>(there.memory), width, n, nullptr};
+      const io::DeviceTensor tensor{reinterpret_cast<std::uintptr_t>(there.memory), width, n, nullptr};
       stage->Fetch(tensor, back);
       const auto kept = back;
       stage->Fill(std::vector<float>(n), tensor, {});
@@ -174,7 +174,7 @@ TEST(StagesBringTensorsOfAnyWidthAcross) {
 
 TEST(ValuesAreDecodedOnDevicesAsOnTheHost) {
   check::ForSeeds(12, [](std::uint64_t seed) {
-    for (const Stage::Open& open : check::Devices()) {
+    for (const DeviceStaging::Open& open : check::Devices()) {
       Random random(seed);
       check::Plan plan;
       plan.parties = {2};
@@ -200,7 +200,7 @@ TEST(ValuesAreDecodedOnDevicesAsOnTheHost) {
       }
       const NodeId id = device.workers.front();
       device.Do(id, [](Node& node, Time) { node.worker().KeepEncoded(0); });
-      const auto stage = std::make_shared<Stage>(open, 1 << 20);
+      const auto stage = std::make_shared<DeviceStaging>(open, 1 << 20);
       for (int round = 0; round < 3; ++round) {
         for (const NodeId each : host.workers) {
           const auto value = host.RandomValues(elements);
@@ -210,14 +210,14 @@ TEST(ValuesAreDecodedOnDevicesAsOnTheHost) {
         host.Drive();
         device.Drive();
         const There there(open, std::vector<float>(elements).data(), elements * sizeof(float));
-        const io::Tensor tensor{.address = reinterpret_cast<std::uintptr_t>(there.memory),
+        const io::DeviceTensor tensor{.address = reinterpret_cast<std::uintptr_t>(there.memory),
                                 .elements = elements};
         device.Do(id, [&](Node& node, Time) {
           const auto encoded = node.worker().EncodedValue(0);
           CHECK_EQ(encoded.size(), all ? shards.size() : 0u);
           for (const Worker::Encoded& shard : encoded) {
-            const auto decode = [&](kernels::Workplace& place, const Parts& parts, float* out) {
-              shard.decoder->DecodeOn(place, parts, out);
+            const auto decode = [&](kernels::DeviceContext& device, const Parts& parts, float* out) {
+              shard.decoder->DecodeOn(device, parts, out);
             };
             stage->Fill(shard.parts, decode, tensor, shard.offset, {})->Wait();
           }
@@ -235,19 +235,19 @@ TEST(ValuesAreDecodedOnDevicesAsOnTheHost) {
 
 TEST(TensorsOfSeveralDevicesArePushedAsTheirSum) {
   check::ForSeeds(10, [](std::uint64_t seed) {
-    for (const Stage::Open& open : check::Devices()) {
+    for (const DeviceStaging::Open& open : check::Devices()) {
       Random random(seed);
       const std::size_t n = Between(random, 0, 700);
-      const auto first = std::make_shared<Stage>(open, 1 << 20);
-      const auto second = std::make_shared<Stage>(open, 1 << 20);  // another, as far as it knows
+      const auto first = std::make_shared<DeviceStaging>(open, 1 << 20);
+      const auto second = std::make_shared<DeviceStaging>(open, 1 << 20);  // another, as far as it knows
       std::vector<std::unique_ptr<There>> there;
-      std::vector<Stage::Term> terms;
+      std::vector<DeviceStaging::Term> terms;
       std::vector<float> expected(n);
       const std::uint64_t count = Between(random, 1, 12);
       for (std::uint64_t i = 0; i < count; ++i) {
         std::vector<float> values(n);
         for (float& value : values) value = check::Uniform(random, -9, 9);
-        io::Tensor tensor{.width = io::Width::kFloat32, .elements = n};
+        io::DeviceTensor tensor{.width = io::Width::kFloat32, .elements = n};
         if (Between(random, 0, 3) > 0) {
           there.push_back(std::make_unique<There>(open, values.data(), n * sizeof(float)));
         } else {
@@ -276,7 +276,7 @@ TEST(TensorsOfSeveralDevicesArePushedAsTheirSum) {
 }
 
 TEST(DevicesAreTimed) {
-  for (const Stage::Open& open : check::Devices()) {
+  for (const DeviceStaging::Open& open : check::Devices()) {
     for (const std::uint64_t elements : {0u, 1u, 5000u}) {
       const kernels::Timings timings = kernels::TimeQueue(*open(), elements, 3);
       for (const auto* seconds : {&timings.to_host, &timings.to_device, &timings.encode, &timings.update}) {
@@ -288,12 +288,12 @@ TEST(DevicesAreTimed) {
 }
 
 TEST(OnlyWhatACodecLeavesComesToTheHost) {
-  for (const Stage::Open& open : check::Devices()) {
+  for (const DeviceStaging::Open& open : check::Devices()) {
     const std::uint32_t n = 5000;
     const std::vector<float> values(n, 1.5f);
     const There there(open, values.data(), n * sizeof(float));
     const auto address = reinterpret_cast<std::uintptr_t>(there.memory);
-    const auto stage = std::make_shared<Stage>(open, 1 << 20);
+    const auto stage = std::make_shared<DeviceStaging>(open, 1 << 20);
     const auto staged = stage->Take({.address = address, .elements = n}, false, {});
     CHECK(staged->values().data() == reinterpret_cast<const float*>(there.memory));  // no copy there
     Posts posts;
@@ -302,7 +302,7 @@ TEST(OnlyWhatACodecLeavesComesToTheHost) {
     bool arrived = false;
     staged->Fetch(
         Parts::Dense(n, staged->values().data(), nullptr),
-        [&](kernels::Workplace& place, Parts& parts) { CHECK_EQ(chain.EncodeOn(place, parts), 1u); },
+        [&](kernels::DeviceContext& device, Parts& parts) { CHECK_EQ(chain.EncodeOn(device, parts), 1u); },
         [&](const std::shared_ptr<Parts>& parts, std::uint64_t rows, Time) {
           arrived = true;
           CHECK_EQ(rows, n);
@@ -310,7 +310,7 @@ TEST(OnlyWhatACodecLeavesComesToTheHost) {
         });
     posts.Next()();
     CHECK(arrived);
-    // Everything that was lent is back.
+    // All buffers are back in their pools.
     for (int tries = 0; stage->pinned() == 0 && tries < 2000; ++tries) {
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }

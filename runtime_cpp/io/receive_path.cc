@@ -1,4 +1,4 @@
-// The driver's ear: who may talk with this node, what comes in, and when it counts as arrived. See
+// The driver's receive path: which callers are peers, what arrives, and when it counts as arrived. See
 // driver.h.
 #include <algorithm>
 #include <utility>
@@ -8,7 +8,7 @@
 namespace geomx::io {
 namespace {
 
-constexpr std::size_t kMaxHeld = 64 * 1024 * 1024;  // of one connection, not yet handled
+constexpr std::size_t kMaxDelayed = 64 * 1024 * 1024;  // of one connection, not yet handled
 
 }  // namespace
 
@@ -63,7 +63,7 @@ void Driver::OnConnected(Session& session) {
 }
 
 void Driver::OnRefused(const std::string& address, const std::string& reason) {
-  board_.AddRefusal(address + ": " + reason);
+  status_.AddRefusal(address + ": " + reason);
 }
 
 void Driver::OnLost(Session& session, const std::string& reason) {
@@ -74,10 +74,10 @@ void Driver::OnLost(Session& session, const std::string& reason) {
     DrainEvents();
   } else if (!joined_) {
     join_deadline_ = kNever;
-    board_.SetJoinError("the scheduler at " + join_address_ + " ended the connection (" + reason +
+    status_.SetJoinError("the scheduler at " + join_address_ + " ended the connection (" + reason +
                         "): check that token, node, version and certificate are of its run");
   } else {
-    board_.Fail("scheduler", reason);
+    status_.Fail("scheduler", reason);
   }
 }
 
@@ -87,7 +87,7 @@ void Driver::OnUnreachable(NodeId peer, const std::string& reason) {
     DrainEvents();
   } else {
     join_deadline_ = kNever;
-    board_.SetJoinError("cannot join the run: " + reason);
+    status_.SetJoinError("cannot join the run: " + reason);
   }
 }
 
@@ -107,9 +107,9 @@ void Driver::OnFrame(Session& session, Frame frame) {
     return sessions_.Close(session, "broke the protocol: speaks for another node");
   }
   if (frame.arrives == 0) return Handle(session.peer, frame.message);
-  session.held += frame.message.wire_bytes();
-  if (session.held > kMaxHeld) sessions_.SetReading(session, false);
-  Hold({.at = frame.arrives,
+  session.delayed_bytes += frame.message.wire_bytes();
+  if (session.delayed_bytes > kMaxDelayed) sessions_.SetReading(session, false);
+  Delay({.at = frame.arrives,
         .from = session.peer,
         .session = session.id,
         .message = std::move(frame.message)});
@@ -124,11 +124,11 @@ void Driver::BeforeTheNode(Session& session, const Message& message) {
   if (!words) return sessions_.Close(session, "a malformed answer");
   if (kind == Kind::kDead && (*words)[0].empty()) {
     join_deadline_ = kNever;
-    return board_.SetJoinError("the scheduler at " + join_address_ + " refused this node (" +
+    return status_.SetJoinError("the scheduler at " + join_address_ + " refused this node (" +
                                (*words)[1] +
                                "): check that token, node, version and certificate are of its run");
   }
-  if (kind == Kind::kDead) return board_.Fail((*words)[0], (*words)[1]);
+  if (kind == Kind::kDead) return status_.Fail((*words)[0], (*words)[1]);
   Joined joined{.experiment = (*words)[0], .roster = {}};
   const std::string& lines = (*words)[1];
   for (std::size_t at = 0; at < lines.size();) {
@@ -145,31 +145,31 @@ void Driver::BeforeTheNode(Session& session, const Message& message) {
   }
   joined_ = true;
   join_deadline_ = kNever;
-  board_.SetJoined(std::move(joined));
+  status_.SetJoined(std::move(joined));
 }
 
-void Driver::Hold(Held held) {
-  held.order = order_++;
-  held_bytes_ += held.message.wire_bytes();
-  held_bytes_max_ = std::max(held_bytes_max_, held_bytes_);
-  held_.push_back(std::move(held));
-  std::push_heap(held_.begin(), held_.end(), Later{});
+void Driver::Delay(Delayed message) {
+  message.order = order_++;
+  delayed_bytes_ += message.message.wire_bytes();
+  delayed_bytes_max_ = std::max(delayed_bytes_max_, delayed_bytes_);
+  delayed_.push_back(std::move(message));
+  std::push_heap(delayed_.begin(), delayed_.end(), Later{});
 }
 
-void Driver::ReleaseHeld(Time now) {
-  while (!held_.empty() && held_.front().at <= now) {
-    std::pop_heap(held_.begin(), held_.end(), Later{});
-    Held held = std::move(held_.back());
-    held_.pop_back();
-    const std::size_t bytes = held.message.wire_bytes();
-    held_bytes_ -= bytes;
-    if (held.session == 0) {
-      datagrams_.Release(held.from, bytes);
-    } else if (Session* session = sessions_.FindById(held.session)) {
-      session->held -= bytes;
-      if (!session->reading && session->held < kMaxHeld / 2) sessions_.SetReading(*session, true);
+void Driver::ReleaseDelayed(Time now) {
+  while (!delayed_.empty() && delayed_.front().at <= now) {
+    std::pop_heap(delayed_.begin(), delayed_.end(), Later{});
+    Delayed due = std::move(delayed_.back());
+    delayed_.pop_back();
+    const std::size_t bytes = due.message.wire_bytes();
+    delayed_bytes_ -= bytes;
+    if (due.session == 0) {
+      datagrams_.Release(due.from, bytes);
+    } else if (Session* session = sessions_.FindById(due.session)) {
+      session->delayed_bytes -= bytes;
+      if (!session->reading && session->delayed_bytes < kMaxDelayed / 2) sessions_.SetReading(*session, true);
     }
-    Handle(held.from, held.message);
+    Handle(due.from, due.message);
   }
 }
 

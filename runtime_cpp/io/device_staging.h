@@ -1,10 +1,10 @@
-// Where values of one device pass on their way to the store and back.
+// The staging of tensors between one device and the store: onto the wire, and back.
 //
-// A stage has three queues on its device: one that meets the streams of whoever computes, one on which
+// It has three queues on its device: one that meets the streams of whoever computes, one on which
 // codecs encode, one for copies to the host, so that while a value is being copied the next one is
-// encoded and what arrived before is sent. A thread of the stage sleeps until a copy is done and
-// then calls whoever wants to hear; the device waits for nobody but the streams it was asked to.
-// Memory for all of this is lent (kernels/lender.h): of pinned memory there is never more than a bound.
+// encoded and what arrived before is sent. A thread of its own (completion_thread.h) sleeps until a copy
+// is done and says so; the device waits only for the streams that it was asked to wait for. All memory
+// comes from pools (kernels/buffer_pool.h): of pinned memory there is never more than a bound.
 #pragma once
 
 #include <functional>
@@ -17,9 +17,9 @@
 
 #include "core/device_value.h"
 #include "io/completion_thread.h"
-#include "kernels/lender.h"
+#include "kernels/buffer_pool.h"
 #include "kernels/queue.h"
-#include "kernels/workplace.h"
+#include "kernels/device.h"
 
 namespace geomx::io {
 
@@ -27,7 +27,7 @@ namespace geomx::io {
 enum class Width { kFloat32, kFloat16, kBfloat16 };
 
 // A contiguous tensor; `owner` keeps its memory alive.
-struct Tensor {
+struct DeviceTensor {
   std::uintptr_t address = 0;
   Width width = Width::kFloat32;
   std::uint64_t elements = 0;
@@ -38,14 +38,14 @@ struct Tensor {
 
 using Stream = std::optional<std::uintptr_t>;  // nothing: it is not known
 
-class Stage : public std::enable_shared_from_this<Stage> {
+class DeviceStaging : public std::enable_shared_from_this<DeviceStaging> {
  public:
   using Open = std::function<std::unique_ptr<kernels::Queue>()>;
   using Post = std::function<void(std::function<void()>)>;  // to the node's thread
 
   // `most_kept`: bytes of memory of each kind that are kept between values; `piece`: bytes that
   // cross the bus before whoever waits for them hears of it.
-  Stage(const Open& open, std::size_t most_kept, std::size_t piece = std::size_t{4} << 20);
+  DeviceStaging(const Open& open, std::size_t most_kept, std::size_t piece = std::size_t{4} << 20);
 
   std::string device() const { return outer_->device().name; }
   // Of the queue that others wait for, and that waits for others, as a number.
@@ -56,26 +56,26 @@ class Stage : public std::enable_shared_from_this<Stage> {
   void After(std::uintptr_t producer);
 
   // A tensor's values; waits for them.
-  void Fetch(const Tensor& tensor, std::span<float> out);
+  void Fetch(const DeviceTensor& tensor, std::span<float> out);
   // Values into a tensor. `consumer` waits for them; if it is not known, the caller does.
-  void Fill(std::span<const float> values, const Tensor& tensor, const Stream& consumer);
+  void Fill(std::span<const float> values, const DeviceTensor& tensor, const Stream& consumer);
   // The same of a shard of them that is still encoded, from element `offset` on: what is encoded crosses
   // the bus. Returns when it can be waited for; nobody has to, where `consumer` is known.
-  using Decode = std::function<void(kernels::Workplace& place, const Parts& there, float* out)>;
+  using Decode = std::function<void(kernels::DeviceContext& device, const Parts& there, float* out)>;
   std::shared_ptr<kernels::Mark> Fill(const Parts& encoded, const Decode& decode,
-                                      const Tensor& tensor, std::uint64_t offset,
+                                      const DeviceTensor& tensor, std::uint64_t offset,
                                       const Stream& consumer);
 
   // A tensor's values on their way to the wire, as float32 on the device.
   class Value;
   // With `copy` the tensor may be changed afterwards: by what `producer` is asked for, or, if that is
   // not known, as soon as this returns. Without, it stays as it is until its owner is let go.
-  std::shared_ptr<Value> Take(const Tensor& tensor, bool copy, const Stream& producer);
+  std::shared_ptr<Value> Take(const DeviceTensor& tensor, bool copy, const Stream& producer);
 
   // One of several tensors of the same size; `stage` is its device's.
   struct Term {
-    std::shared_ptr<Stage> stage;
-    Tensor tensor;
+    std::shared_ptr<DeviceStaging> stage;
+    DeviceTensor tensor;
     Stream producer;
   };
   // Their sum, in their order; those of other devices come here first. All may be changed afterwards,
@@ -89,7 +89,7 @@ class Stage : public std::enable_shared_from_this<Stage> {
             const DeviceValue::Arrival& arrival, const Post& post);
 
   std::unique_ptr<kernels::Queue> outer_, encoding_, copying_;
-  std::shared_ptr<kernels::Lender> memory_, pinned_;
+  std::shared_ptr<kernels::BufferPool> memory_, pinned_;
   std::size_t piece_;
   std::mutex outside_;  // of outer_
   std::mutex inside_;   // of encoding_ and copying_
@@ -97,9 +97,9 @@ class Stage : public std::enable_shared_from_this<Stage> {
 };
 
 // Handed to the loop, which says how its thread is reached.
-class Stage::Value final : public DeviceValue {
+class DeviceStaging::Value final : public DeviceValue {
  public:
-  Value(std::shared_ptr<Stage> stage, const float* values, std::uint64_t elements,
+  Value(std::shared_ptr<DeviceStaging> stage, const float* values, std::uint64_t elements,
         std::shared_ptr<kernels::Mark> complete, std::shared_ptr<const void> owner)
       : stage_(std::move(stage)),
         values_(values),
@@ -116,7 +116,7 @@ class Stage::Value final : public DeviceValue {
   }
 
  private:
-  std::shared_ptr<Stage> stage_;
+  std::shared_ptr<DeviceStaging> stage_;
   const float* values_;
   std::uint64_t elements_;
   std::shared_ptr<kernels::Mark> complete_;

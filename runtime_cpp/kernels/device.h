@@ -1,5 +1,5 @@
-// Where whole tensors are worked on, by codecs and optimizers alike: the host, or a device; and what
-// these keep from round to round, which follows to wherever it is needed.
+// Where codecs and optimizers work on whole tensors: on the host or on a device; and the arrays that
+// they keep from round to round, which move to where they are needed.
 #pragma once
 
 #include <cstddef>
@@ -9,33 +9,33 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/lender.h"
+#include "kernels/buffer_pool.h"
 #include "kernels/queue.h"
 
 namespace geomx::kernels {
 
-// Where arrays are worked on. Whoever holds what was lent there keeps it until what was asked for is
-// done: a codec in the owners of the parts that it encodes.
-struct Workplace {
+// A device's queue and memory, as kernels' callers use them. A buffer of `memory` must live until the
+// work on it is done: codecs put it into the owners of the parts that they encode.
+struct DeviceContext {
   Queue& queue;
-  Lender& memory;
+  BufferPool& memory;
 };
 
-// The processor's: everything is done at once. Any thread.
-const Workplace& Host();
+// The host's: everything is done at once. Any thread.
+const DeviceContext& Host();
 
-// A workplace of one thread's own, on a device.
-class Workshop {
+// A queue and memory of one thread's own, on a device.
+class Device {
  public:
   // Where starting the work takes about as long as doing it on the host.
   static constexpr std::uint64_t kLeastElements = std::uint64_t{1} << 14;
 
-  // Arrays of fewer elements are not worth the way there. `most_kept`: see Lender.
-  Workshop(const std::function<std::unique_ptr<Queue>()>& open, std::uint64_t least_elements,
+  // Arrays of fewer elements than `least_elements` stay on the host. `most_kept`: see BufferPool.
+  Device(const std::function<std::unique_ptr<Queue>()>& open, std::uint64_t least_elements,
            std::size_t most_kept = std::size_t{256} << 20);
 
   bool Suits(std::uint64_t elements) const { return elements >= least_; }
-  Workplace place() { return {*queue_, *memory_}; }
+  DeviceContext context() { return {*queue_, *memory_}; }
   // `values` of the host, there once the queue has come that far. The caller may change them at once.
   std::shared_ptr<std::byte> Upload(const void* values, std::size_t bytes);
   // What lies there, in the host's memory once the queue has come that far.
@@ -53,7 +53,7 @@ class Workshop {
 
  private:
   std::unique_ptr<Queue> queue_;
-  std::shared_ptr<Lender> memory_, pinned_;
+  std::shared_ptr<BufferPool> memory_, pinned_;
   std::vector<std::shared_ptr<const void>> in_use_;
   std::uint64_t least_;
 };
@@ -64,27 +64,27 @@ class Resident {
   Resident() = default;
   Resident(Resident&& other) noexcept { *this = std::move(other); }
   Resident& operator=(Resident&& other) noexcept {
-    loan_ = std::move(other.loan_);
-    lender_ = std::move(other.lender_);
+    buffer_ = std::move(other.buffer_);
+    pool_ = std::move(other.pool_);
     bytes_ = std::exchange(other.bytes_, 0);
     return *this;
   }
 
-  // `n` values where `place` works: zeros at first, then what was left. They stay there until they are
+  // `n` values where `device` works: zeros at first, then what was left. They stay there until they are
   // asked for elsewhere, which takes a copy and waits for the device.
   template <class T = float>
-  T* At(const Workplace& place, std::uint64_t n) {
-    return reinterpret_cast<T*>(BytesAt(place, n * sizeof(T)));
+  T* At(const DeviceContext& device, std::uint64_t n) {
+    return reinterpret_cast<T*>(BytesAt(device, n * sizeof(T)));
   }
-  // What keeps those values until work that was asked for is done.
-  const std::shared_ptr<std::byte>& loan() const { return loan_; }
+  // What keeps those values alive until work that was asked for is done.
+  const std::shared_ptr<std::byte>& buffer() const { return buffer_; }
   bool empty() const { return bytes_ == 0; }
 
  private:
-  std::byte* BytesAt(const Workplace& place, std::size_t bytes);
+  std::byte* BytesAt(const DeviceContext& device, std::size_t bytes);
 
-  std::shared_ptr<std::byte> loan_;
-  std::shared_ptr<Lender> lender_;
+  std::shared_ptr<std::byte> buffer_;
+  std::shared_ptr<BufferPool> pool_;
   std::size_t bytes_ = 0;
 };
 

@@ -114,7 +114,7 @@ class PythonSlicer final : public Slicer {
     }
   }
 
-  Held slicer_;
+  PythonObject slicer_;
 };
 
 class PythonPolicy final : public PartyPolicy {
@@ -151,36 +151,36 @@ class PythonPolicy final : public PartyPolicy {
   }
 
  private:
-  Held policy_;
+  PythonObject policy_;
   bool needs_initial_ = false, hears_answers_ = false;
 };
 
 class PythonCoordinator final : public Coordinator {
  public:
-  PythonCoordinator(nb::object mind, const std::string& label) : mind_(std::move(mind), label) {
-    sleeps_ = mind_.Has("next_timeout");
-    whose_ = label + ": " + nb::cast<std::string>(mind_.get().type().attr("__name__"));
+  PythonCoordinator(nb::object coordinator, const std::string& label) : coordinator_(std::move(coordinator), label) {
+    sleeps_ = coordinator_.Has("next_timeout");
+    whose_ = label + ": " + nb::cast<std::string>(coordinator_.get().type().attr("__name__"));
   }
 
   std::string whose() const override { return whose_; }
 
   std::vector<Reply> OnReport(NodeId from, std::span<const double> values, Time now) override {
-    return Guarded(mind_, "on_report", kReplies, [&] {
+    return Guarded(coordinator_, "on_report", kReplies, [&] {
       const std::vector<double> numbers(values.begin(), values.end());
-      return Replies(mind_.get().attr("on_report")(from, numbers, Seconds(now)));
+      return Replies(coordinator_.get().attr("on_report")(from, numbers, Seconds(now)));
     });
   }
 
   std::vector<Reply> OnTimeout(Time now) override {
     if (!sleeps_) return {};
-    return Guarded(mind_, "on_timeout", kReplies,
-                   [&] { return Replies(mind_.get().attr("on_timeout")(Seconds(now))); });
+    return Guarded(coordinator_, "on_timeout", kReplies,
+                   [&] { return Replies(coordinator_.get().attr("on_timeout")(Seconds(now))); });
   }
 
   Time NextTimeout() const override {
     if (!sleeps_) return kNever;
-    return Guarded(mind_, "next_timeout", "seconds, or None", [&] {
-      const nb::object answer = mind_.get().attr("next_timeout")();
+    return Guarded(coordinator_, "next_timeout", "seconds, or None", [&] {
+      const nb::object answer = coordinator_.get().attr("next_timeout")();
       if (answer.is_none()) return kNever;
       const double seconds = nb::cast<double>(answer);
       if (std::isnan(seconds)) throw std::bad_cast();
@@ -202,7 +202,7 @@ class PythonCoordinator final : public Coordinator {
     return replies;
   }
 
-  Held mind_;
+  PythonObject coordinator_;
   bool sleeps_ = false;
   std::string whose_;
 };
@@ -215,7 +215,7 @@ class PythonOptimizer final : public ElementWise {
   bool OnDevices() const override { return false; }
 
  protected:
-  void Apply(const kernels::Workplace&, float* weights, const float* gradient, std::uint64_t n,
+  void Apply(const kernels::DeviceContext&, float* weights, const float* gradient, std::uint64_t n,
              const Step& step) override {
     const std::span<float> weight(weights, n);
     std::vector<float> scaled(n);
@@ -228,7 +228,7 @@ class PythonOptimizer final : public ElementWise {
   }
 
  private:
-  Held optimizer_;
+  PythonObject optimizer_;
 };
 
 class PythonOptimizers final : public OptimizerFactory {
@@ -243,7 +243,7 @@ class PythonOptimizers final : public OptimizerFactory {
   }
 
  private:
-  Held prototype_;
+  PythonObject prototype_;
 };
 
 nb::object Copied(const nb::object& prototype) {
@@ -253,7 +253,7 @@ nb::object Copied(const nb::object& prototype) {
 }  // namespace
 }  // namespace geomx
 
-void init_python_minds(nb::module_& m) {
+void init_python_policies(nb::module_& m) {
   using namespace geomx;
 
   m.def("python_slicer", [](nb::object prototype, const std::string& label) {
@@ -265,9 +265,9 @@ void init_python_minds(nb::module_& m) {
     return PolicyHandle{std::make_shared<PythonPolicy>(Copied(prototype), label)};
   }, "prototype"_a, "label"_a = "", "A party's policy in Python; see geomx.plugin.PartySync.");
   m.def("python_coordinator", [](nb::object prototype, double seed, const std::string& label) {
-    nb::object mind = Copied(prototype);
-    mind.attr("seed") = nb::int_(static_cast<std::int64_t>(seed));
-    return CoordinatorHandle{std::make_shared<PythonCoordinator>(std::move(mind), label)};
+    nb::object coordinator = Copied(prototype);
+    coordinator.attr("seed") = nb::int_(static_cast<std::int64_t>(seed));
+    return CoordinatorHandle{std::make_shared<PythonCoordinator>(std::move(coordinator), label)};
   }, "prototype"_a, "seed"_a, "label"_a = "",
      "A coordinator in Python, told the experiment's seed; see geomx.plugin.Coordinator.");
   m.def("python_optimizer",

@@ -47,7 +47,7 @@ struct Joined {
   std::map<std::string, std::string> roster;  // addresses by name
 };
 
-class Board {
+class RunStatus {
  public:
   // Waiting threads call `look` ten times a second, for what only they can notice (a signal). It may
   // throw, which ends the wait. To be set before anybody waits.

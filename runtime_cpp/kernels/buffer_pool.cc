@@ -1,4 +1,4 @@
-#include "kernels/lender.h"
+#include "kernels/buffer_pool.h"
 
 #include <algorithm>
 #include <new>
@@ -8,16 +8,16 @@
 
 namespace geomx::kernels {
 
-Lender::~Lender() {
+BufferPool::~BufferPool() {
   for (const Block& block : kept_) GiveBack(block.memory);
 }
 
-std::size_t Lender::kept() {
+std::size_t BufferPool::kept() {
   const std::lock_guard lock(mutex_);
   return kept_bytes_;
 }
 
-std::shared_ptr<std::byte> Lender::Lend(std::size_t bytes) {
+std::shared_ptr<std::byte> BufferPool::Acquire(std::size_t bytes) {
   Block block{nullptr, bytes};
   {
     const std::lock_guard lock(mutex_);
@@ -43,7 +43,7 @@ std::shared_ptr<std::byte> Lender::Lend(std::size_t bytes) {
   return {block.memory, [self = shared_from_this(), block](std::byte*) { self->Return(block); }};
 }
 
-std::byte* Lender::Take(std::size_t bytes) {
+std::byte* BufferPool::Take(std::size_t bytes) {
   const auto take = [&] {
     return kind_ == Kind::kPinned ? queue_->TakePinned(bytes) : queue_->Take(bytes);
   };
@@ -57,7 +57,7 @@ std::byte* Lender::Take(std::size_t bytes) {
   }
 }
 
-void Lender::Return(Block block) {
+void BufferPool::Return(Block block) {
   const std::lock_guard lock(mutex_);
   lent_bytes_ -= block.bytes;
   if (block.bytes > most_) return GiveBack(block.memory);
@@ -72,7 +72,7 @@ void Lender::Return(Block block) {
   }
 }
 
-void Lender::GiveBack(std::byte* memory) {
+void BufferPool::GiveBack(std::byte* memory) {
   try {
     kind_ == Kind::kPinned ? queue_->GivePinned(memory) : queue_->Give(memory);
   } catch (const std::runtime_error&) {
@@ -80,7 +80,7 @@ void Lender::GiveBack(std::byte* memory) {
   }
 }
 
-void Lender::Fetch(void* to, const std::byte* from, std::size_t bytes) {
+void BufferPool::Fetch(void* to, const std::byte* from, std::size_t bytes) {
   const std::lock_guard lock(mutex_);
   queue_->WaitForAll();
   queue_->Copy(to, from, bytes);

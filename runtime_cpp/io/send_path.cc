@@ -1,5 +1,5 @@
-// The driver's voice: which message leaves when, through the model of the network or straight into a
-// socket. See driver.h.
+// The driver's send path: which message leaves when, through the model of the network or straight into
+// a socket. See driver.h.
 #include <algorithm>
 #include <cerrno>
 #include <utility>

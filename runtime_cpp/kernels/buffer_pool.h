@@ -1,7 +1,7 @@
-// Memory of a device, or of the host for copies to and from it, lent and taken back.
+// A pool of buffers in the memory of a device, or of the host for copies to and from it.
 //
-// Taking such memory from the system stops the device or the host for longer than a tensor needs to
-// cross the bus, so what comes back is kept for the next who asks, up to a bound.
+// Allocating such memory stops the device or the host for longer than a tensor needs to cross the bus,
+// so buffers that come back are kept for the next request, up to a bound. Any thread.
 #pragma once
 
 #include <cstddef>
@@ -13,23 +13,23 @@
 
 namespace geomx::kernels {
 
-class Lender : public std::enable_shared_from_this<Lender> {
+class BufferPool : public std::enable_shared_from_this<BufferPool> {
  public:
   // The host's plain memory is as in memory.h.
   enum class Kind { kDevice, kPinned, kHost };
 
   // `queue` is used for nothing else. At most `most` bytes are kept, and of pinned memory as many at
   // most are out.
-  Lender(std::unique_ptr<Queue> queue, Kind kind, std::size_t most)
+  BufferPool(std::unique_ptr<Queue> queue, Kind kind, std::size_t most)
       : queue_(std::move(queue)), kind_(kind), most_(most) {}
-  ~Lender();
-  Lender(const Lender&) = delete;
-  Lender& operator=(const Lender&) = delete;
+  ~BufferPool();
+  BufferPool(const BufferPool&) = delete;
+  BufferPool& operator=(const BufferPool&) = delete;
 
-  // At least `bytes`, given back when nobody points there any more: by then no queue may work on it.
+  // At least `bytes`, back in the pool when the last pointer is dropped: by then no queue may work on it.
   // Pinned memory beyond the bound is the host's own, to which copies are slower. Throws
   // std::bad_alloc. Any thread.
-  std::shared_ptr<std::byte> Lend(std::size_t bytes);
+  std::shared_ptr<std::byte> Acquire(std::size_t bytes);
 
   std::size_t kept();
   // What lies in memory of this device, once all that works there is done.

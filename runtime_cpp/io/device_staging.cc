@@ -1,4 +1,4 @@
-#include "io/stage.h"
+#include "io/device_staging.h"
 
 #include <algorithm>
 #include <cstring>
@@ -11,7 +11,7 @@
 namespace geomx::io {
 namespace {
 
-using kernels::Lender;
+using kernels::BufferPool;
 using kernels::Mark;
 
 void Move(void* to, const void* from, std::size_t bytes) {
@@ -19,7 +19,7 @@ void Move(void* to, const void* from, std::size_t bytes) {
 }
 
 // A tensor's values, which lie at `from` as those of `tensor` do, as float32.
-void Store(kernels::Queue& queue, const Tensor& tensor, const std::byte* from, float* to) {
+void Store(kernels::Queue& queue, const DeviceTensor& tensor, const std::byte* from, float* to) {
   switch (tensor.width) {
     case Width::kFloat32: return queue.Copy(to, from, tensor.bytes());
     case Width::kFloat16: return queue.Widen(from, to, tensor.elements);
@@ -31,88 +31,88 @@ void Store(kernels::Queue& queue, const Tensor& tensor, const std::byte* from, f
 
 // ---- the stage -------------------------------------------------------------------------------
 
-Stage::Stage(const Open& open, std::size_t most_kept, std::size_t piece)
+DeviceStaging::DeviceStaging(const Open& open, std::size_t most_kept, std::size_t piece)
     : outer_(open()),
       encoding_(open()),
       copying_(open()),
-      memory_(std::make_shared<Lender>(open(), Lender::Kind::kDevice, most_kept)),
-      pinned_(std::make_shared<Lender>(open(), Lender::Kind::kPinned, most_kept)),
+      memory_(std::make_shared<BufferPool>(open(), BufferPool::Kind::kDevice, most_kept)),
+      pinned_(std::make_shared<BufferPool>(open(), BufferPool::Kind::kPinned, most_kept)),
       piece_(piece) {}
 
-void Stage::After(std::uintptr_t producer) {
+void DeviceStaging::After(std::uintptr_t producer) {
   const std::lock_guard lock(outside_);
   outer_->After(producer);
 }
 
-void Stage::Fetch(const Tensor& tensor, std::span<float> out) {
-  const std::shared_ptr<std::byte> loan = pinned_->Lend(tensor.bytes());
+void DeviceStaging::Fetch(const DeviceTensor& tensor, std::span<float> out) {
+  const std::shared_ptr<std::byte> buffer = pinned_->Acquire(tensor.bytes());
   std::shared_ptr<Mark> mark;
   {
     const std::lock_guard lock(outside_);
-    outer_->Copy(loan.get(), reinterpret_cast<const void*>(tensor.address), tensor.bytes());
+    outer_->Copy(buffer.get(), reinterpret_cast<const void*>(tensor.address), tensor.bytes());
     mark = outer_->Record();
   }
   mark->Wait();
   switch (tensor.width) {
-    case Width::kFloat32: return Move(out.data(), loan.get(), tensor.bytes());
-    case Width::kFloat16: return kernels::Widen(loan.get(), out.data(), out.size());
-    case Width::kBfloat16: return kernels::WidenBfloat(loan.get(), out.data(), out.size());
+    case Width::kFloat32: return Move(out.data(), buffer.get(), tensor.bytes());
+    case Width::kFloat16: return kernels::Widen(buffer.get(), out.data(), out.size());
+    case Width::kBfloat16: return kernels::WidenBfloat(buffer.get(), out.data(), out.size());
   }
 }
 
-void Stage::Fill(std::span<const float> values, const Tensor& tensor, const Stream& consumer) {
-  const std::shared_ptr<std::byte> loan = pinned_->Lend(tensor.bytes());
-  auto* narrow = reinterpret_cast<std::uint16_t*>(loan.get());
+void DeviceStaging::Fill(std::span<const float> values, const DeviceTensor& tensor, const Stream& consumer) {
+  const std::shared_ptr<std::byte> buffer = pinned_->Acquire(tensor.bytes());
+  auto* narrow = reinterpret_cast<std::uint16_t*>(buffer.get());
   switch (tensor.width) {
-    case Width::kFloat32: Move(loan.get(), values.data(), tensor.bytes()); break;
+    case Width::kFloat32: Move(buffer.get(), values.data(), tensor.bytes()); break;
     case Width::kFloat16: kernels::Narrow(values.data(), narrow, values.size()); break;
     case Width::kBfloat16: kernels::NarrowBfloat(values.data(), narrow, values.size()); break;
   }
   std::shared_ptr<Mark> mark;
   {
     const std::lock_guard lock(outside_);
-    outer_->Copy(reinterpret_cast<void*>(tensor.address), loan.get(), tensor.bytes());
+    outer_->Copy(reinterpret_cast<void*>(tensor.address), buffer.get(), tensor.bytes());
     mark = outer_->Record();
     if (consumer) outer_->Before(*consumer);
   }
   if (!consumer) return mark->Wait();
   // Should the copy fail, the consumer's stream has failed as well.
-  completions_.Watch(mark, [loan, owner = tensor.owner](std::exception_ptr) {});
+  completions_.Watch(mark, [buffer, owner = tensor.owner](std::exception_ptr) {});
 }
 
-std::shared_ptr<Mark> Stage::Fill(const Parts& encoded, const Decode& decode, const Tensor& tensor,
+std::shared_ptr<Mark> DeviceStaging::Fill(const Parts& encoded, const Decode& decode, const DeviceTensor& tensor,
                                   std::uint64_t offset, const Stream& consumer) {
-  const auto loans = std::make_shared<Parts>(encoded);  // of both kinds of memory
+  const auto copies = std::make_shared<Parts>(encoded);  // of both kinds of memory
   const std::lock_guard lock(outside_);
-  kernels::Workplace place{*outer_, *memory_};
-  for (Part& part : loans->parts) {
-    const std::size_t bytes = part.BytesFor(loans->rows);
-    const std::shared_ptr<std::byte> passing = pinned_->Lend(bytes);
+  kernels::DeviceContext context{*outer_, *memory_};
+  for (Part& part : copies->parts) {
+    const std::size_t bytes = part.BytesFor(copies->rows);
+    const std::shared_ptr<std::byte> passing = pinned_->Acquire(bytes);
     Move(passing.get(), part.data, bytes);
-    auto* there = loans->Lend<std::byte>(place, bytes);
+    auto* there = copies->AllocateOn<std::byte>(context, bytes);
     outer_->Copy(there, passing.get(), bytes);
     part.data = there;
-    loans->owners.push_back(passing);
+    copies->owners.push_back(passing);
   }
   const bool wide = tensor.width == Width::kFloat32;
   const std::size_t size = wide ? sizeof(float) : sizeof(std::uint16_t);
   auto* target = reinterpret_cast<std::byte*>(tensor.address) + offset * size;
-  auto* values = wide ? reinterpret_cast<float*>(target) : loans->Lend<float>(place, loans->elements);
-  decode(place, *loans, values);
+  auto* values = wide ? reinterpret_cast<float*>(target) : copies->AllocateOn<float>(context, copies->elements);
+  decode(context, *copies, values);
   auto* narrow = reinterpret_cast<std::uint16_t*>(target);
-  if (tensor.width == Width::kFloat16) outer_->Narrow(values, narrow, loans->elements);
-  if (tensor.width == Width::kBfloat16) outer_->NarrowBfloat(values, narrow, loans->elements);
+  if (tensor.width == Width::kFloat16) outer_->Narrow(values, narrow, copies->elements);
+  if (tensor.width == Width::kBfloat16) outer_->NarrowBfloat(values, narrow, copies->elements);
   const std::shared_ptr<Mark> mark = outer_->Record();
   if (consumer) outer_->Before(*consumer);
-  completions_.Watch(mark, [loans, owner = tensor.owner](std::exception_ptr) {});
+  completions_.Watch(mark, [copies, owner = tensor.owner](std::exception_ptr) {});
   return mark;
 }
 
-std::shared_ptr<Stage::Value> Stage::Take(const Tensor& tensor, bool copy, const Stream& producer) {
+std::shared_ptr<DeviceStaging::Value> DeviceStaging::Take(const DeviceTensor& tensor, bool copy, const Stream& producer) {
   const auto* values = reinterpret_cast<const float*>(tensor.address);
   std::shared_ptr<const void> owner = tensor.owner;
   std::shared_ptr<std::byte> own;
-  if (copy || tensor.width != Width::kFloat32) own = memory_->Lend(tensor.elements * sizeof(float));
+  if (copy || tensor.width != Width::kFloat32) own = memory_->Acquire(tensor.elements * sizeof(float));
   std::shared_ptr<Mark> mark;
   {
     const std::lock_guard lock(outside_);
@@ -130,21 +130,21 @@ std::shared_ptr<Stage::Value> Stage::Take(const Tensor& tensor, bool copy, const
   return std::make_shared<Value>(shared_from_this(), values, tensor.elements, mark, owner);
 }
 
-std::shared_ptr<Mark> Stage::Ready() {
+std::shared_ptr<Mark> DeviceStaging::Ready() {
   const std::lock_guard lock(outside_);
   return outer_->Record();
 }
 
-std::shared_ptr<Stage::Value> Stage::TakeSum(std::span<const Term> terms) {
+std::shared_ptr<DeviceStaging::Value> DeviceStaging::TakeSum(std::span<const Term> terms) {
   std::vector<std::shared_ptr<Mark>> ready;  // of other devices, whose locks are taken before ours
   for (const Term& term : terms) {
     ready.push_back(term.stage.get() == this ? nullptr : term.stage->Ready());
   }
   const std::uint64_t n = terms.front().tensor.elements;
-  const std::shared_ptr<std::byte> loan = memory_->Lend(n * sizeof(float));
-  auto* sum = reinterpret_cast<float*>(loan.get());
+  const std::shared_ptr<std::byte> buffer = memory_->Acquire(n * sizeof(float));
+  auto* sum = reinterpret_cast<float*>(buffer.get());
   const auto owners = std::make_shared<std::vector<std::shared_ptr<const void>>>();
-  owners->push_back(loan);
+  owners->push_back(buffer);
   bool known = true;
   std::shared_ptr<Mark> mark;
   {
@@ -155,11 +155,11 @@ std::shared_ptr<Stage::Value> Stage::TakeSum(std::span<const Term> terms) {
       waiting.clear();
     };
     for (std::size_t i = 0; i < terms.size(); ++i) {
-      const Tensor& tensor = terms[i].tensor;
+      const DeviceTensor& tensor = terms[i].tensor;
       const auto* from = reinterpret_cast<const std::byte*>(tensor.address);
       owners->push_back(tensor.owner);
       if (ready[i]) {
-        const std::shared_ptr<std::byte> across = memory_->Lend(tensor.bytes());
+        const std::shared_ptr<std::byte> across = memory_->Acquire(tensor.bytes());
         outer_->After(*ready[i]);
         outer_->Copy(across.get(), from, tensor.bytes());
         from = across.get();
@@ -186,21 +186,21 @@ std::shared_ptr<Stage::Value> Stage::TakeSum(std::span<const Term> terms) {
   return std::make_shared<Value>(shared_from_this(), sum, n, mark, owners);
 }
 
-void Stage::Lift(Parts parts, const Mark& complete, const DeviceValue::Encode& encode,
+void DeviceStaging::Lift(Parts parts, const Mark& complete, const DeviceValue::Encode& encode,
                  const DeviceValue::Arrival& arrival, const Post& post) {
   const std::lock_guard lock(inside_);
   encoding_->After(complete);
-  kernels::Workplace place{*encoding_, *memory_};
-  encode(place, parts);
+  kernels::DeviceContext context{*encoding_, *memory_};
+  encode(context, parts);
   copying_->After(*encoding_->Record());
 
   const auto there = std::make_shared<const Parts>(std::move(parts));  // with all that it owns
   const auto here = std::make_shared<Parts>(*there);
   here->owners.clear();
   for (Part& part : here->parts) {
-    const std::shared_ptr<std::byte> loan = pinned_->Lend(part.BytesFor(here->rows));
-    part.data = loan.get();
-    here->owners.push_back(loan);
+    const std::shared_ptr<std::byte> buffer = pinned_->Acquire(part.BytesFor(here->rows));
+    part.data = buffer.get();
+    here->owners.push_back(buffer);
   }
   const std::uint64_t row_bits = std::max<std::uint64_t>(1, there->RowBits());
   const std::uint64_t piece = std::max<std::uint64_t>(8, piece_ * 8 / row_bits / 8 * 8);

@@ -1,4 +1,4 @@
-#include "kernels/pool.h"
+#include "kernels/thread_pool.h"
 
 #include <algorithm>
 #include <atomic>
