@@ -116,7 +116,7 @@ void Drain(Node& node) {
 
 void FeedNode(Role role, unsigned variant, const std::uint8_t* data, std::size_t size) {
   Node node(Config(role, variant));
-  node.HandleStarted(0);
+  node.membership().Start(0);
   static const std::vector<float> zeros(8);
   if (role == Role::kWorker) {
     node.worker().Declare(0, 8, {{.elements = 5}, {.offset = 5, .elements = 3}});
