@@ -53,7 +53,7 @@ def natives() -> dict[str, list[str]]:
     """Names of the native parts that were compiled in, by kind."""
 
 class NodeConfig:
-    """How one node of the tree is set up; see core/node.h."""
+    """How one node of the tree is set up; see core/node_config.h."""
 
     def __init__(self, id: int, name: str, role: str) -> None: ...
 
@@ -74,7 +74,7 @@ class NodeConfig:
 
     def add_group(self, root: int, members: Sequence[int], host: int, number: int, push: bool, pull: bool, label: str = '') -> None:
         """
-        An overlay of which this node is the root or a member; see core/overlay.h. `label`: whose
+        An overlay of which this node is the root or a member; see core/overlay_group.h. `label`: whose
         it is.
         """
 

@@ -19,7 +19,14 @@ ROOT = HERE.parents[1]
 NATIVE = ROOT / "runtime_cpp"
 PROTOCOL = [f"runtime_cpp/{part}" for part in ("core", "core/optimizers", "net", "io")]
 PROTOCOL += [f"plugins/{name}" for name in ("fp16", "bisparse", "twobit")]
-BATTERY = ("check_main", "wire", "cluster", "device_test", "device_staging_test", "server_device_test")
+BATTERY = (
+    "check_main",
+    "wire",
+    "cluster",
+    "device_test",
+    "device_staging_test",
+    "server_device_test",
+)
 CXX = ["-std=c++20", "-O3", "-DNDEBUG", "-Wall", "-Wextra", "-ffp-contract=off"]
 CUDA = ["-std=c++20", "-O3", "-DNDEBUG", "--fmad=false", "-Werror"]
 CUDA += ["all-warnings,cross-execution-space-call", "-lineinfo"]
