@@ -226,6 +226,7 @@ def test_every_option_is_explained() -> None:
             assert source[line - 1].lstrip().startswith("#"), field.name
 
 
+@pytest.mark.slow
 def test_a_strangers_plugin_is_a_choice_like_any_other() -> None:
     class Stranger:
         """Does nothing."""
@@ -252,6 +253,7 @@ def test_a_strangers_plugin_is_a_choice_like_any_other() -> None:
         experiment("+accel=[stranger]")
 
 
+@pytest.mark.slow
 def test_two_runs_in_one_second_have_directories_of_their_own() -> None:
     directories = [compose([])[1] for _ in range(3)]
     assert len(set(directories)) == 3

@@ -36,6 +36,7 @@ def made(words: str, place: int, sim_s: float, *live_s: float, sent: int = 10) -
     return row_of([words], place, run(sim_s, 10), [run(seconds, sent) for seconds in live_s])
 
 
+@pytest.mark.slow
 def test_a_longer_draw_begins_with_the_shorter_one():
     short, longer = (draw(3, count, seconds=1.0) for count in (2, 5))
     assert longer[:2] == short
@@ -44,6 +45,7 @@ def test_a_longer_draw_begins_with_the_shorter_one():
     assert all(LEAST_ITERATIONS <= one.iterations <= MOST_ITERATIONS for one in longer)
 
 
+@pytest.mark.slow
 def test_another_seed_draws_others():
     assert draw(4, 1, seconds=1.0) != draw(3, 1, seconds=1.0)
 
@@ -74,10 +76,12 @@ def test_a_study_that_goes_on_has_the_same_places(tmp_path):
     assert keepable(drawn, tmp_path, lambda at: 1.0) == first
 
 
+@pytest.mark.slow
 def test_a_batch_is_measured_with_all_workers_at_once():
     assert 0.001 < batch_s(place()) < 10
 
 
+@pytest.mark.slow
 def test_what_is_measured_is_kept(tmp_path):
     words = ["numerics=false", "iterations=2"]
     (first, _), (second, _) = (measure(words, tmp_path, 0) for _ in range(2))

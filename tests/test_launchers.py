@@ -48,6 +48,7 @@ def program(folder: Path, name: str, script: str, monkeypatch: pytest.MonkeyPatc
 # ---- Slurm ----
 
 
+@pytest.mark.slow
 def test_a_job_runs_on_what_slurm_granted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By programs that take srun's and scontrol's words, on this machine."""
     log = tmp_path / "srun.log"
@@ -143,6 +144,7 @@ def of_kind(objects: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
     return [each for each in objects if each["kind"] == kind]
 
 
+@pytest.mark.slow
 def test_a_manifest_obeys_the_schema(objects: list[dict[str, Any]]) -> None:
     validator = pytest.importorskip("kubernetes_validate", reason="needs kubernetes-validate")
     for each in objects:

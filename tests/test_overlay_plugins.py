@@ -72,6 +72,7 @@ def test_a_tree_of_equal_links_takes_logarithmically_many_transfer_times(
     assert seconds == pytest.approx((steps + receivers) * transfer_s, rel=0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.needs("tsengine")
 def test_trees_on_redrawn_links_beat_the_star(sized: Build, simulate: Build) -> None:
     # Trees are learnt, and learnt again: over 12 iterations they gain a tenth less (2.35).

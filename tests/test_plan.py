@@ -210,6 +210,7 @@ def test_a_wrong_plan_is_refused_in_one_line(
 # ---- ranking ----
 
 
+@pytest.mark.slow
 def test_sizes_alone_are_ranked_by_time(registry: Registry, executed: list[Any]) -> None:
     words = ["workload=quick", "numerics=false", "iterations=5", *STRANGERS]
     words += ["plan.together=1", "hydra.run.dir=here"]
@@ -234,6 +235,7 @@ def test_sizes_alone_are_ranked_by_time(registry: Registry, executed: list[Any])
     assert json.loads(Path("here/plan.json").read_text()) == plan.content
 
 
+@pytest.mark.slow
 def test_time_to_accuracy_is_that_of_the_runs(registry: Registry, executed: list[Any]) -> None:
     words = ["workload=quick", *STRANGERS, "plan.together=1", "plan.options=false"]
     plan = planning.make([*words, "plan.target=0.8", "hydra.run.dir=here"])
@@ -348,6 +350,7 @@ def test_a_target_that_nothing_holds_is_told(registry: Registry) -> None:
     assert plan.content["alone"]["status"] == "too slow"
 
 
+@pytest.mark.slow
 @pytest.mark.needs("hfa")
 def test_nobody_is_trained_who_cannot_win(
     registry: Registry, monkeypatch: pytest.MonkeyPatch
@@ -366,6 +369,7 @@ def test_nobody_is_trained_who_cannot_win(
     assert by_name(plan)["fsa + cutter"]["status"] == "untrained"
 
 
+@pytest.mark.slow
 def test_lost_accuracy_is_limited(registry: Registry) -> None:
     words = ["workload=quick", "plan.sync=[fsa,mute]", "plan.accel=[]", "plan.jobs=1"]
     words += ["plan.by=seconds_per_iteration", "plan.seeds=1"]

@@ -197,6 +197,7 @@ def test_dgt_sends_less_reliably_as_the_loss_falls(
     assert lost[0] > 1.2 * lost[1] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.needs("dgt")
 def test_dgt_learns_over_a_lossy_network(network_file: Build, tmp_path: Path, seed: int) -> None:
     network = network_file(2, 2, loss=0.05)
