@@ -289,6 +289,7 @@ def test_simulated_workers_ask_what_is_documented(
     asked(calls, schedule, exact=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("driver", DRIVERS)
 @settings(
     deadline=None,
@@ -355,6 +356,7 @@ def test_a_report_comes_behind_what_was_pushed(calls: Calls) -> None:
     assert heard == ["complete", "complete", "on_report"] * 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("driver", ["sim", "live"])
 def test_a_late_answer_is_part_of_the_step(
     driver: str, calls: Calls, simulate: Build, tmp_path: Path
@@ -464,6 +466,7 @@ def test_steps_ask_once_and_wait_for_the_answer() -> None:
     assert (steps.last, steps.synchronises(), steps.sync.asked) == (True, True, 2)
 
 
+@pytest.mark.slow
 def test_ddp_asks_the_same(calls: Calls, tmp_path: Path) -> None:
     """Until a step that is not exchanged, which DDP cannot make."""
     torch = pytest.importorskip("torch", reason="torch is not installed")
