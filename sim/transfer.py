@@ -20,7 +20,7 @@ from geomx import _core
 from geomx.errors import ConfigError
 from geomx.network.schedules import EDGE_CHANGES, check_changes, course
 from geomx.network.validators import NetworkError
-from geomx.network.warnings import doubt_uneven_round_trips
+from geomx.network.warnings import warn_of_uneven_round_trips
 
 MODELS = ("tcp", "maxmin", "LV08", "CM02")
 CONGESTION = ("bbr", "cubic", "reno")
@@ -116,7 +116,7 @@ def transfer_times(
         sizes.append(float(size))
         starts.append(float(start_s))
     if model == "tcp":
-        doubt_uneven_round_trips(congestion, routes.ways())
+        warn_of_uneven_round_trips(congestion, routes.ways())
     plan = (*routes.native(), route_of_flow, sizes, starts)
     if model != "tcp":
         return list(_core.fluid_transfers(model, *plan))

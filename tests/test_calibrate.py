@@ -26,7 +26,7 @@ from geomx.cluster import Cluster
 from geomx.config.compose import compose
 from geomx.config.compose import main as compose_main
 from geomx.errors import ConfigError, GeomxError
-from geomx.experiment.costs import CostsDoubt, this_machine
+from geomx.experiment.costs import CostsWarning, this_machine
 from geomx.experiment.experiment import Experiment
 from geomx.network.files import read_network
 from geomx.options.costs import (
@@ -81,7 +81,7 @@ def composed(tmp_path: Path) -> Callable[..., Experiment]:
 
 def test_a_file_gives_costs_and_times(composed: Callable[..., Experiment]) -> None:
     with warnings.catch_warnings():
-        warnings.simplefilter("error", CostsDoubt)
+        warnings.simplefilter("error", CostsWarning)
         made = composed(content(), "accel=[fp16]", "costs.send_message_s=1e-3", "mode=live")
     assert made.costs.send_byte_s == 3e-9
     assert made.costs.send_message_s == 1e-3
@@ -100,7 +100,7 @@ def test_times_that_the_user_gives_count(composed: Callable[..., Experiment]) ->
 
 
 def test_times_of_another_batch_do_not(composed: Callable[..., Experiment]) -> None:
-    with pytest.warns(CostsDoubt, match="32 samples a step, not 64"):
+    with pytest.warns(CostsWarning, match="32 samples a step, not 64"):
         made = composed(content(), "workload.batch_size=64")
     assert made.workload.step_s == pytest.approx(0.03)
 
@@ -120,7 +120,7 @@ def test_figures_of_elsewhere_are_doubted(
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         composed(changed, f"mode={mode}")
-    told = [str(each.message) for each in caught if each.category is CostsDoubt]
+    told = [str(each.message) for each in caught if each.category is CostsWarning]
     assert len(told) == (doubt is not None)
     assert all(str(doubt) in each and "geomx calibrate" in each for each in told)
 
@@ -187,7 +187,7 @@ def test_costs_may_be_none_or_the_defaults_by_name(tmp_path: Path) -> None:
     changed = named(tmp_path, "costs=none", "costs.send_byte_s=1e-9")
     assert changed.costs.of("send") == (0.0, 1e-9) and changed.costs.of("receive") == (0.0, 0.0)
     with warnings.catch_warnings():
-        warnings.simplefilter("error", CostsDoubt)
+        warnings.simplefilter("error", CostsWarning)
         named(tmp_path, "costs=none", "mode=live")
     told = [costs_note({"mode": "sim", "costs": made.header()["costs"]}) for made in (none, cpu)]
     assert "cost nothing (costs=none)" in told[0] and "geomx's defaults" in told[1]

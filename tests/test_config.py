@@ -25,7 +25,7 @@ from geomx.config.groups import network_choice
 from geomx.errors import ConfigError, PluginError
 from geomx.experiment.experiment import Experiment
 from geomx.network.files import to_node_link
-from geomx.network.warnings import ModelDoubt
+from geomx.network.warnings import ModelWarning
 from geomx.options.schema import Costs, Root, RuntimeOptions, TcpOptions
 from geomx.plugin.registry import Registry
 from geomx.report import both
@@ -362,7 +362,7 @@ def test_a_plugin_that_gives_no_policy_is_blamed() -> None:
 
 
 def test_an_uneven_network_under_loss_based_control_is_doubted() -> None:
-    with pytest.warns(ModelDoubt, match="share .* under cubic"):
+    with pytest.warns(ModelWarning, match="share .* under cubic"):
         experiment("network=five_regions", "tcp.congestion=cubic")
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import geomx
-from geomx.experiment.idle_plugins import PluginDoubt
+from geomx.experiment.idle_plugins import PluginWarning
 from geomx.plugin.registry import Registry
 from geomx.study.variants import Variant, carry_out
 from geomx.testing.worlds import NETWORK, build
@@ -107,7 +107,7 @@ def doubts(*accel: Any, **options: Any) -> list[str]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         build(REGISTRY, accel=chosen, **options)
-    return [str(each.message) for each in caught if each.category is PluginDoubt]
+    return [str(each.message) for each in caught if each.category is PluginWarning]
 
 
 SMALL_BLOCKS = ("dgt", {"block_bytes": 64})
@@ -181,4 +181,4 @@ def test_a_study_does_not_repeat_it_for_every_variant(tmp_path: Path) -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         assert [reason for _, reason in carry_out(variants, 1)] == ["", ""]
-    assert [each for each in caught if each.category is PluginDoubt] == []
+    assert [each for each in caught if each.category is PluginWarning] == []

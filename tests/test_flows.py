@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from geomx._core import FlowNetwork
 from geomx.errors import ConfigError
-from geomx.network.warnings import ModelDoubt
+from geomx.network.warnings import ModelWarning
 from geomx.sim.transfer import PAYLOAD_SHARE, transfer_times
 
 SIMGRID = Path(__file__).parent / "data" / "simgrid"
@@ -271,7 +271,9 @@ def test_round_trip_weights_decide_between_cubic_flows():
     link(graph, "x", "hub", 80)
     link(graph, "hub", "x", 80)
     flows = [("near", "hub", 3e7, 0.0), ("far", "hub", 3e7, 0.0)]
-    with pytest.warns(ModelDoubt, match="round trips from 20 to 60 ms share x -> hub under cubic"):
+    with pytest.warns(
+        ModelWarning, match="round trips from 20 to 60 ms share x -> hub under cubic"
+    ):
         near, far = transfer_times(graph, flows, congestion="cubic", efficiency=1.0)
     assert near == pytest.approx(3e7 / 7.5e6, rel=0.03)
     assert far == pytest.approx(6.0, rel=0.05)

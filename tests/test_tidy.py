@@ -238,6 +238,21 @@ def test_every_room_and_every_loose_module_is_in_the_table() -> None:
     ]
 
 
+def test_the_page_lists_the_folders_from_top_to_bottom() -> None:
+    page = text("docs/architecture.md").partition("## The folders of `geomx/`")[2]
+    lines = page.split("```")[1].strip().split("\n")
+    assert len(lines) <= 25
+    listed = [name for line in lines for name in re.findall(r"\b(\w+)(?:/|\.py) ", line)]
+    assert {*listed, "geomx", "__main__", "sim"} == set(ROOMS)
+    upwards = [
+        f"{name} -> {used}"
+        for place, name in enumerate(listed)
+        for used in ROOMS[name].split()
+        if used in listed[:place]
+    ]
+    assert upwards == []
+
+
 def test_own_modules_are_imported_at_the_top() -> None:
     """Within functions only what needs a framework; other packages may be optional, or heavy."""
     hidden = [

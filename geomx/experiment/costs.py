@@ -18,7 +18,7 @@ from geomx.options.parsing import build_options
 from geomx.workload import Layer, Workload
 
 
-class CostsDoubt(UserWarning):
+class CostsWarning(UserWarning):
     """The figures were measured elsewhere, or for something else."""
 
 
@@ -110,7 +110,7 @@ def read_costs(path: Path) -> dict[str, Any]:
     return {**content, "source": str(path)}
 
 
-def doubt_costs(costs: Costs, version: str, here: bool) -> None:
+def warn_of_foreign_costs(costs: Costs, version: str, here: bool) -> None:
     """Warn where figures from a file hold for another version or another machine.
 
     Args:
@@ -130,7 +130,7 @@ def doubt_costs(costs: Costs, version: str, here: bool) -> None:
     if differs:
         told = "; ".join(differs)
         remedy = "`geomx calibrate` measures again"
-        _doubt(f"costs={costs.source} was measured with {told}; {remedy}")
+        _warn(f"costs={costs.source} was measured with {told}; {remedy}")
 
 
 def chosen_costs(costs: Costs, workload: Workload) -> Costs:
@@ -158,15 +158,15 @@ def timed(workload: Workload, costs: Costs, given: bool) -> Workload:
         return workload
     key = f"costs.compute.{workload.name}"
     if times.layers != [layer.name for layer in workload.layers]:
-        _doubt(f"{key} is about other layers; the workload's own times are used")
+        _warn(f"{key} is about other layers; the workload's own times are used")
         return workload
     if times.batch_size != workload.batch_size:
         told = f"{times.batch_size} samples a step, not {workload.batch_size}"
-        _doubt(f"{key} was measured with {told}; the workload's own times are used")
+        _warn(f"{key} was measured with {told}; the workload's own times are used")
         return workload
     each = zip(times.layers, times.forward_s, times.backward_s, strict=True)
     return dataclasses.replace(workload, layers=tuple(Layer(*layer) for layer in each))
 
 
-def _doubt(sentence: str) -> None:
-    warnings.warn(sentence, CostsDoubt, stacklevel=3)
+def _warn(sentence: str) -> None:
+    warnings.warn(sentence, CostsWarning, stacklevel=3)

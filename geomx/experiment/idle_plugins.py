@@ -31,11 +31,11 @@ MOST_LINKS = 200
 """So many links are looked at; of a plugin that may act on others only, nothing is said."""
 
 
-class PluginDoubt(UserWarning):
+class PluginWarning(UserWarning):
     """A plugin was chosen and changes nothing."""
 
 
-def doubt_idle_plugins(experiment: Experiment) -> None:
+def warn_of_idle_plugins(experiment: Experiment) -> None:
     """Warn of every accelerator that changes nothing in `experiment`, with the reasons.
 
     Raises:
@@ -53,7 +53,7 @@ def doubt_idle_plugins(experiment: Experiment) -> None:
         raise blamed from error
     for label, reasons in found:
         sentence = f"{label} changes nothing in this experiment: {'; '.join(reasons)}"
-        warnings.warn(sentence, PluginDoubt, stacklevel=3)
+        warnings.warn(sentence, PluginWarning, stacklevel=3)
 
 
 def _idle(experiment: Experiment) -> Iterator[tuple[str, list[str]]]:

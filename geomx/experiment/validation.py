@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from geomx.experiment.costs import doubt_costs
+from geomx.experiment.costs import warn_of_foreign_costs
 from geomx.experiment.experiment import Experiment
-from geomx.experiment.idle_plugins import doubt_idle_plugins
+from geomx.experiment.idle_plugins import warn_of_idle_plugins
 from geomx.experiment.links import wan_ways
-from geomx.network.warnings import LOSS_BASED, doubt_uneven_round_trips
+from geomx.network.warnings import LOSS_BASED, warn_of_uneven_round_trips
 from geomx.version import __version__
 
 
@@ -18,14 +18,14 @@ def validate(experiment: Experiment) -> None:
         PluginError: A plugin broke a rule.
 
     Warns:
-        ModelDoubt: The prediction will not be exact.
-        PluginDoubt: An accelerator changes nothing.
+        ModelWarning: The prediction will not be exact.
+        PluginWarning: An accelerator changes nothing.
     """
-    doubt_costs(experiment.costs, __version__, here=experiment.mode != "sim")
+    warn_of_foreign_costs(experiment.costs, __version__, here=experiment.mode != "sim")
     cluster, selection = experiment.cluster, experiment.selection
     selection.validate(experiment)
     selection.sync_policy(cluster)
     selection.placement(cluster, experiment.workload.tensors)
-    doubt_idle_plugins(experiment)
+    warn_of_idle_plugins(experiment)
     if experiment.tcp.congestion in LOSS_BASED:
-        doubt_uneven_round_trips(experiment.tcp.congestion, wan_ways(cluster, selection))
+        warn_of_uneven_round_trips(experiment.tcp.congestion, wan_ways(cluster, selection))

@@ -16,11 +16,11 @@ TWOFOLD = 2.0
 LOSS_BASED = ("cubic", "reno")
 
 
-class ModelDoubt(UserWarning):
+class ModelWarning(UserWarning):
     """The model gives a result, but is known to be inexact in this case."""
 
 
-def doubt_uneven_round_trips(
+def warn_of_uneven_round_trips(
     congestion: str, ways: Iterable[tuple[Iterable[Hashable], float]]
 ) -> None:
     """Warn if connections with very different round trips share an edge under loss-based control.
@@ -45,6 +45,6 @@ def doubt_uneven_round_trips(
     warnings.warn(
         f"connections with round trips from {low * 1e3:.3g} to {high * 1e3:.3g} ms share {where} "
         f"under {congestion}: any model of how they do is 30 to 80 % off; bbr is predictable",
-        ModelDoubt,
+        ModelWarning,
         stacklevel=3,
     )

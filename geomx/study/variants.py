@@ -25,7 +25,7 @@ from typing import Any
 from geomx.config.compose import compose
 from geomx.errors import ConfigError
 from geomx.experiment.experiment import Experiment
-from geomx.experiment.idle_plugins import PluginDoubt
+from geomx.experiment.idle_plugins import PluginWarning
 from geomx.limits.watchdog import attended, own_process
 from geomx.options.schema import StudyOptions
 from geomx.plugin.calling import one_line
@@ -262,7 +262,7 @@ def _run_here(variant: Variant) -> tuple[Path, str]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter(
-                "ignore", PluginDoubt
+                "ignore", PluginWarning
             )  # the variant's row shows what the warning says
             experiment, directory = compose(variant.words, directory=variant.directory)
         with quiet():
