@@ -36,7 +36,7 @@ from geomx.version import __version__
 
 DONE, FAILED, WRONG = 0, 1, 2
 INTERRUPTED = 128 + signal.SIGINT
-HELP_FLAGS = ("-h", "--help")
+HELP_FLAGS = {"-h", "--help"}
 FLAGS = ("-", "~")  # prefixes of a flag of an experiment, and of a key that is removed
 
 EXPERIMENT = """\
@@ -110,6 +110,9 @@ COMMANDS = {
         "",
     ),
 }
+RUN_HELP = Command(COMMANDS["run"].help, "run_help", "")
+"""The help of an experiment, for which nothing that runs one need be imported."""
+
 ATTACHED = Command(COMMANDS["node"].help, "agent")
 """A node that a launcher starts, which must be quick."""
 
@@ -118,7 +121,8 @@ def run(words: Sequence[str]) -> int:
     """Run the experiment that `words` describe; return the exit status."""
     if "--version" in words:
         return _guarded(lambda: show(f"geomx {__version__}"))
-    return _guarded(lambda: COMMANDS["run"].load().main(words))
+    command = RUN_HELP if HELP_FLAGS.intersection(words) else COMMANDS["run"]
+    return _guarded(lambda: command.load().main(words))
 
 
 def module(words: Sequence[str]) -> int:
