@@ -418,7 +418,7 @@ there, owned = set(), packages_distributions()
 add("geomx")
 sys.meta_path.insert(0, Absent())
 
-from geomx import cli
+from geomx.cli import main as cli
 
 sys.exit(cli.main(sys.argv[1:]))
 """
