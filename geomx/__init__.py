@@ -17,6 +17,7 @@ from geomx.version import __version__
 _EXPORTS = {
     "BySize": "geomx.plugin",
     "Codec": "geomx.plugin",
+    "CodecCosts": "geomx.options.costs",
     "ConfigError": "geomx.errors",
     "Coordinator": "geomx.plugin.coordination",
     "GeomxError": "geomx.errors",
@@ -41,12 +42,14 @@ _EXPORTS = {
     "cut_evenly": "geomx.plugin",
     "hookimpl": "geomx.plugin.hookspecs",
     "include_dir": "geomx.plugin.api",
+    "native_options": "geomx.plugin",
     "overlay_order": "geomx.plugin.overlay",
     "run": "geomx.runner",
 }
 
 if TYPE_CHECKING:
     from geomx.errors import ConfigError, GeomxError, NodeLost, PluginError, Refused
+    from geomx.options.costs import CodecCosts
     from geomx.plugin.api import api_version, include_dir
     from geomx.plugin.coordination import Coordinator, Group, Overlay, Site
     from geomx.plugin.hookspecs import hookimpl
@@ -61,6 +64,7 @@ if TYPE_CHECKING:
         Shard,
         Slicer,
         cut_evenly,
+        native_options,
     )
     from geomx.plugin.sync import PartySync, SyncPolicy, WorkerSync
     from geomx.results.results import Results
@@ -69,6 +73,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BySize",
     "Codec",
+    "CodecCosts",
     "ConfigError",
     "Coordinator",
     "GeomxError",
@@ -94,6 +99,7 @@ __all__ = [
     "cut_evenly",
     "hookimpl",
     "include_dir",
+    "native_options",
     "overlay_order",
     "run",
 ]

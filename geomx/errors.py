@@ -6,8 +6,10 @@ any other `GeomxError` into one line and exit status 1; in Python they are ordin
 
 from __future__ import annotations
 
+import difflib
 import errno
 import os
+from collections.abc import Iterable
 
 _IN_ANOTHER_FOLDER = "work in a folder that can be written"
 _MAKE_ROOM = "make room, and run it again"
@@ -119,3 +121,13 @@ class NodeLost(GeomxError):  # noqa: N818 (the event's name in protocol and logs
 
     def __reduce__(self) -> tuple[type[NodeLost], tuple[str, str], dict[str, object]]:
         return type(self), (self.name, self.reason), vars(self)
+
+
+def near(word: str, allowed: Iterable[str]) -> str:
+    """``did you mean X? Allowed: X, Y``: the closest of `allowed` to `word`, and all of them."""
+    names = sorted(map(str, allowed))
+    if not names:
+        return "nothing is allowed here"
+    close = difflib.get_close_matches(str(word), names, n=1, cutoff=0.5)
+    hint = f"did you mean {close[0]}? " if close else ""
+    return f"{hint}allowed: {', '.join(names)}"

@@ -122,7 +122,7 @@ def run(*words: str | Sequence[str]) -> Results:
         KeyboardInterrupt: It was interrupted; its processes have ended, what was measured is kept.
 
     Example:
-        >>> results = run("workload=tiny", "iterations=4", "+accel=[p3]")
+        >>> results = run("workload=tiny", "iterations=4")
         >>> results.summary["rounds"]
         4
         >>> sorted(results.parameters())

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
+from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -20,16 +21,14 @@ import simpy
 from simpy.events import EventPriority
 
 from geomx import _core
-from geomx.cluster import Direction, NodeSpec
 from geomx.errors import GeomxError
 from geomx.events import Event, Events
-from geomx.experiment.costs import beside_device, served_on_device
 from geomx.experiment.experiment import Experiment
-from geomx.experiment.native_parts import optimizers, part, training_optimizers
-from geomx.experiment.wiring import MOST_SHARD_ELEMENTS, hop, node_config, shards
+from geomx.experiment.native_parts import optimizers, training_optimizers
+from geomx.experiment.wiring import node_config, shards
 from geomx.limits.rules import uncollected
 from geomx.limits.watchdog import if_abandoned, looking
-from geomx.options.costs import WORK, Figures
+from geomx.options.costs import WORK, CodecCosts
 from geomx.options.schema import RuntimeOptions
 from geomx.plugin.parts import as_vector
 from geomx.report import page
@@ -38,6 +37,7 @@ from geomx.results.recorder import Recorder
 from geomx.results.results import Results
 from geomx.results.traffic import EdgeTraffic
 from geomx.sim.clock import FOREVER, Clock
+from geomx.sim.endpoints import handle, of_servers, of_workers
 from geomx.sim.network import add_edges, connect
 from geomx.sim.processes import Instant, failure
 from geomx.sim.repetition import Repetition
@@ -87,8 +87,8 @@ class Simulation:
         )
         self.optimizer_factories = optimizers(experiment.selection)
         self.fabric = _core.Fabric(experiment.seed, experiment.sim.max_spans)
-        accelerators = tuple(name for name, _ in experiment.selection.accel)
-        self.costs = {work: experiment.costs.of(work, accelerators) for work in WORK}
+        self._codecs = dict(experiment.costs.codecs)
+        self.costs = {work: self._cost_of(work) for work in WORK}
         workload = experiment.workload
         self.model: Model | None = workload.model(experiment.seed) if experiment.numerics else None
         self.initial = (
@@ -116,13 +116,31 @@ class Simulation:
         experiment.selection.events(self.events)
         self._build()
 
+    def charge(self, accelerator: str, costs: CodecCosts) -> None:
+        """Let encoding and decoding take what a plugin says, for `geomx_sim`.
+
+        Counts where the experiment asks for plugins' figures (``costs.by_plugin``) and has none of
+        its own for the accelerator (``costs.codecs``).
+
+        Args:
+            accelerator: The plugin's name.
+            costs: What its codecs take, and where that was measured.
+        """
+        if self.experiment.costs.by_plugin:
+            self._codecs.setdefault(accelerator, costs)
+            self.costs |= {work: self._cost_of(work) for work in ("encode", "decode")}
+
+    def _cost_of(self, work: str) -> tuple[float, float]:
+        accelerators = tuple(name for name, _ in self.experiment.selection.accel)
+        return replace(self.experiment.costs, codecs=self._codecs).of(work, accelerators)
+
     def _build(self) -> None:
         cluster, experiment = self.experiment.cluster, self.experiment
         costs = {
-            "scheduler": _handle(self.costs),
-            "global_server": _handle(self._servers_costs("pull")),
-            "server": _handle(self._servers_costs("push")),
-            "worker": _handle(self._workers_costs()),
+            "scheduler": handle(self.costs),
+            "global_server": handle(of_servers(experiment, self.costs, "pull")),
+            "server": handle(of_servers(experiment, self.costs, "push")),
+            "worker": handle(of_workers(experiment, self.costs)),
         }
         self.fabric.share_cores(experiment.costs.cores or 0)
         bundle = self._bundle()
@@ -163,42 +181,6 @@ class Simulation:
             and not jitter
         )
         return MOST_FRAMES if alike else 1
-
-    def _workers_costs(self) -> Figures:
-        """Return the costs of workers, for tensors on the CPU or on a device."""
-        experiment = self.experiment
-        if not experiment.on_device:
-            return self.costs
-        worker = experiment.cluster.workers[0]
-        server = experiment.cluster.party_of(worker).server
-        push, push_share = self._chain(worker, server, "push")
-        pull, pull_share = self._chain(server, worker, "pull")
-        encoded = push.on_devices if push_share != 1 else None
-        decoded = pull.decodes_on_devices if pull_share != 1 else None
-        return beside_device(self.costs, experiment.costs.device, encoded, decoded)
-
-    def _servers_costs(self, direction: Direction) -> Figures:
-        """Return the costs of servers that send to the WAN in `direction`."""
-        experiment = self.experiment
-        if experiment.runtime.server_device == "cpu":
-            return self.costs
-        server = experiment.cluster.parties[0].server
-        ends = server, experiment.cluster.global_servers[0]
-        chain, share = self._chain(*(ends if direction == "push" else ends[::-1]), direction)
-        there = chain.on_devices and share != 1
-        return served_on_device(self.costs, experiment.costs.device, share if there else None)
-
-    def _chain(
-        self, source: NodeSpec, target: NodeSpec, direction: Direction
-    ) -> tuple[_core.CodecChain, float]:
-        """Return a hop's codecs for the largest tensor, and its compression ratio on the wire."""
-        experiment = self.experiment
-        largest = max(tensor.elements for tensor in experiment.workload.tensors)
-        largest = min(largest, MOST_SHARD_ELEMENTS)
-        link = hop(experiment.cluster, experiment.selection, source, target, direction)
-        codecs = [part(codec, "codec") for codec in experiment.selection.codecs(link)]
-        chain = _core.CodecChain(codecs, largest)
-        return chain, chain.layout()[1] / (4 * largest)
 
     # ---- running ----
 
@@ -371,13 +353,6 @@ class Simulation:
             shard_rounds += counts["rounds"]
         rounds = shard_rounds // sum(len(pieces) for pieces in self.shards)
         return self.recorder.finish(self._end_ns / NS, rounds, wall_seconds)
-
-
-def _handle(figures: Figures) -> _core.Costs:
-    costs = _core.Costs()
-    for work, (per_message_s, per_byte_s) in figures.items():
-        costs.set(work, per_message_s, per_byte_s)
-    return costs
 
 
 def simulate(experiment: Experiment, directory: Path) -> Results:

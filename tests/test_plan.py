@@ -191,7 +191,7 @@ def test_losing_nothing_is_a_promise_of_every_plugin(registry: Registry) -> None
         (["plan.by=time_to_accuracy", "numerics=false"], "needs real gradients"),
         (["plan.candidates=1"], "plan.candidates=1: must be 2 or more"),
         (["plan.candidate=9"], "plan.candidate=9: unknown option; did you mean candidates?"),
-        (["plan.sync=[]"], "plan.sync=[]: must name one"),
+        (["plan.sync=[]"], "plan.sync=[]: must list 1 or more"),
         (["plan.sync=[fsb]"], "plan.sync=fsb: did you mean fsa?"),
         (["accel.nobody.k=1"], "accel.nobody.k=1"),
         (["plan.fidelity=nowhere.json"], "plan.fidelity=nowhere.json: must be what"),

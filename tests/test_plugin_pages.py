@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import typing
 from pathlib import Path
 
 import pytest
 import yaml
 
+from geomx.options.bounds import unit_of
 from geomx.plugin.registration import Plugin
 from geomx.plugin.registry import Registry
 
@@ -19,17 +21,20 @@ PLUGINS = [
     for plugin in Registry.discover().plugins()
     if plugin.kind != "workload" and plugin.config.__module__.startswith("geomx.plugins.")
 ]
-OPTION = re.compile(r"^\| `(\w+)` \| (.*?) \|", re.MULTILINE)
+OPTION = re.compile(r"^\| `(\w+)` \| (.*?) \| *(.*?) *\|", re.MULTILINE)
 LINK = re.compile(r"\]\(([^)#:]+)\)")
 
 
 @pytest.mark.parametrize("plugin", PLUGINS, ids=lambda plugin: plugin.name)
-def test_a_page_has_the_options_and_their_defaults(plugin: Plugin) -> None:
+def test_a_page_has_the_options_their_defaults_and_units(plugin: Plugin) -> None:
     text = (PAGES / f"{plugin.name}.md").read_text(encoding="utf-8")
     assert text.startswith(f"# {plugin.name}\n")
-    written = [(name, yaml.safe_load(default)) for name, default in OPTION.findall(text)]
-    defaults = [(field.name, field.default) for field in dataclasses.fields(plugin.config)]
-    assert written == defaults
+    written = [
+        (name, yaml.safe_load(default), unit) for name, default, unit in OPTION.findall(text)
+    ]
+    hints = typing.get_type_hints(plugin.config, include_extras=True)
+    fields = dataclasses.fields(plugin.config)
+    assert written == [(field.name, field.default, unit_of(hints[field.name])) for field in fields]
 
 
 @pytest.mark.parametrize("plugin", PLUGINS, ids=lambda plugin: plugin.name)

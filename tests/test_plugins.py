@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import re
 import shutil
 import subprocess
@@ -13,13 +15,18 @@ import pytest
 
 import geomx
 from geomx import _core
-from geomx.plugin.registration import DEFAULT_SYNC
+from geomx.options.costs import CodecCosts, Costs
+from geomx.options.named_costs import named_costs
+from geomx.plugin.api import PLUGINS
+from geomx.plugin.experiment import Experiment, Simulation
+from geomx.plugin.registration import DEFAULT_SYNC, Register
 from geomx.plugin.registry import Registry
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = sorted(
     path.name for path in (ROOT / "plugins").iterdir() if (path / "__init__.py").exists()
 )
+COMPOSITIONS = {"mpq": {"bisparse", "fp16"}}
 SPEAKS_FREELY = ("conf", "tests", "docs", "examples", "benchmarks", "build", "outputs", "multirun")
 SUFFIXES = {".py", ".cc", ".h", ".js", ".css", ".txt", ".toml", ".cmake"}
 IGNORED = shutil.ignore_patterns("__pycache__", "*.so")
@@ -37,7 +44,10 @@ from geomx.cli.main import main
 from geomx.plugin.registration import DEFAULT_SYNC
 from geomx.plugin.registry import Registry
 registry = Registry.discover()
-assert registry.broken == [], registry.broken
+assert [error.error for error in registry.broken] == [
+    f"accel {name} from {error.origin}: is made of accel {DELETED}, not installed"
+    for name, error in zip(COMPOSED, registry.broken, strict=True)
+], registry.broken
 names = {plugin.name for plugin in registry.plugins()}
 assert set(LEFT) <= names, names
 assert DELETED not in names or DELETED == DEFAULT_SYNC, names
@@ -68,8 +78,10 @@ def without(folder: str, tree: Path) -> Path:
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_the_rest_works_without(folder: str, tmp_path: Path) -> None:
     tree = without(folder, tmp_path)
-    left = [name for name in FOLDERS if name != folder]
-    script = f"{IN_THE_TREE}\nLEFT, DELETED = {left!r}, {folder!r}\n{USES}"
+    composed = sorted(name for name, parts in COMPOSITIONS.items() if folder in parts)
+    left = [name for name in FOLDERS if name != folder and name not in composed]
+    names = f"LEFT, DELETED, COMPOSED = {left!r}, {folder!r}, {composed!r}"
+    script = f"{IN_THE_TREE}\n{names}\n{USES}"
     (tree / "script.py").write_text(script)
     done = subprocess.run(
         [sys.executable, "script.py"],
@@ -85,12 +97,14 @@ def test_the_rest_works_without(folder: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_a_folder_registers_what_it_is_called(folder: str) -> None:
     registry = Registry()
-    registry.load(f"geomx.plugins.{folder}")
+    parts = sorted(COMPOSITIONS.get(folder, ()))
+    for name in (*parts, folder):
+        registry.load(f"geomx.plugins.{name}")
     assert registry.broken == []
-    (plugin,) = registry.plugins()
+    (plugin,) = (plugin for plugin in registry.plugins() if plugin.name not in parts)
     assert plugin.name == folder
+    assert sorted(plugin.made_of) == parts
     assert plugin.summary.endswith(".")
-    assert set(plugin.backends) == {"sim", "live"}
 
 
 def test_native_parts_are_found_by_looking() -> None:
@@ -108,7 +122,6 @@ def sources() -> Iterator[Path]:
             yield relative
 
 
-COMPOSITIONS = {"mpq": {"bisparse", "fp16"}}
 TRANSLATIONS = {Path("geomx/compat/variables.py")}  # what others call a plugin
 
 
@@ -118,7 +131,7 @@ def test_a_name_is_spoken_in_its_folder_only() -> None:
     is one table, and tests compose."""
     if not FOLDERS:
         pytest.skip("there are no plugins")
-    word = re.compile(rf"\b({'|'.join(FOLDERS)})\b", re.IGNORECASE)
+    word = re.compile(rf"(?<!\w)({'|'.join(FOLDERS)})(?=\b|_)", re.IGNORECASE)
     spoken = []
     for path in sources():
         if path.name.endswith("_test.cc") or path in TRANSLATIONS:
@@ -131,6 +144,31 @@ def test_a_name_is_spoken_in_its_folder_only() -> None:
             names = {name.lower() for name in word.findall(line)} - own
             spoken += [f"{path}:{number}: {name}: {line.strip()}" for name in sorted(names)]
     assert spoken == [], "\n" + "\n".join(spoken)
+
+
+def test_cost_tables_speak_of_no_plugin() -> None:
+    """What a plugin's codecs take comes from its folder, or from a user's file."""
+    tables = repr((Costs(), CodecCosts(), named_costs()))
+    assert [name for name in FOLDERS if re.search(rf"(?<!\w){name}(?=\b|_)", tables)] == []
+
+
+def test_plugins_import_public_names_only() -> None:
+    """Those of this tree have no way in that others lack."""
+    public: set[int] = {id(Register), id(Experiment), id(Simulation)}  # arguments of hooks
+    for module, names in PLUGINS.items():
+        public |= {id(getattr(importlib.import_module(module), name)) for name in names}
+    private = []
+    for path in sorted((ROOT / "plugins").glob("*/*.py")):
+        own = f"geomx.plugins.{path.parent.name}"
+        for node in ast.walk(ast.parse(path.read_text())):
+            module = getattr(node, "module", None) or ""
+            if not isinstance(node, ast.ImportFrom) or module.startswith(own):
+                continue
+            if module.split(".")[0] == "geomx":
+                loaded = importlib.import_module(module)
+                found = [alias.name for alias in node.names]
+                private += [(path, n) for n in found if id(getattr(loaded, n)) not in public]
+    assert private == []
 
 
 def test_public_names_exist() -> None:

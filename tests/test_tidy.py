@@ -134,7 +134,7 @@ ROOMS = {
     "limits": "errors",
     "options": "errors",
     "network": "cluster errors options terminal",
-    "plugin": "cluster errors limits options workload",
+    "plugin": "cluster errors events limits options workload",
     "experiment": "cluster errors limits network options plugin version workload",
     "training": "cluster plugin",
     "workloads": "errors frameworks options plugin workload",
@@ -158,10 +158,10 @@ ROOMS = {
     " version",
     "explaining": "errors plugin report results study terminal version",
     "testing": "cluster errors experiment network options plugin results runner workload",
-    "cli": "calibrate compat config errors experiment explaining limits live machines network"
-    " options planning plugin report results runner study terminal testing version geomx",
+    "cli": "calibrate cluster compat config errors experiment explaining limits live machines"
+    " network options planning plugin report results runner study terminal testing version geomx",
     "__main__": "cli",
-    "geomx": "errors plugin results runner version",  # what users import, from where it lies
+    "geomx": "errors options plugin results runner version",  # what users import
 }
 NEED_A_FRAMEWORK = (  # importing these is importing MXNet or PyTorch, which may be absent
     "geomx.compat.store", "geomx.live.mxnet_exchange", "geomx.live.torch_exchange", "geomx.mxnet",

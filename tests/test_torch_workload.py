@@ -15,6 +15,7 @@ import pytest
 
 from geomx.config.compose import compose
 from geomx.errors import ConfigError
+from geomx.plugin.registry import Registry
 from geomx.runner import execute
 from geomx.workloads.prose import ALPHABET, CHARACTERS, prose
 from geomx.workloads.transformer import torch_transformer
@@ -31,7 +32,7 @@ SMALL = {"width": 16, "heads": 2, "blocks": 1, "context": 12, "batch_size": 4}
 
 
 def small(**options: Any) -> Any:
-    return torch_transformer(TransformerConfig(**(SMALL | options)))
+    return Registry.discover().workload("torch_transformer", SMALL | options)
 
 
 def test_the_text_is_the_same_everywhere() -> None:

@@ -10,7 +10,6 @@ import struct
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from numpy.typing import NDArray
 from geomx import workloads
 from geomx.errors import ConfigError
 from geomx.frameworks.mxnet_loader import load_mxnet
+from geomx.plugin.registry import Registry
 from geomx.workload import Model, Workload
 from geomx.workloads.cnn import DigitsConfig, IdxConfig, digits_cnn, fashion_mnist, mnist
 from geomx.workloads.images import batch_indices, load_digits, own_slice
@@ -93,7 +93,7 @@ def test_resnet50_has_its_161_tensors_and_its_published_cost() -> None:
 
 
 def test_a_synthetic_network_is_its_layers_sizes() -> None:
-    workload = synthetic(SyntheticConfig([3, 5, 2], forward_ms=6, backward_ms=12))
+    workload = synthetic(SyntheticConfig(elements=[3, 5, 2], forward_ms=6, backward_ms=12))
     assert [(tensor.elements, tensor.layer) for tensor in workload.tensors] == [
         (3, 0), (5, 1), (2, 2),
     ]  # fmt: skip
@@ -101,7 +101,7 @@ def test_a_synthetic_network_is_its_layers_sizes() -> None:
     assert not workload.has_numerics
     for sizes in ([], [3, 0]):
         with pytest.raises(ConfigError, match=r"workload\.elements"):
-            synthetic(SyntheticConfig(sizes))
+            Registry.discover().workload("synthetic", {"elements": sizes})
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_a_synthetic_network_is_its_layers_sizes() -> None:
     [
         digits_cnn(DigitsConfig(forward_ms=7, backward_ms=13)),
         resnet50(ResNet50Config(forward_ms=7, backward_ms=13)),
-        synthetic(SyntheticConfig([1, 7, 1_000_000], forward_ms=7, backward_ms=13)),
+        synthetic(SyntheticConfig(elements=[1, 7, 1_000_000], forward_ms=7, backward_ms=13)),
     ],
     ids=lambda workload: workload.name,
 )
@@ -137,14 +137,10 @@ def test_layers_share_the_step_time_and_use_every_tensor(workload: Workload) -> 
     ],
 )
 def test_impossible_options_are_refused_by_name(option: str, value: Any) -> None:
-    made = (
-        (DigitsConfig(), digits_cnn),
-        (ResNet50Config(), resnet50),
-        (SyntheticConfig(), synthetic),
-    )
-    for config, factory in made:
+    registry = Registry.discover()
+    for name in ("digits_cnn", "resnet50", "synthetic"):
         with pytest.raises(ConfigError) as caught:
-            factory(replace(config, **{option: value}))  # type: ignore[arg-type]
+            registry.workload(name, {option: value})
         assert caught.value.key == f"workload.{option}"
 
 

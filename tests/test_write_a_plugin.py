@@ -25,7 +25,14 @@ INTERPRETED = [kind for kind in KINDS if kind != "native"]
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "examples" / "plugins"
 PURE = ("signsgd", "powersgd", "diloco", "pings")
-SMALL = ("adabelief", "apart", "branches", "ratings", "tails")  # modules of examples/plugins/kinds
+SMALL = (
+    "adabelief",
+    "apart",
+    "branches",
+    "ratings",
+    "stalls",
+    "tails",
+)  # modules of examples/plugins/kinds
 OURS = [
     plugin
     for plugin in Registry.discover().plugins()

@@ -66,7 +66,9 @@ class Command(NamedTuple):
 
 
 COMMANDS = {
-    "plugins": Command("List every plugin: kind, name, summary, backends, origin.", "plugins"),
+    "plugins": Command(
+        "List every plugin: kind, name, summary, what it is in each mode, origin.", "plugins"
+    ),
     "networks": Command(
         "List every network that ships with geomx: name, parties and workers, summary, source.",
         "networks",

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import argparse
 
+from geomx.cli.backends import backends
 from geomx.plugin.registry import Registry
 from geomx.terminal.listing import show_list
 from geomx.terminal.output import show
 
 
 def main(options: argparse.Namespace) -> None:
-    """List every plugin: kind, name, summary, backends, origin."""
+    """List every plugin: kind, name, summary, what it is in each mode, origin."""
     registry = Registry.discover()
     rows = [
-        (plugin.kind, plugin.name, plugin.summary, ", ".join(plugin.backends), plugin.origin)
+        (plugin.kind, plugin.name, plugin.summary, *backends(plugin, registry), plugin.origin)
         for plugin in registry.plugins()
     ]
-    show_list(("kind", "name", "what it does", "backends", "from"), rows, 2)
+    show_list(("kind", "name", "what it does", "simulated", "live", "from"), rows, 2)
     for broken in registry.broken:
         show(str(broken))

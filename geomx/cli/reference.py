@@ -14,10 +14,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import geomx
-from geomx.errors import ConfigError
-from geomx.options.parsing import near
+from geomx.errors import ConfigError, near
 from geomx.plugin import hookspecs
-from geomx.plugin.api import PLUGINS
+from geomx.plugin.api import PLUGINS, SCRIPTS
 from geomx.plugin.calling import hooks
 
 
@@ -28,8 +27,9 @@ def described(name: str = "") -> str:
         ConfigError: Plugins may not use such a thing, or there is none.
     """
     asked = {hook: getattr(hookspecs, hook) for hook in hooks()}
-    numbered = sorted(asked.items(), key=lambda item: int(pydoc.getdoc(item[1]).split(".", 1)[0]))
-    things = {**dict(numbered), **dict(_objects())}
+    things = {**asked, **dict(_objects())}
+    if name and name.rpartition(".")[0] in SCRIPTS:
+        return "\n".join(_whole(name, _of_script(name)))
     if name:
         if name not in things:
             raise ConfigError("api", name, near(name, things))
@@ -38,6 +38,7 @@ def described(name: str = "") -> str:
     for known, thing in things.items():
         text = (pydoc.getdoc(thing) or repr(thing)).split("\n", 1)[0]
         lines.append(f"{known:<22} {text}")
+    lines += [f"{module:<22} for scripts: {', '.join(SCRIPTS[module])}" for module in SCRIPTS]
     return "\n".join(lines)
 
 
@@ -48,6 +49,21 @@ def _objects() -> Iterator[tuple[str, Any]]:
             thing = getattr(loaded, name)
             if inspect.isclass(thing) or inspect.isfunction(thing):
                 yield name, thing
+
+
+def _of_script(name: str) -> Any:
+    """A name of a module that training scripts import, by its full name.
+
+    Raises:
+        ConfigError: It has no such name, or needs a framework that is not installed.
+    """
+    module, _, bare = name.rpartition(".")
+    if bare not in SCRIPTS[module]:
+        raise ConfigError("api", name, near(bare, SCRIPTS[module]))
+    try:
+        return getattr(importlib.import_module(module), bare)
+    except ImportError as error:
+        raise ConfigError("api", name, f"cannot be imported: {error}") from error
 
 
 def _whole(name: str, thing: Any) -> Iterator[str]:

@@ -19,8 +19,7 @@ from omegaconf.errors import (
     ValidationError,
 )
 
-from geomx.errors import ConfigError
-from geomx.options.parsing import near
+from geomx.errors import ConfigError, near
 from geomx.plugin.registry import Registry
 
 # Endings of OmegaConf's "Value 'x' of type 'str' could not be converted to ...".

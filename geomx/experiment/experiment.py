@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from geomx import _core
 from geomx.cluster import Cluster
 from geomx.options.costs import Costs
 from geomx.options.schema import RuntimeOptions, SimOptions, StudyOptions, TcpOptions
@@ -58,6 +59,11 @@ class Experiment:
     def __post_init__(self) -> None:
         """Decide what the links' options leave open."""
         self.tcp = self.tcp.over(self.emulate)
+
+    @property
+    def optimizers(self) -> tuple[str, ...]:
+        """Names of the optimizers that come with geomx."""
+        return tuple(_core.optimizers())
 
     @property
     def on_device(self) -> bool:

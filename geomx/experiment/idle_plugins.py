@@ -85,17 +85,17 @@ class _Looking:
         self._links: dict[str, str | None] | None = None
 
     def changes_cluster(self, label: str) -> str | None:
-        """Hook 11; the selection has noted it."""
+        """`geomx_cluster`; the selection has noted it."""
         changed = label in self.selection.changed_cluster
         return None if changed else "the network has already what it would add"
 
     def decides_sync(self, label: str) -> str | None:
-        """Hook 3: the policy of an accelerator is always taken."""
+        """`geomx_sync_policy`: the policy of an accelerator is always taken."""
         own = self.selection.sync_label(self.cluster)
         return None if own == label else "it answers no sync policy"
 
     def updates(self, label: str) -> str | None:
-        """Hook 12."""
+        """`geomx_update`."""
         if self._answered("geomx_update", label, cluster=self.cluster) is None:
             return "it does not ask for updates at the parties"
         if self.selection.sync_policy(self.cluster).together:
@@ -106,7 +106,7 @@ class _Looking:
         )
 
     def optimizes(self, label: str) -> str | None:
-        """Hook 14."""
+        """`geomx_optimizer`."""
         brought = self.selection.optimizer()
         if brought is None or brought[1] != label:
             return "it brings no optimizer"
@@ -116,7 +116,7 @@ class _Looking:
         return f"sync={self.sync} has another optimizer run"
 
     def overlays(self, label: str) -> str | None:
-        """Hook 13."""
+        """`geomx_overlay`."""
         together = self.selection.sync_policy(self.cluster).together
         groups = groups_of(self.cluster, together)
         for group in groups:
@@ -131,7 +131,7 @@ class _Looking:
         )
 
     def partitions(self, label: str) -> str | None:
-        """Hook 5."""
+        """`geomx_partitioner`."""
         chain = self.selection.partitioners(self.cluster)
         labels = [label for label, _ in self._asked("geomx_partitioner", cluster=self.cluster)]
         if label not in labels:
@@ -146,7 +146,7 @@ class _Looking:
         return "it leaves every tensor as it is"
 
     def places(self, label: str) -> str | None:
-        """Hook 4."""
+        """`geomx_placement`."""
         tensors, servers = self.workload.tensors, len(self.cluster.global_servers)
         if self._answered("geomx_placement", label, cluster=self.cluster, tensors=tensors) is None:
             return "it places nothing"
@@ -160,7 +160,7 @@ class _Looking:
         return f"with {servers} global server{plural} every shard is where it would be anyway"
 
     def works_on_links(self, label: str) -> str | None:
-        """Hooks 6 and 7."""
+        """`geomx_codec` and `geomx_slicer`."""
         if self._links is None:
             self._links = self._look_at_links()
         return self._links.get(label, _NOWHERE[label.rpartition(" ")[2]])

@@ -40,7 +40,7 @@ def part(answer: Any, kind: str, label: str = "") -> Any:
     that two links encode alike and encode once.
 
     Args:
-        answer: To hook 6 or 7.
+        answer: To `geomx_codec` or `geomx_slicer`.
         kind: ``codec`` or ``slicer``.
         label: Whose it is, for errors.
 

@@ -117,7 +117,7 @@ def changes(
         yield Change(name, networks.faster(slow))
     present = [item["name"] for item in evidence.results.summary["accel"]]
     for plugin in registry.plugins("accel"):
-        if plugin.name not in present and "sim" in plugin.backends:
+        if plugin.name not in present:
             together = ",".join([*present, plugin.name])
             words = (f"accel=[{together}]",)
             yield Change(f"{plugin.name} switched on", words, plugin.lossless)

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from geomx.errors import ConfigError
+from geomx.errors import ConfigError, near
 from geomx.experiment.wiring import hop
 from geomx.live.member import Member
-from geomx.options.parsing import near
 from geomx.plugin.registry import Registry
 
 _KEY = "gradient_compression"

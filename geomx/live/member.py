@@ -174,7 +174,6 @@ class Member:
         spec, cluster = self.spec, self.spec.cluster
         peers = wiring.peers(cluster, self.selection, self.node)
         descriptors.make_room(self.node.name, len(peers))
-        self.selection.live(self)
         scheduling = self.node.role == "scheduler"
         if not scheduling:  # it computes nothing
             _core.set_threads(spec.runtime.threads or self._share_of_cores())

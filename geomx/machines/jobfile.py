@@ -27,9 +27,9 @@ from typing import Any
 import yaml
 
 from geomx.cluster import Cluster, NodeSpec
-from geomx.errors import ConfigError
+from geomx.errors import ConfigError, near
 from geomx.machines import ray, reach, slurm
-from geomx.options.parsing import build_options, near
+from geomx.options.parsing import build_options
 
 ROLES = ("scheduler", "global_server", "server", "worker")
 FAST_MBPS = 10_000  # of links that the file does not describe; nothing is emulated

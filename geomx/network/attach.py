@@ -15,9 +15,9 @@ from typing import Any
 
 import networkx as nx
 
+from geomx.errors import near
 from geomx.network.hosts import add_central, add_party, lan_edge
 from geomx.network.validators import count, known_keys, refuse
-from geomx.options.parsing import near
 
 ATTACH: dict[str, Any] = {
     "central": None,  # the node of the global servers; None: the one with the smallest mean delay

@@ -22,14 +22,13 @@ from typing import Any
 import networkx as nx
 
 from geomx.cluster import Cluster
-from geomx.errors import ConfigError
+from geomx.errors import ConfigError, near
 from geomx.network.attach import ATTACH, attach, is_bare
 from geomx.network.fill import FILL, complete
 from geomx.network.hosts import LAN
 from geomx.network.short_form import TOP, expand
 from geomx.network.topology import EDGE_ATTRIBUTES, to_cluster
 from geomx.network.validators import NetworkError, known_keys, refuse, table
-from geomx.options.parsing import near
 
 SUFFIXES = (".yaml", ".yml", ".json", ".graphml", ".gml")
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import networkx as nx
 
+from geomx.errors import near
 from geomx.network.hosts import add_central, add_party, lan_edge
 from geomx.network.validators import (
     bandwidth,
@@ -30,7 +31,6 @@ from geomx.network.validators import (
     required,
     table,
 )
-from geomx.options.parsing import near
 
 TOP = (
     "name", "central", "parties", "delay_ms", "loss", "jitter_ms", "queue_ms", "mbps", "lan",

@@ -17,9 +17,9 @@ from typing import Any, get_args
 import networkx as nx
 
 from geomx.cluster import Cluster, NodeSpec, Party, Role
+from geomx.errors import near
 from geomx.network.schedules import EDGE_CHANGES, check_changes, spread
 from geomx.network.validators import bandwidth, milliseconds, positive, probability, refuse, spelt
-from geomx.options.parsing import near
 from geomx.terminal.progress import stage
 
 ROLES: tuple[Role, ...] = get_args(Role)

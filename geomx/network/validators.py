@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from geomx.options.parsing import near
+from geomx.errors import near
 
 MOST_MBPS = 1e9
 """A petabit per second, reached over a single fibre in experiments; the fastest ports on sale have

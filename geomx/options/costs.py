@@ -11,17 +11,23 @@ they are, in live emulation as the least that a step takes.
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
+
+from annotated_types import Ge
 
 from geomx.errors import ConfigError
+from geomx.options.bounds import Amount, Count
 
 WORK = ("send", "receive", "encode", "decode", "aggregate", "update")
 """What an endpoint does with messages; each kind has two figures."""
 
 SHIPPED_SOURCE, GIVEN = "shipped", "given"
+
+
+Seconds = Annotated[float, Ge(0)]
+"""What a piece of work takes."""
 
 
 @dataclass
@@ -49,43 +55,35 @@ class LayerTimes:
     """Measured times of a workload's layers, on a worker of speed 1.0, in seconds."""
 
     # Samples per step when they were measured.
-    batch_size: int
+    batch_size: Count
     # Worker processes that computed at the same time, on the machine's cores.
-    processes: int
+    processes: Count
     # Names of the layers, in forward order.
     layers: list[str]
-    forward_s: list[float]
-    backward_s: list[float]
+    forward_s: list[Seconds]
+    backward_s: list[Seconds]
     # Half the distance of a step's quartiles over its median.
     spread: float = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be times of layers."""
-        for name in ("batch_size", "processes"):
-            if getattr(self, name) < 1:
-                raise ConfigError(name, getattr(self, name), "must be 1 or more")
+        """Refuse times of other layers."""
         for name in ("forward_s", "backward_s"):
             times = getattr(self, name)
             if len(times) != len(self.layers):
                 remedy = f"must hold one time for each of the {len(self.layers)} layers"
                 raise ConfigError(name, times, remedy)
-            for value in times:
-                _not_negative(name, value)
 
 
 @dataclass
 class CodecCosts:
     """What one accelerator's codecs take, in seconds per tensor and per byte of dense float32."""
 
-    encode_message_s: float = 0.0
-    encode_byte_s: float = 0.0
-    decode_message_s: float = 0.0
-    decode_byte_s: float = 0.0
-
-    def __post_init__(self) -> None:
-        """Refuse negative time."""
-        for name, value in vars(self).items():
-            _not_negative(name, value)
+    encode_message_s: Seconds = 0.0
+    encode_byte_s: Seconds = 0.0
+    decode_message_s: Seconds = 0.0
+    decode_byte_s: Seconds = 0.0
+    # Where the figures come from: how, where and when they were measured.
+    basis: str = ""
 
 
 @dataclass
@@ -101,20 +99,15 @@ class DeviceCosts:
     # Where the figures come from; measured, or what they were derived from.
     basis: str = "published peaks (memory 4.8 TB/s, bus 64 GB/s each way), assumed latencies"
     # Starting a copy between the device and the host, and its bytes.
-    copy_message_s: float = 1e-05
-    copy_byte_s: float = 1.56e-11
+    copy_message_s: Seconds = 1e-05
+    copy_byte_s: Seconds = 1.56e-11
     # Encoding or decoding there, by codecs with kernels for it; bytes of float32 values, 1.5 of
     # memory for each.
-    encode_message_s: float = 5e-06
-    encode_byte_s: float = 3.13e-13
+    encode_message_s: Seconds = 5e-06
+    encode_byte_s: Seconds = 3.13e-13
     # A server's optimizer there; 5 bytes of memory for each of the weights (momentum).
-    update_message_s: float = 5e-06
-    update_byte_s: float = 1.04e-12
-
-    def __post_init__(self) -> None:
-        """Refuse negative time."""
-        for name in DEVICE_FIGURES:
-            _not_negative(name, getattr(self, name))
+    update_message_s: Seconds = 5e-06
+    update_byte_s: Seconds = 1.04e-12
 
 
 DEVICE_FIGURES = tuple(
@@ -128,31 +121,34 @@ class Costs:
     """What endpoints spend, in seconds per message and per byte; calibration measures them."""
 
     # Handing a message to the network.
-    send_message_s: float = 7.472e-06
-    send_byte_s: float = 2.088e-10
+    send_message_s: Seconds = 7.472e-06
+    send_byte_s: Seconds = 2.088e-10
     # Taking a message from the network.
-    receive_message_s: float = 7.472e-06
-    receive_byte_s: float = 2.088e-10
+    receive_message_s: Seconds = 7.472e-06
+    receive_byte_s: Seconds = 2.088e-10
     # Encoding with a codec; bytes before encoding. For accelerators that `codecs` does not list.
-    encode_message_s: float = 9.206e-07
-    encode_byte_s: float = 1.203e-10
+    encode_message_s: Seconds = 9.206e-07
+    encode_byte_s: Seconds = 1.203e-10
     # Decoding; bytes after decoding. Likewise.
-    decode_message_s: float = 8.514e-07
-    decode_byte_s: float = 3.666e-11
+    decode_message_s: Seconds = 8.514e-07
+    decode_byte_s: Seconds = 3.666e-11
     # Adding a received tensor to a sum, as far as it can be told from receiving it.
-    aggregate_message_s: float = 0.0
-    aggregate_byte_s: float = 3.209e-11
+    aggregate_message_s: Seconds = 0.0
+    aggregate_byte_s: Seconds = 3.209e-11
     # The optimizer's step on a global server.
-    update_message_s: float = 1.057e-06
-    update_byte_s: float = 1.155e-10
+    update_message_s: Seconds = 1.057e-06
+    update_byte_s: Seconds = 1.155e-10
     # Cores that all simulated nodes share; 0: each node has its own; null: this machine's in the
     # prediction of mode=both, where live nodes share them, and otherwise each node has its own.
-    cores: int | None = None
+    cores: Amount | None = None
     # What is charged in addition, or instead, where tensors lie on a GPU.
     device: DeviceCosts = field(default_factory=DeviceCosts)
     # Whether workers' do; null: as the workload says (workload.device). For servers see
     # runtime.server_device.
     on_device: bool | None = None
+    # Charge encoding and decoding by the figures that accelerators' plugins bring, where `codecs`
+    # does not list them; false: by the general figures above.
+    by_plugin: bool = False
     # Encoding and decoding by accelerator.
     codecs: dict[str, CodecCosts] = field(default_factory=dict)
     # Measured times of layers by workload; they replace the workload's own.
@@ -163,13 +159,6 @@ class Costs:
     source: str = SHIPPED_SOURCE
     # What figures that were not measured were derived from.
     basis: str = ""
-
-    def __post_init__(self) -> None:
-        """Refuse negative time."""
-        for name in FIGURES:
-            _not_negative(name, getattr(self, name))
-        if self.cores is not None and self.cores < 0:
-            raise ConfigError("cores", self.cores, "must be 0 or more")
 
     def of(self, work: str, accelerators: tuple[str, ...] = ()) -> tuple[float, float]:
         """Seconds per message and per byte of a kind of work.
@@ -204,6 +193,7 @@ class Costs:
             "shared_cores": self.cores or None,
             "device": device,
             "workloads": sorted(self.compute),
+            **({"by_plugin": True} if self.by_plugin else {}),
         }
 
 
@@ -212,8 +202,3 @@ FIGURES = tuple(f"{work}_{per}_s" for work in WORK for per in ("message", "byte"
 
 Figures = Mapping[str, tuple[float, float]]
 """Seconds per message and per byte, by kind of work."""
-
-
-def _not_negative(name: str, value: float) -> None:
-    if not 0 <= value < math.inf:
-        raise ConfigError(name, value, "must be 0 or more")

@@ -8,14 +8,14 @@ Errors carry the key as the user types it (``accel.NAME.k``), the value, and wha
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import enum
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from geomx.errors import ConfigError, GeomxError, PluginError
+from geomx.errors import ConfigError, GeomxError, PluginError, near
+from geomx.options.bounds import refusal
 
 T = TypeVar("T")
 
@@ -37,16 +37,6 @@ def described(config: type, prefix: str) -> list[tuple[str, str]]:
     return told
 
 
-def near(word: str, allowed: Iterable[str]) -> str:
-    """``did you mean X? Allowed: X, Y``: the closest of `allowed` to `word`, and all of them."""
-    names = sorted(map(str, allowed))
-    if not names:
-        return "nothing is allowed here"
-    close = difflib.get_close_matches(str(word), names, n=1, cutoff=0.5)
-    hint = f"did you mean {close[0]}? " if close else ""
-    return f"{hint}allowed: {', '.join(names)}"
-
-
 def build_options(config: type[T], options: Mapping[str, Any], prefix: str) -> T:
     """An instance of the dataclass `config` with `options` set, the rest at their defaults.
 
@@ -60,7 +50,7 @@ def build_options(config: type[T], options: Mapping[str, Any], prefix: str) -> T
         PluginError: The dataclass itself is at fault.
     """
     fields = {field.name: field for field in dataclasses.fields(config) if field.init}  # type: ignore[arg-type]
-    hints = typing.get_type_hints(config)
+    hints = typing.get_type_hints(config, include_extras=True)
     values = {}
     for name, value in options.items():
         if name not in fields:
@@ -116,6 +106,11 @@ def _convert(value: Any, hint: Any, key: str) -> Any:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if hint is Any:
         return value
+    if origin is typing.Annotated:
+        made = _convert(value, arguments[0], key)
+        if (remedy := refusal(made, hint)) is not None:
+            raise ConfigError(key, _typed(made), remedy)
+        return made
     if hint is None or hint is types.NoneType:
         return _require(value, value is None)
     if origin in (typing.Union, types.UnionType):
@@ -187,6 +182,8 @@ def _text(hint: Any) -> str:
     if hint is types.NoneType:
         return "null"
     arguments = typing.get_args(hint)
+    if typing.get_origin(hint) is typing.Annotated:
+        return _text(arguments[0])
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         return " or ".join(_text(option) for option in arguments)
     if typing.get_origin(hint) is typing.Literal:

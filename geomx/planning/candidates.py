@@ -17,10 +17,9 @@ from functools import lru_cache
 from itertools import permutations, product
 from typing import Any
 
-from geomx.errors import ConfigError, GeomxError
+from geomx.errors import ConfigError, GeomxError, near
 from geomx.experiment.experiment import Experiment
 from geomx.experiment.wiring import hop, shards
-from geomx.options.parsing import near
 from geomx.options.schema import PlanOptions
 from geomx.plugin.registration import DEFAULT_SYNC, Plugin
 from geomx.plugin.registry import Registry
@@ -107,7 +106,7 @@ class Space:
                 raise ConfigError(key, word.partition("=")[2], near(key, settable))
 
     def _names(self, kind: str, wanted: Sequence[str] | None) -> list[str]:
-        usable = [p.name for p in self._registry.plugins(kind) if {"sim", "live"} <= {*p.backends}]
+        usable = [plugin.name for plugin in self._registry.plugins(kind)]
         for name in wanted or ():
             if name not in usable:
                 raise ConfigError(f"plan.{kind}", name, near(name, usable))

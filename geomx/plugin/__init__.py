@@ -11,6 +11,7 @@ from geomx.plugin.parts import (
     Shard,
     Slicer,
     cut_evenly,
+    native_options,
 )
 from geomx.plugin.sync import PartySync, SyncPolicy, WorkerSync
 
@@ -31,4 +32,5 @@ __all__ = [
     "SyncPolicy",
     "WorkerSync",
     "cut_evenly",
+    "native_options",
 ]

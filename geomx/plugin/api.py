@@ -2,7 +2,7 @@
 
 ``geomx.api_version`` counts the hooks, the nouns and the C header of codecs together: the second
 number grows when something is added, the first when something that plugins use changes or goes. A
-plugin's module says ``geomx_api = "1.2"``, the version that it was written with; one that says
+plugin's module says ``geomx_api = "2.0"``, the version that it was written with; one that says
 nothing is taken at its word. `PUBLIC` is the list: whatever is not in it may change at any time.
 """
 
@@ -12,18 +12,20 @@ from pathlib import Path
 
 from geomx.errors import PluginError
 
-api_version = "1.2"
+api_version = "2.0"
 
 PLUGINS: dict[str, tuple[str, ...]] = {
     "geomx": (
-        "BySize", "Codec", "ConfigError", "Coordinator", "GeomxError", "Group", "Native",
-        "NodeLost", "Optimizer", "Overlay", "OverlayReport", "Partitioner", "PartySync",
+        "BySize", "Codec", "CodecCosts", "ConfigError", "Coordinator", "GeomxError", "Group",
+        "Native", "NodeLost", "Optimizer", "Overlay", "OverlayReport", "Partitioner", "PartySync",
         "Placement", "PluginError", "Refused", "Results", "Shard", "Site", "Slicer", "SyncPolicy",
         "WorkerSync", "__version__", "api_version", "cut_evenly", "hookimpl", "include_dir",
-        "overlay_order", "run",
+        "native_options", "overlay_order", "run",
     ),
     "geomx.cluster": ("Cluster", "Link", "NodeSpec", "Party", "Path"),
     "geomx.events": ("Event", "Events"),
+    "geomx.network.topology": ("with_global_servers",),
+    "geomx.options.bounds": ("OneOf",),
     "geomx.testing": ("CheckFailed", "check_plugin"),
     "geomx.workload": ("Layer", "Model", "TensorSpec", "Workload"),
 }  # fmt: skip

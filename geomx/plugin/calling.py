@@ -21,9 +21,8 @@ import pluggy
 
 import geomx.plugin
 from geomx.cluster import Cluster, Link
-from geomx.errors import GeomxError, PluginError
+from geomx.errors import GeomxError, PluginError, near
 from geomx.limits.rules import hook_limited
-from geomx.options.parsing import near
 from geomx.plugin import hookspecs
 from geomx.plugin.contracts import check_part
 

@@ -20,9 +20,8 @@ from typing import Any
 import numpy as np
 
 from geomx.cluster import Cluster, NodeSpec, Party
-from geomx.errors import PluginError
+from geomx.errors import PluginError, near
 from geomx.options.costs import WORK
-from geomx.options.parsing import near
 from geomx.plugin.contract_terms import Held, check_spelling
 from geomx.plugin.coordination import Group, Overlay, Site
 from geomx.plugin.parts import (

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import MutableMapping
 from typing import Any, Protocol
 
 from geomx.cluster import Cluster
-from geomx.options.costs import Costs
+from geomx.options.costs import CodecCosts, Costs
 from geomx.options.schema import RuntimeOptions, TcpOptions
 from geomx.workload import Workload
 
@@ -26,6 +27,7 @@ class Experiment(Protocol):
         tcp: Options of WAN connections.
         emulate: What makes the network's links in a live run: ``shaper``, ``netns`` or ``none``.
         costs: Endpoint costs in simulation.
+        optimizers: Names of the optimizers that come with geomx.
     """
 
     mode: str
@@ -40,3 +42,33 @@ class Experiment(Protocol):
     tcp: TcpOptions
     emulate: str
     costs: Costs
+
+    @property
+    def optimizers(self) -> tuple[str, ...]:
+        """See above."""
+        ...
+
+
+class Simulation(Protocol):
+    """What `geomx_sim` is given, before virtual time starts.
+
+    Attributes:
+        env: SimPy's environment. Its clock counts whole nanoseconds; delays are rounded up to one.
+        costs: What endpoints take, in seconds per message and per byte, by kind of work: ``send``,
+            ``receive``, ``encode``, ``decode``, ``aggregate`` and ``update``; may be changed.
+    """
+
+    env: Any
+    costs: MutableMapping[str, tuple[float, float]]
+
+    def charge(self, accelerator: str, costs: CodecCosts) -> None:
+        """Bring what an accelerator's codecs take, measured.
+
+        It counts with ``costs.by_plugin=true``, where the experiment's costs do not list the
+        accelerator, and then takes the place of the general figures; those of several add up.
+
+        Args:
+            accelerator: The plugin's name.
+            costs: Seconds per tensor and per byte, and where they were measured.
+        """
+        ...

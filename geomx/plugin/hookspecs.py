@@ -1,27 +1,28 @@
-"""The questions that geomx asks plugins, and nothing else.
+"""The hooks: what geomx asks plugins.
 
-Hooks build, objects run: every hook is called while an experiment is put together (a hook call
-costs microseconds, a slice must not), and answers with plain objects that do the work afterwards.
-Hook 1 is asked of every installed module. The others are asked only of the plugins that the
-experiment selected, one after the other in the order of the command line (`sync` first, then
-`accel` from left to right), whatever pluggy's `tryfirst` and `trylast` say: order is meaning, and
-it belongs to the user. A method takes any subset of a hook's arguments, by name. ``None`` means
-"not my business".
+Hooks build, objects run: hooks are called while an experiment is put together, and answer with
+plain objects that do the work afterwards (a hook call costs microseconds, a slice must not).
+`geomx_register` is asked of every installed module. The others are asked only of the plugins that
+the experiment selected, one after the other in the order of the command line (`sync` first, then
+`accel` from left to right), whatever pluggy's `tryfirst` and `trylast` say. A hook may be called
+several times with equal arguments (for each link, for each node, in each process of a live run), so
+an answer may depend on nothing but the arguments and the plugin's options. A method takes any
+subset of a hook's arguments, by name. ``None`` means that the plugin has nothing to say.
 
-Hooks 2 to 7 and 11 to 14 know nothing of the mode, which is what keeps simulation and deployment
-the same experiment; 8 and 9 are the two backends; 10 is for measuring.
+All hooks but two know nothing of the mode, which keeps simulation and deployment the same
+experiment: `geomx_sim` is asked in simulations only, and `geomx_validate` is told the mode.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import pluggy
 
 from geomx.cluster import Cluster, Link
+from geomx.events import Events
 from geomx.plugin.coordination import Group, Overlay
-from geomx.plugin.experiment import Experiment
+from geomx.plugin.experiment import Experiment, Simulation
 from geomx.plugin.parts import BySize, Codec, Native, Optimizer, Partitioner, Placement, Slicer
 from geomx.plugin.registration import Register
 from geomx.plugin.sync import SyncPolicy
@@ -31,17 +32,17 @@ PROJECT = "geomx"
 
 hookspec = pluggy.HookspecMarker(PROJECT)
 hookimpl = pluggy.HookimplMarker(PROJECT)
-"""Marks a method (or, for hook 1, a module's function) as the answer to the hook of its name."""
+"""Marks a method, or a module's `geomx_register`, as the answer to the hook of its name."""
 
 
 @hookspec
 def geomx_register(register: Register) -> None:
-    """1. Announce plugins: ``register("accel", "mine", MineConfig, Mine)``.
+    """Announce plugins: ``register("accel", "mine", MineConfig, Mine)``.
 
     Called once per installed module, when plugins are looked for; order does not matter.
 
     Args:
-        register: A function of ``(kind, name, config, factory)``. `kind` is ``"sync"``,
+        register: A function of ``(kind, name, config, factory, made_of={})``. `kind` is ``"sync"``,
             ``"accel"``, ``"workload"`` or ``"network"``; `config` a dataclass whose fields are the
             options of the plugin; ``factory(config_instance)`` returns an object whose hook methods
             are asked below. For a workload it returns a `geomx.workload.Workload`; for a network
@@ -52,23 +53,24 @@ def geomx_register(register: Register) -> None:
             the order of additions. A field of `config` with ``metadata={"search": (...)}`` offers
             values to ``geomx plan``. ``factory.mxnet = {"type": "2bit", "word": "option"}`` says by
             which name and words scripts of MXNet and GeoMX ask for compression.
-            ``register.package(name)`` finds the sub-packages of a package and loads each of them
-            in isolation.
+            ``made_of={"other": ["option"]}`` says which plugins of that kind this one is made of,
+            and which of their options are not its own; ``factory(config_instance, *others)``
+            then gets them built. ``register.package(name)`` finds the sub-packages of a package and
+            loads each of them in isolation.
     """
 
 
 @hookspec
-def geomx_validate(experiment: Experiment) -> None:
-    """2. Refuse an experiment that this plugin cannot take part in.
+def geomx_cluster(cluster: Cluster) -> Cluster | None:
+    """Change who takes part, before anything else is built (more global servers, say).
 
-    Called of all selected plugins, in order, after everything else is known and before anything
-    runs. Raise `geomx.errors.ConfigError` naming the option and saying what to change.
+    Chained in order: each plugin gets the cluster that the one before it returned.
     """
 
 
 @hookspec
 def geomx_sync_policy(cluster: Cluster) -> SyncPolicy | None:
-    """3. Decide when nodes synchronise, and whom they wait for.
+    """Decide when nodes synchronise, and whom they wait for.
 
     Exclusive: one plugin decides. An accelerator's answer replaces that of the default sync plugin;
     two answers otherwise are refused, naming both.
@@ -77,7 +79,7 @@ def geomx_sync_policy(cluster: Cluster) -> SyncPolicy | None:
 
 @hookspec
 def geomx_placement(cluster: Cluster, tensors: Sequence[TensorSpec]) -> Placement | None:
-    """4. Assign the shards of tensors to global servers.
+    """Assign the shards of tensors to global servers.
 
     Exclusive: two answers are refused, naming both. Without any, shard i of key k is kept by global
     server ``(k + i) % n``.
@@ -90,7 +92,7 @@ def geomx_placement(cluster: Cluster, tensors: Sequence[TensorSpec]) -> Placemen
 
 @hookspec
 def geomx_partitioner(cluster: Cluster) -> Partitioner | None:
-    """5. Cut tensors into shards, the units that are synchronised independently.
+    """Cut tensors into shards, the units that are synchronised independently.
 
     Chained in order: each partitioner gets the list of shards that the one before it returned.
     """
@@ -98,17 +100,17 @@ def geomx_partitioner(cluster: Cluster) -> Partitioner | None:
 
 @hookspec
 def geomx_codec(link: Link) -> Codec | Native | BySize | None:
-    """6. Encode what crosses `link`.
+    """Encode what crosses `link`.
 
-    Called once for every kind of directed link, and chained in order: the first codec encodes first
-    and decodes last; but those that choose rows come before those that quantise values, and casts
-    come last, whatever the order. Return None for links that are not concerned (a LAN, a pull).
+    Codecs chain: the first encodes first and decodes last. Those that choose rows come first, then
+    those that quantise values, then casts; codecs of the same stage are in the order of the command
+    line. Return None for links that are not concerned (a LAN, a pull).
     """
 
 
 @hookspec
 def geomx_slicer(link: Link) -> Slicer | Native | None:
-    """7. Cut encoded shards into slices, each with a priority and a channel.
+    """Cut encoded shards into slices, each with a priority and a channel.
 
     Called once for every kind of directed link, and chained in order: each slicer gets the slices
     of the one before it. Return None for links that are not concerned.
@@ -117,7 +119,7 @@ def geomx_slicer(link: Link) -> Slicer | Native | None:
 
 @hookspec
 def geomx_overlay(group: Group) -> Overlay | None:
-    """13. Let the members of a group talk with each other, not with their root alone.
+    """Let the members of a group talk with each other, not with their root alone.
 
     Called of every party with its workers, and of every global server with the parties' local
     servers where parties update together. Exclusive per group: two answers are refused, naming
@@ -126,16 +128,8 @@ def geomx_overlay(group: Group) -> Overlay | None:
 
 
 @hookspec
-def geomx_cluster(cluster: Cluster) -> Cluster | None:
-    """11. Change who takes part, before anything else is built (more global servers, say).
-
-    Chained in order: each plugin gets the cluster that the one before it returned.
-    """
-
-
-@hookspec
 def geomx_update(cluster: Cluster) -> str | None:
-    """12. Ask for the optimizer to run at the parties: return ``"party"``.
+    """Ask for the optimizer to run at the parties: return ``"party"``.
 
     Global servers then answer with the sum of what was pushed, which may be sparse, and every local
     server moves its own replica of the weights, all alike. One plugin that asks is enough; a sync
@@ -145,7 +139,7 @@ def geomx_update(cluster: Cluster) -> str | None:
 
 @hookspec
 def geomx_optimizer() -> Optimizer | None:
-    """14. Move the weights by an optimizer of your own.
+    """Move the weights by an optimizer of your own.
 
     Exclusive. It runs wherever the sync policy has the workload's optimizer run, in its place, and
     keeps the workload's learning rate, schedule, weight decay and clipping. Training scripts bring
@@ -154,26 +148,30 @@ def geomx_optimizer() -> Optimizer | None:
 
 
 @hookspec
-def geomx_sim(simulation: Any) -> None:
-    """8. Teach the simulator what this plugin costs and does.
+def geomx_validate(experiment: Experiment) -> None:
+    """Refuse an experiment that this plugin cannot take part in.
 
-    Called of all selected plugins, in order, in simulation only, before virtual time starts. SimPy
-    processes may be started on ``simulation.env``; its clock counts whole nanoseconds, and delays
-    are rounded up to one.
+    Called of all selected plugins, in order, after everything else is known and before anything
+    runs. Raise `geomx.errors.ConfigError` naming the option and saying what to change.
     """
 
 
 @hookspec
-def geomx_live(runtime: Any) -> None:
-    """9. Give the live runtime this plugin's kernels, channels and measurements.
+def geomx_sim(simulation: Simulation) -> None:
+    """Tell the simulator what this plugin takes and does.
 
-    Called of all selected plugins, in order, in every live process, before nodes join.
+    Called of all selected plugins, in order, in simulations only, before virtual time starts.
+
+    Args:
+        simulation: `Simulation.charge` brings what the plugin's codecs take, as measured. SimPy
+            processes may be started on ``simulation.env``; its clock counts whole nanoseconds, and
+            delays are rounded up to one.
     """
 
 
 @hookspec
-def geomx_events(events: Any) -> None:
-    """10. Observe what happens: subscribe to `events` of the protocol.
+def geomx_events(events: Events) -> None:
+    """Observe what happens: subscribe to `events` of the protocol.
 
     Called of all selected plugins, in order, in both modes, before the first event.
     """

@@ -1,4 +1,4 @@
-"""The nouns that plugins answer hooks with. Hooks build them once; they do the work afterwards.
+"""The nouns that plugins answer hooks with. Hooks build them; they do the work afterwards.
 
 Everything on the data path (codecs, slicers, party policies, coordinators, optimizers) is either
 *native*, named by a `Native` (compiled with the core from the plugin's own folder or, for codecs,
@@ -9,6 +9,7 @@ always Python.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -29,6 +30,7 @@ __all__ = [
     "Shard",
     "Slicer",
     "cut_evenly",
+    "native_options",
 ]
 
 
@@ -46,7 +48,7 @@ class Native:
             reliable ones of a round have arrived.
 
     Example:
-        >>> Native("codec", "bisparse_push", {"ratio": 0.01}).options
+        >>> Native("codec", "mine", {"ratio": 0.01}).options
         {'ratio': 0.01}
     """
 
@@ -55,6 +57,30 @@ class Native:
     options: Mapping[str, float] = field(default_factory=dict)
     grace_s: float = 0.0
     library: str = ""
+
+
+def native_options(config: Any, **others: float) -> dict[str, float]:
+    """The options of a native part, from the dataclass that declares them.
+
+    What the native part reads it finds under the field's own name, so that an option is spelled in
+    the dataclass and where it is read, and nowhere between.
+
+    Args:
+        config: An instance of the dataclass. Booleans count as 0 and 1, and None, which stands for
+            "off" or "by itself", as 0; fields that hold no numbers are left out.
+        others: What is not an option of the user's but follows from the link or the cluster, and
+            what differs there from the option of its name.
+
+    Returns:
+        Numbers by name, for `Native`.
+    """
+    fields = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+    numbers = {name: 0.0 if value is None else value for name, value in fields.items()}
+    return {
+        name: float(value)
+        for name, value in (numbers | others).items()
+        if isinstance(value, int | float)
+    }
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 DEFAULT_SYNC = "fsa"
@@ -27,13 +27,16 @@ class Plugin:
         config: Dataclass of its options.
         factory: Builds the plugin, workload or network from an instance of `config`.
         origin: The module, and the distribution where known.
+        made_of: Plugins of the same kind that this one is made of, by name, each with those of its
+            options that are not options of this plugin.
     """
 
     kind: str
     name: str
     config: type
-    factory: Callable[[Any], Any]
+    factory: Callable[..., Any]
     origin: str
+    made_of: Mapping[str, Collection[str]] = field(default_factory=dict)
 
     @property
     def summary(self) -> str:
@@ -59,11 +62,6 @@ class Plugin:
         for it. A factory that has one says so by ``mxnet = {"type": ..., "word": "option"}``.
         """
         return dict(getattr(self.factory, "mxnet", {}))
-
-    @property
-    def backends(self) -> tuple[str, ...]:
-        """Modes it works in; a factory that supports one only says so by ``backends = (...)``."""
-        return tuple(getattr(self.factory, "backends", ("sim", "live")))
 
 
 @dataclass(frozen=True)
@@ -105,15 +103,33 @@ class Register:
         self._module = module
         self._distribution = distribution
 
-    def __call__(self, kind: str, name: str, config: type, factory: Callable[[Any], Any]) -> None:
+    def __call__(
+        self,
+        kind: str,
+        name: str,
+        config: type,
+        factory: Callable[..., Any],
+        made_of: Mapping[str, Collection[str]] | None = None,
+    ) -> None:
         """Announce one plugin.
 
+        Args:
+            kind: One of `KINDS`.
+            name: As typed by users.
+            config: Dataclass of its options.
+            factory: Builds the plugin from an instance of `config`.
+            made_of: Other plugins of that kind that this one is made of, by name, each with the
+                options that stay at its own defaults. Its other options become options of this
+                plugin, after those of `config`, and ``factory(config, *plugins)`` is given the
+                other plugins too, built, in this order.
+
         Raises:
-            PluginError: Wrong kind, name or config, or the name is taken.
+            PluginError: Wrong kind, name or config, the name is taken, or a plugin that this one is
+                made of is not installed.
         """
         module = getattr(factory, "__module__", None) or self._module
         origin = f"{module} ({self._distribution})" if self._distribution else module
-        self._add(Plugin(kind, name, config, factory, origin))
+        self._add(Plugin(kind, name, config, factory, origin, made_of or {}))
 
     def package(self, name: str) -> None:
         """Load every sub-package and module of package `name`, each in isolation.

@@ -1,7 +1,7 @@
 """Which plugins exist, and which of them one experiment uses.
 
-`Registry` knows what exists: it asks hook 1 of every installed module, loading each in isolation,
-so that a broken plugin is shown as broken and hurts nobody else. `Registry.select` makes a
+`Registry` knows what exists: it asks every installed module for its plugins, loading each in
+isolation, so that a broken plugin is shown as broken and the others work. `Registry.select` makes a
 `Selection`: instances built from validated options, each held by a plugin manager of its own. There
 is no global state: experiments, tests and sweeps in one process do not see each other.
 
@@ -28,9 +28,9 @@ from typing import Any
 import networkx as nx
 
 from geomx.cluster import Cluster
-from geomx.errors import ConfigError, GeomxError, PluginError
+from geomx.errors import ConfigError, GeomxError, PluginError, near
 from geomx.limits.rules import hook_limited
-from geomx.options.parsing import build_options, near, prefixed
+from geomx.options.parsing import build_options, prefixed
 from geomx.plugin import hookspecs
 from geomx.plugin.api import check_version
 from geomx.plugin.calling import (
@@ -38,6 +38,7 @@ from geomx.plugin.calling import (
     call,
     one_line,
 )
+from geomx.plugin.composition import extended, part_of
 from geomx.plugin.registration import DEFAULT_SYNC, KINDS, Broken, Choice, Options, Plugin, Register
 from geomx.plugin.selection import Built, Selection
 from geomx.plugin.sync import SyncPolicy
@@ -79,23 +80,26 @@ class Registry:
         self.broken: list[Broken] = []
         self._plugins: dict[tuple[str, str], Plugin] = {}
         self._clashes: dict[tuple[str, str], list[str]] = {}
+        self._waiting: list[Plugin] | None = None  # for those that they are made of
 
     @classmethod
     def discover(cls) -> Registry:
         """Load every entry point of the group ``geomx``."""
         registry = cls()
+        registry._waiting = []
         points = importlib.metadata.entry_points(group=ENTRY_POINTS)
         for point in sorted(set(points), key=lambda point: (point.value, point.name)):
             distribution = None
             if point.dist is not None:
                 distribution = f"{point.dist.name} {point.dist.version}"
             registry.load(point.value, distribution, point.name)
+        registry._compose()
         if ("sync", DEFAULT_SYNC) not in registry._plugins:
             registry.ask(_Default())
         return registry
 
     def load(self, module: str, distribution: str | None = None, name: str = "") -> None:
-        """Import `module` and ask it hook 1; a failure is kept in `broken`, not raised.
+        """Import `module` and ask it `geomx_register`; a failure is kept in `broken`, not raised.
 
         Args:
             module: By its full name.
@@ -114,7 +118,7 @@ class Registry:
             self.broken.append(Broken(origin, f"it ends the process ({error})", names))
 
     def ask(self, module: Any, distribution: str | None = None) -> None:
-        """Ask hook 1 of a module (or of any object with that hook).
+        """Ask `geomx_register` of a module (or of any object with that hook).
 
         Raises:
             PluginError: It misspells the hook, announces something impossible, or was written for
@@ -145,6 +149,19 @@ class Registry:
             raise PluginError(f"{where}: its config's types: {one_line(error)}") from error
         if not callable(plugin.factory):
             raise PluginError(f"{where}: its factory must be callable")
+        lacking = [name for name in plugin.made_of if (plugin.kind, name) not in self._plugins]
+        if lacking and self._waiting is not None:
+            self._waiting.append(plugin)
+            return
+        if lacking:
+            names = " and ".join(lacking)
+            raise PluginError(f"{where}: is made of {plugin.kind} {names}, not installed")
+        if plugin.made_of:
+            others = {
+                self._plugins[plugin.kind, name].config: left_out
+                for name, left_out in plugin.made_of.items()
+            }
+            plugin = dataclasses.replace(plugin, config=extended(plugin.config, others, where))
         key = plugin.kind, plugin.name
         taken = self._plugins.setdefault(key, plugin)
         if taken is not plugin:
@@ -153,6 +170,20 @@ class Registry:
             raise PluginError(
                 f"{plugin.kind} {plugin.name} is announced twice: by {' and by '.join(origins)}"
             )
+
+    def _compose(self) -> None:
+        """Add the plugins that are made of others, now that all modules have been loaded."""
+        waiting, self._waiting = self._waiting or [], None
+        while waiting:
+            plugin = waiting.pop(0)
+            awaited = {(other.kind, other.name) for other in waiting}
+            if any((plugin.kind, name) in awaited for name in plugin.made_of):
+                waiting.append(plugin)
+                continue
+            try:
+                self.add(plugin)
+            except PluginError as error:
+                self.broken.append(Broken(plugin.origin, str(error), frozenset({plugin.name})))
 
     def plugins(self, kind: str | None = None) -> list[Plugin]:
         """All plugins (of one kind), by kind and name."""
@@ -250,7 +281,7 @@ class Registry:
         )
         try:
             with limited:
-                instance = plugin.factory(config)
+                instance = self._instance(plugin, config)
         except ConfigError as error:
             raise prefixed(error, plugin.config, prefix) from error
         except GeomxError:
@@ -258,3 +289,10 @@ class Registry:
         except Exception as error:
             raise PluginError(f"{kind} {name}: could not be built: {one_line(error)}") from error
         return Built(plugin, dataclasses.asdict(config), instance)
+
+    def _instance(self, plugin: Plugin, config: Any) -> Any:
+        others = []
+        for name, left_out in plugin.made_of.items():
+            other = self.find(plugin.kind, name)
+            others.append(self._instance(other, part_of(config, other.config, left_out)))
+        return plugin.factory(config, *others)

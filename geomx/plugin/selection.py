@@ -78,7 +78,7 @@ class Selection:
     Attributes:
         sync: Name and all options of the sync plugin.
         accel: Names and all options of the accelerators, in order.
-        changed_cluster: Whose answer to hook 11 was another cluster, as errors would name it.
+        changed_cluster: Whose answer to `geomx_cluster` was another cluster, as errors name it.
     """
 
     def __init__(self, chosen: Sequence[Built]) -> None:
@@ -94,11 +94,11 @@ class Selection:
         self._askable: dict[str, list[tuple[Built, Any]]] = {}  # by hook
 
     def validate(self, experiment: Experiment) -> None:
-        """Let every plugin refuse the experiment (hook 2)."""
+        """Let every plugin refuse the experiment (`geomx_validate`)."""
         self._ask("geomx_validate", experiment=experiment)
 
     def sync_policy(self, cluster: Cluster) -> SyncPolicy:
-        """The one sync policy (hook 3)."""
+        """The one sync policy (`geomx_sync_policy`)."""
         return self._sync(cluster)[1]
 
     def sync_label(self, cluster: Cluster) -> str:
@@ -132,7 +132,7 @@ class Selection:
         return f"the coordinator {name} ({label}) on {site.host.name}"
 
     def placement(self, cluster: Cluster, tensors: Sequence[TensorSpec]) -> Placement:
-        """The one placement, or the default (hook 4)."""
+        """The one placement, or the default (`geomx_placement`)."""
         answers = self._ask("geomx_placement", cluster=cluster, tensors=tensors)
         answer, servers = self._only(answers, "the placement"), len(cluster.global_servers)
         if answer is None:
@@ -140,7 +140,7 @@ class Selection:
         return CheckedPlacement(answer, f"{answers[0][0].label}: geomx_placement", servers)
 
     def cluster(self, cluster: Cluster) -> Cluster:
-        """Who takes part, after every plugin has had its say (hook 11)."""
+        """Who takes part, after every plugin has had its say (`geomx_cluster`)."""
         for built, manager in zip(self._chosen, self._managers, strict=True):
             for answer in call(manager, built.label, "geomx_cluster", cluster=cluster):
                 check_answer(built.label, "geomx_cluster", answer)
@@ -150,7 +150,7 @@ class Selection:
         return cluster
 
     def update_at_party(self, cluster: Cluster) -> bool:
-        """Whether local servers run the optimizer (hook 12)."""
+        """Whether local servers run the optimizer (`geomx_update`)."""
         if not self.sync_policy(cluster).together:
             return False
         answers = self._ask("geomx_update", cluster=cluster)
@@ -160,7 +160,7 @@ class Selection:
         return bool(answers)
 
     def optimizer(self) -> tuple[str, str, Optimizer] | None:
-        """The one optimizer that a plugin brings: its name, whose it is, and itself (hook 14)."""
+        """The one optimizer that a plugin brings: its name, whose it is, and itself."""
         answers = self._ask("geomx_optimizer")
         answer: Optimizer | None = self._only(answers, "the optimizer")
         if answer is None:
@@ -169,7 +169,7 @@ class Selection:
         return built.plugin.name, f"{built.label}: geomx_optimizer", answer
 
     def overlays(self, cluster: Cluster) -> list[tuple[Group, Overlay]]:
-        """The groups whose members talk with each other, and how (hook 13)."""
+        """The groups whose members talk with each other, and how (`geomx_overlay`)."""
         return self.once(cluster, Selection._find_overlays)
 
     def _find_overlays(self, cluster: Cluster) -> list[tuple[Group, Overlay]]:
@@ -205,16 +205,16 @@ class Selection:
         return self._overlay_labels.get(root.id, "")
 
     def partitioners(self, cluster: Cluster) -> list[Partitioner]:
-        """The chain of partitioners (hook 5)."""
+        """The chain of partitioners (`geomx_partitioner`)."""
         answers = self.labelled("geomx_partitioner", cluster=cluster)
         return [CheckedPartitioner(answer, label) for label, answer in answers]
 
     def codecs(self, link: Link) -> list[Codec | Native | BySize]:
-        """The chain of codecs on `link` (hook 6)."""
+        """The chain of codecs on `link` (`geomx_codec`)."""
         return [answer for _, answer in self.labelled("geomx_codec", link=link)]
 
     def slicers(self, link: Link) -> list[Slicer | Native]:
-        """The chain of slicers on `link` (hook 7)."""
+        """The chain of slicers on `link` (`geomx_slicer`)."""
         return [answer for _, answer in self.labelled("geomx_slicer", link=link)]
 
     def labelled(self, hook: str, **arguments: Any) -> list[tuple[str, Any]]:
@@ -274,20 +274,20 @@ class Selection:
         whose = f"{built.label}: {_hook_of(frame.f_locals.get('self'))}" if built else ""
         return f"{whose}{kind}{frame.f_code.co_qualname} ({where})"
 
+    def answers(self, hook: str) -> bool:
+        """Whether one of the plugins implements a hook."""
+        return any(has_hook(manager, hook) for manager in self._managers)
+
     def sim(self, simulation: Any) -> None:
-        """Hook 8; what each plugin leaves as costs is looked at before the next is asked."""
+        """`geomx_sim`; what each plugin leaves as costs is looked at before the next is asked."""
         for built, manager in zip(self._chosen, self._managers, strict=True):
             for answer in call(manager, built.label, "geomx_sim", simulation=simulation):
                 check_answer(built.label, "geomx_sim", answer)
             if hasattr(simulation, "costs"):
                 check_costs(f"{built.label}: geomx_sim", simulation.costs)
 
-    def live(self, runtime: Any) -> None:
-        """Hook 9."""
-        self._ask("geomx_live", runtime=runtime)
-
     def events(self, events: Any) -> None:
-        """Hook 10."""
+        """`geomx_events`."""
         self._ask("geomx_events", events=events)
 
     def _ask(self, hook: str, **arguments: Any) -> list[tuple[Built, Any]]:

@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from geomx.errors import ConfigError, GeomxError
-from geomx.options.parsing import near
+from geomx.errors import ConfigError, GeomxError, near
 from geomx.plugin.registration import KINDS, Plugin
 from geomx.plugin.registry import Registry
 from geomx.testing import parts, worlds

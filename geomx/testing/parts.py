@@ -35,7 +35,9 @@ def of_options(plugin: Plugin) -> Laws:
     prefix = f"accel.{plugin.name}" if plugin.kind == "accel" else plugin.kind
 
     def defaults() -> None:
-        build_options(plugin.config, {}, prefix)
+        made: Any = build_options(plugin.config, {}, prefix)
+        fields = [field for field in dataclasses.fields(plugin.config) if field.init]
+        build_options(plugin.config, {f.name: getattr(made, f.name) for f in fields}, prefix)
 
     def unknown() -> None:
         _refused(

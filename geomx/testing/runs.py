@@ -76,7 +76,7 @@ class Runs:
         yield "sizes alone cause the same traffic as real gradients", self._promises
         yield "the model learns", self._learns
         yield from self._company()
-        if "live" in modes and "live" in self._plugin.backends:
+        if "live" in modes:
             yield "a live run has the predicted traffic, and learns", self._live
 
     def _repeats(self) -> None:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
+from geomx.options.bounds import Count
 from geomx.workload import Model, Workload
 from geomx.workloads.gluon import GluonModel
 from geomx.workloads.idx import load_idx, training_samples
 from geomx.workloads.images import DIGITS_TRAINING, Images, load_digits
 from geomx.workloads.optimizers import optimizer_of
-from geomx.workloads.stages import Stage, check_pace, layers_and_tensors
+from geomx.workloads.options import Rate, Training
+from geomx.workloads.stages import Stage, layers_and_tensors
 
 # Each convolution is followed by ReLU and 2x2 max pooling, each dense layer but the last by ReLU.
 STAGES = (
@@ -24,39 +25,24 @@ STAGES = (
 )
 
 
-@dataclass
-class DigitsConfig:
+@dataclass(kw_only=True)
+class DigitsConfig(Training):
     """GeoMX's example CNN on scikit-learn's handwritten digits (nothing to download)."""
 
-    batch_size: int = 32  # samples per worker and step
-    learning_rate: float = 0.002
-    optimizer: str = "adam"  # adagrad, adam, adamw, dcasgd, nag, rmsprop or sgd
-    momentum: float | None = None  # of dcasgd, nag and sgd
-    wd: float | None = None  # weight decay
-    optimizer_options: dict[str, Any] = field(default_factory=dict)  # others, as MXNet names them
-    iterations: int = 120  # local steps per worker
-    evaluate_every: int = 10  # local steps between evaluations on the held-out digits
-    forward_ms: float = 10.0  # nominal, whole network, one batch, a worker of speed 1.0
-    backward_ms: float = 20.0  # nominal, likewise
+    learning_rate: Rate = 0.002
+    optimizer: str = "adam"
+    iterations: Count = 120
     split_by_class: bool = False  # true: workers see few classes each (non-IID)
 
 
-@dataclass
-class IdxConfig:
+@dataclass(kw_only=True)
+class IdxConfig(DigitsConfig):
     """GeoMX's example CNN on IDX files (MNIST or Fashion-MNIST) in a folder that you name."""
 
     path: str = ""  # folder with train-images-idx3-ubyte[.gz] and its three companions
-    batch_size: int = 32  # samples per worker and step
-    learning_rate: float = 0.001
-    optimizer: str = "adam"  # adagrad, adam, adamw, dcasgd, nag, rmsprop or sgd
-    momentum: float | None = None  # of dcasgd, nag and sgd
-    wd: float | None = None  # weight decay
-    optimizer_options: dict[str, Any] = field(default_factory=dict)  # others, as MXNet names them
-    iterations: int = 300  # local steps per worker
-    evaluate_every: int = 50  # local steps between evaluations on the held-out images
-    forward_ms: float = 10.0  # nominal, whole network, one batch, a worker of speed 1.0
-    backward_ms: float = 20.0  # nominal, likewise
-    split_by_class: bool = False  # true: workers see few classes each (non-IID)
+    learning_rate: Rate = 0.001
+    iterations: Count = 300
+    evaluate_every: Count = 50
 
 
 @dataclass(frozen=True)
@@ -99,9 +85,8 @@ def fashion_mnist(config: IdxConfig) -> Workload:
 
 
 def _workload(
-    name: str, config: DigitsConfig | IdxConfig, samples: int, load: Callable[[], Images]
+    name: str, config: DigitsConfig, samples: int, load: Callable[[], Images]
 ) -> Workload:
-    check_pace(config)
     layers, tensors = layers_and_tensors(STAGES, config.forward_ms, config.backward_ms)
     return CnnWorkload(
         name=name,

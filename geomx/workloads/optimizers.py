@@ -6,13 +6,13 @@ parameters.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from geomx import _core
 from geomx.errors import ConfigError
 from geomx.plugin.parts import optimizer_text
+from geomx.workloads.options import Training
 
 _ELSEWHERE = {
     "name": "optimizer",
@@ -21,26 +21,6 @@ _ELSEWHERE = {
     "wd": "wd",
 }
 _OF_THE_SYNC = ("average", "begin_num_update", "rescale_grad", "sources")
-
-
-class Training(Protocol):
-    """The options of a workload that configure its optimizer.
-
-    Attributes:
-        optimizer: Its name.
-        learning_rate: More than 0.
-        momentum: For optimizers that have one.
-        wd: Weight decay.
-        optimizer_options: All others, in the core's spelling; a group of options with a common
-            prefix may be a dict (``{"schedule": {"cosine": {"max_update": 500}}}``), and numbered
-            ones a list (``{"schedule": {"multifactor": {"step": [100, 200]}}}``).
-    """
-
-    optimizer: str
-    learning_rate: float
-    momentum: float | None
-    wd: float | None
-    optimizer_options: dict[str, Any]
 
 
 def optimizer_of(options: Training) -> dict[str, Any]:
@@ -58,10 +38,7 @@ def optimizer_of(options: Training) -> dict[str, Any]:
     if options.optimizer not in _core.optimizers():
         remedy = f"must be one of {', '.join(_core.optimizers())}"
         raise ConfigError("workload.optimizer", options.optimizer, remedy)
-    rate = options.learning_rate
-    if not (math.isfinite(rate) and rate > 0):
-        raise ConfigError("workload.learning_rate", rate, "must be a number greater than 0")
-    made: dict[str, Any] = {"name": options.optimizer, "learning_rate": rate}
+    made: dict[str, Any] = {"name": options.optimizer, "learning_rate": options.learning_rate}
     for option in ("momentum", "wd"):
         value = getattr(options, option)
         if value is not None:

@@ -8,18 +8,18 @@ normalisation, and one dense layer; 161 tensors, 25,557,032 parameters.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from geomx.workload import Workload
 from geomx.workloads.optimizers import optimizer_of
-from geomx.workloads.stages import Stage, check_pace, layers_and_tensors
+from geomx.workloads.options import Milliseconds, Training
+from geomx.workloads.stages import Stage, layers_and_tensors
 
 IMAGENET_SAMPLES = 1_281_167
 
 
-@dataclass
-class ResNet50Config:
+@dataclass(kw_only=True)
+class ResNet50Config(Training):
     """ResNet-50's 161 tensors and layer times; sizes only, nothing is trained.
 
     The default times are those of one NVIDIA V100 in single precision at batch size 32: MXNet's
@@ -27,21 +27,12 @@ class ResNet50Config:
     training and 1076.81 images/s for inference, so 107.2 ms a step, of which 29.7 ms forward.
     """
 
-    batch_size: int = 32  # samples per worker and step
-    learning_rate: float = 0.1
-    optimizer: str = "sgd"  # adagrad, adam, adamw, dcasgd, nag, rmsprop or sgd
-    momentum: float | None = None  # of dcasgd, nag and sgd
-    wd: float | None = None  # weight decay
-    optimizer_options: dict[str, Any] = field(default_factory=dict)  # others, as MXNet names them
-    iterations: int = 20  # local steps per worker
-    evaluate_every: int = 10  # unused: there is nothing to evaluate
-    forward_ms: float = 29.7  # whole network, one batch, a worker of speed 1.0
-    backward_ms: float = 77.5  # likewise
+    forward_ms: Milliseconds = 29.7
+    backward_ms: Milliseconds = 77.5
 
 
 def resnet50(config: ResNet50Config) -> Workload:
     """ResNet-50's 161 tensors and layer times; sizes only, nothing is trained."""
-    check_pace(config)
     layers, tensors = layers_and_tensors(tuple(stages()), config.forward_ms, config.backward_ms)
     return Workload(
         name="resnet50",

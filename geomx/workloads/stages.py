@@ -9,9 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
-from geomx.errors import ConfigError
 from geomx.workload import Layer, TensorSpec
 
 
@@ -63,35 +61,3 @@ def layers_and_tensors(
         for name, shape in stage.tensors
     )
     return layers, tensors
-
-
-class Pace(Protocol):
-    """The options of every workload for amounts and times."""
-
-    batch_size: int
-    iterations: int
-    evaluate_every: int
-    forward_ms: float
-    backward_ms: float
-
-
-def check_pace(options: Pace) -> None:
-    """Check the options that all workloads share.
-
-    Args:
-        options: Options of a workload.
-
-    Raises:
-        ConfigError: A count is below 1, or a time is negative or not finite.
-    """
-    for option in ("batch_size", "iterations", "evaluate_every"):
-        count = getattr(options, option)
-        _require(count >= 1, option, count, "must be at least 1")
-    for option in ("forward_ms", "backward_ms"):
-        time = getattr(options, option)
-        _require(math.isfinite(time) and time >= 0, option, time, "must be 0 or more milliseconds")
-
-
-def _require(holds: bool, option: str, value: object, remedy: str) -> None:
-    if not holds:
-        raise ConfigError(f"workload.{option}", value, remedy)

@@ -7,29 +7,25 @@ over any WAN without training code.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated
 
-from geomx.errors import ConfigError
+from annotated_types import MinLen
+
+from geomx.options.bounds import Count
 from geomx.workload import Layer, TensorSpec, Workload
 from geomx.workloads.optimizers import optimizer_of
-from geomx.workloads.stages import check_pace
+from geomx.workloads.options import Milliseconds, Training
 
 
-@dataclass
-class SyntheticConfig:
+@dataclass(kw_only=True)
+class SyntheticConfig(Training):
     """Layers of given sizes, all taking the same time; sizes only, nothing is trained."""
 
-    elements: list[int] = field(default_factory=lambda: [500_000] * 16)  # by layer, forward order
-    batch_size: int = 32  # samples per worker and step
-    learning_rate: float = 0.1
-    optimizer: str = "sgd"  # adagrad, adam, adamw, dcasgd, nag, rmsprop or sgd
-    momentum: float | None = None  # of dcasgd, nag and sgd
-    wd: float | None = None  # weight decay
-    optimizer_options: dict[str, Any] = field(default_factory=dict)  # others, as MXNet names them
-    iterations: int = 20  # local steps per worker
-    evaluate_every: int = 10  # unused: there is nothing to evaluate
-    forward_ms: float = 100.0  # whole network, one batch, a worker of speed 1.0
-    backward_ms: float = 200.0  # likewise
+    elements: Annotated[list[Count], MinLen(1)] = field(  # by layer, forward order
+        default_factory=lambda: [500_000] * 16
+    )
+    forward_ms: Milliseconds = 100.0
+    backward_ms: Milliseconds = 200.0
 
 
 def synthetic(config: SyntheticConfig) -> Workload:
@@ -38,10 +34,6 @@ def synthetic(config: SyntheticConfig) -> Workload:
     Raises:
         ConfigError: An option is invalid.
     """
-    check_pace(config)
-    if not config.elements or min(config.elements) < 1:
-        remedy = "must list at least one layer, each of at least one element"
-        raise ConfigError("workload.elements", config.elements, remedy)
     layers = len(config.elements)
     step = config.forward_ms / layers / 1e3, config.backward_ms / layers / 1e3
     return Workload(

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
+from annotated_types import Interval
 from numpy.typing import NDArray
 
-from geomx.errors import ConfigError
 from geomx.workload import Layer, Model, TensorSpec, Workload
-from geomx.workloads.stages import check_pace
+from geomx.workloads.options import Milliseconds, Pace, Rate
 
 SAMPLES, FEATURES, HIDDEN, BATCH = 480, 12, 40, 8
 Vector = NDArray[np.float32]
@@ -97,29 +98,18 @@ class TinyWorkload(Workload):
         return TinyModel(self.tensors, seed, self.batch_size)
 
 
-@dataclass
-class TinyConfig:
+@dataclass(kw_only=True)
+class TinyConfig(Pace):
     """A network of 560 weights on made-up data: for trying things out."""
 
-    batch_size: int = BATCH  # samples per worker and step, of 480
-    learning_rate: float = 0.05  # of plain SGD
-    iterations: int = 20  # local steps per worker
-    evaluate_every: int = 10  # local steps between evaluations
-    forward_ms: float = 2.0  # nominal, whole network, one batch, a worker of speed 1.0
-    backward_ms: float = 4.0  # nominal, likewise
+    batch_size: Annotated[int, Interval(ge=1, le=SAMPLES)] = BATCH
+    learning_rate: Rate = 0.05  # of plain SGD
+    forward_ms: Milliseconds = 2.0
+    backward_ms: Milliseconds = 4.0
 
 
 def tiny(config: TinyConfig) -> Workload:
-    """A network of 560 weights on synthetic data, in numpy: for trying things out.
-
-    Raises:
-        ConfigError: An option is invalid.
-    """
-    check_pace(config)
-    if not 1 <= config.batch_size <= SAMPLES:
-        raise ConfigError("batch_size", config.batch_size, f"must be 1 to {SAMPLES}")
-    if not config.learning_rate > 0:
-        raise ConfigError("learning_rate", config.learning_rate, "must be more than 0")
+    """A network of 560 weights on synthetic data, in numpy: for trying things out."""
     half = config.forward_ms / 2e3, config.backward_ms / 2e3
     return TinyWorkload(
         name="tiny",

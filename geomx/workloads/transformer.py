@@ -6,15 +6,13 @@ that is not installed; `geomx.workloads.transformer_model` has the numerics.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 
 from geomx.errors import ConfigError
-from geomx.options.schema import DEVICES
 from geomx.workload import Model, Workload
 from geomx.workloads.optimizers import optimizer_of
 from geomx.workloads.prose import ALPHABET, CHARACTERS, HELD_OUT
-from geomx.workloads.stages import Stage, check_pace, layers_and_tensors
+from geomx.workloads.stages import Stage, layers_and_tensors
 from geomx.workloads.transformer_config import TransformerConfig
 
 
@@ -72,17 +70,9 @@ def torch_transformer(config: TransformerConfig) -> Workload:
     Raises:
         ConfigError: An option is invalid.
     """
-    check_pace(config)
-    for option in ("context", "width", "heads", "blocks"):
-        if getattr(config, option) < 1:
-            raise ConfigError(f"workload.{option}", getattr(config, option), "must be at least 1")
-    if config.context >= HELD_OUT:
-        raise ConfigError("workload.context", config.context, f"must be less than {HELD_OUT}")
     if config.width % config.heads:
         remedy = f"must be a divisor of the width, {config.width}"
         raise ConfigError("workload.heads", config.heads, remedy)
-    if not re.fullmatch(DEVICES, config.device):
-        raise ConfigError("workload.device", config.device, "must be cpu, cuda or cuda:N")
     layers, tensors = layers_and_tensors(stages(config), config.forward_ms, config.backward_ms)
     return TransformerWorkload(
         name="torch_transformer",

@@ -15,50 +15,43 @@ own, so that it need not grow with the number of parties. The codecs are native:
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Annotated, ClassVar
+
+from annotated_types import Ge, Gt, Interval, Unit
 
 from geomx.cluster import Cluster, Link
-from geomx.errors import ConfigError
-from geomx.plugin import BySize, Native
+from geomx.plugin import BySize, Native, native_options
+from geomx.plugin.experiment import Simulation
 from geomx.plugin.hookspecs import hookimpl
 from geomx.plugin.registration import Register
+from geomx.plugins.bisparse.sim import COSTS
 
 
 @dataclass(frozen=True)
 class BisparseConfig:
     """Options of Bi-Sparse."""
 
-    ratio: float = field(default=0.01, metadata={"search": (0.01, 0.05)})
-    """Share of a shard's elements that is sent, above 0, up to 1."""
-    momentum: float = 0.0
-    """Momentum correction, 0 (off) to below 1. DGC's and GeoMX's 0.9 is for an optimizer without
+    ratio: Annotated[float, Interval(gt=0, le=1), Unit("share of elements")] = field(
+        default=0.01, metadata={"search": (0.01, 0.05)}
+    )
+    """Of a shard that is sent."""
+    momentum: Annotated[float, Interval(ge=0, lt=1)] = 0.0
+    """Momentum correction; 0: off. DGC's and GeoMX's 0.9 is for an optimizer without
     momentum of its own (Adam has it). Off wherever parameters are exchanged."""
     masking: bool = True
     """Forget the momentum of what has been sent (DGC's momentum factor masking)."""
-    clip: float | None = None
+    clip: Annotated[float | None, Gt(0), Unit("L2 norm")] = None
     """Bound on the norm of a shard's gradient, shared as clip / sqrt(parties); null: none."""
-    warmup_rounds: int = 20
+    warmup_rounds: Annotated[int, Ge(0), Unit("rounds")] = 20
     """Rounds over which the share falls from 25 % to ratio in equal factors; 0: none."""
     exact: bool = False
     """Exactly the largest, also where the threshold from a sample turns out too high."""
-    min_elements: int = 1000
+    min_elements: Annotated[int, Ge(1), Unit("elements")] = 1000
     """Smaller shards travel whole."""
     pull: bool = True
     """Sparse answers too, with the optimizer at the parties; false: dense weights come back."""
     reselect: bool = False
     """Answers of one party's size: the largest of the sum, the rest in a residual."""
-
-    def __post_init__(self) -> None:
-        if not 0.0 < self.ratio <= 1.0:
-            raise ConfigError("ratio", self.ratio, "must be above 0 and at most 1")
-        if not 0.0 <= self.momentum < 1.0:
-            raise ConfigError("momentum", self.momentum, "must be 0 or more and less than 1")
-        if self.clip is not None and not self.clip > 0.0:
-            raise ConfigError("clip", self.clip, "must be above 0, or null")
-        if self.warmup_rounds < 0:
-            raise ConfigError("warmup_rounds", self.warmup_rounds, "must be 0 or more rounds")
-        if self.min_elements < 1:
-            raise ConfigError("min_elements", self.min_elements, "must be 1 or more elements")
 
 
 class Bisparse:
@@ -84,25 +77,19 @@ class Bisparse:
 
     def _push(self, link: Link) -> Native:
         config = self.config
-        options = {
-            "ratio": config.ratio,
-            # Moves of parameters are steps already: the workers' optimizers have their momentum.
-            "momentum": config.momentum if link.exchange == "gradients" else 0.0,
-            "masking": float(config.masking),
-            "clip": 0.0 if config.clip is None else config.clip / link.parties**0.5,
-            "warmup_rounds": float(config.warmup_rounds),
-            "exact": float(config.exact),
-        }
-        return Native("codec", "bisparse", options)
+        # Moves of parameters are steps already: the workers' optimizers have their momentum.
+        momentum = config.momentum if link.exchange == "gradients" else 0.0
+        clip = 0.0 if config.clip is None else config.clip / link.parties**0.5
+        return Native("codec", "bisparse", native_options(config, momentum=momentum, clip=clip))
 
     def _pull(self, link: Link) -> Native:
-        config = self.config
-        options = {
-            "ratio": config.ratio,
-            "warmup_rounds": float(config.warmup_rounds),
-            "times": 1.0 if config.reselect else float(link.parties),
-        }
-        return Native("codec", "bisparse_pull", options)
+        times = 1.0 if self.config.reselect else float(link.parties)
+        return Native("codec", "bisparse_pull", native_options(self.config, times=times))
+
+    @hookimpl
+    def geomx_sim(self, simulation: Simulation) -> None:
+        """What the codecs take, measured; see sim.py."""
+        simulation.charge("bisparse", COSTS)
 
 
 @hookimpl

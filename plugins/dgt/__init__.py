@@ -14,10 +14,13 @@ value. Pulls and links inside a party are left alone, as in GeoMX. The rules are
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Annotated
+
+from annotated_types import Ge, Interval, Unit
 
 from geomx.cluster import Link
 from geomx.errors import ConfigError
-from geomx.plugin import Native
+from geomx.plugin import Native, native_options
 from geomx.plugin.hookspecs import hookimpl
 from geomx.plugin.registration import Register
 
@@ -26,34 +29,26 @@ from geomx.plugin.registration import Register
 class DgtConfig:
     """Options of DGT."""
 
-    k: float = field(default=0.8, metadata={"search": (0.5, 0.8)})
-    """Share of the blocks that travels reliably at the start, 0 to 1."""
-    k_min: float = 0.2
-    """Below this share k never falls, 0 to k."""
+    k: Annotated[float, Interval(ge=0, le=1), Unit("share of blocks")] = field(
+        default=0.8, metadata={"search": (0.5, 0.8)}
+    )
+    """That travels reliably at the start."""
+    k_min: Annotated[float, Interval(ge=0, le=1), Unit("share of blocks")] = 0.2
+    """Below which k never falls; at most k."""
     adaptive: bool = True
     """Scale k by the party's loss over its first loss; false keeps k constant."""
-    alpha: float = 0.3
-    """Weight of history in a block's contribution, 0 to below 1."""
-    block_bytes: int = 4096
-    """Bytes per block, 64 to 60000 (one datagram)."""
-    channels: int = 3
-    """Number of best-effort channels, 1 to 7."""
-    wait_ms: float = 0.0
-    """Milliseconds that the global server waits for best-effort blocks at a round's end."""
+    alpha: Annotated[float, Interval(ge=0, lt=1)] = 0.3
+    """Weight of history in a block's contribution."""
+    block_bytes: Annotated[int, Interval(ge=64, le=60_000), Unit("bytes")] = 4096
+    """Per block; one datagram holds it."""
+    channels: Annotated[int, Interval(ge=1, le=7), Unit("channels")] = 3
+    """Best-effort ones."""
+    wait_ms: Annotated[float, Ge(0), Unit("ms")] = 0.0
+    """That the global server waits for best-effort blocks at a round's end."""
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.k <= 1.0:
-            raise ConfigError("k", self.k, "must be a share of the blocks between 0 and 1")
-        if not 0.0 <= self.k_min <= self.k:
-            raise ConfigError("k_min", self.k_min, f"must lie between 0 and k ({self.k})")
-        if not 0.0 <= self.alpha < 1.0:
-            raise ConfigError("alpha", self.alpha, "must be 0 or more and less than 1")
-        if not 64 <= self.block_bytes <= 60_000:
-            raise ConfigError("block_bytes", self.block_bytes, "must lie between 64 and 60000")
-        if not 1 <= self.channels <= 7:
-            raise ConfigError("channels", self.channels, "must lie between 1 and 7")
-        if self.wait_ms < 0:
-            raise ConfigError("wait_ms", self.wait_ms, "must be 0 or more milliseconds")
+        if self.k_min > self.k:
+            raise ConfigError("k_min", self.k_min, f"must be between 0 and k ({self.k})")
 
 
 class Dgt:
@@ -67,16 +62,8 @@ class Dgt:
         """Only what a party pushes over the WAN."""
         if link.kind != "wan" or link.direction != "push":
             return None
-        config = self.config
-        options = {
-            "k": config.k,
-            "k_min": config.k_min,
-            "adaptive": float(config.adaptive),
-            "alpha": config.alpha,
-            "block_bytes": float(config.block_bytes),
-            "channels": float(config.channels),
-        }
-        return Native("slicer", "dgt", options, grace_s=config.wait_ms / 1e3)
+        grace_s = self.config.wait_ms / 1e3
+        return Native("slicer", "dgt", native_options(self.config), grace_s=grace_s)
 
 
 @hookimpl

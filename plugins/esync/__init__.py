@@ -18,11 +18,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from annotated_types import Ge, Gt, Unit
 
 from geomx.cluster import Cluster, NodeSpec, Party
 from geomx.errors import ConfigError
-from geomx.plugin import Native, Site, SyncPolicy, WorkerSync
+from geomx.plugin import Native, Site, SyncPolicy, WorkerSync, native_options
 from geomx.plugin.hookspecs import hookimpl
 from geomx.plugin.registration import Register
 
@@ -31,28 +33,20 @@ from geomx.plugin.registration import Register
 class ESyncConfig:
     """Options of ESync."""
 
-    scope: str = "global"
+    scope: Literal["global", "party"] = "global"
     """``global``: one plan for all workers; ``party``: one in every party."""
-    local_steps: int = 1
-    """Steps that the slowest worker makes between two syncs, 1 or more."""
-    most: int = 1000
-    """Steps that no worker exceeds between two syncs."""
-    epsilon_ms: float = 1.0
-    """Milliseconds of slack that a fast worker keeps before the slowest arrives."""
-    timeout_s: float = 30.0
-    """Seconds after which the state server plans without those who have not reported."""
+    local_steps: Annotated[int, Ge(1), Unit("steps")] = 1
+    """That the slowest worker makes between two syncs."""
+    most: Annotated[int, Ge(1), Unit("steps")] = 1000
+    """That no worker exceeds between two syncs."""
+    epsilon_ms: Annotated[float, Ge(0), Unit("ms")] = 1.0
+    """Slack that a fast worker keeps before the slowest arrives."""
+    timeout_s: Annotated[float, Gt(0), Unit("s")] = 30.0
+    """After which the state server plans without those who have not reported."""
 
     def __post_init__(self) -> None:
-        if self.scope not in ("global", "party"):
-            raise ConfigError("scope", self.scope, "must be global or party")
-        if self.local_steps < 1:
-            raise ConfigError("local_steps", self.local_steps, "must be 1 or more steps")
         if self.most < self.local_steps:
             raise ConfigError("most", self.most, f"must be {self.local_steps} or more steps")
-        if self.epsilon_ms < 0:
-            raise ConfigError("epsilon_ms", self.epsilon_ms, "must be 0 or more milliseconds")
-        if not self.timeout_s > 0:
-            raise ConfigError("timeout_s", self.timeout_s, "must be more than 0 seconds")
 
 
 class ESyncWorker(WorkerSync):
@@ -121,13 +115,7 @@ class ESyncPolicy(SyncPolicy):
 
     def _site(self, host: NodeSpec, members: int) -> Site:
         config = self.config
-        options = {
-            "members": float(members),
-            "least": float(config.local_steps),
-            "most": float(config.most),
-            "epsilon_s": config.epsilon_ms / 1e3,
-            "timeout_s": config.timeout_s,
-        }
+        options = native_options(config, members=members, epsilon_s=config.epsilon_ms / 1e3)
         return Site(host, Native("coordinator", "esync", options))
 
     def worker(self, cluster: Cluster, worker: NodeSpec, steps: int) -> ESyncWorker:

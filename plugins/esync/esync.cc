@@ -29,7 +29,7 @@ class StateServer final : public Coordinator {
  public:
   explicit StateServer(const Options& options)
       : members_(static_cast<std::size_t>(Require(options, "members"))),
-        least_(Require(options, "least")),
+        least_(Require(options, "local_steps")),
         most_(Require(options, "most")),
         epsilon_(Require(options, "epsilon_s")),
         timeout_(static_cast<Time>(Require(options, "timeout_s") * kSecond)) {}

@@ -15,7 +15,7 @@ namespace {
 constexpr double kTimeoutS = 30;
 
 Options Defaults(double members) {
-  return {{"members", members}, {"least", 1}, {"most", 1000}, {"epsilon_s", 0.001},
+  return {{"members", members}, {"local_steps", 1}, {"most", 1000}, {"epsilon_s", 0.001},
           {"timeout_s", kTimeoutS}};
 }
 
@@ -93,7 +93,7 @@ TEST(EsyncPlansFitAndAreFull) {
     const double least = check::Between(random, 1, 3), most = 200;
     const auto count = static_cast<NodeId>(check::Between(random, 1, 8));
     Options options = Defaults(count);
-    options["least"] = least;
+    options["local_steps"] = least;
     options["most"] = most;
     auto server = Make(options);
     std::map<NodeId, Member> members;

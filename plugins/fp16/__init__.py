@@ -11,8 +11,10 @@ from dataclasses import dataclass
 
 from geomx.cluster import Link
 from geomx.plugin import Native
+from geomx.plugin.experiment import Simulation
 from geomx.plugin.hookspecs import hookimpl
 from geomx.plugin.registration import Register
+from geomx.plugins.fp16.sim import COSTS
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,11 @@ class Fp16:
         if link.kind == "lan" and not self.config.lan:
             return None
         return Native("codec", "fp16")
+
+    @hookimpl
+    def geomx_sim(self, simulation: Simulation) -> None:
+        """What the codec takes, measured; see sim.py."""
+        simulation.charge("fp16", COSTS)
 
 
 @hookimpl

@@ -15,11 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from annotated_types import Ge, Unit
 
 from geomx.cluster import Cluster, NodeSpec, Party
-from geomx.errors import ConfigError
-from geomx.plugin import Native, SyncPolicy
+from geomx.plugin import Native, SyncPolicy, native_options
 from geomx.plugin.hookspecs import hookimpl
 from geomx.plugin.registration import Register
 
@@ -28,20 +29,16 @@ from geomx.plugin.registration import Register
 class HfaConfig:
     """Options of HFA."""
 
-    k1: int = field(default=5, metadata={"search": (5, 10, 20)})
-    """Local steps between two averages inside a party, 1 or more."""
-    k2: int = field(default=4, metadata={"search": (1, 4)})
-    """Averages inside a party between two global ones, 1 or more."""
-    weighting: str = "workers"
+    k1: Annotated[int, Ge(1), Unit("local steps")] = field(
+        default=5, metadata={"search": (5, 10, 20)}
+    )
+    """Between two averages inside a party."""
+    k2: Annotated[int, Ge(1), Unit("party averages")] = field(
+        default=4, metadata={"search": (1, 4)}
+    )
+    """Between two global ones."""
+    weighting: Literal["workers", "parties"] = "workers"
     """Weight of a party in the global average: ``workers`` (by their number) or ``parties``."""
-
-    def __post_init__(self) -> None:
-        if self.k1 < 1:
-            raise ConfigError("k1", self.k1, "must be 1 or more local steps")
-        if self.k2 < 1:
-            raise ConfigError("k2", self.k2, "must be 1 or more party averages")
-        if self.weighting not in ("workers", "parties"):
-            raise ConfigError("weighting", self.weighting, "must be workers or parties")
 
 
 @dataclass(frozen=True)
@@ -74,7 +71,7 @@ class HfaPolicy(SyncPolicy):
             if self.config.weighting == "workers"
             else 1 / len(cluster.parties)
         )
-        return Native("policy", "hfa", {"k2": self.config.k2, "weight": weight})
+        return Native("policy", "hfa", native_options(self.config, weight=weight))
 
 
 class Hfa:

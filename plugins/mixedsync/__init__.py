@@ -15,11 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+from annotated_types import Ge, Gt, Interval, Unit
 
 from geomx.cluster import Cluster
 from geomx.errors import ConfigError
 from geomx.plugin import SyncPolicy
+from geomx.plugin.experiment import Experiment
 from geomx.plugin.hookspecs import hookimpl
 from geomx.plugin.registration import Register
 
@@ -28,24 +31,18 @@ from geomx.plugin.registration import Register
 class MixedSyncConfig:
     """Options of MixedSync."""
 
-    staleness_bound: int | None = None
-    """Rounds that a party may be ahead of the slowest, 0 or more; null: any number."""
+    staleness_bound: Annotated[int | None, Ge(0), Unit("rounds")] = None
+    """That a party may be ahead of the slowest; null: any number."""
     optimizer: str | None = None
     """The global server's optimizer; null: the workload's own. ``dcasgd`` compensates delays."""
-    learning_rate: float | None = None
+    learning_rate: Annotated[float | None, Gt(0)] = None
     """Learning rate of that optimizer; null: the workload's own, or 0.1 for another optimizer."""
-    momentum: float = 0.0
+    momentum: Annotated[float, Interval(ge=0, lt=1)] = 0.0
     """Momentum, for an optimizer that has it and was named here."""
     variance: bool = False
     """With dcasgd: scale the compensation by the gradient's variance (DC-ASGD-a)."""
 
     def __post_init__(self) -> None:
-        if self.staleness_bound is not None and self.staleness_bound < 0:
-            raise ConfigError("staleness_bound", self.staleness_bound, "must be 0 or more rounds")
-        if self.learning_rate is not None and not self.learning_rate > 0:
-            raise ConfigError("learning_rate", self.learning_rate, "must be more than 0")
-        if not 0 <= self.momentum < 1:
-            raise ConfigError("momentum", self.momentum, "must be 0 or more and less than 1")
         if self.variance and self.optimizer != "dcasgd":
             raise ConfigError("variance", self.variance, "needs optimizer=dcasgd")
 
@@ -92,6 +89,13 @@ class MixedSync:
     def geomx_sync_policy(self, cluster: Cluster) -> SyncPolicy:
         """Decide when nodes synchronise."""
         return MixedPolicy(self.config)
+
+    @hookimpl
+    def geomx_validate(self, experiment: Experiment) -> None:
+        """Refuse an optimizer that geomx does not have."""
+        named, known = self.config.optimizer, experiment.optimizers
+        if named is not None and named not in known:
+            raise ConfigError("sync.optimizer", named, f"must be one of {', '.join(known)}")
 
 
 @hookimpl

@@ -13,9 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
+
+from annotated_types import Ge, Interval, Unit
 
 from geomx.cluster import Cluster
-from geomx.errors import ConfigError
 from geomx.network.topology import with_global_servers
 from geomx.plugin import Partitioner, Placement, Shard, cut_evenly
 from geomx.plugin.hookspecs import hookimpl
@@ -27,16 +29,10 @@ from geomx.workload import TensorSpec
 class MultiGpsConfig:
     """Options of MultiGPS."""
 
-    servers: int = 2
-    """Global servers, 1 or more; a network that has more keeps them."""
-    shard_elements: int = 16_384
+    servers: Annotated[int, Interval(ge=1, le=256), Unit("global servers")] = 2
+    """A network that has more keeps them."""
+    shard_elements: Annotated[int, Ge(1), Unit("elements")] = 16_384
     """Tensors of at least this many elements are cut into one shard per global server."""
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.servers <= 256:
-            raise ConfigError("servers", self.servers, "must lie between 1 and 256")
-        if self.shard_elements < 1:
-            raise ConfigError("shard_elements", self.shard_elements, "must be 1 or more elements")
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Annotated
+
+from annotated_types import Ge, Unit
 
 from geomx.cluster import Cluster
-from geomx.errors import ConfigError
 from geomx.plugin import Partitioner, Shard, cut_evenly
 from geomx.plugin.hookspecs import hookimpl
 from geomx.plugin.registration import Register
@@ -28,14 +30,10 @@ from geomx.workload import TensorSpec
 class P3Config:
     """Options of P3."""
 
-    slice_elements: int = 50_000
-    """Largest number of elements in a slice."""
+    slice_elements: Annotated[int, Ge(1), Unit("elements")] = 50_000
+    """Largest number in a slice."""
     prioritise: bool = True
     """Send first layers first; false only slices (for studies of what each half brings)."""
-
-    def __post_init__(self) -> None:
-        if self.slice_elements < 1:
-            raise ConfigError("slice_elements", self.slice_elements, "must be 1 or more elements")
 
 
 @dataclass(frozen=True)

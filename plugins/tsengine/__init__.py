@@ -13,9 +13,12 @@ says, and carries one key at a time; see `tsengine.cc` for what this one does.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
+
+from annotated_types import Ge, Interval, Unit
 
 from geomx.errors import ConfigError
-from geomx.plugin import Group, Native, Overlay, Site
+from geomx.plugin import Group, Native, Overlay, Site, native_options
 from geomx.plugin.hookspecs import hookimpl
 from geomx.plugin.registration import Register
 
@@ -32,24 +35,18 @@ class TSEngineConfig:
     """Contributions are added on the way up."""
     pull: bool = True
     """Values are handed on, on the way down."""
-    greed: float = 0.9
-    """Largest probability of taking the fastest known pair, 0 to 1; else one is explored."""
-    expiry_rounds: int = 5
-    """Rounds after which a throughput sample is forgotten, 1 or more."""
-    in_flight: int = 4
-    """Transfers that one node sends, or receives, at a time, 1 or more; one per shard at most."""
+    greed: Annotated[float, Interval(ge=0, le=1), Unit("probability")] = 0.9
+    """Largest chance of taking the fastest known pair; else one is explored."""
+    expiry_rounds: Annotated[int, Ge(1), Unit("rounds")] = 5
+    """After which a throughput sample is forgotten."""
+    in_flight: Annotated[int, Ge(1), Unit("transfers")] = 4
+    """That one node sends, or receives, at a time; one per shard at most."""
 
     def __post_init__(self) -> None:
         if not (self.inter or self.intra) or not (self.push or self.pull):
             raise ConfigError(
                 "inter", self.inter, "inter or intra, and push or pull, must be on; or leave it out"
             )
-        if not 0 <= self.greed <= 1:
-            raise ConfigError("greed", self.greed, "must lie between 0 and 1")
-        if self.expiry_rounds < 1:
-            raise ConfigError("expiry_rounds", self.expiry_rounds, "must be 1 or more rounds")
-        if self.in_flight < 1:
-            raise ConfigError("in_flight", self.in_flight, "must be 1 or more transfers")
 
 
 class TSEngine:
@@ -67,13 +64,8 @@ class TSEngine:
         within = group.level == "party"
         if not (config.intra if within else config.inter):
             return None
-        options = {
-            "greed": config.greed,
-            "expiry_rounds": float(config.expiry_rounds),
-            "in_flight": float(config.in_flight),
-        }
         host = group.root if within else group.scheduler
-        site = Site(host, Native("coordinator", "tsengine", options))
+        site = Site(host, Native("coordinator", "tsengine", native_options(config)))
         return Overlay(site, push=config.push, pull=config.pull)
 
 

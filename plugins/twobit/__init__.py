@@ -15,25 +15,24 @@ native: twobit.cc.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
+
+from annotated_types import Gt, Unit
 
 from geomx.cluster import Link
-from geomx.errors import ConfigError
-from geomx.plugin import Native
+from geomx.plugin import Native, native_options
+from geomx.plugin.experiment import Simulation
 from geomx.plugin.hookspecs import hookimpl
 from geomx.plugin.registration import Register
+from geomx.plugins.twobit.sim import COSTS
 
 
 @dataclass(frozen=True)
 class TwoBitConfig:
     """Options of 2-bit compression."""
 
-    threshold: float | None = None
-    """MXNet's threshold, in units of the gradient's sum over a party; null: follow the values."""
-
-    def __post_init__(self) -> None:
-        if self.threshold is not None and not self.threshold > 0.0:
-            raise ConfigError("threshold", self.threshold, "must be above 0, or null")
+    threshold: Annotated[float | None, Gt(0), Unit("of the gradient's sum over a party")] = None
+    """MXNet's threshold (there 0.5); null: follow the values."""
 
 
 class TwoBit:
@@ -49,7 +48,12 @@ class TwoBit:
         """Only what a party pushes over the WAN."""
         if link.kind != "wan" or link.direction != "push":
             return None
-        return Native("codec", "twobit", {"threshold": self.config.threshold or 0.0})
+        return Native("codec", "twobit", native_options(self.config))
+
+    @hookimpl
+    def geomx_sim(self, simulation: Simulation) -> None:
+        """What the codec takes, measured; see sim.py."""
+        simulation.charge("twobit", COSTS)
 
 
 @hookimpl

@@ -21,7 +21,7 @@ import numpy as np
 import geomx
 from geomx.cluster import Cluster, NodeSpec, Party
 
-geomx_api = "1.0"
+geomx_api = "2.0"
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,11 @@ import pytest
 from geomx_kinds.adabelief import AdaBeliefConfig, Belief
 from geomx_kinds.apart import LargestAlone
 from geomx_kinds.branches import TreeCoordinator
+from geomx_kinds.stalls import Stalls, StallsConfig
 from geomx_kinds.tails import BEST_EFFORT, Window
 
 import geomx
+from geomx.events import Event
 from geomx.testing import check_plugin
 from geomx.workload import TensorSpec
 
@@ -22,7 +24,7 @@ lan: {mbps: 10000, delay_ms: 0.05}
 """
 
 
-@pytest.mark.parametrize("name", ["tails", "apart", "branches", "adabelief", "ratings"])
+@pytest.mark.parametrize("name", ["tails", "apart", "branches", "adabelief", "ratings", "stalls"])
 def test_laws(name) -> None:
     check_plugin(name)
 
@@ -82,3 +84,9 @@ def test_a_bowl_has_a_bottom() -> None:
     for _ in range(500):
         weight = belief.update(weight, scale * weight, 0.02)
     assert np.abs(weight).max() < 1e-3
+
+
+def test_a_long_iteration_is_reported_with_its_worker(capsys) -> None:
+    stalls, ends = Stalls(StallsConfig(times=2)), [1, 2, 3, 4, 5, 6, 9, 10]
+    stalls.observe([Event(end, "east/worker0", "iteration", -1, i) for i, end in enumerate(ends)])
+    assert capsys.readouterr().err == "east/worker0: iteration 6 took 3 s\n"

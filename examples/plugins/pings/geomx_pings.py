@@ -20,7 +20,7 @@ from typing import Any
 
 import geomx
 
-geomx_api = "1.0"
+geomx_api = "2.0"
 
 EXAMPLE = [["site", "paris", "tokyo", "ohio"], ["paris", "", "225", "90"], ["tokyo", "", "", "150"]]
 

@@ -26,7 +26,7 @@ import numpy as np
 import geomx
 from geomx.cluster import Cluster, Link
 
-geomx_api = "1.1"
+geomx_api = "2.0"
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import numpy as np
 import geomx
 from geomx.cluster import Link
 
-geomx_api = "1.0"
+geomx_api = "2.0"
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,7 @@ from importlib.resources import files
 from pathlib import Path
 from string import Template
 
-from geomx.errors import ConfigError
-from geomx.options.parsing import near
+from geomx.errors import ConfigError, near
 from geomx.plugin.api import api_version
 from geomx.plugin.registry import Registry
 

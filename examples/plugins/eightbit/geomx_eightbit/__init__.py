@@ -12,7 +12,7 @@ from pathlib import Path
 import geomx
 from geomx.cluster import Link
 
-geomx_api = "1.0"
+geomx_api = "2.0"
 # With pip install -e the built library is in another folder than this file; __path__ has both.
 PLACES = [Path(folder, "eightbit.so") for folder in __path__]
 LIBRARY = next((place for place in PLACES if place.exists()), PLACES[0])

@@ -7,34 +7,28 @@ the mean of the gradient instead of zero.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
+from annotated_types import Gt, Interval
 
 import geomx
 
-geomx_api = "1.1"
+geomx_api = "2.0"
 
 
 @dataclass(frozen=True)
 class AdaBeliefConfig:
     """Options of adabelief."""
 
-    beta1: float = 0.9
-    """Decay of the mean of gradients, 0 to below 1."""
-    beta2: float = 0.999
-    """Decay of the mean of squared deviations, 0 to below 1."""
-    epsilon: float = 1e-8
-    """Added to deviations, which may be zero, more than 0."""
-    rate: float = 0.1
-    """Factor on the workload's learning rate, which is meant for SGD, more than 0."""
-
-    def __post_init__(self) -> None:
-        for name in ("beta1", "beta2"):
-            if not 0 <= getattr(self, name) < 1:
-                raise geomx.ConfigError(name, getattr(self, name), "must be 0 to below 1")
-        for name in ("epsilon", "rate"):
-            if not getattr(self, name) > 0:
-                raise geomx.ConfigError(name, getattr(self, name), "must be more than 0")
+    beta1: Annotated[float, Interval(ge=0, lt=1)] = 0.9
+    """Decay of the mean of gradients."""
+    beta2: Annotated[float, Interval(ge=0, lt=1)] = 0.999
+    """Decay of the mean of squared deviations."""
+    epsilon: Annotated[float, Gt(0)] = 1e-8
+    """Added to deviations, which may be zero."""
+    rate: Annotated[float, Gt(0)] = 0.1
+    """Factor on the workload's learning rate, which is meant for SGD."""
 
 
 class Belief:

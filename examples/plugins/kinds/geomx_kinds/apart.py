@@ -13,7 +13,7 @@ import geomx
 from geomx.cluster import Cluster
 from geomx.workload import TensorSpec
 
-geomx_api = "1.1"
+geomx_api = "2.0"
 
 
 @dataclass(frozen=True)

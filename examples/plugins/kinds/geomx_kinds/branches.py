@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import geomx
 
-geomx_api = "1.1"
+geomx_api = "2.0"
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import numpy as np
 import geomx
 from geomx.workload import Layer, TensorSpec, Workload
 
-geomx_api = "1.1"
+geomx_api = "2.0"
 
 
 @dataclass(frozen=True)

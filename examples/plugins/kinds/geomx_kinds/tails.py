@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import geomx
 from geomx.cluster import Link
 
-geomx_api = "1.1"
+geomx_api = "2.0"
 
 RELIABLE, BEST_EFFORT = 0, 1
 

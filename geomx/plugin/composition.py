@@ -1,0 +1,57 @@
+"""Plugins that are made of other plugins: their options become its own, declared once."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from geomx.errors import PluginError
+
+
+def extended(config: type, others: Mapping[type, Collection[str]], where: str) -> type:
+    """A dataclass of options with those of others after its own.
+
+    Args:
+        config: The plugin's own dataclass.
+        others: The dataclasses of the plugins that it is made of, each with the names that are
+            left out.
+        where: The plugin, as errors call it.
+
+    Raises:
+        PluginError: Two options have the same name, or one that is to be left out is not there.
+    """
+    known = {field.name for field in dataclasses.fields(config)}
+    added: list[Any] = []
+    for other, left_out in others.items():
+        hints = typing.get_type_hints(other, include_extras=True)
+        fields = {field.name: field for field in dataclasses.fields(other)}
+        for name in sorted(set(left_out) - set(fields)):
+            raise PluginError(f"{where}: {other.__name__} has no option {name} to leave out")
+        for name, field in fields.items():
+            if name in left_out:
+                continue
+            if name in known:
+                raise PluginError(f"{where}: the option {name} is declared twice")
+            known.add(name)
+            default: Any = {"default": field.default}
+            if field.default is dataclasses.MISSING:
+                default = {"default_factory": field.default_factory}
+            added.append((name, hints[name], dataclasses.field(metadata=field.metadata, **default)))
+    frozen: bool = config.__dataclass_params__.frozen  # type: ignore[attr-defined]
+    made = dataclasses.make_dataclass(config.__name__, added, bases=(config,), frozen=frozen)
+    made.__module__, made.__doc__ = config.__module__, config.__doc__
+    return made
+
+
+def part_of(config: Any, other: type, left_out: Collection[str]) -> Any:
+    """The options of a plugin that another is made of, from the other's.
+
+    Args:
+        config: An instance of what `extended` made.
+        other: The dataclass to make an instance of.
+        left_out: Its options that stay at their defaults.
+    """
+    names = [field.name for field in dataclasses.fields(other) if field.name not in left_out]
+    return other(**{name: getattr(config, name) for name in names})

@@ -1,0 +1,222 @@
+"""Options: bounds and units are declared with the field; plugins take over those of others."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import typing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+from annotated_types import Ge, Interval, MinLen, MultipleOf, Unit
+
+from geomx.cli.backends import GENERAL, OWN, backends
+from geomx.config.compose import compose
+from geomx.errors import ConfigError, PluginError
+from geomx.options.bounds import Count, Device, OneOf, unit_of
+from geomx.options.costs import CodecCosts, Costs, DeviceCosts
+from geomx.options.parsing import build_options
+from geomx.options.schema import PlanOptions, Root, RuntimeOptions, SimOptions, TcpOptions
+from geomx.plugin import native_options
+from geomx.plugin.hookspecs import hookimpl
+from geomx.plugin.registry import Registry
+from geomx.runner import execute
+from tests.laws import registry_with
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@dataclass(frozen=True)
+class Bounded:
+    share: Annotated[float, Interval(gt=0, le=1), Unit("share of rows")] = 0.5
+    rounds: Annotated[int | None, Ge(0), Unit("rounds")] = None
+    port: Annotated[int, Interval(ge=0, le=65535)] = 0
+    way: Annotated[str, OneOf(("push", "pull"))] = "push"
+    sizes: Annotated[list[Count], MinLen(1)] = field(default_factory=lambda: [1])
+    device: Device = "cpu"
+    block: Annotated[int, Ge(8), MultipleOf(8)] = 8
+    quick: bool = True
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"share": 0}, "o.share=0.0: must be more than 0 and at most 1 (share of rows)"),
+        ({"share": 1.5}, "o.share=1.5: must be more than 0 and at most 1 (share of rows)"),
+        ({"share": math.nan}, "o.share=nan: must be more than 0 and at most 1 (share of rows)"),
+        ({"share": "x"}, "o.share=x: must be a number"),
+        ({"rounds": -1}, "o.rounds=-1: must be 0 or more (rounds), or null"),
+        ({"rounds": 0.5}, "o.rounds=0.5: must be a whole number or null"),
+        ({"port": 65536}, "o.port=65536: must be between 0 and 65535"),
+        ({"way": "pul"}, "o.way=pul: did you mean pull? allowed: pull, push"),
+        ({"sizes": []}, "o.sizes=[]: must list 1 or more"),
+        ({"sizes": [1, 0]}, "o.sizes[1]=0: must be 1 or more"),
+        ({"block": 12}, "o.block=12: must be a multiple of 8"),
+        ({"device": "gpu"}, "o.device=gpu: must be cpu, cuda or cuda:N"),
+    ],
+)
+def test_what_is_out_of_bounds_is_refused_in_one_sentence(
+    options: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        build_options(Bounded, options, "o")
+    assert str(caught.value) == sentence
+
+
+def test_what_is_within_bounds_is_taken() -> None:
+    given = {"share": 1, "rounds": None, "port": 65535, "way": "pull", "device": "cuda:7"}
+    made = build_options(Bounded, given, "o")
+    assert (made.share, made.rounds, made.port) == (1.0, None, 65535)
+    hints = typing.get_type_hints(Bounded, include_extras=True)
+    assert [unit_of(hint) for hint in hints.values()][:3] == ["share of rows", "rounds", ""]
+
+
+OURS = [Root, RuntimeOptions, TcpOptions, SimOptions, PlanOptions, Costs, DeviceCosts, CodecCosts]
+PLUGINS = [plugin.config for plugin in Registry.discover().plugins()]
+
+
+@pytest.mark.parametrize("config", [*OURS, *PLUGINS], ids=lambda config: config.__name__)
+def test_defaults_are_within_their_bounds(config: type) -> None:
+    made = build_options(config, {}, "")
+    given = {each.name: getattr(made, each.name) for each in dataclasses.fields(config)}  # type: ignore[arg-type]
+    assert build_options(config, given, "") == made
+
+
+def test_native_parts_find_options_by_the_name_of_the_field() -> None:
+    numbers = native_options(Bounded(), share=0.25, members=3)
+    assert numbers == {"share": 0.25, "rounds": 0.0, "port": 0.0, "block": 8.0} | {
+        "quick": 1.0,
+        "members": 3.0,
+    }
+    assert all(type(number) is float for number in numbers.values())
+
+
+@dataclass(frozen=True)
+class Whole:
+    size: Count = 4
+
+
+class Composed:
+    """Made of another."""
+
+    def __init__(self, config: Any, part: Any) -> None:
+        self.config, self.part = config, part
+
+
+class Part:
+    """A part of another."""
+
+    def __init__(self, config: Any) -> None:
+        self.config = config
+
+
+def registered(*plugins: tuple[Any, ...]) -> Registry:
+    registry = Registry()
+
+    class Module:
+        @hookimpl
+        def geomx_register(self, register: Any) -> None:
+            for plugin in plugins:
+                register("accel", *plugin)
+
+    registry.ask(Module())
+    return registry
+
+
+def test_a_plugin_that_is_made_of_another_has_its_options() -> None:
+    registry = registered(
+        ("part", Bounded, Part), ("whole", Whole, Composed, {"part": ["port", "device", "block"]})
+    )
+    config = registry.find("accel", "whole").config
+    names = [each.name for each in dataclasses.fields(config)]  # type: ignore[arg-type]
+    assert names == ["size", "share", "rounds", "way", "sizes", "quick"]
+    registry.load("geomx.plugins")
+    selection = registry.select(None, [("whole", {"size": 2, "rounds": 7})])
+    whole = selection._chosen[1].instance
+    assert whole.config.size == 2
+    assert whole.part.config == Bounded(rounds=7)
+    with pytest.raises(ConfigError, match=r"accel\.whole\.share=2\.0: must be more than 0"):
+        registry.select(None, [("whole", {"share": 2})])
+    with pytest.raises(ConfigError, match=r"accel\.whole\.port=1: unknown option"):
+        registry.select(None, [("whole", {"port": 1})])
+
+
+@pytest.mark.parametrize(
+    ("plugins", "sentence"),
+    [
+        ([("whole", Whole, Composed, {"part": []})], "is made of accel part, not installed"),
+        (
+            [("part", Bounded, Part), ("whole", Whole, Composed, {"part": ["nothing"]})],
+            "Bounded has no option nothing to leave out",
+        ),
+        (
+            [("part", Whole, Part), ("whole", Whole, Composed, {"part": []})],
+            "the option size is declared twice",
+        ),
+    ],
+)
+def test_a_composition_that_cannot_be_is_refused(plugins: list[Any], sentence: str) -> None:
+    with pytest.raises(PluginError, match=f"accel whole from .*: {sentence}"):
+        registered(*plugins)
+
+
+def test_what_plugins_say_that_codecs_take_counts_where_it_is_asked_for(tmp_path: Any) -> None:
+    """With the experiment's own figures first, which are data by the plugin's name."""
+    registry = Registry.discover()
+    own = [p for p in registry.plugins("accel") if backends(p, registry)[0] == OWN]
+    if not own:
+        pytest.skip("no plugin brings figures")
+    name, words = own[0].name, ["workload=tiny", "numerics=false", "iterations=2"]
+
+    def end_s(*more: str) -> float:
+        made, _ = compose([*words, *more])
+        run = execute(made, tmp_path / str(len(list(tmp_path.iterdir()))))
+        return float(run.summary["seconds"])
+
+    chosen = f"accel=[{name}]"
+    general, brought = end_s(chosen), end_s(chosen, "costs.by_plugin=true")
+    assert general == end_s(chosen, "costs.by_plugin=false")
+    assert brought != general
+    slow = f"+costs.codecs={{{name}: {{encode_message_s: 0.01}}}}"
+    assert end_s(chosen, slow) == end_s(chosen, slow, "costs.by_plugin=true") > brought
+
+
+class Identity:
+    """A codec in Python that changes nothing."""
+
+    whole: frozenset[str] = frozenset()
+    survives_holes = True
+
+    def layout(self, spec: Any) -> Any:
+        return dict(spec)
+
+    def encode(self, parts: Any) -> Any:
+        return dict(parts)
+
+    def decode(self, parts: Any, length: int) -> Any:
+        return dict(parts)
+
+
+class Stranger:
+    """Without figures for the simulator."""
+
+    @hookimpl
+    def geomx_codec(self, link: Any) -> Any:
+        return Identity() if link.kind == "wan" else None
+
+
+def test_what_is_there_is_seen_from_what_a_plugin_answers() -> None:
+    registry = registry_with(stranger=("accel", Stranger()))
+    for plugin in registry.plugins():
+        simulated, live = backends(plugin, registry)
+        if plugin.name == "stranger":
+            assert (simulated, live) == (GENERAL, "codec: Python")
+        elif plugin.kind in ("sync", "accel"):
+            folder = ROOT / "plugins" / plugin.name
+            native = any(not f.name.endswith("_test.cc") for f in folder.glob("*.cc"))
+            assert ("C++" in live) == (native or bool(plugin.made_of)), plugin.name
+            assert (simulated == OWN) == (folder / "sim.py").exists(), plugin.name
+        else:
+            assert (simulated, live) == ("", "")
