@@ -26,6 +26,7 @@ from geomx.sim.world import IterationRow, World
 from geomx.training.pace import NS
 from geomx.training.passes import Backward, Forward, evaluates, passes
 from geomx.training.steps import Steps
+from geomx.workload import Model
 
 Vector = NDArray[np.float32]
 
@@ -100,24 +101,22 @@ class SimulatedWorker:
         )
         yield self._carried_out()
         for order in passes(self.steps):
-            yield from self._carry_out(order)
-        self._take_values()
-        self._evaluate(final=True)
+            if isinstance(order, Forward):
+                yield from self._forward(order)
+            else:
+                yield from self._backward(order)
+        if simulation.model is not None:
+            self._take_values(final=True)
         self.ended = True
-
-    def _carry_out(self, order: Forward | Backward) -> Generator[simpy.Event, Any, None]:
-        return self._forward(order) if isinstance(order, Forward) else self._backward(order)
 
     def _forward(self, order: Forward) -> Generator[simpy.Event, Any, None]:
         simulation = self.simulation
         self._start_ns = simulation.env.now
         simulation.fabric.forward(self.spec.id, self._start_ns)
         yield self._carried_out()
-        if self._pulled:
-            self._take_values()
-        self._evaluate(final=False)
-        self._loss, self._gradients = self._compute(self.steps.step)
-        self._update()
+        if simulation.model is not None:
+            self._take_values(final=False)
+            self._compute(simulation.model)
         order.compute_s = self.compute_s
 
     def _backward(self, order: Backward) -> Generator[simpy.Event, Any, None]:
@@ -127,7 +126,7 @@ class SimulatedWorker:
         simulation.fabric.backward(
             self.spec.id,
             order.push,
-            self._pushed() if self._pulled else None,
+            self._pushed() if self._pulled and simulation.model is not None else None,
             self._loss,
             order.last,
             None if report is None else (report.host, report.coordinator, report.values),
@@ -136,7 +135,8 @@ class SimulatedWorker:
         yield self._carried_out()
         step = self.steps.step  # the steps that were skipped meanwhile count
         simulation.iteration(IterationRow(self, step, self._start_ns, env.now), self._loss)
-        if evaluates(self.steps, simulation.experiment.evaluate_every):
+        every = simulation.experiment.evaluate_every
+        if simulation.model is not None and evaluates(self.steps, every):
             self._due = step, env.now / NS
         if report is not None:
             order.answer = self._answers.popleft()
@@ -152,39 +152,32 @@ class SimulatedWorker:
             text = "optimizer\n" + optimizer_text(optimizer)
             simulation.fabric.command(self.spec.id, text, simulation.env.now)
 
-    def _evaluate(self, final: bool) -> None:
-        """Evaluate the model after the last step, if that is due, now that its values are in."""
-        if self._due is not None:
-            self.simulation.evaluate(self, *self._due, final=final)
-            self._due = None
+    # ---- numbers; not called where sizes alone are simulated ----
 
-    # ---- numbers ----
-
-    def _take_values(self) -> None:
+    def _take_values(self, final: bool) -> None:
+        """Take what has come, and evaluate the model after the last step if that is due."""
         simulation = self.simulation
-        if simulation.model is not None:
+        if self._pulled:
             keys = range(len(simulation.experiment.workload.tensors))
             value: Callable[[int, int], Any] = simulation.fabric.value
             self.parameters = [value(self.spec.id, key) for key in keys]
+        if self._due is not None:
+            simulation.evaluate(self, *self._due, final=final)
+            self._due = None
 
-    def _compute(self, step: int) -> tuple[float, list[Vector]]:
-        model = self.simulation.model
-        if model is None:
-            return float("nan"), []
-        shapes = self.simulation.experiment.workload.tensors
+    def _compute(self, model: Model) -> None:
+        """Gradients of this step's batch, and a step of this worker's own optimizers."""
+        experiment = self.simulation.experiment
+        shapes = experiment.workload.tensors
         for key, tensor in enumerate(shapes):
             model.set(key, self.parameters[key].reshape(tensor.shape))
-        loss = model.step(step, self.rank, len(self.simulation.experiment.cluster.workers))
-        return loss, [as_vector(model.get(model.gradients, key)) for key in range(len(shapes))]
-
-    def _update(self) -> None:
+        self._loss = model.step(self.steps.step, self.rank, len(experiment.cluster.workers))
+        self._gradients = [as_vector(model.get(model.gradients, key)) for key in range(len(shapes))]
         for key, optimizer in enumerate(self._optimizers):
             optimizer.update(self.parameters[key], self._gradients[key])
 
-    def _pushed(self) -> list[Vector] | None:
-        """What this worker contributes, by key; None without numerics."""
-        if self.simulation.model is None:
-            return None
+    def _pushed(self) -> list[Vector]:
+        """What this worker contributes, by key."""
         scale, by_layer = self.steps.scale, self.steps.exchange == "gradients"
         values = self._gradients if by_layer else self.parameters
         return values if scale == 1.0 else [value * scale for value in values]

@@ -18,7 +18,7 @@ from math import nan
 from geomx.training.steps import Report, Steps
 
 
-@dataclass
+@dataclass(slots=True)
 class Forward:
     """The forward pass of the step that has begun; each layer waits for its own values.
 
@@ -29,7 +29,7 @@ class Forward:
     compute_s: float = nan
 
 
-@dataclass
+@dataclass(slots=True)
 class Backward:
     """The backward pass, what it pushes, and the wait for what the next step begins with.
 
