@@ -7,8 +7,8 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <functional>
+#include <list>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -55,7 +55,7 @@ class DeviceWork {
 
   std::shared_ptr<kernels::Device> device_;
   Ends ends_;
-  std::deque<Pending> pending_;
+  std::list<Pending> pending_;
 };
 
 }  // namespace geomx

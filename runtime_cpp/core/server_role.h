@@ -5,8 +5,8 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <functional>
+#include <list>
 #include <memory>
 #include <optional>
 #include <set>
@@ -36,7 +36,7 @@ class ServerRole : public RoleLogic {
     Replica weights;              // where the optimizer runs
     std::vector<NodeId> waiting;  // children that asked for the value before there was one
     bool updating = false;        // a device is at work on the weights
-    std::deque<std::function<void(Time)>> deferred;  // what is to be done after that, in order
+    std::list<std::function<void(Time)>> deferred;  // what is to be done after that, in order
   };
 
   // Has `action(now)` called when a device has updated the shard. False if none is at work on it: the
