@@ -102,7 +102,7 @@ def look_at(value: Any) -> Tensor:
     return Tensor(device, address, tuple(shape), type_, tuple(strides), owner, stage)
 
 
-def take(value: Any, copy: bool, stream: int | None = None) -> _core.DeviceStagingdValue:
+def take(value: Any, copy: bool, stream: int | None = None) -> _core.StagedValue:
     """Return a tensor's values for `_core.Loop.push_value`.
 
     Args:
@@ -125,7 +125,7 @@ def take(value: Any, copy: bool, stream: int | None = None) -> _core.DeviceStagi
     return stage.take(tensor.address, _type_of(tensor), elements, tensor.owner, copy, stream)
 
 
-def _take_sum(values: list[Any]) -> _core.DeviceStagingdValue:
+def _take_sum(values: list[Any]) -> _core.StagedValue:
     terms, elements = [], 0
     for value in values:
         tensor = look_at(value)

@@ -15,9 +15,10 @@ from typing import Any
 from geomx.errors import ConfigError, GeomxError, near
 from geomx.plugin.registration import KINDS, Plugin
 from geomx.plugin.registry import Registry
-from geomx.testing import parts, worlds
 from geomx.testing.finding import Broken, Finding, Law, Laws
+from geomx.testing.parts import of_answers, of_options
 from geomx.testing.runs import Runs
+from geomx.testing.worlds import cluster as small_cluster
 
 MODES = ("sim", "live")
 
@@ -116,13 +117,13 @@ def _laws(
     folder: Path,
 ) -> Laws:
     yield "its docstring starts with a sentence on what it does", _documented(plugin)
-    yield from parts.of_options(plugin)
+    yield from of_options(plugin)
     if plugin.kind in ("accel", "sync"):
         choice = plugin.name, dict(options)
         accel = [choice] if plugin.kind == "accel" else []
         selection = registry.select(choice if plugin.kind == "sync" else None, accel)
-        cluster = selection.cluster(worlds.cluster())
-        yield from _guarded(parts.of_answers(selection, plugin.kind, cluster, seed))
+        cluster = selection.cluster(small_cluster())
+        yield from _guarded(of_answers(selection, plugin.kind, cluster, seed))
     yield from Runs(registry, plugin, options, seed, folder).laws(tuple(modes))
 
 

@@ -20,7 +20,7 @@ from geomx.plugin.parts import BySize, Native, Shard
 from geomx.plugin.registration import Plugin
 from geomx.plugin.selection import Selection
 from geomx.plugin.sync import SyncPolicy
-from geomx.testing import codecs
+from geomx.testing.codecs import laws
 from geomx.testing.finding import Broken, Laws
 from geomx.testing.worlds import links, place
 from geomx.workload import TensorSpec
@@ -82,7 +82,7 @@ def of_answers(selection: Selection, kind: str, cluster: Cluster, seed: int) -> 
         if chain and not any(_alike(chain, other) for other in seen):
             seen.append(chain)
             contributions = link.carries == "contributions" and link.exchange == "gradients"
-            yield from codecs.laws(place(link), chain, seed, contributions)
+            yield from laws(place(link), chain, seed, contributions)
         for slicer in selection.slicers(link):
             if not isinstance(slicer, Native):
                 text = f"{place(link)}: slices cover the same rows, and are deterministic"
