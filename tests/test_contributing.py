@@ -187,7 +187,7 @@ SPECIFICATION = """
 
 @hookspec
 def geomx_newcomer(cluster: Cluster) -> str | None:
-    \"\"\"{number}Object to a cluster, by a sentence.\"\"\"
+    \"\"\"Object to a cluster, by a sentence.\"\"\"
 """
 
 ASKS = '''    def newcomer(self, cluster: Cluster) -> list[str]:
@@ -200,7 +200,7 @@ USES = """    if objections := selection.newcomer(cluster):
         raise ConfigError("network", cluster.name, "; ".join(objections))
 """
 
-SECTION = """### {number}`geomx_newcomer(cluster: Cluster) -> str | None`
+SECTION = """### `geomx_newcomer(cluster: Cluster) -> str | None`
 
 Object to a cluster, by a sentence.
 
@@ -230,12 +230,10 @@ def hook(tree: Tree, folder: Path) -> None:
     source = generated("codec", folder)
     head, marker, tail = source.partition("    @geomx.hookimpl\n    def geomx_codec")
     plugin_files(tree, head + OBJECTS + marker + tail, "fp16", f"+accel=[{NAME}]", "levels", 127)
-    numbers = re.findall(r"^### (\d+)\. `geomx_", (tree.root / "docs/hooks.md").read_text(), re.M)
-    number = f"{len(numbers) + 1}. " if numbers else ""
     specifications = (tree.root / "geomx/plugin/hookspecs.py").read_text(encoding="utf-8")
     tree.replace(
         "geomx/plugin/hookspecs.py",
-        specifications, specifications + SPECIFICATION.format(number=number),
+        specifications, specifications + SPECIFICATION,
     )  # fmt: skip
     tree.insert("geomx/plugin/calling.py", "ANSWERS = {", '    "geomx_newcomer": ("str",),\n')
     tree.replace("geomx/plugin/selection.py", "    def _ask(", f"{ASKS}    def _ask(")
@@ -248,7 +246,7 @@ def hook(tree: Tree, folder: Path) -> None:
     newer = f"{major}.{int(minor) + 1}"
     tree.replace("geomx/plugin/api.py", geomx.api_version, newer)
     tree.replace("docs/hooks.md", geomx.api_version, newer)
-    tree.replace("docs/hooks.md", "## Objects", SECTION.format(number=number) + "## Objects")
+    tree.replace("docs/hooks.md", "## Objects", SECTION + "## Objects")
     tree.use(USED)
 
 
