@@ -7,7 +7,6 @@ import socket
 import threading
 import time
 import warnings
-from argparse import ArgumentParser
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -489,7 +488,7 @@ def test_a_missing_probe_is_noticed_before_anything_is_measured(
     there = [f"hub={probes()}", f"beijing={probes()}", f"chengdu={gone}"]
     words = ["--probe", *there, "--output", str(tmp_path / "out")]
     with pytest.raises(GeomxError, match=f"the probe at {gone}: .*refused"):
-        command.main(words, ArgumentParser(), print)
+        command.main(words)
     assert not (tmp_path / "out").exists()
 
 
