@@ -129,7 +129,7 @@ class Optimizer(torch.optim.Optimizer):
     @property
     def param_groups(self) -> list[dict[str, Any]]:
         """The wrapped optimizer's."""
-        return self.inner.param_groups
+        return self.inner.param_groups  # type: ignore[no-any-return]
 
     @property
     def state(self) -> Any:
@@ -139,7 +139,7 @@ class Optimizer(torch.optim.Optimizer):
     @property
     def defaults(self) -> dict[str, Any]:
         """The wrapped optimizer's."""
-        return self.inner.defaults
+        return self.inner.defaults  # type: ignore[no-any-return]
 
     def __repr__(self) -> str:
         return f"geomx.torch.Optimizer({self.inner!r})"
