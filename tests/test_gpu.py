@@ -29,6 +29,7 @@ from geomx.frameworks import tensors
 from geomx.kv.local import LocalCluster, unshaped
 from geomx.kv.store import KVStore
 from geomx.kv.values import to_float32
+from geomx.options.parsing import build_options
 from geomx.options.schema import RuntimeOptions
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -247,7 +248,7 @@ def test_a_server_says_which_device_it_lacks(
     configure(server, live=False)
     configure(members.workers[0], live=True)
     with pytest.raises(ConfigError, match="server_device=gpu: must be cpu, cuda or cuda:N"):
-        RuntimeOptions(server_device="gpu")
+        build_options(RuntimeOptions, {"server_device": "gpu"}, "runtime")
 
 
 def test_info_says_what_was_built_and_what_is_there(capsys: pytest.CaptureFixture[str]) -> None:

@@ -414,7 +414,8 @@ def test_introducing_keys_takes_time_in_proportion(alone: kv.KVStore, batch: int
         before = Counted.looks, calls(keys, first, batch)
         looks.append((Counted.looks - before[0], before[1]))
     early, late = looks[2], looks[-1]
-    assert late == early
+    assert late[0] == early[0]
+    assert late[1] <= 1.1 * early[1]  # lines: what Python does now and then is among them
 
 
 def calls(keys: Keys, first: int, batch: int) -> int:

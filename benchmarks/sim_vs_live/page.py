@@ -48,7 +48,7 @@ def overview(studies: Sequence[Mapping[str, Any]]) -> str:
     about.append(("live runs per combination", [str(one["repeats"]) for one in studies]))
     about.append(("places at a slower pace", [str(len(one["slowed"])) for one in studies]))
     about.append(("machine", [one["machine"] for one in studies]))
-    lines += [f"| {name} | {' | '.join(cells)} |" for name, cells in about]
+    lines += [f"| {name} | {' | '.join(texts)} |" for name, texts in about]
     for name, one in zip(names, studies, strict=True):
         lines += [
             "",
