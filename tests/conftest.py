@@ -7,6 +7,7 @@ printed at the top and again with every failure, so that any failure can be repe
 from __future__ import annotations
 
 import random
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -132,7 +133,16 @@ def tiny() -> TinyWorkload:
 # ---- running ----
 
 
-installed = cache(Registry.discover)
+@cache
+def _discovered(path: tuple[str, ...]) -> Registry:
+    return Registry.discover()
+
+
+def installed() -> Registry:
+    """All plugins on Python's path, looked for once as long as that stays the same."""
+    return _discovered(tuple(sys.path))
+
+
 FREE = Costs(**dict.fromkeys(FIGURES, 0.0))
 
 

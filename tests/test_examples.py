@@ -34,7 +34,7 @@ def commands(name: str) -> list[list[str]]:
 @pytest.mark.parametrize(
     ("name", "number", "numbers", "epochs"),
     [
-        ("cnn", 0, 1, 1), ("cnn", 2, 1, 5), ("cnn_mpq", 0, 1, 1), ("cnn_hfa", 0, 5, 1),
+        ("cnn", 0, 1, 1), ("cnn", 2, 1, 5), ("cnn_mpq", 0, 1, 1), ("cnn_hfa", 0, 5, 2),
         ("cnn_esync", 0, 1, 1),
     ],
 )  # fmt: skip

@@ -14,6 +14,7 @@ import geomx
 from geomx import _core
 from geomx.errors import ConfigError
 from geomx.kv.local import LocalCluster, unshaped
+from geomx.options.parsing import build_options
 from geomx.options.schema import RuntimeOptions
 
 
@@ -64,7 +65,7 @@ def test_a_run_ends_with_the_same_bits_on_every_machine(accel: str, tmp_path: Pa
 @pytest.mark.slow
 def test_live_processes_share_the_cores() -> None:
     with pytest.raises(ConfigError, match="threads"):
-        RuntimeOptions(threads=0)
+        build_options(RuntimeOptions, {"threads": 0}, "runtime")
     spec = unshaped({"here": 1})
     members = 3  # that compute: the scheduler does not
     for asked, got in ((2, 2), (None, max(1, len(os.sched_getaffinity(0)) // members))):

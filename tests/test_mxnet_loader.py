@@ -193,7 +193,7 @@ import sklearn.base
 OPERATORS = """
 import inspect, json, sys, warnings
 warnings.simplefilter("ignore")
-from geomx import mxnet_loader
+from geomx.frameworks import mxnet_loader
 if not json.loads(sys.argv[1]):
     import contextlib
     mxnet_loader.operators_later = contextlib.nullcontext

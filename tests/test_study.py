@@ -78,7 +78,7 @@ def test_the_baseline_may_be_named() -> None:
 @pytest.mark.parametrize(
     ("words", "key"),
     [
-        (["study.each=[synk]"], "study.each=synk: did you mean sync?"),
+        (["study.each=[synk]"], "study.each[0]=synk: did you mean sync?"),
         (["study.each=[sync]", "study.jobs=0"], "study.jobs=0: must be 1 or more"),
         (["study.each=[sync]", "study.target_accuracy=2"], "study.target_accuracy=2"),
         (["study.each=[sync]", "iterations=0"], "iterations=0"),

@@ -50,7 +50,7 @@ def test_the_text_is_the_same_everywhere() -> None:
     ("options", "words"),
     [
         ({"heads": 3}, "divisor of the width"),
-        ({"blocks": 0}, "at least 1"),
+        ({"blocks": 0}, "must be 1 or more"),
         ({"context": 9000}, "less than"),
         ({"device": "tpu"}, "cpu, cuda or cuda:N"),
     ],
