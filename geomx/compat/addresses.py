@@ -115,7 +115,7 @@ def _address_of(interface: str) -> str:
 class ProcessLog:
     """The files of a process in the folder of ``geomx compat``: its log, and its exit status.
 
-    A worker's own output is copied to the log, whatever the launch script does with it.
+    A worker's output is copied to the log, even if the launch script redirects or discards it.
 
     Args:
         kind: Role of the process.

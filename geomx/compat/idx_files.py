@@ -1,5 +1,4 @@
-"""A patch of MXNet's MNIST loaders that makes them read the files in their folder, whatever they
-hold.
+"""A patch that makes MXNet's MNIST loaders read the files in their folder without a hash check.
 
 The loaders compare a hash and download the originals if it differs, so that they refuse other data
 in the same format, and do not work at all without internet access.

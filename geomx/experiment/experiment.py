@@ -25,7 +25,7 @@ class Experiment:
         seed: Seeds everything that draws.
         iterations: Local steps per worker.
         numerics: Whether real gradients are computed.
-        cluster: Who takes part, and the network.
+        cluster: The nodes, and the network that joins them.
         workload: What is trained.
         selection: The plugins, in order.
         evaluate_every: Local steps between evaluations.

@@ -58,7 +58,7 @@ def shape(
     who send over it work out from what they tell each other.
 
     Args:
-        cluster: Who takes part, and the network.
+        cluster: The nodes, and the network that joins them.
         selection: The plugins in force.
         node: Whose messages.
         tcp: Options of connections.

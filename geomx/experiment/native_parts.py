@@ -102,7 +102,7 @@ def optimizers(selection: Selection) -> list[_core.OptimizerFactory]:
 
 
 OF_SCRIPT: Mapping[str, Any] = {"name": "script", "learning_rate": 0.0}
-"""What sync policies are told of an optimizer that nobody but a worker's script knows."""
+"""The optimizer that sync policies are given if only the worker's script knows the real one."""
 
 _COMMON = ("learning_rate", "wd", "clip_gradient")
 
@@ -113,7 +113,7 @@ def training_optimizers(
     """What global servers run, and what every worker runs after each local step; None: nothing.
 
     Args:
-        cluster: Who takes part.
+        cluster: The nodes of the experiment.
         selection: Its sync policy decides; an optimizer of a plugin's takes the place of
             `optimizer`.
         optimizer: The workload's.

@@ -94,7 +94,7 @@ class Unjoined:
     its place; as long as one of them is left, nothing has ended.
 
     Args:
-        cluster: Who takes part.
+        cluster: The nodes of the experiment.
         directory: Of the run.
         command: What workers run; empty: a workload, whose worker fails where it does not join.
     """

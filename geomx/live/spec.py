@@ -30,7 +30,7 @@ class Spec:
     """What every node of a live run knows.
 
     Attributes:
-        cluster: Who takes part, and the network.
+        cluster: The nodes, and the network that joins them.
         sync: Name and options of the sync plugin.
         accel: The same of the accelerators, in order.
         workload: The same of the workload; None where a training script is run instead.

@@ -59,7 +59,7 @@ Edge = tuple[str, str]
 def check_changes(edge: str, data: dict[str, Any], folder: Path) -> None:
     """Read and check the schedule of an edge, and set its nominal bandwidth.
 
-    Afterwards a trace is a list of [seconds, Mbit/s], whatever its form, and an edge without
+    Afterwards any trace, file or list, is a list of [seconds, Mbit/s], and an edge without
     ``bandwidth_mbps`` has a nominal one: the first of the trace, or the middle of the redraw.
 
     Args:

@@ -145,7 +145,7 @@ class Root:
     numerics: bool | None = None
     # Local steps between evaluations on held-out data; null: as the workload says.
     evaluate_every: Count | None = None
-    # Who takes part and what joins them: the content of a network file.
+    # Sites, nodes and links: the content of a network file.
     network: dict[str, Any] = field(default_factory=dict)
     # What is trained; the options of the chosen workload.
     workload: Any = None

@@ -36,7 +36,7 @@ from geomx.study.variants import Variant, carry_out, finished, key_of
 from geomx.terminal.progress import progress
 
 KEPT = 5
-"""Number of the best that are exact: trained, whatever their bounds, and run with several seeds."""
+"""Number of best candidates that are always trained, and run with several seeds."""
 EAGER = 0.5
 """No candidate is assumed to need less than this fraction of the baseline's iterations."""
 SLACK = 0.9

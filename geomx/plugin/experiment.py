@@ -20,7 +20,7 @@ class Experiment(Protocol):
         iterations: Local steps per worker.
         evaluate_every: Local steps between evaluations.
         numerics: Whether real gradients are computed.
-        cluster: Who takes part, and the network.
+        cluster: The nodes, and the network that joins them.
         workload: What is trained.
         workload_options: The workload's options as given.
         runtime: Options of the live runtime.

@@ -10,7 +10,7 @@ def groups_of(cluster: Cluster, together: bool) -> list[Group]:
     """The groups that an overlay could serve: those of two members or more.
 
     Args:
-        cluster: Who takes part.
+        cluster: The nodes of the experiment.
         together: The parties' rounds are common (see `SyncPolicy`); otherwise global servers answer
             each party by itself, and their children are no group.
     """

@@ -5,10 +5,8 @@ isolation, so that a broken plugin is shown as broken and the others work. `Regi
 `Selection`: instances built from validated options, each held by a plugin manager of its own. There
 is no global state: experiments, tests and sweeps in one process do not see each other.
 
-Four things pluggy alone leaves open are settled here. Order: plugins are asked as the command line
-lists them. Exclusivity: two deciders are refused by name instead of one winning silently. Typos:
-a misspelt hook is an error that names the right one. Blame: whatever a plugin raises or returns
-wrongly comes back as a `PluginError` naming plugin and hook.
+A misspelt hook is an error that names the right one. `geomx.plugin.selection` says in which order
+plugins are asked and how their errors are reported.
 
 Live node processes use this module too (they receive names and options from the scheduler), so it
 imports neither Hydra nor OmegaConf.

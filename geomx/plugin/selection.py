@@ -1,8 +1,8 @@
 """The plugins that one experiment uses, each held by a plugin manager of its own.
 
-Order: plugins are asked as the command line lists them. Exclusivity: two deciders are refused by
-name instead of one winning silently. Blame: whatever a plugin raises or returns wrongly comes back
-as a `PluginError` naming plugin and hook.
+Plugins are asked in the order of the command line. Two answers to an exclusive hook are refused,
+naming both plugins. An exception or a wrong answer of a plugin becomes a `PluginError` that names
+the plugin and the hook.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class Selection:
         return CheckedPlacement(answer, f"{answers[0][0].label}: geomx_placement", servers)
 
     def cluster(self, cluster: Cluster) -> Cluster:
-        """Who takes part, after every plugin has had its say (`geomx_cluster`)."""
+        """Return the nodes of the experiment, after all `geomx_cluster` hooks."""
         for built, manager in zip(self._chosen, self._managers, strict=True):
             for answer in call(manager, built.label, "geomx_cluster", cluster=cluster):
                 check_answer(built.label, "geomx_cluster", answer)

@@ -1,4 +1,4 @@
-"""The training loop of an experiment's worker, as orders to whatever carries them out.
+"""The training loop of an experiment's worker, as orders to its driver.
 
 A worker of an experiment makes two passes a step, and its driver does no more than that:
 

@@ -47,7 +47,7 @@ class Steps:
 
     Args:
         policy: The sync policy in force.
-        cluster: Who takes part.
+        cluster: The nodes of the experiment.
         worker: Whose steps these are.
         steps: Local steps that are planned; where the policy gives every worker a number of its
             own, those of the slowest.
