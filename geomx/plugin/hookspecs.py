@@ -4,7 +4,7 @@ Hooks build, objects run: hooks are called while an experiment is put together, 
 plain objects that do the work afterwards (a hook call costs microseconds, a slice must not).
 `geomx_register` is asked of every installed module. The others are asked only of the plugins that
 the experiment selected, one after the other in the order of the command line (`sync` first, then
-`accel` from left to right), and pluggy's `tryfirst` and `trylast` have no effect. A hook may be called
+`accel` from left to right); pluggy's `tryfirst` and `trylast` have no effect. A hook may be called
 several times with equal arguments (for each link, for each node, in each process of a live run), so
 an answer may depend on nothing but the arguments and the plugin's options. A method takes any
 subset of a hook's arguments, by name. ``None`` means that the plugin has nothing to say.
