@@ -11,7 +11,7 @@ import errno
 import os
 from collections.abc import Iterable
 
-_IN_ANOTHER_FOLDER = "work in a folder that can be written"
+_IN_ANOTHER_FOLDER = "work in a writable folder"
 _MAKE_ROOM = "make room, and run it again"
 REMEDIES = {
     errno.ENOSPC: _MAKE_ROOM,
@@ -22,7 +22,7 @@ REMEDIES = {
     errno.EPERM: _IN_ANOTHER_FOLDER,
     errno.EMFILE: "raise the limit on open files (ulimit -n), and run it again",
     errno.ENFILE: "end other processes: the machine has reached its limit on open files",
-    errno.EIO: "the disk, or what it is mounted from, fails",
+    errno.EIO: "check the disk or its mount, which reports an input/output error",
 }
 """Remedies for errors of the operating system that users may encounter."""
 

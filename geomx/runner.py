@@ -51,7 +51,7 @@ def execute(experiment: Experiment, directory: Path) -> Results:
         KeyboardInterrupt: The run was interrupted; its measurements are kept.
     """
     if experiment.study is not None:
-        remedy = "many results; run it by geomx.study.run or the command line, or say study=null"
+        remedy = "a study has many results; call geomx.study.run, or set study=null"
         raise ConfigError("study", "", remedy)
     check(experiment)
     with memory_limited():
@@ -150,7 +150,7 @@ def _words(given: Sequence[str | Sequence[str]]) -> list[str]:
             remedy = 'overrides are strings such as "+sync=NAME", in one list or one by one'
             raise ConfigError("override", repr(word), remedy)
         if word.startswith("-"):
-            raise ConfigError("override", word, "flags belong to the command line")
+            raise ConfigError("override", word, "is a flag of the command line; leave it out")
         parts = [word] if "'" in word or '"' in word else word.split()
         if len(parts) > 1 and all(_ASSIGNS.match(part) for part in parts):
             separate = ", ".join(repr(part) for part in parts)

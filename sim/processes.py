@@ -64,9 +64,9 @@ class Instant(Look):
             return "the simulation", standstill(self._simulation)
         now_s = self._simulation.env.now / NS
         return _name(self._seen, self._simulation), (
-            f"has let no virtual time pass since {now_s:.9g} s of the run for {lasted_s:.1f} s: "
+            f"did not advance virtual time beyond {now_s:.9g} s of the run for {lasted_s:.1f} s: "
             "it loops, or waits for delays of 0 only; "
-            f"runtime.failure_timeout_s={self.limit_s:g} is the most that one instant may take"
+            f"runtime.failure_timeout_s={self.limit_s:g} is the limit of one instant"
         )
 
 

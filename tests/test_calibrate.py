@@ -433,7 +433,7 @@ def test_access_links_are_as_wide_as_all_ways_at_once(
 
 
 def test_a_stranger_learns_nothing(probes: Callable[[], str]) -> None:
-    with pytest.raises(GeomxError, match="GEOMX_TOKEN is not that of the probe"):
+    with pytest.raises(GeomxError, match="GEOMX_TOKEN differs from the probe's"):
         probe.measure(probes(), token="guess")
 
 
@@ -453,7 +453,7 @@ def test_what_was_heard_on_the_way_proves_nothing(
     with socket.create_connection((host, int(port)), 10) as again, again.makefile("rwb") as stream:
         probe._hear(stream)
         say(stream, heard)
-        with pytest.raises(GeomxError, match="GEOMX_TOKEN is not that of the probe"):
+        with pytest.raises(GeomxError, match="GEOMX_TOKEN differs from the probe's"):
             probe._hear(stream)
 
 

@@ -221,7 +221,7 @@ WRONG: list[tuple[Callable[[dict[str, Any]], Any], str]] = [
     (lambda c: c.update(redraw=REDRAW | {"links": [["party0", "x"]]}), "redraw.links[0]: there is"),
     (lambda c: c.update(redraw=[REDRAW, REDRAW]), "redraw[1] means edge hub -> hub/wan, which is"),
     (lambda c: c.update(outages={"site": "hub"}), "outages must be a list"),
-    (lambda c: c.update(outages=[{"start_s": 1, "end_s": 2}]), "outages[0] must say which links"),
+    (lambda c: c.update(outages=[{"start_s": 1, "end_s": 2}]), "outages[0] must select links by"),
     (lambda c: c.update(outages=[{"site": "party0"}]), "outages[0] needs either start_s and end_s"),
     (lambda c: c.update(outages=[{"site": "hub", "start_s": 1}]), "outages[0].end_s is missing"),
     (

@@ -74,7 +74,7 @@ WRONG = [
     ("+accel=[dgt,px]", "accel=px: no such accel; did you mean p3? allowed: "),
     ("+accel=dgt,p3", "accel=dgt,p3: several values are a sweep"),
     ("+accel=[dgt", "accel=[dgt: "),
-    ("accel=null", "accel=null: no accelerator is written []"),
+    ("accel=null", "accel=null: must be []; this is how to choose no accelerator"),
     ("network=missing.yaml", "network=missing.yaml: there is no such file"),
     ("network=missing", "network=missing: no such network; "),
     ("network=unreachable.yaml", "network=unreachable.yaml: "),
@@ -89,7 +89,7 @@ WRONG = [
     ("iterations=1,2", "iterations=1,2: several values are a sweep, which needs -m"),
     ("seed=-1", "seed=-1: must be 0 or more"),
     ("seed=null", "seed=null: must not be null"),
-    ("+seed=1", "seed=1: it exists already; leave the + out"),
+    ("+seed=1", "seed=1: it already exists; leave out the +"),
     ("numerics=maybe", "numerics=maybe: must be true or false"),
     ("mode=simm", "mode=simm: did you mean sim? allowed: both, live, sim"),
     ("runtime=3", "runtime=3: holds several options"),
@@ -226,7 +226,7 @@ def test_disks_that_take_nothing_more_are_one_line(options: str, tmp_path: Path)
         assert "hydra.run.dir=FOLDER" in done.stderr
     else:
         assert ": No space left on device; make room" in done.stderr
-        assert "what was measured until then is in " in done.stderr
+        assert "; results up to then are in " in done.stderr
 
 
 # ---- two doors, geomx and python -m geomx ----
@@ -309,7 +309,7 @@ def test_a_signal_ends_a_run_with_its_status_and_names_its_folder(
         process.send_signal(number)
         _, err = process.communicate(timeout=60)
     assert process.returncode == 128 + number
-    assert err == f"interrupted; what was measured until then is in {tmp_path / 'cut'}\n"
+    assert err == f"interrupted; results up to then are in {tmp_path / 'cut'}\n"
     assert Results.load(tmp_path / "cut").iterations
 
 
@@ -334,9 +334,9 @@ def test_no_run_overwrites_another(tmp_path: Path, capfd: pytest.CaptureFixture[
     before = (tmp_path / "here" / "summary.json").read_bytes()
     capfd.readouterr()
     assert cli.run(words) == 2
-    refusal = f"hydra.run.dir={tmp_path / 'here'}: holds a run already; "
+    refusal = f"hydra.run.dir={tmp_path / 'here'}: already holds a run; "
     assert capfd.readouterr().err.startswith(refusal)
-    with pytest.raises(ConfigError, match="holds a run already"):
+    with pytest.raises(ConfigError, match="already holds a run"):
         run(words)
     assert (tmp_path / "here" / "summary.json").read_bytes() == before
 

@@ -171,10 +171,10 @@ def test_the_master_chooses_too() -> None:
     [
         ({"PS_RESEND": "1"}, Settings(), "PS_RESEND=1: has no effect: connections lose nothing"),
         ({"DMLC_K": "0.8"}, Settings(), "DMLC_K=0.8: has no effect without ENABLE_DGT=1"),
-        ({"ENABLE_DGT": "3"}, Settings(), "ENABLE_DGT=3: is taken as 1: blocks that contribute"),
+        ({"ENABLE_DGT": "3"}, Settings(), "ENABLE_DGT=3: is treated as 1: blocks that contribute"),
         ({"MAX_GREED_RATE_TS": "1"}, Settings(), "MAX_GREED_RATE_TS=1: has no effect without"),
         ({"MXNET_KVSTORE_USE_HFA": "1"}, Settings("dist_async"), "MXNET_KVSTORE_USE_HFA=1: contra"),
-        ({}, Settings(keys=[(9, "float16"), (5, "float32")]), "float16 and float32 keys: all of"),
+        ({}, Settings(keys=[(9, "float16"), (5, "float32")]), "there are float16 and float32 keys"),
     ],
 )  # fmt: skip
 def test_what_has_no_effect_is_named_once(

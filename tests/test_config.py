@@ -336,7 +336,9 @@ def test_mode_both_runs_both_and_compares(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 
 def test_run_refuses_flags() -> None:
-    with pytest.raises(ConfigError, match="override=-m: flags belong to the command line"):
+    with pytest.raises(
+        ConfigError, match="override=-m: is a flag of the command line; leave it out"
+    ):
         geomx.run(["-m", "seed=1,2"])
 
 
@@ -357,7 +359,7 @@ def test_a_plugin_that_gives_no_policy_is_blamed() -> None:
         geomx.hookimpl(lambda register: register("sync", "silent", Config, Silent))
     )
     registry.ask(module)
-    with pytest.raises(PluginError, match="sync silent: it gives no sync policy"):
+    with pytest.raises(PluginError, match="sync silent: it returns no sync policy"):
         compose(["sync=silent"], registry)
 
 

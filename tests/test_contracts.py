@@ -391,7 +391,7 @@ def test_both_modes_say_the_same(
         (
             geomx.SyncPolicy,
             {"afterstep": True},
-            "SyncPolicy for afterstep; did you mean after_step",
+            "SyncPolicy.afterstep; did you mean after_step",
         ),
         (geomx.SyncPolicy, {"after_steps": True}, "did you mean after_step of a SyncPolicy"),
         (geomx.SyncPolicy, {"local_optimiser": None}, "did you mean local_optimizer"),
@@ -407,7 +407,7 @@ def test_a_name_that_is_nearly_one_is_refused(noun: type, names: Any, words: str
     answer = changed(noun, **names)
     if not words:
         return check_spelling("accel bad", noun, answer)
-    with pytest.raises(PluginError, match=f"accel bad: geomx never asks .*{words}"):
+    with pytest.raises(PluginError, match=f"accel bad: geomx never uses .*{words}"):
         check_spelling("accel bad", noun, answer)
 
 

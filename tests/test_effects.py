@@ -123,10 +123,18 @@ NONE = "accel {} changes nothing in this experiment: "
         ([("tsengine", {"intra": False})], APART, "parties do not update together"),
         (["asks"], APART, "so the optimizer stays at the global server"),
         (["packed", "half"], {}, "its codec comes after accel packed, which leaves no float32"),
-        (["packed", SMALL_BLOCKS], {}, "what accel packed makes is neither cut nor reordered"),
+        (
+            ["packed", SMALL_BLOCKS],
+            {},
+            "its slicer neither cuts nor reorders what accel packed makes",
+        ),
         (["dgt"], {}, "its slicer neither cuts nor reorders what is sent"),
-        (["nowhere"], {}, "it encodes no link"),
-        (["places"], {"network": ALONE}, "with 1 global server every shard is where it would be"),
+        (["nowhere"], {}, "it encodes nothing on any link"),
+        (
+            ["places"],
+            {"network": ALONE},
+            "with 1 global server every shard is where it is without it",
+        ),
         ([("p3", {"prioritise": False})], {}, "it leaves every tensor as it is"),
     ],
 )

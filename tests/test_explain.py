@@ -215,7 +215,7 @@ def test_the_command_shows_it_and_leaves_it_in_the_run(
     best = content["what_if"]["changes"][0]
     assert f"to see {best['name']}: {best['command']}" in " ".join(said.split())
     page = (folder / "report.html").read_text(encoding="utf-8")
-    assert "What it waits for" not in before and "What it waits for" in page
+    assert "What an iteration waits for" not in before and "What an iteration waits for" in page
     assert before.count("<section") + 1 == page.count("<section")
 
 

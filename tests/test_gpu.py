@@ -242,7 +242,8 @@ def test_a_server_says_which_device_it_lacks(
         node_config(members, selection, node, phantom=False, runtime=runtime, live=live, seed=0)
 
     server = members.parties[0].server
-    told = f"runtime.server_device=cuda:77: {server.name} runs where there is {', '.join(DEVICES)};"
+    devices = ", ".join(DEVICES)
+    told = f"runtime.server_device=cuda:77: the machine of {server.name} has only {devices};"
     with pytest.raises(ConfigError, match=re.escape(told)):
         configure(server, live=True)
     configure(server, live=False)

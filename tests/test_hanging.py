@@ -178,11 +178,11 @@ def geomx_register(register):
 '''
 
 LIMIT_S = 0.5
-CALL = r" did not return for [\d.]+ s; runtime.failure_timeout_s=0.5 is the most that one call may"
-HOOK = r" did not return for 0.5 s, the most that a hook may take"
+CALL = r" did not return for [\d.]+ s; runtime.failure_timeout_s=0.5 is the limit of one call"
+HOOK = r" did not return for 0.5 s, the limit of one hook"
 INSTANT = (
-    r" has let no virtual time pass since [\d.]+ s of the run for [\d.]+ s: .*"
-    r"runtime.failure_timeout_s=0.5 is the most that one instant may take"
+    r" did not advance virtual time beyond [\d.]+ s of the run for [\d.]+ s: .*"
+    r"runtime.failure_timeout_s=0.5 is the limit of one instant"
 )
 POLICY = "accel bad: geomx_sync_policy: "
 FILE = r"\(bad_stranger\.py:\d+\)"

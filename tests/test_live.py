@@ -292,7 +292,7 @@ def test_killing_a_process_ends_the_run_and_names_it(
     os.kill(started.node(name), signal.SIGKILL)
     status, errors, took = started.ended()
     assert status == 1
-    where = f"what was measured until then is in {tmp_path / 'run'}"
+    where = f"results up to then are in {tmp_path / 'run'}"
     assert errors.strip() == f"node {name} was lost: killed by SIGKILL; {where}"
     assert took < END_S
     kept = Results.load(tmp_path / "run")
@@ -317,7 +317,7 @@ def test_ctrl_c_leaves_no_process_and_keeps_what_was_measured(tmp_path: Path) ->
     started.node("beijing/worker0")
     started.process.send_signal(signal.SIGINT)
     status, errors, took = started.ended()
-    where = f"what was measured until then is in {tmp_path / 'run'}"
+    where = f"results up to then are in {tmp_path / 'run'}"
     assert (status, errors.strip()) == (130, f"interrupted; {where}")
     assert took < END_S
     kept = Results.load(tmp_path / "run")

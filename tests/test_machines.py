@@ -72,7 +72,7 @@ def test_a_network_may_be_named_and_one_machine_may_hold_all_of_a_role(tmp_path:
         ({"parties": {"hub": {"sheduler": "a"}}}, "did you mean scheduler"),
         ({"parties": {"east": {"worker": "a"}}}, "scheduler and the global servers"),
         ({"reach": "ssh {address}"}, "needs {command}"),
-        ({"reach": "ssh {there} {command}"}, "is no template"),
+        ({"reach": "ssh {there} {command}"}, "is not a valid template"),
         ({"reach": "sh -c {command}"}, r"-c takes the first only: leave `sh -c` out, or write sh"),
         ({"reach": "ssh {address} /bin/bash -lc {command}"}, "leave `/bin/bash -lc` out"),
         ({"network": "two_parties"}, "the network has no"),
@@ -181,7 +181,9 @@ def test_all_stop_when_one_fails_and_it_is_named(
 def test_a_machine_that_cannot_be_reached_is_named_with_what_was_said(tmp_path: Path) -> None:
     broken = "sh -c 'echo no route to host >&2; exit 255' {command}"
     hosts = {**JOB["hosts"], "b": {"address": "127.0.0.1", "reach": broken}}
-    sentence = r"east/\w+ was lost: exit status 255: no route to host; the line to it broke \(sh: "
+    sentence = (
+        r"east/\w+ was lost: exit status 255: no route to host; the connection to it broke \(sh: "
+    )
     with pytest.raises(NodeLost, match=sentence):
         launch(write(tmp_path, hosts=hosts), [f"hydra.run.dir={tmp_path}/run"])
 
@@ -361,7 +363,7 @@ def test_a_log_that_names_a_hundred_strangers_counts_them_all(tmp_path: Path) ->
     scheduler.terminate()
     _, said = scheduler.communicate(timeout=60)
     assert said.count("refused 127.0.0.1:") == 100
-    assert "refused 120 callers in all, of whom the first 100 are named above\n" in said
+    assert "refused 120 connections in total; the first 100 are named above\n" in said
 
 
 # ---- killed launchers ----

@@ -374,7 +374,7 @@ def test_broken_strangers_are_listed_and_hurt_nobody(
         "stranger_fails (stranger_fails 1.0) could not be loaded: ModuleNotFoundError",
         "stranger_ends (stranger_ends 1.0) could not be loaded: it ends the process",
         "stranger_old: written for version 0.1",
-        "accel same is announced twice: by stranger_one (stranger_one 1.0) and by stranger_two",
+        "accel same is registered twice: by stranger_one (stranger_one 1.0) and by stranger_two",
     ):
         assert words in shown
     assert main(["run", "workload=tiny", "accel=[same]", f"hydra.run.dir={tmp_path / 'run'}"]) == 2

@@ -194,7 +194,7 @@ def test_losing_nothing_is_a_promise_of_every_plugin(registry: Registry) -> None
         (["plan.sync=[]"], "plan.sync=[]: must list 1 or more"),
         (["plan.sync=[fsb]"], "plan.sync=fsb: did you mean fsa?"),
         (["accel.nobody.k=1"], "accel.nobody.k=1"),
-        (["plan.fidelity=nowhere.json"], "plan.fidelity=nowhere.json: must be what"),
+        (["plan.fidelity=nowhere.json"], "plan.fidelity=nowhere.json: must be a file from"),
         (["iterations=0"], "iterations=0"),
     ],
 )

@@ -217,7 +217,7 @@ def refusing(self: Any, experiment: Any) -> None:
         ({"geomx_codec": hookimpl(lambda self, lnk: None)}, "accel bad: .*lnk"),
         (
             {"geomx_codec": staticmethod(hookimpl(lambda self, link: None))},
-            r"takes self, but @staticmethod hands none over; it is geomx_codec\(link\)",
+            r"takes self, but a static method receives no self; it is geomx_codec\(link\)",
         ),
         ({"geomx_codec": hookimpl(lambda: None)}, r"lacks self; it is geomx_codec\(link\)"),
     ],
@@ -288,7 +288,7 @@ def test_two_plugins_of_one_name_are_refused_naming_both() -> None:
         register("accel", "one", Plain, slicing("one"))
 
     other = types.SimpleNamespace(__name__="stranger", geomx_register=geomx_register)
-    with pytest.raises(PluginError, match=r"announced twice: by .* and by .*stranger 1\.0"):
+    with pytest.raises(PluginError, match=r"registered twice: by .* and by .*stranger 1\.0"):
         known.ask(other, "stranger 1.0")
     with pytest.raises(ConfigError, match=r"accel=one: announced by .* and by .*stranger 1\.0"):
         known.select(None, [("one", {})])

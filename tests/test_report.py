@@ -143,7 +143,7 @@ def test_spans_that_were_not_kept_are_counted(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path, header(), 50, render)
     seconds, rounds = record(recorder)
     recorder.finish(seconds, rounds, 1.0)
-    assert "spans were not kept" in check(page_of(tmp_path)).text
+    assert "spans were dropped" in check(page_of(tmp_path)).text
 
 
 def test_utilisation_is_that_of_the_fullest_edge() -> None:

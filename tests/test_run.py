@@ -199,7 +199,7 @@ def test_words_in_a_list_or_one_by_one(tmp_path: Path, monkeypatch: pytest.Monke
             [["+sync=hfa", "seed=1 iterations=5"]],
             "is 2 overrides; write ['seed=1', 'iterations=5']",
         ),
-        (["-m"], "flags belong to the command line"),
+        (["-m"], "is a flag of the command line; leave it out"),
         ([3], 'overrides are strings such as "+sync=NAME", in one list or one by one'),
         ([["+sync=hfa"], "iterations=5"], "overrides are strings"),
     ],
@@ -213,7 +213,7 @@ def test_words_that_are_none(given: list[object], said: str) -> None:
 def test_results_are_shown_in_a_line(tmp_path: Path) -> None:
     results = geomx.run("workload=tiny", f"hydra.run.dir={tmp_path}")
     assert repr(results) == (
-        "<Results: fsa · tiny on two_parties · sim: 80 iterations of workers, "
+        "<Results: fsa · tiny on two_parties · sim: 80 worker iterations, "
         f"66.8 ms per iteration, accuracy 0.9042; {tmp_path}>"
     )
     numbers = geomx.run("workload=synthetic", "iterations=2", f"hydra.run.dir={tmp_path / 'sizes'}")

@@ -410,7 +410,7 @@ def test_waiting_for_values_is_not_computing(calls: Calls) -> None:
 )
 def test_a_script_that_forgets_its_exchange_is_told(asks: bool, said: str, calls: Calls) -> None:
     def train(store: kv.KVStore) -> None:
-        with pytest.raises(GeomxError, match=rf"step 0 was to be exchanged: {said}"):
+        with pytest.raises(GeomxError, match=rf"step 0 must be exchanged: {said}"):
             for _ in (rhythm := store.rhythm(2)):
                 assert not asks or rhythm.due()
 
@@ -459,7 +459,7 @@ def test_steps_ask_once_and_wait_for_the_answer() -> None:
     assert steps.report(1.0) is None
     assert (steps.begin(), steps.synchronises()) == (1, True)
     assert steps.report(1.0) == Report(cluster.scheduler.id, 0, [])
-    with pytest.raises(RuntimeError, match="step 1 has not heard"):
+    with pytest.raises(RuntimeError, match="step 1 waits for"):
         steps.begin()
     steps.reply([])
     assert [steps.begin() for _ in range(4)] == [2, 3, 4, 5]

@@ -187,7 +187,7 @@ def test_a_new_plugin_that_cannot_be_is_refused(
 
 def test_a_folder_that_is_there_is_left_alone(tmp_path: Path) -> None:
     new_plugin("mine", "codec", tmp_path)
-    with pytest.raises(ConfigError, match="is there already"):
+    with pytest.raises(ConfigError, match="already exists"):
         new_plugin("mine", "slicer", tmp_path)
 
 

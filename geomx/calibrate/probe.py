@@ -94,7 +94,7 @@ class _Handler(socketserver.StreamRequestHandler):
             order = json.loads(self.rfile.readline(4096))
             proof = _proof(self.server.token, challenge, order["do"], order["target"])
             if not hmac.compare_digest(str(order["proof"]), proof):
-                _say(self.wfile, {"error": "GEOMX_TOKEN is not that of the probe"})
+                _say(self.wfile, {"error": "GEOMX_TOKEN differs from the probe's"})
                 return
             serve_one = {
                 "echo": self._echo, "sink": self._sink, "datagrams": self._datagrams,
@@ -348,7 +348,7 @@ def _say(stream: Any, content: Mapping[str, Any]) -> None:
 def _hear(stream: Any) -> dict[str, Any]:
     line = stream.readline(4096)
     if not line:
-        raise OSError("it ended the connection")
+        raise OSError("the probe closed the connection")
     answer = dict(json.loads(line))
     if "error" in answer:
         raise GeomxError(answer["error"])

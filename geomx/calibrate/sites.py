@@ -93,7 +93,7 @@ def _way(source: str, target: str) -> Way:
     try:
         return Way(**ask(source, "measure", target))
     except TypeError as error:
-        raise GeomxError(f"the probe at {source} is of another version: {error}") from error
+        raise GeomxError(f"the probe at {source} runs another version of geomx: {error}") from error
 
 
 def _at_once(ways: Sequence[tuple[str, str]]) -> float:

@@ -85,7 +85,7 @@ def resolved(host: str) -> str:
     try:
         return socket.gethostbyname(host)
     except OSError as error:
-        raise ConfigError("DMLC_PS_ROOT_URI", host, f"is not known: {error}") from error
+        raise ConfigError("DMLC_PS_ROOT_URI", host, f"cannot be resolved: {error}") from error
 
 
 def outward() -> str:

@@ -177,7 +177,9 @@ def flat_job(servers: Sequence[About], workers: Sequence[About], wish: Settings)
 
 def _count_workers(variables: Variables, settled: JobSettings, workers: int) -> None:
     if ALL_WORKERS in variables and variables.number(ALL_WORKERS, int, 0) != workers:
-        variables.note(ALL_WORKERS, f"{workers} workers train, and num_all_workers is {workers}")
+        variables.note(
+            ALL_WORKERS, f"is ignored: {workers} workers train, so num_all_workers is {workers}"
+        )
 
 
 def _spec(settled: JobSettings, parties: Mapping[str, int], servers: int, workers: int) -> Spec:

@@ -97,7 +97,7 @@ class Spoke:
                     continue
                 raise GeomxError(
                     f"{self._whose} was not reached in {patience_s:.0f} s ({error}): check "
-                    "that it runs, that the address is right, and that no firewall is between"
+                    "that it runs, that the address is right, and that no firewall blocks it"
                 ) from error
         self.send("register", **about)
 
@@ -115,7 +115,7 @@ class Spoke:
         try:
             self.connection.send_bytes(_pack(Note(type, facts, body)))
         except OSError as error:
-            raise GeomxError(f"{self._whose} is gone") from error
+            raise GeomxError(f"the connection to {self._whose} is lost") from error
 
     def receive(self) -> Note:
         """Wait for the next note and return it.
@@ -126,7 +126,7 @@ class Spoke:
         try:
             note = _unpack(self.connection.recv_bytes(_LARGEST))
         except (OSError, EOFError, ValueError) as error:
-            raise GeomxError(f"{self._whose} is gone") from error
+            raise GeomxError(f"the connection to {self._whose} is lost") from error
         if note.type == FAILED:
             raise GeomxError(str(note["reason"]))
         return note

@@ -49,9 +49,9 @@ OBSOLETE = {
     "DMLC_LOCAL": "processes of one machine talk over loopback connections",
     "PS_RESEND": "connections lose nothing",
     "PS_RESEND_TIMEOUT": "connections lose nothing",
-    "PS_DROP_MSG": "nothing is dropped; geomx emulates links with loss: network=... emulate=shaper",
+    "PS_DROP_MSG": "no message is dropped; network=... emulate=shaper emulates lossy links",
     "PS_HEARTBEAT_INTERVAL": "heartbeats are always sent, four within PS_HEARTBEAT_TIMEOUT",
-    "MXNET_KVSTORE_DIST_ROW_SPARSE_VERBOSE": "row-sparse arrays travel like others",
+    "MXNET_KVSTORE_DIST_ROW_SPARSE_VERBOSE": "row-sparse arrays are sent like others",
     "MXNET_KVSTORE_REDUCTION_NTHREADS": "geomx uses the machine's cores, shared by its processes",
     "MXNET_KVSTORE_SERIAL_PUSH": "arrays of several devices are added in order anyway",
     "MXNET_KVSTORE_USETREE": "arrays of several devices are added in order",
@@ -216,14 +216,14 @@ def _sync(variables: Variables, wish: Settings) -> Choice:
     if not variables.on(HFA):
         return ("mixedsync", {}) if "async" in wish.type else ("fsa", {})
     if "async" in wish.type:
-        variables.note(HFA, f"contradicts {wish.type}, which is taken as dist_sync")
+        variables.note(HFA, f"contradicts {wish.type}, which is treated as dist_sync")
     periods = variables.options(k1=("MXNET_KVSTORE_HFA_K1", int), k2=("MXNET_KVSTORE_HFA_K2", int))
     return "hfa", {"k1": 1, "k2": 1, **periods, "weighting": "parties"}
 
 
 def _dgt(variables: Variables) -> dict[str, Any]:
     if variables[_DGT] != "1":
-        variables.note(_DGT, "is taken as 1: blocks that contribute little travel as datagrams")
+        variables.note(_DGT, "is treated as 1: blocks that contribute little are sent as datagrams")
     options = variables.options(
         channels=("DMLC_UDP_CHANNEL_NUM", int),
         k=("DMLC_K", float),
@@ -258,5 +258,5 @@ def _codecs(variables: Variables, wish: Settings, together: bool) -> list[Choice
     if half and not others:
         found.append(("fp16", {}))
     elif half:
-        variables.notes.append("float16 and float32 keys: all of them travel as float32")
+        variables.notes.append("there are float16 and float32 keys: all are sent as float32")
     return found

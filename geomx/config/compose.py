@@ -202,11 +202,11 @@ def _refuse_used(directory: Path, key: str, experiment: Experiment) -> None:
     """
     if experiment.study is None and any((directory / name).exists() for name in A_RUN):
         place = directory.parent if key == "hydra.sweep.dir" else directory
-        raise ConfigError(key, place, "holds a run already; name another folder, or delete it")
+        raise ConfigError(key, place, "already holds a run; choose another folder, or delete it")
 
 
 def _no_directory(error: OSError) -> GeomxError:
-    remedy = "work in a folder that can be written, or say hydra.run.dir=FOLDER"
+    remedy = "work in a writable folder, or set hydra.run.dir=FOLDER"
     return GeomxError(f"the run's directory cannot be made: {error}; {remedy}")
 
 
@@ -256,7 +256,11 @@ def prepare(words: Sequence[str], registry: Registry) -> list[str]:
             overrides.append(word)
             continue
         if value in ("", "null"):
-            remedy = "no accelerator is written []" if group == "accel" else "must be a name"
+            remedy = (
+                "must be []; this is how to choose no accelerator"
+                if group == "accel"
+                else "must be a name"
+            )
             raise ConfigError(group, value, remedy)
         if group == "network":
             value = network_choice(value, registry, words)

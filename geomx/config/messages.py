@@ -55,9 +55,9 @@ def explain(error: Exception, words: Sequence[str], registry: Registry) -> Confi
     elif twice := re.match(r"(\S+) appears more than once", first):
         first = f"{twice[1].rpartition('/')[2]} is chosen twice"
     elif "An item is already at" in first:
-        return ConfigError(key, value, "it exists already; leave the + out")
+        return ConfigError(key, value, "it already exists; leave out the +")
     elif "No match in the defaults list" in first:
-        first = "nothing of that name is chosen so far; write it with a +"
+        first = "it has no default to replace; write it with a +"
     return ConfigError(key or "configuration", value, first)
 
 

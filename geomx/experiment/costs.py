@@ -158,7 +158,7 @@ def timed(workload: Workload, costs: Costs, given: bool) -> Workload:
         return workload
     key = f"costs.compute.{workload.name}"
     if times.layers != [layer.name for layer in workload.layers]:
-        _warn(f"{key} is about other layers; the workload's own times are used")
+        _warn(f"{key} was measured for other layers; the workload's own times are used")
         return workload
     if times.batch_size != workload.batch_size:
         told = f"{times.batch_size} samples a step, not {workload.batch_size}"

@@ -87,12 +87,12 @@ class _Looking:
     def changes_cluster(self, label: str) -> str | None:
         """`geomx_cluster`; the selection has noted it."""
         changed = label in self.selection.changed_cluster
-        return None if changed else "the network has already what it would add"
+        return None if changed else "the network already has what it adds"
 
     def decides_sync(self, label: str) -> str | None:
         """`geomx_sync_policy`: the policy of an accelerator is always taken."""
         own = self.selection.sync_label(self.cluster)
-        return None if own == label else "it answers no sync policy"
+        return None if own == label else "it returns no sync policy"
 
     def updates(self, label: str) -> str | None:
         """`geomx_update`."""
@@ -109,11 +109,11 @@ class _Looking:
         """`geomx_optimizer`."""
         brought = self.selection.optimizer()
         if brought is None or brought[1] != label:
-            return "it brings no optimizer"
+            return "it supplies no optimizer"
         used = chosen_optimizers(self.cluster, self.selection, self.workload.optimizer)
         if any(optimizer is not None and optimizer["name"] == brought[0] for optimizer in used):
             return None
-        return f"sync={self.sync} has another optimizer run"
+        return f"sync={self.sync} uses another optimizer"
 
     def overlays(self, label: str) -> str | None:
         """`geomx_overlay`."""
@@ -157,7 +157,7 @@ class _Looking:
                 if placement.server(key, number, pieces) != usual:
                     return None
         plural = "" if servers == 1 else "s"
-        return f"with {servers} global server{plural} every shard is where it would be anyway"
+        return f"with {servers} global server{plural} every shard is where it is without it"
 
     def works_on_links(self, label: str) -> str | None:
         """`geomx_codec` and `geomx_slicer`."""
@@ -215,7 +215,10 @@ def _whole(tensor: TensorSpec) -> list[Shard]:
     return cut_evenly(Shard(0, tensor.elements), MOST_SHARD_ELEMENTS)
 
 
-_NOWHERE = {"geomx_codec": "it encodes no link", "geomx_slicer": "it cuts nothing on any link"}
+_NOWHERE = {
+    "geomx_codec": "it encodes nothing on any link",
+    "geomx_slicer": "it cuts nothing on any link",
+}
 
 
 def _unused(label: str, encoding: Sequence[str]) -> str:
@@ -224,7 +227,7 @@ def _unused(label: str, encoding: Sequence[str]) -> str:
     if label.endswith("geomx_codec"):
         return f"its codec comes after {others}, which leaves no float32 values to encode"
     if others:
-        return f"what {others} makes is neither cut nor reordered by its slicer"
+        return f"its slicer neither cuts nor reorders what {others} makes"
     return "its slicer neither cuts nor reorders what is sent"
 
 

@@ -183,7 +183,7 @@ def _set_device(config: _core.NodeConfig, name: str) -> None:
     try:
         config.set_device("cuda:0" if name == "cuda" else name)
     except ValueError as error:
-        remedy = f"{config.name} runs where there is {str(error).rpartition('there is ')[2]}"
+        remedy = f"the machine of {config.name} has only {str(error).rpartition('there is ')[2]}"
         raise ConfigError("runtime.server_device", name, f"{remedy}; see `geomx info`") from error
 
 
@@ -336,7 +336,7 @@ def shards(
     placed = []
     for key, tensor in enumerate(tensors[start:], start):
         if tensor.elements > MOST_ELEMENTS:
-            remedy = f"has {tensor.elements} elements; {MOST_ELEMENTS:,} are the most"
+            remedy = f"has {tensor.elements} elements; the limit is {MOST_ELEMENTS:,}"
             raise ConfigError("workload", tensor.name, remedy)
         pieces = cut_evenly(Shard(0, tensor.elements), MOST_SHARD_ELEMENTS)
         priority = (priorities or {}).get(key, -key)
@@ -357,5 +357,5 @@ def _check_sizes(tensor: TensorSpec, pieces: Sequence[Shard]) -> None:
         if piece.elements > MOST_SHARD_ELEMENTS:
             raise PluginError(
                 f"a shard of tensor {tensor.name} has {piece.elements:,} elements; "
-                f"{MOST_SHARD_ELEMENTS:,} are the most"
+                f"the limit is {MOST_SHARD_ELEMENTS:,}"
             )

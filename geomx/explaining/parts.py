@@ -18,11 +18,11 @@ from geomx.terminal import units
 WORTH_SAYING = 0.05
 """Parts with a smaller share are in the table, not in the sentence."""
 HANDLING = {
-    "aggregate": "adding up",
+    "aggregate": "aggregating",
     "update": "updating",
     "encode": "encoding",
-    "receive": "taking in messages",
-    "late": "catching up with its clock",
+    "receive": "receiving messages",
+    "late": "sending gradients late",
 }
 CARRIED = {"push": "push", "value": "pull"}
 
@@ -120,7 +120,7 @@ def told(evidence: Evidence, part: Part) -> str:
     if part.what == "other":
         return f"{part.where} neither computes nor waits"
     if part.what == "unknown":
-        return f"unknown from the timeline (at {part.where})"
+        return f"not recorded in the timeline (at {part.where})"
     if part.what == "orders":
         between = "with another site" if part.where == "wan" else f"inside {part.party}"
         return f"waiting for orders and reports {between}"

@@ -62,7 +62,7 @@ class Explanation:
             what_if = [tag("p", _asked(change)), _html(CHANGES, _changes(change))]
             what_if += [tag("p", line, class_="note") for line in advice(change)]
         return section(
-            "What it waits for", tag("p", _looked_at(run)), tag("p", run["said"]),
+            "What an iteration waits for", tag("p", _looked_at(run)), tag("p", run["said"]),
             _html(PATH, _path(run)), *what_if,
         )  # fmt: skip
 
@@ -79,7 +79,7 @@ def advice(change: Row) -> list[str]:
         line = "".join(f"to see {one['name']}: {one['command']}" for one in best)
         said += [line] if line and line not in said else []
     if any(not one["exact"] for one in change["changes"]):
-        said.append("* may train with other numbers: needs more iterations, or ends lower")
+        said.append("* trains with different values: it may need more iterations or end lower")
     return said + [
         f"{one['name']} cannot be tried: {one['reason']}"
         for one in change["changes"]
@@ -128,7 +128,7 @@ def _looked_at(run: Row) -> str:
     told = f"{run['mode']}: {many} of {run['worker']}, "
     told += f"{units.duration(run['seconds_per_iteration'])} each"
     if run["dropped_spans"]:
-        told += f" ({run['dropped_spans']:,} spans of other iterations were not kept)"
+        told += f" ({run['dropped_spans']:,} spans of other iterations were dropped)"
     return told
 
 
@@ -138,7 +138,7 @@ def _heading(run: Row) -> Text:
 
 def _asked(change: Row) -> str:
     base = units.duration(change["seconds_per_iteration"])
-    return f"What would change it; simulated as it is, sizes and times alone: {base} per iteration"
+    return f"Possible changes, simulated without gradients; unchanged: {base} per iteration"
 
 
 def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:

@@ -38,11 +38,11 @@ def check_compression(member: Member, params: Mapping[str, Any]) -> None:
     if name not in chosen:
         words = [f"'+accel=[{name}]'"]
         words += [f"accel.{name}.{option}={value}" for option, value in wanted.items()]
-        remedy = f"compression belongs to the job: launch it with {' '.join(words)}"
+        remedy = f"compression is a setting of the job: launch it with {' '.join(words)}"
         raise ConfigError(_KEY, kind, remedy)
     for option, value in wanted.items():
         if chosen[name].get(option, value) != value:
-            remedy = f"the job has {chosen[name][option]}; launch it with this override"
+            remedy = f"the job runs with {chosen[name][option]}; launch it with this override"
             raise ConfigError(f"accel.{name}.{option}", value, remedy)
 
 
@@ -69,5 +69,7 @@ def _check_none(member: Member) -> None:
     ]
     if encoders:
         at_work = " and ".join(dict.fromkeys(encoders))
-        remedy = f"compression belongs to the job, which has {at_work}: launch it without"
+        remedy = (
+            f"compression is a setting of the job, which runs with {at_work}: launch it without"
+        )
         raise ConfigError(_KEY, _NONE, remedy)

@@ -233,7 +233,7 @@ class KVStore:
         """
         sync, _ = self.member.spec.sync
         if self.member.policy.exchange == "parameters":
-            remedy = f"under sync={sync} every worker has an optimizer of its own"
+            remedy = f"under sync={sync} every worker runs its own optimizer"
             raise ConfigError("optimizer", _name(optimizer), remedy)
         text = optimizer_text(optimizer_numbers(optimizer, options))
         try:
@@ -241,7 +241,7 @@ class KVStore:
         except ValueError as error:
             known = ", ".join(_core.optimizers())
             name = text.split("\n", 1)[0]
-            raise ConfigError("optimizer", name, f"{error}; there is {known}") from error
+            raise ConfigError("optimizer", name, f"{error}; available: {known}") from error
         if self.is_master_worker:
             with naming_the_lost(self.member.loop):
                 self.member.loop.command("optimizer\n" + text)

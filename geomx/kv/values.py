@@ -103,7 +103,9 @@ def to_float32(key: Key, value: Any) -> NDArray[np.float32]:
     with np.errstate(over="ignore"):
         cast = array.astype(np.float32)
     if array.dtype.itemsize > 4 and not np.array_equal(np.isfinite(cast), np.isfinite(array)):
-        raise GeomxError(f"key {key!r}: a value is too large for float32, in which values travel")
+        raise GeomxError(
+            f"key {key!r}: a value is too large for float32, the type in which values are sent"
+        )
     return cast
 
 
@@ -127,7 +129,11 @@ def optimizer_numbers(optimizer: Any, options: Mapping[str, float]) -> dict[str,
         return {"name": "sgd", **numbers}
     if name not in _NUMBERS:
         known = ", ".join(_NUMBERS)
-        raise ConfigError("optimizer", name, f"global servers run {known}; or update on workers")
+        raise ConfigError(
+            "optimizer",
+            name,
+            f"global servers run only {known}; use one of them, or update on the workers",
+        )
     attributes = _COMMON | {option: _RENAMED.get(option, option) for option in _NUMBERS[name]}
     numbers = {option: getattr(optimizer, attributes[option], None) for option in attributes}
     numbers |= _schedule(getattr(optimizer, "lr_scheduler", None), name)

@@ -49,7 +49,7 @@ def overdue(after_s: float, limit_s: float) -> str | None:
 
 
 def _too_long(took_s: float, limit_s: float) -> str:
-    remedy = f"runtime.failure_timeout_s={limit_s:g} is the most that one call may take"
+    remedy = f"runtime.failure_timeout_s={limit_s:g} is the limit of one call"
     return f"did not return for {took_s:.1f} s; {remedy}"
 
 
@@ -121,7 +121,7 @@ class Hook(Look):
 
     def sentence(self, lasted_s: float) -> tuple[str, str]:
         """See `Look.sentence`."""
-        return self._what, f"did not return for {self.limit_s:g} s, the most that a hook may take"
+        return self._what, f"did not return for {self.limit_s:g} s, the limit of one hook"
 
 
 @contextmanager

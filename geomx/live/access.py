@@ -50,11 +50,11 @@ def check(key: str, host: str, tls: object, insecure: bool) -> None:
         ConfigError: There are none, or this geomx cannot use them. Names the remedy.
     """
     if tls and not has_tls():
-        raise ConfigError(key, host, f"is to be reached by TLS, and {NO_TLS}")
+        raise ConfigError(key, host, f"needs TLS, but {NO_TLS}")
     if not (tls or insecure or is_loopback(host)):
         remedy = (
-            "is beyond this machine, where everybody on the way could read and change what is "
-            "sent: give certificates (`geomx certs` makes them), or insist with insecure"
+            "is beyond this machine, and anyone on the network could read and change what is "
+            "sent: give certificates (`geomx certs` makes them), or choose insecure"
         )
         raise ConfigError(key, host, remedy if has_tls() else f"{remedy}; {NO_TLS}")
 

@@ -40,7 +40,7 @@ def check(experiment: Experiment) -> None:
     """
     streams = experiment.tcp.streams
     if experiment.emulate != "shaper" and streams > 1:
-        remedy = "there is one connection per pair of nodes; only emulate=shaper has more"
+        remedy = "must be 1: only emulate=shaper opens several connections per pair of nodes"
         raise ConfigError("tcp.streams", streams, remedy)
     if experiment.emulate != "netns":
         return
@@ -49,7 +49,9 @@ def check(experiment: Experiment) -> None:
         remedy = "needs root and a Linux kernel with network namespaces and TUN devices"
         raise ConfigError("emulate", "netns", f"{remedy} ({why}); emulate=shaper needs neither")
     if experiment.tcp.queueing != "fifo":
-        remedy = "routers between namespaces look at no marks; emulate=shaper does"
+        remedy = (
+            "must be fifo: routers between namespaces ignore priorities; emulate=shaper obeys them"
+        )
         raise ConfigError("tcp.queueing", experiment.tcp.queueing, remedy)
     check_congestion(experiment.tcp.congestion)
 
@@ -66,8 +68,8 @@ def check_congestion(name: str) -> None:
         except OSError as error:
             known = Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text().split()
             remedy = (
-                f"this kernel does not offer it ({error.strerror}), but {', '.join(known)}; "
-                "emulate=shaper needs none of them"
+                f"this kernel offers {', '.join(known)} ({error.strerror}); "
+                "choose one of them, or emulate=shaper"
             )
             raise ConfigError("tcp.congestion", name, remedy) from error
 

@@ -157,12 +157,12 @@ class Job:
         ready: list[IO[bytes]] = []
         while not ready and time.monotonic() < deadline:
             ready = select.select([process.stdout], [], [], LOOK_S)[0]
-            patience.waits("the launcher", lambda: f"{node.name} to say where it listens")
+            patience.waits("the launcher", lambda: f"{node.name} to report its address")
         with process.stdout as output:
             self._address = output.readline().decode().strip() if ready else ""
         if not self._address:
             self._wait(POLITE_S)
-            raise NodeLost(node.name, last_words(self.directory, node.name) or "it did not come up")
+            raise NodeLost(node.name, last_words(self.directory, node.name) or "it did not start")
 
     def _start(self, node: NodeSpec) -> None:
         if node.role == "worker" and self.command:

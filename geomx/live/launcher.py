@@ -95,7 +95,7 @@ def collect(experiment: Experiment, directory: Path) -> Results:
         notes = list(Reader(stem(directory, node.name)).new())
         status = notes[-1].get("end", {}).get("status") if notes else None
         if status != "done":
-            raise GeomxError(f"{directory}: node {node.name} has not come to its end ({status})")
+            raise GeomxError(f"{directory}: node {node.name} has not finished ({status})")
     header = {**experiment.header(), "mode": "live", "emulate": experiment.emulate}
     recorder = Recorder(directory, header, render=page.render)
     recorder.network(experiment.cluster.graph)

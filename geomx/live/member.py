@@ -55,9 +55,10 @@ def _await_name(address: str, patience_s: float) -> float:
             if spent_s >= patience_s:
                 raise GeomxError(
                     f"cannot join the run: the scheduler's address {address} could not be resolved "
-                    f"in {spent_s:.1f} s ({error}): check its spelling, and this machine's names"
+                    f"in {spent_s:.1f} s ({error}): check its spelling, "
+                    "and this machine's name resolution"
                 ) from error
-        patience.waits("this node", lambda: f"the name in {address} to be known")
+        patience.waits("this node", lambda: f"the name in {address} to resolve")
         time.sleep(min(1.0, max(0.05, patience_s / 10)))
 
 

@@ -200,8 +200,8 @@ class Node:
     def _tell_total(self, refused: int) -> None:
         """How many were turned away, where the log has not named them all."""
         if refused > REFUSALS_NAMED:
-            more = f"of whom the first {REFUSALS_NAMED} are named above"
-            print(f"refused {refused} callers in all, {more}", file=sys.stderr, flush=True)
+            more = f"the first {REFUSALS_NAMED} are named above"
+            print(f"refused {refused} connections in total; {more}", file=sys.stderr, flush=True)
 
     def _stuck(self) -> str | None:
         """A plugin's call that has kept this node silent for almost as long as others bear."""
@@ -225,10 +225,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Be one node of a run. Returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m geomx.live.node", description=__doc__)
     role = parser.add_mutually_exclusive_group(required=True)
-    role.add_argument("--scheduler", metavar="HOST:PORT", help="whom to join")
-    role.add_argument("--experiment", metavar="FILE", help="be the scheduler of this experiment")
+    role.add_argument("--scheduler", metavar="HOST:PORT", help="address of the scheduler to join")
+    role.add_argument(
+        "--experiment", metavar="FILE", help="run as the scheduler of this experiment"
+    )
     parser.add_argument("--name", default="", help="the node's name in the network")
-    parser.add_argument("--id", type=int, help="the node's number; without it the name must do")
+    parser.add_argument(
+        "--id", type=int, help="the node's number; without it, the name identifies it"
+    )
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen on")
     parser.add_argument("--notes", required=True, help="where to write, without suffix")
     parser.add_argument(

@@ -94,4 +94,4 @@ class Rhythm:
             elif self._steps.consults and not self._told:
                 missing = "call rhythm.exchanged() when parameters have been pushed and pulled"
         if missing:
-            raise GeomxError(f"step {step} was to be exchanged: {missing}")
+            raise GeomxError(f"step {step} must be exchanged: {missing}")

@@ -84,7 +84,9 @@ class Opening:
         try:
             return cls(**json.loads(line))
         except (ValueError, TypeError) as error:
-            raise GeomxError(f"--attached needs an opening on standard input: {error}") from error
+            raise GeomxError(
+                f"--attached needs the node's description on standard input: {error}"
+            ) from error
 
 
 class Voice:

@@ -52,7 +52,7 @@ def launch(
     with tempfile.TemporaryDirectory(prefix="geomx-") as folder:
         experiment, directory = compose(composed(job, words, Path(folder)))
     if experiment.emulate != "none":
-        remedy = "links between machines are real: emulate=none"
+        remedy = "must be none: links between machines are not emulated"
         raise ConfigError("emulate", experiment.emulate, remedy)
     emulation.check(experiment)
     start = _Start(job, experiment, directory, list(command))

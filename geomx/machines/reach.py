@@ -39,15 +39,15 @@ def check(template: str, key: str) -> None:
         words = shlex.split(template)
         template.format(host="", address="", command="")
     except (KeyError, IndexError, ValueError) as error:
-        remedy = f"is no template: use {{host}}, {{address}} and {{command}} ({error})"
+        remedy = f"is not a valid template: use {{host}}, {{address}} and {{command}} ({error})"
         raise ConfigError(key, template, remedy) from error
     if COMMAND not in words:
-        raise ConfigError(key, template, "needs {command} as a word of its own, as in " + SSH)
+        raise ConfigError(key, template, "needs {command} as a separate argument, as in " + SSH)
     before = words[: words.index(COMMAND)]
     shell = next((word for word in before if word.rsplit("/", 1)[-1] in _SHELLS), None)
     if shell is not None and _TAKES_ONE_WORD.fullmatch(before[-1]):
         remedy = (
-            f"{{command}} is several words, of which {before[-1]} takes the first only: leave "
+            f"{{command}} becomes several arguments; {before[-1]} takes the first only: leave "
             f"`{shell} {before[-1]}` out, or write {shell} {before[-1]} "
             "'exec \"$@\"' sh {command}"
         )

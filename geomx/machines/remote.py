@@ -168,7 +168,7 @@ class Line:
         if status is None and not self._hung_up:
             how = f"exit status {ended}" if ended >= 0 else signal.Signals(-ended).name
             words = f"{self._said}; " if self._said else ""
-            self._say(f"{words}the line to it broke ({self._words[0]}: {how})")
+            self._say(f"{words}the connection to it broke ({self._words[0]}: {how})")
         self.status = BROKEN if status is None else status
 
     def _hear_errors(self) -> None:

@@ -216,7 +216,7 @@ def _add(graph: nx.DiGraph, source: str, target: str, data: Mapping[str, Any]) -
     there, what = graph.edges[source, target], f"link {source} - {target}"
     for key in ("trace", "redraw", "outages"):
         if there.get(key) or data.get(key):
-            refuse(f"{what} is given twice and has {key}; merge the two links into one")
+            refuse(f"{what} is listed twice and has {key}; merge the two links into one")
     if "bandwidth_mbps" in there and "bandwidth_mbps" in data:
         widths = [
             bandwidth(edge["bandwidth_mbps"], f"bandwidth_mbps of {what}") for edge in (there, data)

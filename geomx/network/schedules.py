@@ -80,9 +80,7 @@ def check_changes(edge: str, data: dict[str, Any], folder: Path) -> None:
         data["trace"] = _trace(data["trace"], f"trace of {edge}", folder)
         first_s, nominal = data["trace"][0]
         if first_s > 0 and "bandwidth_mbps" not in data and "unlimited" not in data:
-            refuse(
-                f"trace of {edge} begins at {first_s:g} s; bandwidth_mbps must say what is before"
-            )
+            refuse(f"trace of {edge} begins at {first_s:g} s; set bandwidth_mbps for before")
         nominal = nominal or max(mbps for _, mbps in data["trace"])
     if "redraw" in data:
         data["redraw"] = _redraw(data["redraw"], f"redraw of {edge}")
@@ -192,7 +190,7 @@ def _trace(value: Any, what: str, folder: Path) -> list[list[float]]:
             refuse(f"time_s in {where} is {row[0]}, not later than the row before")
         trace.append(pair)
     if trace[-1][1] == 0:
-        refuse(f"{what} ends with a bandwidth of 0; messages then under way would never arrive")
+        refuse(f"{what} ends with a bandwidth of 0; end with more, or messages never arrive")
     return trace
 
 
@@ -228,7 +226,7 @@ def _outages(value: Any, where: str) -> list[dict[str, Any]]:
         refuse(f"{where} must be a list, not {value!r}")
     rules = [_outage(rule, f"{where}[{number}]") for number, rule in enumerate(value)]
     if sum("every_s" in rule for rule in rules) > 1:
-        refuse(f"{where}: two of them have every_s and could overlap for ever; list one explicitly")
+        refuse(f"{where}: two of them have every_s and may overlap; list one of them explicitly")
     return rules
 
 
@@ -282,7 +280,7 @@ def _redrawn(graph: nx.DiGraph, links: Any, where: str) -> list[Edge]:
             and graph.edges[edge].get("bandwidth_mbps") != math.inf
         ]
         if not edges:
-            refuse(f"{where} means nothing: no edge between two routers has a bandwidth")
+            refuse(f"{where} has no effect: no edge between two routers has a bandwidth")
         return edges
     if not isinstance(links, Sequence) or isinstance(links, str):
         refuse(f"{where}.links must be a list of pairs, not {links!r}")
@@ -294,7 +292,7 @@ def _cut(graph: nx.DiGraph, rule: Mapping[str, Any], where: str) -> list[Edge]:
     """Return the edges that an outage takes down."""
     meant = [key for key in _WHERE if rule.get(key) is not None]
     if len(meant) != 1:
-        refuse(f"{where} must say which links it means: one of {', '.join(_WHERE)}")
+        refuse(f"{where} must select links by one of {', '.join(_WHERE)}")
     if meant == ["link"]:
         return _link(graph, rule["link"], f"{where}.link")
     if meant == ["site"]:
@@ -316,7 +314,7 @@ def _cut(graph: nx.DiGraph, rule: Mapping[str, Any], where: str) -> list[Edge]:
             if source in group_of and target in group_of and group_of[source] != group_of[target]
         ]
     if not edges:
-        refuse(f"{where} means nothing: there is no edge to cut")
+        refuse(f"{where} has no effect: there is no edge to cut")
     return edges
 
 

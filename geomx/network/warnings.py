@@ -44,7 +44,7 @@ def warn_of_uneven_round_trips(
     where = " -> ".join(map(str, edge)) if isinstance(edge, tuple) else str(edge)
     warnings.warn(
         f"connections with round trips from {low * 1e3:.3g} to {high * 1e3:.3g} ms share {where} "
-        f"under {congestion}: any model of how they do is 30 to 80 % off; bbr is predictable",
+        f"under {congestion}: predictions are then 30 to 80 % off; with bbr they are not",
         ModelWarning,
         stacklevel=3,
     )

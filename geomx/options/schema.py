@@ -98,19 +98,19 @@ class PlanOptions:
     )
     target: Share | None = option(None, "accuracy to reach, in 0..1; null: 95 % of the baseline's")
     max_loss: Annotated[float, Ge(0)] = option(
-        0.01, "by seconds_per_iteration: most accuracy that may be lost"
+        0.01, "by seconds_per_iteration: limit on the loss of accuracy"
     )
-    candidates: Annotated[int, Ge(2)] = option(64, "most combinations that are simulated")
+    candidates: Annotated[int, Ge(2)] = option(64, "limit on the combinations to simulate")
     sync: Annotated[list[str] | None, MinLen(1)] = option(
         None, "sync algorithms to choose among; null: all"
     )
     accel: list[str] | None = option(None, "accelerators to choose among; null: all")
-    together: Amount = option(2, "most accelerators at once")
+    together: Amount = option(2, "limit on the accelerators of a combination")
     options: bool = option(True, "also try values of options that plugins offer for a search")
     seeds: Count = option(3, "runs of the best, with different seeds")
-    live: Amount = option(0, "run so many of the best live at the end, one by one")
+    live: Amount = option(0, "number of the best combinations to run live at the end")
     jobs: Count | None = option(None, "simulations at a time; null: one per core")
-    fidelity: str | None = option(None, "what benchmarks/fidelity wrote; null: this checkout's")
+    fidelity: str | None = option(None, "file from benchmarks/fidelity; null: this checkout's")
 
 
 @dataclass

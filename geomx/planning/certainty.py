@@ -80,7 +80,7 @@ def fidelity(path: str | None, emulate: str = "shaper") -> Fidelity:
         errors = np.abs([float(row["error"]) for one in alike for row in one["rows"]])
         middle, most = np.percentile(errors, [50, 95])
     except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
-        remedy = "must be what benchmarks/fidelity writes: emulate, and rows with an error each"
+        remedy = "must be a file from benchmarks/fidelity: emulate, and rows with an error each"
         raise ConfigError("plan.fidelity", str(place), remedy) from error
     kinds = " and ".join(sorted({one["emulate"] for one in alike}))
     source = f"measured: {place.name}, {len(errors)} combinations, emulate={kinds}"

@@ -140,7 +140,7 @@ def _unbound(plugin: Any, name: str) -> str:
     if isinstance(plugin, ModuleType):
         return "it is a module's function, not a method"
     if isinstance(inspect.getattr_static(plugin, name), staticmethod):
-        return "@staticmethod hands none over"
+        return "a static method receives no self"
     return "it is a function of the object, not a method of its class"
 
 

@@ -38,8 +38,8 @@ def check_spelling(label: str, noun: type, answer: object) -> None:
     if found is not None:
         wrong, meant = found
         raise PluginError(
-            f"{label}: geomx never asks {type(answer).__name__} for {wrong}; did you mean {meant} "
-            f"of a {noun.__name__}? A helper needs a name that is less like it, or _{wrong}"
+            f"{label}: geomx never uses {type(answer).__name__}.{wrong}; did you mean {meant} "
+            f"of a {noun.__name__}? Give a helper another name, such as _{wrong}"
         )
 
 

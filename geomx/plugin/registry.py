@@ -153,7 +153,7 @@ class Registry:
             return
         if lacking:
             names = " and ".join(lacking)
-            raise PluginError(f"{where}: is made of {plugin.kind} {names}, not installed")
+            raise PluginError(f"{where}: is made of {plugin.kind} {names}, which is not installed")
         if plugin.made_of:
             others = {
                 self._plugins[plugin.kind, name].config: left_out
@@ -166,7 +166,7 @@ class Registry:
             origins = self._clashes.setdefault(key, [taken.origin])
             origins.append(plugin.origin)
             raise PluginError(
-                f"{plugin.kind} {plugin.name} is announced twice: by {' and by '.join(origins)}"
+                f"{plugin.kind} {plugin.name} is registered twice: by {' and by '.join(origins)}"
             )
 
     def _compose(self) -> None:

@@ -111,7 +111,7 @@ class Selection:
             answers = answers[1:]
         answer = self._only(answers, "the sync policy")
         if answer is None:
-            raise PluginError(f"sync {self.sync[0]}: it gives no sync policy")
+            raise PluginError(f"sync {self.sync[0]}: it returns no sync policy")
         built = answers[0][0]
         return built, CheckedPolicy(answer, f"{built.label}: geomx_sync_policy")
 

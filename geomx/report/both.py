@@ -66,14 +66,14 @@ def render(sim: Results, live: Results, comparison: Mapping[str, Any]) -> str:
     ]
     body = [
         header,
-        section("One over the other", tag("div", *_charts(runs), class_="charts")),
+        section("Both runs over time", tag("div", *_charts(runs), class_="charts")),
         section(
             "Prediction and measurement",
             _table(comparison),
             note(costs_note(sim.summary)),
             note(pace_note(live.summary)),
         ),
-        tag("p", "Each has a report of its own: ", links[0], ", ", links[1], ".", class_="note"),
+        tag("p", "Each run has its own report: ", links[0], ", ", links[1], ".", class_="note"),
         footer("comparison.json, the folders of both runs, and trace.json with both timelines."),
     ]
     return document(f"{what}, simulated and live", body)

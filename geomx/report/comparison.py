@@ -306,7 +306,7 @@ class Comparison:
             tag("p", lead, class_="lead"),
             command_line(self.words),
         )
-        told = "Shorter is better but for accuracy. The dashed line is the baseline."
+        told = "Shorter is better, except for accuracy. The dashed line is the baseline."
         body = [
             head,
             section("At a glance", self.chart(), tag("p", told, class_="note")),

@@ -141,7 +141,7 @@ def _plugin(kind: str, chosen: Mapping[str, Any]) -> Markup:
 def _banner(summary: Mapping[str, Any]) -> Markup:
     if "aborted" not in summary:
         return Markup("")
-    kept = "Below is what was measured until then."
+    kept = "The values below were measured before that."
     reason = str(summary["aborted"])
     heading = tag("b", "This run did not finish: ")
     return tag("p", heading, reason, tag("br"), kept, class_="banner")
@@ -155,7 +155,7 @@ def _headline(summary: Mapping[str, Any], rows: Sequence[Row]) -> Markup:
     tiles = [
         ("time per iteration", units.duration(per_iteration["mean"]),
          f"95th percentile {units.duration(per_iteration['p95'])}"),
-        ("time in all", units.duration(summary["seconds"]),
+        ("total time", units.duration(summary["seconds"]),
          f"{clock}, {units.number(summary['samples_per_second'])} samples/s"),
         ("over the WAN", units.size(wan_bytes),
          f"push {units.size(sent['wan_push'])}, pull {units.size(sent['wan_pull'])}"),
@@ -277,7 +277,7 @@ def _fill(part: float, style: str) -> Markup:
 def _dropped(timeline: Timeline) -> Markup:
     if not timeline.dropped:
         return Markup("")
-    told = f"{timeline.dropped:,} of {timeline.seen:,} spans were not kept:"
+    told = f"{timeline.dropped:,} of {timeline.seen:,} spans were dropped:"
     return tag("p", f"{told} those from the middle of the run.", class_="note")
 
 

@@ -64,7 +64,7 @@ class Results:
     def __repr__(self) -> str:
         """Return one line: what was run, the main results, and the directory."""
         summary = self.summary
-        figures = [f"{len(self.iterations)} iterations of workers"]
+        figures = [f"{len(self.iterations)} worker iterations"]
         mean_s = summary["seconds_per_iteration"]["mean"]
         if mean_s is not None:
             figures.append(f"{units.duration(mean_s)} per iteration")

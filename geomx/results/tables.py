@@ -94,8 +94,8 @@ def pace_note(summary: Summary) -> str:
         return ""
     return (
         f"Pushes were ready {units.duration(behind_s)} later, on average, than the workload's "
-        "layer times say: computing takes longer here, and so the run took longer than it should. "
-        "Larger workload.forward_ms and workload.backward_ms, or fewer workers per core, mend it."
+        "layer times say: this machine computes more slowly, which made the run longer. "
+        "Raise workload.forward_ms and workload.backward_ms, or run fewer workers per core."
     )
 
 
@@ -116,7 +116,7 @@ def _rows(summary: Summary) -> Iterator[tuple[str, str, str]]:
     yield "time per iteration", units.duration(mean), f"p95 {units.duration(p95)}"
     clock = "wall clock" if summary.get("mode") == "live" else "virtual"
     wall = f"{clock}; the run took {units.duration(summary['wall_seconds'])}"
-    yield "time in all", units.duration(summary["seconds"]), wall
+    yield "total time", units.duration(summary["seconds"]), wall
     yield "samples per second", units.number(summary["samples_per_second"]), ""
     rounds = summary["rounds"]
     iterations = f"{summary.get('iterations', units.DASH)} iterations per worker"
@@ -129,7 +129,7 @@ def _rows(summary: Summary) -> Iterator[tuple[str, str, str]]:
         most = f"updates by others, at most {staleness['max']}"
         yield "staleness", f"{staleness['mean']:.2f}", most
     if slices and slices["missing"]:
-        came = f"missed their round; {slices['late']:,} came after it"
+        came = f"missed their round; {slices['late']:,} arrived later"
         yield "late slices", f"{slices['missing']:,}", came
     for label, cost in summary.get("python", {}).items():
         waited = f"per iteration in Python, all nodes; {units.duration(cost['waited_s'])} waiting"

@@ -97,7 +97,7 @@ def telling_where(directory: Path) -> Iterator[None]:
         yield
     except (KeyboardInterrupt, GeomxError, OSError) as error:
         if any(directory.glob("**/summary.json")):
-            vars(error)[WHERE] = f"; what was measured until then is in {directory}"
+            vars(error)[WHERE] = f"; results up to then are in {directory}"
         raise
 
 

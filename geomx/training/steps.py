@@ -83,7 +83,7 @@ class Steps:
             Its number.
         """
         if self._reply_due:
-            raise RuntimeError(f"step {self.step} has not heard its coordinator yet")
+            raise RuntimeError(f"step {self.step} waits for its coordinator's reply")
         self.step += 1
         self._synchronises = None
         self.last = self.sync.finished(self.step)

@@ -45,7 +45,7 @@ class TSEngineConfig:
     def __post_init__(self) -> None:
         if not (self.inter or self.intra) or not (self.push or self.pull):
             raise ConfigError(
-                "inter", self.inter, "inter or intra, and push or pull, must be on; or leave it out"
+                "inter", self.inter, "set inter or intra, and push or pull; or leave tsengine out"
             )
 
 

@@ -31,7 +31,7 @@ class Agenda {
 
   // Throws std::logic_error if `time` is before that of the last Take.
   void Add(Time time, const Item& item) {
-    if (time < reached_) throw std::logic_error("what is to happen would have happened before");
+    if (time < reached_) throw std::logic_error("an event is scheduled in the past");
     Put({time, item});
     next_ = std::min(next_, time);
   }

@@ -137,7 +137,7 @@ void FlowNetwork::Advance(Time now, std::vector<ConnectionId>* completed) {
 
 void FlowNetwork::MoveTo(Time now) {
   if (now == now_) return;
-  if (now < now_) throw std::logic_error("time went back in the flow network");
+  if (now < now_) throw std::logic_error("time must not decrease in the flow network");
   Settle();
   if (!events_.empty() && events_.top().at < now) {
     throw std::logic_error("the driver passed over an event at " +

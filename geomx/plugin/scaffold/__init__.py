@@ -63,7 +63,7 @@ def new_plugin(name: str, kind: str, folder: Path) -> list[Path]:
             raise ConfigError("name", name, f"{plugin.kind} {name} exists: {plugin.origin}")
     project = folder / f"geomx-{name.replace('_', '-')}"
     if project.exists():
-        raise ConfigError("folder", project, "is there already; move it, or take another name")
+        raise ConfigError("folder", project, "already exists; move it, or choose another name")
     registered = KINDS[kind]
     words = {
         "name": name,
