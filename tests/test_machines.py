@@ -341,7 +341,7 @@ def test_a_certificate_of_another_node_is_named_on_both_sides(tmp_path: Path) ->
 @pytest.mark.slow
 def test_a_log_that_names_a_hundred_strangers_counts_them_all(tmp_path: Path) -> None:
     (tmp_path / "spec.json").write_text(unshaped({"east": 1}).to_json())
-    words = ["-P", "-m", "geomx.live.node", "--experiment", "spec.json", "--notes", "notes"]
+    words = ["-P", "-m", "geomx.live", "--experiment", "spec.json", "--notes", "notes"]
     scheduler = subprocess.Popen(
         [sys.executable, *words], cwd=tmp_path, env={**os.environ, "GEOMX_TOKEN": "t"},
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

@@ -291,7 +291,9 @@ def _experiment(config: Any, choices: Any, words: Sequence[str], registry: Regis
 
 def _offer(registry: Registry) -> None:
     """Register the root and every plugin's options as choices with Hydra."""
-    ConfigStore.instance().store(name="geomx_root", node=Root)
+    store = ConfigStore.instance()
+    if "geomx_root.yaml" not in store.repo:
+        store.store(name="geomx_root", node=Root)
     offer(registry)
     OmegaConf.register_new_resolver("geomx_new_dir", _new_dir, use_cache=True, replace=True)
     OmegaConf.register_new_resolver("geomx_jobs", _jobs, replace=True)

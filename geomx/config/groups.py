@@ -8,11 +8,12 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from itertools import chain, count
 from pathlib import Path
 from typing import Any, cast
 
-from hydra.core.config_store import ConfigStore
+from hydra.core.config_store import ConfigNode, ConfigStore
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -27,6 +28,18 @@ MOST_ENTRIES = 32
 """Limit on the entries of a table that is copied into a choice."""
 
 
+def _itself(store: ConfigStore, memo: dict[int, Any]) -> ConfigStore:
+    """Stand in for a copy of the store in Hydra's copies of its repository of sources.
+
+    The store is the only one of its process, changes only here, and gives away copies. Hydra copies
+    its repository for every composition, and for every group that ``--help`` lists.
+    """
+    return store
+
+
+ConfigStore.__deepcopy__ = _itself  # type: ignore[attr-defined]
+
+
 def offer(registry: Registry) -> None:
     """Register every plugin's options, and every name of costs, as choices.
 
@@ -39,11 +52,25 @@ def offer(registry: Registry) -> None:
     for group in [name for name in store.repo.get("network", {}) if _stored(store, name)]:
         del store.repo["network"][group]
     for plugin in registry.plugins():
-        node = _network_node(plugin) if plugin.kind == "network" else _node(plugin.config)
-        package = f"accel.{plugin.name}" if plugin.kind == "accel" else plugin.kind
-        store.store(group=plugin.kind, name=plugin.name, node=node, package=package)
-    for name, values in named_costs().items():
-        store.store(group="costs", name=name, node=values, package="costs")
+        if plugin.kind == "network":
+            node = OmegaConf.create(_network_node(plugin))
+        else:
+            node = _node(plugin.config)
+        _store(plugin.kind, plugin.name, node)
+    for name, node in _named_costs().items():
+        _store("costs", name, node)
+
+
+def _store(group: str, name: str, node: Any) -> None:
+    """Register a choice as `ConfigStore.store` does, but without building its node anew."""
+    package = f"accel.{name}" if group == "accel" else group
+    choices = ConfigStore.instance().repo.setdefault(group, {})
+    choices[f"{name}.yaml"] = ConfigNode(f"{name}.yaml", node, group, package, None)
+
+
+@cache
+def _named_costs() -> dict[str, Any]:
+    return {name: OmegaConf.create(values) for name, values in named_costs().items()}
 
 
 def _stored(store: ConfigStore, name: str) -> bool:
@@ -57,6 +84,7 @@ def _network_node(plugin: Plugin) -> dict[str, Any]:
     return {"plugin": plugin.name, **cast(dict[str, Any], options)["all"]}
 
 
+@cache
 def _node(config: type) -> Any:
     """Return a plugin's options at their defaults, typed if OmegaConf supports the types.
 

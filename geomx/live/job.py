@@ -175,7 +175,7 @@ class Job:
 
     def _node_command(self, node: NodeSpec, *role: str) -> list[str]:
         return [
-            sys.executable, "-P", "-m", "geomx.live.node", *role, "--name", node.name,
+            sys.executable, "-P", "-m", "geomx.live", *role, "--name", node.name,
             "--id", str(node.id), "--notes", str(stem(self.directory, node.name)),
             "--host", self._place.host(node), "--parent", str(os.getpid()),
         ]  # fmt: skip

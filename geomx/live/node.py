@@ -1,4 +1,4 @@
-"""The program of every process of a live run: ``python -m geomx.live.node``.
+"""The program of every process of a live run: ``python -m geomx.live``.
 
 It joins the scheduler (or is it), learns the experiment, plays its node's part and writes what it
 measured beside its log. It ends when the run ends, when a node is lost, when it is asked to
@@ -223,7 +223,7 @@ def _interrupt(number: int, frame: Any) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Be one node of a run. Returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m geomx.live.node", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m geomx.live", description=__doc__)
     role = parser.add_mutually_exclusive_group(required=True)
     role.add_argument("--scheduler", metavar="HOST:PORT", help="address of the scheduler to join")
     role.add_argument(
@@ -243,11 +243,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.parent is not None:
         tie_to_parent(options.parent)
     return Node(options).run()
-
-
-if __name__ == "__main__":
-    status = main()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    # MXNet and Python need seconds to tear down; everything is written.
-    os._exit(status)

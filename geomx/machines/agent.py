@@ -71,7 +71,7 @@ def node_words(
     number = [] if id is None else ["--id", str(id)]
     patience = [] if patience_s is None else ["--patience", str(patience_s)]
     return [
-        sys.executable, "-P", "-m", "geomx.live.node", *role, "--name", name, *number,
+        sys.executable, "-P", "-m", "geomx.live", *role, "--name", name, *number,
         "--host", host, "--notes", str(notes), "--parent", str(os.getpid()), *patience,
     ]  # fmt: skip
 

@@ -14,6 +14,7 @@ import inspect
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from types import ModuleType
 from typing import Any
 
@@ -45,6 +46,7 @@ PARTS = {"geomx_codec": "codec", "geomx_slicer": "slicer", "geomx_optimizer": "o
 """Hooks that answer with parts on the data path, and the kind of part."""
 
 
+@cache
 def hooks() -> dict[str, tuple[str, ...]]:
     """Every hook and the names of its arguments, in the order of their numbers' pages."""
     return {
@@ -62,6 +64,19 @@ def one_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
+class _Manager(pluggy.PluginManager):
+    """A manager that looks for specifications once per process: there is one per plugin."""
+
+    def parse_hookspec_opts(self, module_or_class: Any, name: str) -> Any:
+        """Return the options of the hook `name`; None if that is no hook."""
+        return _specification(name)
+
+
+@cache
+def _specification(name: str) -> Any:
+    return pluggy.PluginManager(hookspecs.PROJECT).parse_hookspec_opts(hookspecs, name)
+
+
 def admit(plugin: Any, label: str) -> pluggy.PluginManager:
     """A manager that holds `plugin` alone.
 
@@ -75,7 +90,7 @@ def admit(plugin: Any, label: str) -> pluggy.PluginManager:
         if not implemented:
             raise PluginError(f"{label}: {name} lacks the decorator @geomx.hookimpl")
         _check_arguments(plugin, label, name, known[name])
-    manager = pluggy.PluginManager(hookspecs.PROJECT)
+    manager = _Manager(hookspecs.PROJECT)
     manager.add_hookspecs(hookspecs)
     try:
         manager.register(plugin, label)

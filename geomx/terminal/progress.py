@@ -11,18 +11,12 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
-from typing import Protocol, TypeVar
-
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeRemainingColumn,
-)
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from geomx.terminal import units
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 FIRST_LINE_S = 15.0
 """Seconds after which work without a terminal prints its first line of progress."""
@@ -73,15 +67,7 @@ def progress(total: int, description: str, patience_s: float = 0.0) -> Iterator[
     if not sys.stderr.isatty():
         yield _Lines(total, description)
         return
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[status]}", style="dim"),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-        transient=True,
-    )
+    bar = _bar()
     task = bar.add_task(description, total=total, status="")
     latest: dict[str, float] = {}
 
@@ -99,6 +85,28 @@ def progress(total: int, description: str, patience_s: float = 0.0) -> Iterator[
 
         advance(0)
         yield advance
+
+
+def _bar() -> Progress:
+    """Return the bar. What draws it is imported here: the nodes of live runs draw nothing."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[status]}", style="dim"),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
 
 
 Item = TypeVar("Item")
