@@ -94,9 +94,9 @@ class Mind:
         return min((due_s for due_s, *_ in self.waiting), default=None)
 
     def on_timeout(self, now_s):
-        by_s = now_s + 1e-6  # times are rounded to nanoseconds
-        due = [reply for due_s, *reply in self.waiting if due_s <= by_s]
-        self.waiting = [each for each in self.waiting if each[0] > by_s]
+        due = [reply for due_s, *reply in self.waiting if due_s <= now_s]
+        note(self.host, "on_timeout", len(due))
+        self.waiting = [each for each in self.waiting if each[0] > now_s]
         return [tuple(reply) for reply in due]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from geomx import _core, kv
 from geomx.cluster import Cluster, NodeSpec
@@ -29,7 +31,7 @@ from geomx.plugin.sync import SyncPolicy, WorkerSync
 from geomx.training.pace import Pace
 from geomx.training.steps import UNKNOWN, Report, Steps
 from tests.laws import Build
-from tests.ledger import LATE_S, Schedule, completed, expected, installed, schedules
+from tests.ledger import LATE_S, MODULE, Schedule, completed, expected, installed, schedules
 
 PARTIES = {"east": 2, "west": 1}
 Calls = dict[str, list[tuple[Any, ...]]]
@@ -376,6 +378,25 @@ def test_a_late_answer_is_part_of_the_step(
         rows = [note for note in notes if "iteration" in note]
     assert len(rows) == 2 * sum(PARTIES.values())
     assert min(row["end_s"] - row["start_s"] for row in rows) >= LATE_S
+    calls.clear()
+
+
+@settings(
+    deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(late_s=st.floats(1e-10, 3.0))
+def test_a_coordinator_is_woken_at_the_time_that_it_asked_for(
+    calls: Calls, simulate: Build, monkeypatch: pytest.MonkeyPatch, late_s: float
+) -> None:
+    """Not a fraction of a nanosecond before: it would ask for the same time again, for ever."""
+    monkeypatch.setattr(importlib.import_module(MODULE), "LATE_S", late_s)
+    schedule = plain(mind="late")
+    experiment = spec(schedule)
+    workload = Registry.discover().workload("synthetic", options(schedule))
+    run = simulate(experiment.cluster, workload, schedule.sync, iterations=schedule.steps)
+    assert len(run.results.iterations) == 2 * sum(PARTIES.values())
+    woken = [call[2] for call in calls["all"] if call[1] == "on_timeout"]
+    assert woken and 0 not in woken
     calls.clear()
 
 

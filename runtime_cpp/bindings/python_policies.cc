@@ -184,7 +184,7 @@ class PythonCoordinator final : public Coordinator {
       if (answer.is_none()) return kNever;
       const double seconds = nb::cast<double>(answer);
       if (std::isnan(seconds)) throw std::bad_cast();
-      return Nanoseconds(seconds);
+      return NotBefore(seconds);
     });
   }
 
@@ -192,6 +192,15 @@ class PythonCoordinator final : public Coordinator {
   static constexpr const char* kReplies = "a list of (node id, list of numbers)";
 
   static double Seconds(Time time) { return static_cast<double>(time) / kSecond; }
+
+  // The first nanosecond that is at `seconds` or after it, in doubles as well: a coordinator that
+  // compares what on_timeout gives it with the time that it asked for finds that it has come. Were it
+  // a nanosecond early, it would ask for the same time again, and virtual time would stand still.
+  static Time NotBefore(double seconds) {
+    Time time = Nanoseconds(seconds);
+    for (int tries = 0; tries < 256 && Seconds(time) < seconds; ++tries) ++time;
+    return time;
+  }
 
   static std::vector<Reply> Replies(const nb::object& answer) {
     std::vector<Reply> replies;
