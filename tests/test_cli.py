@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import shutil
 import signal
@@ -43,12 +44,26 @@ links:
   - {source: r, target: s, bandwidth_mbps: 1}
   - {source: g, target: r, bandwidth_mbps: 1}
 """
+ONE_WAY = {
+    "directed": True,
+    "nodes": [
+        {"id": "g", "kind": "global_server", "party": "hub"},
+        {"id": "s", "kind": "server", "party": "far"},
+        {"id": "w", "kind": "worker", "party": "far"},
+    ],
+    "links": [
+        {"source": "s", "target": "w", "bandwidth_mbps": 1},
+        {"source": "w", "target": "s", "bandwidth_mbps": 1},
+        {"source": "s", "target": "g", "bandwidth_mbps": 1},
+    ],
+}
 
 
 @pytest.fixture(autouse=True)
 def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "unreachable.yaml").write_text(UNREACHABLE)
+    (tmp_path / "one_way.json").write_text(json.dumps(ONE_WAY))
 
 
 INSTALLED = {plugin.name for plugin in Registry.discover().plugins()}
@@ -78,6 +93,7 @@ WRONG = [
     ("network=missing.yaml", "network=missing.yaml: there is no such file"),
     ("network=missing", "network=missing: no such network; "),
     ("network=unreachable.yaml", "network=unreachable.yaml: "),
+    ("network=one_way.json", "network=one_way.json: "),
     ("network.delay=5", "network.delay=5: unknown key; did you mean delay_ms? allowed: "),
     ("network.delay_ms=-5", "network=two_parties: delay_ms is -5; it must be 0 or more"),
     ("workload=foo", "workload=foo: no such workload; allowed: "),

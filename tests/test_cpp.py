@@ -22,6 +22,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 COMPILER = os.environ.get("CXX") or next(filter(shutil.which, ("c++", "g++", "clang++")), None)
 FUZZ_SECONDS = 5
+SHORT_STACKS = "malloc_context_size=5"  # of what is allocated and freed: keeping them takes time
 
 pytestmark = [
     pytest.mark.slow,
@@ -55,6 +56,7 @@ def tool(name: str, variable: str) -> str | None:
 def call(*words: str | Path) -> str:
     done = subprocess.run(
         [str(word) for word in words],
+        env={**os.environ, "ASAN_OPTIONS": SHORT_STACKS},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -16,6 +16,7 @@ import pytest
 import geomx
 from geomx.errors import GeomxError
 from geomx.limits import rules
+from tests.laws import Build
 from tests.strangers import install
 
 pytestmark = pytest.mark.slow
@@ -278,10 +279,11 @@ SIGNALLED = ("after_step", "stubborn", "coordinator", "process_loops", "process_
 @pytest.mark.parametrize("mode", ["sim", "live"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_a_run_that_hangs(
-    mode: str, number: signal.Signals, words: list[str], tmp_path: Path
+    mode: str, number: signal.Signals, words: list[str], network_file: Build, tmp_path: Path
 ) -> None:
     """Once is enough, whatever the plugin is at, and no process is left."""
     hows = SIGNALLED if mode == "sim" else ("after_step", "silent", "coordinator")
+    words += [f"network={network_file(1)}"]
     started = {}
     for how in hows:
         place = tmp_path / how
@@ -341,20 +343,24 @@ def test_code_that_swallows_interruptions_ends_with_its_process(
 
 @pytest.mark.parametrize("how", ["after_step", "finished", "report", "reply", "coordinator"])
 def test_policies_and_coordinators_that_loop_in_live_runs_are_named(
-    how: str, words: list[str]
+    how: str, words: list[str], network_file: Build
 ) -> None:
     said = WAYS[how].removesuffix(CALL).replace(": TimeoutError:", "").replace("Mind.", "")
+    live = ["mode=live", "runtime.failure_timeout_s=1.5", f"network={network_file(1)}"]
     with pytest.raises(GeomxError, match=rf"{said} did not return for .*runtime.failure_timeout_s"):
-        geomx.run([*words, f"accel.bad.how={how}", "mode=live", "runtime.failure_timeout_s=1.5"])
+        geomx.run([*words, *live, f"accel.bad.how={how}"])
 
 
-def test_a_coordinator_that_never_answers_in_a_live_run_is_named(words: list[str]) -> None:
+def test_a_coordinator_that_never_answers_in_a_live_run_is_named(
+    words: list[str], network_file: Build
+) -> None:
     said = (
-        r"beijing/worker0, beijing/worker1, chengdu/worker0, chengdu/worker1 waited more than 1.5 "
-        r"s for an answer of the coordinator Mind \(accel bad: geomx_sync_policy\) on hub/scheduler"
+        r"party0/worker0, party1/worker0 waited more than 1.5 s for an answer of the coordinator "
+        r"Mind \(accel bad: geomx_sync_policy\) on hub/scheduler"
     )
+    live = ["mode=live", "runtime.failure_timeout_s=1.5", f"network={network_file(1, 1)}"]
     with pytest.raises(geomx.PluginError, match=said):
-        geomx.run([*words, "accel.bad.how=silent", "mode=live", "runtime.failure_timeout_s=1.5"])
+        geomx.run([*words, "accel.bad.how=silent", *live])
 
 
 def test_gradients_may_take_their_time(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

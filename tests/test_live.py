@@ -202,6 +202,7 @@ def test_the_default_experiment_runs_live(tmp_path: Path, monkeypatch: pytest.Mo
         assert (tmp_path / "run" / name).exists()
 
 
+@pytest.mark.slow
 def test_sizes_alone_run_live_with_parameters_exchanged(tmp_path: Path) -> None:
     (tmp_path / "small.yaml").write_text(SMALL_NETWORK)
     words = ["iterations=4", "numerics=false", "+sync=hfa", "sync.k1=2", "sync.k2=2", "+accel=[p3]"]

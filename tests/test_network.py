@@ -257,6 +257,7 @@ def test_output_is_input(seed: int, tmp_path: Path) -> None:
     same(read_network(str(path)), cluster)
 
 
+@pytest.mark.slow
 def test_many_sites_alike_meet_in_the_middle(tmp_path: Path, seed: int) -> None:
     """A run over one router between all sites is the run over an edge between every two."""
     party = {"workers": 1, "uplink_mbps": 50, "downlink_mbps": 80}

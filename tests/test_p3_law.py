@@ -68,6 +68,7 @@ def took(network: Build, simulate: Build) -> Took:
     return measure
 
 
+@pytest.mark.slow
 def test_equal_layers(took: Took) -> None:
     gain = {
         load: took(UNIFORM, load, PLAIN) / took(UNIFORM, load, P3)

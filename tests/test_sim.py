@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
 import sys
 from collections.abc import Callable
 from itertools import pairwise
@@ -275,6 +274,7 @@ def star(content: dict[str, Any]) -> nx.Graph:
     return graph
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", [dict, star])
 def test_the_work_of_a_run_grows_as_its_parties_do(
     form: Callable[[Any], Any], network: Build, simulate: Build
@@ -345,7 +345,7 @@ def test_frames_of_a_large_tensor_leave_together_where_nothing_comes_between(
         {"runtime": RuntimeOptions(frame_bytes=1 << 19)},
         {"network": {"jitter_ms": 1}},
         pytest.param({"accel": ["p3"]}, marks=pytest.mark.needs("p3")),
-        pytest.param({"accel": ["dgt"]}, marks=pytest.mark.needs("dgt")),
+        pytest.param({"accel": ["dgt"]}, marks=[pytest.mark.needs("dgt"), pytest.mark.slow]),
         pytest.param({"accel": ["tsengine"]}, marks=pytest.mark.needs("tsengine")),
     ],
     ids=lambda changes: next(iter(changes)),
@@ -406,46 +406,3 @@ def test_strangers_take_part(network: Build, tiny: Any, simulate: Build, seed: i
     assert len(steps) == 3 * 4
     assert sorted(watch.arrivals("party1/worker1", 1)) == [0, 1, 2]
     assert all(a.time_s <= b.time_s for a, b in pairwise(steps))
-
-
-# ---- requests that are wrong ----
-
-UNREACHABLE = {
-    "directed": True,
-    "nodes": [
-        {"id": "g", "kind": "global_server", "party": "hub"},
-        {"id": "s", "kind": "server", "party": "far"},
-        {"id": "w", "kind": "worker", "party": "far"},
-    ],
-    "links": [
-        {"source": "s", "target": "w", "bandwidth_mbps": 1},
-        {"source": "w", "target": "s", "bandwidth_mbps": 1},
-        {"source": "s", "target": "g", "bandwidth_mbps": 1},
-    ],
-}
-
-
-def test_wrong_requests_from_a_shell(tmp_path: Path) -> None:
-    (tmp_path / "unreachable.json").write_text(json.dumps(UNREACHABLE))
-    wrong = {
-        "sync": ["+sync=hfaa"],
-        "k": ["+accel=[dgt]", "accel.dgt.k=1.5"],
-        "missing": ["network=missing.yaml"],
-        "unreachable": ["network=unreachable.json"],
-        "iterations": ["iterations=-1"],
-    }
-    started = {
-        name: subprocess.Popen(
-            [sys.executable, "-m", "geomx", *words],
-            cwd=tmp_path,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for name, words in wrong.items()
-    }
-    for name, process in started.items():
-        out, err = process.communicate(timeout=100)
-        assert (process.returncode, out) == (2, ""), name
-        assert err.count("\n") == 1, err
-        assert "Traceback" not in err

@@ -66,6 +66,7 @@ DELAYS = st.one_of(
 )
 
 
+@pytest.mark.slow
 @given(naps=st.lists(st.lists(DELAYS, max_size=20), min_size=1, max_size=5))
 @settings(
     max_examples=30,

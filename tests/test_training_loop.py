@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from geomx.plugin.registry import Registry
 from geomx.plugin.sync import SyncPolicy, WorkerSync
 from geomx.training.pace import Pace
 from geomx.training.steps import UNKNOWN, Report, Steps
+from geomx.workload import Workload
 from tests.laws import Build
 from tests.ledger import LATE_S, MODULE, Schedule, completed, expected, installed, schedules
 
@@ -120,7 +122,7 @@ def test_orders_out_of_turn_are_refused() -> None:
 
 def spec(schedule: Schedule) -> Spec:
     """The schedule as an experiment of sizes alone, on links as fast as the machine."""
-    workload = Registry.discover().workload("synthetic", options(schedule))
+    workload = of_sizes(tuple(schedule.elements))
     return replace(
         unshaped(PARTIES),
         sync=schedule.sync,
@@ -133,6 +135,11 @@ def spec(schedule: Schedule) -> Spec:
 
 def options(schedule: Schedule) -> dict[str, Any]:
     return {"elements": schedule.elements, "forward_ms": 1.3, "backward_ms": 2.1}
+
+
+@cache
+def of_sizes(elements: tuple[int, ...]) -> Workload:
+    return Registry.discover().workload("synthetic", options(plain(elements=list(elements))))
 
 
 def everyone(spec: Spec, train: Callable[[Member], None]) -> None:
@@ -262,13 +269,13 @@ def asked(calls: Calls, schedule: Schedule, exact: bool) -> None:
 
     `exact`: a step takes what the workload says, to the last bit; otherwise it is measured.
     """
-    workers = spec(schedule).cluster.workers
-    for number, worker in enumerate(workers):
+    made = spec(schedule)
+    for number, worker in enumerate(made.cluster.workers):
         heard = calls.get(worker.name, [])
         seconds = [call[1] for call in heard if call[0] == "report"]
         plain = [call[:1] if call[0] == "report" else call for call in heard]
         assert plain == expected(schedule, number), worker.name
-        nominal = Pace.of(spec(schedule).times_s, worker.speed).seconds
+        nominal = Pace.of(made.times_s, worker.speed).seconds
         assert all(took == nominal if exact else 0 <= took < 5.0 for took in seconds)
     for party in PARTIES:
         assert sorted(calls.get(party, [])) == completed(schedule), party
@@ -285,9 +292,8 @@ def test_simulated_workers_ask_what_is_documented(
     calls: Calls, simulate: Build, schedule: Schedule
 ) -> None:
     calls.clear()
-    experiment = spec(schedule)
-    workload = Registry.discover().workload("synthetic", options(schedule))
-    simulate(experiment.cluster, workload, schedule.sync, iterations=schedule.steps)
+    workload = of_sizes(tuple(schedule.elements))
+    simulate(spec(schedule).cluster, workload, schedule.sync, iterations=schedule.steps)
     asked(calls, schedule, exact=True)
 
 
@@ -367,7 +373,7 @@ def test_a_late_answer_is_part_of_the_step(
     experiment = spec(schedule)
     rows: list[dict[str, Any]]
     if driver == "sim":
-        workload = Registry.discover().workload("synthetic", options(schedule))
+        workload = of_sizes(tuple(schedule.elements))
         run = simulate(experiment.cluster, workload, schedule.sync, iterations=schedule.steps)
         rows = run.results.iterations
     else:

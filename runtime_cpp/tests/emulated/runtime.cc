@@ -13,7 +13,7 @@
 namespace geomx::emulated {
 namespace {
 
-constexpr std::size_t kStack = std::size_t{256} << 10;
+constexpr std::size_t kStack = std::size_t{64} << 10;
 constexpr unsigned kLanes = 32;
 
 enum class State { kReady, kAtBlock, kAtWarp, kDone };
