@@ -314,7 +314,7 @@ class DeviceStaging:
         (the stage of its device, address, type, owner, producer or None).
         """
 
-class Course:
+class BandwidthSchedule:
     """
     The bandwidth of an edge over time, from the start of the run on.
 
@@ -362,10 +362,10 @@ class LinkModel:
 
     def __init__(self, path: Sequence[int], reverse: Sequence[int], congestion: str = 'bbr', streams: int = 1, window_limit: float = 2750000.0, efficiency: float = 0.9653333333333334, loss: float = 0.0, rtt_ns: int = 0, jitter_ns: int = 0, queue_ns: int | None = None, queueing: str = 'priority') -> None: ...
 
-def fluid_transfers(model: str, courses: Sequence[Course], delays_s: Sequence[float], paths: Sequence[Sequence[int]], reverses: Sequence[Sequence[int]], losses: Sequence[float], route: Sequence[int], bytes: Sequence[float], starts_s: Sequence[float]) -> list[float]:
+def fluid_transfers(model: str, schedules: Sequence[BandwidthSchedule], delays_s: Sequence[float], paths: Sequence[Sequence[int]], reverses: Sequence[Sequence[int]], losses: Sequence[float], route: Sequence[int], bytes: Sequence[float], starts_s: Sequence[float]) -> list[float]:
     """Finish times in seconds under a fluid model (maxmin, CM02, LV08)."""
 
-def tcp_transfers(congestion: str, streams: int, window_bytes: float, efficiency: float, reverse_share: float, new_connections: bool, courses: Sequence[Course], delays_s: Sequence[float], paths: Sequence[Sequence[int]], reverses: Sequence[Sequence[int]], losses: Sequence[float], route: Sequence[int], bytes: Sequence[float], starts_s: Sequence[float]) -> list[float]:
+def tcp_transfers(congestion: str, streams: int, window_bytes: float, efficiency: float, reverse_share: float, new_connections: bool, schedules: Sequence[BandwidthSchedule], delays_s: Sequence[float], paths: Sequence[Sequence[int]], reverses: Sequence[Sequence[int]], losses: Sequence[float], route: Sequence[int], bytes: Sequence[float], starts_s: Sequence[float]) -> list[float]:
     """Finish times in seconds under the TCP model."""
 
 class FlowNetwork:
@@ -467,7 +467,7 @@ class Fabric:
 
     def __init__(self, seed: int, max_spans: int = 0) -> None: ...
 
-    def add_edge(self, course: Course, delay_ns: int) -> int: ...
+    def add_edge(self, schedule: BandwidthSchedule, delay_ns: int) -> int: ...
 
     def add_node(self, config: NodeConfig, costs: Costs) -> None: ...
 
@@ -592,7 +592,7 @@ class Router:
         A namespace with these addresses and these files below /proc/sys/net; a descriptor that leads there. RuntimeError where that is not allowed.
         """
 
-    def add_edge(self, course: Course, delay_ns: int, jitter_ns: int, loss: float, queue_bytes: int) -> int:
+    def add_edge(self, schedule: BandwidthSchedule, delay_ns: int, jitter_ns: int, loss: float, queue_bytes: int) -> int:
         """One direction of a link; its id. Loss is per packet."""
 
     def add_route(self, source: int, target: int, edges: Sequence[int]) -> None:
@@ -602,7 +602,7 @@ class Router:
         """Carry packets, on a thread of its own."""
 
     def set_origin(self, monotonic_s: float) -> None:
-        """The run began then; bandwidths change as their courses say."""
+        """The run began then; bandwidths change as their schedules say."""
 
     def stop(self) -> None:
         """End the thread."""
@@ -672,17 +672,17 @@ class Shape:
     How an emulated network treats one node's messages.
 
     Edges are this node's own copies of those on its outgoing paths. An edge that others send over too
-    has a row in the file `commons`, where each of `slots` nodes writes into a slot of its own. An edge's
-    bandwidth is a Course, or a constant in bytes/s.
+    has a row in `usage_file`, where each of `slots` nodes writes into a slot of its own. An edge's
+    bandwidth is a BandwidthSchedule, or a constant in bytes/s.
     """
 
-    def __init__(self, seed: int = 0, commons: str = '', slots: int = 1, slot: int = 0) -> None: ...
+    def __init__(self, seed: int = 0, usage_file: str = '', slots: int = 1, slot: int = 0) -> None: ...
 
     @staticmethod
-    def commons_bytes(rows: int, slots: int) -> int:
+    def usage_file_bytes(rows: int, slots: int) -> int:
         """Size of that file, which is to be filled with zeros."""
 
-    def add_edge(self, course: Course, delay_ns: int) -> int:
+    def add_edge(self, schedule: BandwidthSchedule, delay_ns: int) -> int:
         """An edge on the way out; its id."""
 
     def add_path(self, target: int, link: LinkModel) -> None:

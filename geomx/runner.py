@@ -100,7 +100,7 @@ def _execute_both(experiment: Experiment, directory: Path) -> Results:
     return live
 
 
-def run(*words: str | Sequence[str]) -> Results:
+def run(*overrides: str | Sequence[str]) -> Results:
     """Run an experiment as the command line would, and return its results.
 
     Files are left where the command line leaves them; `Results.directory` says where. A sweep
@@ -111,7 +111,7 @@ def run(*words: str | Sequence[str]) -> Results:
     from any thread, also where an event loop runs, as in a notebook; it returns when the run ends.
 
     Args:
-        words: The overrides of the command line: in one sequence, or one by one.
+        overrides: The overrides of the command line: in one sequence, or one by one.
 
     Returns:
         The results; with ``mode=both`` those of the live run.
@@ -128,7 +128,7 @@ def run(*words: str | Sequence[str]) -> Results:
         >>> sorted(results.parameters())
         ['hidden.bias', 'hidden.weight', 'output.weight']
     """
-    listed = _words(words)
+    listed = _listed(overrides)
 
     def work() -> Results:
         experiment, directory = compose(listed)
@@ -137,23 +137,23 @@ def run(*words: str | Sequence[str]) -> Results:
     return attended(work)
 
 
-def _words(given: Sequence[str | Sequence[str]]) -> list[str]:
+def _listed(given: Sequence[str | Sequence[str]]) -> list[str]:
     """Return the overrides of a call, given as a sequence or one by one.
 
     Raises:
         ConfigError: One of them is a flag, is not a string, or contains several overrides.
     """
     one = given[0] if len(given) == 1 else ""
-    words = list(one if isinstance(one, Iterable) and not isinstance(one, str) else given)
-    for word in words:
-        if not isinstance(word, str):
+    overrides = list(one if isinstance(one, Iterable) and not isinstance(one, str) else given)
+    for override in overrides:
+        if not isinstance(override, str):
             remedy = 'overrides are strings such as "+sync=NAME", in one list or one by one'
-            raise ConfigError("override", repr(word), remedy)
-        if word.startswith("-"):
-            raise ConfigError("override", word, "is a flag of the command line; leave it out")
-        parts = [word] if "'" in word or '"' in word else word.split()
+            raise ConfigError("override", repr(override), remedy)
+        if override.startswith("-"):
+            raise ConfigError("override", override, "is a flag of the command line; leave it out")
+        parts = [override] if "'" in override or '"' in override else override.split()
         if len(parts) > 1 and all(_ASSIGNS.match(part) for part in parts):
             separate = ", ".join(repr(part) for part in parts)
             remedy = f"is {len(parts)} overrides; write [{separate}]"
-            raise ConfigError("override", word, remedy)
-    return [str(word) for word in words]
+            raise ConfigError("override", override, remedy)
+    return [str(override) for override in overrides]

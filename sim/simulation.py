@@ -177,7 +177,7 @@ class Simulation:
             and self.model is None
             and experiment.runtime.frame_bytes == RuntimeOptions().frame_bytes
             and len(priorities) == 1
-            and not experiment.selection.minds(cluster)
+            and not experiment.selection.coordinators(cluster)
             and not jitter
         )
         return MOST_FRAMES if alike else 1

@@ -32,7 +32,7 @@ def _workers(simulation: World) -> Iterator[str]:
     cluster, selection = simulation.experiment.cluster, simulation.experiment.selection
     for worker in simulation.workers.values():
         if simulation.fabric.awaits_reply(worker.spec.id):
-            coordinator = selection.mind(cluster, worker.steps.sync.coordinator or 0)
+            coordinator = selection.coordinator(cluster, worker.steps.sync.coordinator or 0)
             together[f"an answer of {coordinator}"].append(worker.spec.name)
             continue
         for key, round_number, keys, (server, *_) in simulation.fabric.waits(worker.spec.id)[:1]:

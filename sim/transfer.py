@@ -18,7 +18,7 @@ import networkx as nx
 
 from geomx import _core
 from geomx.errors import ConfigError
-from geomx.network.schedules import EDGE_CHANGES, check_changes, course
+from geomx.network.schedules import EDGE_CHANGES, check_changes, schedule
 from geomx.network.validators import NetworkError
 from geomx.network.warnings import warn_of_uneven_round_trips
 
@@ -100,7 +100,7 @@ def transfer_times(
         raise ConfigError("reverse_share", reverse_share, "must be 0 or more")
     routes = _Routes(graph, paths or {}, seed)
     if model != "tcp":
-        for (source, target), bandwidth in zip(routes.edges, routes.courses, strict=True):
+        for (source, target), bandwidth in zip(routes.edges, routes.schedules, strict=True):
             if bandwidth.next(0.0) is not None:
                 remedy = f"the bandwidth of {source} -> {target} changes; only tcp supports that"
                 raise ConfigError("model", model, remedy)
@@ -144,13 +144,13 @@ class _Routes:
         self._shortest: dict[Node, dict[Node, list[Node]]] = {}
         self._routes: dict[Pair, int] = {}
         self.edges: dict[Pair, int] = {}
-        self.courses: list[_core.Course] = []
+        self.schedules: list[_core.BandwidthSchedule] = []
         self._delays_s: list[float] = []
         self._losses: list[float] = []
         for source, target, attributes in self._graph.edges(data=True):
             self.edges[source, target] = len(self.edges)
             name = f"{source} -> {target}"
-            self.courses.append(_course(attributes, name, seed))
+            self.schedules.append(_schedule(attributes, name, seed))
             self._delays_s.append(_number(attributes, "delay_ms", 0.0, name) / 1000)
             self._losses.append(_number(attributes, "loss", 0.0, name))
 
@@ -168,12 +168,14 @@ class _Routes:
 
     def native(
         self,
-    ) -> tuple[list[_core.Course], list[float], list[list[int]], list[list[int]], list[float]]:
+    ) -> tuple[
+        list[_core.BandwidthSchedule], list[float], list[list[int]], list[list[int]], list[float]
+    ]:
         """Return bandwidth and delay per edge; path, reverse path and loss per route."""
         paths = [self._path(source, target) or [] for source, target in self._routes]
         reverses = [self._path(target, source) or [] for source, target in self._routes]
         losses = [1 - math.prod(1 - self._losses[edge] for edge in path) for path in paths]
-        return self.courses, self._delays_s, paths, reverses, losses
+        return self.schedules, self._delays_s, paths, reverses, losses
 
     def ways(self) -> Iterator[tuple[list[Pair], float]]:
         """Yield the limited edges and the round-trip time in seconds of every route."""
@@ -181,7 +183,7 @@ class _Routes:
         for source, target in self._routes:
             there = self._path(source, target) or []
             back = self._path(target, source) or there
-            limited = [names[edge] for edge in there if self.courses[edge].at(0.0) < math.inf]
+            limited = [names[edge] for edge in there if self.schedules[edge].at(0.0) < math.inf]
             yield limited, sum(self._delays_s[edge] for edge in (*there, *back))
 
     def _path(self, source: Node, target: Node) -> list[int] | None:
@@ -203,7 +205,7 @@ class _Routes:
         return [self.edges[hop] for hop in hops]
 
 
-def _course(attributes: Mapping[str, Any], edge: str, seed: int) -> _core.Course:
+def _schedule(attributes: Mapping[str, Any], edge: str, seed: int) -> _core.BandwidthSchedule:
     """Return an edge's bandwidth schedule; without any attribute it is unlimited."""
     data = {key: attributes[key] for key in EDGE_CHANGES if key in attributes}
     if attributes.get("bandwidth_mbps") is not None:
@@ -212,7 +214,7 @@ def _course(attributes: Mapping[str, Any], edge: str, seed: int) -> _core.Course
         check_changes(f"edge {edge}", data, Path())
     except NetworkError as error:
         raise ConfigError("graph", edge, str(error)) from error
-    return course(data, edge, seed)
+    return schedule(data, edge, seed)
 
 
 def _number(attributes: Mapping[str, Any], key: str, default: float, edge: str) -> float:

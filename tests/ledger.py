@@ -172,8 +172,8 @@ class Schedule:
         rounds: By worker, local steps of each of its rounds.
         exchange: ``gradients`` or ``parameters``.
         scale: Factor on what is pushed.
-        mind: Which coordinator there is: ``none``, one that is ``prompt``, one that answers all
-            its workers as ``early`` as the first report of a round, or one that is `LATE_S` late.
+        coordinator: ``none``; ``prompt``; ``early``, which answers all its workers at the first
+            report of a round; or one that is `LATE_S` late.
         inside: There is one in every party, on the local server, and not one on the scheduler.
         parties: Whether local servers have a part of the policy's.
         switch: Something that must make no difference: pacing, or PyTorch's overlap.
@@ -183,7 +183,7 @@ class Schedule:
     rounds: list[list[int]]
     exchange: str
     scale: float
-    mind: str
+    coordinator: str
     inside: bool
     parties: bool
     switch: bool
@@ -209,7 +209,7 @@ def schedules(draw: st.DrawFn, workers: int) -> Schedule:
         rounds=draw(st.lists(rounds, min_size=workers, max_size=workers)),
         exchange=draw(st.sampled_from(["gradients", "parameters"])),
         scale=draw(st.sampled_from([1.0, 0.5, 1 / 3])),
-        mind=draw(st.sampled_from(["none", "prompt", "early"])),
+        coordinator=draw(st.sampled_from(["none", "prompt", "early"])),
         inside=draw(st.booleans()),
         parties=draw(st.booleans()),
         switch=draw(st.booleans()),
@@ -225,7 +225,7 @@ def expected(schedule: Schedule, worker: int) -> list[tuple[Any, ...]]:
             step += 1
             last = number == len(rounds) and local_step == local_steps
             asked += [("finished", step), *([] if last else [("after_step", step)])]
-        if schedule.mind != "none":
+        if schedule.coordinator != "none":
             asked += [("report",), ("reply", [float(number)])]
     return asked
 

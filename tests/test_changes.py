@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from geomx.cluster import Cluster
 from geomx.errors import ConfigError
 from geomx.network.files import read_network, to_node_link
-from geomx.network.schedules import course
+from geomx.network.schedules import schedule
 from geomx.options.schema import TcpOptions
 from geomx.sim import transfer_times
 from tests.laws import Build, expected_bytes
@@ -124,7 +124,7 @@ def test_models_without_time_refuse_what_changes() -> None:
 def draws(graph: nx.DiGraph, edge: tuple[str, str], seed: int, count: int = 6) -> list[float]:
     """The bandwidths of an edge in Mbit/s, redraw by redraw."""
     data = graph.edges[edge]
-    made = course(data, f"{edge[0]} -> {edge[1]}", seed)
+    made = schedule(data, f"{edge[0]} -> {edge[1]}", seed)
     return [made.at(number * data["redraw"]["every_s"]) / 125e3 for number in range(count)]
 
 
@@ -151,7 +151,7 @@ def test_outages_of_one_name_happen_together(network: Build) -> None:
     graph = read_network(network(1, 1) | {"outages": [rule]}).graph
     edges = [edge for edge, data in graph.edges.items() if "outages" in data]
     assert len(edges) == 4  # to and from the hub and the other party
-    made = [course(graph.edges[edge], f"{edge[0]} -> {edge[1]}", 3) for edge in edges]
+    made = [schedule(graph.edges[edge], f"{edge[0]} -> {edge[1]}", 3) for edge in edges]
     times_s = np.linspace(0, 2000, 4001)
     down = [[one.at(time_s) == 0 for time_s in times_s] for one in made]
     assert down[0] == down[1] == down[2] == down[3]
@@ -314,8 +314,8 @@ def test_nine_trainers_over_redrawn_links(
     assert rows[0] == rows[1] != rows[2]
     graph = runs[0].simulation.experiment.cluster.graph
     ways = [(name, f"{name}/wan") for name in content["parties"]]
-    uplinks = [course(graph.edges[way], f"{way[0]} -> {way[1]}", seed) for way in ways]
-    downlinks = [course(graph.edges[way[::-1]], f"{way[1]} -> {way[0]}", seed) for way in ways]
+    uplinks = [schedule(graph.edges[way], f"{way[0]} -> {way[1]}", seed) for way in ways]
+    downlinks = [schedule(graph.edges[way[::-1]], f"{way[1]} -> {way[0]}", seed) for way in ways]
     wire = expected_bytes(workload) / EFFICIENCY
     start_s = [row["start_s"] for row in rows[0] if row["iteration"] == 0]
     end_s = {(row["worker"], row["iteration"]): row["end_s"] for row in rows[0]}

@@ -294,7 +294,7 @@ def test_words_of_a_single_run_are_kept_as_typed() -> None:
     words = ["+sync=hfa", "+accel=[dgt,p3]"]
     made = []
     assert main(words, lambda one, directory: made.append(one)) is None
-    assert made[0].words == words
+    assert made[0].overrides == words
 
 
 def test_nothing_is_left_behind_in_this_process() -> None:

@@ -231,13 +231,13 @@ def test_what_is_no_number_is_refused_at_the_door() -> None:
         lambda: _core.LinkModel([0], [0], window_limit=nan),
         lambda: _core.Costs().set("send", nan, 0.0),
         lambda: _core.Costs().set("send", 0.0, float("inf")),
-        lambda: _core.Course(1e6).add_failures(nan, 1.0, 1),
-        lambda: _core.Course(1e6).finish(nan, 1.0),
+        lambda: _core.BandwidthSchedule(1e6).add_failures(nan, 1.0, 1),
+        lambda: _core.BandwidthSchedule(1e6).finish(nan, 1.0),
         lambda: _core.native_codec("fp16", {"anything": nan}),
     ):
         with pytest.raises(ValueError):
             attempt()
-    up = _core.Course(1e6)
+    up = _core.BandwidthSchedule(1e6)
     up.add_failures(1e9, 1e9, 7)  # as good as never: still a time
     assert up.next(0.0) is None or up.next(0.0) > 0.0
 
@@ -297,13 +297,13 @@ def test_an_emulated_link_takes_its_time() -> None:
         cluster.close()
 
 
-def test_an_emulated_link_follows_its_course() -> None:
+def test_an_emulated_link_follows_its_schedule() -> None:
     """10 MB over 100 Mbit/s that are away for longer than anyone may be silent."""
     silence_s, outage_s, size = 1.5, 2.5, 10_000_000
-    course = _core.Course(12.5e6)
-    course.add_outage(0.6, 0.6 + outage_s)
+    schedule = _core.BandwidthSchedule(12.5e6)
+    schedule.add_outage(0.6, 0.6 + outage_s)
     shape = _core.Shape(1)
-    edges = [shape.add_edge(course, 1_000_000) for _ in range(2)]
+    edges = [shape.add_edge(schedule, 1_000_000) for _ in range(2)]
     link = _core.LinkModel([edges[0]], [edges[1]], efficiency=0.965, rtt_ns=2_000_000)
     shape.add_path(EAST, link)
     cluster = LoopCluster({WORKERS[0]: shape}, silence_s)

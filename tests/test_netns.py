@@ -67,11 +67,11 @@ HERE, THERE = 0x0A000001, 0x0A000002
 class Pair:
     """Two namespaces, and sockets in them."""
 
-    def __init__(self, course: _core.Course | float = RATE, **edge: Any) -> None:
+    def __init__(self, schedule: _core.BandwidthSchedule | float = RATE, **edge: Any) -> None:
         options = {"delay_ns": 0, "jitter_ns": 0, "loss": 0.0, "queue_bytes": 50_000, **edge}
         self.router = _core.Router(1)
         self.spaces = [self.router.add_site([number], {}) for number in (HERE, THERE)]
-        there, back = (self.router.add_edge(course, **options) for _ in range(2))
+        there, back = (self.router.add_edge(schedule, **options) for _ in range(2))
         self.router.add_route(HERE, THERE, [there])
         self.router.add_route(THERE, HERE, [back])
         self.router.start()
@@ -169,10 +169,10 @@ def test_datagrams_are_lost_as_often_as_the_link_says(pair: Callable[..., Pair])
 
 @pytest.mark.slow
 @needs_namespaces
-def test_a_link_follows_its_course_from_the_start_of_the_run(pair: Callable[..., Pair]) -> None:
-    course = _core.Course(RATE)
-    course.add_outage(0.0, 1.0)
-    link = pair(course)
+def test_a_link_follows_its_schedule_from_the_start_of_the_run(pair: Callable[..., Pair]) -> None:
+    schedule = _core.BandwidthSchedule(RATE)
+    schedule.add_outage(0.0, 1.0)
+    link = pair(schedule)
     client, accepted = link.connection()  # before the run the link is up
     began = time.monotonic()
     link.router.set_origin(began)

@@ -166,11 +166,11 @@ def test_options_are_searched_where_a_plugin_offers_it(registry: Registry) -> No
     cutter = Candidate("fsa", ("cutter",))
     moved = replace(cutter, settings=(("accel.cutter.elements", 20),))
     assert found == [BASELINE, cutter, moved]
-    assert moved.words == ("sync=fsa", "accel=[cutter]", "accel.cutter.elements=20")
+    assert moved.overrides == ("sync=fsa", "accel=[cutter]", "accel.cutter.elements=20")
     fixed = space(registry, "accel.cutter.elements=50", sync=["fsa"], accel=["cutter"])
     assert list(fixed.all()) == [BASELINE, cutter]
-    assert fixed.words(cutter) == [*cutter.words, "accel.cutter.elements=50"]
-    assert fixed.words(BASELINE) == list(BASELINE.words)
+    assert fixed.overrides(cutter) == [*cutter.overrides, "accel.cutter.elements=50"]
+    assert fixed.overrides(BASELINE) == list(BASELINE.overrides)
 
 
 def test_losing_nothing_is_a_promise_of_every_plugin(registry: Registry) -> None:

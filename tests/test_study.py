@@ -58,15 +58,15 @@ def test_every_plugin_that_is_found_is_a_variant(monkeypatch: pytest.MonkeyPatch
     accels = [plugin.name for plugin in registry.plugins("accel")]
     # The default alone is the baseline, and no variant a second time.
     assert len(own) == 1 + len(syncs) - 1 + len(accels)
-    assert all(v.words[:2] == ("seed=3", "study=null") for v in variants)
+    assert all(v.overrides[:2] == ("seed=3", "study=null") for v in variants)
     assert len({variant.directory for variant in variants}) == len(variants)
 
 
 def test_a_variants_words_stand_in_for_the_studys() -> None:
     words = ("+sync=hfa", "sync.k1=4", "hydra.run.dir=x", "study.jobs=1", "+accel=[p3]")
     first, second = plan(*words, variants=["sync=esync seed=2"])
-    assert first.words == ("sync.k1=4", "study=null", *BASELINE)
-    assert second.words == ("sync.k1=4", "+accel=[p3]", "study=null", "sync=esync", "seed=2")
+    assert first.overrides == ("sync.k1=4", "study=null", *BASELINE)
+    assert second.overrides == ("sync.k1=4", "+accel=[p3]", "study=null", "sync=esync", "seed=2")
     assert second.own == ("sync=esync", "seed=2")
 
 
@@ -283,9 +283,9 @@ def test_the_shipped_study_compares_what_is_installed() -> None:
 
     made, directory = compose(["experiment=accelerators"])
     assert made.study is not None
-    variants = study.plan(made.words, made.study, directory)
+    variants = study.plan(made.overrides, made.study, directory)
     installed = {plugin.name for plugin in Registry.discover().plugins("accel")}
     assert {f"accel=[{name}]" for name in installed} <= {w for v in variants for w in v.own}
     if present("fp16", "dgt", "p3", "bisparse", "multigps", "hfa", "mixedsync"):
         for variant in variants:
-            compose(variant.words, directory=variant.directory)
+            compose(variant.overrides, directory=variant.directory)

@@ -369,7 +369,7 @@ def test_a_report_comes_behind_what_was_pushed(calls: Calls) -> None:
 def test_a_late_answer_is_part_of_the_step(
     driver: str, calls: Calls, simulate: Build, tmp_path: Path
 ) -> None:
-    schedule = plain(mind="late")
+    schedule = plain(coordinator="late")
     experiment = spec(schedule)
     rows: list[dict[str, Any]]
     if driver == "sim":
@@ -500,7 +500,7 @@ def test_ddp_asks_the_same(calls: Calls, tmp_path: Path) -> None:
     import geomx.torch
 
     schedule = plain(
-        elements=[12], rounds=[[1, 1, 2]], exchange="gradients", mind="none", scale=0.5
+        elements=[12], rounds=[[1, 1, 2]], exchange="gradients", coordinator="none", scale=0.5
     )
     calls.clear()
     sums = []

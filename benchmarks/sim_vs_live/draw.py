@@ -100,7 +100,7 @@ class Combination:
     own: tuple[str, ...]
     iterations: int
 
-    def words(self, network: Path) -> list[str]:
+    def overrides(self, network: Path) -> list[str]:
         """Return all overrides; `network` is the file of the place's network."""
         steps = f"iterations={self.iterations}"
         return [f"network={network}", *self.place.workload, *self.own, steps]
@@ -207,7 +207,7 @@ def _step_s(place: Place, own: Sequence[str], fixed: Sequence[str]) -> float | N
     with tempfile.TemporaryDirectory() as folder:
         network = Path(folder) / "network.yaml"
         write_network(place, network)
-        words = Combination(0, place, tuple(own), LEAST_ITERATIONS).words(network)
+        words = Combination(0, place, tuple(own), LEAST_ITERATIONS).overrides(network)
         try:
             results = geomx.run(
                 [*words, *fixed, "mode=sim", "numerics=false", f"hydra.run.dir={folder}/run"]

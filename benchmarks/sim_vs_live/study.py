@@ -32,13 +32,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the study of the command line."""
     options = _parser().parse_args(arguments)
     console = Console(width=None if Console().is_terminal else 140)
-    emulate = _value(options.words, "emulate") or "shaper"
+    emulate = _value(options.overrides, "emulate") or "shaper"
     place = options.directory / f"seed{options.seed}_{emulate}"
     drawing = console.status("drawing combinations")
     with drawing:
-        drawn = draw(options.seed, options.combinations, options.seconds, options.words)
+        drawn = draw(options.seed, options.combinations, options.seconds, options.overrides)
     asked = drawn
-    if _value(options.words, "numerics") != "false":
+    if _value(options.overrides, "numerics") != "false":
         with console.status("measuring what pace this machine can keep"):
             drawn = keepable(drawn, options.directory)
     rows, failures = [], []
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     study = {
         "seed": options.seed,
         "emulate": emulate,
-        "words": options.words,
+        "words": options.overrides,
         "repeats": options.repeats,
         "geomx": __version__,
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()} "
@@ -90,7 +90,7 @@ def _measured(one: Combination, place: Path, options: argparse.Namespace) -> dic
     network = place / f"place{one.place.number:02d}.yaml"
     if not network.exists():
         write_network(one.place, network)
-    words = [*one.words(network), *options.words]
+    words = [*one.overrides(network), *options.overrides]
     sim, live = measure(words, directory, options.repeats)
     return row_of(one.own, one.place.number, _taken(sim), [_taken(run) for run in live])
 
@@ -145,5 +145,5 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--publish", action="store_true", help="keep the figures in benchmarks/results"
     )
-    parser.add_argument("words", nargs="*", help="more words for every run, as for geomx")
+    parser.add_argument("overrides", nargs="*", help="more words for every run, as for geomx")
     return parser

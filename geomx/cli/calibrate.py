@@ -18,11 +18,11 @@ DESCRIPTION = "Measure this machine, and the network between sites, as a basis o
 COSTS, NETWORK = "costs.yaml", "network.yaml"
 
 
-def main(words: Sequence[str]) -> None:
+def main(arguments: Sequence[str]) -> None:
     """Measure this machine and paths between sites, or run a probe.
 
     Args:
-        words: Arguments after ``calibrate``.
+        arguments: Arguments after ``calibrate``.
 
     Raises:
         ConfigError: An argument is invalid.
@@ -30,7 +30,7 @@ def main(words: Sequence[str]) -> None:
     """
     parser = Parser(prog="geomx calibrate", description=DESCRIPTION)
     parser.add_argument(
-        "words", nargs="*", help="as for a run: workload=..., network=..., '+accel=[...]'"
+        "overrides", nargs="*", help="as for a run: workload=..., network=..., '+accel=[...]'"
     )
     parser.add_argument(
         "--output", default="calibration", metavar="DIR", help="where the files go (calibration)"
@@ -40,12 +40,12 @@ def main(words: Sequence[str]) -> None:
         help="also measure the network between sites, by probes started there with --serve",
     )  # fmt: skip
     parser.add_argument("--serve", metavar="HOST:PORT", help="run a site's probe until Ctrl-C")
-    options = parser.parse_intermixed_args(words)
+    options = parser.parse_intermixed_args(arguments)
     if options.serve:
         serve(options.serve, show)
         return
     with tempfile.TemporaryDirectory() as scratch:
-        experiment, _ = compose(options.words, directory=Path(scratch))
+        experiment, _ = compose(options.overrides, directory=Path(scratch))
     output = Path(options.output)
     if output.exists() and not output.is_dir():
         raise ConfigError("--output", output, "must be a folder")

@@ -17,7 +17,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "directory", metavar="DIRECTORY", help="the directory that its nodes shared"
     )
-    parser.add_argument("words", nargs="*", help="overrides, as given to the scheduler")
+    parser.add_argument("overrides", nargs="*", help="overrides, as given to the scheduler")
 
 
 def main(options: argparse.Namespace) -> None:
@@ -27,7 +27,7 @@ def main(options: argparse.Namespace) -> None:
         ConfigError: The job file is invalid.
         GeomxError: The run did not finish.
     """
-    experiment = composed_experiment(jobfile.read(Path(options.job)), options.words)
+    experiment = composed_experiment(jobfile.read(Path(options.job)), options.overrides)
     results = collect(experiment, Path(options.directory))
     show(results.table())
     show(results.directory)

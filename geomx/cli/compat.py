@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from geomx.compat import command
 
 
-def main(words: Sequence[str]) -> None:
+def main(arguments: Sequence[str]) -> None:
     """Run an unmodified launch script of GeoMX or MXNet."""
-    command.run(words)
+    command.run(arguments)
 
 
 def epilog() -> str:

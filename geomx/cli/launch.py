@@ -14,19 +14,19 @@ from geomx.machines.launch import launch
 from geomx.terminal.output import show
 
 
-def main(words: Sequence[str]) -> None:
+def main(arguments: Sequence[str]) -> None:
     """Run a training script as every worker of a cluster, here or on a job file's machines.
 
     Args:
-        words: Of the command line; perhaps a job file first, and behind ``--`` the command.
+        arguments: Of the command line; perhaps a job file first, and behind ``--`` the command.
 
     Raises:
-        ConfigError: There is no command, or a word is wrong.
+        ConfigError: There is no command, or an override is invalid.
         NodeLost: A process failed; says which, and its last words.
     """
-    own, command = split(list(words))
-    if "--" in words and not command:
-        raise ConfigError("launch", shlex.join(words), "there is no command after --")
+    own, command = split(list(arguments))
+    if "--" in arguments and not command:
+        raise ConfigError("launch", shlex.join(arguments), "there is no command after --")
     job = own[0] if own and "=" not in own[0] else ""  # not network=wan.yaml
     if job.endswith((".yaml", ".yml")):
         directory, results = launch(Path(job), own[1:], command)
@@ -35,7 +35,9 @@ def main(words: Sequence[str]) -> None:
         show(directory)
         return
     if not command:
-        raise ConfigError("launch", " ".join(words), "needs a command: geomx launch ... -- COMMAND")
+        raise ConfigError(
+            "launch", " ".join(arguments), "needs a command: geomx launch ... -- COMMAND"
+        )
     experiment, directory = compose(own)
     run_script(experiment, directory, command)
 

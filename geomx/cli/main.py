@@ -124,20 +124,20 @@ ATTACHED = Command(COMMANDS["node"].help, "agent")
 """A node that a launcher starts, which must be quick."""
 
 
-def run(words: Sequence[str]) -> int:
-    """Run the experiment that `words` describe; return the exit status."""
-    if "--version" in words:
+def run(arguments: Sequence[str]) -> int:
+    """Run the experiment that `arguments` describe; return the exit status."""
+    if "--version" in arguments:
         return _guarded(lambda: show(f"geomx {__version__}"))
-    command = RUN_HELP if HELP_FLAGS.intersection(words) else COMMANDS["run"]
-    return _guarded(lambda: command.load().main(words))
+    command = RUN_HELP if HELP_FLAGS.intersection(arguments) else COMMANDS["run"]
+    return _guarded(lambda: command.load().main(arguments))
 
 
-def module(words: Sequence[str]) -> int:
+def module(arguments: Sequence[str]) -> int:
     """Run ``python -m geomx``: as `main`, but without arguments it runs the default experiment.
 
     Returns the exit status.
     """
-    return run(words) if not words or words[0] in HELP_FLAGS else main(words)
+    return run(arguments) if not arguments or arguments[0] in HELP_FLAGS else main(arguments)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -147,34 +147,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     if arguments is None:
         return ended(main(sys.argv[1:]))
-    words = list(arguments)
-    if not words or words[0] in HELP_FLAGS:
-        return _guarded(_parser(words).print_help)
-    if words[0] == "run":
-        return run(words[1:])
-    if "=" in words[0] or words[0].startswith(FLAGS):
-        return run(words)
-    command = COMMANDS.get(words[0])
-    if command is not None and command.usage is not None and not _wants_help(words):
-        return _guarded(lambda: command.load().main(words[1:]))
+    arguments = list(arguments)
+    if not arguments or arguments[0] in HELP_FLAGS:
+        return _guarded(_parser(arguments).print_help)
+    if arguments[0] == "run":
+        return run(arguments[1:])
+    if "=" in arguments[0] or arguments[0].startswith(FLAGS):
+        return run(arguments)
+    command = COMMANDS.get(arguments[0])
+    if command is not None and command.usage is not None and not _wants_help(arguments):
+        return _guarded(lambda: command.load().main(arguments[1:]))
 
     def dispatch() -> None:
-        own, behind = split(words)
-        options = _parser(words).parse_args(own, argparse.Namespace(behind=behind))
+        own, behind = split(arguments)
+        options = _parser(arguments).parse_args(own, argparse.Namespace(behind=behind))
         options.main(options)
 
     return _guarded(dispatch)
 
 
-def _wants_help(words: Sequence[str]) -> bool:
+def _wants_help(arguments: Sequence[str]) -> bool:
     """Whether the help of a command that takes words is wanted, and not of what it runs."""
-    if words[0] == "calibrate":  # it parses by itself
+    if arguments[0] == "calibrate":  # it parses by itself
         return False
-    return "--help" in (words[:2] if words[0] == "compat" else words)
+    return "--help" in (arguments[:2] if arguments[0] == "compat" else arguments)
 
 
-def _parser(words: Sequence[str]) -> Parser:
-    """Return the parser of all commands, with all arguments of the one in `words`."""
+def _parser(arguments: Sequence[str]) -> Parser:
+    """Return the parser of all commands, with all arguments of the one in `arguments`."""
     parser = Parser(
         prog="geomx",
         description="Train one model in several data centres.",
@@ -184,7 +184,7 @@ def _parser(words: Sequence[str]) -> Parser:
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, command in COMMANDS.items():
-        named = words[:1] == [name]
+        named = arguments[:1] == [name]
         if command.usage == "":
             commands.add_parser(name, help=command.help, add_help=False)
         elif command.usage is not None:
@@ -199,7 +199,7 @@ def _parser(words: Sequence[str]) -> Parser:
         else:
             added = commands.add_parser(name, help=command.help, description=command.help)
             if named:
-                called = (ATTACHED if "--attached" in words else command).load()
+                called = (ATTACHED if "--attached" in arguments else command).load()
                 getattr(called, "arguments", lambda parser: None)(added)
                 added.set_defaults(main=called.main)
     return parser

@@ -11,7 +11,7 @@ from geomx.machines import jobfile, kubernetes
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("job", metavar="JOB.yaml", help="the job file")
-    parser.add_argument("words", nargs="*", help="overrides, after those of the job file")
+    parser.add_argument("overrides", nargs="*", help="overrides, after those of the job file")
     parser.add_argument(
         "--image", required=True, help="image with geomx and the workers' command (after --)"
     )
@@ -21,6 +21,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> None:
     """Write a job as Kubernetes objects, with one StatefulSet per party."""
     file = Path(options.job)
-    job, words, command = jobfile.read(file), options.words, options.behind
-    text = kubernetes.manifest(job, file.stem, options.image, words, command, options.claim)
+    job, overrides, command = jobfile.read(file), options.overrides, options.behind
+    text = kubernetes.manifest(job, file.stem, options.image, overrides, command, options.claim)
     print(text, end="")

@@ -37,7 +37,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add("--insecure", action="store_true", help="do without TLS between machines")
     add("--patience", type=float, default=300.0, help="seconds to try to join; 300")
     add("--directory", default="geomx-run", help="for notes and parameters; may be shared")
-    add("words", nargs="*", help="for the scheduler: overrides, after those of the job")
+    add("overrides", nargs="*", help="for the scheduler: overrides, after those of the job")
 
 
 def main(options: argparse.Namespace) -> None:
@@ -80,11 +80,11 @@ def _be(options: argparse.Namespace, command: list[str]) -> int:
     if command:
         env |= agent.script_env(name, None, options.host, options.scheduler)
         return agent.by_hand(agent.tethered(command), env)
-    words = agent.node_words(
+    argv = agent.node_argv(
         name, None, options.host, stem(directory, name), experiment=experiment,
         scheduler=options.scheduler, patience_s=options.patience,
     )  # fmt: skip
-    return agent.by_hand(words, env)
+    return agent.by_hand(argv, env)
 
 
 def _conventional_name(options: argparse.Namespace) -> str:
@@ -102,4 +102,4 @@ def _experiment(options: argparse.Namespace) -> str:
         return dataclasses.replace(spec, runtime=runtime).to_json()
     job = jobfile.read(Path(options.job))
     job.port = options.port or job.port
-    return Spec.of(composed_experiment(job, options.words)).to_json()
+    return Spec.of(composed_experiment(job, options.overrides)).to_json()

@@ -21,9 +21,9 @@ class Parser(argparse.ArgumentParser):
         raise ConfigError(self.prog, " ".join(sys.argv[1:]), f"{message}; see --help")
 
 
-def split(words: list[str]) -> tuple[list[str], list[str]]:
-    """Split `words` at ``--`` into those before it and the command after it."""
-    if "--" not in words:
-        return words, []
-    at = words.index("--")
-    return words[:at], words[at + 1 :]
+def split(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """Split `arguments` at ``--`` into those before it and the command after it."""
+    if "--" not in arguments:
+        return arguments, []
+    at = arguments.index("--")
+    return arguments[:at], arguments[at + 1 :]

@@ -13,14 +13,16 @@ from geomx.report.page import repeating
 from geomx.terminal.output import WIDE, show
 
 
-def main(words: Sequence[str]) -> None:
+def main(overrides: Sequence[str]) -> None:
     """Rank combinations of plugins in simulation, and print the live command of the first."""
     places: list[Path] = []
     try:
-        made = planning.make(words, places.append)
+        made = planning.make(overrides, places.append)
     except KeyboardInterrupt:
         if places:
-            again = shlex.join(["geomx", "plan", *repeating(words), f"hydra.run.dir={places[0]}"])
+            again = shlex.join(
+                ["geomx", "plan", *repeating(overrides), f"hydra.run.dir={places[0]}"]
+            )
             show(f"finished runs are kept; to continue: {again}")
         raise
     show(made.table(), WIDE)

@@ -9,9 +9,9 @@ from geomx.config import compose
 from geomx.experiment.experiment import Experiment
 
 
-def main(words: Sequence[str]) -> None:
-    """Print the help of the experiment that `words` describe."""
-    compose.main(words, _nothing)
+def main(arguments: Sequence[str]) -> None:
+    """Print the help of the experiment that `arguments` describe."""
+    compose.main(arguments, _nothing)
 
 
 def _nothing(experiment: Experiment, directory: Path) -> None:

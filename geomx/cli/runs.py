@@ -17,9 +17,9 @@ from geomx.study.variants import conduct, gather
 from geomx.terminal.output import WIDE, show, telling_where
 
 
-def main(words: Sequence[str]) -> None:
-    """Simulate, run live, or both, as `words` say."""
-    compose.main(words, _run_one, _compare_sweep)
+def main(arguments: Sequence[str]) -> None:
+    """Simulate, run live, or both, as `arguments` say."""
+    compose.main(arguments, _run_one, _compare_sweep)
 
 
 def _run_one(experiment: Experiment, directory: Path) -> None:
@@ -44,8 +44,8 @@ def _run_study(experiment: Experiment, directory: Path) -> None:
     try:
         comparison = conduct(experiment, directory)
     except KeyboardInterrupt:
-        words = repeating(experiment.words)
-        again = shlex.join(["python", "-m", "geomx", *words, f"hydra.run.dir={directory}"])
+        overrides = repeating(experiment.overrides)
+        again = shlex.join(["python", "-m", "geomx", *overrides, f"hydra.run.dir={directory}"])
         show(f"finished variants are kept; to continue: {again}")
         raise
     show(comparison.table(), WIDE)
@@ -55,11 +55,11 @@ def _run_study(experiment: Experiment, directory: Path) -> None:
         raise GeomxError(f"{failed[0].name} failed: {failed[0].reason}")
 
 
-def _compare_sweep(directory: Path, words: Sequence[str]) -> None:
+def _compare_sweep(directory: Path, overrides: Sequence[str]) -> None:
     """Write a report on a sweep beside its jobs, show its table, and print its directory."""
     if not any(path.name.isdigit() for path in directory.glob("*")):
         return  # no job has begun
-    comparison = gather(directory, words)
+    comparison = gather(directory, overrides)
     if comparison is not None:
         show(comparison.table(), WIDE)
     show(directory)

@@ -36,20 +36,20 @@ _NOTICE_S = 10.0  # time for the others to end by themselves after a failure
 _POLITE_S = 5.0
 
 
-def run(words: Sequence[str]) -> None:
+def run(arguments: Sequence[str]) -> None:
     """Run the command after ``--``, and print the run's directory as the last line.
 
     Args:
-        words: ``--`` and the command.
+        arguments: ``--`` and the command.
 
     Raises:
         ConfigError: There is no command, or it cannot be started.
         GeomxError: The command or one of its processes failed; the message says which.
         KeyboardInterrupt: Ctrl-C; all processes have ended.
     """
-    if words[:1] != ["--"] or len(words) < 2:
-        raise ConfigError("compat", " ".join(words), "needs a command: geomx compat -- COMMAND")
-    command, folder = list(words[1:]), _new_folder(Path("outputs"))
+    if arguments[:1] != ["--"] or len(arguments) < 2:
+        raise ConfigError("compat", " ".join(arguments), "needs a command: geomx compat -- COMMAND")
+    command, folder = list(arguments[1:]), _new_folder(Path("outputs"))
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)  # orphans become our children
     try:
         process = subprocess.Popen(command, env=_environment(folder), start_new_session=True)

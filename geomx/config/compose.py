@@ -58,12 +58,12 @@ Swept = Callable[[Path, Sequence[str]], None]
 
 
 def compose(
-    words: Sequence[str], registry: Registry | None = None, directory: Path | None = None
+    overrides: Sequence[str], registry: Registry | None = None, directory: Path | None = None
 ) -> tuple[Experiment, Path]:
     """Compose an experiment.
 
     Args:
-        words: Overrides of the command line.
+        overrides: Overrides of the command line.
         registry: The installed plugins; None: discover them.
         directory: Directory of the run; None: a new one as configured by Hydra.
 
@@ -80,19 +80,19 @@ def compose(
     registry = registry or Registry.discover()
     opened = initialize_config_module
     with (
-        _explained(words, registry),
+        _explained(overrides, registry),
         _set_aside(),
         opened(CONF, job_name="geomx", version_base="1.3"),
     ):
-        overrides = prepare(words, registry)
-        config = hydra_compose("config", overrides=overrides, return_hydra_config=True)
-        experiment = _experiment(config, config.hydra.runtime.choices, words, registry)
+        translated = prepare(overrides, registry)
+        config = hydra_compose("config", overrides=translated, return_hydra_config=True)
+        experiment = _experiment(config, config.hydra.runtime.choices, overrides, registry)
         if directory is None:
             directory = _run_directory(config)
             _refuse_used(directory, "hydra.run.dir", experiment)
         directory.mkdir(parents=True, exist_ok=True)
         (directory / ".hydra").mkdir(exist_ok=True)
-        OmegaConf.save(OmegaConf.create(list(overrides)), directory / ".hydra/overrides.yaml")
+        OmegaConf.save(OmegaConf.create(list(translated)), directory / ".hydra/overrides.yaml")
         return experiment, directory
 
 
@@ -128,14 +128,14 @@ class SweepWatch(Callback):
 
 
 def main(
-    words: Sequence[str], job: Job, swept: Swept = lambda directory, words: None
+    overrides: Sequence[str], job: Job, swept: Swept = lambda directory, overrides: None
 ) -> Path | None:
     """Run `job` on an experiment, or on each of a sweep, under Hydra.
 
     Args:
-        words: Overrides and flags of the command line.
+        overrides: Overrides and flags of the command line.
         job: Called with an experiment and its directory.
-        swept: Called after a sweep with its directory and with `words`, flags first, even if some
+        swept: Called after a sweep with its directory and `overrides`, flags first, even if some
             of its jobs failed.
 
     Returns:
@@ -149,7 +149,7 @@ def main(
     import hydra
 
     registry = Registry.discover()
-    flags, plain = _split(words)
+    flags, plain = _split(overrides)
 
     def task(config: Any) -> None:
         run = HydraConfig.get()
@@ -210,12 +210,14 @@ def _no_directory(error: OSError) -> GeomxError:
     return GeomxError(f"the run's directory cannot be made: {error}; {remedy}")
 
 
-def _on_all_cores(words: Sequence[str]) -> list[str]:
+def _on_all_cores(overrides: Sequence[str]) -> list[str]:
     """Return overrides that run a sweep's jobs in parallel, unless a launcher is chosen.
 
     Empty if the mode is swept too, since then some jobs are live.
     """
-    said = {word.partition("=")[0].lstrip("+"): word.partition("=")[2] for word in words}
+    said = {
+        override.partition("=")[0].lstrip("+"): override.partition("=")[2] for override in overrides
+    }
     if "hydra/launcher" in said or said.get("mode", "sim") not in MODES:
         return []
     return ["hydra/launcher=joblib", "hydra.launcher.n_jobs=${geomx_jobs:}"]
@@ -231,11 +233,11 @@ def _jobs(*, _root_: Any) -> int:
     return 1 if alone else -1
 
 
-def prepare(words: Sequence[str], registry: Registry) -> list[str]:
+def prepare(overrides: Sequence[str], registry: Registry) -> list[str]:
     """Register the plugins with Hydra, and translate overrides to its syntax.
 
     Args:
-        words: Overrides of the command line.
+        overrides: Overrides of the command line.
         registry: The installed plugins.
 
     Returns:
@@ -245,15 +247,15 @@ def prepare(words: Sequence[str], registry: Registry) -> list[str]:
         ConfigError: A word is not ``key=value``, or lists an accelerator twice.
     """
     _offer(registry)
-    overrides = []
-    for word in words:
-        group, equals, value = word.partition("=")
+    translated = []
+    for override in overrides:
+        group, equals, value = override.partition("=")
         group = group.lstrip("+")
         if group == "costs" and equals:
-            overrides.append(f"+costs={','.join(map(_costs_choice, value.split(',')))}")
+            translated.append(f"+costs={','.join(map(_costs_choice, value.split(',')))}")
             continue
         if group not in GROUPS or not equals:
-            overrides.append(word)
+            translated.append(override)
             continue
         if value in ("", "null"):
             remedy = (
@@ -263,12 +265,12 @@ def prepare(words: Sequence[str], registry: Registry) -> list[str]:
             )
             raise ConfigError(group, value, remedy)
         if group == "network":
-            value = network_choice(value, registry, words)
-        overrides.append(f"{group}={value}")
+            value = network_choice(value, registry, overrides)
+        translated.append(f"{group}={value}")
         if group == "accel":
-            with _explained([word], registry):
-                _refuse_twice(overrides[-1])
-    return overrides
+            with _explained([override], registry):
+                _refuse_twice(translated[-1])
+    return translated
 
 
 def _costs_choice(value: str) -> str:
@@ -278,7 +280,9 @@ def _costs_choice(value: str) -> str:
     return store_file("costs", Path(value), read_costs(Path(value)))
 
 
-def _experiment(config: Any, choices: Any, words: Sequence[str], registry: Registry) -> Experiment:
+def _experiment(
+    config: Any, choices: Any, overrides: Sequence[str], registry: Registry
+) -> Experiment:
     content = {
         key: OmegaConf.to_container(node, resolve=True, throw_on_missing=True)
         if OmegaConf.is_config(node)
@@ -286,7 +290,7 @@ def _experiment(config: Any, choices: Any, words: Sequence[str], registry: Regis
         for key, node in config.items()
         if key != "hydra"
     }
-    return build_experiment(content, choices.sync, choices.workload, words, registry)
+    return build_experiment(content, choices.sync, choices.workload, overrides, registry)
 
 
 def _offer(registry: Registry) -> None:
@@ -312,10 +316,10 @@ def _new_dir(base: str) -> str:
     raise AssertionError("unreachable")
 
 
-def _refuse_twice(word: str) -> None:
+def _refuse_twice(override: str) -> None:
     """Refuse ``[x,x]``; Hydra's own message does not say which override is meant."""
-    override = OverridesParser.create().parse_override(word)
-    values = override.sweep_iterator() if override.is_sweep_override() else [override.value()]
+    parsed = OverridesParser.create().parse_override(override)
+    values = parsed.sweep_iterator() if parsed.is_sweep_override() else [parsed.value()]
     for value in values:
         names = [str(name) for name in value] if isinstance(value, list) else []
         for name in names:
@@ -323,7 +327,7 @@ def _refuse_twice(word: str) -> None:
                 raise ConfigError("accel", f"[{','.join(names)}]", f"{name} is listed twice")
 
 
-def _split(words: Sequence[str]) -> tuple[list[str], list[str]]:
+def _split(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
     """Separate flags from ``key=value`` overrides, wherever the flags stand.
 
     Raises:
@@ -332,23 +336,25 @@ def _split(words: Sequence[str]) -> tuple[list[str], list[str]]:
     parser = get_args_parser()
 
     def complain(message: str) -> NoReturn:
-        raise ConfigError("flags", " ".join(words), f"{message}; see --help")
+        raise ConfigError("flags", " ".join(overrides), f"{message}; see --help")
 
     parser.error = complain  # type: ignore[method-assign]
-    plain = list(parser.parse_intermixed_args(list(words)).overrides)
+    plain = list(parser.parse_intermixed_args(list(overrides)).overrides)
     left = list(plain)
-    flags = [word for word in words if not (left and word == left[0] and left.pop(0))]
+    flags = [
+        override for override in overrides if not (left and override == left[0] and left.pop(0))
+    ]
     return flags, plain
 
 
 @contextmanager
-def _explained(words: Sequence[str], registry: Registry) -> Iterator[None]:
+def _explained(overrides: Sequence[str], registry: Registry) -> Iterator[None]:
     try:
         yield
     except (HydraException, OmegaConfBaseException, GrammarParseError, YAMLError) as error:
         if (unmade := _unmade(error)) is not None:
             raise _no_directory(unmade) from error
-        raise explain(error, words, registry) from error
+        raise explain(error, overrides, registry) from error
 
 
 def _unmade(error: Exception) -> OSError | None:

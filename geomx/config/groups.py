@@ -112,7 +112,7 @@ def _thaw(node: Any) -> None:
             _thaw(child)
 
 
-def network_choice(value: str, registry: Registry, words: Sequence[str] = ()) -> str:
+def network_choice(value: str, registry: Registry, overrides: Sequence[str] = ()) -> str:
     """Return the choice, or the choices of a sweep, for ``network=VALUE``.
 
     A file becomes a choice of its own: with its content if it is in the short form, so that
@@ -123,14 +123,14 @@ def network_choice(value: str, registry: Registry, words: Sequence[str] = ()) ->
     Args:
         value: Value of the override ``network=``.
         registry: The installed plugins, some of which may read files.
-        words: All overrides.
+        overrides: All overrides.
     """
     if _is_file(value, registry):
-        return _store_network(Path(value), registry, words)
+        return _store_network(Path(value), registry, overrides)
     if "(" in value:
         return value
     return ",".join(
-        _store_network(Path(v), registry, words) if _is_file(v, registry) else v
+        _store_network(Path(v), registry, overrides) if _is_file(v, registry) else v
         for v in value.split(",")
     )
 
@@ -151,7 +151,7 @@ def _readers(registry: Registry) -> dict[str, Plugin]:
     }
 
 
-def _store_network(path: Path, registry: Registry, words: Sequence[str]) -> str:
+def _store_network(path: Path, registry: Registry, overrides: Sequence[str]) -> str:
     node: dict[Any, Any] = {"file": str(path), **FILE_OPTIONS}
     reader = _readers(registry).get(path.suffix)
     if reader is not None:
@@ -162,7 +162,11 @@ def _store_network(path: Path, registry: Registry, words: Sequence[str]) -> str:
             absent = {**dict.fromkeys(TOP), "lan": dict.fromkeys(LAN)}
             node = {**absent, "name": path.stem, "folder": str(path.parent), **content}
             large = [key for key in TOP if _is_large(content.get(key))]
-            left = [key for key in large if not any(f"network.{key}" in word for word in words)]
+            left = [
+                key
+                for key in large
+                if not any(f"network.{key}" in override for override in overrides)
+            ]
             if left:
                 rest = {"file": str(path.absolute()), "keys": left}
                 node |= {REST: rest, **dict.fromkeys(left)}

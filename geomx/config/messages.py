@@ -26,12 +26,12 @@ from geomx.plugin.registry import Registry
 _TYPES = {"Integer": "a whole number", "Float": "a number", "Boolean": "true or false"}
 
 
-def explain(error: Exception, words: Sequence[str], registry: Registry) -> ConfigError:
+def explain(error: Exception, overrides: Sequence[str], registry: Registry) -> ConfigError:
     """Return the error for an exception of Hydra.
 
     Args:
         error: Hydra's or OmegaConf's exception.
-        words: Overrides of the command line.
+        overrides: Overrides of the command line.
         registry: The plugins that were found, and those that could not be loaded.
     """
     if isinstance(error, OverrideParseException):
@@ -45,10 +45,10 @@ def explain(error: Exception, words: Sequence[str], registry: Registry) -> Confi
         return ConfigError(group, name, registry.missing(name, group, known, also))
     cause = error if isinstance(error, OmegaConfBaseException) else error.__cause__
     if isinstance(cause, OmegaConfBaseException):
-        return _omegaconf(cause, error, words)
+        return _omegaconf(cause, error, overrides)
     first = str(error).strip().split("\n", 1)[0] or type(error).__name__
-    word = _word_in(str(error), words)
-    key, _, value = word.partition("=")
+    override = _override_in(str(error), overrides)
+    key, _, value = override.partition("=")
     key = key.lstrip("+~")
     if "Ambiguous value" in first or "requires --multirun" in first:
         first = "several values are a sweep, which needs -m; a list is written [a,b]"
@@ -62,11 +62,11 @@ def explain(error: Exception, words: Sequence[str], registry: Registry) -> Confi
 
 
 def _omegaconf(
-    cause: OmegaConfBaseException, error: Exception, words: Sequence[str]
+    cause: OmegaConfBaseException, error: Exception, overrides: Sequence[str]
 ) -> ConfigError:
     full_key = str(cause.full_key or cause.key or "")
-    word = _word_in(str(error), words) or _word_of(full_key, words)
-    key, _, value = word.partition("=")
+    override = _override_in(str(error), overrides) or _override_of(full_key, overrides)
+    key, _, value = override.partition("=")
     key = key.lstrip("+~") or full_key or "configuration"
     if isinstance(cause, ConfigAttributeError | ConfigKeyError):
         parts = key.split(".")
@@ -94,22 +94,22 @@ def _show(cause: OmegaConfBaseException) -> str:
     return "" if cause.value is None else str(cause.value)
 
 
-def _unreadable(word: str, message: str) -> ConfigError:
-    key, equals, value = word.partition("=")
+def _unreadable(override: str, message: str) -> ConfigError:
+    key, equals, value = override.partition("=")
     if not equals or not key:
-        return ConfigError("override", word, "must be of the form key=value")
+        return ConfigError("override", override, "must be of the form key=value")
     first = message.split("\n", 1)[0].rstrip(".")
     return ConfigError(key, value, f"cannot be read: {first}")
 
 
-def _word_in(message: str, words: Sequence[str]) -> str:
-    """Return the longest of `words` that the message quotes, or whose key it quotes."""
-    found = [w for w in words if w in message or w.lstrip("+") in message]
-    found = found or [w for w in words if f"'{w.partition('=')[0].lstrip('+~')}'" in message]
-    return max(found, key=len, default=words[0] if len(words) == 1 else "")
+def _override_in(message: str, overrides: Sequence[str]) -> str:
+    """Return the longest of `overrides` that the message quotes, or whose key it quotes."""
+    found = [w for w in overrides if w in message or w.lstrip("+") in message]
+    found = found or [w for w in overrides if f"'{w.partition('=')[0].lstrip('+~')}'" in message]
+    return max(found, key=len, default=overrides[0] if len(overrides) == 1 else "")
 
 
-def _word_of(full_key: str, words: Sequence[str]) -> str:
-    """Return the last of `words` that sets `full_key`."""
-    found = [w for w in words if w.partition("=")[0].lstrip("+") == full_key]
+def _override_of(full_key: str, overrides: Sequence[str]) -> str:
+    """Return the last of `overrides` that sets `full_key`."""
+    found = [w for w in overrides if w.partition("=")[0].lstrip("+") == full_key]
     return found[-1] if found else ""

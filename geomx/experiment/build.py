@@ -23,7 +23,7 @@ def build_experiment(
     content: Mapping[str, Any],
     sync: str | None,
     workload: str,
-    words: Sequence[str],
+    overrides: Sequence[str],
     registry: Registry,
 ) -> Experiment:
     """Turn plain configuration into an experiment that is ready to run.
@@ -32,7 +32,7 @@ def build_experiment(
         content: Values for `Root`, as plain dicts and lists.
         sync: Name of the sync plugin; None for the default.
         workload: Name of the workload.
-        words: What the user typed, to be kept with the results.
+        overrides: What the user typed, to be kept with the results.
         registry: The plugins that exist.
 
     Raises:
@@ -67,7 +67,7 @@ def build_experiment(
         emulate=root.emulate,
         costs=chosen_costs(root.costs, trained) if root.mode == "sim" else root.costs,
         sim=root.sim,
-        words=list(words),
+        overrides=list(overrides),
         workload_options=dict(root.workload or {}),
         study=root.study if root.study and root.study.wanted else None,
     )

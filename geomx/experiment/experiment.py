@@ -34,7 +34,7 @@ class Experiment:
         emulate: What makes the network's links in a live run: ``shaper``, ``netns`` or ``none``.
         costs: Endpoint costs in simulation, and where they come from.
         sim: Options of the simulator itself.
-        words: The words of the command line that repeat it.
+        overrides: Overrides of the command line that repeat it.
         workload_options: The workload's options as given; live processes build it from them.
         study: What to compare instead of running this experiment itself; None: nothing.
     """
@@ -52,7 +52,7 @@ class Experiment:
     emulate: str = "shaper"
     costs: Costs = field(default_factory=Costs)
     sim: SimOptions = field(default_factory=SimOptions)
-    words: list[str] = field(default_factory=list)
+    overrides: list[str] = field(default_factory=list)
     workload_options: dict[str, Any] = field(default_factory=dict)
     study: StudyOptions | None = None
 
@@ -97,5 +97,5 @@ class Experiment:
             "iterations": self.iterations,
             "numerics": self.numerics,
             "costs": self.costs.about(self.on_device or self.runtime.server_device != "cpu"),
-            "words": list(self.words),
+            "words": list(self.overrides),
         }

@@ -38,9 +38,9 @@ def _senders(cluster: Cluster, selection: Selection) -> dict[Edge, list[NodeSpec
     return found
 
 
-def commons_bytes(cluster: Cluster) -> int:
+def usage_file_bytes(cluster: Cluster) -> int:
     """Size of the file by which live nodes share edges."""
-    return _core.Shape.commons_bytes(cluster.graph.number_of_edges(), len(cluster.nodes))
+    return _core.Shape.usage_file_bytes(cluster.graph.number_of_edges(), len(cluster.nodes))
 
 
 def shape(
@@ -49,7 +49,7 @@ def shape(
     node: NodeSpec,
     tcp: TcpOptions,
     seed: int,
-    commons: str = "",
+    usage_file: str = "",
 ) -> _core.Shape:
     """What the emulated network does to the messages of `node` in a live run.
 
@@ -63,10 +63,10 @@ def shape(
         node: Whose messages.
         tcp: Options of connections.
         seed: Of loss, jitter and redraws.
-        commons: File of `commons_bytes` zeros that all nodes of the run share.
+        usage_file: File of `usage_file_bytes` zeros that all nodes of the run share.
     """
     nodes = len(cluster.nodes)
-    made = _core.Shape(seed * 100_003 + node.id, commons, nodes, node.id)
+    made = _core.Shape(seed * 100_003 + node.id, usage_file, nodes, node.id)
     senders = _senders(cluster, selection)
     rows = {edge: row for row, edge in enumerate(cluster.graph.edges)}
     ids: dict[Edge, int] = {}
@@ -74,7 +74,7 @@ def shape(
     def edge_id(edge: Edge) -> int:
         if edge not in ids:
             ids[edge] = made.add_edge(*edge_model(cluster, edge, seed))
-            if commons and len(senders.get(edge, ())) > 1:
+            if usage_file and len(senders.get(edge, ())) > 1:
                 made.share(ids[edge], rows[edge])
         return ids[edge]
 

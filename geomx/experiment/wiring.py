@@ -61,7 +61,7 @@ def common(cluster: Cluster, selection: Selection) -> Common:
 
 def _find_common(selection: Selection, cluster: Cluster) -> Common:
     policy = selection.sync_policy(cluster)
-    sites = tuple(site for _, site in selection.minds(cluster))
+    sites = tuple(site for _, site in selection.coordinators(cluster))
     overlays: dict[int, list[tuple[Group, Overlay]]] = defaultdict(list)
     for group, overlay in selection.overlays(cluster):
         for member in {group.root.id: group.root, **{m.id: m for m in group.members}}.values():
@@ -129,7 +129,7 @@ def node_config(
         config.set_heartbeat(min(0.25, runtime.failure_timeout_s / 4), runtime.failure_timeout_s)
     shared = common(cluster, selection)
     if node.id in shared.hosts:
-        for number, (label, site) in enumerate(selection.minds(cluster)):
+        for number, (label, site) in enumerate(selection.coordinators(cluster)):
             if site.host.id == node.id:
                 _add_coordinator(config, number, site, seed, label)
     for other in peers(cluster, selection, node):
@@ -190,12 +190,16 @@ def _set_device(config: _core.NodeConfig, name: str) -> None:
 def _add_coordinator(
     config: _core.NodeConfig, number: int, site: Site, seed: int, label: str
 ) -> None:
-    mind = site.native
-    with blaming(label, mind):
-        if isinstance(mind, Native):
-            config.add_coordinator(number, mind.name, {**mind.options, "seed": float(seed)})
+    coordinator = site.native
+    with blaming(label, coordinator):
+        if isinstance(coordinator, Native):
+            config.add_coordinator(
+                number, coordinator.name, {**coordinator.options, "seed": float(seed)}
+            )
         else:
-            config.add_coordinator(number, _core.python_coordinator(mind, float(seed), label))
+            config.add_coordinator(
+                number, _core.python_coordinator(coordinator, float(seed), label)
+            )
 
 
 def siblings(cluster: Cluster, selection: Selection, node: NodeSpec) -> list[NodeSpec]:

@@ -109,7 +109,7 @@ def _what_if(evidence: Evidence, parts: list[Part], directory: Path) -> dict[str
         "changes": [
             {
                 "name": one.change.name,
-                "words": list(one.change.words),
+                "words": list(one.change.overrides),
                 "seconds_per_iteration": one.seconds_per_iteration,
                 "gain": None
                 if one.seconds_per_iteration is None

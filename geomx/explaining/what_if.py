@@ -42,12 +42,12 @@ class Change:
 
     Attributes:
         name: Its description.
-        words: Overrides that replace those of the same keys.
+        overrides: Overrides that replace those of the same keys.
         exact: Whether training is numerically unaffected.
     """
 
     name: str
-    words: tuple[str, ...]
+    overrides: tuple[str, ...]
     exact: bool = True
 
 
@@ -57,20 +57,20 @@ class Outcome:
 
     Attributes:
         change: The change.
-        words: All overrides that simulate it.
+        overrides: All overrides that simulate it.
         seconds_per_iteration: Mean without the first and the last; None if it could not be run.
         reason: Why it could not be run; empty if it could.
     """
 
     change: Change
-    words: tuple[str, ...]
+    overrides: tuple[str, ...]
     seconds_per_iteration: float | None
     reason: str = ""
 
     @property
     def command(self) -> str:
         """The command line that simulates it."""
-        return shlex.join(["python", "-m", "geomx", *self.words])
+        return shlex.join(["python", "-m", "geomx", *self.overrides])
 
 
 def changes(
@@ -119,8 +119,8 @@ def changes(
     for plugin in registry.plugins("accel"):
         if plugin.name not in present:
             together = ",".join([*present, plugin.name])
-            words = (f"accel=[{together}]",)
-            yield Change(f"{plugin.name} switched on", words, plugin.lossless)
+            overrides = (f"accel=[{together}]",)
+            yield Change(f"{plugin.name} switched on", overrides, plugin.lossless)
 
 
 def _siblings(evidence: Evidence, kind: str, name: str, limits: Mapping[Edge, float]) -> list[Edge]:
@@ -150,11 +150,15 @@ def outcomes(run: Results, tried: Sequence[Change]) -> tuple[Outcome, list[Outco
     Raises:
         GeomxError: The run itself cannot be simulated (any more).
     """
-    words = [str(word) for word in run.summary.get("words", ())]
-    kept = [word for word in words if key_of(word).split(".")[0] not in ("hydra", "study")]
+    overrides = [str(override) for override in run.summary.get("words", ())]
+    kept = [
+        override
+        for override in overrides
+        if key_of(override).split(".")[0] not in ("hydra", "study")
+    ]
     base = _replaced(kept, ("mode=sim", "numerics=false"))
     lines = {Change("as it is", ()): base}
-    lines |= {change: _replaced(base, change.words) for change in tried}
+    lines |= {change: _replaced(base, change.overrides) for change in tried}
     done = []
     with (
         TemporaryDirectory(prefix="geomx-explain-") as place,
@@ -198,13 +202,13 @@ def _mean_s(run: Results) -> float:
     return spent_s / len(inner)
 
 
-def _replaced(words: Sequence[str], own: Sequence[str]) -> list[str]:
-    """Return `words` with `own` in place of those of the same keys; a network has no options
+def _replaced(overrides: Sequence[str], own: Sequence[str]) -> list[str]:
+    """Return `overrides` with `own` in place of those of the same keys; a network has no options
     left.
     """
-    keys = {key_of(word) for word in own}
+    keys = {key_of(override) for override in own}
     tops = keys & {"network"}
-    kept = [w for w in words if key_of(w) not in keys and key_of(w).split(".")[0] not in tops]
+    kept = [w for w in overrides if key_of(w) not in keys and key_of(w).split(".")[0] not in tops]
     return [*kept, *own]
 
 

@@ -36,9 +36,9 @@ def check_compression(member: Member, params: Mapping[str, Any]) -> None:
     name, wanted = _named(member.registry, kind, wanted)
     chosen = dict(member.selection.accel)
     if name not in chosen:
-        words = [f"'+accel=[{name}]'"]
-        words += [f"accel.{name}.{option}={value}" for option, value in wanted.items()]
-        remedy = f"compression is a setting of the job: launch it with {' '.join(words)}"
+        overrides = [f"'+accel=[{name}]'"]
+        overrides += [f"accel.{name}.{option}={value}" for option, value in wanted.items()]
+        remedy = f"compression is a setting of the job: launch it with {' '.join(overrides)}"
         raise ConfigError(_KEY, kind, remedy)
     for option, value in wanted.items():
         if chosen[name].get(option, value) != value:

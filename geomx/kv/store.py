@@ -18,7 +18,7 @@ from geomx.kv.keys import Entry, Keys
 from geomx.kv.values import Key, devices, optimizer_numbers, pairs, to_float32
 from geomx.live.exchange import ArrayExchange, Exchange
 from geomx.live.member import FOREVER_S, Member, naming_the_lost
-from geomx.live.rhythm import Rhythm
+from geomx.live.sync_steps import SyncSteps
 from geomx.plugin.parts import as_vector, optimizer_text
 
 TYPES = ("dist_sync", "dist_device_sync", "dist_async")
@@ -50,7 +50,7 @@ class KVStore:
         self._close = close or member.loop.close
         self._master = self.global_rank == 0 if master is None else master
         self._keys = Keys(member.spec.cluster, member.selection)
-        self._rhythm: Rhythm | None = None
+        self._rhythm: SyncSteps | None = None
         self._pulled: set[int] = set()  # keys pulled since the last `take_arrivals`
         self.closed = False
 
@@ -258,7 +258,7 @@ class KVStore:
         """
         check_compression(self.member, compression_params)
 
-    def rhythm(self, steps: int) -> Rhythm:
+    def rhythm(self, steps: int) -> SyncSteps:
         """Plan when this worker exchanges parameters, for jobs whose workers update by themselves.
 
         Args:
@@ -269,7 +269,7 @@ class KVStore:
             An iterator over the numbers of the steps; ``due()`` says whether to exchange after a
             step, ``scale`` is the factor on what is pushed, and ``exchanged()`` ends the exchange.
         """
-        self._rhythm = Rhythm(self, steps)
+        self._rhythm = SyncSteps(self, steps)
         return self._rhythm
 
     def barrier(self) -> None:

@@ -181,7 +181,7 @@ class Namespaces(Loopback):
             yield
 
     def watch(self) -> None:
-        """See `Loopback.watch`. Tells the links when the run began: their courses count from it."""
+        """See `Loopback.watch`. Tell the links when the run began: schedules count from it."""
         if self._process is None or self._process.poll() is not None:
             raise GeomxError(f"the emulated network ended: {self._last_words()}")
         if self._scheduler is None:

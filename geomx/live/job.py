@@ -23,7 +23,7 @@ from typing import IO, Literal
 
 from geomx.cluster import NodeSpec
 from geomx.errors import NodeLost
-from geomx.experiment.links import commons_bytes
+from geomx.experiment.links import usage_file_bytes
 from geomx.live.diagnosis import Unjoined, culprit, last_words
 from geomx.live.emulation import place
 from geomx.live.exit_status import DONE
@@ -60,8 +60,8 @@ class Job:
         command: Sequence[str] = (),
         emulate: str = "shaper",
     ) -> None:
-        self._commons = directory / "nodes" / "commons"
-        self.spec = dataclasses.replace(spec, commons=str(self._commons.resolve()))
+        self._usage_file = directory / "nodes" / "usage"
+        self.spec = dataclasses.replace(spec, usage_file=str(self._usage_file.resolve()))
         self.directory = directory
         self.command = list(command)
         self._token = secrets.token_hex(16)
@@ -141,14 +141,14 @@ class Job:
             for process in self._all.values():
                 process.signal_all(signal.SIGKILL)
             self._wait(KILLED_S)
-            self._commons.unlink(missing_ok=True)
+            self._usage_file.unlink(missing_ok=True)
             self._place.__exit__()
 
     # ---- starting ----
 
     def _start_scheduler(self) -> None:
         node = self.spec.cluster.scheduler
-        self._commons.write_bytes(bytes(commons_bytes(self.spec.cluster)))
+        self._usage_file.write_bytes(bytes(usage_file_bytes(self.spec.cluster)))
         command = self._node_command(node, "--experiment", str(self._experiment))
         process = self._spawn(node, command, "pipe")
         assert process.stdout is not None

@@ -27,14 +27,14 @@ class Tied(subprocess.Popen[bytes]):
     """A process of a session of its own, without input, that can be ended with all that it started.
 
     Args:
-        words: Its command.
+        argv: Its command.
         env: Variables for it, beside this process' own.
         stdout: As for `subprocess.Popen`; so are the others.
     """
 
     def __init__(
         self,
-        words: Sequence[str],
+        argv: Sequence[str],
         env: Mapping[str, str],
         *,
         stdout: int | IO[bytes] | None = None,
@@ -44,7 +44,7 @@ class Tied(subprocess.Popen[bytes]):
         mark = secrets.token_hex(16)
         self._marked = f"{_MARK}={mark}".encode()
         super().__init__(
-            words,
+            argv,
             stdin=subprocess.DEVNULL,
             stdout=stdout,
             stderr=stderr,

@@ -189,7 +189,7 @@ class Member:
             experiment_json=spec.to_json() if scheduling else "",
         )
         shape = (
-            links.shape(cluster, self.selection, self.node, spec.tcp, spec.seed, spec.commons)
+            links.shape(cluster, self.selection, self.node, spec.tcp, spec.seed, spec.usage_file)
             if spec.emulated
             else None
         )
@@ -226,7 +226,9 @@ class Member:
             try:
                 return self.loop.wait_reply(number, limit_s)
             except TimeoutError:
-                self.on_wait(f"an answer of {self.selection.mind(self.spec.cluster, number)}")
+                self.on_wait(
+                    f"an answer of {self.selection.coordinator(self.spec.cluster, number)}"
+                )
             answer = self.loop.wait_reply(number, FOREVER_S)
         self.on_wait("")
         return answer

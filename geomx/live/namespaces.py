@@ -144,9 +144,11 @@ def build(spec: Spec) -> tuple[_core.Router, list[int]]:
     ids: dict[Edge, int] = {}
     for edge, queue_bytes in ways.queues.items():
         data = cluster.graph.edges[edge]
-        course, delay_ns = edge_model(cluster, edge, spec.seed)
+        schedule, delay_ns = edge_model(cluster, edge, spec.seed)
         jitter_ns = round(data.get("jitter_ms", 0.0) * 1e6)
-        ids[edge] = router.add_edge(course, delay_ns, jitter_ns, data.get("loss", 0.0), queue_bytes)
+        ids[edge] = router.add_edge(
+            schedule, delay_ns, jitter_ns, data.get("loss", 0.0), queue_bytes
+        )
     for (source, target), edges in ways.between.items():
         router.add_route(number[source], number[target], [ids[edge] for edge in edges])
     return router, namespaces

@@ -42,7 +42,7 @@ class Spec:
         numerics: Whether real gradients are computed.
         emulated: Whether the nodes themselves shape their links to the network's bandwidth and
             delay.
-        commons: File by which nodes share what several send over; see `links.shape`.
+        usage_file: File by which nodes share what several send over; see `links.shape`.
         runtime: Options of the live runtime.
         tcp: Options of WAN connections.
     """
@@ -57,7 +57,7 @@ class Spec:
     evaluate_every: int = 1
     numerics: bool = False
     emulated: bool = True
-    commons: str = ""
+    usage_file: str = ""
     runtime: RuntimeOptions = dataclasses.field(default_factory=RuntimeOptions)
     tcp: TcpOptions = dataclasses.field(default_factory=TcpOptions)
 

@@ -35,7 +35,7 @@ from geomx.live.exit_status import INTERRUPTED
 from geomx.live.journal import path as file_of
 from geomx.live.journal import stem
 from geomx.live.lifetime import Tied
-from geomx.machines.frames import ELSEWHERE, PIECE_BYTES, SILENCE_S, Opening, Voice
+from geomx.machines.frames import ELSEWHERE, PIECE_BYTES, SILENCE_S, FrameWriter, Opening
 
 OPENING_S = 600.0
 """Limit on the wait for the launcher's description of the node; the scheduler starts first."""
@@ -46,7 +46,7 @@ TICK_S = 0.1
 CHUNK = 64 * 1024
 
 
-def node_words(
+def node_argv(
     name: str,
     id: int | None,
     host: str,
@@ -94,17 +94,17 @@ def script_env(name: str, id: int | None, host: str, scheduler: str) -> dict[str
     return env if id is None else {**env, "GEOMX_ID": str(id)}
 
 
-def by_hand(words: Sequence[str], env: dict[str, str]) -> int:
+def by_hand(argv: Sequence[str], env: dict[str, str]) -> int:
     """Run a node with its log on the terminal.
 
     Args:
-        words: Command of the node.
+        argv: Command of the node.
         env: Its environment.
 
     Returns:
         The exit status.
     """
-    child = Child(words, env, output="terminal")
+    child = Child(argv, env, output="terminal")
 
     def leave(number: int, frame: object) -> None:
         child.end()
@@ -121,7 +121,7 @@ class Child:
     """The node's process with all its descendants.
 
     Args:
-        words: Command of the node.
+        argv: Command of the node.
         env: Its environment.
         directory: Its working directory; empty: this one.
         output: Whether stdout and stderr are piped apart, merged, or go to the terminal.
@@ -129,14 +129,14 @@ class Child:
 
     def __init__(
         self,
-        words: Sequence[str],
+        argv: Sequence[str],
         env: dict[str, str],
         directory: str = "",
         output: Literal["apart", "merged", "terminal"] = "apart",
     ) -> None:
         errors = {"apart": subprocess.PIPE, "merged": subprocess.STDOUT, "terminal": None}
         self.process = Tied(
-            words,
+            argv,
             env,
             stdout=None if output == "terminal" else subprocess.PIPE,
             stderr=errors[output],
@@ -183,14 +183,14 @@ class _Attached:
         self._opening = opening
         self._launcher = launcher
         self._folder = folder
-        self._voice = Voice(sys.stdout.buffer)
+        self._writer = FrameWriter(sys.stdout.buffer)
         self._stem = stem(folder, opening.name)
         self._stem.parent.mkdir()
         self._told = 0  # bytes of the notes that have been sent
         self._beats: deque[tuple[int, float]] = deque()  # beats to be answered
         self._gone = threading.Lock()
-        words, env = self._plan(folder)
-        self._child = Child(words, env, opening.directory, "merged" if opening.command else "apart")
+        argv, env = self._plan(folder)
+        self._child = Child(argv, env, opening.directory, "merged" if opening.command else "apart")
 
     def run(self) -> int:
         """Report on the node until it ends; return its exit status."""
@@ -201,7 +201,7 @@ class _Attached:
             self._tell()
             status = self._child.process.wait()
             self._tell_files()
-            self._voice.say(end=status)
+            self._writer.say(end=status)
         except OSError:
             self._leave()
         return status if 0 <= status < 128 else 1
@@ -219,11 +219,11 @@ class _Attached:
         if opening.experiment:
             experiment = folder / "experiment.json"
             experiment.write_text(opening.experiment, encoding="utf-8")
-        words = node_words(
+        argv = node_argv(
             opening.name, opening.id, host, self._stem,
             experiment=experiment, scheduler=opening.scheduler,
         )  # fmt: skip
-        return words, env
+        return argv, env
 
     # ---- reports ----
 
@@ -246,14 +246,14 @@ class _Attached:
             for number in ready:
                 for text in open_lines[number].take():
                     if speaks and number == lines[0].number:
-                        self._voice.say(listening=text)
+                        self._writer.say(listening=text)
                         speaks = False
                     else:
-                        self._voice.say(log=text)
+                        self._writer.say(log=text)
             more = bool(ready)
             while self._beats:
                 beat, heard_s = self._beats.popleft()
-                self._voice.say(beat=beat, heard=heard_s, said=time.monotonic())
+                self._writer.say(beat=beat, heard=heard_s, said=time.monotonic())
             self._tell_notes()
 
     def _tell_notes(self) -> None:
@@ -266,7 +266,7 @@ class _Attached:
         complete = data[: data.rfind(b"\n") + 1]
         self._told += len(complete)
         for line in complete.splitlines():
-            self._voice.say(note=line.decode())
+            self._writer.say(note=line.decode())
 
     def _tell_files(self) -> None:
         """Send the final parameters, if this node wrote any."""
@@ -275,7 +275,7 @@ class _Attached:
             return
         with file.open("rb") as content:
             for piece in iter(lambda: content.read(PIECE_BYTES), b""):
-                self._voice.say(file=".npz", data=base64.b64encode(piece).decode())
+                self._writer.say(file=".npz", data=base64.b64encode(piece).decode())
 
     # ---- the launcher ----
 

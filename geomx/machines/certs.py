@@ -107,11 +107,11 @@ def _issue(certs: Path, node: NodeSpec, folder: Path, days: int) -> None:
     shutil.copy(certs / FILES["authority"], folder)
 
 
-def _openssl(*words: str | Path) -> None:
-    command: Sequence[str] = ["openssl", *map(str, words)]
+def _openssl(*argv: str | Path) -> None:
+    command: Sequence[str] = ["openssl", *map(str, argv)]
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, umask=0o077, timeout=60
     )
     if done.returncode != 0:
         reason = done.stderr.strip().splitlines()
-        raise GeomxError(f"openssl {words[0]} failed: {reason[-1] if reason else done.returncode}")
+        raise GeomxError(f"openssl {argv[0]} failed: {reason[-1] if reason else done.returncode}")

@@ -89,7 +89,7 @@ class Opening:
             ) from error
 
 
-class Voice:
+class FrameWriter:
     """Sends frames, from any thread.
 
     Args:

@@ -35,7 +35,7 @@ def manifest(
     job: JobFile,
     name: str,
     image: str,
-    words: Sequence[str] = (),
+    overrides: Sequence[str] = (),
     command: Sequence[str] = (),
     claim: str | None = None,
 ) -> str:
@@ -45,7 +45,7 @@ def manifest(
         job: The job file; its machines are ignored.
         name: Name of the job and prefix of its objects.
         image: Image with geomx and the script.
-        words: Overrides of the experiment.
+        overrides: Overrides of the experiment.
         command: Command that workers run instead of the workload.
         claim: A PersistentVolumeClaim that all nodes can write to, for notes and parameters; None:
             each pod keeps its own.
@@ -55,7 +55,7 @@ def manifest(
     """
     access.check("manifest", name, job.tls, job.insecure)
     name = _label(name)
-    experiment = composed_experiment(job, words)
+    experiment = composed_experiment(job, overrides)
     spec = Spec.of(experiment, script=bool(command))
     parties: dict[str, list[NodeSpec]] = {}
     for node in spec.cluster.nodes:
@@ -83,14 +83,14 @@ def _script(
     """Return the script of a party's pods, which runs the node with the pod's number."""
     cases = []
     for number, node in enumerate(nodes):
-        words = ["geomx", "node", "--role", node.role, "--name", node.name]
-        words += ["--directory", f"{HOME}/run"]
-        words += ["--tls", f"{HOME}/tls/{number}"] if job.tls else ["--insecure"]
+        arguments = ["geomx", "node", "--role", node.role, "--name", node.name]
+        arguments += ["--directory", f"{HOME}/run"]
+        arguments += ["--tls", f"{HOME}/tls/{number}"] if job.tls else ["--insecure"]
         if node.role == "scheduler":
-            words += ["--experiment", f"{HOME}/experiment.json", "--port", str(port)]
+            arguments += ["--experiment", f"{HOME}/experiment.json", "--port", str(port)]
         else:
-            words += ["--scheduler", scheduler]
-        line = shlex.join(words) + ' --host "$POD_IP"'
+            arguments += ["--scheduler", scheduler]
+        line = shlex.join(arguments) + ' --host "$POD_IP"'
         if node.role == "worker" and command:
             line += " -- " + shlex.join(command)
         cases.append(f"  {number}) {line};;")

@@ -30,13 +30,13 @@ from geomx.results.results import Results
 
 
 def launch(
-    file: Path, words: Sequence[str], command: Sequence[str] = ()
+    file: Path, overrides: Sequence[str], command: Sequence[str] = ()
 ) -> tuple[Path, Results | None]:
     """Run a job on the machines of a job file.
 
     Args:
         file: The job file.
-        words: Overrides as for ``python -m geomx``, applied after those of the job file.
+        overrides: Overrides as for ``python -m geomx``, applied after those of the job file.
         command: Of the script that every worker runs; empty: the experiment's workload is run.
 
     Returns:
@@ -50,7 +50,7 @@ def launch(
     for name, host in job.hosts.items():
         access.check(f"hosts.{name}.address", host.address, job.tls, job.insecure)
     with tempfile.TemporaryDirectory(prefix="geomx-") as folder:
-        experiment, directory = compose(composed(job, words, Path(folder)))
+        experiment, directory = compose(composed(job, overrides, Path(folder)))
     if experiment.emulate != "none":
         remedy = "must be none: links between machines are not emulated"
         raise ConfigError("emulate", experiment.emulate, remedy)
@@ -64,27 +64,27 @@ def launch(
     return directory, None
 
 
-def composed_experiment(job: JobFile, words: Sequence[str] = ()) -> Experiment:
+def composed_experiment(job: JobFile, overrides: Sequence[str] = ()) -> Experiment:
     """Return the experiment of a job, without a directory.
 
     Args:
         job: The job file.
-        words: Overrides given by the user.
+        overrides: Overrides given by the user.
 
     Raises:
         ConfigError: The network or an override is invalid.
     """
     with tempfile.TemporaryDirectory(prefix="geomx-") as name:
         folder = Path(name)
-        return compose(composed(job, words, folder), directory=folder)[0]
+        return compose(composed(job, overrides, folder), directory=folder)[0]
 
 
-def composed(job: JobFile, words: Sequence[str], folder: Path) -> list[str]:
+def composed(job: JobFile, overrides: Sequence[str], folder: Path) -> list[str]:
     """Return the overrides that describe the experiment of a job.
 
     Args:
         job: The job file.
-        words: Overrides given by the user.
+        overrides: Overrides given by the user.
         folder: Folder for the file of the network.
     """
     network = job.network_content()
@@ -93,7 +93,7 @@ def composed(job: JobFile, words: Sequence[str], folder: Path) -> list[str]:
         written.write_text(yaml.safe_dump(network, sort_keys=False), encoding="utf-8")
         network = str(written)
     own = ["mode=live", "emulate=none", f"network={network}", f"runtime.port={job.port}"]
-    return [*own, *job.words, *words]
+    return [*own, *job.words, *overrides]
 
 
 class _Start:
@@ -114,9 +114,9 @@ class _Start:
     def __call__(self, spec: Spec) -> RemoteJob:
         width = max(map(len, self._homes))
         tell = to_terminal(width)
-        return RemoteJob(spec, self._directory, self._words, self._opening, tell, self._command)
+        return RemoteJob(spec, self._directory, self._argv, self._opening, tell, self._command)
 
-    def _words(self, node: NodeSpec) -> list[str]:
+    def _argv(self, node: NodeSpec) -> list[str]:
         job, name = self._job, self._homes[node.name]
         host = job.hosts[name]
         python = shlex.split(job.python_of(host))

@@ -36,14 +36,14 @@ def check(template: str, key: str) -> None:
         ConfigError: It lacks ``{command}``, or contains an unknown placeholder.
     """
     try:
-        words = shlex.split(template)
+        argv = shlex.split(template)
         template.format(host="", address="", command="")
     except (KeyError, IndexError, ValueError) as error:
         remedy = f"is not a valid template: use {{host}}, {{address}} and {{command}} ({error})"
         raise ConfigError(key, template, remedy) from error
-    if COMMAND not in words:
+    if COMMAND not in argv:
         raise ConfigError(key, template, "needs {command} as a separate argument, as in " + SSH)
-    before = words[: words.index(COMMAND)]
+    before = argv[: argv.index(COMMAND)]
     shell = next((word for word in before if word.rsplit("/", 1)[-1] in _SHELLS), None)
     if shell is not None and _TAKES_ONE_WORD.fullmatch(before[-1]):
         remedy = (

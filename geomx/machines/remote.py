@@ -48,7 +48,7 @@ class Line:
 
     Args:
         node: Its node.
-        words: Command that reaches it.
+        argv: Command that reaches it.
         directory: Directory of the run.
         tell: Called with the node's name and each line of its log.
 
@@ -56,11 +56,11 @@ class Line:
         OSError: The command cannot be started.
     """
 
-    def __init__(self, node: NodeSpec, words: Sequence[str], directory: Path, tell: Tell) -> None:
+    def __init__(self, node: NodeSpec, argv: Sequence[str], directory: Path, tell: Tell) -> None:
         self.node = node
         self.status: int | None = None  # once it has ended
         self.address = ""
-        self._words = words
+        self._argv = argv
         self._stem = stem(directory, node.name)
         self._tell = tell
         self._opening: bytes | None = None
@@ -77,7 +77,7 @@ class Line:
         pipe = subprocess.PIPE
         # A session of its own: Ctrl-C reaches the launcher alone, which ends the others in order.
         self._process = subprocess.Popen(
-            words, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
+            argv, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
         )
         self._errors = threading.Thread(target=self._hear_errors, daemon=True)
         self._errors.start()
@@ -97,8 +97,8 @@ class Line:
     @property
     def way(self) -> str:
         """The command that reaches the agent, with its last line on standard error."""
-        words = shlex.join(self._words[:8]) + (" ..." if len(self._words) > 8 else "")
-        return f"`{words}`" + (f", which said: {self._said}" if self._said else "")
+        argv = shlex.join(self._argv[:8]) + (" ..." if len(self._argv) > 8 else "")
+        return f"`{argv}`" + (f", which said: {self._said}" if self._said else "")
 
     def hang_up(self) -> None:
         """Ask the agent to end its node; does not wait."""
@@ -167,8 +167,8 @@ class Line:
         self._errors.join(1.0)  # the last lines on standard error
         if status is None and not self._hung_up:
             how = f"exit status {ended}" if ended >= 0 else signal.Signals(-ended).name
-            words = f"{self._said}; " if self._said else ""
-            self._say(f"{words}the connection to it broke ({self._words[0]}: {how})")
+            argv = f"{self._said}; " if self._said else ""
+            self._say(f"{argv}the connection to it broke ({self._argv[0]}: {how})")
         self.status = BROKEN if status is None else status
 
     def _hear_errors(self) -> None:
@@ -205,7 +205,7 @@ class RemoteJob:
     Args:
         spec: The experiment.
         directory: Directory of the run; logs and notes go to its folder ``nodes``.
-        words: Returns the command that reaches the agent of a node.
+        argv: Returns the command that reaches the agent of a node.
         opening: Returns the fields of a node's `Opening`, except token, experiment and scheduler.
         tell: Called with a node's name and each line of its log.
         command: Command that workers run instead of the workload of `spec`: a training script.
@@ -215,14 +215,14 @@ class RemoteJob:
         self,
         spec: Spec,
         directory: Path,
-        words: Callable[[NodeSpec], Sequence[str]],
+        argv: Callable[[NodeSpec], Sequence[str]],
         opening: Callable[[NodeSpec], dict[str, Any]],
         tell: Tell,
         command: Sequence[str] = (),
     ) -> None:
         self.spec = spec
         self.directory = directory
-        self._words = words
+        self._argv = argv
         self._opening = opening
         self._tell = tell
         self._token = secrets.token_hex(16)
@@ -241,11 +241,11 @@ class RemoteJob:
         (self.directory / "nodes").mkdir(parents=True, exist_ok=True)
         try:
             for node in self.spec.cluster.nodes:  # the scheduler comes first
-                words = list(self._words(node))
+                argv = list(self._argv(node))
                 try:
-                    self._lines.append(Line(node, words, self.directory, self._tell))
+                    self._lines.append(Line(node, argv, self.directory, self._tell))
                 except OSError as error:
-                    raise NodeLost(node.name, f"{words[0]}: {error.strerror}") from error
+                    raise NodeLost(node.name, f"{argv[0]}: {error.strerror}") from error
             self._open(self._lines[0], experiment=self.spec.to_json())
         except BaseException:
             self.end()

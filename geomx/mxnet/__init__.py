@@ -24,7 +24,7 @@ from geomx.kv import store as kv
 from geomx.kv.keys import Entry
 from geomx.kv.values import Key, devices, pairs
 from geomx.live.mxnet_exchange import EngineExchange
-from geomx.live.rhythm import Rhythm
+from geomx.live.sync_steps import SyncSteps
 from geomx.mxnet.arrays import check, dense, fill, keep_rows, mx, rows_wanted, store_call
 
 
@@ -180,7 +180,7 @@ class KVStore(mx.kvstore.KVStore):
         """
         self._store.set_gradient_compression(compression_params)
 
-    def rhythm(self, steps: int) -> Rhythm:
+    def rhythm(self, steps: int) -> SyncSteps:
         """Plan when to exchange parameters; see `geomx.kv.KVStore.rhythm`.
 
         Args:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from geomx import _core
 from geomx.cluster import Cluster, NodeSpec
-from geomx.network.schedules import course
+from geomx.network.schedules import schedule
 from geomx.options.schema import TcpOptions
 
 Edge = tuple[str, str]
@@ -53,8 +53,8 @@ def link_model(
     )
 
 
-def edge_model(cluster: Cluster, edge: Edge, seed: int) -> tuple[_core.Course, int]:
+def edge_model(cluster: Cluster, edge: Edge, seed: int) -> tuple[_core.BandwidthSchedule, int]:
     """(bandwidth over time, one-way delay in nanoseconds) of an edge of the graph."""
     data = cluster.graph.edges[edge]
-    bandwidth = course(data, f"{edge[0]} -> {edge[1]}", seed)
+    bandwidth = schedule(data, f"{edge[0]} -> {edge[1]}", seed)
     return bandwidth, round(data.get("delay_ms", 0.0) * 1e6)

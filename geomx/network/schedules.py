@@ -19,7 +19,7 @@ coincide.
 
 ``redraw`` and ``outages`` may also be given for a whole network, beside ``nodes`` or ``parties``,
 with the links that they apply to; `spread` turns them into attributes of edges. The schedules are
-evaluated in C++ (``runtime_cpp/net/course.h``).
+evaluated in C++ (``runtime_cpp/net/bandwidth_schedule.h``).
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def spread(graph: nx.DiGraph) -> None:
             data["outages"] = [*(data.get("outages") or []), checked_outage]
 
 
-def course(data: Mapping[str, Any], name: str, seed: int) -> _core.Course:
+def schedule(data: Mapping[str, Any], name: str, seed: int) -> _core.BandwidthSchedule:
     """Return the bandwidth schedule of an edge.
 
     Args:
@@ -141,7 +141,7 @@ def course(data: Mapping[str, Any], name: str, seed: int) -> _core.Course:
     Returns:
         The native schedule, in bytes per second over seconds since the start of the run.
     """
-    made = _core.Course(data.get("bandwidth_mbps", math.inf) * BYTES_PER_MBIT)
+    made = _core.BandwidthSchedule(data.get("bandwidth_mbps", math.inf) * BYTES_PER_MBIT)
     if "trace" in data:
         made.set_trace([(time_s, mbps * BYTES_PER_MBIT) for time_s, mbps in data["trace"]])
     if "redraw" in data:

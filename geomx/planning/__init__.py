@@ -39,11 +39,11 @@ REFUSED = {
 }
 
 
-def make(words: Sequence[str], begun: Callable[[Path], None] = lambda directory: None) -> Plan:
+def make(overrides: Sequence[str], begun: Callable[[Path], None] = lambda directory: None) -> Plan:
     """Make a plan and write its files to its run directory.
 
     Args:
-        words: Overrides as for ``python -m geomx``, and ``plan.OPTION=VALUE``; see `PlanOptions`.
+        overrides: As for ``python -m geomx``, and ``plan.OPTION=VALUE``; see `PlanOptions`.
             With the ``hydra.run.dir`` of an earlier plan, its finished runs are not repeated.
         begun: Called with the run directory before anything is run.
 
@@ -54,16 +54,18 @@ def make(words: Sequence[str], begun: Callable[[Path], None] = lambda directory:
         ConfigError: An override is invalid.
         GeomxError: The baseline cannot be run.
     """
-    kept, fixed, options = _sorted_out(words)
+    kept, fixed, options = _sorted_out(overrides)
     base, directory = compose([*kept, f"sync={DEFAULT_SYNC}", "accel=[]"])
     begun(directory)
-    kept = [word for word in kept if key_of(word).split(".")[0] not in ("hydra", "study")]
+    kept = [
+        override for override in kept if key_of(override).split(".")[0] not in ("hydra", "study")
+    ]
     if base.study is not None:
         kept.append("study=null")
     if options.by == TO_ACCURACY and not base.numerics:
         remedy = "needs real gradients; without them only seconds_per_iteration is known"
         raise ConfigError("plan.by", options.by, remedy)
-    said = {key_of(word): word.partition("=")[2] for word in kept}
+    said = {key_of(override): override.partition("=")[2] for override in kept}
     error = fidelity(options.fidelity, said.get("emulate", "shaper"))
     space = Space(base, options, Registry.discover(), fixed)
     judge = Judge(base, kept, space, options, directory)
@@ -80,21 +82,21 @@ def make(words: Sequence[str], begun: Callable[[Path], None] = lambda directory:
         judge.run_live()
     ranking = judge.ranking()
     certainty = Certainty.of([judge.values(one) for one in ranking], error) if ranking else None
-    return Plan.write(directory, words, base, judge, exhaustive, error, certainty)
+    return Plan.write(directory, overrides, base, judge, exhaustive, error, certainty)
 
 
-def _sorted_out(words: Sequence[str]) -> tuple[list[str], list[str], PlanOptions]:
+def _sorted_out(overrides: Sequence[str]) -> tuple[list[str], list[str], PlanOptions]:
     """Split overrides into those of the experiment, those of plugins' options, and the plan's own.
 
     Raises:
         ConfigError: An override sets what the plan chooses, or an option is invalid.
     """
     kept, fixed, own = [], [], {}
-    for word in words:
-        key, equals, value = word.partition("=")
-        key = key_of(word)
-        if word.startswith("-") or not equals:
-            raise ConfigError("override", word, "must be key=value")
+    for override in overrides:
+        key, equals, value = override.partition("=")
+        key = key_of(override)
+        if override.startswith("-") or not equals:
+            raise ConfigError("override", override, "must be key=value")
         if key in REFUSED:
             raise ConfigError(key, value, REFUSED[key])
         if key.startswith("plan."):
@@ -103,7 +105,7 @@ def _sorted_out(words: Sequence[str]) -> tuple[list[str], list[str], PlanOptions
             except yaml.YAMLError as error:
                 raise ConfigError(key, value, "cannot be read; quote it") from error
         elif key.startswith(("sync.", "accel.")):
-            fixed.append(word)
+            fixed.append(override)
         else:
-            kept.append(word)
+            kept.append(override)
     return kept, fixed, build_options(PlanOptions, own, "plan")

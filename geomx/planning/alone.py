@@ -35,9 +35,9 @@ class Alone(Candidate):
     part: float = 1.0
 
     @property
-    def words(self) -> tuple[str, ...]:
+    def overrides(self) -> tuple[str, ...]:
         """The overrides that select it."""
-        return (*super().words, f"network={self.network}")
+        return (*super().overrides, f"network={self.network}")
 
     @property
     def name(self) -> str:

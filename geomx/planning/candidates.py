@@ -45,7 +45,7 @@ class Candidate:
     settings: tuple[Setting, ...] = ()
 
     @property
-    def words(self) -> tuple[str, ...]:
+    def overrides(self) -> tuple[str, ...]:
         """The overrides that select it."""
         said = (f"{key}={value}" for key, value in self.settings)
         return (f"sync={self.sync}", f"accel=[{','.join(self.accel)}]", *said)
@@ -60,7 +60,7 @@ class Candidate:
     @property
     def folder(self) -> str:
         """Folder of its runs, relative to the plan's directory."""
-        return "candidates/" + re.sub(r"\W+", "_", " ".join(self.words)).strip("_")
+        return "candidates/" + re.sub(r"\W+", "_", " ".join(self.overrides)).strip("_")
 
     @property
     def share(self) -> float:
@@ -94,16 +94,16 @@ class Space:
         fixed: Sequence[str] = (),
     ) -> None:
         self._base, self._options, self._registry = base, options, registry
-        self._fixed = {key_of(word): word for word in fixed}
+        self._fixed = {key_of(override): override for override in fixed}
         self.syncs = self._names("sync", options.sync)
         self.accels = self._names("accel", options.accel)
         self.slots = min(options.together, len(self.accels))
         self._known: dict[Any, Candidate] = {}
         self._canonical = lru_cache(maxsize=None)(self._find_canonical)
         settable = self._fields([*registry.plugins("sync"), *registry.plugins("accel")])
-        for key, word in self._fixed.items():
+        for key, override in self._fixed.items():
             if key not in settable:
-                raise ConfigError(key, word.partition("=")[2], near(key, settable))
+                raise ConfigError(key, override.partition("=")[2], near(key, settable))
 
     def _names(self, kind: str, wanted: Sequence[str] | None) -> list[str]:
         usable = [plugin.name for plugin in self._registry.plugins(kind)]
@@ -122,10 +122,13 @@ class Space:
         everyone = candidate.share == 1
         return everyone and all(plugin.lossless for plugin in self.plugins(candidate))
 
-    def words(self, candidate: Candidate) -> list[str]:
+    def overrides(self, candidate: Candidate) -> list[str]:
         """Return the overrides that select `candidate`, with the fixed ones of its plugins."""
         own = self._fields(self.plugins(candidate))
-        return [*candidate.words, *(word for key, word in self._fixed.items() if key in own)]
+        return [
+            *candidate.overrides,
+            *(override for key, override in self._fixed.items() if key in own),
+        ]
 
     def axes(self, sync: str, accel: Sequence[str]) -> dict[str, tuple[Any, ...]]:
         """Return the options that are searched.

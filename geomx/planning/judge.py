@@ -58,7 +58,7 @@ class Judge:
 
     Args:
         base: The experiment with the baseline's plugins.
-        words: Overrides of the plan that apply to every run.
+        overrides: Overrides of the plan that apply to every run.
         space: Source of the candidates.
         options: Options of the plan.
         directory: Directory of the plan.
@@ -67,12 +67,12 @@ class Judge:
     def __init__(
         self,
         base: Experiment,
-        words: Sequence[str],
+        overrides: Sequence[str],
         space: Space,
         options: PlanOptions,
         directory: Path,
     ) -> None:
-        self._base, self._words, self._space = base, list(words), space
+        self._base, self._overrides, self._space = base, list(overrides), space
         self._options, self._directory = options, directory
         self._jobs = options.jobs or cpu_count()
         self.numerics = base.numerics
@@ -81,7 +81,7 @@ class Judge:
         self.max_loss = options.max_loss
         self.standings: dict[Candidate, Standing] = {}
         self.alone: Standing | None = None
-        said = any(key_of(word) == "evaluate_every" for word in self._words)
+        said = any(key_of(override) == "evaluate_every" for override in self._overrides)
         self._every = base.evaluate_every if said else max(1, base.iterations // EVALUATIONS)
 
     # ---- judging ----
@@ -280,9 +280,9 @@ class Judge:
         known = [count for count in needed if count is not None]
         return max(known) + HELD * self._every if known else self._base.iterations
 
-    def words(self, candidate: Candidate) -> list[str]:
+    def overrides(self, candidate: Candidate) -> list[str]:
         """Return the overrides that select `candidate`."""
-        return self._space.words(candidate)
+        return self._space.overrides(candidate)
 
     def command(self, standing: Standing) -> list[str]:
         """Return the overrides that run it live."""
@@ -352,40 +352,44 @@ class Judge:
     def _variant(
         self, candidate: Candidate, kind: str, seed: int, iterations: int | None
     ) -> Variant:
-        words = self._spell(candidate, iterations or self._base.iterations, seed)
+        overrides = self._spell(candidate, iterations or self._base.iterations, seed)
         shown = "sim.max_spans=0"
         own = {"sizes": ["numerics=false", shown], "train": [shown], "command": [shown]}
-        words = replaced(words, own.get(kind, ["mode=live"]))
+        overrides = replaced(overrides, own.get(kind, ["mode=live"]))
         if kind == "command":
             kind = f"command{iterations}"
-        return Variant(tuple(words), candidate.words, self._place(candidate, kind, seed))
+        return Variant(tuple(overrides), candidate.overrides, self._place(candidate, kind, seed))
 
     def _place(self, candidate: Candidate, kind: str, seed: int) -> Path:
         return self._directory / candidate.folder / f"{kind}_seed{seed}"
 
     def _spell(self, candidate: Candidate, iterations: int, seed: int | None) -> list[str]:
-        own = [*self.words(candidate), f"iterations={iterations}"]
+        own = [*self.overrides(candidate), f"iterations={iterations}"]
         own += [] if seed is None else [f"seed={seed}"]
         if self.numerics:
             own.append(f"evaluate_every={self._every}")
-        return replaced(self._words, own)
+        return replaced(self._overrides, own)
 
 
-def replaced(words: Iterable[str], own: Sequence[str]) -> list[str]:
+def replaced(overrides: Iterable[str], own: Sequence[str]) -> list[str]:
     """Replace overrides.
 
     Args:
-        words: Overrides.
+        overrides: Overrides.
         own: Overrides that replace those of the same keys, and of options below these keys.
 
     Returns:
-        The remaining `words`, then `own`.
+        The remaining `overrides`, then `own`.
     """
-    keys = {key_of(word) for word in own}
-    kept = (word for word in words if not keys.intersection((key_of(word), _group(word))))
+    keys = {key_of(override) for override in own}
+    kept = (
+        override
+        for override in overrides
+        if not keys.intersection((key_of(override), _group(override)))
+    )
     return [*kept, *own]
 
 
-def _group(word: str) -> str:
+def _group(override: str) -> str:
     """Return ``network`` for ``network.delay_ms=1``."""
-    return key_of(word).partition(".")[0]
+    return key_of(override).partition(".")[0]

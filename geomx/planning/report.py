@@ -55,7 +55,7 @@ class Plan:
     def write(
         cls,
         directory: Path,
-        words: Sequence[str],
+        overrides: Sequence[str],
         base: Experiment,
         judge: Judge,
         exhaustive: bool,
@@ -66,7 +66,7 @@ class Plan:
 
         Args:
             directory: Directory of the plan.
-            words: Overrides given to the plan.
+            overrides: Overrides given to the plan.
             base: The experiment with the baseline's plugins.
             judge: The evaluated candidates.
             exhaustive: Whether all candidates were simulated.
@@ -80,7 +80,7 @@ class Plan:
         content = {
             "schema": SCHEMA,
             "geomx": __version__,
-            "words": list(words),
+            "words": list(overrides),
             "network": header["network"],
             "workload": header["workload"],
             "by": judge.by,
@@ -246,8 +246,8 @@ class Plan:
             for row in self.content["candidates"]
             if row["status"] != "ranked"
         ]
-        words = shlex.split(self.content["command"])[3:] if self.ranked else []
-        command = command_line(words) if words else Markup("")
+        overrides = shlex.split(self.content["command"])[3:] if self.ranked else []
+        command = command_line(overrides) if overrides else Markup("")
         beyond = [tag("table", tag("tbody", *out), class_="plain")] if out else []
         parts = [
             head,
@@ -277,7 +277,7 @@ def _row(judge: Judge, standing: Standing) -> Row:
     accuracies = accuracies or [o.accuracy for o in outcomes if o.accuracy is not None]
     return {
         "name": candidate.name,
-        "words": judge.words(candidate),
+        "words": judge.overrides(candidate),
         "sync": candidate.sync,
         "accel": list(candidate.accel),
         "settings": dict(candidate.settings),
@@ -339,8 +339,8 @@ def _live_first(rows: Sequence[Row]) -> str | None:
     return min(done, key=lambda row: row["live"]["seconds"])["name"] if done else None
 
 
-def _command(words: Sequence[str]) -> str:
-    return shlex.join(["python", "-m", "geomx", *words])
+def _command(overrides: Sequence[str]) -> str:
+    return shlex.join(["python", "-m", "geomx", *overrides])
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -140,6 +140,8 @@ def _live(content: Row, ranked: Sequence[Row], directory: Path) -> Iterator[str]
         yield f"live, {content['live_first']} was the fastest of those that were run"
     elif content["certainty"]["first"] < SURE and len(ranked) > 1:
         own = ("hydra.run.dir=", "plan.live=")
-        words = [word for word in content["words"] if not word.lstrip("+").startswith(own)]
-        again = ["geomx", "plan", *words, f"hydra.run.dir={directory}", "plan.live=3"]
+        overrides = [
+            override for override in content["words"] if not override.lstrip("+").startswith(own)
+        ]
+        again = ["geomx", "plan", *overrides, f"hydra.run.dir={directory}", "plan.live=3"]
         yield f"to settle it live: {shlex.join(again)}"

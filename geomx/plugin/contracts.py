@@ -101,8 +101,8 @@ class CheckedPolicy(SyncPolicy):
         answer, held = self._policy.worker(cluster, worker, steps), self._held
         if not isinstance(answer, WorkerSync):
             raise held.broken("worker()", "a geomx.WorkerSync", answer)
-        minds = 0 if answer.coordinator is None else len(self._policy.coordinators(cluster))
-        return CheckedWorker(answer, held.label, minds)
+        coordinators = 0 if answer.coordinator is None else len(self._policy.coordinators(cluster))
+        return CheckedWorker(answer, held.label, coordinators)
 
     def party_policy(self, cluster: Cluster, party: Party) -> Native | PartySync | None:
         """See `SyncPolicy.party_policy`."""
@@ -123,13 +123,13 @@ class CheckedWorker(WorkerSync):
     Args:
         sync: The plugin's.
         label: Whose it is, for errors.
-        minds: How many coordinators its policy has.
+        coordinators: How many coordinators its policy has.
 
     Attributes:
         stepwise: Whether it goes by its policy's `SyncPolicy.after_step` and by nothing else.
     """
 
-    def __init__(self, sync: WorkerSync, label: str, minds: int) -> None:
+    def __init__(self, sync: WorkerSync, label: str, coordinators: int) -> None:
         check_spelling(label, WorkerSync, sync)
         asked = sync.policy if isinstance(sync, Stepwise) else sync
         self._sync, self._held = sync, Held(asked, label)
@@ -137,7 +137,7 @@ class CheckedWorker(WorkerSync):
         number = sync.coordinator
         if number is not None:
             what = "None or a position in coordinators()"
-            number = self._held.whole("coordinator", number, 0, minds - 1, what)
+            number = self._held.whole("coordinator", number, 0, coordinators - 1, what)
         self.coordinator = number
 
     def after_step(self, step: int) -> bool:

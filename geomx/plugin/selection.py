@@ -115,7 +115,7 @@ class Selection:
         built = answers[0][0]
         return built, CheckedPolicy(answer, f"{built.label}: geomx_sync_policy")
 
-    def minds(self, cluster: Cluster) -> list[tuple[str, Site]]:
+    def coordinators(self, cluster: Cluster) -> list[tuple[str, Site]]:
         """Coordinators by number, and whose they are: the policy's, then overlays', each once."""
         built, policy = self._sync(cluster)
         label = f"{built.label}: geomx_sync_policy"
@@ -125,9 +125,9 @@ class Selection:
                 found.append((self._overlay_labels[group.root.id], overlay.site))
         return found
 
-    def mind(self, cluster: Cluster, number: int) -> str:
+    def coordinator(self, cluster: Cluster, number: int) -> str:
         """What coordinator `number` is called in errors: itself, its plugin, and its node."""
-        label, site = self.minds(cluster)[number]
+        label, site = self.coordinators(cluster)[number]
         name = getattr(site.native, "name", "") or type(site.native).__name__
         return f"the coordinator {name} ({label}) on {site.host.name}"
 

@@ -68,7 +68,7 @@ class Entry:
 
     Attributes:
         name: Name in tables.
-        words: The overrides that distinguish it.
+        overrides: The overrides that distinguish it.
         directory: Its folder beside the report.
         status: ``done``; ``refused``, ``failed`` or ``unfinished`` with a `reason`.
         reason: One line.
@@ -76,26 +76,26 @@ class Entry:
     """
 
     name: str
-    words: Sequence[str]
+    overrides: Sequence[str]
     directory: str
     status: str
     reason: str = ""
     results: Results | None = None
 
     @classmethod
-    def of(cls, results: Results, name: str, words: Sequence[str], directory: str) -> Entry:
+    def of(cls, results: Results, name: str, overrides: Sequence[str], directory: str) -> Entry:
         """Return the entry of a run with results; an aborted run is unfinished.
 
         Args:
             results: The run.
             name: Name in tables.
-            words: The overrides that distinguish it.
+            overrides: The overrides that distinguish it.
             directory: Its folder beside the report.
         """
         if "aborted" in results.summary:
             reason = str(results.summary["aborted"])
-            return cls(name, words, directory, "unfinished", reason)
-        return cls(name, words, directory, "done", "", results)
+            return cls(name, overrides, directory, "unfinished", reason)
+        return cls(name, overrides, directory, "done", "", results)
 
     def plain(self, sync: str) -> bool:
         """Return whether it uses the sync algorithm `sync` and no accelerators."""
@@ -146,19 +146,23 @@ class Comparison:
         directory: Directory of its files.
         entries: The variants, the baseline first.
         target: Accuracy of ``seconds_to_target``, 0..1; None if there is none.
-        words: Overrides of the study or the sweep.
+        overrides: Overrides of the study or the sweep.
         rows: Content of ``study.json``, under ``variants``.
     """
 
     directory: Path
     entries: Sequence[Entry]
     target: float | None
-    words: Sequence[str]
+    overrides: Sequence[str]
     rows: Sequence[Row]
 
     @classmethod
     def write(
-        cls, directory: Path, entries: Sequence[Entry], target: float | None, words: Sequence[str]
+        cls,
+        directory: Path,
+        entries: Sequence[Entry],
+        target: float | None,
+        overrides: Sequence[str],
     ) -> Comparison:
         """Compare `entries`, and write the files to `directory`.
 
@@ -166,7 +170,7 @@ class Comparison:
             directory: An existing directory.
             entries: At least one; the first is the baseline.
             target: Accuracy, 0..1; None for `TARGET_SHARE` of the baseline's best.
-            words: Overrides of the study or the sweep.
+            overrides: Overrides of the study or the sweep.
         """
         baseline = entries[0]
         if target is None and baseline.results is not None:
@@ -180,7 +184,7 @@ class Comparison:
             rows.append(
                 Row(
                     entry.name,
-                    list(entry.words),
+                    list(entry.overrides),
                     entry.directory,
                     entry.status,
                     entry.reason,
@@ -188,7 +192,7 @@ class Comparison:
                     ratios if figures else {},
                 )
             )
-        made = cls(directory, entries, target, repeating(words), rows)
+        made = cls(directory, entries, target, repeating(overrides), rows)
         made._write_files()
         return made
 
@@ -261,7 +265,7 @@ class Comparison:
             f"{network['parties']} parties, {network['workers']} workers",
             f"{summary['iterations']} iterations, seed {summary['seed']}",
             f"geomx {summary['geomx']}",
-            shlex.join(["python", "-m", "geomx", *self.words]),
+            shlex.join(["python", "-m", "geomx", *self.overrides]),
         ]
         return " · ".join(said)
 
@@ -276,7 +280,7 @@ class Comparison:
     def _write_files(self) -> None:
         content = {
             "schema": SCHEMA,
-            "words": list(self.words),
+            "words": list(self.overrides),
             "baseline": self.entries[0].name,
             "target_accuracy": self.target,
             "variants": [asdict(row) for row in self.rows],
@@ -304,7 +308,7 @@ class Comparison:
             tag("p", "geomx · comparison", class_="eyebrow"),
             tag("h1", f"{len(self.entries)} variants against {self.entries[0].name}"),
             tag("p", lead, class_="lead"),
-            command_line(self.words),
+            command_line(self.overrides),
         )
         told = "Shorter is better, except for accuracy. The dashed line is the baseline."
         body = [

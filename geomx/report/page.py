@@ -118,17 +118,19 @@ def _header(summary: Mapping[str, Any]) -> Markup:
     )
 
 
-def command_line(words: Sequence[object]) -> Markup:
+def command_line(overrides: Sequence[object]) -> Markup:
     """Return the command that repeats a run in a new directory, with a button to copy it."""
-    command = shlex.join(["python", "-m", "geomx", *repeating(words)])
+    command = shlex.join(["python", "-m", "geomx", *repeating(overrides)])
     button = tag("button", "copy", type="button")
     return tag("div", tag("code", command), button, class_="command")
 
 
-def repeating(words: Iterable[object]) -> list[str]:
-    """Return `words` without those that set directories, which another run must not share."""
+def repeating(overrides: Iterable[object]) -> list[str]:
+    """Return `overrides` without those that set directories, which another run must not share."""
     places = ("hydra.run.", "hydra.sweep.")
-    return [word for word in map(str, words) if not word.lstrip("+").startswith(places)]
+    return [
+        override for override in map(str, overrides) if not override.lstrip("+").startswith(places)
+    ]
 
 
 def _plugin(kind: str, chosen: Mapping[str, Any]) -> Markup:

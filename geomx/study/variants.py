@@ -45,23 +45,23 @@ class Variant:
     """One run of a study.
 
     Attributes:
-        words: All overrides, which repeat the run.
+        overrides: All overrides, which repeat the run.
         own: The overrides that distinguish it from the other variants.
         directory: Directory of its files.
     """
 
-    words: tuple[str, ...]
+    overrides: tuple[str, ...]
     own: tuple[str, ...]
     directory: Path
 
 
-def run(words: Sequence[str]) -> Comparison:
+def run(overrides: Sequence[str]) -> Comparison:
     """Run a study, as the command line would.
 
     The state of the calling process is preserved, as by `geomx.run`.
 
     Args:
-        words: Overrides, among them ``study.each`` or ``study.variants``.
+        overrides: Overrides, among them ``study.each`` or ``study.variants``.
 
     Returns:
         The comparison of its variants.
@@ -71,7 +71,7 @@ def run(words: Sequence[str]) -> Comparison:
     """
 
     def work() -> Comparison:
-        experiment, directory = compose(words)
+        experiment, directory = compose(overrides)
         if experiment.study is None:
             raise ConfigError("study", "", "is empty; set study.each or study.variants")
         return conduct(experiment, directory)
@@ -98,7 +98,7 @@ def conduct(experiment: Experiment, directory: Path) -> Comparison:
     from joblib import cpu_count
 
     options = experiment.study or StudyOptions()
-    variants = plan(experiment.words, options, directory)
+    variants = plan(experiment.overrides, options, directory)
     # Only simulations may run in parallel: live runs would slow each other down.
     jobs = options.jobs or (cpu_count() if experiment.mode == "sim" else 1)
     waiting = [variant for variant in variants if not finished(variant)]
@@ -135,7 +135,7 @@ def carry_out(variants: Sequence[Variant], jobs: int) -> Iterator[tuple[Path, st
     yield from work(delayed(_run)(variant, home) for variant in variants)
 
 
-def gather(directory: Path, words: Sequence[str]) -> Comparison | None:
+def gather(directory: Path, overrides: Sequence[str]) -> Comparison | None:
     """Compare the jobs of a sweep.
 
     The baseline is the first job with the default sync and no accelerator, else the first. A job
@@ -143,7 +143,7 @@ def gather(directory: Path, words: Sequence[str]) -> Comparison | None:
 
     Args:
         directory: Directory of the sweep.
-        words: Overrides of the sweep.
+        overrides: Overrides of the sweep.
 
     Returns:
         The comparison; None if fewer than two jobs have results.
@@ -153,27 +153,35 @@ def gather(directory: Path, words: Sequence[str]) -> Comparison | None:
     found = {place: results for place in places if (results := load(place)) is not None}
     if len(found) < 2:
         return None
-    jobs_words = [[str(word) for word in r.summary.get("words", ())] for r in found.values()]
-    common = set(jobs_words[0]).intersection(*jobs_words[1:])
+    jobs_overrides = [
+        [str(override) for override in r.summary.get("words", ())] for r in found.values()
+    ]
+    common = set(jobs_overrides[0]).intersection(*jobs_overrides[1:])
     entries = [
         Entry.of(results, _name(own, results), own, place.name)
         for (place, results), own in zip(
-            found.items(), ([w for w in one if w not in common] for one in jobs_words), strict=True
+            found.items(),
+            ([w for w in one if w not in common] for one in jobs_overrides),
+            strict=True,
         )
     ]
     entries.sort(key=lambda entry: not entry.plain(DEFAULT_SYNC))
-    return Comparison.write(directory, entries, None, words)
+    return Comparison.write(directory, entries, None, overrides)
 
 
-def plan(words: Iterable[str], options: StudyOptions, directory: Path) -> list[Variant]:
+def plan(overrides: Iterable[str], options: StudyOptions, directory: Path) -> list[Variant]:
     """Return the variants without duplicates, the baseline first.
 
     Args:
-        words: Overrides of the study itself.
+        overrides: Overrides of the study itself.
         options: Options of the study.
         directory: Directory of the study.
     """
-    base = [word for word in words if key_of(word).split(".")[0] not in ("hydra", "study")]
+    base = [
+        override
+        for override in overrides
+        if key_of(override).split(".")[0] not in ("hydra", "study")
+    ]
     chosen = [shlex.split(options.baseline) or [f"sync={DEFAULT_SYNC}", "accel=[]"]]
     for kind in options.each:
         names = (plugin.name for plugin in Registry.discover().plugins(kind))
@@ -181,13 +189,13 @@ def plan(words: Iterable[str], options: StudyOptions, directory: Path) -> list[V
     chosen += [shlex.split(text) for text in options.variants]
     made: dict[tuple[str, ...], Variant] = {}
     for own in chosen:
-        keys = {key_of(word) for word in own}
-        kept = [word for word in base if key_of(word) not in keys]
+        keys = {key_of(override) for override in own}
+        kept = [override for override in base if key_of(override) not in keys]
         whole = (*kept, "study=null", *own)
         # The same with the defaults written out is the same variant.
-        said = {key_of(word) for word in whole}
+        said = {key_of(override) for override in whole}
         full = [*whole, *(w for w in chosen[0] if key_of(w) not in said)]
-        identity = tuple(sorted(word.lstrip("+") for word in full))
+        identity = tuple(sorted(override.lstrip("+") for override in full))
         place = re.sub(r"\W+", "_", " ".join(own)).strip("_") or "plain"
         taken = {variant.directory.name for variant in made.values()}
         while place in taken:
@@ -201,7 +209,7 @@ def finished(variant: Variant) -> bool:
     results = load(variant.directory)
     if results is None or "aborted" in results.summary:
         return False
-    same = results.summary.get("words") == list(variant.words)
+    same = results.summary.get("words") == list(variant.overrides)
     return same and results.summary.get("geomx") == __version__
 
 
@@ -233,12 +241,12 @@ def _compare(
         else:
             entry = Entry.of(results, name, variant.own, place)
         entries.append(entry)
-    return Comparison.write(directory, entries, target, experiment.words)
+    return Comparison.write(directory, entries, target, experiment.overrides)
 
 
 def _check(variant: Variant) -> None:
     """Raise the error that would occur in every variant before anything is run."""
-    experiment, _ = compose(variant.words, directory=variant.directory)
+    experiment, _ = compose(variant.overrides, directory=variant.directory)
     check(experiment)
 
 
@@ -264,7 +272,7 @@ def _run_here(variant: Variant) -> tuple[Path, str]:
             warnings.simplefilter(
                 "ignore", PluginWarning
             )  # the variant's row shows what the warning says
-            experiment, directory = compose(variant.words, directory=variant.directory)
+            experiment, directory = compose(variant.overrides, directory=variant.directory)
         with quiet():
             execute(experiment, directory)
     except ConfigError as error:
@@ -278,7 +286,7 @@ def _run_here(variant: Variant) -> tuple[Path, str]:
 
 def _name(own: Sequence[str], results: Results | None) -> str:
     """Return ``sync + accel, accel`` and the other overrides of the variant."""
-    said = {key_of(word): word.partition("=")[2] for word in own}
+    said = {key_of(override): override.partition("=")[2] for override in own}
     sync, accel = said.pop("sync", DEFAULT_SYNC), said.pop("accel", "[]")
     names = accel.strip("[]").replace(" ", "").split(",") if accel.strip("[]") else []
     if results is not None:
@@ -288,6 +296,6 @@ def _name(own: Sequence[str], results: Results | None) -> str:
     return " ".join([shown, *(f"{key}={value}" for key, value in said.items())])
 
 
-def key_of(word: str) -> str:
+def key_of(override: str) -> str:
     """Return the key of an override: ``sync`` for ``+sync=x``."""
-    return word.partition("=")[0].lstrip("+~")
+    return override.partition("=")[0].lstrip("+~")

@@ -34,11 +34,11 @@ it is, or its process.)")
            "leads there. RuntimeError where that is not allowed.")
       .def(
           "add_edge",
-          [](Router& self, net::Course course, Time delay, Time jitter, double loss,
+          [](Router& self, net::BandwidthSchedule schedule, Time delay, Time jitter, double loss,
              std::uint64_t queue_bytes) {
-            return self.AddEdge({std::move(course), delay, jitter, loss, queue_bytes});
+            return self.AddEdge({std::move(schedule), delay, jitter, loss, queue_bytes});
           },
-          "course"_a, "delay_ns"_a, "jitter_ns"_a, "loss"_a, "queue_bytes"_a,
+          "schedule"_a, "delay_ns"_a, "jitter_ns"_a, "loss"_a, "queue_bytes"_a,
           "One direction of a link; its id. Loss is per packet.")
       .def("add_route", &Router::AddRoute, "source"_a, "target"_a, "edges"_a,
            "The way of packets between two addresses.")
@@ -47,7 +47,7 @@ it is, or its process.)")
           "set_origin", [](Router& self, double monotonic_s) {
             self.SetOrigin(Nanoseconds(monotonic_s));
           },
-          "monotonic_s"_a, "The run began then; bandwidths change as their courses say.")
+          "monotonic_s"_a, "The run began then; bandwidths change as their schedules say.")
       .def("stop", &Router::Stop, nb::call_guard<nb::gil_scoped_release>(), "End the thread.")
       .def(
           "counts",

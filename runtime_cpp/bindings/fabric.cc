@@ -122,7 +122,7 @@ void init_fabric(nb::module_& m) {
 
   nb::class_<Fabric>(m, "Fabric", "All nodes of an experiment over the fluid WAN, in virtual time.")
       .def(nb::init<std::uint64_t, std::size_t>(), "seed"_a, "max_spans"_a = 0)
-      .def("add_edge", &Fabric::AddEdge, "course"_a, "delay_ns"_a)
+      .def("add_edge", &Fabric::AddEdge, "schedule"_a, "delay_ns"_a)
       .def("add_node", &Fabric::AddNode, "config"_a, "costs"_a)
       .def("share_cores", &Fabric::ShareCores, "count"_a,
            "All nodes run on one machine with so many cores; 0: each has its own.")

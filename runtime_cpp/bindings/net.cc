@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "net/course.h"
+#include "net/bandwidth_schedule.h"
 #include "net/flows.h"
 #include "net/link.h"
 #include "net/transfer.h"
@@ -27,11 +27,12 @@ namespace {
 
 using Paths = std::vector<std::vector<EdgeId>>;
 using Numbers = std::vector<double>;
+using Schedules = std::vector<BandwidthSchedule>;
 
-std::vector<TransferEdge> Edges(const std::vector<Course>& courses, const Numbers& delays_s) {
-  if (courses.size() != delays_s.size()) throw std::invalid_argument("one delay per edge");
-  std::vector<TransferEdge> edges(courses.size());
-  for (std::size_t i = 0; i < edges.size(); ++i) edges[i] = {courses[i], delays_s[i]};
+std::vector<TransferEdge> Edges(const Schedules& schedules, const Numbers& delays_s) {
+  if (schedules.size() != delays_s.size()) throw std::invalid_argument("one delay per edge");
+  std::vector<TransferEdge> edges(schedules.size());
+  for (std::size_t i = 0; i < edges.size(); ++i) edges[i] = {schedules[i], delays_s[i]};
   return edges;
 }
 
@@ -69,59 +70,67 @@ void init_net(nb::module_& m) {
   using namespace geomx;
   using namespace geomx::net;
 
-  nb::class_<Course>(m, "Course", R"(The bandwidth of an edge over time, from the start of the run on.
+  nb::class_<BandwidthSchedule>(m, "BandwidthSchedule",
+                                R"(The bandwidth of an edge over time, from the start of the run on.
 
 Made of a bandwidth in bytes/s, and then what changes it; each setter raises ValueError for what
 makes no sense, or would leave the edge down for ever.)")
       .def(nb::init<double>(), "bytes_per_s"_a = kInfinity)
       .def(
           "set_trace",
-          [](Course& course, const std::vector<std::pair<double, double>>& changes) {
+          [](BandwidthSchedule& schedule, const std::vector<std::pair<double, double>>& changes) {
             std::vector<std::pair<Time, double>> trace;
             for (const auto& [time_s, rate] : changes) {
               trace.emplace_back(Nanoseconds(time_s), rate);
             }
-            course.SetTrace(std::move(trace));
+            schedule.SetTrace(std::move(trace));
           },
           "changes"_a, "(seconds, bytes/s) from then on; the last one for ever.")
       .def(
           "set_redraw",
-          [](Course& course, double every_s, double low, double high, std::uint64_t stream) {
-            course.SetRedraw(Nanoseconds(every_s), low, high, stream);
+          [](BandwidthSchedule& schedule, double every_s, double low, double high,
+             std::uint64_t stream) {
+            schedule.SetRedraw(Nanoseconds(every_s), low, high, stream);
           },
           "every_s"_a, "low"_a, "high"_a, "stream"_a, "Evenly between two bandwidths, again and again.")
       .def(
           "add_outage",
-          [](Course& course, double start_s, double end_s, double every_s) {
-            course.AddOutage(Nanoseconds(start_s), Nanoseconds(end_s), Nanoseconds(every_s));
+          [](BandwidthSchedule& schedule, double start_s, double end_s, double every_s) {
+            schedule.AddOutage(Nanoseconds(start_s), Nanoseconds(end_s), Nanoseconds(every_s));
           },
           "start_s"_a, "end_s"_a, "every_s"_a = 0.0, "Down for a while, periodically if every_s.")
       .def(
           "add_failures",
-          [](Course& course, double mean_up_s, double mean_down_s, std::uint64_t stream) {
-            course.AddFailures(Nanoseconds(mean_up_s), Nanoseconds(mean_down_s), stream);
+          [](BandwidthSchedule& schedule, double mean_up_s, double mean_down_s, std::uint64_t stream) {
+            schedule.AddFailures(Nanoseconds(mean_up_s), Nanoseconds(mean_down_s), stream);
           },
           "mean_up_s"_a, "mean_down_s"_a, "stream"_a, "Up and down by turns, exponentially.")
-      .def("at", [](Course& course, double time_s) { return course.At(Nanoseconds(time_s)); },
+      .def("at",
+           [](BandwidthSchedule& schedule, double time_s) {
+             return schedule.At(Nanoseconds(time_s));
+           },
            "time_s"_a, "Bytes/s at a time.")
       .def(
           "next",
-          [](Course& course, double time_s) -> std::optional<double> {
-            const Time next = course.Next(Nanoseconds(time_s));
+          [](BandwidthSchedule& schedule, double time_s) -> std::optional<double> {
+            const Time next = schedule.Next(Nanoseconds(time_s));
             if (next == kNever) return std::nullopt;
             return static_cast<double>(next) / kSecond;
           },
           "time_s"_a, "The first time after `time_s` at which it may change; None if it will not.")
       .def(
           "finish",
-          [](Course& course, double from_s, double bytes) {
-            const Time finish = course.Finish(Nanoseconds(from_s), bytes);
+          [](BandwidthSchedule& schedule, double from_s, double bytes) {
+            const Time finish = schedule.Finish(Nanoseconds(from_s), bytes);
             return finish == kNever ? kInfinity : static_cast<double>(finish) / kSecond;
           },
           "from_s"_a, "bytes"_a, "When that many bytes have passed; infinite if never.")
-      .def("carries", [](Course& course, double end_s) { return course.Carries(Nanoseconds(end_s)); },
+      .def("carries",
+           [](BandwidthSchedule& schedule, double end_s) {
+             return schedule.Carries(Nanoseconds(end_s));
+           },
            "end_s"_a, "Bytes that can pass until then; infinite where it is without limit.");
-  nb::implicitly_convertible<double, Course>();
+  nb::implicitly_convertible<double, BandwidthSchedule>();
 
   nb::class_<LinkOptions>(m, "LinkModel", R"(One direction between two nodes, for Fabric and Shape.
 
@@ -161,33 +170,33 @@ priority (serve them last) or fifo.)")
 
   m.def(
       "fluid_transfers",
-      [](const std::string& model, const std::vector<Course>& courses, const Numbers& delays_s,
+      [](const std::string& model, const Schedules& schedules, const Numbers& delays_s,
          Paths paths, Paths reverses, const Numbers& losses,
          const std::vector<std::uint32_t>& route, const Numbers& bytes, const Numbers& starts_s) {
         nb::gil_scoped_release unlocked;
-        return FluidTransfers(Edges(courses, delays_s),
+        return FluidTransfers(Edges(schedules, delays_s),
                               Routes(std::move(paths), std::move(reverses), losses),
                               Transfers(route, bytes, starts_s), FluidModel::Named(model));
       },
-      "model"_a, "courses"_a, "delays_s"_a, "paths"_a, "reverses"_a, "losses"_a, "route"_a,
+      "model"_a, "schedules"_a, "delays_s"_a, "paths"_a, "reverses"_a, "losses"_a, "route"_a,
       "bytes"_a, "starts_s"_a, "Finish times in seconds under a fluid model (maxmin, CM02, LV08).");
 
   m.def(
       "tcp_transfers",
       [](const std::string& congestion, int streams, double window_bytes, double efficiency,
          double reverse_share, bool new_connections,
-         const std::vector<Course>& courses, const Numbers& delays_s, Paths paths, Paths reverses,
+         const Schedules& schedules, const Numbers& delays_s, Paths paths, Paths reverses,
          const Numbers& losses, const std::vector<std::uint32_t>& route, const Numbers& bytes,
          const Numbers& starts_s) {
         nb::gil_scoped_release unlocked;
         TcpModel model{CongestionNamed(congestion), streams, window_bytes, efficiency,
                        reverse_share, new_connections};
-        return TcpTransfers(Edges(courses, delays_s),
+        return TcpTransfers(Edges(schedules, delays_s),
                             Routes(std::move(paths), std::move(reverses), losses),
                             Transfers(route, bytes, starts_s), model);
       },
       "congestion"_a, "streams"_a, "window_bytes"_a, "efficiency"_a, "reverse_share"_a,
-      "new_connections"_a, "courses"_a, "delays_s"_a, "paths"_a, "reverses"_a,
+      "new_connections"_a, "schedules"_a, "delays_s"_a, "paths"_a, "reverses"_a,
       "losses"_a, "route"_a, "bytes"_a, "starts_s"_a, "Finish times in seconds under the TCP model.");
 
   nb::class_<FlowNetwork>(m, "FlowNetwork",

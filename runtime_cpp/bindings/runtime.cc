@@ -250,23 +250,23 @@ void init_runtime(nb::module_& m) {
   nb::class_<Shape>(m, "Shape", R"(How an emulated network treats one node's messages.
 
 Edges are this node's own copies of those on its outgoing paths. An edge that others send over too
-has a row in the file `commons`, where each of `slots` nodes writes into a slot of its own. An edge's
-bandwidth is a Course, or a constant in bytes/s.)")
+has a row in `usage_file`, where each of `slots` nodes writes into a slot of its own. An edge's
+bandwidth is a BandwidthSchedule, or a constant in bytes/s.)")
       .def("__init__",
-           [](Shape* self, std::uint64_t seed, std::string commons, std::size_t slots,
+           [](Shape* self, std::uint64_t seed, std::string usage_file, std::size_t slots,
               std::size_t slot) {
              new (self) Shape{
-                 .seed = seed, .commons = std::move(commons), .slots = slots, .slot = slot};
+                 .seed = seed, .usage_file = std::move(usage_file), .slots = slots, .slot = slot};
            },
-           "seed"_a = 0, "commons"_a = "", "slots"_a = 1, "slot"_a = 0)
-      .def_static("commons_bytes", &Commons::FileBytes, "rows"_a, "slots"_a,
+           "seed"_a = 0, "usage_file"_a = "", "slots"_a = 1, "slot"_a = 0)
+      .def_static("usage_file_bytes", &UsageTable::FileBytes, "rows"_a, "slots"_a,
                   "Size of that file, which is to be filled with zeros.")
       .def("add_edge",
-           [](Shape& self, net::Course course, Time delay_ns) {
-             self.edges.push_back({std::move(course), delay_ns});
+           [](Shape& self, net::BandwidthSchedule schedule, Time delay_ns) {
+             self.edges.push_back({std::move(schedule), delay_ns});
              return self.edges.size() - 1;
            },
-           "course"_a, "delay_ns"_a, "An edge on the way out; its id.")
+           "schedule"_a, "delay_ns"_a, "An edge on the way out; its id.")
       .def("add_path",
            [](Shape& self, NodeId target, const net::LinkOptions& link) {
              self.paths[target] = link;

@@ -9,11 +9,11 @@ namespace geomx::emulation {
 EdgeId Underlay::AddEdge(Edge edge) {
   Line& line = lines_.emplace_back();
   line.options = std::move(edge);
-  net::Course& course = line.options.course;
+  net::BandwidthSchedule& schedule = line.options.schedule;
   Time at = 0;
-  while (at != kNever && !(course.At(at) > 0.0)) at = course.Next(at);
+  while (at != kNever && !(schedule.At(at) > 0.0)) at = schedule.Next(at);
   if (at == kNever) throw std::invalid_argument("an edge that carries nothing, ever");
-  line.first_rate = course.At(at);
+  line.first_rate = schedule.At(at);
   return static_cast<EdgeId>(lines_.size() - 1);
 }
 
@@ -27,7 +27,7 @@ RouteId Underlay::AddRoute(std::vector<EdgeId> edges) {
 
 Time Underlay::Finish(Line& line, Time from, double bytes) {
   if (origin_) {
-    const Time done = line.options.course.Finish(from - *origin_, bytes);
+    const Time done = line.options.schedule.Finish(from - *origin_, bytes);
     return done == kNever ? kNever : *origin_ + done;
   }
   if (line.first_rate == net::kInfinity) return from;

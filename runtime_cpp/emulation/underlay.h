@@ -1,7 +1,7 @@
 // A network of packets: when each of them comes out at the far end, if it does.
 //
 // Here a real kernel's packets meet the bottleneck, where the flow model (net/flows.h) knows none: an
-// edge of the graph sends one packet after another at the bandwidth of its course, holds what has to
+// edge of the graph sends one packet after another at the bandwidth of its schedule, holds what has to
 // wait in a queue of so many bytes, drops what finds that full, loses some of what it has sent, and
 // delays the rest. Routes that share an edge share its queue; that is all there is to congestion.
 //
@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "core/types.h"
-#include "net/course.h"
+#include "net/bandwidth_schedule.h"
 
 namespace geomx::emulation {
 
@@ -30,7 +30,7 @@ using PacketId = std::uint32_t;
 class Underlay {
  public:
   struct Edge {
-    net::Course course;             // from the start of the run on, bytes/s of whole IP packets
+    net::BandwidthSchedule schedule;  // from the start of the run on, bytes/s of whole IP packets
     Time delay = 0;                 // one way
     Time jitter = 0;                // at most so much more
     double loss = 0.0;              // of a packet
@@ -51,7 +51,7 @@ class Underlay {
   // Throws std::invalid_argument for edges that do not exist.
   RouteId AddRoute(std::vector<EdgeId> edges);
 
-  // Courses count from here. Until then an edge has the first bandwidth above 0 of its course, so
+  // Schedules count from here. Until then an edge has the first bandwidth above 0 of its schedule, so
   // that a run can begin.
   void SetOrigin(Time now) { origin_ = now; }
 

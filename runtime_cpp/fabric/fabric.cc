@@ -17,9 +17,9 @@ double Fabric::Draw() {  // splitmix64
   return static_cast<double>((x ^ (x >> 31)) >> 11) * 0x1p-53;
 }
 
-net::EdgeId Fabric::AddEdge(net::Course course, Time delay) {
-  const net::EdgeId edge = network_.AddEdge(course.At(0), delay);
-  courses_.Add(edge, std::move(course));
+net::EdgeId Fabric::AddEdge(net::BandwidthSchedule schedule, Time delay) {
+  const net::EdgeId edge = network_.AddEdge(schedule.At(0), delay);
+  schedules_.Add(edge, std::move(schedule));
   return edge;
 }
 
@@ -53,8 +53,8 @@ void Fabric::Connect(NodeId source, NodeId target, const net::LinkOptions& optio
                   {target, index});
 }
 
-void Fabric::FollowCourses(Time now) {
-  courses_.Apply(now, [&](net::EdgeId edge, double bytes_per_s) {
+void Fabric::FollowSchedules(Time now) {
+  schedules_.Apply(now, [&](net::EdgeId edge, double bytes_per_s) {
     network_.SetCapacity(edge, bytes_per_s, now);
   });
 }
@@ -68,11 +68,11 @@ void Fabric::Train(NodeId worker, std::shared_ptr<const TrainingPlan> plan,
 Time Fabric::Advance(Time limit) {
   while (notices_.empty()) {
     const Time network = network_.NextEvent();
-    const Time change = under_way_ > 0 ? courses_.Next() : kNever;
+    const Time change = under_way_ > 0 ? schedules_.Next() : kNever;
     const Time next = std::min({network, change, agenda_.next()});
     if (next >= limit) return limit;
     now_ = next;
-    FollowCourses(next);
+    FollowSchedules(next);
     if (network == next) {
       completed_.clear();
       network_.Advance(next, &completed_);
@@ -344,7 +344,7 @@ void Fabric::Report(NodeId id, Event event, Time now) {
 
 void Fabric::Touch(NodeId id, Time now, Key key, Round round) {
   now_ = std::max(now_, now);
-  FollowCourses(now_);
+  FollowSchedules(now_);
   Charge(id, now, 0.0, key, RoundOfRun(round, Digest::Level::kParty));
 }
 

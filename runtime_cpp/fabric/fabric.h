@@ -23,7 +23,7 @@
 #include "fabric/cores.h"
 #include "fabric/span.h"
 #include "fabric/trainer.h"
-#include "net/course.h"
+#include "net/bandwidth_schedule.h"
 #include "net/flows.h"
 #include "net/link.h"
 
@@ -78,8 +78,8 @@ class Fabric {
   Fabric& operator=(const Fabric&) = delete;
 
   // ---- building ----
-  // Time 0 of the course is the start of the run.
-  net::EdgeId AddEdge(net::Course course, Time delay);
+  // Time 0 of the schedule is the start of the run.
+  net::EdgeId AddEdge(net::BandwidthSchedule schedule, Time delay);
   // Node ids must come in order from 0.
   void AddNode(NodeConfig config, std::shared_ptr<const Costs> costs);
   // What `source` may send to `target`.
@@ -191,12 +191,12 @@ class Fabric {
   bool MustWait(std::uint32_t link, Time now);
   Time Occupy(Endpoint& endpoint, Time now, Time cost);  // with work; when it starts
   double WorkSeconds(const Endpoint& endpoint, const Work& work) const;
-  void FollowCourses(Time now);
+  void FollowSchedules(Time now);
   double Draw();
 
   net::FlowNetwork network_;
-  net::Courses courses_;
-  std::size_t under_way_ = 0;  // messages in the network; without one no course makes a difference
+  net::BandwidthSchedules schedules_;
+  std::size_t under_way_ = 0;  // messages in the network; without one no schedule makes a difference
   std::vector<Endpoint> endpoints_;
   Cores cores_;
   std::vector<Link> links_;

@@ -44,7 +44,7 @@ Digest Fabric::Describe(Time now) {
     if (action.kind == Action::Kind::kPace) digest.Add(std::uint64_t{action.which});
   }
   digest.Add(random_);  // moves on with every loss or delay that was drawn
-  if (!notices_.empty() || courses_.Next() != kNever) digest.Unknown();
+  if (!notices_.empty() || schedules_.Next() != kNever) digest.Unknown();
   return digest;
 }
 

@@ -19,20 +19,20 @@ bool Same(double one, double other, double whole) {
 
 Shaper::Shaper(const Shape& shape) : random_(shape.seed) {
   if (!shape.shared.empty()) {
-    commons_ = std::make_unique<Commons>(shape.commons, shape.slots, shape.slot);
+    usage_ = std::make_unique<UsageTable>(shape.usage_file, shape.slots, shape.slot);
   }
   std::map<net::EdgeId, std::size_t> shared;  // by edge, into `shared_`
   for (const auto& [edge, row] : shape.shared) {
     if (edge >= shape.edges.size()) throw std::invalid_argument("a shared edge that does not exist");
-    if (row >= commons_->rows()) throw std::invalid_argument("a shared edge without a row");
+    if (row >= usage_->rows()) throw std::invalid_argument("a shared edge without a row");
     shared[edge] = shared_.size();
-    net::Course course = shape.edges[edge].course;
-    const double whole = course.At(0);
-    shared_.push_back({.edge = edge, .row = row, .course = std::move(course), .ours = whole});
+    net::BandwidthSchedule schedule = shape.edges[edge].schedule;
+    const double whole = schedule.At(0);
+    shared_.push_back({.edge = edge, .row = row, .schedule = std::move(schedule), .ours = whole});
   }
   for (const Shape::Edge& edge : shape.edges) {
-    const net::EdgeId id = network_.AddEdge(net::Course(edge.course).At(0), edge.delay);
-    if (!shared.contains(id)) courses_.Add(id, edge.course);
+    const net::EdgeId id = network_.AddEdge(net::BandwidthSchedule(edge.schedule).At(0), edge.delay);
+    if (!shared.contains(id)) schedules_.Add(id, edge.schedule);
   }
   for (const auto& [peer, path] : shape.paths) {
     for (const Lane lane : {Lane::kReliable, Lane::kBestEffort}) {
@@ -69,7 +69,7 @@ void Shaper::Start(NodeId peer, Lane lane, Message message, Time now) {
   link.started = now;
   Activity& activity = activity_[peer];
   if (activity.links++ == 0) activity.since = now;
-  if (commons_ && !advancing_) Share(now);
+  if (usage_ && !advancing_) Share(now);
 }
 
 Time Shaper::Busy(NodeId peer) const {
@@ -78,7 +78,7 @@ Time Shaper::Busy(NodeId peer) const {
 }
 
 Time Shaper::NextEvent() {
-  const Time change = courses_.Next();
+  const Time change = schedules_.Next();
   const Time next = std::min(network_.NextEvent(), next_look_);
   return origin_ && change != kNever ? std::min(next, *origin_ + change) : next;
 }
@@ -99,11 +99,11 @@ void Shaper::Advance(Time now, const OnSent& sent, const Next& next) {
       }
     }
     if (origin_) {
-      courses_.Apply(at - *origin_, [&](net::EdgeId edge, double bytes_per_s) {
+      schedules_.Apply(at - *origin_, [&](net::EdgeId edge, double bytes_per_s) {
         network_.SetCapacity(edge, bytes_per_s, at);
       });
     }
-    if (commons_ && (at >= next_look_ || !completed_.empty())) Share(at);
+    if (usage_ && (at >= next_look_ || !completed_.empty())) Share(at);
   }
   advancing_ = false;
 }
@@ -115,14 +115,14 @@ void Shaper::Share(Time now) {
     const Use use = UseOf(shared);
     if (use.weight[0] <= 0.0 && use.weight[1] <= 0.0) continue;
     sending = true;
-    const double whole = shared.course.At(origin_ ? now - *origin_ : 0);
-    const double ours = commons_->Share(shared.row, whole, use);
+    const double whole = shared.schedule.At(origin_ ? now - *origin_ : 0);
+    const double ours = usage_->Share(shared.row, whole, use);
     if (Same(ours, shared.ours, whole)) continue;
     shared.ours = ours;
     network_.SetCapacity(shared.edge, ours, now);
   }
   network_.NextEvent();
-  for (const SharedEdge& shared : shared_) commons_->Write(shared.row, UseOf(shared));
+  for (const SharedEdge& shared : shared_) usage_->Write(shared.row, UseOf(shared));
   next_look_ = sending ? now + kLook : kNever;
 }
 

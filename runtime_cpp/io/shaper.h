@@ -5,8 +5,8 @@
 // takes its next message when the model says that the last byte of the one before has left, so the
 // choice is as late as on a real link. The message is then written to a socket at once, with the time
 // at which it arrives; the receiver holds it until then. Of an edge that other nodes send over too,
-// this node has its share (commons.h), looked at whenever it begins to send and every `kLook` while it
-// does. Times come from the model, not from when the thread woke up, so that scheduling delays do not
+// this node has its share (usage_table.h), looked at whenever it begins to send and every `kLook`
+// while it does. Times come from the model, not from when the thread woke up, so that scheduling delays do not
 // add up. Senders and receivers read one clock: this is for a run whose processes are on one machine.
 //
 // Sans-IO like the model itself: time is an argument.
@@ -23,8 +23,8 @@
 
 #include "core/message.h"
 #include "core/send_queue.h"
-#include "io/commons.h"
-#include "net/course.h"
+#include "io/usage_table.h"
+#include "net/bandwidth_schedule.h"
 #include "net/flows.h"
 #include "net/link.h"
 
@@ -33,7 +33,7 @@ namespace geomx::io {
 // What the emulated network does to the messages of one node.
 struct Shape {
   struct Edge {
-    net::Course course;  // from the start of the run on
+    net::BandwidthSchedule schedule;  // from the start of the run on
     Time delay = 0;      // one way
   };
   using Path = net::LinkOptions;  // what this node may send to one peer, in both lanes
@@ -46,7 +46,7 @@ struct Shape {
   std::vector<Edge> edges;             // their index is their EdgeId
   std::map<NodeId, Path> paths;        // peers without one are not slowed down
   std::vector<Shared> shared;          // edges that other nodes send over, too
-  std::string commons;                 // that file; empty: nobody else sends
+  std::string usage_file;              // that file; empty: no other node sends over the edges
   std::size_t slots = 1, slot = 0;     // nodes that may send, and which of them this is
 };
 
@@ -69,7 +69,7 @@ class Shaper {
   // Throws std::invalid_argument for a path over edges that do not exist.
   explicit Shaper(const Shape& shape);
 
-  // Courses count from here; until then edges are as at their time 0.
+  // Schedules count from here; until then edges are as at their time 0.
   void SetOrigin(Time now);
 
   bool Shapes(NodeId peer, Lane lane) const { return links_.contains({peer, lane}); }
@@ -108,7 +108,7 @@ class Shaper {
   struct SharedEdge {
     net::EdgeId edge = 0;
     std::uint32_t row = 0;
-    net::Course course;
+    net::BandwidthSchedule schedule;
     double ours = 0.0;  // bytes/s, as the model has it
     std::vector<Crossing> crossings;
   };
@@ -129,10 +129,10 @@ class Shaper {
   std::vector<LinkId> owners_;  // by connection
   std::vector<net::ConnectionId> completed_;
   std::vector<SharedEdge> shared_;
-  std::unique_ptr<Commons> commons_;
+  std::unique_ptr<UsageTable> usage_;
   Time next_look_ = kNever;
   bool advancing_ = false;
-  net::Courses courses_;  // of edges that nobody else sends over
+  net::BandwidthSchedules schedules_;  // of edges that nobody else sends over
   std::optional<Time> origin_;
   std::mt19937_64 random_;
 };

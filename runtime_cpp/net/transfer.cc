@@ -95,8 +95,8 @@ std::vector<double> FluidTransfers(const std::vector<TransferEdge>& edges,
   MaxMin solver;
   std::vector<double> bytes_per_s;
   for (const TransferEdge& edge : edges) {
-    if (!edge.course.constant()) throw std::invalid_argument("a bandwidth changes");
-    bytes_per_s.push_back(Course(edge.course).At(0));
+    if (!edge.schedule.constant()) throw std::invalid_argument("a bandwidth changes");
+    bytes_per_s.push_back(BandwidthSchedule(edge.schedule).At(0));
     solver.AddEdge(bytes_per_s.back());
   }
   std::vector<RouteState> states(routes.size());
@@ -185,9 +185,10 @@ std::vector<double> TcpTransfers(const std::vector<TransferEdge>& edges,
                                  const std::vector<Transfer>& transfers, const TcpModel& model) {
   Check(routes, transfers);
   FlowNetwork network;
-  Courses courses;
+  BandwidthSchedules schedules;
   for (const TransferEdge& edge : edges) {
-    courses.Add(network.AddEdge(Course(edge.course).At(0), Nanoseconds(edge.delay_s)), edge.course);
+    const double rate = BandwidthSchedule(edge.schedule).At(0);
+    schedules.Add(network.AddEdge(rate, Nanoseconds(edge.delay_s)), edge.schedule);
   }
   const auto connect = [&](const TransferRoute& route) {
     const double forth = PathDelay(edges, route.path);
@@ -231,10 +232,10 @@ std::vector<double> TcpTransfers(const std::vector<TransferEdge>& edges,
   };
   for (;;) {
     const Time begin = next < order.size() ? Nanoseconds(begins[order[next]]) : kNever;
-    const Time change = under_way > 0 ? courses.Next() : kNever;
+    const Time change = under_way > 0 ? schedules.Next() : kNever;
     const Time now = std::min({network.NextEvent(), begin, change});
     if (now == kNever) break;
-    courses.Apply(now, [&](EdgeId edge, double rate) { network.SetCapacity(edge, rate, now); });
+    schedules.Apply(now, [&](EdgeId edge, double rate) { network.SetCapacity(edge, rate, now); });
     completed.clear();
     network.Advance(now, &completed);
     for (const ConnectionId connection : completed) {

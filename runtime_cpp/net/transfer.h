@@ -20,13 +20,13 @@
 #include <string_view>
 #include <vector>
 
-#include "net/course.h"
+#include "net/bandwidth_schedule.h"
 #include "net/flows.h"
 
 namespace geomx::net {
 
 struct TransferEdge {
-  Course course;         // in bytes/s; SimGrid's models know constant ones only
+  BandwidthSchedule schedule;         // in bytes/s; SimGrid's models know constant ones only
   double delay_s = 0.0;  // one way
 };
 

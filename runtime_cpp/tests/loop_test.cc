@@ -418,8 +418,8 @@ TEST(loop_shaped_link_takes_its_time) {
   std::map<NodeId, Shape> shapes;
   const auto slow = [&](NodeId from, NodeId to) {
     Shape& shape = shapes[from];
-    shape.edges = {{.course = 12.5e6, .delay = 20 * kMillisecond},
-                   {.course = 12.5e6, .delay = 20 * kMillisecond}};
+    shape.edges = {{.schedule = 12.5e6, .delay = 20 * kMillisecond},
+                   {.schedule = 12.5e6, .delay = 20 * kMillisecond}};
     Shape::Path path;
     path.path = {0};
     path.reverse = {1};
@@ -455,7 +455,7 @@ TEST(loop_best_effort_slices_are_datagrams) {
   }
   // One party's link is emulated and loses almost every datagram, the other's is as it is.
   Shape shape;
-  shape.edges = {{.course = 12.5e9, .delay = kMillisecond}};
+  shape.edges = {{.schedule = 12.5e9, .delay = kMillisecond}};
   Shape::Path path;
   path.path = {0};
   path.loss = 0.9999;

@@ -19,7 +19,7 @@ namespace {
 
 TEST(shaper_keeps_the_models_times) {
   Shape shape;
-  shape.edges = {{.course = 12.5e6, .delay = 20 * kMillisecond}};
+  shape.edges = {{.schedule = 12.5e6, .delay = 20 * kMillisecond}};
   Shape::Path path;
   path.path = {0};
   path.window_limit = net::kInfinity;
@@ -52,12 +52,12 @@ TEST(shaper_keeps_the_models_times) {
   CHECK_NEAR(static_cast<double>(shaper.Busy(7)), 30.0 * kMillisecond, 10.0);
 }
 
-TEST(shaper_follows_a_course_from_the_start_of_the_run) {
+TEST(shaper_follows_a_schedule_from_the_start_of_the_run) {
   // 1 MB/s, nothing from 2 s to 5 s, then 2 MB/s; the run starts at 7 s of the clock.
-  net::Course course(1e6);
-  course.SetTrace({{2 * kSecond, 0.0}, {5 * kSecond, 2e6}});
+  net::BandwidthSchedule schedule(1e6);
+  schedule.SetTrace({{2 * kSecond, 0.0}, {5 * kSecond, 2e6}});
   Shape shape;
-  shape.edges = {{.course = course, .delay = 10 * kMillisecond}};
+  shape.edges = {{.schedule = schedule, .delay = 10 * kMillisecond}};
   Shape::Path path;
   path.path = {0};
   path.window_limit = net::kInfinity;
@@ -86,7 +86,7 @@ TEST(shaper_follows_a_course_from_the_start_of_the_run) {
   }
 }
 
-TEST(commons_shares_are_fair) {
+TEST(usage_table_shares_are_fair) {
   CHECK_EQ(FairShare(10, 1, {}), 10.0);
   CHECK_EQ(FairShare(10, 1, {{1, 2}}), 8.0);
   CHECK_EQ(FairShare(10, 1, {{1, 9}}), 5.0);
@@ -97,16 +97,16 @@ TEST(commons_shares_are_fair) {
 }
 
 // A file of zeros for `slots` nodes and `rows` edges, gone with this object.
-class CommonsFile {
+class UsageFile {
  public:
-  CommonsFile(std::size_t rows, std::size_t slots)
-      : path(std::filesystem::temp_directory_path() / "geomx_commons_XXXXXX") {
+  UsageFile(std::size_t rows, std::size_t slots)
+      : path(std::filesystem::temp_directory_path() / "geomx_usage_XXXXXX") {
     const int file = mkstemp(path.data());
     CHECK(file >= 0 &&
-          ftruncate(file, static_cast<off_t>(Commons::FileBytes(rows, slots))) == 0);
+          ftruncate(file, static_cast<off_t>(UsageTable::FileBytes(rows, slots))) == 0);
     close(file);
   }
-  ~CommonsFile() { std::filesystem::remove(path); }
+  ~UsageFile() { std::filesystem::remove(path); }
   std::string path;
 };
 
@@ -114,7 +114,7 @@ TEST(shaper_senders_of_one_edge_share_it_as_one_model_would) {
   // Three senders over an edge of 3 MB/s, one of them limited to 0.6 MB/s elsewhere and one that
   // comes and goes: they get what a single network of all of them gives, but for the time of a look.
   constexpr std::size_t kBytes = 30'000;
-  const CommonsFile file(4, 3);
+  const UsageFile file(4, 3);
   Message message;
   message.payload = Payload::Phantom(kBytes - kHeaderBytes);
   std::vector<std::unique_ptr<Shaper>> senders;
@@ -124,14 +124,14 @@ TEST(shaper_senders_of_one_edge_share_it_as_one_model_would) {
   std::array<int, 3> expected{};
   for (std::size_t slot = 0; slot < 3; ++slot) {
     Shape shape;
-    shape.edges = {{.course = slot == 0 ? 0.6e6 : 100e6}, {.course = 3e6}};
+    shape.edges = {{.schedule = slot == 0 ? 0.6e6 : 100e6}, {.schedule = 3e6}};
     Shape::Path path;
     path.path = {0, 1};
     path.window_limit = net::kInfinity;
     path.efficiency = 1.0;
     shape.paths[7] = path;
     shape.shared = {{1, 2}};
-    shape.commons = file.path;
+    shape.usage_file = file.path;
     shape.slots = 3;
     shape.slot = slot;
     senders.push_back(std::make_unique<Shaper>(shape));
@@ -173,23 +173,23 @@ TEST(shaper_senders_of_one_edge_share_it_as_one_model_would) {
 TEST(shaper_waits_out_what_befalls_a_shared_edge) {
   // 1 MB/s behind an edge without a limit, both down from the first moment until 2 s, for two senders
   // of a megabyte each.
-  const CommonsFile file(2, 2);
-  net::Course course(1e6), unlimited;
-  course.AddOutage(0, 2 * kSecond);
+  const UsageFile file(2, 2);
+  net::BandwidthSchedule schedule(1e6), unlimited;
+  schedule.AddOutage(0, 2 * kSecond);
   unlimited.AddOutage(0, 2 * kSecond);
   Message megabyte;
   megabyte.payload = Payload::Phantom(1'000'000 - kHeaderBytes);
   std::vector<std::unique_ptr<Shaper>> senders;
   for (std::size_t slot = 0; slot < 2; ++slot) {
     Shape shape;
-    shape.edges = {{.course = course, .delay = 10 * kMillisecond}, {.course = unlimited}};
+    shape.edges = {{.schedule = schedule, .delay = 10 * kMillisecond}, {.schedule = unlimited}};
     Shape::Path path;
     path.path = {0, 1};
     path.window_limit = net::kInfinity;
     path.efficiency = 1.0;
     shape.paths[7] = path;
     shape.shared = {{0, 0}, {1, 1}};
-    shape.commons = file.path;
+    shape.usage_file = file.path;
     shape.slots = 2;
     shape.slot = slot;
     senders.push_back(std::make_unique<Shaper>(shape));
@@ -212,7 +212,7 @@ TEST(shaper_queues_hold_datagrams_only_so_long) {
   // 1 MB/s. A connection keeps the edge busy for a second; the datagram behind it takes 0.1 s alone.
   const auto run = [](Time queue, bool beside) {
     Shape shape;
-    shape.edges = {{.course = 1e6}};
+    shape.edges = {{.schedule = 1e6}};
     shape.paths[7] = {.path = {0}, .window_limit = net::kInfinity, .efficiency = 1.0, .queue = queue};
     Shaper shaper(shape);
     const auto message = [](std::size_t bytes) {
@@ -244,7 +244,7 @@ TEST(shaper_jitter_is_even_and_keeps_order) {
   for (const Lane lane : {Lane::kReliable, Lane::kBestEffort}) {
     Shape shape;
     shape.seed = 11;
-    shape.edges = {{.course = 1e6, .delay = kDelay}};
+    shape.edges = {{.schedule = 1e6, .delay = kDelay}};
     shape.paths[7] = {
         .path = {0}, .window_limit = net::kInfinity, .efficiency = 1.0, .jitter = kJitter};
     Shaper shaper(shape);

@@ -1,5 +1,5 @@
 // Laws of the packet network: bytes take their time, queues keep order and have an end, nothing comes
-// out twice or from nowhere, and bandwidths follow their courses.
+// out twice or from nowhere, and bandwidths follow their schedules.
 #include "emulation/underlay.h"
 
 #include <map>
@@ -112,10 +112,10 @@ TEST(JitterKeepsOrderAndBounds) {
 }
 
 TEST(PacketsWaitForAnEdgeThatIsDown) {
-  net::Course course(kMegabyte);
-  course.AddOutage(0, kSecond);
+  net::BandwidthSchedule schedule(kMegabyte);
+  schedule.AddOutage(0, kSecond);
   Underlay underlay(1);
-  const RouteId route = underlay.AddRoute({underlay.AddEdge({course, 0, 0, 0.0, kAmple})});
+  const RouteId route = underlay.AddRoute({underlay.AddEdge({schedule, 0, 0, 0.0, kAmple})});
   underlay.Enter({0, 1000, route}, 5 * kSecond);  // before the run: a run must be able to begin
   CHECK_EQ(Drain(underlay).back().at, 5 * kSecond + kMillisecond);
   underlay.SetOrigin(6 * kSecond);
@@ -129,10 +129,10 @@ TEST(EveryPacketHasOneEnd) {
     Underlay underlay(seed);
     const auto edges = static_cast<EdgeId>(Between(random, 1, 6));
     for (EdgeId edge = 0; edge < edges; ++edge) {
-      net::Course course(Chance(random, 0.2) ? net::kInfinity
+      net::BandwidthSchedule schedule(Chance(random, 0.2) ? net::kInfinity
                                              : static_cast<double>(Between(random, 1, 50)) * 1e5);
-      if (Chance(random, 0.3)) course.AddOutage(kSecond / 10, kSecond / 2);
-      underlay.AddEdge({course, static_cast<Time>(Between(random, 0, 20)) * kMillisecond,
+      if (Chance(random, 0.3)) schedule.AddOutage(kSecond / 10, kSecond / 2);
+      underlay.AddEdge({schedule, static_cast<Time>(Between(random, 0, 20)) * kMillisecond,
                         static_cast<Time>(Between(random, 0, 3)) * kMillisecond,
                         Chance(random, 0.5) ? 0.05 : 0.0, Between(random, 0, 40'000)});
     }

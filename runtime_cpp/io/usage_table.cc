@@ -1,4 +1,4 @@
-#include "io/commons.h"
+#include "io/usage_table.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -26,7 +26,7 @@ double FairShare(double capacity, double weight, std::vector<Demand> others) {
   return std::max(capacity, 0.0) * weight / all;
 }
 
-Commons::Commons(const std::string& path, std::size_t slots, std::size_t slot)
+UsageTable::UsageTable(const std::string& path, std::size_t slots, std::size_t slot)
     : slots_(slots), slot_(slot) {
   static_assert(std::atomic<double>::is_always_lock_free);
   if (slot >= slots) throw std::invalid_argument("there is no such slot in the shared links");
@@ -44,13 +44,13 @@ Commons::Commons(const std::string& path, std::size_t slots, std::size_t slot)
   rows_ = static_cast<std::size_t>(status.st_size) / FileBytes(1, slots);
 }
 
-Commons::~Commons() { munmap(table_, FileBytes(rows_, slots_)); }
+UsageTable::~UsageTable() { munmap(table_, FileBytes(rows_, slots_)); }
 
-std::size_t Commons::FileBytes(std::size_t rows, std::size_t slots) {
+std::size_t UsageTable::FileBytes(std::size_t rows, std::size_t slots) {
   return rows * slots * sizeof(Slot);
 }
 
-void Commons::Write(std::size_t row, const Use& own) {
+void UsageTable::Write(std::size_t row, const Use& own) {
   Slot& slot = table_[row * slots_ + slot_];
   for (std::size_t of = 0; of < kClasses; ++of) {
     slot.load[of].store(own.load[of], std::memory_order_relaxed);
@@ -59,7 +59,7 @@ void Commons::Write(std::size_t row, const Use& own) {
   }
 }
 
-double Commons::Share(std::size_t row, double capacity, const Use& own) const {
+double UsageTable::Share(std::size_t row, double capacity, const Use& own) const {
   std::array<std::vector<Demand>, kClasses> others;
   double urgent = own.load[0];  // of all nodes together
   for (std::size_t other = 0; other < slots_; ++other) {

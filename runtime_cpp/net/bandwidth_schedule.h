@@ -1,15 +1,15 @@
 // The bandwidth of an edge over time: what it starts with, what a recorded trace or a redraw makes of
 // it, and when it is down.
 //
-// A course is a function of time and of nothing else: piecewise constant, without an end, and known
+// A schedule is a function of time and of nothing else: piecewise constant, without an end, and known
 // in advance. The simulator and every live process ask their own copies of it, and so an edge that
 // several of them emulate changes for all of them at the same instant. Draws are a hash of a stream
 // number and of the number of the draw, so nothing depends on who asks when.
 //
-// While an edge is down it carries nothing; what is under way waits. Every course comes up again, or
+// While an edge is down it carries nothing; what is under way waits. Every schedule comes up again, or
 // a run could wait for ever: a trace that ends with 0 and an outage without end are refused.
 //
-// Times count from the start of the run; before it a course is what it is at 0.
+// Times count from the start of the run; before it a schedule is what it is at 0.
 #pragma once
 
 #include <cstdint>
@@ -23,10 +23,10 @@
 
 namespace geomx::net {
 
-class Course {
+class BandwidthSchedule {
  public:
   // A bandwidth in bytes/s that never changes; may be infinite. Implicit: most edges are like that.
-  Course(double bytes_per_s = kInfinity);  // NOLINT(google-explicit-constructor)
+  BandwidthSchedule(double bytes_per_s = kInfinity);  // NOLINT(google-explicit-constructor)
 
   // What each of the following throws where it makes no sense is std::invalid_argument.
 
@@ -83,10 +83,10 @@ class Course {
   std::vector<Failures> failures_;
 };
 
-// The courses of a network's edges, and which of them changes next.
-class Courses {
+// The schedules of a network's edges, and which of them changes next.
+class BandwidthSchedules {
  public:
-  void Add(EdgeId edge, Course course);
+  void Add(EdgeId edge, BandwidthSchedule schedule);
 
   // When the first of them changes, of what was not applied yet; kNever if none will.
   Time Next() const { return changes_.empty() ? kNever : changes_.top().at; }
@@ -96,14 +96,14 @@ class Courses {
   void Apply(Time now, Set&& set) {
     while (Next() <= now) {
       const std::uint32_t index = changes_.top().id;
-      auto& [edge, course] = courses_[index];
-      set(edge, course.At(now));
-      changes_.Set(index, course.Next(now));
+      auto& [edge, schedule] = schedules_[index];
+      set(edge, schedule.At(now));
+      changes_.Set(index, schedule.Next(now));
     }
   }
 
  private:
-  std::vector<std::pair<EdgeId, Course>> courses_;
+  std::vector<std::pair<EdgeId, BandwidthSchedule>> schedules_;
   IndexedHeap<Time> changes_;
 };
 

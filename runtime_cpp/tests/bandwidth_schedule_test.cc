@@ -1,6 +1,6 @@
 // Laws of bandwidths over time: Next misses no change, Finish is the upper limit of the integral, and
 // what was asked before does not matter.
-#include "net/course.h"
+#include "net/bandwidth_schedule.h"
 
 #include <cmath>
 #include <functional>
@@ -17,8 +17,8 @@ using check::Random;
 
 Time Milliseconds(std::uint64_t count) { return static_cast<Time>(count) * kMillisecond; }
 
-Course Drawn(Random& random) {
-  Course course(static_cast<double>(Between(random, 1, 1000)) * 1e4);
+BandwidthSchedule Drawn(Random& random) {
+  BandwidthSchedule schedule(static_cast<double>(Between(random, 1, 1000)) * 1e4);
   if (Chance(random, 0.5)) {
     std::vector<std::pair<Time, double>> trace;
     Time at = Milliseconds(Between(random, 0, 300));
@@ -27,33 +27,33 @@ Course Drawn(Random& random) {
       trace.emplace_back(at, down ? 0.0 : static_cast<double>(Between(random, 1, 100)) * 1e5);
       at += Milliseconds(Between(random, 1, 400));
     }
-    course.SetTrace(trace);
+    schedule.SetTrace(trace);
   } else if (Chance(random, 0.7)) {
-    course.SetRedraw(Milliseconds(Between(random, 1, 200)), 1e5, 9e6, random());
+    schedule.SetRedraw(Milliseconds(Between(random, 1, 200)), 1e5, 9e6, random());
   }
   for (std::uint64_t left = Between(random, 0, 2); left > 0; --left) {
     const Time start = Milliseconds(Between(random, 0, 900));
-    course.AddOutage(start, start + Milliseconds(Between(random, 1, 300)));
+    schedule.AddOutage(start, start + Milliseconds(Between(random, 1, 300)));
   }
-  if (Chance(random, 0.3)) course.AddOutage(Milliseconds(50), Milliseconds(80), Milliseconds(120));
-  if (Chance(random, 0.3)) course.AddFailures(Milliseconds(100), Milliseconds(30), random());
-  return course;
+  if (Chance(random, 0.3)) schedule.AddOutage(Milliseconds(50), Milliseconds(80), Milliseconds(120));
+  if (Chance(random, 0.3)) schedule.AddFailures(Milliseconds(100), Milliseconds(30), random());
+  return schedule;
 }
 
-TEST(course_changes_only_when_it_says) {
+TEST(schedule_changes_only_when_it_says) {
   check::ForSeeds(60, [](std::uint64_t seed) {
     Random random(seed);
-    Course course = Drawn(random), other = course;
+    BandwidthSchedule schedule = Drawn(random), other = schedule;
     Time at = 0;
     while (at < 3 * kSecond) {
-      const Time next = course.Next(at);
+      const Time next = schedule.Next(at);
       CHECK(next > at);
-      const double rate = course.At(at);
+      const double rate = schedule.At(at);
       const Time span = std::min(next, 3 * kSecond) - at;
       for (int i = 0; i < 4; ++i) {
         const Time inside = at + static_cast<Time>(Between(random, 0, static_cast<std::uint64_t>(span) - 1));
-        CHECK_EQ(course.At(inside), rate);
-        CHECK_EQ(course.Next(inside), next);
+        CHECK_EQ(schedule.At(inside), rate);
+        CHECK_EQ(schedule.Next(inside), next);
       }
       if (next == kNever) break;
       at = next;
@@ -61,42 +61,42 @@ TEST(course_changes_only_when_it_says) {
     // Asked for the first time, and at the end first, it is the same.
     for (int i = 0; i < 20; ++i) {
       const Time time = Milliseconds(3000 - Between(random, 0, 3000));
-      CHECK_EQ(other.At(time), course.At(time));
+      CHECK_EQ(other.At(time), schedule.At(time));
     }
   });
 }
 
-TEST(course_finishes_when_the_integral_is_reached) {
+TEST(schedule_finishes_when_the_integral_is_reached) {
   check::ForSeeds(60, [](std::uint64_t seed) {
     Random random(seed);
-    Course course = Drawn(random);
+    BandwidthSchedule schedule = Drawn(random);
     const Time from = Milliseconds(Between(random, 0, 1000));
     const double bytes = static_cast<double>(Between(random, 1, 3'000'000));
-    const Time finish = course.Finish(from, bytes);
+    const Time finish = schedule.Finish(from, bytes);
     double passed = 0.0;
     for (Time at = from; at < finish;) {
-      const Time end = std::min(course.Next(at), finish);
-      passed += course.At(at) * static_cast<double>(end - at) / kSecond;
+      const Time end = std::min(schedule.Next(at), finish);
+      passed += schedule.At(at) * static_cast<double>(end - at) / kSecond;
       at = end;
     }
     CHECK_NEAR(passed, bytes, 0.02);  // a nanosecond of the fastest
   });
 }
 
-TEST(course_carries_what_has_passed_when_it_finishes) {
-  Course course(10.0);
-  course.SetTrace({{kSecond, 4.0}, {5 * kSecond, 20.0}});
-  course.AddOutage(2 * kSecond, 3 * kSecond, 7 * kSecond);
-  CHECK_EQ(course.Carries(0), 0.0);
-  CHECK_NEAR(course.Carries(6 * kSecond), 10.0 + 3 * 4.0 + 20.0, 1e-9);
+TEST(schedule_carries_what_has_passed_when_it_finishes) {
+  BandwidthSchedule schedule(10.0);
+  schedule.SetTrace({{kSecond, 4.0}, {5 * kSecond, 20.0}});
+  schedule.AddOutage(2 * kSecond, 3 * kSecond, 7 * kSecond);
+  CHECK_EQ(schedule.Carries(0), 0.0);
+  CHECK_NEAR(schedule.Carries(6 * kSecond), 10.0 + 3 * 4.0 + 20.0, 1e-9);
   for (const double bytes : {1.0, 14.5, 42.0, 500.0}) {
-    CHECK_NEAR(course.Carries(course.Finish(0, bytes)), bytes, 1e-6);
+    CHECK_NEAR(schedule.Carries(schedule.Finish(0, bytes)), bytes, 1e-6);
   }
-  CHECK_EQ(Course(kInfinity).Carries(kSecond), kInfinity);
+  CHECK_EQ(BandwidthSchedule(kInfinity).Carries(kSecond), kInfinity);
 }
 
-TEST(course_redraws_are_even_and_by_stream) {
-  Course one(1.0), same(1.0), other(1.0);
+TEST(schedule_redraws_are_even_and_by_stream) {
+  BandwidthSchedule one(1.0), same(1.0), other(1.0);
   one.SetRedraw(kSecond, 20.0, 155.0, 7);
   same.SetRedraw(kSecond, 20.0, 155.0, 7);
   other.SetRedraw(kSecond, 20.0, 155.0, 8);
@@ -117,42 +117,42 @@ TEST(course_redraws_are_even_and_by_stream) {
   CHECK_NEAR(product / kDraws / variance, 0.0, 4 / std::sqrt(kDraws));
 }
 
-TEST(course_failures_last_as_long_as_they_should) {
-  Course course(1.0);
-  course.AddFailures(9 * kSecond, kSecond, 3);
+TEST(schedule_failures_last_as_long_as_they_should) {
+  BandwidthSchedule schedule(1.0);
+  schedule.AddFailures(9 * kSecond, kSecond, 3);
   constexpr int kTurns = 20'000;
   Time at = 0, down = 0;
   for (int i = 0; i < kTurns; ++i) {
-    const Time next = course.Next(at);
-    if (course.At(at) == 0.0) down += next - at;
+    const Time next = schedule.Next(at);
+    if (schedule.At(at) == 0.0) down += next - at;
     at = next;
   }
   CHECK_NEAR(static_cast<double>(down) / static_cast<double>(at), 0.1, 0.005);
   CHECK_NEAR(static_cast<double>(at) / kSecond / kTurns, 5.0, 0.2);
 }
 
-TEST(course_refuses_what_would_never_come_up) {
-  const std::vector<std::function<void(Course&)>> wrong = {
-      [](Course& course) { course.SetTrace({{0, 5.0}, {kSecond, 0.0}}); },
-      [](Course& course) { course.SetTrace({{kSecond, 5.0}, {kSecond, 6.0}}); },
-      [](Course& course) { course.SetTrace({{0, -1.0}}); },
-      [](Course& course) { course.SetRedraw(0, 1.0, 2.0, 0); },
-      [](Course& course) { course.SetRedraw(kSecond, 0.0, 2.0, 0); },
-      [](Course& course) { course.SetRedraw(kSecond, 3.0, 2.0, 0); },
-      [](Course& course) { course.AddOutage(kSecond, kSecond); },
-      [](Course& course) { course.AddOutage(0, kNever); },
-      [](Course& course) { course.AddOutage(0, kSecond, kSecond); },
-      [](Course& course) {
-        course.AddOutage(0, 1, 2);
-        course.AddOutage(1, 2, 2);
+TEST(schedule_refuses_what_would_never_come_up) {
+  const std::vector<std::function<void(BandwidthSchedule&)>> wrong = {
+      [](BandwidthSchedule& schedule) { schedule.SetTrace({{0, 5.0}, {kSecond, 0.0}}); },
+      [](BandwidthSchedule& schedule) { schedule.SetTrace({{kSecond, 5.0}, {kSecond, 6.0}}); },
+      [](BandwidthSchedule& schedule) { schedule.SetTrace({{0, -1.0}}); },
+      [](BandwidthSchedule& schedule) { schedule.SetRedraw(0, 1.0, 2.0, 0); },
+      [](BandwidthSchedule& schedule) { schedule.SetRedraw(kSecond, 0.0, 2.0, 0); },
+      [](BandwidthSchedule& schedule) { schedule.SetRedraw(kSecond, 3.0, 2.0, 0); },
+      [](BandwidthSchedule& schedule) { schedule.AddOutage(kSecond, kSecond); },
+      [](BandwidthSchedule& schedule) { schedule.AddOutage(0, kNever); },
+      [](BandwidthSchedule& schedule) { schedule.AddOutage(0, kSecond, kSecond); },
+      [](BandwidthSchedule& schedule) {
+        schedule.AddOutage(0, 1, 2);
+        schedule.AddOutage(1, 2, 2);
       },
-      [](Course& course) { course.AddFailures(0, kSecond, 0); },
+      [](BandwidthSchedule& schedule) { schedule.AddFailures(0, kSecond, 0); },
   };
   for (const auto& each : wrong) {
-    Course course(1.0);
+    BandwidthSchedule schedule(1.0);
     bool refused = false;
     try {
-      each(course);
+      each(schedule);
     } catch (const std::invalid_argument&) {
       refused = true;
     }
@@ -162,11 +162,11 @@ TEST(course_refuses_what_would_never_come_up) {
 
 // Means may be for ever: what is drawn from them must stay a time.
 TEST(FailuresOfAnyMeanAreTimes) {
-  Course course(1.0);
-  course.AddFailures(Nanoseconds(1e9), Nanoseconds(1e9), 7);
+  BandwidthSchedule schedule(1.0);
+  schedule.AddFailures(Nanoseconds(1e9), Nanoseconds(1e9), 7);
   Time time = 0;
   for (int i = 0; i < 100 && time != kNever; ++i) {
-    const Time next = course.Next(time);
+    const Time next = schedule.Next(time);
     CHECK(next > time);
     time = next;
   }

@@ -31,7 +31,7 @@ class Store(Protocol):
         ...
 
 
-class Rhythm:
+class SyncSteps:
     """One worker's steps.
 
     Args:

@@ -1,4 +1,4 @@
-#include "net/course.h"
+#include "net/bandwidth_schedule.h"
 
 #include <algorithm>
 #include <cmath>
@@ -23,11 +23,11 @@ void Require(bool holds, const char* sentence) {
 
 }  // namespace
 
-Course::Course(double bytes_per_s) : bytes_per_s_(bytes_per_s) {
+BandwidthSchedule::BandwidthSchedule(double bytes_per_s) : bytes_per_s_(bytes_per_s) {
   Require(bytes_per_s >= 0.0, "a bandwidth must not be negative");
 }
 
-void Course::SetTrace(std::vector<std::pair<Time, double>> changes) {
+void BandwidthSchedule::SetTrace(std::vector<std::pair<Time, double>> changes) {
   for (std::size_t i = 0; i < changes.size(); ++i) {
     Require(changes[i].first >= 0 && (i == 0 || changes[i].first > changes[i - 1].first),
             "the times of a trace must not be negative, and must increase");
@@ -37,7 +37,7 @@ void Course::SetTrace(std::vector<std::pair<Time, double>> changes) {
   trace_ = std::move(changes);
 }
 
-void Course::SetRedraw(Time every, double low, double high, std::uint64_t stream) {
+void BandwidthSchedule::SetRedraw(Time every, double low, double high, std::uint64_t stream) {
   Require(every > 0, "a redraw needs a time above 0 between draws");
   Require(low > 0.0 && low <= high && high < kInfinity,
           "a redraw needs finite bandwidths above 0, the lower one first");
@@ -47,7 +47,7 @@ void Course::SetRedraw(Time every, double low, double high, std::uint64_t stream
   stream_ = stream;
 }
 
-void Course::AddOutage(Time start, Time end, Time every) {
+void BandwidthSchedule::AddOutage(Time start, Time end, Time every) {
   Require(start >= 0 && end > start && end < kNever, "an outage must end after it begins");
   Require(every == 0 || every > end - start, "an outage must be over before it comes again");
   Require(every == 0 || std::none_of(outages_.begin(), outages_.end(),
@@ -56,16 +56,16 @@ void Course::AddOutage(Time start, Time end, Time every) {
   outages_.push_back({start, end, every});
 }
 
-void Course::AddFailures(Time mean_up, Time mean_down, std::uint64_t stream) {
+void BandwidthSchedule::AddFailures(Time mean_up, Time mean_down, std::uint64_t stream) {
   Require(mean_up > 0 && mean_down > 0, "the mean times up and down must be above 0");
   failures_.push_back({mean_up, mean_down, stream});
 }
 
-bool Course::constant() const {
+bool BandwidthSchedule::constant() const {
   return trace_.empty() && redraw_every_ == 0 && outages_.empty() && failures_.empty();
 }
 
-double Course::Up(Time time) const {
+double BandwidthSchedule::Up(Time time) const {
   if (redraw_every_ > 0) {
     const auto number = static_cast<std::uint64_t>(time / redraw_every_);
     return low_ + (high_ - low_) * Draw(stream_, number);
@@ -76,7 +76,7 @@ double Course::Up(Time time) const {
   return after == trace_.begin() ? bytes_per_s_ : std::prev(after)->second;
 }
 
-double Course::At(Time time) {
+double BandwidthSchedule::At(Time time) {
   time = std::max<Time>(time, 0);
   for (const Outage& outage : outages_) {
     if (outage.Covers(time)) return 0.0;
@@ -87,7 +87,7 @@ double Course::At(Time time) {
   return Up(time);
 }
 
-Time Course::Next(Time time) {
+Time BandwidthSchedule::Next(Time time) {
   time = std::max<Time>(time, 0);
   Time next = kNever;
   if (redraw_every_ > 0) next = (time / redraw_every_ + 1) * redraw_every_;
@@ -102,7 +102,7 @@ Time Course::Next(Time time) {
   return next;
 }
 
-Time Course::Finish(Time from, double bytes) {
+Time BandwidthSchedule::Finish(Time from, double bytes) {
   for (Time time = from;;) {
     const double rate = At(time);
     const Time next = Next(time);
@@ -117,7 +117,7 @@ Time Course::Finish(Time from, double bytes) {
   }
 }
 
-double Course::Carries(Time end) {
+double BandwidthSchedule::Carries(Time end) {
   double bytes = 0.0;
   for (Time time = 0; time < end;) {
     const Time next = std::min(Next(time), end);
@@ -127,19 +127,19 @@ double Course::Carries(Time end) {
   return bytes;
 }
 
-bool Course::Outage::Covers(Time time) const {
+bool BandwidthSchedule::Outage::Covers(Time time) const {
   if (time < start) return false;
   return (every > 0 ? (time - start) % every : time - start) < end - start;
 }
 
-Time Course::Outage::Next(Time time) const {
+Time BandwidthSchedule::Outage::Next(Time time) const {
   if (time < start) return start;
   const Time phase = every > 0 ? (time - start) % every : time - start;
   if (phase < end - start) return time - phase + (end - start);
   return every > 0 ? time - phase + every : kNever;
 }
 
-std::size_t Course::Failures::After(Time time) {
+std::size_t BandwidthSchedule::Failures::After(Time time) {
   while (turns.empty() || turns.back() <= time) {
     const bool up = turns.size() % 2 == 0;
     const double mean = static_cast<double>(up ? mean_up : mean_down);
@@ -152,10 +152,10 @@ std::size_t Course::Failures::After(Time time) {
                                   turns.begin());
 }
 
-void Courses::Add(EdgeId edge, Course course) {
-  if (course.constant()) return;
-  changes_.Set(static_cast<std::uint32_t>(courses_.size()), course.Next(0));
-  courses_.emplace_back(edge, std::move(course));
+void BandwidthSchedules::Add(EdgeId edge, BandwidthSchedule schedule) {
+  if (schedule.constant()) return;
+  changes_.Set(static_cast<std::uint32_t>(schedules_.size()), schedule.Next(0));
+  schedules_.emplace_back(edge, std::move(schedule));
 }
 
 }  // namespace geomx::net

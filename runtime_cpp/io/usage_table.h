@@ -24,14 +24,14 @@ struct Use {
   std::array<double, kClasses> hungry{};   // 1: this edge is what limits them
 };
 
-class Commons {
+class UsageTable {
  public:
   // The file at `path`, which has FileBytes(rows, slots) zeros at first. Throws std::runtime_error if
   // it cannot be had, std::invalid_argument if it is too small or there is no such slot.
-  Commons(const std::string& path, std::size_t slots, std::size_t slot);
-  ~Commons();
-  Commons(const Commons&) = delete;
-  Commons& operator=(const Commons&) = delete;
+  UsageTable(const std::string& path, std::size_t slots, std::size_t slot);
+  ~UsageTable();
+  UsageTable(const UsageTable&) = delete;
+  UsageTable& operator=(const UsageTable&) = delete;
 
   static std::size_t FileBytes(std::size_t rows, std::size_t slots);
   std::size_t rows() const { return rows_; }
