@@ -1,15 +1,17 @@
-"""Bi-Sparse: what crosses the WAN is the largest entries, up and down, with everything else kept.
+"""Bi-Sparse: the WAN carries the largest entries only, in both directions; the rest is kept.
 
 GeoMX's BSC, which is Deep Gradient Compression (Lin et al., ICLR 2018) between a party and the
-global server. Up: a party's sum goes through momentum correction into an accumulator; its k largest
-entries are sent and zeroed, the rest waits. Down: the sum of what the parties sent is sparse as
-well, so global servers answer with that sum and every local server runs the optimizer on its own
-replica of the weights. Workers get dense weights over the LAN.
+global server. Push: a party's sum is added to an accumulator with momentum correction; its k
+largest entries are sent and reset to 0, the others stay. Pull: the sum of the pushes is sparse too,
+so global servers answer with that sum, and every local server runs the optimizer on its own replica
+of the weights. Workers receive dense weights over the LAN.
 
-Where GeoMX is wrong this is right: indices are whole numbers of ceil(log2 n) bits (float32 ones
-fail beyond 2^24), tensors may be cut over several global servers, the largest entries win instead
-of the first ones, nothing is shuffled, and the way down has a re-selection with a residual of its
-own, so that it need not grow with the number of parties. The codecs are native: push.cc, pull.cc.
+Differences to GeoMX: indices are integers of ceil(log2 n) bits (GeoMX's float32 indices fail beyond
+2^24), tensors may be divided between several global servers, the largest entries are selected
+instead of the first ones above a threshold, entries are not shuffled, and `reselect` limits
+answers, with a residual of their own, so that they do not grow with the number of parties. The
+codecs are
+native: push.cc, pull.cc.
 """
 
 from __future__ import annotations
@@ -34,24 +36,24 @@ class BisparseConfig:
     ratio: Annotated[float, Interval(gt=0, le=1), Unit("share of elements")] = field(
         default=0.01, metadata={"search": (0.01, 0.05)}
     )
-    """Of a shard that is sent."""
+    """Share of a shard that is sent."""
     momentum: Annotated[float, Interval(ge=0, lt=1)] = 0.0
     """Momentum correction; 0: off. DGC's and GeoMX's 0.9 is for an optimizer without
     momentum of its own (Adam has it). Off wherever parameters are exchanged."""
     masking: bool = True
-    """Forget the momentum of what has been sent (DGC's momentum factor masking)."""
+    """Reset the momentum of sent entries (DGC's momentum factor masking)."""
     clip: Annotated[float | None, Gt(0), Unit("L2 norm")] = None
     """Bound on the norm of a shard's gradient, shared as clip / sqrt(parties); null: none."""
     warmup_rounds: Annotated[int, Ge(0), Unit("rounds")] = 20
     """Rounds over which the share falls from 25 % to ratio in equal factors; 0: none."""
     exact: bool = False
-    """Exactly the largest, also where the threshold from a sample turns out too high."""
+    """Select exactly the largest, even if the threshold estimated from a sample is too high."""
     min_elements: Annotated[int, Ge(1), Unit("elements")] = 1000
-    """Smaller shards travel whole."""
+    """Smaller shards are sent completely."""
     pull: bool = True
-    """Sparse answers too, with the optimizer at the parties; false: dense weights come back."""
+    """Answer with sparse sums, and run the optimizer at the parties; false: dense weights."""
     reselect: bool = False
-    """Answers of one party's size: the largest of the sum, the rest in a residual."""
+    """Limit answers to the size of one push: the largest of the sum, the rest in a residual."""
 
 
 class Bisparse:
@@ -64,7 +66,7 @@ class Bisparse:
 
     @hookimpl
     def geomx_codec(self, link: Link) -> BySize | None:
-        """Sums of gradients over the WAN; weights and everything on a LAN stay dense."""
+        """Encode sums of gradients over the WAN; weights and all LAN traffic stay dense."""
         if link.kind != "wan" or link.carries == "weights":
             return None
         codec = self._pull(link) if link.direction == "pull" else self._push(link)
@@ -72,7 +74,7 @@ class Bisparse:
 
     @hookimpl
     def geomx_update(self, cluster: Cluster) -> str | None:
-        """Sums come down, so the optimizer has to run at the parties."""
+        """Run the optimizer at the parties if answers are sums."""
         return "party" if self.config.pull else None
 
     def _push(self, link: Link) -> Native:
@@ -88,11 +90,11 @@ class Bisparse:
 
     @hookimpl
     def geomx_sim(self, simulation: Simulation) -> None:
-        """What the codecs take, measured; see sim.py."""
+        """Supply the measured costs of sim.py."""
         simulation.charge("bisparse", COSTS)
 
 
 @hookimpl
 def geomx_register(register: Register) -> None:
-    """Announce ``accel=[bisparse]``."""
+    """Register ``accel=[bisparse]``."""
     register("accel", "bisparse", BisparseConfig, Bisparse)

@@ -1,14 +1,14 @@
-"""DGT, differential gradient transmission: what matters goes first, the rest may be lost.
+"""DGT, differential gradient transmission: important blocks first and reliably, others lossy.
 
-Zhou et al., Future Generation Computer Systems 121, 2021. On its way from a party to the global
-server a shard is cut into blocks; the share `k` of them that contributes most (a moving average of
-the mean magnitude) travels on the reliable channel in order of contribution, the rest on lossy
-datagram channels of falling priority. A block that misses its round counts as zero there and is
-added, once, to the next round; an older one is dropped. As the loss falls, so does k.
+Zhou et al., Future Generation Computer Systems 121, 2021. A party's push of a shard is divided into
+blocks. The share `k` of blocks that contributes most (by a moving average of the mean magnitude) is
+sent on the reliable channel in order of contribution, the rest on lossy datagram channels of
+decreasing priority. A block that misses its round counts as zero in that round and is added, once,
+to the next one; an older block is dropped. k decreases with the training loss.
 
-Where GeoMX is wrong this is right: blocks really leave in order of contribution, the channels
-really are datagrams, k really adapts to the training loss, and half-precision values rank by their
-value. Pulls and links inside a party are left alone, as in GeoMX. The rules are native: dgt.cc.
+Differences to GeoMX: blocks are sent in order of contribution, the channels are datagrams, k adapts
+to the training loss, and half-precision values are ranked by their value. As in GeoMX, pulls and
+links inside a party are unchanged. The rules are native: dgt.cc.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ class DgtConfig:
     k: Annotated[float, Interval(ge=0, le=1), Unit("share of blocks")] = field(
         default=0.8, metadata={"search": (0.5, 0.8)}
     )
-    """That travels reliably at the start."""
+    """Share that is sent reliably at the start."""
     k_min: Annotated[float, Interval(ge=0, le=1), Unit("share of blocks")] = 0.2
-    """Below which k never falls; at most k."""
+    """Lower bound of k; at most k."""
     adaptive: bool = True
-    """Scale k by the party's loss over its first loss; false keeps k constant."""
+    """Scale k by the ratio of the party's loss to its first loss; false: k is constant."""
     alpha: Annotated[float, Interval(ge=0, lt=1)] = 0.3
     """Weight of history in a block's contribution."""
     block_bytes: Annotated[int, Interval(ge=64, le=60_000), Unit("bytes")] = 4096
-    """Per block; one datagram holds it."""
+    """Size of a block, which is sent in one datagram."""
     channels: Annotated[int, Interval(ge=1, le=7), Unit("channels")] = 3
-    """Best-effort ones."""
+    """Number of best-effort channels."""
     wait_ms: Annotated[float, Ge(0), Unit("ms")] = 0.0
-    """That the global server waits for best-effort blocks at a round's end."""
+    """Time that the global server waits for best-effort blocks at the end of a round."""
 
     def __post_init__(self) -> None:
         if self.k_min > self.k:
@@ -59,7 +59,7 @@ class Dgt:
 
     @hookimpl
     def geomx_slicer(self, link: Link) -> Native | None:
-        """Only what a party pushes over the WAN."""
+        """Slice what a party pushes over the WAN; None for other links."""
         if link.kind != "wan" or link.direction != "push":
             return None
         grace_s = self.config.wait_ms / 1e3
@@ -68,5 +68,5 @@ class Dgt:
 
 @hookimpl
 def geomx_register(register: Register) -> None:
-    """Announce ``accel=[dgt]``."""
+    """Register ``accel=[dgt]``."""
     register("accel", "dgt", DgtConfig, Dgt)

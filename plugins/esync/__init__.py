@@ -1,16 +1,17 @@
 """ESync: every worker makes as many local steps as fit before the slowest one arrives.
 
-Li, Zhou, Wang et al., IEEE Transactions on Services Computing 15(4), 2022; announced for GeoMX,
-never part of it. Workers run their own optimizer and exchange parameters; a state server tells each
-how many local steps to make until the next sync, from measured step times and transmission times on
-one clock. Where workers are alike this is averaging after every `local_steps` steps; where they are
-not, the fast ones work instead of waiting. Aggregation stays synchronous, so nothing is stale.
+Li, Zhou, Wang et al., IEEE Transactions on Services Computing 15(4), 2022; announced for GeoMX, but
+never released. Workers run their own optimizer and exchange parameters. A state server tells each
+worker how many local steps to make until the next sync, based on measured step and transmission
+times by one clock. With equal workers, this is averaging after every `local_steps` steps; otherwise
+fast workers compute instead of waiting. Aggregation stays synchronous, so no update is stale.
 
-`scope=global` plans for all workers at once (the state server is the scheduler), `scope=party` in
-every party by itself (it is the local server), which leaves parties to wait for each other.
-``iterations`` counts the steps of the slowest worker.
+With `scope=global`, one state server (on the scheduler) plans for all workers; with `scope=party`,
+each local server plans for its party, and parties wait for each other. ``iterations`` counts the
+steps of the slowest worker.
 
-The model moves by the mean of the workers' moves, unweighted by steps, as the paper has it.
+As in the paper, the model changes by the unweighted mean of the workers' changes, regardless of
+their numbers of steps.
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ class ESyncConfig:
     scope: Literal["global", "party"] = "global"
     """``global``: one plan for all workers; ``party``: one in every party."""
     local_steps: Annotated[int, Ge(1), Unit("steps")] = 1
-    """That the slowest worker makes between two syncs."""
+    """Steps of the slowest worker between two syncs."""
     most: Annotated[int, Ge(1), Unit("steps")] = 1000
-    """That no worker exceeds between two syncs."""
+    """Upper bound on the steps of a worker between two syncs."""
     epsilon_ms: Annotated[float, Ge(0), Unit("ms")] = 1.0
-    """Slack that a fast worker keeps before the slowest arrives."""
+    """Margin between the end of a fast worker and the arrival of the slowest."""
     timeout_s: Annotated[float, Gt(0), Unit("s")] = 30.0
-    """After which the state server plans without those who have not reported."""
+    """Time after which the state server plans without workers that have not reported."""
 
     def __post_init__(self) -> None:
         if self.most < self.local_steps:
@@ -50,11 +51,11 @@ class ESyncConfig:
 
 
 class ESyncWorker(WorkerSync):
-    """Counts local steps until the planned number; hears the next plan at every sync.
+    """Counts local steps up to the planned number; receives the next plan at every sync.
 
     Args:
         coordinator: Position of this worker's state server.
-        least: Steps in the first round, before anything is known.
+        least: Steps in the first round, for which there are no measurements.
         rounds: Rounds of the whole run.
     """
 
@@ -65,20 +66,20 @@ class ESyncWorker(WorkerSync):
         self._remaining = rounds
 
     def after_step(self, step: int) -> bool:
-        """Whether the planned steps are done."""
+        """Return whether the planned steps are done."""
         return self._made == self._planned
 
     def finished(self, step: int) -> bool:
-        """Called before each step: counts it, and says whether it ends the last round."""
+        """Count a step before it begins; return whether it ends the last round."""
         self._made += 1
         return self._remaining == 1 and self._made == self._planned
 
     def report(self, step_s: float) -> list[float]:
-        """Steps made, seconds per step."""
+        """Return the number of steps made, and the seconds per step."""
         return [float(self._made), step_s]
 
     def reply(self, values: Sequence[float]) -> None:
-        """Steps of the next round."""
+        """Store the number of steps of the next round, `values[0]`."""
         self._planned = int(values[0])
         self._made = 0
         self._remaining -= 1
@@ -86,29 +87,29 @@ class ESyncWorker(WorkerSync):
 
 @dataclass(frozen=True)
 class ESyncPolicy(SyncPolicy):
-    """Parameters at every sync; when that is, each worker's state server says."""
+    """Exchanges parameters at the steps that each worker's state server plans."""
 
     config: ESyncConfig
     exchange = "parameters"
 
     def push_scale(self, cluster: Cluster, worker: NodeSpec) -> float:
-        """One over all workers: what parties sum is their share of the mean."""
+        """Return 1 / (number of all workers), so that the sum of the parties is the mean."""
         return 1.0 / len(cluster.workers)
 
     def global_optimizer(self, optimizer: Mapping[str, Any], workers: int) -> dict[str, Any]:
-        """SGD at rate 1 on the parties' moves: the model becomes the mean."""
+        """Return SGD with learning rate 1 on the parties' changes: the model becomes the mean."""
         return {"name": "sgd", "learning_rate": 1.0}
 
     def party_policy(self, cluster: Cluster, party: Party) -> Native:
-        """The native side, esync.cc: parties tell how far they moved."""
+        """Return the native policy of esync.cc, which pushes the party's change of the model."""
         return Native("policy", "esync", {"workers": float(len(cluster.workers))})
 
     def local_optimizer(self, optimizer: Mapping[str, Any]) -> dict[str, Any]:
-        """The workload's optimizer runs on every worker."""
+        """Return the workload's optimizer, which every worker runs."""
         return dict(optimizer)
 
     def coordinators(self, cluster: Cluster) -> list[Site]:
-        """One state server, or one per party."""
+        """Return one state server, or one per party."""
         if self.config.scope == "global":
             return [self._site(cluster.scheduler, len(cluster.workers))]
         return [self._site(party.server, len(party.workers)) for party in cluster.parties]
@@ -134,11 +135,11 @@ class ESync:
 
     @hookimpl
     def geomx_sync_policy(self, cluster: Cluster) -> SyncPolicy:
-        """Decide when nodes synchronise."""
+        """Return the sync policy of this algorithm."""
         return ESyncPolicy(self.config)
 
 
 @hookimpl
 def geomx_register(register: Register) -> None:
-    """Announce ``sync=esync``."""
+    """Register ``sync=esync``."""
     register("sync", "esync", ESyncConfig, ESync)

@@ -1,8 +1,8 @@
-"""FP16: float32 values cross the wire as IEEE half precision, on every hop and in both directions.
+"""FP16: float32 values are sent in IEEE half precision, on every hop and in both directions.
 
-GeoMX's ``cnn_fp16.py`` halves the traffic the same way, but adds up in half precision, so rounding
-grows with the number of workers; here every sum and every weight that is kept stays float32, and
-initial values travel in full. The cast is native: fp16.cc.
+GeoMX's ``cnn_fp16.py`` halves the traffic in the same way, but adds in half precision, so that its
+rounding errors grow with the number of workers. Here all stored sums and weights are float32, and
+initial values are sent in float32. The cast is native: fp16.cc.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Fp16Config:
     """Options of FP16."""
 
     lan: bool = True
-    """Also on links inside a party; false leaves those at float32."""
+    """Also on links inside a party; false: float32 there."""
 
 
 class Fp16:
@@ -33,18 +33,18 @@ class Fp16:
 
     @hookimpl
     def geomx_codec(self, link: Link) -> Native | None:
-        """The cast, on every link that it is wanted on."""
+        """Encode on WAN links, and on LAN links with `lan`."""
         if link.kind == "lan" and not self.config.lan:
             return None
         return Native("codec", "fp16")
 
     @hookimpl
     def geomx_sim(self, simulation: Simulation) -> None:
-        """What the codec takes, measured; see sim.py."""
+        """Supply the measured costs of sim.py."""
         simulation.charge("fp16", COSTS)
 
 
 @hookimpl
 def geomx_register(register: Register) -> None:
-    """Announce ``accel=[fp16]``."""
+    """Register ``accel=[fp16]``."""
     register("accel", "fp16", Fp16Config, Fp16)

@@ -1,8 +1,7 @@
-"""FSA, the fully synchronous algorithm: every step, everyone waits for everyone.
+"""FSA, the fully synchronous algorithm: in every step, all nodes wait for each other.
 
-Each worker pushes its gradient after every local step; the local server sums its party, the
-global server sums the parties, updates the weights with the mean gradient, and the new weights
-travel back.
+Each worker pushes its gradient after every local step; the local server sums its party, the global
+server sums the parties, updates the weights with the mean gradient, and answers with the weights.
 HiPS (Li et al., ZTE Technology Journal 26(5), 2020); GeoMX's ``dist_sync``.
 """
 
@@ -31,11 +30,11 @@ class Fsa:
 
     @hookimpl
     def geomx_sync_policy(self, cluster: Cluster) -> SyncPolicy:
-        """The base policy is this algorithm."""
+        """Return the base policy, which implements this algorithm."""
         return SyncPolicy()
 
 
 @hookimpl
 def geomx_register(register: Register) -> None:
-    """Announce ``sync=fsa``."""
+    """Register ``sync=fsa``."""
     register("sync", "fsa", FsaConfig, Fsa)

@@ -1,4 +1,4 @@
-"""HFA, hierarchical frequency aggregation: K1 local steps, then K2 party averages, then the world.
+"""HFA, hierarchical frequency aggregation: averages of parties, and less often of all.
 
 HierFAVG (Liu, Zhang, Song, Letaief, ICC 2020, arXiv 1905.06641); GeoMX's ``USE_HFA``. Workers run
 their own optimizer and exchange parameters. Every `k1` steps a party averages; every `k2`-th
@@ -7,8 +7,8 @@ weighted by the number of workers, as HierFAVG weights by samples; GeoMX's unwei
 parties is ``sync.weighting=parties``. The last step always synchronises globally, so that no work
 is lost.
 
-Where GeoMX is wrong this is right: everyone starts from the master's weights, rounds are counted
-per shard, and k1 = k2 = 1 with SGD is FSA.
+Differences to GeoMX: all nodes start from the master's weights, rounds are counted per shard, and
+k1 = k2 = 1 with SGD equals FSA.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class HfaConfig:
     k1: Annotated[int, Ge(1), Unit("local steps")] = field(
         default=5, metadata={"search": (5, 10, 20)}
     )
-    """Between two averages inside a party."""
+    """Steps between two averages of a party."""
     k2: Annotated[int, Ge(1), Unit("party averages")] = field(
         default=4, metadata={"search": (1, 4)}
     )
-    """Between two global ones."""
+    """Party averages between two global ones."""
     weighting: Literal["workers", "parties"] = "workers"
     """Weight of a party in the global average: ``workers`` (by their number) or ``parties``."""
 
@@ -49,11 +49,11 @@ class HfaPolicy(SyncPolicy):
     exchange = "parameters"
 
     def after_step(self, step: int, steps: int) -> bool:
-        """Every k1-th step, and the last."""
+        """Return whether this is a k1-th step, or the last."""
         return (step + 1) % self.config.k1 == 0 or step + 1 == steps
 
     def push_scale(self, cluster: Cluster, worker: NodeSpec) -> float:
-        """One over the party's workers: the party's sum is its mean."""
+        """Return 1 / (number of the party's workers), so that the party's sum is its mean."""
         return 1.0 / len(cluster.party_of(worker).workers)
 
     def global_optimizer(self, optimizer: Mapping[str, Any], workers: int) -> dict[str, Any]:
@@ -82,11 +82,11 @@ class Hfa:
 
     @hookimpl
     def geomx_sync_policy(self, cluster: Cluster) -> SyncPolicy:
-        """Decide when nodes synchronise."""
+        """Return the sync policy of this algorithm."""
         return HfaPolicy(self.config)
 
 
 @hookimpl
 def geomx_register(register: Register) -> None:
-    """Announce ``sync=hfa``."""
+    """Register ``sync=hfa``."""
     register("sync", "hfa", HfaConfig, Hfa)

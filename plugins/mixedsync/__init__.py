@@ -38,7 +38,7 @@ class MixedSyncConfig:
     learning_rate: Annotated[float | None, Gt(0)] = None
     """Learning rate of that optimizer; null: the workload's own, or 0.1 for another optimizer."""
     momentum: Annotated[float, Interval(ge=0, lt=1)] = 0.0
-    """Momentum, for an optimizer that has it and was named here."""
+    """Momentum of `optimizer`, if it has any."""
     variance: bool = False
     """With dcasgd: scale the compensation by the gradient's variance (DC-ASGD-a)."""
 
@@ -56,11 +56,11 @@ class MixedPolicy(SyncPolicy):
 
     @property
     def staleness_bound(self) -> int | None:  # type: ignore[override]
-        """As the option says."""
+        """See `MixedSyncConfig.staleness_bound`."""
         return self.config.staleness_bound
 
     def global_optimizer(self, optimizer: Mapping[str, Any], workers: int) -> dict[str, Any]:
-        """The mean gradient of the party that pushed, whatever its size, moves the weights."""
+        """Return an optimizer that applies the mean gradient of the party that pushed."""
         config = self.config
         if config.optimizer is None:
             made = {**optimizer, "average": 1.0}
@@ -87,7 +87,7 @@ class MixedSync:
 
     @hookimpl
     def geomx_sync_policy(self, cluster: Cluster) -> SyncPolicy:
-        """Decide when nodes synchronise."""
+        """Return the sync policy of this algorithm."""
         return MixedPolicy(self.config)
 
     @hookimpl
@@ -100,5 +100,5 @@ class MixedSync:
 
 @hookimpl
 def geomx_register(register: Register) -> None:
-    """Announce ``sync=mixedsync``."""
+    """Register ``sync=mixedsync``."""
     register("sync", "mixedsync", MixedSyncConfig, MixedSync)

@@ -1,4 +1,4 @@
-"""MPQ, mixed-precision quantisation: tiny tensors in half precision, large ones Bi-Sparse.
+"""MPQ, mixed-precision quantisation: small tensors in half precision, large ones Bi-Sparse.
 
 GeoMX's table:
 
@@ -9,10 +9,10 @@ GeoMX's table:
     others         float32             Bi-Sparse up, and its sum down
     =============  ==================  ===================================
 
-In GeoMX scripts compare with ``>`` and servers with ``>=``, so a tensor of exactly the bound's size
-is read as something that it is not. Here the core compares once, ``elements >= bound``, in one
-place, for every link of both modes. The codecs are those of ``fp16`` and ``bisparse``, with their
-options: this plugin is made of both, and needs both installed.
+GeoMX's scripts compare by ``>`` and its servers by ``>=``, so that a tensor of exactly the bound's
+size is decoded incorrectly. Here the core compares ``elements >= bound`` in one place, for every
+link and both modes. The codecs are those of ``fp16`` and ``bisparse``, with their options; both
+plugins must be installed.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ class MpqConfig:
     """Options of MPQ; Bi-Sparse's follow."""
 
     size_lower_bound: Annotated[int, Ge(1), Unit("elements")] = 1000
-    """From which a shard is large (GeoMX's MXNET_KVSTORE_SIZE_LOWER_BOUND)."""
+    """Smallest size of a large shard (GeoMX's MXNET_KVSTORE_SIZE_LOWER_BOUND)."""
 
 
 class Sparse(Protocol):
-    """What this plugin asks of Bi-Sparse."""
+    """The hooks of Bi-Sparse that this plugin uses."""
 
     def geomx_codec(self, link: Link) -> BySize | None:
         """Encode large shards on links that carry gradients over the WAN."""
         ...
 
     def geomx_update(self, cluster: Cluster) -> str | None:
-        """Say whether sums come down, so that the optimizer runs at the parties."""
+        """Return ``"party"`` if answers are sums."""
         ...
 
 
 class Half(Protocol):
-    """What this plugin asks of FP16."""
+    """The hook of FP16 that this plugin uses."""
 
     def geomx_codec(self, link: Link) -> Native | None:
         """Encode in half precision, on every link."""
@@ -67,7 +67,7 @@ class Mpq:
 
     @hookimpl
     def geomx_codec(self, link: Link) -> BySize:
-        """The table above."""
+        """Combine the codecs of both plugins as in the table above."""
         sparse, half = self._sparse.geomx_codec(link), self._half.geomx_codec(link)
         large = [] if sparse is None else sparse.large
         small = [] if half is None else [half]
@@ -75,17 +75,17 @@ class Mpq:
 
     @hookimpl
     def geomx_update(self, cluster: Cluster) -> str | None:
-        """As Bi-Sparse says."""
+        """See `Bisparse.geomx_update`."""
         return self._sparse.geomx_update(cluster)
 
     @hookimpl
     def geomx_sim(self, simulation: Simulation) -> None:
-        """What the codecs take, measured; see sim.py."""
+        """Supply the measured costs of sim.py."""
         simulation.charge("mpq", COSTS)
 
 
 @hookimpl
 def geomx_register(register: Register) -> None:
-    """Announce ``accel=[mpq]``."""
+    """Register ``accel=[mpq]``."""
     made_of = {"bisparse": ["min_elements"], "fp16": ["lan"]}
     register("accel", "mpq", MpqConfig, Mpq, made_of)

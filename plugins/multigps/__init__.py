@@ -1,12 +1,13 @@
 """MultiGPS: several global servers, load balanced by bytes.
 
-GeoMX's ``DMLC_NUM_GLOBAL_SERVER``. Tensors of `shard_elements` or more are cut into one shard per
-global server; every shard goes to the server that has the fewest bytes so far. GeoMX hashes keys
-(9973 k mod n), which puts 99.75 % of its own example on one of two servers, and cuts only tensors
-of a million elements.
+GeoMX's ``DMLC_NUM_GLOBAL_SERVER``. Tensors of `shard_elements` or more are divided into one shard
+per global server; every shard is assigned to the server with the fewest bytes so far. GeoMX hashes
+keys (9973 k mod n), which places 99.75 % of its own example on one of two servers, and divides only
+tensors of a million elements or more.
 
-A network with fewer global servers than `servers` gets the others beside its first, behind the same
-links. Codecs, slices and optimizers work per shard, so this composes with all of them.
+In a network with fewer global servers than `servers`, the additional ones are placed beside the
+first, behind the same links. Codecs, slices and optimizers work per shard, so this plugin combines
+with all of them.
 """
 
 from __future__ import annotations
@@ -30,20 +31,20 @@ class MultiGpsConfig:
     """Options of MultiGPS."""
 
     servers: Annotated[int, Interval(ge=1, le=256), Unit("global servers")] = 2
-    """A network that has more keeps them."""
+    """Number of global servers; a network with more keeps them."""
     shard_elements: Annotated[int, Ge(1), Unit("elements")] = 16_384
-    """Tensors of at least this many elements are cut into one shard per global server."""
+    """Tensors of at least this size are divided into one shard per global server."""
 
 
 @dataclass(frozen=True)
 class Spread(Partitioner):
-    """Cuts large tensors into one piece per global server."""
+    """Divides large tensors into one shard per global server."""
 
     servers: int
     shard_elements: int
 
     def cut(self, tensor: TensorSpec, priority: int, shards: Sequence[Shard]) -> list[Shard]:
-        """See `Partitioner.cut`. What others have cut already may be cut further."""
+        """See `Partitioner.cut`. Shards from earlier partitioners may be divided further."""
         return [
             piece
             for shard in shards
@@ -56,14 +57,14 @@ class Spread(Partitioner):
 
 
 class LeastLoaded(Placement):
-    """Every shard goes to the server with the fewest elements, in the order of keys and shards."""
+    """Assigns each shard to the server with the fewest elements, in the order of the calls."""
 
     def __init__(self, servers: int) -> None:
         self._load = [0] * servers
         self._chosen: dict[tuple[int, int], int] = {}
 
     def server(self, key: int, shard: int, shards: Sequence[Shard]) -> int:
-        """See `Placement.server`. Asking again gives the same answer."""
+        """See `Placement.server`. Repeated calls return the same server."""
         if (key, shard) not in self._chosen:
             lightest = min(range(len(self._load)), key=self._load.__getitem__)
             self._load[lightest] += shards[shard].elements
@@ -72,7 +73,7 @@ class LeastLoaded(Placement):
 
 
 class MultiGps:
-    """Several global servers; shards placed by bytes, large tensors cut."""
+    """Several global servers; shards balanced by bytes, large tensors divided."""
 
     lossless = True
 
@@ -86,7 +87,7 @@ class MultiGps:
 
     @hookimpl
     def geomx_partitioner(self, cluster: Cluster) -> Partitioner:
-        """Cut large tensors."""
+        """Divide large tensors."""
         return Spread(len(cluster.global_servers), self.config.shard_elements)
 
     @hookimpl
@@ -97,5 +98,5 @@ class MultiGps:
 
 @hookimpl
 def geomx_register(register: Register) -> None:
-    """Announce ``accel=[multigps]``."""
+    """Register ``accel=[multigps]``."""
     register("accel", "multigps", MultiGpsConfig, MultiGps)

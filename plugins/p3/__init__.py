@@ -1,14 +1,13 @@
 """P3, priority-based parameter propagation: small slices, first layers first, on every hop.
 
-Jayarajan et al., MLSys 2019 (arXiv 1905.03960). Large tensors are cut into slices that are pushed,
-summed, updated and answered independently, so that a tensor's tail travels while its head is
-already on its way back. Every queue sends the slice of the earliest layer first, because the next
-forward pass needs it first. Nothing is lost or rounded: training is bit-identical to training
-without P3.
+Jayarajan et al., MLSys 2019 (arXiv 1905.03960). Large tensors are divided into slices that are
+pushed, summed, updated and answered independently, so that the end of a tensor is still being sent
+while its beginning is already returned. Every queue sends the slice of the earliest layer first,
+because the next forward pass needs it first. Training is bit-identical to training without P3.
 
-GeoMX prioritises only between worker and local server and slices at a million elements, which
-leaves most models in one piece; here priorities hold on LAN and WAN, up and down, and a slice has
-50,000 elements, the paper's best size.
+GeoMX prioritises only between worker and local server, and slices at a million elements, which
+divides hardly any tensor of most models. Here priorities apply on LAN and WAN in both directions,
+and a slice has 50,000 elements, the paper's best size.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ class P3Config:
     """Options of P3."""
 
     slice_elements: Annotated[int, Ge(1), Unit("elements")] = 50_000
-    """Largest number in a slice."""
+    """Size of a slice, at most."""
     prioritise: bool = True
-    """Send first layers first; false only slices (for studies of what each half brings)."""
+    """Send slices of the first layers first; false: slice only (to study both parts)."""
 
 
 @dataclass(frozen=True)
 class Slices(Partitioner):
-    """Cuts shards to at most `slice_elements` and gives them the training loop's priority."""
+    """Divides shards into slices and assigns them the training loop's priority."""
 
     config: P3Config
 
@@ -61,11 +60,11 @@ class P3:
 
     @hookimpl
     def geomx_partitioner(self, cluster: Cluster) -> Partitioner:
-        """Cut and prioritise every tensor."""
+        """Divide and prioritise every tensor."""
         return Slices(self.config)
 
 
 @hookimpl
 def geomx_register(register: Register) -> None:
-    """Announce ``accel=[p3]``."""
+    """Register ``accel=[p3]``."""
     register("accel", "p3", P3Config, P3)

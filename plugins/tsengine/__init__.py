@@ -1,13 +1,13 @@
-"""TSEngine: members of a group add and hand on among themselves, over links that were fast lately.
+"""TSEngine: members of a group aggregate and forward among themselves, over currently fast links.
 
-Zhou et al., IEEE TNSM 18(4), 2021; GeoMX's ``ENABLE_INTRA_TS`` and ``ENABLE_INTER_TS``. With
-everybody pushing to one server and being answered by it, that server's link carries all of it. Here
-contributions meet in pairs on their way up, and on the way down everyone who has a value hands it
-on; a scheduler pairs them by the throughput it saw. Sums are the same but for the order of
-addition, total bytes are equal, and the server's share of them falls.
+Zhou et al., IEEE TNSM 18(4), 2021; GeoMX's ``ENABLE_INTRA_TS`` and ``ENABLE_INTER_TS``. In a star,
+the server's link carries all pushes and answers. Here contributions meet in pairs on the way up,
+and members that have a value forward it on the way down; a scheduler forms the pairs by measured
+throughput. Sums are equal up to the order of addition, total bytes are equal, and the server's
+share of them decreases.
 
-GeoMX's measures processor time instead of throughput, explores with another probability than it
-says, and carries one key at a time; see `tsengine.cc` for what this one does.
+GeoMX's version measures processor time instead of throughput, explores with another probability
+than documented, and transfers one key at a time; `tsengine.cc` describes this one.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class TSEngineConfig:
     push: bool = True
     """Contributions are added on the way up."""
     pull: bool = True
-    """Values are handed on, on the way down."""
+    """Values are forwarded on the way down."""
     greed: Annotated[float, Interval(ge=0, le=1), Unit("probability")] = 0.9
-    """Largest chance of taking the fastest known pair; else one is explored."""
+    """Largest probability of taking the fastest known pair instead of exploring."""
     expiry_rounds: Annotated[int, Ge(1), Unit("rounds")] = 5
-    """After which a throughput sample is forgotten."""
+    """Age at which a throughput sample is discarded."""
     in_flight: Annotated[int, Ge(1), Unit("transfers")] = 4
-    """That one node sends, or receives, at a time; one per shard at most."""
+    """Limit on the transfers that a node sends, or receives, at a time; one per shard."""
 
     def __post_init__(self) -> None:
         if not (self.inter or self.intra) or not (self.push or self.pull):
@@ -59,7 +59,7 @@ class TSEngine:
 
     @hookimpl
     def geomx_overlay(self, group: Group) -> Overlay | None:
-        """One mind per party, on its server, and one for all global servers, on the scheduler."""
+        """Return a coordinator: on a party's server, or on the scheduler for all servers."""
         config = self.config
         within = group.level == "party"
         if not (config.intra if within else config.inter):
@@ -71,5 +71,5 @@ class TSEngine:
 
 @hookimpl
 def geomx_register(register: Register) -> None:
-    """Announce ``accel=[tsengine]``."""
+    """Register ``accel=[tsengine]``."""
     register("accel", "tsengine", TSEngineConfig, TSEngine)

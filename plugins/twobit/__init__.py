@@ -1,15 +1,15 @@
-"""TwoBit: what a party pushes takes two bits a value; what was not said is kept and said later.
+"""TwoBit: a party pushes two bits per value; the quantisation error is added to its next push.
 
-MXNet's 2-bit compression with a residual, which GeoMX inherits (``{"type": "2bit"}``): +t, -t or
-nothing. MXNet's threshold t is a constant in the units of the gradient, and its default of 0.5 is
-far above most gradients, so that a model learns little or nothing for many rounds. Here the scale
-follows the values unless a threshold is given: each round sends the nearest of -s, 0 and s, with s
-the mean magnitude of what waits, weighted by magnitude; s travels along, four bytes a slice. With
-``accel.twobit.threshold=0.5`` codes and residuals are MXNet's, bit by bit.
+MXNet's 2-bit compression with a residual, which GeoMX inherits (``{"type": "2bit"}``): +t, -t or 0.
+MXNet's threshold t is a constant in the units of the gradient, and its default of 0.5 is far above
+most gradients, so that a model learns little or nothing for many rounds. Here the scale adapts to
+the values unless a threshold is given: each round sends the nearest of -s, 0 and s, where s is the
+mean magnitude of gradient plus residual, weighted by magnitude; each slice contains s (four bytes).
+With ``accel.twobit.threshold=0.5``, codes and residuals equal MXNet's bit by bit.
 
-Only what parties push over the WAN is coded, as in GeoMX; answers are dense. After a codec that has
-chosen rows (Bi-Sparse) their values are coded, and residuals stay with the elements. The codec is
-native: twobit.cc.
+As in GeoMX, only the parties' pushes over the WAN are encoded; answers are dense. After a codec
+that selects rows (Bi-Sparse), the selected values are encoded, and residuals belong to the
+elements. The codec is native: twobit.cc.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class TwoBitConfig:
     """Options of 2-bit compression."""
 
     threshold: Annotated[float | None, Gt(0), Unit("of the gradient's sum over a party")] = None
-    """MXNet's threshold (there 0.5); null: follow the values."""
+    """MXNet's threshold (0.5 there); null: adapt the scale to the values."""
 
 
 class TwoBit:
-    """Two bits a value on the way to the global server: +s, -s or nothing, the rest is kept."""
+    """Two bits per value on the way to the global server: +s, -s or 0, with error feedback."""
 
     mxnet: ClassVar = {"type": "2bit"}
 
@@ -45,18 +45,18 @@ class TwoBit:
 
     @hookimpl
     def geomx_codec(self, link: Link) -> Native | None:
-        """Only what a party pushes over the WAN."""
+        """Encode what a party pushes over the WAN; None for other links."""
         if link.kind != "wan" or link.direction != "push":
             return None
         return Native("codec", "twobit", native_options(self.config))
 
     @hookimpl
     def geomx_sim(self, simulation: Simulation) -> None:
-        """What the codec takes, measured; see sim.py."""
+        """Supply the measured costs of sim.py."""
         simulation.charge("twobit", COSTS)
 
 
 @hookimpl
 def geomx_register(register: Register) -> None:
-    """Announce ``accel=[twobit]``."""
+    """Register ``accel=[twobit]``."""
     register("accel", "twobit", TwoBitConfig, TwoBit)

@@ -65,5 +65,5 @@ class Stalls:
 
 @geomx.hookimpl
 def geomx_register(register) -> None:
-    """Announce ``accel=[stalls]``."""
+    """Register ``accel=[stalls]``."""
     register("accel", "stalls", StallsConfig, Stalls)
