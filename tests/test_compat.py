@@ -295,7 +295,7 @@ def ends(folder: Path) -> dict[str, dict[str, object]]:
 @pytest.mark.parametrize(
     ("job", "train", "processes"),
     [
-        (["2", "2", "1", "PS_RESEND=1", "ENABLE_INTRA_TS=1"], [], 12),
+        (["1", "2", "1", "PS_RESEND=1", "ENABLE_INTRA_TS=1"], [], 8),
         (["2", "1", "2", "ENABLE_P3=1", "ENABLE_DGT=1", "ENABLE_INTER_TS=1"], [], 11),
         (
             ["2", "1", "1", "MXNET_KVSTORE_SIZE_LOWER_BOUND=1000"],

@@ -27,6 +27,7 @@ from geomx.live.spec import Spec
 from geomx.results.results import Results
 from geomx.results.tables import pace_note
 from geomx.runner import execute
+from tests.laws import Build
 
 SMALL_NETWORK = """
 name: small
@@ -214,18 +215,20 @@ def test_sizes_alone_run_live_with_parameters_exchanged(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_without_pace_a_run_takes_the_time_it_takes(tmp_path: Path) -> None:
-    results = run(tmp_path / "run", "iterations=3", "runtime.pace=false")
-    assert len(results.iterations) == 12
+def test_without_pace_a_run_takes_the_time_it_takes(tmp_path: Path, network_file: Build) -> None:
+    words = ["iterations=3", "runtime.pace=false", f"network={network_file(1)}"]
+    results = run(tmp_path / "run", *words)
+    assert len(results.iterations) == 3
     assert results.summary["accuracy"]["final"] is not None
     assert results.summary["behind_pace_s"] == 0
     assert pace_note(results.summary) == ""
 
 
 @pytest.mark.slow
-def test_a_pace_that_cannot_be_kept_is_told(tmp_path: Path) -> None:
+def test_a_pace_that_cannot_be_kept_is_told(tmp_path: Path, network_file: Build) -> None:
     hurried = "workload.forward_ms=0.001", "workload.backward_ms=0.001"
-    results = run(tmp_path / "run", "iterations=3", *hurried)
+    words = ["iterations=3", *hurried, f"network={network_file(1)}"]
+    results = run(tmp_path / "run", *words)
     assert results.summary["behind_pace_s"] > 0
     late = results.summary | {"behind_pace_s": results.summary["seconds_per_iteration"]["mean"]}
     assert "workload.forward_ms" in pace_note(late)
@@ -342,12 +345,12 @@ def test_killing_the_launcher_leaves_no_process(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_worker_that_cannot_start_is_named_with_its_reason(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, network_file: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "mxnet.py").write_text("raise ModuleNotFoundError('', name='libwhatever')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with pytest.raises(NodeLost, match=r"worker\d was lost: exit status 1: mxnet=missing: no mod"):
-        run(tmp_path / "run", "iterations=1")
+        run(tmp_path / "run", "iterations=1", f"network={network_file(1)}")
 
 
 @pytest.mark.slow
@@ -378,8 +381,10 @@ def test_a_simulated_worker_that_pushes_nan_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_live_worker_that_pushes_nan_ends_the_run_by_name(tmp_path: Path) -> None:
-    words = [*DIVERGING, "runtime.non_finite=refuse"]
+def test_a_live_worker_that_pushes_nan_ends_the_run_by_name(
+    tmp_path: Path, network_file: Build
+) -> None:
+    words = [*DIVERGING, "runtime.non_finite=refuse", f"network={network_file(1)}"]
     said = r"worker\d pushed round \d of key '[\w.]+' with \d+ of \d+ v"
     with pytest.raises(NodeLost, match=said):
         run(tmp_path / "run", *words)
