@@ -44,12 +44,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark as quick what is not marked as slow. Files with most slow tests come first: what is left
-    at the end is short, and all processes end together."""
+    """Mark as quick what is not marked as slow. Files with most slow tests come first, by their
+    weight: what is left at the end is short, and all processes end together."""
     slow: Counter[Path] = Counter()
     for item in items:
-        if item.get_closest_marker("slow"):
-            slow[item.path] += 1
+        if mark := item.get_closest_marker("slow"):
+            slow[item.path] += mark.args[0] if mark.args else 1
         else:
             item.add_marker("quick")
     items.sort(key=lambda item: -slow[item.path])

@@ -366,6 +366,7 @@ threading.Thread.start = unless_the_program_has_ended
 
 
 @pytest.mark.slow
+@pytest.mark.interpreter
 @pytest.mark.parametrize("program", [IDLE, STRICT + IDLE], ids=["plain", "strict"])
 def test_workers_that_want_nothing_of_the_store_end_too(tmp_path: Path, program: str) -> None:
     done = flat(tmp_path, program)

@@ -25,7 +25,7 @@ FUZZ_SECONDS = 5
 SHORT_STACKS = "malloc_context_size=5"  # of what is allocated and freed: keeping them takes time
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.slow(20),  # compiling is what takes longest of all
     pytest.mark.skipif(COMPILER is None, reason="no C++ compiler on this machine"),
 ]
 

@@ -38,6 +38,7 @@ parties:
 delay_ms: 5
 lan: {mbps: 10000, delay_ms: 0.05}
 """
+pytestmark = pytest.mark.interpreter  # processes start, meet and end
 END_S = 10.0  # all must have ended so long after anything died
 
 

@@ -14,7 +14,7 @@ from geomx import kv
 from geomx.errors import ConfigError, GeomxError, NodeLost
 from geomx.kv.local import LocalCluster, unshaped
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.interpreter]
 
 try:
     from geomx.mxnet import EngineExchange, KVStore, mx

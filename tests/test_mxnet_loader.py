@@ -20,7 +20,7 @@ from geomx.errors import ConfigError
 from geomx.frameworks import mxnet_loader
 from geomx.frameworks.mxnet_operators import operators_later
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.interpreter]
 
 needs_mxnet = pytest.mark.skipif(
     importlib.util.find_spec("mxnet") is None, reason="mxnet is not installed"
