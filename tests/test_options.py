@@ -146,7 +146,10 @@ def test_a_plugin_that_is_made_of_another_has_its_options() -> None:
 @pytest.mark.parametrize(
     ("plugins", "sentence"),
     [
-        ([("whole", Whole, Composed, {"part": []})], "is made of accel part, not installed"),
+        (
+            [("whole", Whole, Composed, {"part": []})],
+            "is made of accel part, which is not installed",
+        ),
         (
             [("part", Bounded, Part), ("whole", Whole, Composed, {"part": ["nothing"]})],
             "Bounded has no option nothing to leave out",

@@ -308,7 +308,9 @@ def test_a_tensor_above_the_limit_of_a_shard_is_cut(network: Build, simulate: Bu
 
 
 def test_a_tensor_beyond_all_bounds_is_refused(network: Build, simulate: Build) -> None:
-    with pytest.raises(ConfigError, match="workload=t0: has 10000000000000 elements; 4,398,046"):
+    with pytest.raises(
+        ConfigError, match="workload=t0: has 10000000000000 elements; the limit is 4,398,046"
+    ):
         simulate(network(1), sizes(10**13), iterations=1)
 
 
