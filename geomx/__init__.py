@@ -117,9 +117,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _compiled() -> Any:
-    """Return the compiled core; ``from geomx import _core`` tries this attribute before the
-    file.
-    """
+    """Return the compiled core: ``from geomx import _core`` tries this before the file."""
     try:
         return importlib.import_module("geomx._core")
     except ModuleNotFoundError as error:

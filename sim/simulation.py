@@ -296,8 +296,10 @@ class Simulation:
             self._judge(self.model, worker, step, end_s, final)
 
     def _judge_latest(self) -> None:
-        """Evaluate the last worker to finish, if parties do not wait for each other: the first
-        worker may be done long before the model is."""
+        """Evaluate the last worker to finish, if parties do not wait for each other.
+
+        The first worker may finish long before the others change the model for the last time.
+        """
         if self.model is None or self.policy.together or self._latest is None:
             return
         worker, step = self._latest

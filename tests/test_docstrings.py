@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from geomx.plugin import hookspecs
 from geomx.plugin.api import PUBLIC
 
 OPTIONAL = {"geomx.torch": "torch", "geomx.mxnet": "mxnet"}
@@ -86,15 +89,46 @@ def functions(module: str) -> Iterator[tuple[str, Any]]:
                 yield f"{name}.{method}", function
 
 
-@pytest.mark.parametrize("module", THERE)
+def hooks() -> list[tuple[str, Any]]:
+    """All hooks, by name."""
+    return [(name, hook) for name, hook in vars(hookspecs).items() if name.startswith("geomx_")]
+
+
+def raises(function: Any) -> bool:
+    """Whether the function raises an error itself, other than by ``raise`` alone."""
+    body = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    raised = [ast.unparse(n.exc) for n in ast.walk(body) if isinstance(n, ast.Raise) and n.exc]
+    return any(not one.startswith("NotImplementedError") for one in raised)
+
+
+def unsaid(name: str, function: Any) -> list[str]:
+    """What the function's docstring leaves out of its arguments, its result and its errors."""
+    text = inspect.getdoc(function) or ""
+    signature = inspect.signature(function)
+    given = [one for one in signature.parameters if one not in ("self", "cls")]
+    described = text.partition("Args:\n")[2]
+    absent = [f"{name}: {one}" for one in given if f"    {one}: " not in described]
+    answers = signature.return_annotation not in (None, "None", inspect.Signature.empty)
+    absent += [f"{name}: Returns"] if answers and "Returns:\n" not in text else []
+    return absent + ([f"{name}: Raises"] if raises(function) and "Raises:\n" not in text else [])
+
+
+@pytest.mark.parametrize("module", ["hooks", *THERE])
 def test_docstrings_say_what_goes_in_and_what_comes_out(module: str) -> None:
-    silent = []
-    for name, function in functions(module):
-        text = inspect.getdoc(function) or ""
-        signature = inspect.signature(function)
-        given = [one for one in signature.parameters if one not in ("self", "cls")]
-        described = text.partition("Args:\n")[2]
-        silent += [f"{name}: {one}" for one in given if f"    {one}: " not in described]
-        answers = signature.return_annotation not in (None, "None", inspect.Signature.empty)
-        silent += [f"{name}: Returns"] if answers and "Returns:\n" not in text else []
-    assert not silent, "\n".join(silent)
+    found = hooks() if module == "hooks" else list(functions(module))
+    absent = [line for name, function in found for line in unsaid(name, function)]
+    assert not absent, "\n".join(absent)
+
+
+def test_a_docstring_that_leaves_something_out_is_found() -> None:
+    def careless(one: int, other: int) -> int:
+        """Add, but not below 0.
+
+        Args:
+            one: A term.
+        """
+        if one + other < 0:
+            raise ValueError
+        return one + other
+
+    assert unsaid("f", careless) == ["f: other", "f: Returns", "f: Raises"]

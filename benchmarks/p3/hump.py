@@ -1,5 +1,6 @@
-"""P3's gain as a function of bandwidth: none if the network is idle or dominates, and a maximum in
-between. Writes docs/plugins/p3_hump.svg and the table of docs/plugins/p3.md.
+"""Measure P3's gain as a function of bandwidth, which has a maximum between fast and slow links.
+
+Writes docs/plugins/p3_hump.svg and the table of docs/plugins/p3.md.
 
     python benchmarks/p3/hump.py
 

@@ -137,8 +137,7 @@ def run_all(plan: dict[str, Any], folder: Path) -> list[dict[str, Any]]:
 
 
 def judge(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the live rank of the first choice (the first row), its regret, and the rank
-    correlation.
+    """Return the live rank of the first choice, its regret, and the rank correlation.
 
     Candidates that did not reach the target live are last.
     """

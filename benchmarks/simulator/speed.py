@@ -256,8 +256,9 @@ def square(row: Row) -> Any:
 
 
 def resnet(row: Row) -> Any:
-    """Return the experiment of ``workload=resnet50 network=ten_by_ten.yaml '+accel=[p3]'``, or with
-    a hundred such parties without P3.
+    """Return the experiment ``workload=resnet50 network=ten_by_ten.yaml '+accel=[p3]'``.
+
+    For the larger case, return one with a hundred such parties, without P3.
     """
     from geomx.config.compose import compose
 

@@ -1,5 +1,4 @@
-"""``geomx compat -- COMMAND``: runs a launch script of GeoMX or MXNet to the end of all its
-processes.
+"""``geomx compat -- COMMAND``: runs a launch script of GeoMX or MXNet and all its processes.
 
 Such scripts start most of their processes in the background and discard their output. Here every
 process that imports MXNet writes its log and its counters to the run's directory; the command ends

@@ -34,8 +34,7 @@ _EXCUSE_S = 5.0
 
 
 def report_absence(role: Role, environ: Mapping[str, str]) -> None:
-    """Disconnect from the scheduler if this program failed before it joined, since others wait for
-    it.
+    """Disconnect from the scheduler, for which others wait, if this program failed before joining.
 
     Args:
         role: Role of the process.

@@ -1,5 +1,4 @@
-"""GeoMX's environment variables with their meaning in geomx, and the settings that follow from
-them.
+"""GeoMX's environment variables, and the settings of geomx that follow from them.
 
 Every process sends its variables to the first scheduler. `settle` converts them, and the settings
 by the master worker's script, to the sync algorithm and the accelerators of the job. A variable

@@ -36,8 +36,10 @@ def _by_size(bound: int, small: tuple[Any, ...], large: tuple[Any, ...]) -> Any:
 
 
 def part(answer: Any, kind: str, label: str = "") -> Any:
-    """A plugin's answer as a handle of the core. Equal natives share one, so that the core can see
-    that two links encode alike and encode once.
+    """Return what a hook returned as a handle of the core.
+
+    Equal natives share a handle, by which the core sees that two links encode alike, to encode
+    once.
 
     Args:
         answer: To `geomx_codec` or `geomx_slicer`.

@@ -124,9 +124,7 @@ def changes(
 
 
 def _siblings(evidence: Evidence, kind: str, name: str, limits: Mapping[Edge, float]) -> list[Edge]:
-    """Return up- or downlinks with messages of a kind and with no more bandwidth than the
-    limits.
-    """
+    """Return up- or downlinks with messages of `kind` and at most the bandwidth of `limits`."""
 
     def mbps(edge: Edge) -> float:
         limit: float = evidence.graph.edges[edge].get("bandwidth_mbps", math.inf)
@@ -203,8 +201,9 @@ def _mean_s(run: Results) -> float:
 
 
 def _replaced(overrides: Sequence[str], own: Sequence[str]) -> list[str]:
-    """Return `overrides` with `own` in place of those of the same keys; a network has no options
-    left.
+    """Return `overrides` with `own` in place of those of the same keys.
+
+    Options of a network that `own` replaces are removed.
     """
     keys = {key_of(override) for override in own}
     tops = keys & {"network"}

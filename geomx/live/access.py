@@ -16,12 +16,11 @@ from pathlib import Path
 from geomx import _core
 from geomx.errors import NO_TLS, ConfigError
 
-TOKEN, TLS, INSECURE = "GEOMX_TOKEN", "GEOMX_TLS", "GEOMX_INSECURE"
-"""Environment: the token, the folder with a node's `FILES`, and the user's word that the network
-between the machines is nobody else's."""
+TOKEN, TLS = "GEOMX_TOKEN", "GEOMX_TLS"
+"""Environment variables: the token, and the folder with a node's `FILES`."""
 
 FILES = {"authority": "authority.pem", "certificate": "node.pem", "key": "node.key"}
-"""What a node's folder holds: whom it trusts, its own certificate, and the certificate's key."""
+"""Files of a node's folder: the trusted authority, the node's certificate, and its key."""
 
 
 def has_tls() -> bool:

@@ -1,4 +1,6 @@
-"""MXNet on the key-value store: after this import, MXNet's own training code runs in a geomx job::
+"""MXNet on the key-value store: after its import, MXNet's training code runs in a geomx job.
+
+Example::
 
     import geomx.mxnet
     store = mx.kv.create("dist_sync")

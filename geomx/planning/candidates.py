@@ -194,8 +194,7 @@ class Space:
 
 
 def _wiring(base: Experiment, selection: Selection) -> str:
-    """Return the decisions of an experiment's plugins as text, equal for equivalent lists of
-    plugins.
+    """Return the decisions of an experiment's plugins as text; equivalent lists have equal texts.
 
     The core orders codecs itself, so their order is ignored here.
     """

@@ -1,5 +1,4 @@
-"""Evaluation of candidates from cheap to expensive: sizes and times, then training, then more
-seeds.
+"""Evaluation of candidates from cheap to expensive: sizes and times, training, more seeds.
 
 Simulating sizes and times alone takes milliseconds, real gradients take seconds. Every candidate is
 therefore first simulated without gradients, which gives its time per iteration and from that a
@@ -124,8 +123,7 @@ class Judge:
             self._train(waiting[:CHUNK], self._base.seed)
 
     def settle(self) -> None:
-        """Confirm the best and the baseline: with more seeds, and with commands that end at the
-        target.
+        """Confirm the best and the baseline, with more seeds and commands that end at the target.
 
         More seeds and longer commands can only move a candidate down the ranking or leave it in
         place, so the best are final when nothing remains to be done for them.
@@ -223,8 +221,7 @@ class Judge:
     # ---- results ----
 
     def value(self, standing: Standing) -> float:
-        """Return the ranked time of a candidate in seconds, a mean over seeds; infinite if
-        unranked.
+        """Return the ranked time of a candidate in seconds (mean over seeds); infinite if unranked.
 
         Times per iteration are scaled to the number of samples that all workers take in an
         iteration.
@@ -321,8 +318,7 @@ class Judge:
                 standing.outcomes[seed] = Outcome.of(results, self.target, standing.earliest)
 
     def _budget(self, standing: Standing) -> int:
-        """Return the iterations to train for: those that fit into the baseline's time to the
-        target.
+        """Return the iterations to train for, which fit into the baseline's time to the target.
 
         The evaluations that show whether the last of them lasts come on top.
         """

@@ -101,8 +101,7 @@ class Standing:
 def lasting(
     evaluations: Sequence[Row], target: float | None, earliest: int = 0, held: int = HELD
 ) -> Sequence[Row]:
-    """Return a run's evaluations from the one on that reaches `target` for good; empty if none
-    does.
+    """Return a run's evaluations from the first that reaches `target` lastingly; perhaps none.
 
     It is the first at or above `target` after which no evaluation of the run is more than `DIP`
     below it, and after which there are at least `held` evaluations.

@@ -1,5 +1,4 @@
-"""The recommendation of a plan in sentences: what to run, how certain it is, whether to use the
-WAN.
+"""The recommendation of a plan as text: what to run, how certain it is, whether to use the WAN.
 
 Everything is read from the content of ``plan.json`` (`geomx.planning.report`).
 """

@@ -1,5 +1,4 @@
-"""Comparison of several runs with one of them: the files, the table and the page of a study or
-sweep.
+"""Comparison of several runs with one of them: files, table and page of a study or a sweep.
 
 Five quantities describe a variant: time per iteration, time until held-out accuracy first reaches
 the target, bytes over the WAN, samples per second and final accuracy. Each is also given as a ratio

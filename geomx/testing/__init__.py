@@ -1,5 +1,4 @@
-"""Checks of a plugin's contract in one line of pytest: ``check_plugin("mine")``; ``geomx check
-mine``.
+"""Checks of a plugin's contract: ``check_plugin("mine")`` in pytest, or ``geomx check mine``.
 
 The laws are those that geomx's own plugins are held to. The laws that apply to a plugin follow from
 its kind and its hooks; no plugin is named here.

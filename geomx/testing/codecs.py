@@ -1,5 +1,7 @@
-"""Laws of codecs on one link: the promised size, no permanent loss, slices that can be joined,
-state per shard and link, and refusal of invalid bytes with a reason.
+"""Laws of codecs on one link.
+
+They cover the promised size, no permanent loss, slices that can be joined, state per shard and
+link, and refusal of invalid bytes with a reason.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Laws of a plugin's options and of the parts that its hooks return, except codecs: slicers,
-partitioners, placements.
-"""
+"""Laws of a plugin's options, and of the slicers, partitioners and placements of its hooks."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Laws of whole runs with a plugin: repeatability, prediction, learning, composition with
-others.
-"""
+"""Laws of whole runs with a plugin: repeatability, prediction, learning, composition."""
 
 from __future__ import annotations
 

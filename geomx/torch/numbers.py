@@ -1,5 +1,4 @@
-"""Conversion of PyTorch's optimizers to names and numbers, the form in which global servers get
-them.
+"""Conversion of PyTorch's optimizers to names and numbers for the global servers.
 
 Only optimizers with identical steps in the core are converted: SGD, with either kind of momentum,
 Adam and AdamW. All others can update on the workers.

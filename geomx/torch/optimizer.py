@@ -385,8 +385,11 @@ def _checked(update: str) -> str:
 
 
 def _reporting(optimizer: Optimizer, slot: Slot) -> Callable[[torch.Tensor], None]:
-    """Return a hook on a parameter without a reference to `optimizer`, which holds the parameter:
-    Python's garbage collector does not see tensors' hooks, and could not free such a cycle."""
+    """Return a hook on a parameter that holds no reference to `optimizer`.
+
+    The optimizer holds the parameter, and Python's garbage collector does not see tensors' hooks,
+    so that it could not free such a cycle.
+    """
     reference, number = weakref.ref(optimizer), optimizer._slots.index(slot)
 
     def appeared(_: torch.Tensor) -> None:

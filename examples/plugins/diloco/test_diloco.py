@@ -1,6 +1,4 @@
-"""DiLoCo satisfies geomx's laws of sync algorithms; a plain outer step gives the mean of
-parameters.
-"""
+"""DiLoCo keeps geomx's laws of sync algorithms; a plain outer step averages parameters."""
 
 import pytest
 
