@@ -124,7 +124,7 @@ class NodeLost(GeomxError):  # noqa: N818 (the event's name in protocol and logs
 
 
 def near(word: str, allowed: Iterable[str]) -> str:
-    """``did you mean X? Allowed: X, Y``: the closest of `allowed` to `word`, and all of them."""
+    """Return ``did you mean X? allowed: X, Y``: the closest of `allowed`, and all of them."""
     names = sorted(map(str, allowed))
     if not names:
         return "nothing is allowed here"

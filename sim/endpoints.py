@@ -12,7 +12,7 @@ from geomx.options.costs import Figures
 
 
 def handle(figures: Figures) -> _core.Costs:
-    """The figures as the core takes them."""
+    """Return costs as the core takes them."""
     costs = _core.Costs()
     for work, (per_message_s, per_byte_s) in figures.items():
         costs.set(work, per_message_s, per_byte_s)
@@ -20,11 +20,14 @@ def handle(figures: Figures) -> _core.Costs:
 
 
 def of_workers(experiment: Experiment, figures: Figures) -> Figures:
-    """What workers' work takes, wherever their tensors lie.
+    """Return the costs of workers, wherever their tensors are.
 
     Args:
-        experiment: Its workload says where.
-        figures: What it takes with tensors in the host's memory.
+        experiment: The experiment, whose workload names the device.
+        figures: Costs with tensors in the host's memory.
+
+    Returns:
+        Seconds per message and per byte, by kind of work.
     """
     if not experiment.on_device:
         return figures
@@ -38,12 +41,15 @@ def of_workers(experiment: Experiment, figures: Figures) -> Figures:
 
 
 def of_servers(experiment: Experiment, figures: Figures, direction: Direction) -> Figures:
-    """What the work of servers takes that send to the WAN in `direction`.
+    """Return the costs of servers that send over the WAN in `direction`.
 
     Args:
-        experiment: Its runtime says where servers update and encode.
-        figures: What it takes without a GPU.
-        direction: Local servers push, global servers are pulled from.
+        experiment: The experiment, whose runtime options name the servers' device.
+        figures: Costs without a GPU.
+        direction: ``push`` for local servers, ``pull`` for global servers.
+
+    Returns:
+        Seconds per message and per byte, by kind of work.
     """
     if experiment.runtime.server_device == "cpu":
         return figures

@@ -80,7 +80,7 @@ class SimulatedWorker:
         self._order.succeed()
 
     def on_reply(self, values: list[float]) -> None:
-        """The coordinator has answered."""
+        """Handle the coordinator's reply."""
         self._answers.append(values)
 
     def on_value(self, key: int, round_number: int) -> None:
@@ -92,7 +92,7 @@ class SimulatedWorker:
     # ---- the training loop ----
 
     def run(self) -> Generator[simpy.Event, Any, None]:
-        """The process."""
+        """Train; this is the worker's SimPy process."""
         simulation = self.simulation
         if self.rank == 0:
             self._command()

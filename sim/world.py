@@ -72,11 +72,11 @@ class World(Protocol):
         ...
 
     def iteration(self, row: IterationRow, loss: float = math.nan) -> None:
-        """Take note of a local step that is over."""
+        """Record a finished local step."""
         ...
 
     def write(self, row: IterationRow, loss: float = math.nan) -> None:
-        """Record a local step; times are the run's."""
+        """Write the row of a local step, with times of the run."""
         ...
 
     def evaluate(self, worker: Worker, step: int, end_s: float, final: bool) -> None:

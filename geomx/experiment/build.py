@@ -26,18 +26,21 @@ def build_experiment(
     overrides: Sequence[str],
     registry: Registry,
 ) -> Experiment:
-    """Turn plain configuration into an experiment that is ready to run.
+    """Build an experiment from plain configuration.
 
     Args:
         content: Values for `Root`, as plain dicts and lists.
         sync: Name of the sync plugin; None for the default.
         workload: Name of the workload.
-        overrides: What the user typed, to be kept with the results.
-        registry: The plugins that exist.
+        overrides: The user's overrides, which are stored with the results.
+        registry: The installed plugins.
+
+    Returns:
+        The validated experiment.
 
     Raises:
-        ConfigError: Something in it is not allowed.
-        PluginError: A plugin broke a rule.
+        ConfigError: A value is not allowed.
+        PluginError: A plugin breaks a rule.
     """
     root = build_options(Root, content, "")
     selection = registry.select(

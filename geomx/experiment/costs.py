@@ -25,16 +25,20 @@ class CostsWarning(UserWarning):
 def beside_device(
     figures: Figures, device: DeviceCosts, push: bool | None, pull: bool | None
 ) -> Figures:
-    """What a worker's work takes whose tensors lie on a GPU.
+    """Return the costs of a worker whose tensors are on a GPU.
 
-    Values cross the bus once each way, as they are on the wire if the GPU encodes or decodes them,
-    which takes as long either way; else before they are encoded, or after they have been decoded.
+    Values cross the bus once in each direction. If the GPU encodes or decodes them, they cross it
+    as on the wire, and encoding or decoding takes the same time in both directions. Otherwise they
+    cross it before encoding or after decoding.
 
     Args:
-        figures: Of a worker with tensors in the host's memory.
-        device: Of the GPU.
-        push: Whether all codecs of its pushes encode on the GPU; None: there are none.
-        pull: Whether the codecs of its pulls decode on the GPU; None: there are none.
+        figures: Costs of a worker with tensors in the host's memory.
+        device: Costs of the GPU.
+        push: Whether all codecs of its pushes encode on the GPU; None if there are none.
+        pull: Whether the codecs of its pulls decode on the GPU; None if there are none.
+
+    Returns:
+        Seconds per message and per byte, by kind of work.
     """
     copy = device.copy_message_s, device.copy_byte_s
     changed = dict(figures)
@@ -53,15 +57,19 @@ def beside_device(
 
 
 def served_on_device(figures: Figures, device: DeviceCosts, share: float | None) -> Figures:
-    """What a server's work takes that updates and encodes on a GPU.
+    """Return the costs of a server that updates and encodes on a GPU.
 
-    Sums are made on the host and cross the bus on their way to an optimizer or a codec; weights
-    come back dense, encoded values as they are on the wire.
+    The host adds contributions; sums cross the bus on their way to an optimizer or a codec. Weights
+    return dense, encoded values as on the wire.
 
     Args:
-        figures: Of a server without a GPU.
-        device: Of the GPU.
-        share: Bytes on the wire for one before encoding, if all codecs encode there; else None.
+        figures: Costs of a server without a GPU.
+        device: Costs of the GPU.
+        share: Bytes on the wire per byte before encoding, if all codecs encode on the GPU;
+            otherwise None.
+
+    Returns:
+        Seconds per message and per byte, by kind of work.
     """
     changed = dict(figures)
 
@@ -78,7 +86,7 @@ def served_on_device(figures: Figures, device: DeviceCosts, share: float | None)
 
 
 def this_machine() -> tuple[str, int]:
-    """The processor's name, and the cores that this process may use."""
+    """Return the processor's name, and the number of cores that this process may use."""
     name = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
@@ -91,10 +99,16 @@ def this_machine() -> tuple[str, int]:
 
 
 def read_costs(path: Path) -> dict[str, Any]:
-    """What a costs file says, checked, as values for `Costs`.
+    """Read and check a costs file.
+
+    Args:
+        path: The file.
+
+    Returns:
+        Values for `Costs`.
 
     Raises:
-        ConfigError: It is missing or unreadable, or a value in it makes no sense; names it.
+        ConfigError: The file is missing or unreadable, or a value in it is invalid.
     """
     if not path.is_file():
         names = ", ".join(sorted(named_costs()))
@@ -134,9 +148,10 @@ def warn_of_foreign_costs(costs: Costs, version: str, here: bool) -> None:
 
 
 def chosen_costs(costs: Costs, workload: Workload) -> Costs:
-    """`costs`, or where none were given those of a GPU, if workers' tensors lie on one.
+    """Return `costs`, or a GPU's costs if none were given and workers' tensors are on one.
 
-    The defaults hold for a small processor, which is no endpoint of an accelerator's workload.
+    The defaults were measured on a small processor, which does not represent the endpoints of a
+    workload on accelerators.
     """
     if workload.device == "cpu" or costs != Costs():
         return costs
@@ -146,12 +161,15 @@ def chosen_costs(costs: Costs, workload: Workload) -> Costs:
 
 
 def timed(workload: Workload, costs: Costs, given: bool) -> Workload:
-    """`workload` with the measured times of its layers, where there are some for it.
+    """Return `workload` with the measured times of its layers, if `costs` has any for it.
 
     Args:
-        workload: As its own options make it.
-        costs: Times in `Costs.compute` count if layers and batch size are those of the workload.
-        given: Whether the user gave times of the workload's own, which then count.
+        workload: The workload with the times of its options.
+        costs: `Costs.compute` applies if layers and batch size equal those of the workload.
+        given: Whether the user set times of the workload, which then take precedence.
+
+    Returns:
+        The workload with the times that apply.
     """
     times = costs.compute.get(workload.name)
     if times is None or given:

@@ -72,7 +72,7 @@ class Experiment:
         return self.workload.device != "cpu" if said is None else said
 
     def header(self) -> dict[str, Any]:
-        """The part of ``summary.json`` that is known before the run."""
+        """Return the part of ``summary.json`` that is known before the run."""
         sync, options = self.selection.sync
         return {
             "schema": SCHEMA,

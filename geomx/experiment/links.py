@@ -14,7 +14,7 @@ from geomx.plugin.selection import Selection
 
 
 def wan_ways(cluster: Cluster, selection: Selection) -> Iterator[tuple[list[Edge], float]]:
-    """Per directed link over the WAN: the edges that may limit it, and its round trip (seconds)."""
+    """Yield the edges that may limit each directed WAN link, and its round trip in seconds."""
     for source in cluster.nodes:
         for target in peers(cluster, selection, source):
             if source.party != target.party and "scheduler" not in (source.role, target.role):
@@ -39,7 +39,7 @@ def _senders(cluster: Cluster, selection: Selection) -> dict[Edge, list[NodeSpec
 
 
 def usage_file_bytes(cluster: Cluster) -> int:
-    """Size of the file by which live nodes share edges."""
+    """Return the size in bytes of the file by which live nodes share edges."""
     return _core.Shape.usage_file_bytes(cluster.graph.number_of_edges(), len(cluster.nodes))
 
 
@@ -51,19 +51,22 @@ def shape(
     seed: int,
     usage_file: str = "",
 ) -> _core.Shape:
-    """What the emulated network does to the messages of `node` in a live run.
+    """Return the emulation of one node's outgoing links in a live run.
 
-    Its outgoing paths are shaped here, by the simulator's model in real time. That knows the
-    messages of this node alone, so of an edge that others send over too it has a share, which all
-    who send over it work out from what they tell each other.
+    The simulator's model shapes the node's outgoing paths in real time. It only knows the messages
+    of this node. An edge over which other nodes send too is shared: all senders compute their share
+    from the usage that they write to a common file.
 
     Args:
-        cluster: The nodes, and the network that joins them.
-        selection: The plugins in force.
-        node: Whose messages.
+        cluster: The nodes and their network.
+        selection: The selected plugins.
+        node: The sending node.
         tcp: Options of connections.
-        seed: Of loss, jitter and redraws.
-        usage_file: File of `usage_file_bytes` zeros that all nodes of the run share.
+        seed: Seed of loss, jitter and redraws.
+        usage_file: File of `usage_file_bytes` zeros that all nodes of the run share; empty if none.
+
+    Returns:
+        The links of the node for `geomx._core.Loop`.
     """
     nodes = len(cluster.nodes)
     made = _core.Shape(seed * 100_003 + node.id, usage_file, nodes, node.id)

@@ -72,10 +72,14 @@ def part(answer: Any, kind: str, label: str = "") -> Any:
 
 @contextmanager
 def blaming(label: str, answer: object) -> Iterator[None]:
-    """Have what a plugin's object raises while it is being taken over name the plugin.
+    """Attribute exceptions of a plugin's object, while it is converted, to the plugin.
+
+    Args:
+        label: Plugin and hook, as named in errors.
+        answer: The object.
 
     Raises:
-        PluginError: Anything was raised.
+        PluginError: The object raised an exception.
     """
     try:
         yield
@@ -84,7 +88,7 @@ def blaming(label: str, answer: object) -> Iterator[None]:
 
 
 def linear_traits(codec: Any) -> str:
-    """What tells a linear codec from others, in words; ``none`` for all that are not linear."""
+    """Return a description by which linear codecs are compared; ``none`` for other codecs."""
     if isinstance(codec, BySize):
         kinds = [linear_traits(each) for each in (*codec.small, *codec.large)]
         linear = [kind for kind in kinds if kind != "none"]
@@ -95,7 +99,7 @@ def linear_traits(codec: Any) -> str:
 
 
 def optimizers(selection: Selection) -> list[_core.OptimizerFactory]:
-    """The optimizers that plugins bring, for the core."""
+    """Return the optimizers of plugins as the core takes them."""
     brought = selection.optimizer()
     if brought is None:
         return []
@@ -112,16 +116,18 @@ _COMMON = ("learning_rate", "wd", "clip_gradient")
 def training_optimizers(
     cluster: Cluster, selection: Selection, optimizer: Mapping[str, Any]
 ) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
-    """What global servers run, and what every worker runs after each local step; None: nothing.
+    """Return the optimizers of global servers, and of workers after each local step.
 
     Args:
         cluster: The nodes of the experiment.
-        selection: Its sync policy decides; an optimizer of a plugin's takes the place of
-            `optimizer`.
-        optimizer: The workload's.
+        selection: Its sync policy decides; the optimizer of a plugin replaces `optimizer`.
+        optimizer: The workload's optimizer.
+
+    Returns:
+        The optimizer of global servers, and that of workers; None for no updates.
 
     Raises:
-        ConfigError: The core does not know it.
+        ConfigError: The core does not have the optimizer.
     """
     chosen = chosen_optimizers(cluster, selection, optimizer)
     for one in chosen:
@@ -132,7 +138,7 @@ def training_optimizers(
 def chosen_optimizers(
     cluster: Cluster, selection: Selection, optimizer: Mapping[str, Any]
 ) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
-    """`training_optimizers`, unchecked: for workers whose local steps are somebody else's."""
+    """Return `training_optimizers` without checks, for workers with their own local steps."""
     policy = selection.sync_policy(cluster)
     brought = selection.optimizer()
     if brought is not None:
@@ -149,10 +155,14 @@ def chosen_optimizers(
 
 
 def check_optimizer(selection: Selection, optimizer: Mapping[str, Any] | None) -> None:
-    """Refuse an optimizer that neither the core nor a plugin has.
+    """Check that the core or a plugin has an optimizer.
+
+    Args:
+        selection: The selected plugins.
+        optimizer: Its name and options; None for none.
 
     Raises:
-        ConfigError: That is so.
+        ConfigError: There is no such optimizer, or it lacks an option.
     """
     brought = selection.optimizer()
     known = [*_core.optimizers(), *([brought[0]] if brought is not None else [])]

@@ -11,7 +11,7 @@ from geomx.version import __version__
 
 
 def validate(experiment: Experiment) -> None:
-    """Ask every plugin whether it can take part, and refuse two that decide the same.
+    """Check with every plugin that it supports the experiment, and that no two plugins conflict.
 
     Raises:
         ConfigError: One cannot, or two do.

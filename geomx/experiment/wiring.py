@@ -55,7 +55,7 @@ class Common:
 
 
 def common(cluster: Cluster, selection: Selection) -> Common:
-    """What all nodes and links are told alike; see `Common`."""
+    """Return the settings that all nodes and links share; see `Common`."""
     return selection.once(cluster, _find_common)
 
 
@@ -78,7 +78,7 @@ def _find_common(selection: Selection, cluster: Cluster) -> Common:
 
 
 def children(cluster: Cluster, node: NodeSpec) -> list[NodeSpec]:
-    """Who pushes to `node`."""
+    """Return the nodes that push to `node`."""
     if node.role == "server":
         return list(cluster.party_of(node).workers)
     if node.role == "global_server":
@@ -87,7 +87,7 @@ def children(cluster: Cluster, node: NodeSpec) -> list[NodeSpec]:
 
 
 def parents(cluster: Cluster, node: NodeSpec) -> list[NodeSpec]:
-    """Whom `node` pushes to."""
+    """Return the nodes to which `node` pushes."""
     if node.role == "worker":
         return [cluster.party_of(node).server]
     if node.role == "server":
@@ -106,21 +106,24 @@ def node_config(
     seed: int,
     experiment_json: str = "",
 ) -> _core.NodeConfig:
-    """The core's configuration of one node: peers, links with their codecs and slicers, policy.
+    """Return the core's configuration of a node: peers, links, codecs, slicers and policy.
 
     Args:
-        cluster: The whole cluster.
+        cluster: All nodes.
         selection: The plugins of the experiment.
-        node: Which node.
-        phantom: Payloads are sizes only.
+        node: The node.
+        phantom: Whether payloads are sizes only.
         runtime: Frame size and failure timeout, and in live mode the servers' device.
-        live: Heartbeats are sent and watched.
-        seed: Of the experiment, for coordinators that draw.
-        experiment_json: What the scheduler tells every member on joining.
+        live: Whether heartbeats are sent and monitored.
+        seed: Seed of the experiment, for coordinators with random choices.
+        experiment_json: Content that the scheduler sends to every joining member.
+
+    Returns:
+        The configuration.
 
     Raises:
-        ConfigError: The servers' device is not there.
-        PluginError: What plugins said does not fit together.
+        ConfigError: The servers' device does not exist.
+        PluginError: The results of plugins contradict each other.
     """
     config = _core.NodeConfig(node.id, node.name, node.role)
     config.phantom = phantom
@@ -203,7 +206,7 @@ def _add_coordinator(
 
 
 def siblings(cluster: Cluster, selection: Selection, node: NodeSpec) -> list[NodeSpec]:
-    """Whom `node` talks with because of overlays, beside its parents and children."""
+    """Return the nodes with which `node` communicates by overlays only."""
     found = {
         member
         for group, _ in common(cluster, selection).overlays.get(node.id, ())
@@ -215,7 +218,7 @@ def siblings(cluster: Cluster, selection: Selection, node: NodeSpec) -> list[Nod
 
 
 def peers(cluster: Cluster, selection: Selection, node: NodeSpec) -> list[NodeSpec]:
-    """Everyone `node` talks with."""
+    """Return all nodes with which `node` communicates."""
     if node.role == "scheduler":
         return [other for other in cluster.nodes if other.id != node.id]
     return [
@@ -299,7 +302,7 @@ def hop(
     target: NodeSpec,
     direction: Direction,
 ) -> Link:
-    """The directed hop from `source` to `target`, as plugins are asked about it."""
+    """Return the directed link from `source` to `target`, as passed to hooks."""
     shared = common(cluster, selection)
     with_global = source.role == ("server" if direction == "push" else "global_server")
     sums = with_global and shared.at_party
@@ -317,21 +320,25 @@ def shards(
     priorities: Mapping[int, int] | None = None,
     first: int = 0,
 ) -> list[list[PlacedShard]]:
-    """How every tensor is cut and where its pieces live, by key.
+    """Divide all tensors into shards and assign them to global servers.
 
-    A tensor that is too large for one shard of the core is cut evenly before partitioners see it.
+    A tensor that is too large for one shard of the core is divided evenly before partitioners are
+    called.
 
     Args:
-        cluster: For the number of global servers.
-        selection: Its partitioners cut, its placement places.
-        tensors: In key order.
-        priorities: What the training loop asks for, by key; minus the key where absent.
-        first: The key to begin with, where those before have been cut: the answer leaves them out.
+        cluster: The nodes, for the number of global servers.
+        selection: The plugins; their partitioners divide, and their placement assigns.
+        tensors: All tensors in key order.
+        priorities: The training loop's priorities by key; absent keys have minus the key.
+        first: The first key to return; earlier tensors have been divided before.
+
+    Returns:
+        The shards of each tensor from `first` on: (offset, elements, global server, priority).
 
     Raises:
-        ConfigError: A tensor is beyond all bounds.
-        PluginError: A partitioner's shards do not cover the tensor, or one is too large; or there
-            is no such server.
+        ConfigError: A tensor is too large.
+        PluginError: A partitioner's shards do not cover the tensor, a shard is too large, or its
+            global server does not exist.
     """
     placement = selection.placement(cluster, tensors) or ByTurns(len(cluster.global_servers))
     partitioners = selection.partitioners(cluster)

@@ -41,7 +41,7 @@ _hooked: set[int] = set()  # threads that are in a hook, which has a limit of it
 
 
 def overdue(after_s: float, limit_s: float) -> str | None:
-    """A sentence about a plugin's call that has been under way for `after_s`, if there is one."""
+    """Return the error of a plugin's call that has lasted `after_s` seconds; None if none has."""
     for what, took_s, *_ in _core.python_calls():
         if took_s >= after_s:
             return f"{what} {_too_long(took_s, limit_s)}"
@@ -57,10 +57,10 @@ class Owners(Protocol):
     """Knows whose code runs in a frame: `geomx.plugin.selection.Selection`."""
 
     def owner(self, frame: FrameType) -> object | None:
-        """The plugin; None: none of the experiment's."""
+        """Return the plugin whose code runs in `frame`; None if it belongs to no plugin."""
 
     def named(self, frame: FrameType) -> str:
-        """What it is a call of, with its plugin, for errors."""
+        """Return a description of the call with its plugin, for errors."""
 
 
 class Calls(Look):
@@ -81,7 +81,7 @@ class Calls(Look):
         self._what: str | FrameType = ""
 
     def busy(self, thread: int, frame: FrameType | None) -> Any:
-        """The call of a part on the data path, or the outermost frame of a plugin's code.
+        """Return the running call on the data path, or the outermost frame of a plugin's code.
 
         A generator's frame is the same in every call, and passed over.
         """
@@ -116,7 +116,7 @@ class Hook(Look):
         self._what = what
 
     def busy(self, thread: int, frame: FrameType | None) -> Any:
-        """The call itself, as long as the rule holds."""
+        """Return this rule itself, so that it applies as long as it is active."""
         return self
 
     def sentence(self, lasted_s: float) -> tuple[str, str]:
@@ -126,7 +126,7 @@ class Hook(Look):
 
 @contextmanager
 def hook_limited(what: str) -> Iterator[None]:
-    """Have `what`, a hook, raise `TimeoutError` inside if it takes longer than `HOOK_LIMIT_S`.
+    """Make `what`, a hook, raise `TimeoutError` if it takes longer than `HOOK_LIMIT_S`.
 
     In attended work (`geomx.limits.watchdog`), and in the main thread of a process of geomx's own;
     elsewhere nothing is limited.
@@ -163,7 +163,7 @@ def _alarm(ring: Callable[[int, FrameType | None], None], every_s: float) -> Ite
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Have this process, if it is geomx's own, not look for reference cycles meanwhile.
+    """Disable the search for reference cycles, if this process is geomx's own.
 
     A simulation makes none on its way, and looking for them costs it time.
     """
@@ -179,7 +179,7 @@ def uncollected() -> Iterator[None]:
 
 @contextmanager
 def memory_limited() -> Iterator[None]:
-    """Have this process, if it is geomx's own, refused more than `MEMORY_SHARE` of free memory.
+    """Limit this process, if it is geomx's own, to `MEMORY_SHARE` of the free memory.
 
     Its children inherit the limit.
     """

@@ -53,15 +53,15 @@ class Look:
         self._since = time.monotonic()
 
     def busy(self, thread: int, frame: FrameType | None) -> Any:
-        """What of a plugin's is under way now, as an object that stays the same; None: nothing."""
+        """Return the plugin's current activity as an object of constant identity; None if none."""
         raise NotImplementedError
 
     def sentence(self, lasted_s: float) -> tuple[str, str]:
-        """What has lasted too long, and what is wrong with that: together, a sentence."""
+        """Return what has lasted too long, and why that is an error: together a sentence."""
         raise NotImplementedError
 
     def overdue(self, thread: int, frame: FrameType | None) -> tuple[str, str] | None:
-        """The sentence, if the same has been under way for longer than the limit."""
+        """Return `sentence` if one activity has lasted longer than the limit; otherwise None."""
         now, held = time.monotonic(), self.busy(thread, frame)
         if held is None or (held is not self._held and held != self._held):
             self._held, self._since = held, now
@@ -196,18 +196,18 @@ def attended(work: Callable[[], T]) -> T:
 
 
 def here() -> _Work | None:
-    """The work whose thread this is, if it is one's."""
+    """Return the work that this thread executes; None if there is none."""
     return getattr(_here, "work", None)
 
 
 def any_abandoned() -> bool:
-    """Whether a call that could not be interrupted is still under way."""
+    """Return whether an abandoned call is still running."""
     return any(thread.is_alive() for thread in _abandoned)
 
 
 @contextmanager
 def looking(look: Look) -> Iterator[None]:
-    """Have the caller of this thread's work apply a rule meanwhile; no effect in other threads."""
+    """Apply a rule to this thread's work during the context; without effect in other threads."""
     work = here()
     if work is None:
         yield
@@ -221,7 +221,7 @@ def looking(look: Look) -> Iterator[None]:
 
 @contextmanager
 def if_abandoned(call: Callable[[str], None]) -> Iterator[None]:
-    """Have `call` called with the reason, by the caller, if the work is abandoned meanwhile."""
+    """Register `call`, which gets the reason if the work is abandoned during the context."""
     work = here()
     if work is not None:
         work.on_abandon.append(call)
@@ -237,7 +237,7 @@ def if_abandoned(call: Callable[[str], None]) -> Iterator[None]:
 
 @contextmanager
 def own_process() -> Iterator[None]:
-    """Say that this process is geomx's own: it may have limits, and alarms in its main thread."""
+    """Declare this process as geomx's own, which may have limits and alarms in its main thread."""
     before, _process.own = _process.own, True
     try:
         yield
@@ -246,5 +246,5 @@ def own_process() -> Iterator[None]:
 
 
 def is_own_process() -> bool:
-    """Whether this process is geomx's own."""
+    """Return whether this process is geomx's own."""
     return bool(_process.own)

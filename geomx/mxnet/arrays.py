@@ -27,7 +27,7 @@ class StoreError(GeomxError, mx.base.MXNetError):
 
 
 def store_call(method: Method) -> Method:
-    """Make a method raise errors as `StoreError`, and pause the recording of gradients."""
+    """Decorate a method: it raises errors as `StoreError`, and gradients are not recorded."""
 
     @functools.wraps(method)
     def call(*arguments: Any, **named: Any) -> Any:

@@ -76,16 +76,19 @@ Device = Annotated[str, Matching(r"cpu|cuda(:\d+)?", "cpu, cuda or cuda:N")]
 
 
 def markers(hint: Any) -> list[Any]:
-    """What an annotation says beyond its type; intervals are taken apart.
+    """Return the markers of an annotation, with intervals split into bounds.
 
     Args:
-        hint: As `typing.get_type_hints` gives it with ``include_extras=True``.
+        hint: Annotation from `typing.get_type_hints` with ``include_extras=True``.
+
+    Returns:
+        The markers.
     """
     return list(_flat(getattr(hint, "__metadata__", ())))
 
 
 def unit_of(hint: Any) -> str:
-    """The unit that an annotation declares; empty: none."""
+    """Return the unit that an annotation declares; empty if none."""
     return next((each.unit for each in markers(hint) if isinstance(each, Unit)), "")
 
 

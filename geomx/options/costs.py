@@ -161,12 +161,15 @@ class Costs:
     basis: str = ""
 
     def of(self, work: str, accelerators: tuple[str, ...] = ()) -> tuple[float, float]:
-        """Seconds per message and per byte of a kind of work.
+        """Return the seconds per message and per byte of a kind of work.
 
         Args:
             work: One of `WORK`.
-            accelerators: Those in force. Encoding and decoding take what those of them that are
-                listed in `codecs` take together; the general figures where none is.
+            accelerators: The selected accelerators. Encoding and decoding cost the sum over those
+                that are listed in `codecs`, or the general costs if none is listed.
+
+        Returns:
+            Seconds per message, seconds per byte.
         """
         names = f"{work}_message_s", f"{work}_byte_s"
         known = [self.codecs[name] for name in accelerators if name in self.codecs]
@@ -177,10 +180,13 @@ class Costs:
         return message_s, byte_s
 
     def about(self, on_device: bool = False) -> dict[str, Any]:
-        """Where the figures come from, for ``summary.json``.
+        """Return the origin of the costs for ``summary.json``.
 
         Args:
-            on_device: Whether those of `device` count.
+            on_device: Whether the costs of `device` apply.
+
+        Returns:
+            JSON fields.
         """
         device = {"name": self.device.name, "basis": self.device.basis} if on_device else None
         changed = any(getattr(self, name) != getattr(Costs, name) for name in FIGURES)

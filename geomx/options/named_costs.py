@@ -60,7 +60,7 @@ GPUS = {
 
 
 def named_costs() -> dict[str, dict[str, Any]]:
-    """Values for `geomx.options.costs.Costs` by name; all else is at its default."""
+    """Return values for `geomx.options.costs.Costs` by name; other fields have their defaults."""
     free = {f"{work}_{per}_s": 0.0 for work in PASSES for per in ("message", "byte")}
     costs = {"none": _everywhere(free, "none", "endpoints take no time"), "cpu": {}}
     costs |= {name: _of_gpu(gpu) for name, gpu in GPUS.items()}

@@ -21,12 +21,12 @@ T = TypeVar("T")
 
 
 def option(default: Any, help: str) -> Any:
-    """A field of a dataclass of options, with the line that ``--help`` shows for it."""
+    """Return a dataclass field with its default and its text in ``--help``."""
     return dataclasses.field(default=default, metadata={"help": help})
 
 
 def described(config: type, prefix: str) -> list[tuple[str, str]]:
-    """(``KEY=DEFAULT``, the help) of every option that has one, in order."""
+    """Return (``KEY=DEFAULT``, help) of every option with a help text, in order."""
     told = []
     for field in dataclasses.fields(config):
         if "help" in field.metadata:
@@ -38,16 +38,20 @@ def described(config: type, prefix: str) -> list[tuple[str, str]]:
 
 
 def build_options(config: type[T], options: Mapping[str, Any], prefix: str) -> T:
-    """An instance of the dataclass `config` with `options` set, the rest at their defaults.
+    """Return an instance of a dataclass of options.
 
     Args:
         config: The dataclass.
-        options: Values by field name.
-        prefix: What comes before the field's name on the command line (``accel.NAME``).
+        options: Values by field name; other fields have their defaults.
+        prefix: Prefix of the field names on the command line (``accel.NAME``).
+
+    Returns:
+        The instance.
 
     Raises:
-        ConfigError: An unknown or missing option, a value of the wrong type or out of range.
-        PluginError: The dataclass itself is at fault.
+        ConfigError: An option is unknown or missing, or its value has a wrong type or is out of
+            range.
+        PluginError: The dataclass itself is invalid.
     """
     fields = {field.name: field for field in dataclasses.fields(config) if field.init}  # type: ignore[arg-type]
     hints = typing.get_type_hints(config, include_extras=True)
@@ -79,22 +83,30 @@ def build_options(config: type[T], options: Mapping[str, Any], prefix: str) -> T
 
 
 def dotted(prefix: str, name: str) -> str:
-    """The key of option `name` under `prefix`, which may be empty."""
+    """Return the key of option `name` with `prefix`, which may be empty."""
     return f"{prefix}.{name}" if prefix else name
 
 
 def prefixed(error: ConfigError, config: type, prefix: str) -> ConfigError:
-    """`error` with its key under `prefix`, where a plugin named its own option bare."""
+    """Return `error` with its key under `prefix`, if a plugin named its option without it."""
     if error.key in {field.name for field in dataclasses.fields(config)}:
         return ConfigError(dotted(prefix, error.key), error.value, error.remedy)
     return error
 
 
 def convert(value: Any, hint: Any, key: str) -> Any:
-    """`value` as the annotation `hint` wants it; whole numbers serve as floats, lists as tuples.
+    """Convert a value to the type of an annotation.
+
+    Args:
+        value: The value. Whole numbers are accepted as floats, and lists as tuples.
+        hint: The annotation.
+        key: The option's key, for errors.
+
+    Returns:
+        The converted value.
 
     Raises:
-        ConfigError: It is not one.
+        ConfigError: The value does not have that type.
     """
     try:
         return _convert(value, hint, key)

@@ -63,7 +63,7 @@ class TcpOptions:
     queueing: Annotated[str | None, OneOf(QUEUEING)] = None
 
     def over(self, emulate: str) -> TcpOptions:
-        """These, with what is left open decided by what makes the network's links."""
+        """Return these options with open values set to what fits the emulation `emulate`."""
         queueing = self.queueing or ("fifo" if emulate == "netns" else "priority")
         return dataclasses.replace(self, queueing=queueing)
 

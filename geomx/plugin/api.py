@@ -54,10 +54,14 @@ def include_dir() -> str:
 
 
 def check_version(plugin: str, wanted: object) -> None:
-    """Refuse a plugin that was written for an interface that this is not.
+    """Refuse a plugin that was written for another version of the plugin interface.
+
+    Args:
+        plugin: The plugin's module, as named in errors.
+        wanted: The version that it declares; None for no declaration.
 
     Raises:
-        PluginError: Another first number, a larger second one, or no version at all.
+        PluginError: Another major version, a later minor version, or not a version.
     """
     if wanted is None:
         return

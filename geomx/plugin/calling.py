@@ -48,7 +48,7 @@ PARTS = {"geomx_codec": "codec", "geomx_slicer": "slicer", "geomx_optimizer": "o
 
 @cache
 def hooks() -> dict[str, tuple[str, ...]]:
-    """Every hook and the names of its arguments, in the order of their numbers' pages."""
+    """Return the argument names of every hook, by the hook's name, in the order of `hookspecs`."""
     return {
         name: tuple(inspect.signature(function).parameters)
         for name, function in vars(hookspecs).items()
@@ -57,7 +57,7 @@ def hooks() -> dict[str, tuple[str, ...]]:
 
 
 def one_line(error: BaseException) -> str:
-    """An exception as one line of text, with its type where the message alone says little."""
+    """Return an exception as one line of text, with its type if the message alone is too short."""
     text = " ".join(str(error).split())
     if isinstance(error, GeomxError):
         return text
@@ -78,10 +78,14 @@ def _specification(name: str) -> Any:
 
 
 def admit(plugin: Any, label: str) -> pluggy.PluginManager:
-    """A manager that holds `plugin` alone.
+    """Return a plugin manager that contains `plugin` alone.
+
+    Args:
+        plugin: The plugin's object.
+        label: The plugin, as named in errors.
 
     Raises:
-        PluginError: It misspells a hook or an argument, which pluggy may pass over in silence.
+        PluginError: It misspells a hook or an argument, which pluggy may ignore silently.
     """
     known = hooks()
     for name, implemented in _candidates(plugin):
@@ -101,7 +105,11 @@ def admit(plugin: Any, label: str) -> pluggy.PluginManager:
 
 
 def check_instance(plugin: Any, label: str) -> None:
-    """Refuse what a factory returned if it is no object of a plugin.
+    """Check that a factory returned an object.
+
+    Args:
+        plugin: What the factory returned.
+        label: The plugin, as named in errors.
 
     Raises:
         PluginError: It is None or a class.
@@ -160,15 +168,24 @@ def _unbound(plugin: Any, name: str) -> str:
 
 
 def has_hook(manager: pluggy.PluginManager, hook: str) -> bool:
-    """Whether the plugin that `manager` holds implements a hook."""
+    """Return whether the plugin in `manager` implements a hook."""
     return bool(getattr(manager.hook, hook).get_hookimpls())
 
 
 def call(manager: pluggy.PluginManager, label: str, hook: str, **arguments: Any) -> Iterable[Any]:
-    """Ask one plugin one hook; its answers that are not None.
+    """Call a hook of one plugin.
+
+    Args:
+        manager: The plugin, as `admit` returned it.
+        label: The plugin, as named in errors.
+        hook: Name of the hook.
+        arguments: Arguments of the hook.
+
+    Returns:
+        The results that are not None.
 
     Raises:
-        PluginError: It raised something that is no `GeomxError`, or took too long.
+        PluginError: The hook raised an exception other than `GeomxError`, or took too long.
     """
     caller = getattr(manager.hook, hook)
     try:
@@ -200,10 +217,15 @@ def _brief(value: Any) -> str:
 
 
 def check_answer(label: str, hook: str, answer: Any) -> None:
-    """Refuse an answer of the wrong type, or a part with a wrong attribute.
+    """Check the type of a hook's result, and the attributes of the parts in it.
+
+    Args:
+        label: The plugin, as named in errors.
+        hook: Name of the hook.
+        answer: The result.
 
     Raises:
-        PluginError: It is one; says what is allowed.
+        PluginError: The hook may not return that; the message says what is allowed.
     """
     names = ANSWERS.get(hook)
     if names is None:

@@ -11,16 +11,18 @@ from geomx.errors import PluginError
 
 
 def extended(config: type, others: Mapping[type, Collection[str]], where: str) -> type:
-    """A dataclass of options with those of others after its own.
+    """Return a dataclass with the options of `config`, followed by those of other plugins.
 
     Args:
         config: The plugin's own dataclass.
-        others: The dataclasses of the plugins that it is made of, each with the names that are
-            left out.
-        where: The plugin, as errors call it.
+        others: The dataclasses of the combined plugins, each with the options to leave out.
+        where: The plugin, as named in errors.
+
+    Returns:
+        The dataclass.
 
     Raises:
-        PluginError: Two options have the same name, or one that is to be left out is not there.
+        PluginError: Two options have the same name, or an option to leave out does not exist.
     """
     known = {field.name for field in dataclasses.fields(config)}
     added: list[Any] = []
@@ -46,12 +48,15 @@ def extended(config: type, others: Mapping[type, Collection[str]], where: str) -
 
 
 def part_of(config: Any, other: type, left_out: Collection[str]) -> Any:
-    """The options of a plugin that another is made of, from the other's.
+    """Return the options of a combined plugin.
 
     Args:
-        config: An instance of what `extended` made.
-        other: The dataclass to make an instance of.
-        left_out: Its options that stay at their defaults.
+        config: An instance of the dataclass that `extended` returned.
+        other: The dataclass of the combined plugin.
+        left_out: Its options that keep their defaults.
+
+    Returns:
+        An instance of `other`.
     """
     names = [field.name for field in dataclasses.fields(other) if field.name not in left_out]
     return other(**{name: getattr(config, name) for name in names})

@@ -27,12 +27,18 @@ _OPTIONAL_ATTRIBUTES = {"Codec": ("in_every_slice", "linear", "stage")}
 
 
 def check_spelling(label: str, noun: type, answer: object) -> None:
-    """Refuse an object with a public name that is nearly one of `noun`'s, which it lacks.
+    """Refuse an object with a public name that is almost, but not exactly, one of `noun`.
 
-    Names like ``workers`` beside ``worker`` may well be a helper's; ``afterstep`` may not.
+    Names such as ``workers`` beside ``worker`` may belong to helpers and are accepted; names such
+    as ``afterstep`` are not.
+
+    Args:
+        label: The plugin, as named in errors.
+        noun: The class whose names geomx uses.
+        answer: The object.
 
     Raises:
-        PluginError: There is one; says which is meant.
+        PluginError: There is such a name; the message gives the correct one.
     """
     found = _misspelt(noun, type(answer))  # type: ignore[arg-type]
     if found is not None:
@@ -72,19 +78,19 @@ class Held:
         self.kind = type(answer).__name__
 
     def broken(self, name: str, wanted: str, got: object) -> PluginError:
-        """The error for `got` where `name` of the object must be `wanted`."""
+        """Return the error for a value `got` of `name` that is not `wanted`."""
         text = " ".join(repr(got).split())
         short = text if len(text) <= 80 else f"{text[:77]}..."
         return PluginError(f"{self.label}: {self.kind}.{name} must be {wanted}, not {short}")
 
     def truth(self, method: str, answer: object) -> bool:
-        """`answer`, if it is a bool."""
+        """Return `answer` if it is a bool; otherwise raise `PluginError`."""
         if isinstance(answer, bool | np.bool_):
             return bool(answer)
         raise self.broken(f"{method}()", "True or False", answer)
 
     def number(self, method: str, answer: Any) -> float:
-        """`answer`, if it is a number that float32 can hold."""
+        """Return `answer` if it is a number that float32 can hold; else raise `PluginError`."""
         if isinstance(answer, numbers.Real | np.number) and not isinstance(answer, bool):
             value = float(answer)
             if abs(value) <= float(np.finfo(np.float32).max):
@@ -92,7 +98,7 @@ class Held:
         raise self.broken(f"{method}()", "a finite number", answer)
 
     def whole(self, method: str, answer: Any, least: int, most: int, what: str) -> int:
-        """`answer`, if it is a whole number in this range; `what` says of what."""
+        """Return `answer` if it is an integer in the range; otherwise raise `PluginError`."""
         if isinstance(answer, int | np.integer) and not isinstance(answer, bool):
             value = int(answer)
             if least <= value <= most:
@@ -100,7 +106,7 @@ class Held:
         raise self.broken(method, f"{what}, a whole number from {least} to {most}", answer)
 
     def optimizer(self, method: str, answer: Any) -> dict[str, Any] | None:
-        """`answer`, if it is None, or a name and numbers."""
+        """Return `answer` if it is None or a name with numbers; otherwise raise `PluginError`."""
         wanted = 'None or a dict such as {"name": "sgd", "learning_rate": 0.1}'
         if answer is None:
             return None
@@ -113,7 +119,7 @@ class Held:
         return dict(answer)
 
     def native(self, name: str, answer: Native, kind: str) -> Native:
-        """`answer`, if it names a compiled part of that kind, with numbers as options."""
+        """Return `answer` if it names a compiled part of `kind`; otherwise raise `PluginError`."""
         if answer.kind != kind:
             raise self.broken(f"{name}.kind" if name else "kind", repr(kind), answer.kind)
         where = f"{name}.options" if name else "options"
@@ -125,7 +131,7 @@ class Held:
         return answer
 
     def site(self, method: str, answer: Any, hosts: Sequence[NodeSpec], where: str) -> Site:
-        """`answer`, if it is a coordinator on one of `hosts`, which `where` describes."""
+        """Return `answer` if it is a coordinator on one of `hosts`; else raise `PluginError`."""
         if not isinstance(answer, Site):
             raise self.broken(method, "a geomx.Site", answer)
         if answer.host not in hosts:

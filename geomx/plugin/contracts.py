@@ -257,10 +257,14 @@ def _check_attributes(held: Held, codec: Any) -> None:
 
 
 def check_costs(label: str, costs: Any) -> None:
-    """Refuse endpoint costs that are no pairs of seconds for each kind of work.
+    """Check endpoint costs that a plugin changed.
+
+    Args:
+        label: The plugin, as named in errors.
+        costs: Seconds per message and per byte, by kind of work.
 
     Raises:
-        PluginError: They are not; says what is allowed.
+        PluginError: They are not pairs of seconds, 0 or more, for each kind of work.
     """
     if not isinstance(costs, Mapping):
         raise PluginError(f"{label}: simulation.costs must be a dict, not {costs!r}")
@@ -279,10 +283,18 @@ def check_costs(label: str, costs: Any) -> None:
 
 
 def check_overlay(label: str, overlay: Overlay, group: Group) -> Overlay:
-    """Refuse an overlay whose coordinator is none, or lives where members do not talk.
+    """Check an overlay that a plugin returned.
+
+    Args:
+        label: The plugin, as named in errors.
+        overlay: The overlay.
+        group: The group for which it was returned.
+
+    Returns:
+        The overlay, with checks of its attributes.
 
     Raises:
-        PluginError: It is such; says what is allowed.
+        PluginError: Its coordinator is invalid or is not on the group's root or the scheduler.
     """
     held = Held(overlay, label)
     hosts = (group.root, group.scheduler)

@@ -7,12 +7,15 @@ from geomx.plugin.coordination import Group
 
 
 def groups_of(cluster: Cluster, together: bool) -> list[Group]:
-    """The groups that an overlay could serve: those of two members or more.
+    """Return the groups that an overlay may serve: those with two members or more.
 
     Args:
         cluster: The nodes of the experiment.
-        together: The parties' rounds are common (see `SyncPolicy`); otherwise global servers answer
-            each party by itself, and their children are no group.
+        together: Whether parties share rounds (see `SyncPolicy`); otherwise global servers answer
+            each party separately, and local servers form no group.
+
+    Returns:
+        The parties' groups, then those of the global servers.
     """
     scheduler = cluster.scheduler
     groups = [Group("party", party.server, party.workers, scheduler) for party in cluster.parties]

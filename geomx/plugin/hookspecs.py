@@ -1,16 +1,17 @@
-"""The hooks: what geomx asks plugins.
+"""The hooks that plugins implement.
 
-Hooks build, objects run: hooks are called while an experiment is put together, and answer with
-plain objects that do the work afterwards (a hook call costs microseconds, a slice must not).
-`geomx_register` is asked of every installed module. The others are asked only of the plugins that
-the experiment selected, one after the other in the order of the command line (`sync` first, then
-`accel` from left to right); pluggy's `tryfirst` and `trylast` have no effect. A hook may be called
-several times with equal arguments (for each link, for each node, in each process of a live run), so
-an answer may depend on nothing but the arguments and the plugin's options. A method takes any
-subset of a hook's arguments, by name. ``None`` means that the plugin has nothing to say.
+geomx calls hooks while it builds an experiment. They return plain objects, which geomx calls during
+the run, because a hook call takes microseconds, which is too slow per slice. `geomx_register` is
+called for every installed module; the other hooks only for the selected plugins, in the order of
+the command line (`sync` first, then `accel` from left to right). pluggy's `tryfirst` and `trylast`
+have no effect. A hook may be called several times with equal arguments (for each link, for each
+node, in each process of a live run), so its result may depend on the arguments and the plugin's
+options only. A method takes any subset of a hook's arguments, by name, and returns None if it does
+not apply.
 
-All hooks but two know nothing of the mode, which keeps simulation and deployment the same
-experiment: `geomx_sim` is asked in simulations only, and `geomx_validate` is told the mode.
+Hooks do not know the mode, so that simulation and deployment are the same experiment. The two
+exceptions are `geomx_sim`, which is called in simulations only, and `geomx_validate`, whose
+experiment contains the mode.
 """
 
 from __future__ import annotations
@@ -32,48 +33,60 @@ PROJECT = "geomx"
 
 hookspec = pluggy.HookspecMarker(PROJECT)
 hookimpl = pluggy.HookimplMarker(PROJECT)
-"""Marks a method, or a module's `geomx_register`, as the answer to the hook of its name."""
+"""Marks a method, or a module's `geomx_register`, as an implementation of the hook of its name."""
 
 
 @hookspec
 def geomx_register(register: Register) -> None:
-    """Announce plugins: ``register("accel", "mine", MineConfig, Mine)``.
+    """Register plugins: ``register("accel", "mine", MineConfig, Mine)``.
 
-    Called once per installed module, when plugins are looked for; order does not matter.
+    Called once per installed module, when plugins are discovered; the order does not matter.
 
     Args:
         register: A function of ``(kind, name, config, factory, made_of={})``. `kind` is ``"sync"``,
-            ``"accel"``, ``"workload"`` or ``"network"``; `config` a dataclass whose fields are the
-            options of the plugin; ``factory(config_instance)`` returns an object whose hook methods
-            are asked below. For a workload it returns a `geomx.workload.Workload`; for a network
-            (``network=NAME``) what a network file holds, in either form, or a networkx graph; with
-            ``factory.suffixes = (".x",)`` and an option `file`, ``network=FILE.x`` means it too.
-            The first line of the factory's docstring is what ``geomx plugins`` shows; its attribute
-            ``lossless = True`` promises that training with the plugin gives the same numbers, up to
-            the order of additions. A field of `config` with ``metadata={"search": (...)}`` offers
-            values to ``geomx plan``. ``factory.mxnet = {"type": "2bit", "word": "option"}`` says by
-            which name and words scripts of MXNet and GeoMX ask for compression.
-            ``made_of={"other": ["option"]}`` says which plugins of that kind this one is made of,
-            and which of their options are not its own; ``factory(config_instance, *others)``
-            then gets them built. ``register.package(name)`` finds the sub-packages of a package and
-            loads each of them in isolation.
+            ``"accel"``, ``"workload"`` or ``"network"``. `config` is a dataclass whose fields are
+            the options of the plugin; a field with ``metadata={"search": (...)}`` offers these
+            values to ``geomx plan``. ``factory(config_instance)`` returns an object that implements
+            hooks; for a workload, a `geomx.workload.Workload`; for a network (``network=NAME``),
+            the content of a network file, in either form, or a networkx graph. With
+            ``factory.suffixes = (".x",)`` and an option `file`, ``network=FILE.x`` selects it too.
+            The first line of the factory's docstring is shown by ``geomx plugins``.
+            ``factory.lossless = True`` promises that training gives the same values as without the
+            plugin, up to the order of additions. ``factory.mxnet = {"type": "2bit", "word":
+            "option"}`` is the name under which scripts of MXNet and GeoMX request compression, and
+            maps their parameters to options. ``made_of={"other": ["option"]}`` names the plugins of
+            that kind that this one combines, and which of their options are not its own;
+            ``factory(config_instance, *others)`` then receives them. ``register.package(name)``
+            finds the sub-packages of a package and loads each of them in isolation.
     """
 
 
 @hookspec
 def geomx_cluster(cluster: Cluster) -> Cluster | None:
-    """Change who takes part, before anything else is built (more global servers, say).
+    """Change the cluster before anything else is built, for example by more global servers.
 
-    Chained in order: each plugin gets the cluster that the one before it returned.
+    Chained in order.
+
+    Args:
+        cluster: The nodes and their network, as the previous plugin returned them.
+
+    Returns:
+        The changed cluster; None for no change.
     """
 
 
 @hookspec
 def geomx_sync_policy(cluster: Cluster) -> SyncPolicy | None:
-    """Decide when nodes synchronise, and whom they wait for.
+    """Decide when nodes synchronise, what they exchange, and where optimizers run.
 
-    Exclusive: one plugin decides. An accelerator's answer replaces that of the default sync plugin;
-    two answers otherwise are refused, naming both.
+    Exclusive. The result of an accelerator replaces that of the default sync plugin; otherwise two
+    results are an error that names both plugins.
+
+    Args:
+        cluster: The nodes of the experiment.
+
+    Returns:
+        The policy; None if this plugin does not decide.
     """
 
 
@@ -81,97 +94,143 @@ def geomx_sync_policy(cluster: Cluster) -> SyncPolicy | None:
 def geomx_placement(cluster: Cluster, tensors: Sequence[TensorSpec]) -> Placement | None:
     """Assign the shards of tensors to global servers.
 
-    Exclusive: two answers are refused, naming both. Without any, shard i of key k is kept by global
-    server ``(k + i) % n``.
+    Exclusive: two results are an error that names both plugins. By default, shard i of key k is
+    stored on global server ``(k + i) % n``.
 
     Args:
         cluster: The nodes of the experiment.
-        tensors: In key order.
+        tensors: All tensors in key order.
+
+    Returns:
+        The placement; None if this plugin does not decide.
     """
 
 
 @hookspec
 def geomx_partitioner(cluster: Cluster) -> Partitioner | None:
-    """Cut tensors into shards, the units that are synchronised independently.
+    """Divide tensors into shards, the units that are synchronised independently.
 
-    Chained in order: each partitioner gets the list of shards that the one before it returned.
+    Chained in order: each partitioner gets the shards that the previous one returned.
+
+    Args:
+        cluster: The nodes of the experiment.
+
+    Returns:
+        The partitioner; None for no change.
     """
 
 
 @hookspec
 def geomx_codec(link: Link) -> Codec | Native | BySize | None:
-    """Encode what crosses `link`.
+    """Encode the values on a link.
 
-    Codecs chain: the first encodes first and decodes last. Those that choose rows come first, then
-    those that quantise values, then casts; codecs of the same stage are in the order of the command
-    line. Return None for links that are not concerned (a LAN, a pull).
+    Codecs are chained: the first encodes first and decodes last. Those that select rows come first,
+    then those that quantise values, then casts; codecs of the same stage are in the order of the
+    command line.
+
+    Args:
+        link: The directed link, and what it carries.
+
+    Returns:
+        A codec, a compiled codec by name, or codecs by size; None for links without this codec.
     """
 
 
 @hookspec
 def geomx_slicer(link: Link) -> Slicer | Native | None:
-    """Cut encoded shards into slices, each with a priority and a channel.
+    """Divide encoded shards into slices, each with a priority and a channel.
 
-    Called once for every kind of directed link, and chained in order: each slicer gets the slices
-    of the one before it. Return None for links that are not concerned.
+    Called once for every kind of directed link. Chained in order: each slicer gets the slices of
+    the previous one.
+
+    Args:
+        link: The directed link, and what it carries.
+
+    Returns:
+        A slicer, or a compiled one by name; None for links without this slicer.
     """
 
 
 @hookspec
 def geomx_overlay(group: Group) -> Overlay | None:
-    """Let the members of a group talk with each other, not with their root alone.
+    """Let the members of a group exchange data directly instead of with their root only.
 
-    Called of every party with its workers, and of every global server with the parties' local
-    servers where parties update together. Exclusive per group: two answers are refused, naming
-    both. Without any, all members push to the root and get values from it.
+    Called for every party with its workers, and, if parties update together, for every global
+    server with the local servers. Exclusive per group: two results are an error that names both
+    plugins. By default, all members push to the root and receive values from it.
+
+    Args:
+        group: The root, its members, and the scheduler.
+
+    Returns:
+        The overlay; None for the default.
     """
 
 
 @hookspec
 def geomx_update(cluster: Cluster) -> str | None:
-    """Ask for the optimizer to run at the parties: return ``"party"``.
+    """Request that the optimizer runs at the parties.
 
-    Global servers then answer with the sum of what was pushed, which may be sparse, and every local
-    server moves its own replica of the weights, all alike. One plugin that asks is enough; a sync
-    policy whose parties do not update together keeps the optimizer at the global server.
+    Global servers then answer with the sum of the pushes, which may be sparse, and every local
+    server updates its own replica of the weights, identically. One plugin that requests this is
+    sufficient. With a sync policy whose parties do not update together, the optimizer stays at the
+    global server.
+
+    Args:
+        cluster: The nodes of the experiment.
+
+    Returns:
+        ``"party"``; None for no request.
     """
 
 
 @hookspec
 def geomx_optimizer() -> Optimizer | None:
-    """Move the weights by an optimizer of your own.
+    """Replace the workload's optimizer.
 
-    Exclusive. It runs wherever the sync policy has the workload's optimizer run, in its place, and
-    keeps the workload's learning rate, schedule, weight decay and clipping. Training scripts bring
-    their own optimizer and do not ask.
+    Exclusive. It runs wherever the sync policy runs the workload's optimizer, and the workload's
+    learning rate, schedule, weight decay and clipping apply to it. Training scripts have their own
+    optimizer, so the hook is not called for them.
+
+    Returns:
+        The optimizer; None if this plugin has none.
     """
 
 
 @hookspec
 def geomx_validate(experiment: Experiment) -> None:
-    """Refuse an experiment that this plugin cannot take part in.
+    """Refuse an experiment that this plugin does not support.
 
-    Called of all selected plugins, in order, after everything else is known and before anything
-    runs. Raise `geomx.errors.ConfigError` naming the option and saying what to change.
+    Called for all selected plugins, in order, after the experiment is built and before it runs.
+
+    Args:
+        experiment: The experiment.
+
+    Raises:
+        ConfigError: The plugin does not support it; raised by the plugin, with the option, its
+            value and the remedy.
     """
 
 
 @hookspec
 def geomx_sim(simulation: Simulation) -> None:
-    """Tell the simulator what this plugin takes and does.
+    """Supply the simulator with costs, or start simulated processes.
 
-    Called of all selected plugins, in order, in simulations only, before virtual time starts.
+    Called for all selected plugins, in order, in simulations only, before virtual time starts.
 
     Args:
-        simulation: `Simulation.charge` brings what the plugin's codecs take, as measured. SimPy
-            processes may be started on ``simulation.env``; its clock counts whole nanoseconds, and
+        simulation: `Simulation.charge` supplies the measured costs of the plugin's codecs. SimPy
+            processes may be started in ``simulation.env``; its clock counts whole nanoseconds, and
             delays are rounded up to one.
     """
 
 
 @hookspec
 def geomx_events(events: Events) -> None:
-    """Observe what happens: subscribe to `events` of the protocol.
+    """Observe a run by subscribing to events of the protocol.
 
-    Called of all selected plugins, in order, in both modes, before the first event.
+    Called for all selected plugins, in order, in both modes, before the first event.
+
+    Args:
+        events: `Events.subscribe` registers a function that receives lists of events.
     """

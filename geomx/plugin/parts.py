@@ -60,16 +60,15 @@ class Native:
 
 
 def native_options(config: Any, **others: float) -> dict[str, float]:
-    """The options of a native part, from the dataclass that declares them.
+    """Return the options of a native part from the dataclass that declares them.
 
-    What the native part reads it finds under the field's own name, so that an option is spelled in
-    the dataclass and where it is read, and nowhere between.
+    The native part reads each option under the name of its field.
 
     Args:
-        config: An instance of the dataclass. Booleans count as 0 and 1, and None, which stands for
-            "off" or "by itself", as 0; fields that hold no numbers are left out.
-        others: What is not an option of the user's but follows from the link or the cluster, and
-            what differs there from the option of its name.
+        config: An instance of the dataclass. Booleans count as 0 and 1, and None as 0; fields that
+            are not numbers are left out.
+        others: Additional numbers, which follow from the link or the cluster, and numbers that
+            replace options of the same name.
 
     Returns:
         Numbers by name, for `Native`.
@@ -321,7 +320,7 @@ class Slicer(Protocol):
 
 
 def optimizer_text(optimizer: Mapping[str, Any]) -> str:
-    """An optimizer as it travels: its name, then one ``option value`` per line."""
+    """Return an optimizer as sent to servers: its name, then one ``option value`` per line."""
     lines = [str(optimizer["name"])]
     lines += [f"{name} {float(value)!r}" for name, value in optimizer.items() if name != "name"]
     return "\n".join(lines) + "\n"
@@ -350,5 +349,5 @@ def cut_evenly(shard: Shard, elements: int) -> list[Shard]:
 
 
 def as_vector(array: NDArray[Any]) -> NDArray[np.float32]:
-    """`array` as a contiguous float32 vector, copied only if it is not one already."""
+    """Return `array` as a contiguous float32 vector, copied only if necessary."""
     return np.ascontiguousarray(array, dtype=np.float32).reshape(-1)

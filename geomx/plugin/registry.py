@@ -82,7 +82,7 @@ class Registry:
 
     @classmethod
     def discover(cls) -> Registry:
-        """Load every entry point of the group ``geomx``."""
+        """Return a registry with the plugins of all entry points of the group ``geomx``."""
         registry = cls()
         registry._waiting = []
         points = importlib.metadata.entry_points(group=ENTRY_POINTS)
@@ -116,10 +116,14 @@ class Registry:
             self.broken.append(Broken(origin, f"it ends the process ({error})", names))
 
     def ask(self, module: Any, distribution: str | None = None) -> None:
-        """Ask `geomx_register` of a module (or of any object with that hook).
+        """Call `geomx_register` of a module.
+
+        Args:
+            module: The module, or any object with that hook.
+            distribution: Name and version of the distribution that installed it, if known.
 
         Raises:
-            PluginError: It misspells the hook, announces something impossible, or was written for
+            PluginError: It misspells the hook, registers something invalid, or was written for
                 another version of the interface.
         """
         name = getattr(module, "__name__", type(module).__name__)
@@ -130,9 +134,12 @@ class Registry:
     def add(self, plugin: Plugin) -> None:
         """Add one plugin.
 
+        Args:
+            plugin: The plugin.
+
         Raises:
-            PluginError: Wrong kind, name or config, or the name is taken (and from now on refused
-                when selected, since guessing which one is meant would be worse).
+            PluginError: Its kind, name or config is invalid, or the name exists. An ambiguous name
+                is refused from then on when selected.
         """
         where = f"{plugin.kind} {plugin.name} from {plugin.origin}"
         if plugin.kind not in KINDS:
@@ -184,15 +191,19 @@ class Registry:
                 self.broken.append(Broken(plugin.origin, str(error), frozenset({plugin.name})))
 
     def plugins(self, kind: str | None = None) -> list[Plugin]:
-        """All plugins (of one kind), by kind and name."""
+        """Return all plugins (of one kind), by kind and name."""
         found = [plugin for plugin in self._plugins.values() if kind in (None, plugin.kind)]
         return sorted(found, key=lambda plugin: (KINDS.index(plugin.kind), plugin.name))
 
     def find(self, kind: str, name: str) -> Plugin:
-        """The plugin of that kind and name.
+        """Return a plugin.
+
+        Args:
+            kind: One of `KINDS`.
+            name: Its name.
 
         Raises:
-            ConfigError: There is none, or there are two; says which there are.
+            ConfigError: There is none, or there are two; the message lists the existing ones.
         """
         plugin = self._plugins.get((kind, name))
         if plugin is None:
@@ -204,13 +215,16 @@ class Registry:
         return plugin
 
     def missing(self, name: str, what: str, known: Iterable[str], also: str = "") -> str:
-        """Why there is no plugin `name`, and what to choose instead, for a `ConfigError`.
+        """Return why there is no plugin `name`, and the remedy, for a `ConfigError`.
 
         Args:
-            name: What was asked for.
-            what: The kind of thing, as in "no such accel plugin".
-            known: What there is of that kind.
-            also: What else would do, to be said after `known`.
+            name: The requested name.
+            what: The kind, as in "no such accel plugin".
+            known: The existing names.
+            also: Further possibilities, to append to `known`.
+
+        Returns:
+            The message.
         """
         asked = [str(broken) for broken in self.broken if name in broken.names]
         if asked:
@@ -220,15 +234,19 @@ class Registry:
         return f"{remedy} (failed to load: {others})" if others else remedy
 
     def select(self, sync: Choice | None, accel: Sequence[Choice] = ()) -> Selection:
-        """Build the plugins that one experiment uses.
+        """Build the plugins of one experiment.
 
         Args:
             sync: Name and options; None for the default.
             accel: Names and options, in order.
 
+        Returns:
+            The built plugins.
+
         Raises:
-            ConfigError: An unknown name, an unknown option, a value out of range, a name twice.
-            PluginError: A plugin broke a rule.
+            ConfigError: A name or an option is unknown, a value is out of range, or a name is
+                repeated.
+            PluginError: A plugin breaks a rule.
         """
         names = [name for name, _ in accel]
         for name in names:
@@ -239,10 +257,18 @@ class Registry:
         return Selection(chosen)
 
     def workload(self, name: str, options: Options) -> Workload:
-        """Build a workload from its options.
+        """Build a workload.
+
+        Args:
+            name: Its name.
+            options: Its options.
+
+        Returns:
+            The workload.
 
         Raises:
-            ConfigError: An unknown name or option, a value out of range, data that is absent.
+            ConfigError: The name or an option is unknown, a value is out of range, or data is
+                missing.
             PluginError: Its factory failed or returned something else.
         """
         built = self._build("workload", "workload", (name, options)).instance
@@ -253,11 +279,19 @@ class Registry:
         return built
 
     def network(self, name: str, options: Options) -> Any:
-        """What a network plugin makes of its options: the content of a network file, or a graph.
+        """Build a network by a plugin.
+
+        Args:
+            name: Name of the network plugin.
+            options: Its options.
+
+        Returns:
+            The content of a network file, or a graph.
 
         Raises:
-            ConfigError: An unknown name or option, a value out of range, a file that is unreadable.
-            PluginError: It failed, or returned something else.
+            ConfigError: The name or an option is unknown, a value is out of range, or a file is
+                unreadable.
+            PluginError: The factory failed or returned something else.
         """
         built = self._build("network", "network", (name, options)).instance
         if not isinstance(built, Mapping | nx.Graph):

@@ -94,15 +94,15 @@ class Selection:
         self._askable: dict[str, list[tuple[Built, Any]]] = {}  # by hook
 
     def validate(self, experiment: Experiment) -> None:
-        """Let every plugin refuse the experiment (`geomx_validate`)."""
+        """Call every plugin's `geomx_validate`, which may refuse the experiment."""
         self._ask("geomx_validate", experiment=experiment)
 
     def sync_policy(self, cluster: Cluster) -> SyncPolicy:
-        """The one sync policy (`geomx_sync_policy`)."""
+        """Return the sync policy (`geomx_sync_policy`)."""
         return self._sync(cluster)[1]
 
     def sync_label(self, cluster: Cluster) -> str:
-        """Whose the sync policy is, for errors."""
+        """Return the plugin of the sync policy, as named in errors."""
         return f"{self._sync(cluster)[0].label}: geomx_sync_policy"
 
     def _sync(self, cluster: Cluster) -> tuple[Built, SyncPolicy]:
@@ -116,7 +116,7 @@ class Selection:
         return built, CheckedPolicy(answer, f"{built.label}: geomx_sync_policy")
 
     def coordinators(self, cluster: Cluster) -> list[tuple[str, Site]]:
-        """Coordinators by number, and whose they are: the policy's, then overlays', each once."""
+        """Return (plugin, coordinator) by number: the policy's, then each overlay's once."""
         built, policy = self._sync(cluster)
         label = f"{built.label}: geomx_sync_policy"
         found = [(label, site) for site in policy.coordinators(cluster)]
@@ -126,13 +126,13 @@ class Selection:
         return found
 
     def coordinator(self, cluster: Cluster, number: int) -> str:
-        """What coordinator `number` is called in errors: itself, its plugin, and its node."""
+        """Return the description of coordinator `number` in errors, with plugin and node."""
         label, site = self.coordinators(cluster)[number]
         name = getattr(site.native, "name", "") or type(site.native).__name__
         return f"the coordinator {name} ({label}) on {site.host.name}"
 
     def placement(self, cluster: Cluster, tensors: Sequence[TensorSpec]) -> Placement:
-        """The one placement, or the default (`geomx_placement`)."""
+        """Return the placement of a plugin, or the default (`geomx_placement`)."""
         answers = self._ask("geomx_placement", cluster=cluster, tensors=tensors)
         answer, servers = self._only(answers, "the placement"), len(cluster.global_servers)
         if answer is None:
@@ -150,7 +150,7 @@ class Selection:
         return cluster
 
     def update_at_party(self, cluster: Cluster) -> bool:
-        """Whether local servers run the optimizer (`geomx_update`)."""
+        """Return whether local servers run the optimizer (`geomx_update`)."""
         if not self.sync_policy(cluster).together:
             return False
         answers = self._ask("geomx_update", cluster=cluster)
@@ -160,7 +160,7 @@ class Selection:
         return bool(answers)
 
     def optimizer(self) -> tuple[str, str, Optimizer] | None:
-        """The one optimizer that a plugin brings: its name, whose it is, and itself."""
+        """Return (name, plugin, optimizer) of a plugin's optimizer; None if there is none."""
         answers = self._ask("geomx_optimizer")
         answer: Optimizer | None = self._only(answers, "the optimizer")
         if answer is None:
@@ -169,7 +169,7 @@ class Selection:
         return built.plugin.name, f"{built.label}: geomx_optimizer", answer
 
     def overlays(self, cluster: Cluster) -> list[tuple[Group, Overlay]]:
-        """The groups whose members talk with each other, and how (`geomx_overlay`)."""
+        """Return the groups with an overlay, and their overlays (`geomx_overlay`)."""
         return self.once(cluster, Selection._find_overlays)
 
     def _find_overlays(self, cluster: Cluster) -> list[tuple[Group, Overlay]]:
@@ -178,7 +178,7 @@ class Selection:
         return [(group, overlay) for group, overlay in answers if overlay is not None]
 
     def once(self, cluster: Cluster, find: Callable[[Selection, Cluster], Found]) -> Found:
-        """What `find` says of this selection and `cluster`, kept until another cluster comes.
+        """Return `find` of this selection and `cluster`, cached until the cluster changes.
 
         For what every link of an experiment would ask anew: answers must be plain facts, since
         objects with a state of their own would be shared by all who ask.
@@ -201,36 +201,36 @@ class Selection:
         return answer
 
     def overlay_label(self, root: NodeSpec) -> str:
-        """Whose the overlay of that root's group is, for errors."""
+        """Return the plugin of the overlay of `root`'s group, as named in errors."""
         return self._overlay_labels.get(root.id, "")
 
     def partitioners(self, cluster: Cluster) -> list[Partitioner]:
-        """The chain of partitioners (`geomx_partitioner`)."""
+        """Return the chain of partitioners (`geomx_partitioner`)."""
         answers = self.labelled("geomx_partitioner", cluster=cluster)
         return [CheckedPartitioner(answer, label) for label, answer in answers]
 
     def codecs(self, link: Link) -> list[Codec | Native | BySize]:
-        """The chain of codecs on `link` (`geomx_codec`)."""
+        """Return the chain of codecs on `link` (`geomx_codec`)."""
         return [answer for _, answer in self.labelled("geomx_codec", link=link)]
 
     def slicers(self, link: Link) -> list[Slicer | Native]:
-        """The chain of slicers on `link` (`geomx_slicer`)."""
+        """Return the chain of slicers on `link` (`geomx_slicer`)."""
         return [answer for _, answer in self.labelled("geomx_slicer", link=link)]
 
     def labelled(self, hook: str, **arguments: Any) -> list[tuple[str, Any]]:
-        """The answers to a hook, in order, each with whose it is, for errors."""
+        """Return (plugin, result) of a hook for each plugin, in order."""
         answers = self._ask(hook, **arguments)
         return [(f"{built.label}: {hook}", answer) for built, answer in answers]
 
     def deciders(self) -> list[tuple[str, list[str]]]:
-        """Every accelerator, as errors name it, and the hooks that it may answer to with a part."""
+        """Return every accelerator, as named in errors, and the hooks by which it decides."""
         pairs = zip(self._chosen[1:], self._managers[1:], strict=True)
         return [
             (built.label, [hook for hook in ANSWERS if has_hook(m, hook)]) for built, m in pairs
         ]
 
     def blamed(self, error: BaseException) -> PluginError | None:
-        """`error` as a plugin's, if it came out of code of one that is selected; else None.
+        """Return `error` as a `PluginError` if code of a selected plugin raised it; else None.
 
         For what plugins' objects raise while an experiment runs: hooks themselves are asked with
         blame, and so are codecs and other parts on the data path. An error that was raised again
@@ -245,7 +245,7 @@ class Selection:
         return None
 
     def owner(self, frame: FrameType) -> Built | None:
-        """Whose code runs in `frame`, of the plugins that are selected."""
+        """Return the selected plugin whose code runs in `frame`; None if there is none."""
         module = str(frame.f_globals.get("__name__", ""))
         for built in self._chosen:
             home = str(getattr(built.plugin.factory, "__module__", ""))
@@ -254,7 +254,7 @@ class Selection:
         return None
 
     def author(self, code: CodeType) -> Built | None:
-        """Whose file `code` was written in, where no frame is left to tell: see `owner`."""
+        """Return the selected plugin whose file contains `code`; for code without a frame."""
         for built in self._chosen:
             module = sys.modules.get(str(getattr(built.plugin.factory, "__module__", "")))
             if code.co_filename == getattr(module, "__file__", None):
@@ -262,12 +262,15 @@ class Selection:
         return None
 
     def named(self, frame: FrameType, line: int | None = None, kind: str = "") -> str:
-        """What `frame` is a call of, for errors: plugin, hook, function, file and line.
+        """Return the description of a call in errors: plugin, hook, function, file and line.
 
         Args:
             frame: The call.
-            line: Where in it; None: where it is now.
-            kind: Put before the function, if it is not simply called.
+            line: Line number; None for the current one.
+            kind: Text before the function's name, if it is not an ordinary call.
+
+        Returns:
+            The description.
         """
         built = self.owner(frame)
         where = f"{Path(frame.f_code.co_filename).name}:{line or frame.f_lineno}"
@@ -275,11 +278,11 @@ class Selection:
         return f"{whose}{kind}{frame.f_code.co_qualname} ({where})"
 
     def answers(self, hook: str) -> bool:
-        """Whether one of the plugins implements a hook."""
+        """Return whether a plugin implements a hook."""
         return any(has_hook(manager, hook) for manager in self._managers)
 
     def sim(self, simulation: Any) -> None:
-        """`geomx_sim`; what each plugin leaves as costs is looked at before the next is asked."""
+        """Call every `geomx_sim`, and check the costs after each."""
         for built, manager in zip(self._chosen, self._managers, strict=True):
             for answer in call(manager, built.label, "geomx_sim", simulation=simulation):
                 check_answer(built.label, "geomx_sim", answer)
@@ -287,7 +290,7 @@ class Selection:
                 check_costs(f"{built.label}: geomx_sim", simulation.costs)
 
     def events(self, events: Any) -> None:
-        """`geomx_events`."""
+        """Call every `geomx_events`."""
         self._ask("geomx_events", events=events)
 
     def _ask(self, hook: str, **arguments: Any) -> list[tuple[Built, Any]]:

@@ -24,11 +24,14 @@ class Pace:
 
     @classmethod
     def of(cls, times_s: Iterable[tuple[float, float]], speed: float) -> Pace:
-        """The pace of workers of one speed.
+        """Return the pace of workers of one speed.
 
         Args:
-            times_s: Seconds forward and backward, by layer, at speed 1.0.
-            speed: Of the worker.
+            times_s: Seconds forward and backward of each layer at speed 1.0.
+            speed: Speed of the worker.
+
+        Returns:
+            The pace.
         """
         forward_ns, backward_ns = [], []
         for forward_s, backward_s in times_s:

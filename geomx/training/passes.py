@@ -50,10 +50,13 @@ class Backward:
 
 
 def passes(steps: Steps) -> Iterator[Forward | Backward]:
-    """Train until the sync policy says that it is the last step.
+    """Yield the orders of a worker's training loop until the sync policy ends it.
 
     Args:
-        steps: The worker's; they say where the loop is.
+        steps: The worker's steps, which hold the state of the loop.
+
+    Yields:
+        A `Forward` and a `Backward` per step.
     """
     while not steps.last:
         steps.begin()
@@ -67,10 +70,13 @@ def passes(steps: Steps) -> Iterator[Forward | Backward]:
 
 
 def evaluates(steps: Steps, every: int) -> bool:
-    """Whether the model after the current step is to be evaluated on held-out data.
+    """Return whether to evaluate the model on held-out data after the current step.
 
     Args:
-        steps: Of a worker.
-        every: Local steps between evaluations; after the last step there is one in any case.
+        steps: The steps of a worker.
+        every: Local steps between evaluations; the last step is always evaluated.
+
+    Returns:
+        True to evaluate.
     """
     return steps.last or (steps.step + 1) % every == 0

@@ -77,11 +77,7 @@ class Steps:
         self._host = None if number is None else policy.coordinators(cluster)[number].host
 
     def begin(self) -> int:
-        """Begin the next local step.
-
-        Returns:
-            Its number.
-        """
+        """Begin the next local step, and return its number."""
         if self._reply_due:
             raise RuntimeError(f"step {self.step} waits for its coordinator's reply")
         self.step += 1
@@ -90,7 +86,7 @@ class Steps:
         return self.step
 
     def synchronises(self) -> bool:
-        """Whether the current step does."""
+        """Return whether the current step synchronises."""
         if self._synchronises is None:
             self._synchronises = self.last or self.sync.after_step(self.step)
         return self._synchronises
@@ -101,10 +97,13 @@ class Steps:
         return self._host is not None
 
     def report(self, compute_s: float) -> Report | None:
-        """What to tell the coordinator behind what the current step pushes; None: nothing.
+        """Return the report to send after the pushes of the current step; None if there is none.
 
         Args:
-            compute_s: Seconds of computing that one local step takes, without waiting.
+            compute_s: Seconds of computing per local step, without waiting.
+
+        Returns:
+            The report with its coordinator.
         """
         if self._host is None or not self.synchronises():
             return None
@@ -113,17 +112,20 @@ class Steps:
         return Report(self._host.id, self.sync.coordinator, self.sync.report(compute_s))
 
     def reply(self, values: Sequence[float]) -> None:
-        """Hear what the coordinator answered to the last `report`."""
+        """Pass the coordinator's reply to the last `report` to the policy."""
         self._reply_due = False
         self.sync.reply(values)
 
 
 def computing_s(began_s: float, arrived_s: float, ended_s: float) -> float:
-    """Seconds of a step that were spent computing, where nothing but times is known.
+    """Return the seconds of a step that were spent computing.
 
     Args:
-        began_s: When the step began.
-        arrived_s: When the last of the values that it needed was there, on the same clock.
-        ended_s: When its results were there.
+        began_s: Start of the step.
+        arrived_s: Arrival of the last value that it needed, by the same clock.
+        ended_s: Time at which its results existed.
+
+    Returns:
+        Seconds, 0 or more.
     """
     return ended_s - max(began_s, arrived_s)
