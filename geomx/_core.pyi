@@ -149,6 +149,7 @@ class NodeConfig:
         """What a worker does with a push that holds NaN: warn, refuse or ignore."""
 
     def set_heartbeat(self, interval_s: float, timeout_s: float) -> None: ...
+    def set_recovery(self, patience_s: float, redial_s: float) -> None: ...
 
 def non_finite_text(worker: str, key: str, round: int, what: str, refused: bool) -> str:
     """A sentence about a push that holds values that are NaN or infinite."""

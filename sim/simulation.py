@@ -151,6 +151,7 @@ class Simulation:
                 node,
                 phantom=self.model is None,
                 runtime=experiment.runtime,
+                faults=experiment.faults,
                 live=False,
                 seed=experiment.seed,
             )

@@ -30,7 +30,7 @@ from geomx.kv.local import LocalCluster, unshaped
 from geomx.kv.store import KVStore
 from geomx.kv.values import to_float32
 from geomx.options.parsing import build_options
-from geomx.options.schema import RuntimeOptions
+from geomx.options.schema import FaultOptions, RuntimeOptions
 
 ROOT = Path(__file__).resolve().parents[1]
 DEVICES = [name for name, _ in _core.devices()]
@@ -239,7 +239,16 @@ def test_a_server_says_which_device_it_lacks(
     runtime = RuntimeOptions(server_device="cuda:77")
 
     def configure(node: NodeSpec, live: bool) -> None:
-        node_config(members, selection, node, phantom=False, runtime=runtime, live=live, seed=0)
+        node_config(
+            members,
+            selection,
+            node,
+            phantom=False,
+            runtime=runtime,
+            faults=FaultOptions(),
+            live=live,
+            seed=0,
+        )
 
     server = members.parties[0].server
     devices = ", ".join(DEVICES)

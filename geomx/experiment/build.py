@@ -66,6 +66,7 @@ def build_experiment(
         workload=trained,
         selection=selection,
         runtime=root.runtime,
+        faults=root.faults,
         tcp=root.tcp,
         emulate=root.emulate,
         costs=chosen_costs(root.costs, trained) if root.mode == "sim" else root.costs,

@@ -8,7 +8,7 @@ from typing import Any
 from geomx import _core
 from geomx.cluster import Cluster
 from geomx.options.costs import Costs
-from geomx.options.schema import RuntimeOptions, SimOptions, StudyOptions, TcpOptions
+from geomx.options.schema import FaultOptions, RuntimeOptions, SimOptions, StudyOptions, TcpOptions
 from geomx.plugin.selection import Selection
 from geomx.version import __version__
 from geomx.workload import Workload
@@ -48,6 +48,7 @@ class Experiment:
     selection: Selection
     evaluate_every: int = 10
     runtime: RuntimeOptions = field(default_factory=RuntimeOptions)
+    faults: FaultOptions = field(default_factory=FaultOptions)
     tcp: TcpOptions = field(default_factory=TcpOptions)
     emulate: str = "shaper"
     costs: Costs = field(default_factory=Costs)

@@ -15,7 +15,7 @@ from geomx import _core
 from geomx.cluster import Cluster, Direction, Link, NodeSpec
 from geomx.errors import ConfigError, PluginError
 from geomx.experiment.native_parts import blaming, linear_traits, optimizers, part
-from geomx.options.schema import RuntimeOptions
+from geomx.options.schema import FaultOptions, RuntimeOptions
 from geomx.plugin.coordination import Group, Overlay, Site
 from geomx.plugin.parts import ByTurns, Native, Shard, cut_evenly
 from geomx.plugin.selection import Selection
@@ -102,6 +102,7 @@ def node_config(
     *,
     phantom: bool,
     runtime: RuntimeOptions,
+    faults: FaultOptions,
     live: bool,
     seed: int,
     experiment_json: str = "",
@@ -113,8 +114,9 @@ def node_config(
         selection: The plugins of the experiment.
         node: The node.
         phantom: Whether payloads are sizes only.
-        runtime: Frame size and failure timeout, and in live mode the servers' device.
-        live: Whether heartbeats are sent and monitored.
+        runtime: Frame size, and in live mode the servers' device.
+        faults: How long silence is tolerated.
+        live: Whether real processes run it.
         seed: Seed of the experiment, for coordinators with random choices.
         experiment_json: Content that the scheduler sends to every joining member.
 
@@ -129,7 +131,9 @@ def node_config(
     config.phantom = phantom
     config.frame_bytes = runtime.frame_bytes
     if live:
-        config.set_heartbeat(min(0.25, runtime.failure_timeout_s / 4), runtime.failure_timeout_s)
+        suspect_s = faults.suspect_after_s(runtime)
+        config.set_heartbeat(min(0.25, suspect_s / 4), suspect_s)
+        config.set_recovery(faults.patience_s if faults.on_loss == "wait" else 0.0, faults.redial_s)
     shared = common(cluster, selection)
     if node.id in shared.hosts:
         for number, (label, site) in enumerate(selection.coordinators(cluster)):

@@ -184,6 +184,7 @@ class Member:
             self.node,
             phantom=False,
             runtime=spec.runtime,
+            faults=spec.faults,
             live=True,
             seed=spec.seed,
             experiment_json=spec.to_json() if scheduling else "",

@@ -20,7 +20,7 @@ from geomx.errors import GeomxError
 from geomx.experiment.experiment import Experiment
 from geomx.network.files import read_network, to_node_link
 from geomx.options.parsing import build_options
-from geomx.options.schema import RuntimeOptions, TcpOptions
+from geomx.options.schema import FaultOptions, RuntimeOptions, TcpOptions
 from geomx.plugin.registration import Choice
 from geomx.version import __version__
 
@@ -44,6 +44,7 @@ class Spec:
             delay.
         usage_file: File by which nodes share what several send over; see `links.shape`.
         runtime: Options of the live runtime.
+        faults: What is done about lost links and nodes.
         tcp: Options of WAN connections.
     """
 
@@ -59,6 +60,7 @@ class Spec:
     emulated: bool = True
     usage_file: str = ""
     runtime: RuntimeOptions = dataclasses.field(default_factory=RuntimeOptions)
+    faults: FaultOptions = dataclasses.field(default_factory=FaultOptions)
     tcp: TcpOptions = dataclasses.field(default_factory=TcpOptions)
 
     @classmethod
@@ -84,6 +86,7 @@ class Spec:
             numerics=experiment.numerics,
             emulated=experiment.emulate == "shaper",
             runtime=runtime,
+            faults=experiment.faults,
             tcp=experiment.tcp,
         )
 
@@ -94,6 +97,7 @@ class Spec:
         }
         fields["cluster"] = to_node_link(self.cluster.graph)
         fields["runtime"] = dataclasses.asdict(self.runtime)
+        fields["faults"] = dataclasses.asdict(self.faults)
         fields["tcp"] = dataclasses.asdict(self.tcp)
         return json.dumps({"geomx": __version__, **fields})
 
@@ -118,6 +122,7 @@ class Spec:
             if fields["workload"] is not None:
                 fields["workload"] = _choice(fields["workload"])
             fields["runtime"] = build_options(RuntimeOptions, fields["runtime"], "runtime")
+            fields["faults"] = build_options(FaultOptions, fields["faults"], "faults")
             fields["tcp"] = build_options(TcpOptions, fields["tcp"], "tcp")
             return cls(**fields)
         except (ValueError, TypeError, KeyError) as error:

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 from annotated_types import Ge, Interval, MinLen
 
+from geomx.errors import ConfigError
 from geomx.options.bounds import Amount, Count, Device, OneOf, Share
 from geomx.options.costs import Costs
 from geomx.options.parsing import option
@@ -28,7 +29,8 @@ PACE = ("forward_ms", "backward_ms")
 class RuntimeOptions:
     """How the live runtime behaves (mode=live)."""
 
-    # Seconds of silence after which a node counts as lost.
+    # Seconds after which a wait is worth a line, and that one call of a plugin may take; and seconds
+    # of silence after which a node is suspect, unless faults.suspect_s says otherwise.
     failure_timeout_s: Annotated[float, Ge(0.1)] = 5.0
     # Most payload bytes in one message, in both modes: an urgent message waits for at most one.
     frame_bytes: Annotated[int, Ge(1024)] = 262144
@@ -46,6 +48,31 @@ class RuntimeOptions:
     non_finite: Annotated[str, OneOf(("warn", "refuse", "ignore"))] = "warn"
     # Where servers run the optimizer and encode: cpu, cuda or cuda:N of the machine they are on.
     server_device: Device = "cpu"
+
+
+@dataclass
+class FaultOptions:
+    """What a run does when it loses a link or a node."""
+
+    # A link or node over or from which nothing has come for suspect_s: stop, which ends the run and
+    # names it; wait, until something comes again.
+    on_loss: Annotated[str, OneOf(("stop", "wait", "continue"))] = "stop"
+    # Seconds of silence after which the far end of a link is suspect; null:
+    # runtime.failure_timeout_s, which is 5.
+    suspect_s: Annotated[float | None, Ge(0.1)] = None
+    # With wait: seconds of silence after which the run ends as with stop.
+    patience_s: Annotated[float, Ge(0.1)] = 600.0
+    # Most seconds between two attempts to make a broken connection again; the first come sooner.
+    redial_s: Annotated[float, Interval(ge=0.02, le=60)] = 1.0
+
+    def __post_init__(self) -> None:
+        if self.on_loss == "continue":
+            remedy = "a run cannot go on without a lost node yet; choose stop or wait"
+            raise ConfigError("on_loss", self.on_loss, remedy)
+
+    def suspect_after_s(self, runtime: RuntimeOptions) -> float:
+        """Seconds of silence after which the far end of a link is suspect."""
+        return runtime.failure_timeout_s if self.suspect_s is None else self.suspect_s
 
 
 @dataclass
@@ -155,6 +182,8 @@ class Root:
     accel: dict[str, Any] = field(default_factory=dict)
     # The live runtime.
     runtime: RuntimeOptions = field(default_factory=RuntimeOptions)
+    # Links and nodes that are lost.
+    faults: FaultOptions = field(default_factory=FaultOptions)
     # WAN connections.
     tcp: TcpOptions = field(default_factory=TcpOptions)
     # Endpoints in simulation, and measured times of layers. costs=NAME: none, or those of a device;

@@ -189,7 +189,12 @@ void init_core(nb::module_& m) {
       .def("set_heartbeat", [](NodeConfig& self, double interval_s, double timeout_s) {
         self.heartbeat_interval = Nanoseconds(interval_s);
         self.failure_timeout = Nanoseconds(timeout_s);
-      }, "interval_s"_a, "timeout_s"_a);
+      }, "interval_s"_a, "timeout_s"_a)
+      .def("set_recovery", [](NodeConfig& self, double patience_s, double redial_s) {
+        self.patience = Nanoseconds(patience_s);
+        self.redial = Nanoseconds(redial_s);
+      }, "patience_s"_a, "redial_s"_a,
+         "How long silent peers are waited for (0: not at all), and most time between two calls.");
 
   m.def("non_finite_text", &NonFiniteText, "worker"_a, "key"_a, "round"_a, "what"_a, "refused"_a,
         "A sentence about a push that holds values that are NaN or infinite.");

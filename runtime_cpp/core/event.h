@@ -29,6 +29,8 @@ struct Event {
     kPeerError,   // `peer` broke the protocol: close the connection; `reason` says how
     kRefused,     // an instruction could not be carried out; `reason` says why
     kReply,       // coordinator `key` answered with `values`
+    kSuspect,     // nothing is heard of `peer`, whose name is `text`, as `reason` says; it is waited for
+    kHeard,       // `peer`, which was suspect, is heard again
     kNonFinite,   // worker: push `round` of `key` holds values that are NaN or infinite, as `text` says
   };
   Kind kind;

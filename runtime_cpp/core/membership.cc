@@ -3,18 +3,19 @@
 #include <algorithm>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace geomx {
 
 void Membership::Start(Time now) {
   started_ = true;
   if (state_.config.heartbeat_interval <= 0) return;
-  next_heartbeat_ = now;
-  for (const NodeId id : state_.peers.ids()) last_heard_[id] = now;
+  next_beat_ = now;
+  for (const NodeId id : state_.peers.ids()) contacts_[id].heard = now;
 }
 
 void Membership::Ready(Time now) {
-  last_heard_[*state_.config.scheduler] = now;
+  (void)now;
   state_.peers.Send(*state_.config.scheduler, ControlMessage(Kind::kReady));
 }
 
@@ -53,43 +54,89 @@ void Membership::EndRound(NodeId left, Round reached, NodeId waiting, Key key, R
                     ControlMessage(Kind::kDead, {state_.peers.Find(left)->name, reason}));
 }
 
+// ---- links -----------------------------------------------------------------------------------
+
+void Membership::Hear(NodeId from, Time now) {
+  const auto found = contacts_.find(from);
+  if (found == contacts_.end()) return;
+  Contact& contact = found->second;
+  contact.heard = now;
+  contact.lost = false;
+  if (!std::exchange(contact.suspect, false)) return;
+  state_.Emit({.kind = Event::Kind::kHeard, .peer = from, .text = state_.peers.Find(from)->name});
+}
+
+// Before the start peers say nothing unless they must, so that only broken connections are watched.
+void Membership::HandleLinkLost(NodeId peer, const std::string& reason, Time now) {
+  if (state_.config.heartbeat_interval <= 0 || state_.peers.Find(peer) == nullptr) return;
+  if (!started_) {
+    contacts_[peer].heard = now;
+    next_beat_ = std::min(next_beat_, now + state_.config.heartbeat_interval);
+  }
+  const auto found = contacts_.find(peer);
+  if (found != contacts_.end()) found->second.broken = reason;
+}
+
+void Membership::HandleLinkMade(NodeId peer, Time now) {
+  Hear(peer, now);
+  const auto found = contacts_.find(peer);
+  if (found == contacts_.end()) return;
+  found->second.broken.clear();
+  if (!started_) contacts_.erase(found);
+}
+
+Time Membership::Silence(NodeId peer, Time now) const {
+  const auto found = contacts_.find(peer);
+  return found == contacts_.end() ? 0 : now - found->second.heard;
+}
+
 // ---- heartbeats ------------------------------------------------------------------------------
 
 void Membership::HandleTimeout(Time now) {
-  if (stopped_ || next_heartbeat_ > now) return;
-  const Time late = now - next_heartbeat_;
+  if (stopped_ || next_beat_ > now) return;
+  const Time late = now - next_beat_;
   if (late > state_.config.heartbeat_interval) {
     // This node did not run (it was stopped, or its machine slept): what arrived meanwhile is still
     // to be read.
-    for (auto& [id, heard] : last_heard_) heard = std::min(now, heard + late);
+    for (auto& [id, contact] : contacts_) contact.heard = std::min(now, contact.heard + late);
   }
-  next_heartbeat_ = now + state_.config.heartbeat_interval;
-  SendHeartbeats();
-  CheckHeartbeats(now);
+  next_beat_ = now + state_.config.heartbeat_interval;
+  if (started_) SendHeartbeats();
+  LookForSilence(now);
 }
 
 void Membership::SendHeartbeats() {
-  if (state_.config.scheduler) {
-    state_.peers.Send(*state_.config.scheduler, ControlMessage(Kind::kHeartbeat));
-    return;
-  }
   for (const NodeId id : state_.peers.ids()) {
-    state_.peers.Send(id, ControlMessage(Kind::kHeartbeat));
+    Peers::Neighbour& neighbour = state_.peers.Get(id);
+    if (std::exchange(neighbour.spoken_to, false)) continue;
+    state_.peers.Send(neighbour, ControlMessage(Kind::kHeartbeat));
   }
 }
 
-void Membership::CheckHeartbeats(Time now) {
-  const auto& scheduler = state_.config.scheduler;
-  for (const NodeId id : state_.peers.ids()) {
-    if (scheduler && *scheduler != id) continue;  // members watch their scheduler
-    Time& heard = last_heard_.try_emplace(id, now).first->second;
-    if (now - heard <= state_.config.failure_timeout) continue;
-    heard = now;  // report once per timeout, not once per beat
-    HandleLinkDown(id,
-                   "nothing heard for " +
-                       std::to_string(state_.config.failure_timeout / kMillisecond) + " ms",
-                   now);
+void Membership::LookForSilence(Time now) {
+  const Time bearable = std::max(state_.config.failure_timeout, state_.config.patience);
+  std::vector<std::pair<NodeId, std::string>> lost;
+  for (auto& [id, contact] : contacts_) {
+    const Time silence = now - contact.heard;
+    if (silence <= state_.config.failure_timeout || contact.lost) continue;
+    contact.lost = silence > bearable;
+    if (contact.lost) {
+      lost.emplace_back(id, Reason(contact, silence));
+    } else if (!std::exchange(contact.suspect, true)) {
+      state_.Emit({.kind = Event::Kind::kSuspect,
+                   .peer = id,
+                   .text = state_.peers.Find(id)->name,
+                   .reason = Reason(contact, silence)});
+    }
   }
+  for (const auto& [id, reason] : lost) HandleLinkDown(id, reason, now);
+}
+
+std::string Membership::Reason(const Contact& contact, Time silence) const {
+  const Time bearable = std::max(state_.config.failure_timeout, state_.config.patience);
+  const Time whole = silence > bearable ? bearable : state_.config.failure_timeout;
+  return "nothing heard for " + std::to_string(whole / kMillisecond) + " ms" +
+         (contact.broken.empty() ? "" : " since its connection ended (" + contact.broken + ")");
 }
 
 }  // namespace geomx

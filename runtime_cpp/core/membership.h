@@ -1,15 +1,18 @@
-// A node's part in the membership of a run: start, heartbeats, leaving, stop.
+// A node's part in the membership of a run: start, heartbeats, suspicion, leaving, stop.
 //
 //   joining --start--> running --Leave, everything answered: bye--> left --stop--> stopped
 //
-// Members send heartbeats to the scheduler, which sends them to all. A peer that is silent for
-// `failure_timeout` counts as a broken connection. Time in which this node itself did not run does not
-// count as silence of others.
+// From the start on, each end of every link says something at least once per heartbeat interval, so
+// that either end notices when the other, or the path between them, falls silent. A peer that is
+// silent for `failure_timeout` is suspect. With `patience` it is waited for until then; after that, or
+// without, it counts as lost. A broken connection alone is no reason: another one is made meanwhile.
+// Time in which this node itself did not run does not count as silence of others.
 #pragma once
 
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "core/node_state.h"
 #include "core/overlay.h"
@@ -34,9 +37,6 @@ class Membership {
   // The same live: heartbeats begin.
   void Start(Time now);
   void Stop() { stopped_ = true; }
-  void Hear(NodeId from, Time now) {
-    if (state_.config.heartbeat_interval > 0) last_heard_[from] = now;
-  }
   void Ready(Time now);
 
   // Says bye as soon as nothing is unanswered.
@@ -51,19 +51,36 @@ class Membership {
   // `reached` rounds and has left: reports the loss to the scheduler, once, as that ends the run.
   void EndRound(NodeId left, Round reached, NodeId waiting, Key key, Round round);
 
+  // ---- links; see the functions of these names in Node ----
+  void Hear(NodeId from, Time now);
+  void HandleLinkLost(NodeId peer, const std::string& reason, Time now);
+  void HandleLinkMade(NodeId peer, Time now);
   // Passed on to the role until the run has stopped.
   void HandleLinkDown(NodeId peer, const std::string& reason, Time now) {
     if (!stopped_) role_->OnLinkDown(peer, reason, now);
   }
+  // `peer` may fall silent from now on.
+  void HandleBye(NodeId peer) { contacts_.erase(peer); }
+  // How long nothing has been heard of `peer`; 0 if it is not watched.
+  Time Silence(NodeId peer, Time now) const;
 
-  Time NextTimeout() const { return stopped_ ? kNever : next_heartbeat_; }
+  Time NextTimeout() const { return stopped_ ? kNever : next_beat_; }
   // Sends heartbeats that are due, and looks for peers that fell silent.
   void HandleTimeout(Time now);
 
  private:
+  // A peer that is not expected to be silent.
+  struct Contact {
+    Time heard = 0;
+    std::string broken = {};  // why there is no connection; empty: there is one
+    bool suspect = false;
+    bool lost = false;  // and reported
+  };
+
   void SayBye();
   void SendHeartbeats();
-  void CheckHeartbeats(Time now);
+  void LookForSilence(Time now);
+  std::string Reason(const Contact& contact, Time silence) const;
 
   NodeState& state_;
   std::optional<Overlay>& overlay_;
@@ -73,8 +90,8 @@ class Membership {
   bool leaving_ = false;
   bool left_ = false;
   bool ended_round_ = false;  // reported that a round will never be complete
-  Time next_heartbeat_ = kNever;
-  std::map<NodeId, Time> last_heard_;
+  Time next_beat_ = kNever;
+  std::map<NodeId, Contact> contacts_;
 };
 
 }  // namespace geomx

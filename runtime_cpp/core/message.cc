@@ -200,7 +200,8 @@ std::optional<std::vector<double>> UnpackNumbers(Bytes bytes) {
 const char* KindName(Kind kind) {
   static constexpr const char* kNames[] = {
       "hello", "join",  "roster",  "ready", "start",        "barrier", "release", "heartbeat",
-      "bye",   "stop",  "dead",    "command", "report", "reply", "init", "pull_request", "push",    "value"};
+      "bye",   "stop",  "dead",    "command", "report", "reply", "init", "pull_request", "push",    "value",
+      "closing"};
   static_assert(std::size(kNames) == kKinds);
   return kNames[static_cast<std::uint8_t>(kind)];
 }

@@ -18,21 +18,21 @@
 namespace geomx {
 
 inline constexpr std::uint32_t kMagic = 0x31584d47;  // "GMX1" in memory order
-inline constexpr std::uint8_t kWireVersion = 1;
+inline constexpr std::uint8_t kWireVersion = 2;
 inline constexpr std::size_t kHeaderBytes = 80;
 inline constexpr std::uint32_t kMaxPayloadBytes = 64u << 20;
 inline constexpr std::uint8_t kMaxChannel = 63;
 
 enum class Kind : std::uint8_t {
   // Membership and control: channel 0, never cut.
-  kHello,      // first message on a new connection: payload = token, source = who calls
+  kHello,      // first message on a new connection, both ways (core/link.h): payload = token
   kJoin,       // node -> scheduler: payload = name, version, address
   kRoster,     // scheduler -> node: everyone has joined; payload = the experiment
   kReady,      // node -> scheduler: connected to all peers
   kStart,      // scheduler -> node: everyone is ready
   kBarrier,    // worker -> scheduler: waiting at barrier `round`
   kRelease,    // scheduler -> worker: barrier `round` is complete
-  kHeartbeat,  // any -> scheduler and back
+  kHeartbeat,  // on every connection, both ways
   kBye,        // member -> scheduler and parents: finished, leaving in good order
   kStop,       // scheduler -> node: everyone has finished
   kDead,       // scheduler -> node: a member was lost; payload = its name and the reason
@@ -44,8 +44,9 @@ enum class Kind : std::uint8_t {
   kPullRequest,  // worker -> local server -> global server: send me the current value
   kPush,         // towards the global server
   kValue,        // the answer, back down
+  kClosing,      // any -> any: this process closes its connections and makes no others
 };
-inline constexpr std::uint8_t kKinds = static_cast<std::uint8_t>(Kind::kValue) + 1;
+inline constexpr std::uint8_t kKinds = static_cast<std::uint8_t>(Kind::kClosing) + 1;
 
 // True for the kinds that carry slices of a shard.
 inline bool IsTransfer(Kind kind) {

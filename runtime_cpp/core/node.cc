@@ -69,6 +69,7 @@ void Node::HandleControl(NodeId from, const Message& message, Time now) {
   switch (message.header.kind) {
     case Kind::kHello:
     case Kind::kHeartbeat:
+    case Kind::kClosing:
     case Kind::kRoster:  // the driver read it before this node was made
       return;
     case Kind::kStart:
@@ -90,6 +91,7 @@ void Node::HandleControl(NodeId from, const Message& message, Time now) {
       return Emit({.kind = Event::Kind::kDead, .text = (*words)[0], .reason = (*words)[1]});
     }
     case Kind::kBye:
+      membership_.HandleBye(from);
       if (overlay_) overlay_->OnBye(from);
       break;
     default: break;

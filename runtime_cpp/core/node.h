@@ -57,7 +57,15 @@ class Node {
   // ---- driver: in ----
   // Throws PluginFailure if a plugin's part fails on it. What a peer did wrong is an event.
   void HandleMessage(NodeId from, const Message& message, Time now);
-  // The connection to `peer` cannot be used any more. Expected once it said bye or all stopped.
+  // Bytes of `peer` arrive, if only the beginning of a message: it is not silent.
+  void Hear(NodeId peer, Time now) { membership_.Hear(peer, now); }
+  // The connection to `peer` has ended, and another is being made; or there is one again. Nothing is
+  // lost with it (see link.h), but a peer that stays away is suspect.
+  void HandleLinkLost(NodeId peer, const std::string& reason, Time now) {
+    membership_.HandleLinkLost(peer, reason, now);
+  }
+  void HandleLinkMade(NodeId peer, Time now) { membership_.HandleLinkMade(peer, now); }
+  // There will be no connection to `peer` any more. Expected once it said bye or all stopped.
   void HandleLinkDown(NodeId peer, const std::string& reason, Time now) {
     membership_.HandleLinkDown(peer, reason, now);
   }

@@ -63,7 +63,9 @@ struct NodeConfig {
   std::uint32_t max_shard_elements = kMaxShardElements;  // larger shards are refused before memory is taken
   GlobalRounds rounds;              // global and local servers
   Time heartbeat_interval = 0;      // 0: none (simulation)
-  Time failure_timeout = 5 * kSecond;
+  Time failure_timeout = 5 * kSecond;  // silence after which a peer is suspect
+  Time patience = 0;                // more silence than that is waited for, as long as this; 0: it is not
+  Time redial = kSecond;            // live: most time between two attempts at a broken connection
   std::vector<NodeId> parents;      // worker: its local server; local server: the global servers
   std::vector<NodeId> children;     // who pushes to this node, ascending
   std::map<std::uint32_t, std::shared_ptr<Coordinator>> coordinators;  // that live here, by number

@@ -82,7 +82,9 @@ void Peers::Send(Neighbour& target, Message message) {
 
 std::optional<Message> Peers::Poll(NodeId id, Lane lane) {
   Neighbour* found = FindNeighbour(id);
-  return found == nullptr ? std::nullopt : found->queue.Pop(lane);
+  if (found == nullptr) return std::nullopt;
+  found->spoken_to = found->spoken_to || lane == Lane::kReliable;
+  return found->queue.Pop(lane);
 }
 
 bool Peers::HasMessage(NodeId id, Lane lane) const {

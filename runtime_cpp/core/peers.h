@@ -30,6 +30,7 @@ class Peers {
     std::uint32_t stands_for = 0;  // a child: workers behind it; otherwise 0
     bool parent = false;
     std::uint64_t dirty = 0;  // `epoch_` when it was last put into `dirty_`
+    bool spoken_to = false;   // a reliable message has left since the last heartbeat was due
     std::array<const LinkPlan*, kDirections> plans;
     SendQueue queue;
   };

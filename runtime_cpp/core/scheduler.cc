@@ -92,13 +92,18 @@ class Scheduler final : public RoleLogic {
     }
   }
 
-  // Two members have lost each other. If one of them is gone, its connection to this node ends as
-  // well, or falls silent; if none is, it was the connection.
+  // Two members have lost each other. If one of them is gone, this node has not heard of it for long
+  // either; if neither is, it was the connection between them.
   void LookAtEnded(Time now) {
     while (!ended_.empty() && ended_.front().due <= now) {
       const Ended link = std::move(ended_.front());
       ended_.erase(ended_.begin());
       if (node_.stopped() || !dead_.empty()) continue;
+      const NodeId silent = MoreSilent(link.one, link.other, now);
+      if (node_.membership().Silence(silent, now) > node_.config().failure_timeout / 2) {
+        DeclareDead(*node_.FindPeer(silent), link.reason);
+        continue;
+      }
       const std::string name = node_.FindPeer(link.one)->name + std::string(kBetween) +
                                node_.FindPeer(link.other)->name;
       ToAll(Kind::kDead, {name, link.reason});
@@ -126,6 +131,11 @@ class Scheduler final : public RoleLogic {
   void Describe(Digest&) const override {}
 
  private:
+  NodeId MoreSilent(NodeId one, NodeId other, Time now) const {
+    const Membership& membership = node_.membership();
+    return membership.Silence(one, now) > membership.Silence(other, now) ? one : other;
+  }
+
   // A member that others declare dead hears of it too: it may still wait for one of them.
   void ToAll(Kind kind, std::initializer_list<std::string_view> strings = {}) {
     for (const Peer& peer : node_.config().peers) {
@@ -143,11 +153,13 @@ class Scheduler final : public RoleLogic {
     }
     if (addresses_.contains(peer)) return node_.Fail(peer, "joined twice");
     addresses_[peer] = (*words)[2];
+    incarnations_[peer] = message.header.round;
     if (addresses_.size() < node_.config().peers.size()) return;
     Event roster{.kind = Event::Kind::kRoster, .text = node_.config().experiment};
     std::string lines;
     for (const Peer& each : node_.config().peers) {
-      lines += each.name + "\t" + addresses_[each.id] + "\n";
+      lines += each.name + "\t" + addresses_[each.id] + "\t" + std::to_string(incarnations_[each.id]) +
+               "\n";
       roster.roster.emplace_back(each.name, addresses_[each.id]);
     }
     ToAll(Kind::kRoster, {node_.config().experiment, lines});
@@ -211,6 +223,7 @@ class Scheduler final : public RoleLogic {
   std::vector<Ended> ended_;  // connections between members, by the time at which they count
   std::size_t workers_ = 0;
   std::map<NodeId, std::string> addresses_;
+  std::map<NodeId, Round> incarnations_;  // as the driver counts the processes of one name
   std::set<NodeId> ready_, left_, workers_left_;
   std::set<NodeId> dead_, gone_;  // declared dead; whose connection to this node has ended
   std::map<Round, std::set<NodeId>> barriers_;

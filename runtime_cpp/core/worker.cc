@@ -188,6 +188,9 @@ void Worker::Arrive(NodeId peer, const Header& header, Store store, Time now) {
   if (header.shard >= tensor.shards->size() || !tensor.waiting) return fail("an unasked value");
   const ShardInfo& shard = (*tensor.shards)[header.shard];
   if (shard.elements != header.shard_elements) return fail("a value of the wrong size");
+  if ((header.flags & kPlain) == 0 && header.round != tensor.sent) {
+    return fail("a value of another round");
+  }
   if (tensor.arrived.Has(header.shard)) return;
   tensor.arrived.Add(header.shard);
   tensor.absent = tensor.absent && (header.flags & kAbsent) != 0;

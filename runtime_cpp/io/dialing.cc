@@ -1,5 +1,8 @@
-// Making connections: again and again, with growing pauses, until somebody answers or time is up. See
+// Making connections: again and again, with growing pauses, for as long as a link lasts. See
 // sessions.h.
+//
+// Calls overlap: over a long or lossy way an answer may take several pauses, and a call that began
+// before a path healed says nothing about the path now.
 #include <algorithm>
 #include <cerrno>
 #include <stdexcept>
@@ -9,8 +12,9 @@
 namespace geomx::io {
 namespace {
 
-constexpr Time kFirstPause = 20 * kMillisecond;
-constexpr Time kLongestPause = kSecond;
+constexpr Time kCallTime = 10 * kSecond;  // TCP, TLS, and the answer to a hello
+constexpr std::size_t kMostCalls = 8;     // of one peer at a time
+constexpr int kMostHungUp = 5;
 
 std::string Tenths(Time time) {
   const Time tenths = (time + 50 * kMillisecond) / (100 * kMillisecond);
@@ -32,10 +36,23 @@ void Sessions::Dial(NodeId peer, NodeId self, const std::string& name, const Add
   dialing.pause = kFirstPause;
 }
 
+// When the peer is to be called next: while no connection carries the link, or nothing comes over it.
+Time Sessions::NextCall(const Dialing& dialing) const {
+  if (dialing.calls.size() >= kMostCalls) return kNever;
+  const auto link = links_.find(dialing.peer);
+  const Session* session = link == links_.end() ? nullptr : link->second.session;
+  if (session == nullptr) return dialing.next_try;
+  if (limits_.probe == kNever || !session->reading) return kNever;
+  return std::max(dialing.next_try, session->heard + limits_.probe);
+}
+
+// Pauses double, and are drawn between half and all of that, so that those who lost one peer at the
+// same moment do not come back at the same moment.
 void Sessions::Try(Dialing& dialing, Time now) {
   ++dialing.tries;
-  dialing.next_try = now + dialing.pause;
-  dialing.pause = std::min(2 * dialing.pause, kLongestPause);
+  const Time half = std::max<Time>(dialing.pause / 2, 1);
+  dialing.next_try = now + half + static_cast<Time>(jitter_() % static_cast<std::uint64_t>(half));
+  dialing.pause = std::min(2 * dialing.pause, limits_.redial);
   Fd fd = Connect(dialing.address, LocalAddress(listener_.get()));
   if (!fd) {
     dialing.last_error = ErrorText(errno);
@@ -44,32 +61,45 @@ void Sessions::Try(Dialing& dialing, Time now) {
   try {
     Session& session = Make(std::move(fd), Session::State::kConnecting);
     session.peer = dialing.peer;
-    dialing.session = session.id;
+    session.dialed = true;
+    session.deadline = now + kCallTime;
+    dialing.calls.push_back(session.id);
   } catch (const std::runtime_error& error) {
     dialing.last_error = error.what();
   }
 }
 
-Sessions::Dialing* Sessions::DialingOf(const Session& session) {
+Sessions::Dialing* Sessions::DialingOf(NodeId peer) {
   for (Dialing& each : dialing_) {
-    if (each.session == session.id) return &each;
+    if (each.peer == peer) return &each;
   }
   return nullptr;
 }
 
+// A call has come to nothing.
+void Sessions::Failed(Session& session, const std::string& reason, Dialing::Answer final) {
+  if (Dialing* dialing = DialingOf(session.peer)) {
+    std::erase(dialing->calls, session.id);
+    dialing->last_error = reason;
+    if (final != Dialing::Answer::kNone) dialing->final = final;
+  }
+  Close(session, reason);
+}
+
+// After a hello, without an answer to it. Once may be chance; a peer that never lets this node in wants
+// something else, such as TLS.
+void Sessions::HungUp(Session& session, const std::string& reason) {
+  Dialing* dialing = DialingOf(session.peer);
+  const bool enough = dialing != nullptr && ++dialing->hung_up >= kMostHungUp && !Knows(session.peer);
+  Failed(session, reason, enough ? Dialing::Answer::kHungUp : Dialing::Answer::kNone);
+}
+
 void Sessions::FinishConnect(Session& session) {
   if (session.shaking) return Shake(session);
-  Dialing* dialing = DialingOf(session);
   int error = 0;
   socklen_t length = sizeof error;
   if (getsockopt(session.fd.get(), SOL_SOCKET, SO_ERROR, &error, &length) != 0) error = errno;
-  if (error != 0 || dialing == nullptr) {
-    if (dialing != nullptr) {
-      dialing->session = 0;
-      dialing->last_error = ErrorText(error);
-    }
-    return Close(session, "not connected");
-  }
+  if (error != 0) return Failed(session, ErrorText(error));
   if (!tls_) return Greet(session);
   session.tls = tls_->Call(session.fd.get());
   session.shaking = true;
@@ -78,50 +108,109 @@ void Sessions::FinishConnect(Session& session) {
 
 // The connection stands: the first message on it.
 void Sessions::Greet(Session& session) {
-  const Dialing* dialing = DialingOf(session);
-  if (dialing == nullptr) return Close(session, "not connected");
+  const Dialing* dialing = DialingOf(session.peer);
+  if (dialing == nullptr) return Close(session, "not wanted any more");
   Message hello;
   hello.header.kind = Kind::kHello;
   hello.header.source = dialing->self;
+  PutGreeting(LinkOf(session.peer).frames.Call(), hello.header);
   const bool nameless = dialing->self != kUnknownPeer;
   hello.payload =
       Payload::Copy(nameless ? PackStrings({token_}) : PackStrings({token_, dialing->name}));
-  hello.header.payload_bytes = static_cast<std::uint32_t>(hello.payload.size());
-  session.writer.Push(std::move(hello), 0, Now());
-  session.state = Session::State::kPeer;
-  dialing_.erase(dialing_.begin() + (dialing - dialing_.data()));
-  Attach(session);
+  if (!WriteAlone(session.fd.get(), session.tls.get(), std::move(hello))) {
+    return Failed(session, "it takes no hello");
+  }
+  session.state = Session::State::kGreeting;
+  session.reader.set_max_payload(kHelloBytes);
+  Watch(session);
+  ReadAgain(session);
+}
+
+// The first message from the end that was called.
+void Sessions::Answered(Session& session, const Frame& frame) {
+  const Header& header = frame.message.header;
+  if (header.kind == Kind::kDead) {
+    std::vector<std::byte> scratch;
+    const auto words = UnpackStrings(frame.message.payload.Contiguous(scratch), 2);
+    return Failed(session, words ? (*words)[1] : "a malformed refusal",
+                  header.round != 0 ? Dialing::Answer::kRefused : Dialing::Answer::kNone);
+  }
+  if (header.kind != Kind::kHello) {
+    return Failed(session, "no answer to a hello", Dialing::Answer::kHungUp);
+  }
+  PeerLink& link = LinkOf(session.peer);
+  const LinkOutcome outcome = link.frames.Answered(GreetingOf(header));
+  if (outcome == LinkOutcome::kLate) return Failed(session, "it has answered a later call");
+  if (outcome == LinkOutcome::kMismatch) {
+    return Failed(session, "it has received messages that were never sent",
+                  Dialing::Answer::kHungUp);
+  }
+  Replace(link);
+  if (Dialing* dialing = DialingOf(session.peer)) {
+    std::erase(dialing->calls, session.id);
+    dialing->pause = kFirstPause;
+    dialing->hung_up = 0;
+    // Calls that have not said hello are not needed; the others, if answered, carry the link instead.
+    for (const std::uint64_t id : std::vector(dialing->calls)) {
+      Session* other = FindById(id);
+      if (other == nullptr || other->state == Session::State::kGreeting) continue;
+      Failed(*other, "another call was answered");
+    }
+    dialing->last_error.clear();
+  }
+  Attach(session, link);
 }
 
 std::string Sessions::Trying() const {
-  if (dialing_.empty()) return {};
-  const Dialing& dialing = dialing_.front();
-  return Format(dialing.address) + " (" + std::to_string(dialing.tries) + " attempts, last: " +
-         (dialing.last_error.empty() ? "no answer" : dialing.last_error) + ")";
+  for (const Dialing& dialing : dialing_) {
+    if (Knows(dialing.peer)) continue;
+    return Format(dialing.address) + " (" + std::to_string(dialing.tries) + " attempts, last: " +
+           (dialing.last_error.empty() ? "no answer" : dialing.last_error) + ")";
+  }
+  return {};
 }
 
 void Sessions::TickDialing(Time now) {
   for (std::size_t i = 0; i < dialing_.size();) {
     Dialing& dialing = dialing_[i];
-    if (dialing.deadline > now) {
-      if (dialing.session == 0 && dialing.next_try <= now) Try(dialing, now);
+    for (const std::uint64_t id : std::vector(dialing.calls)) {
+      Session* call = FindById(id);
+      if (call == nullptr) {
+        std::erase(dialing.calls, id);
+      } else if (call->deadline <= now) {
+        Failed(*call, "no answer");
+      }
+    }
+    const bool in_vain = !Knows(dialing.peer) && dialing.deadline <= now;
+    if (!in_vain && dialing.final == Dialing::Answer::kNone) {
+      if (NextCall(dialing) <= now) Try(dialing, now);
       ++i;
       continue;
     }
     const Dialing failed = std::move(dialing);
     dialing_.erase(dialing_.begin() + static_cast<std::ptrdiff_t>(i));
-    if (Session* session = FindById(failed.session)) Close(*session, "not connected");
-    handler_.OnUnreachable(
-        failed.peer,
-        "no connection to " + Format(failed.address) + " in " + Tenths(now - failed.began) + " s (" +
-            std::to_string(failed.tries) + " attempts, last: " +
-            (failed.last_error.empty() ? "no answer" : failed.last_error) +
-            (failed.last_error == ErrorText(EMFILE)
-                 ? "): raise the number of files that this process may open (ulimit -n)"
-             : failed.deadline == 0
-                 ? "): check that both ends have certificates of one authority"
-                 : "): check that it runs there and that TCP gets through to that port"));
+    GiveUp(failed, now);
   }
+}
+
+void Sessions::GiveUp(const Dialing& failed, Time now) {
+  for (const std::uint64_t id : failed.calls) {
+    if (Session* session = FindById(id)) Close(*session, "not connected");
+  }
+  const auto final = failed.final;
+  if (final == Dialing::Answer::kRefused || final == Dialing::Answer::kHungUp) {
+    return handler_.OnTurnedAway(failed.peer, failed.last_error, final == Dialing::Answer::kRefused);
+  }
+  handler_.OnUnreachable(
+      failed.peer,
+      "no connection to " + Format(failed.address) + " in " + Tenths(now - failed.began) + " s (" +
+          std::to_string(failed.tries) + " attempts, last: " +
+          (failed.last_error.empty() ? "no answer" : failed.last_error) +
+          (failed.last_error == ErrorText(EMFILE)
+               ? "): raise the number of files that this process may open (ulimit -n)"
+           : final == Dialing::Answer::kCertificate
+               ? "): check that both ends have certificates of one authority"
+               : "): check that it runs there and that TCP gets through to that port"));
 }
 
 }  // namespace geomx::io

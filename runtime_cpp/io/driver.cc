@@ -9,7 +9,11 @@ namespace {
 constexpr std::uint64_t kMailbox = 1;
 constexpr std::uint64_t kDatagrams = 2;
 constexpr int kDatagramBudget = 256;
+constexpr std::size_t kLastWords = 64 * 1024;
 constexpr Time kCloseTime = kSecond / 2;
+constexpr Time kLongestFarewell = 30 * kSecond;  // of a run that has stopped
+constexpr Time kSchedulerGone = 5 * kSecond;     // while joining, without a connection to it
+constexpr Time kLongestProbe = 3 * kSecond / 2;
 
 }  // namespace
 
@@ -45,7 +49,15 @@ void Driver::ThreadMain() {
   FailCallbacks();
   std::vector<Session*> open;
   sessions_.EachPeer([&](Session& session) { open.push_back(&session); });
-  for (Session* session : open) sessions_.Close(*session, "closed here");
+  for (Session* session : open) {  // so that the other end does not wait for another connection
+    Message closing;
+    closing.header.kind = Kind::kClosing;
+    closing.header.source = self_;
+    session->link->frames.Push(std::move(closing), 0, Now());
+    session->link->frames.Write(session->fd.get(), session->tls.get(), kLastWords,
+                                [](const Message&, Time) {});
+    sessions_.Close(*session, "closed here");
+  }
   sessions_.Sweep();
   status_.SetEnded();
 }
@@ -69,6 +81,9 @@ void Driver::Cycle() {
   RunSubmissions(now);
   ReleaseDelayed(now);
   if (node_ && node_->PollTimeout() <= now) {
+    sessions_.EachPeer([&](Session& session) {
+      if (!session.reading) node_->Hear(session.peer, now);  // what came is not read on purpose
+    });
     node_->HandleTimeout(now);
     DrainEvents();
   }
@@ -79,7 +94,12 @@ void Driver::Cycle() {
                         ", but it did not start the run in time: check that every node was "
                         "started");
   }
+  if (scheduler_lost_ != kNever && scheduler_lost_ + kSchedulerGone <= now) {
+    scheduler_lost_ = kNever;
+    CannotJoin(scheduler_lost_why_, false);
+  }
   if (watch_.next() <= now) LookAtWaits(now);
+  if (acknowledge_at_ <= now) AcknowledgeAll();
   Pump();
   sessions_.Sweep();
 }
@@ -87,6 +107,8 @@ void Driver::Cycle() {
 Time Driver::NextDeadline() {
   Time next = std::min({sessions_.NextDeadline(), join_deadline_, close_deadline_});
   if (node_) next = std::min(next, node_->PollTimeout());
+  if (scheduler_lost_ != kNever) next = std::min(next, scheduler_lost_ + kSchedulerGone);
+  next = std::min(next, acknowledge_at_);
   if (!closing_) next = std::min(next, watch_.next());
   if (shaper_) next = std::min(next, shaper_->NextEvent());
   if (!delayed_.empty()) next = std::min(next, delayed_.front().at);
@@ -121,10 +143,19 @@ void Driver::Run(const NodeConfig& config, const std::map<NodeId, Address>& addr
     Outlet& outlet = outlets_[peer.id];
     const auto found = addresses.find(peer.id);
     if (found != addresses.end()) outlet.address = found->second;
+    const auto incarnation = roster_incarnations_.find(peer.name);
+    if (incarnation != roster_incarnations_.end()) incarnations_[peer.id] = incarnation->second;
   }
+  scheduler_lost_ = kNever;
+  WatchLinks(false);
   if (config.scheduler) {
     sessions_.Identify(*config.scheduler);
-    if (Session* scheduler = sessions_.Find(*config.scheduler)) SealDatagrams(*scheduler);
+    if (Session* scheduler = sessions_.Find(*config.scheduler)) {
+      SealDatagrams(*scheduler);
+    } else {
+      PeerLink& link = sessions_.LinkOf(*config.scheduler);
+      node_->HandleLinkLost(link.peer, link.lost_why, Now());
+    }
   }
   // Children dial parents; of two siblings, the later one dials.
   std::set<NodeId> to_dial(config.parents.begin(), config.parents.end());
@@ -137,6 +168,7 @@ void Driver::Run(const NodeConfig& config, const std::map<NodeId, Address>& addr
   for (const NodeId peer : to_dial) {
     const auto& address = outlets_.at(peer).address;
     if (!address) throw std::invalid_argument(name_ + ": the roster lacks a peer");
+    sessions_.LinkOf(peer).frames.SetIncarnation(roster_incarnations_[name_]);
     sessions_.Dial(peer, self_, name_, *address, connect_deadline);
   }
   sessions_.Recheck();
@@ -170,13 +202,40 @@ void Driver::BeginClose() {
   if (closing_) return;
   closing_ = true;
   close_deadline_ = Now() + kCloseTime;
+  if (node_ && node_->stopped()) {  // those who are away for a moment are to hear of it, too
+    const NodeConfig& config = node_->config();
+    const Time bearable = std::max(config.failure_timeout, config.patience);
+    close_deadline_ = Now() + std::max(kCloseTime, std::min(bearable, kLongestFarewell));
+  }
   sessions_.EachPeer([&](Session& session) { dirty_.insert(session.peer); });
 }
 
 bool Driver::Flushed() {
+  const bool stopped = node_ && node_->stopped();
   bool flushed = dirty_.empty();
-  sessions_.EachPeer([&](Session& session) { flushed = flushed && session.writer.empty(); });
+  sessions_.EachLink([&](PeerLink& link) {
+    if (link.closed || !link.made) return;
+    if (link.session == nullptr && !stopped) return;
+    flushed = flushed && (stopped ? link.frames.settled() : link.frames.empty());
+  });
   return flushed;
+}
+
+// Silence means something once peers say something at least now and then (core/membership.h).
+void Driver::WatchLinks(bool running) {
+  const NodeConfig& config = node_->config();
+  Sessions::Limits limits{.redial = config.redial, .kernel = config.failure_timeout};
+  if (running && config.heartbeat_interval > 0) {
+    limits.probe = std::max(3 * config.heartbeat_interval,
+                            std::min(config.failure_timeout / 4, kLongestProbe));
+    limits.silence = config.failure_timeout;
+  }
+  sessions_.SetLimits(limits);
+}
+
+std::string Driver::NameOf(NodeId peer) const {
+  const Peer* known = node_ ? node_->FindPeer(peer) : nullptr;
+  return known ? known->name : "the scheduler at " + join_address_;
 }
 
 // ---- the node --------------------------------------------------------------------------------
@@ -230,6 +289,7 @@ void Driver::Act(Event& event) {
   switch (event.kind) {
     case Event::Kind::kStarted:
       started_ = Now();
+      WatchLinks(true);
       if (shaper_) shaper_->SetOrigin(*started_);
       status_.SetStarted(*started_);
       return;
@@ -250,7 +310,13 @@ void Driver::Act(Event& event) {
     }
     case Event::Kind::kBarrier: status_.SetReleased(event.round); return;
     case Event::Kind::kReply: status_.AddReply(event.key, std::move(event.values)); return;
-    case Event::Kind::kStopped: status_.SetStopped(); return;
+    case Event::Kind::kStopped:
+      WatchLinks(false);
+      status_.SetStopped();
+      return;
+    case Event::Kind::kSuspect:
+      return Notice(name_ + " waits for " + event.text + ": " + event.reason);
+    case Event::Kind::kHeard: return Notice(name_ + " hears " + event.text + " again");
     case Event::Kind::kDead:
       status_.Fail(event.text, event.reason);
       FailCallbacks();
@@ -260,8 +326,8 @@ void Driver::Act(Event& event) {
       FailCallbacks();
       return;
     case Event::Kind::kPeerError:
-      if (Session* session = sessions_.Find(event.peer)) {
-        sessions_.Close(*session, std::string(kBrokeProtocol) + event.reason);
+      if (PeerLink& link = sessions_.LinkOf(event.peer); !link.closed) {
+        sessions_.CloseLink(link, std::string(kBrokeProtocol) + event.reason);
       }
       return;
     case Event::Kind::kNonFinite: {

@@ -124,6 +124,8 @@ class Driver final : private Sessions::Handler {
   void DrainEvents();
   void Act(Event& event);
   void CheckReady();
+  void WatchLinks(bool running);
+  std::string NameOf(NodeId peer) const;
   void FailCallbacks();
   bool Flushed();
 
@@ -135,13 +137,23 @@ class Driver final : private Sessions::Handler {
   // receive_path.cc
   Verdict Judge(Session& caller) override;
   bool Genuine(const Session& session, const Peer& peer) const;
+  Verdict JudgeIncarnation(Session& caller);
+  void SayJoin(Session& session);
+  void TellMade(PeerLink& link);
+  void CannotJoin(const std::string& reason, bool told);
   void OnConnected(Session& session) override;
+  void OnHeard(Session& session) override;
   void OnFrame(Session& session, Frame frame) override;
-  void OnLost(Session& session, const std::string& reason) override;
+  void OnLost(PeerLink& link) override;
   void OnUnreachable(NodeId peer, const std::string& reason) override;
+  void OnTurnedAway(NodeId peer, const std::string& reason, bool told) override;
   void OnRefused(const std::string& address, const std::string& reason) override;
   void SealDatagrams(Session& session);
   void BeforeTheNode(Session& session, const Message& message);
+  bool TakeRoster(const std::string& lines, Joined& joined);
+  void Acknowledge(PeerLink& link);
+  void AcknowledgeAll();
+  void SayArrived(PeerLink& link);
   void Delay(Delayed message);
   void ReleaseDelayed(Time now);
 
@@ -170,6 +182,11 @@ class Driver final : private Sessions::Handler {
   std::string join_address_;  // of the scheduler, while joining
   Time join_deadline_ = kNever;
   bool joined_ = false;
+  bool join_said_ = false;
+  Time scheduler_lost_ = kNever;  // since when it is not connected, while joining
+  std::string scheduler_lost_why_;
+  std::map<std::string, std::uint32_t> roster_incarnations_;
+  std::map<NodeId, std::uint32_t> incarnations_;  // of the process of each peer that takes part
   NodeId self_ = kUnknownPeer;
 
   std::unique_ptr<Node> node_;
@@ -182,6 +199,7 @@ class Driver final : private Sessions::Handler {
   std::map<NodeId, Outlet> outlets_;
   std::set<NodeId> dirty_;          // peers to look at when pumping
   std::map<NodeId, Time> pacing_;   // peers whose datagrams wait for their turn
+  Time acknowledge_at_ = kNever;    // what has arrived meanwhile
   std::vector<Delayed> delayed_;    // heap
   std::uint64_t order_ = 0;
   std::size_t delayed_bytes_ = 0, delayed_bytes_max_ = 0;

@@ -1,6 +1,7 @@
 // The driver's receive path: which callers are peers, what arrives, and when it counts as arrived. See
 // driver.h.
 #include <algorithm>
+#include <charconv>
 #include <utility>
 
 #include "io/driver.h"
@@ -9,13 +10,15 @@ namespace geomx::io {
 namespace {
 
 constexpr std::size_t kMaxDelayed = 64 * 1024 * 1024;  // of one connection, not yet handled
+constexpr std::size_t kUnacknowledged = 1024 * 1024;   // bytes that a sender keeps longer than it must
+constexpr Time kAcknowledgeAfter = 20 * kMillisecond;
 
 }  // namespace
 
 // ---- connections -----------------------------------------------------------------------------
 
 Sessions::Verdict Driver::Judge(Session& caller) {
-  if (closing_) return Verdict::kNobody;
+  if (closing_ && !(node_ && node_->stopped())) return Verdict::kNobody;
   if (!node_) return Verdict::kNotYet;
   if (caller.peer == kUnknownPeer) {
     for (const Peer& each : node_->config().peers) {
@@ -24,7 +27,20 @@ Sessions::Verdict Driver::Judge(Session& caller) {
   }
   const Peer* peer = node_->FindPeer(caller.peer);
   if (peer == nullptr) return Verdict::kNobody;
-  return Genuine(caller, *peer) ? Verdict::kPeer : Verdict::kImpostor;
+  return Genuine(caller, *peer) ? JudgeIncarnation(caller) : Verdict::kImpostor;
+}
+
+// The scheduler counts the processes that come in a member's name; all others know the count of the one
+// that takes part from the roster. One whose first hello is repeated, as the answer was lost, counts
+// again: it has said nothing yet.
+Sessions::Verdict Driver::JudgeIncarnation(Session& caller) {
+  std::uint32_t& present = incarnations_[caller.peer];
+  std::uint32_t& own = caller.greeting.incarnation;
+  if (node_->config().scheduler || own != 0) return own == present ? Verdict::kPeer : Verdict::kLate;
+  if (sessions_.LinkOf(caller.peer).frames.received() > 0) return Verdict::kTaken;
+  sessions_.Renew(caller.peer);
+  own = ++present;
+  return Verdict::kPeer;
 }
 
 bool Driver::Genuine(const Session& session, const Peer& peer) const {
@@ -41,44 +57,69 @@ void Driver::OnConnected(Session& session) {
     const Peer* peer = node_ ? node_->FindPeer(session.peer) : nullptr;
     const bool right = peer ? Genuine(session, *peer) : session.certified.scheduler;
     if (!right) {
-      return sessions_.Close(session, "its certificate is that of " + session.certified.name +
-                                          ", and not of " + (peer ? peer->name : "a scheduler"));
+      return sessions_.CloseLink(*session.link,
+                                 "its certificate is that of " + session.certified.name +
+                                     ", and not of " + (peer ? peer->name : "a scheduler"));
     }
     if (peer != nullptr) SealDatagrams(session);
   }
-  if (session.peer == kUnknownPeer) {
-    const Address mine = IsWildcard(address_)
-                             ? WithPort(LocalAddress(session.fd.get()), address_)
-                             : address_;
-    Message join;
-    join.header.kind = Kind::kJoin;
-    join.header.source = self_;
-    join.payload =
-        Payload::Copy(PackStrings({name_, std::to_string(kWireVersion), Format(mine)}));
-    join.header.payload_bytes = static_cast<std::uint32_t>(join.payload.size());
-    session.writer.Push(std::move(join), 0, Now());
+  scheduler_lost_ = kNever;
+  if (session.peer == kUnknownPeer && !std::exchange(join_said_, true)) SayJoin(session);
+  TellMade(*session.link);
+  if (node_) {
+    node_->HandleLinkMade(session.peer, Now());
+    DrainEvents();
   }
   dirty_.insert(session.peer);
   CheckReady();
+}
+
+void Driver::SayJoin(Session& session) {
+  const Address mine = IsWildcard(address_) ? WithPort(LocalAddress(session.fd.get()), address_)
+                                            : address_;
+  Message join;
+  join.header.kind = Kind::kJoin;
+  join.header.source = self_;
+  join.payload = Payload::Copy(PackStrings({name_, std::to_string(kWireVersion), Format(mine)}));
+  join.header.payload_bytes = static_cast<std::uint32_t>(join.payload.size());
+  session.link->frames.Push(std::move(join), 0, Now());
+}
+
+// A line for the log, if there was a connection before.
+void Driver::TellMade(PeerLink& link) {
+  const Time lost_at = std::exchange(link.lost_at, 0);
+  if (lost_at == 0 || closing_) return;
+  const Time away = (Now() - lost_at) / (10 * kMillisecond);  // in hundredths of a second
+  const std::string hundredths = std::to_string(100 + away % 100).substr(1);
+  Notice(name_ + " is connected to " + NameOf(link.peer) + " again, " + std::to_string(away / 100) +
+         "." + hundredths + " s after the last connection ended: " + link.lost_why);
+}
+
+void Driver::OnHeard(Session& session) {
+  if (!node_) return;
+  node_->Hear(session.peer, session.heard);
+  DrainEvents();
 }
 
 void Driver::OnRefused(const std::string& address, const std::string& reason) {
   status_.AddRefusal(address + ": " + reason);
 }
 
-void Driver::OnLost(Session& session, const std::string& reason) {
-  datagrams_.SetSeal(session.peer, nullptr);
+void Driver::OnLost(PeerLink& link) {
+  datagrams_.SetSeal(link.peer, nullptr);
   if (closing_) return;
-  if (node_) {
-    node_->HandleLinkDown(session.peer, reason, Now());
-    DrainEvents();
-  } else if (!joined_) {
-    join_deadline_ = kNever;
-    status_.SetJoinError("the scheduler at " + join_address_ + " ended the connection (" + reason +
-                        "): check that token, node, version and certificate are of its run");
-  } else {
-    status_.Fail("scheduler", reason);
+  if (!node_ && link.closed) return CannotJoin(link.lost_why, false);
+  if (!node_) {
+    scheduler_lost_ = Now();
+    scheduler_lost_why_ = link.lost_why;
+    return;
   }
+  if (link.closed) {
+    node_->HandleLinkDown(link.peer, link.lost_why, Now());
+  } else {
+    node_->HandleLinkLost(link.peer, link.lost_why, Now());
+  }
+  DrainEvents();
 }
 
 void Driver::OnUnreachable(NodeId peer, const std::string& reason) {
@@ -91,21 +132,33 @@ void Driver::OnUnreachable(NodeId peer, const std::string& reason) {
   }
 }
 
+void Driver::OnTurnedAway(NodeId peer, const std::string& reason, bool told) {
+  if (!node_) return CannotJoin(reason, told);
+  node_->HandleLinkDown(peer, (told ? "it refused the connection: " : "") + reason, Now());
+  DrainEvents();
+}
+
+void Driver::CannotJoin(const std::string& reason, bool told) {
+  if (joined_) return status_.Fail("scheduler", reason);
+  join_deadline_ = kNever;
+  status_.SetJoinError("the scheduler at " + join_address_ +
+                       (told ? " refused this node (" : " ended the connection (") + reason +
+                       "): check that token, node, version and certificate are of its run");
+}
+
 // ---- arriving --------------------------------------------------------------------------------
 
 void Driver::OnFrame(Session& session, Frame frame) {
+  Acknowledge(*session.link);
   if (!node_) return BeforeTheNode(session, frame.message);
   Header& header = frame.message.header;
-  if (header.kind == Kind::kDead && header.source == kUnknownPeer) {
-    std::vector<std::byte> scratch;
-    const auto words = UnpackStrings(frame.message.payload.Contiguous(scratch), 2);
-    return sessions_.Close(session, words ? "it refused the connection: " + (*words)[1]
-                                          : "a malformed refusal");
-  }
-  if (header.kind == Kind::kJoin && header.source == kUnknownPeer) header.source = session.peer;
+  const bool joining = header.kind == Kind::kJoin || header.kind == Kind::kHeartbeat;
+  if (joining && header.source == kUnknownPeer) header.source = session.peer;
   if (header.source != session.peer) {
-    return sessions_.Close(session, "broke the protocol: speaks for another node");
+    return sessions_.CloseLink(*session.link,
+                               std::string(kBrokeProtocol) + "speaks for another node");
   }
+  if (header.kind == Kind::kJoin) header.round = incarnations_[session.peer];
   if (frame.arrives == 0) return Handle(session.peer, frame.message);
   session.delayed_bytes += frame.message.wire_bytes();
   if (session.delayed_bytes > kMaxDelayed) sessions_.SetReading(session, false);
@@ -121,31 +174,58 @@ void Driver::BeforeTheNode(Session& session, const Message& message) {
   const Kind kind = message.header.kind;
   if (session.peer != kUnknownPeer || (kind != Kind::kRoster && kind != Kind::kDead)) return;
   const auto words = UnpackStrings(message.payload.Contiguous(scratch), 2);
-  if (!words) return sessions_.Close(session, "a malformed answer");
-  if (kind == Kind::kDead && (*words)[0].empty()) {
-    join_deadline_ = kNever;
-    return status_.SetJoinError("the scheduler at " + join_address_ + " refused this node (" +
-                               (*words)[1] +
-                               "): check that token, node, version and certificate are of its run");
-  }
+  if (!words) return sessions_.CloseLink(*session.link, "a malformed answer");
   if (kind == Kind::kDead) return status_.Fail((*words)[0], (*words)[1]);
   Joined joined{.experiment = (*words)[0], .roster = {}};
-  const std::string& lines = (*words)[1];
-  for (std::size_t at = 0; at < lines.size();) {
-    const std::size_t tab = lines.find('\t', at);
-    const std::size_t end = lines.find('\n', at);
-    if (end == std::string::npos || tab >= end) {
-      return sessions_.Close(session, "a malformed roster");
-    }
-    const bool fresh =
-        joined.roster.emplace(lines.substr(at, tab - at), lines.substr(tab + 1, end - tab - 1))
-            .second;
-    if (!fresh) return sessions_.Close(session, "a roster that names a node twice");
-    at = end + 1;
+  if (!TakeRoster((*words)[1], joined)) {
+    return sessions_.CloseLink(*session.link, "a malformed roster");
   }
   joined_ = true;
   join_deadline_ = kNever;
   status_.SetJoined(std::move(joined));
+}
+
+// A line for each node: name, address, and the number of its process; tabs between them.
+bool Driver::TakeRoster(const std::string& lines, Joined& joined) {
+  for (std::size_t at = 0; at < lines.size();) {
+    const std::size_t end = lines.find('\n', at);
+    const std::size_t tab = lines.find('\t', at);
+    const std::size_t next = tab == std::string::npos ? tab : lines.find('\t', tab + 1);
+    if (end == std::string::npos || next == std::string::npos || next >= end) return false;
+    const std::string name = lines.substr(at, tab - at);
+    std::uint32_t& number = roster_incarnations_[name];
+    const char* const last = lines.data() + end;
+    const auto read = std::from_chars(lines.data() + next + 1, last, number);
+    if (read.ec != std::errc() || read.ptr != last) return false;
+    if (!joined.roster.emplace(name, lines.substr(tab + 1, next - tab - 1)).second) return false;
+    at = end + 1;
+  }
+  return true;
+}
+
+// Mostly what is sent anyway says what has arrived; where nothing is, a heartbeat does: after a moment, or
+// when its sender would keep much.
+void Driver::Acknowledge(PeerLink& link) {
+  const std::size_t bytes = link.frames.unacknowledged();
+  if (bytes == 0) return;
+  if (bytes >= kUnacknowledged) return SayArrived(link);
+  if (acknowledge_at_ == kNever) acknowledge_at_ = Now() + kAcknowledgeAfter;
+}
+
+void Driver::AcknowledgeAll() {
+  acknowledge_at_ = kNever;
+  sessions_.EachLink([&](PeerLink& link) {
+    if (link.frames.unacknowledged() > 0) SayArrived(link);
+  });
+}
+
+void Driver::SayArrived(PeerLink& link) {
+  if (!link.frames.empty() || link.session == nullptr) return;  // what is to leave says it
+  Message beat;
+  beat.header.kind = Kind::kHeartbeat;
+  beat.header.source = self_;
+  link.frames.Push(std::move(beat), 0, Now());
+  dirty_.insert(link.peer);
 }
 
 void Driver::Delay(Delayed message) {

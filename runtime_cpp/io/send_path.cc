@@ -87,14 +87,14 @@ std::optional<Message> Driver::NextShaped(NodeId peer, Lane lane) {
       return std::nullopt;
     }
   }
-  while (session != nullptr && session->writer.pending_bytes() <= kMaxPending) {
+  while (session != nullptr && session->link->frames.pending_bytes() <= kMaxPending) {
     auto message = node_->PollTransmit(peer, lane);
     if (!message) break;
     const Kind kind = message->header.kind;
     if (closing_ && !OutOfBand(kind)) continue;
     Count(peer, *message);
     if (!OutOfBand(kind)) return message;
-    session->writer.Push(std::move(*message), 0, Now());
+    session->link->frames.Push(std::move(*message), 0, Now());
     dirty_.insert(peer);
   }
   return std::nullopt;
@@ -107,14 +107,14 @@ void Driver::Leave(Shaper::Sent sent) {
     ++lost_messages_;
     return;
   }
-  Session* session = sessions_.Find(sent.peer);
-  if (session == nullptr) return;
+  PeerLink& link = sessions_.LinkOf(sent.peer);
+  if (link.closed) return;
   const auto& address = outlets_.at(sent.peer).address;
   if (sent.lane == Lane::kBestEffort && address && Datagrams::Fits(sent.message)) {
     datagrams_.Send(sent.peer, *address, sent.message, sent.arrives);
     return;
   }
-  session->writer.Push(std::move(sent.message), sent.arrives, sent.left);
+  link.frames.Push(std::move(sent.message), sent.arrives, sent.left);
   dirty_.insert(sent.peer);
 }
 
@@ -129,6 +129,7 @@ std::optional<Message> Driver::NextUnshaped(NodeId peer) {
 }
 
 void Driver::Flush(Session& session) {
+  FrameLink& frames = session.link->frames;
   const bool shaped = shaper_ && shaper_->Shapes(session.peer, Lane::kReliable);
   const auto done = [&](const Message& message, Time started) {
     if (shaped || !node_) return;
@@ -140,18 +141,18 @@ void Driver::Flush(Session& session) {
   };
   std::size_t written = 0;
   while (written < kFlushBudget) {
-    while (session.writer.pending_bytes() < kChosenAhead) {
+    while (frames.pending_bytes() < kChosenAhead) {
       auto message = NextUnshaped(session.peer);
       if (!message) break;
-      session.writer.Push(std::move(*message), 0, Now());
+      frames.Push(std::move(*message), 0, Now());
     }
-    if (session.writer.empty()) {
+    if (frames.empty()) {
       if (session.writing) sessions_.SetWriting(session, false);
       if (!shaped && node_) PumpDatagrams(session, Now());
       return;
     }
     const long taken =
-        session.writer.Write(session.fd.get(), session.tls.get(), kWriteBytes, done);
+        frames.Write(session.fd.get(), session.tls.get(), kWriteBytes, done);
     if (taken < 0) return sessions_.Close(session, ErrorText(errno));
     if (taken == 0) break;
     written += static_cast<std::size_t>(taken);
@@ -188,7 +189,7 @@ void Driver::PumpDatagrams(Session& session, Time now) {
     if (outlet.address && Datagrams::Fits(*message)) {
       datagrams_.Send(peer, *outlet.address, *message, 0);
     } else {
-      session.writer.Push(std::move(*message), 0, now);
+      session.link->frames.Push(std::move(*message), 0, now);
       dirty_.insert(peer);
     }
   }

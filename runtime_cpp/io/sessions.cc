@@ -17,7 +17,6 @@ constexpr std::uint64_t kListener = 16;  // smaller ids are the owner's
 constexpr std::size_t kMaxStrangers = 256;
 constexpr Time kHelloTime = 2 * kSecond;
 constexpr Time kTlsTime = 8 * kSecond;  // the same behind a handshake: two round trips, arithmetic
-constexpr std::uint32_t kHelloBytes = 4096;
 constexpr int kAcceptsPerEvent = 64;
 constexpr Time kAcceptPause = 100 * kMillisecond;
 constexpr std::size_t kReadBudget = 1024 * 1024;  // then others have their turn
@@ -39,7 +38,8 @@ Sessions::Sessions(Fd listener, std::string token, std::unique_ptr<Tls> tls, Pol
       tls_(std::move(tls)),
       poller_(poller),
       handler_(handler),
-      next_id_(kListener + 1) {
+      next_id_(kListener + 1),
+      jitter_(std::random_device()()) {
   poller_.Add(listener_.get(), kListener, EPOLLIN);
 }
 
@@ -55,9 +55,20 @@ Session& Sessions::Make(Fd fd, Session::State state) {
   return made;
 }
 
+PeerLink& Sessions::LinkOf(NodeId peer) {
+  PeerLink& link = links_[peer];
+  link.peer = peer;
+  return link;
+}
+
+bool Sessions::Knows(NodeId peer) const {
+  const auto found = links_.find(peer);
+  return found != links_.end() && found->second.made;
+}
+
 Session* Sessions::Find(NodeId peer) {
-  const auto found = peers_.find(peer);
-  return found == peers_.end() ? nullptr : found->second;
+  const auto found = links_.find(peer);
+  return found == links_.end() ? nullptr : found->second.session;
 }
 
 Session* Sessions::FindById(std::uint64_t id) {
@@ -66,11 +77,31 @@ Session* Sessions::FindById(std::uint64_t id) {
 }
 
 void Sessions::Identify(NodeId peer) {
-  const auto found = peers_.find(kUnknownPeer);
-  if (found == peers_.end()) return;
-  found->second->peer = peer;
-  peers_[peer] = found->second;
-  peers_.erase(found);
+  for (Dialing& dialing : dialing_) {
+    if (dialing.peer == kUnknownPeer) dialing.peer = peer;
+  }
+  for (const auto& [id, session] : sessions_) {
+    if (session->dialed && session->peer == kUnknownPeer) session->peer = peer;
+  }
+  auto link = links_.extract(kUnknownPeer);
+  if (link.empty()) return;
+  link.key() = link.mapped().peer = peer;
+  links_.insert(std::move(link));
+}
+
+void Sessions::Renew(NodeId peer) {
+  const auto found = links_.find(peer);
+  if (found == links_.end()) return;
+  Replace(found->second);
+  for (const auto& [id, session] : sessions_) {
+    if (session->link == &found->second) session->link = nullptr;
+  }
+  links_.erase(found);
+}
+
+void Sessions::SetLimits(const Limits& limits) {
+  limits_ = limits;
+  EachPeer([&](Session& session) { TuneConnection(session.fd.get(), congestion_, limits_.kernel); });
 }
 
 // ---- readiness -------------------------------------------------------------------------------
@@ -123,7 +154,8 @@ bool Sessions::Dispatch(std::uint64_t id, std::uint32_t events) {
   // A broken connection is readable: the error comes out of read(), after what was received.
   const bool broken = (events & (EPOLLERR | EPOLLHUP)) != 0;
   if ((events & EPOLLIN) != 0 || broken) Read(*session);
-  if ((events & EPOLLOUT) != 0 && !session->closed) handler_.OnWritable(*session);
+  const bool carries = session->state == Session::State::kPeer;
+  if ((events & EPOLLOUT) != 0 && !session->closed && carries) handler_.OnWritable(*session);
   if (broken && !session->closed && !session->reading) Close(*session, "connection reset");
   return true;
 }
@@ -132,7 +164,7 @@ bool Sessions::Dispatch(std::uint64_t id, std::uint32_t events) {
 
 // No descriptor is left: make room, and give the others time to do the same.
 void Sessions::PauseAccepting() {
-  if (!strangers_.empty()) Refuse(*sessions_.at(*strangers_.begin()), NoDescriptors());
+  if (!strangers_.empty()) Refuse(*sessions_.at(*strangers_.begin()), NoDescriptors(), false);
   accept_at_ = Now() + kAcceptPause;
   poller_.Change(listener_.get(), kListener, 0);
 }
@@ -148,7 +180,7 @@ void Sessions::Accept() {
       return PauseAccepting();
     }
     if (strangers_.size() >= kMaxStrangers) {
-      Close(*sessions_.at(*strangers_.begin()), "too many strangers");
+      Refuse(*sessions_.at(*strangers_.begin()), "too many strangers", false);
     }
     Session* made = nullptr;
     try {
@@ -184,13 +216,11 @@ void Sessions::Shake(Session& session) {
     case TlsStream::Step::kLost:
     case TlsStream::Step::kRefused: {
       const std::string reason = session.tls->error();
-      if (Dialing* dialing = DialingOf(session)) {
-        dialing->session = 0;
-        dialing->last_error = reason;
-        // Whoever is there will not become another by being called again.
-        if (step == TlsStream::Step::kRefused) dialing->deadline = 0;
-      }
-      return Close(session, reason);
+      if (!session.dialed) return Close(session, reason);
+      // A certificate is not another when it is shown again.
+      return Failed(session, reason,
+                    step == TlsStream::Step::kRefused ? Dialing::Answer::kCertificate
+                                                      : Dialing::Answer::kNone);
     }
     case TlsStream::Step::kDone: break;
   }
@@ -210,6 +240,7 @@ void Sessions::Hello(Session& session, const Frame& frame) {
                          : std::nullopt;
   if (!words || !SameSecret(words->front(), token_)) return Refuse(session, "not a member");
   session.peer = header.source;
+  session.greeting = GreetingOf(header);
   if (!nameless) session.name = words->back();
   Settle(session, handler_.Judge(session));
 }
@@ -222,38 +253,70 @@ void Sessions::Settle(Session& session, Verdict verdict) {
                                                      : session.name));
   }
   if (verdict == Verdict::kNobody) return Refuse(session, "nobody this node talks with");
-  if (verdict == Verdict::kPeer && Find(session.peer) != nullptr) {
-    return Refuse(session, "a node of that name is connected already");
-  }
+  if (verdict == Verdict::kTaken) return Refuse(session, "a node of that name takes part already");
+  if (verdict == Verdict::kLate) return Refuse(session, "another process has taken its place");
+  if (verdict == Verdict::kPeer) return Welcome(session);
   strangers_.erase(session.id);
-  session.state = verdict == Verdict::kPeer ? Session::State::kPeer : Session::State::kWaiting;
-  if (verdict == Verdict::kPeer) {
-    Attach(session);
-  } else {
-    Watch(session);
-  }
+  session.deadline = kNever;
+  session.state = Session::State::kWaiting;
+  Watch(session);
 }
 
-void Sessions::Refuse(Session& session, const std::string& reason) {
+// The caller is a peer: it may go on from where an earlier connection ended.
+void Sessions::Welcome(Session& session) {
+  PeerLink& link = LinkOf(session.peer);
+  if (link.closed) return Refuse(session, "the connection with it was ended for good");
+  Message answer;
+  answer.header.kind = Kind::kHello;
+  Greeting greeting;
+  const LinkOutcome outcome = link.frames.Answer(session.greeting, greeting);
+  if (outcome == LinkOutcome::kMismatch) {
+    return Refuse(session, "it has received messages that were never sent");
+  }
+  strangers_.erase(session.id);
+  if (outcome == LinkOutcome::kLate) return Close(session, "it has called again since");
+  PutGreeting(greeting, answer.header);
+  Replace(link);
+  if (!WriteAlone(session.fd.get(), session.tls.get(), std::move(answer))) {
+    return Close(session, "its hello cannot be answered");
+  }
+  Attach(session, link);
+}
+
+// A newer connection carries the link from now on.
+void Sessions::Replace(PeerLink& link) {
+  if (link.session == nullptr) return;
+  Session& old = *std::exchange(link.session, nullptr);
+  if (Now() - old.heard > kSecond / 2) {
+    link.lost_at = old.heard;
+    link.lost_why = "nothing was heard over it";
+  }
+  Close(old, "replaced by another");
+}
+
+void Sessions::Refuse(Session& session, const std::string& reason, bool useless) {
   if (!session.closed && !session.shaking) {
     Message message;
     message.header.kind = Kind::kDead;
     message.header.source = kUnknownPeer;
+    message.header.round = useless ? 1 : 0;
     message.payload = Payload::Copy(PackStrings({"", reason}));
-    message.header.payload_bytes = static_cast<std::uint32_t>(message.payload.size());
-    session.writer.Push(std::move(message), 0, Now());
-    session.writer.Write(session.fd.get(), session.tls.get(), kHelloBytes,
-                         [](const Message&, Time) {});
+    WriteAlone(session.fd.get(), session.tls.get(), std::move(message));
     // A connection that is closed with bytes unread is reset, and the other end may not hear why.
     Receive(session, scratch_, false);
   }
   Close(session, reason);
 }
 
-void Sessions::Attach(Session& session) {
+void Sessions::Attach(Session& session, PeerLink& link) {
+  session.state = Session::State::kPeer;
+  session.deadline = kNever;
+  session.heard = Now();
+  session.link = &link;
+  link.session = &session;
+  link.made = true;
   session.reader.set_max_payload(kMaxPayloadBytes);
-  TuneConnection(session.fd.get(), congestion_);
-  peers_[session.peer] = &session;
+  TuneConnection(session.fd.get(), congestion_, limits_.kernel);
   Watch(session);
   ReadAgain(session);
   handler_.OnConnected(session);
@@ -303,11 +366,15 @@ void Sessions::Read(Session& session) {
     if (got < 0 && errno == EAGAIN) return;
     if (got <= 0) {
       const bool told = got < 0 && errno == EPROTO && session.tls;
-      return Close(session, got == 0 ? "connection closed"
-                            : told   ? session.tls->error()
-                                     : ErrorText(errno));
+      const std::string reason = got == 0 ? "connection closed"
+                                 : told   ? session.tls->error()
+                                          : ErrorText(errno);
+      return session.state == Session::State::kGreeting ? HungUp(session, reason)
+                                                        : Close(session, reason);
     }
     const auto bytes = static_cast<std::size_t>(got);
+    session.heard = Now();
+    if (session.state == Session::State::kPeer) handler_.OnHeard(session);
     const bool drained = !session.tls && bytes < room.size() + (ahead ? scratch_.size() : 0);
     const std::size_t direct = std::min(bytes, room.size());
     Fill(session, direct);
@@ -328,12 +395,33 @@ void Sessions::Read(Session& session) {
 void Sessions::Fill(Session& session, std::size_t bytes) {
   switch (session.reader.Filled(bytes)) {
     case FrameReader::Outcome::kMore: return;
-    case FrameReader::Outcome::kError: return Close(session, session.reader.error());
+    case FrameReader::Outcome::kError: return Garbage(session);
     case FrameReader::Outcome::kFrame: break;
   }
   Frame frame = session.reader.Take();
   if (session.state == Session::State::kStranger) return Hello(session, frame);
+  if (session.state == Session::State::kGreeting) return Answered(session, frame);
+  switch (session.link->frames.Take(frame)) {
+    case FrameLink::Arrival::kMismatch:
+      return CloseLink(*session.link, std::string(kBrokeProtocol) +
+                                          "has received messages that were never sent");
+    case FrameLink::Arrival::kRepeat: return;
+    case FrameLink::Arrival::kNew: break;
+  }
+  if (frame.message.header.kind == Kind::kClosing) {
+    return CloseLink(*session.link, "connection closed");
+  }
   handler_.OnFrame(session, std::move(frame));
+}
+
+// What comes is no message, or none of this version; it would not be another time.
+void Sessions::Garbage(Session& session) {
+  const std::string reason = session.reader.error();
+  switch (session.state) {
+    case Session::State::kPeer: return CloseLink(*session.link, reason);
+    case Session::State::kGreeting: return Failed(session, reason, Dialing::Answer::kHungUp);
+    default: return Refuse(session, reason);
+  }
 }
 
 // ---- ending ----------------------------------------------------------------------------------
@@ -349,10 +437,24 @@ void Sessions::Close(Session& session, const std::string& reason) {
     ++refused_;
     handler_.OnRefused(session.address, reason);
   }
-  const auto found = peers_.find(session.peer);
-  if (found == peers_.end() || found->second != &session) return;
-  peers_.erase(found);
-  handler_.OnLost(session, reason);
+  if (session.link == nullptr || session.link->session != &session) return;
+  PeerLink& link = *session.link;
+  link.session = nullptr;
+  link.lost_at = Now();
+  link.lost_why = reason;
+  if (Dialing* dialing = DialingOf(link.peer)) {
+    dialing->pause = kFirstPause;
+    dialing->next_try = link.lost_at + static_cast<Time>(jitter_() % kFirstPause);
+  }
+  handler_.OnLost(link);
+}
+
+void Sessions::CloseLink(PeerLink& link, const std::string& reason) {
+  link.closed = true;
+  std::erase_if(dialing_, [&](const Dialing& dialing) { return dialing.peer == link.peer; });
+  if (link.session != nullptr) return Close(*link.session, reason);
+  link.lost_why = reason;
+  handler_.OnLost(link);
 }
 
 Time Sessions::NextDeadline() const {
@@ -360,8 +462,17 @@ Time Sessions::NextDeadline() const {
   Time next = accept_at_;
   if (!strangers_.empty()) next = std::min(next, sessions_.at(*strangers_.begin())->deadline);
   for (const Dialing& dialing : dialing_) {
-    next = std::min(next, dialing.session == 0 ? std::min(dialing.next_try, dialing.deadline)
-                                               : dialing.deadline);
+    next = std::min({next, NextCall(dialing), Knows(dialing.peer) ? kNever : dialing.deadline});
+    for (const std::uint64_t id : dialing.calls) {
+      const auto found = sessions_.find(id);
+      if (found != sessions_.end()) next = std::min(next, found->second->deadline);
+    }
+  }
+  if (limits_.silence == kNever) return next;
+  for (const auto& [peer, link] : links_) {
+    const Session* session = link.session;
+    if (session == nullptr || session->dialed || !session->reading) continue;
+    next = std::min(next, session->heard + limits_.silence);
   }
   return next;
 }
@@ -374,13 +485,25 @@ void Sessions::Tick(Time now) {
   while (!strangers_.empty()) {
     Session& oldest = *sessions_.at(*strangers_.begin());
     if (oldest.deadline > now) break;
-    Close(oldest, "no hello");
+    Refuse(oldest, "no hello", false);
   }
   for (const std::uint64_t id : std::exchange(again_, {})) {
     Session* session = FindById(id);
     if (session != nullptr && session->state != Session::State::kWaiting) Read(*session);
   }
+  TickSilent(now);
   TickDialing(now);
+}
+
+// A caller over whose connection nothing comes may not hear this node either, and has to call again.
+void Sessions::TickSilent(Time now) {
+  if (limits_.silence == kNever) return;
+  std::vector<Session*> silent;
+  EachPeer([&](Session& session) {
+    if (session.dialed || !session.reading || session.heard + limits_.silence > now) return;
+    silent.push_back(&session);
+  });
+  for (Session* session : silent) Close(*session, "silence");
 }
 
 void Sessions::Sweep() {

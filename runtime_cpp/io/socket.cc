@@ -154,9 +154,16 @@ Fd Connect(const Address& address, const Address& from) {
   return fd;
 }
 
-void TuneConnection(int fd, const std::string& congestion) {
+void TuneConnection(int fd, const std::string& congestion, Time silence) {
   SetOption(fd, IPPROTO_TCP, TCP_NODELAY, 1);
   SetOption(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, kUnsentBytes);
+  if (silence != kNever) {
+    const auto seconds = static_cast<int>(std::max<Time>(1, silence / kSecond));
+    SetOption(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 2000 * seconds);
+    SetOption(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+    SetOption(fd, IPPROTO_TCP, TCP_KEEPIDLE, seconds);
+    SetOption(fd, IPPROTO_TCP, TCP_KEEPINTVL, seconds);
+  }
   const bool local = IsLoopback(LocalAddress(fd));
   const std::string& name = local ? "reno" : congestion;  // nothing to control: no pacing wanted
   if (!name.empty()) {

@@ -74,8 +74,9 @@ Port Bind(const std::string& host, int port);
 Fd Connect(const Address& address, const Address& from);
 
 // Small writes leave at once, and what has been written but not sent stays short, so that the next
-// message is chosen late. Congestion control is left alone on this machine's own addresses.
-void TuneConnection(int fd, const std::string& congestion);
+// message is chosen late. Congestion control is left alone on this machine's own addresses. The kernel
+// gives up after twice `silence` without a sign of the other end, be there data under way or not.
+void TuneConnection(int fd, const std::string& congestion, Time silence);
 
 // How far a connection is with what was written to it.
 struct Progress {

@@ -7,6 +7,7 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 namespace geomx::io {
 namespace {
@@ -62,7 +63,8 @@ bool FrameReader::ParseHead() {
   std::uint32_t words[2];
   std::memcpy(words, head_.data(), sizeof words);
   std::memcpy(&arrives_, head_.data() + sizeof words, sizeof arrives_);
-  if (words[0] != kFrameMagic || words[1] != 0) {
+  received_ = words[1];
+  if (words[0] != kFrameMagic) {
     error_ = "not a geomx message";
     return false;
   }
@@ -82,7 +84,9 @@ bool FrameReader::ParseHead() {
 }
 
 Frame FrameReader::Take() {
-  Frame frame{.message = {.header = header_, .payload = {}}, .arrives = arrives_};
+  Frame frame{.message = {.header = header_, .payload = {}},
+              .arrives = arrives_,
+              .received = received_};
   if (payload_) {
     const Bytes bytes{payload_->bytes.get(), header_.payload_bytes};
     frame.message.payload = Payload::View(bytes, std::move(payload_));
@@ -105,8 +109,8 @@ std::shared_ptr<FrameReader::Block> FrameReader::NewBlock(std::size_t bytes) {
 
 // ---- writing ---------------------------------------------------------------------------------
 
-void FrameWriter::Push(Message message, Time arrives, Time now) {
-  Outgoing& frame = frames_.emplace_back();
+void FrameLink::Push(Message message, Time arrives, Time now) {
+  Outgoing frame;
   const std::uint32_t words[2] = {kFrameMagic, 0};
   std::memcpy(frame.head.data(), words, sizeof words);
   std::memcpy(frame.head.data() + sizeof words, &arrives, sizeof arrives);
@@ -116,9 +120,11 @@ void FrameWriter::Push(Message message, Time arrives, Time now) {
   frame.message = std::move(message);
   frame.started = now;
   pending_bytes_ += frame.size;
+  const bool numbered = IsNumbered(frame.message.header);
+  link_.outbox.Add(std::move(frame), numbered);
 }
 
-long FrameWriter::Write(int fd, TlsStream* tls, std::size_t limit, const Done& done) {
+long FrameLink::Write(int fd, TlsStream* tls, std::size_t limit, const Done& done) {
   if (tls != nullptr) limit = std::min(limit, kTlsRecord);
   std::array<iovec, kMaxPieces> pieces;
   std::size_t count = 0;
@@ -133,22 +139,56 @@ long FrameWriter::Write(int fd, TlsStream* tls, std::size_t limit, const Done& d
     pieces[count++] = {const_cast<std::byte*>(bytes.data()), bytes.size()};
     total += bytes.size();
   };
-  for (const Outgoing& frame : frames_) {
+  auto& outbox = link_.outbox;
+  const std::uint32_t received = link_.arrivals.received();
+  for (std::size_t i = 0; i < outbox.unsent(); ++i) {
     if (count == kMaxPieces || total >= limit) break;
+    Outgoing& frame = outbox.At(i);
+    if (i > 0 || written_ == 0) {
+      std::memcpy(frame.head.data() + sizeof kFrameMagic, &received, sizeof received);
+    }
     add(frame.head);
     for (const Bytes piece : frame.message.payload.pieces()) add(piece);
   }
   const std::span<const iovec> chosen(pieces.data(), count);
   const ssize_t taken = tls != nullptr ? SendRecord(*tls, chosen) : SendPlain(fd, chosen);
   if (taken < 0) return errno == EAGAIN || errno == EINTR ? 0 : -1;
+  if (written_ == 0 && taken > 0) unacknowledged_ = 0;
   written_ += static_cast<std::size_t>(taken);
   pending_bytes_ -= static_cast<std::size_t>(taken);
-  while (!frames_.empty() && written_ >= frames_.front().size) {
-    written_ -= frames_.front().size;
-    done(frames_.front().message, frames_.front().started);
-    frames_.pop_front();
+  while (outbox.unsent() > 0 && written_ >= outbox.At(0).size) {
+    Outgoing& frame = outbox.At(0);
+    written_ -= frame.size;
+    if (!std::exchange(frame.told, true)) done(frame.message, frame.started);
+    outbox.Leave();
+    if (written_ > 0) unacknowledged_ = 0;
   }
   return taken;
+}
+
+FrameLink::Arrival FrameLink::Take(const Frame& frame) {
+  if (!link_.outbox.Acknowledge(frame.received)) return Arrival::kMismatch;
+  if (!IsNumbered(frame.message.header)) return Arrival::kNew;
+  unacknowledged_ += frame.message.wire_bytes();
+  return link_.arrivals.Take() ? Arrival::kNew : Arrival::kRepeat;
+}
+
+// What has left is to leave again, and what had begun to leave begins anew.
+FrameLink::Outcome FrameLink::Restart(Outcome outcome) {
+  if (outcome != Outcome::kCarried) return outcome;
+  written_ = 0;
+  pending_bytes_ = 0;
+  for (std::size_t i = 0; i < link_.outbox.unsent(); ++i) pending_bytes_ += link_.outbox.At(i).size;
+  unacknowledged_ = 0;
+  return outcome;
+}
+
+bool WriteAlone(int fd, TlsStream* tls, Message message) {
+  message.header.payload_bytes = static_cast<std::uint32_t>(message.payload.size());
+  FrameLink alone;
+  alone.Push(std::move(message), 0, Now());
+  alone.Write(fd, tls, kTlsRecord, [](const Message&, Time) {});
+  return alone.empty();
 }
 
 }  // namespace geomx::io

@@ -2,11 +2,13 @@
 //
 // A frame is a driver prefix, the message's header and its payload:
 //
-//     0  magic "GMXT"   4  zero   8  arrival time (ns; 0: on arrival)   16  header   96  payload
+//     0  magic "GMXT"   4  numbered messages that the sender of this one has received   16  header
+//     8  arrival time (ns; 0: on arrival)                                                96  payload
 //
 // The reader checks magic, header, size and arrival time before it believes a length, and reads each
 // payload straight into memory of its own, which it uses again once nobody holds the message any
-// more. The writer keeps what it was given until the kernel has taken it; it never copies a payload.
+// more. A FrameLink outlives its connections: it keeps what it was given until the other end has
+// received it (core/link.h), and never copies a payload.
 #pragma once
 
 #include <array>
@@ -17,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "core/link.h"
 #include "core/message.h"
 #include "io/clock.h"
 #include "io/tls.h"
@@ -31,6 +34,7 @@ inline constexpr Time kLongestFlight = 600 * kSecond;  // no emulated path is sl
 struct Frame {
   Message message;
   Time arrives = 0;
+  std::uint32_t received = 0;  // by its sender
 };
 
 class FrameReader {
@@ -63,24 +67,46 @@ class FrameReader {
   std::size_t filled_ = 0;  // of head and payload together
   Header header_;
   Time arrives_ = 0;
+  std::uint32_t received_ = 0;
   std::shared_ptr<Block> payload_;
   std::array<std::shared_ptr<Block>, 2> kept_;
   std::size_t next_kept_ = 0;
   std::string error_;
 };
 
-class FrameWriter {
+// Messages to and from one peer, whatever connection carries them at the moment.
+class FrameLink {
  public:
-  // A frame that the kernel has taken whole; `started`: when it was pushed.
+  // A frame that the kernel has taken whole for the first time; `started`: when it was pushed.
   using Done = std::function<void(const Message& message, Time started)>;
 
+  // ---- sending ----
   void Push(Message message, Time arrives, Time now);
-  bool empty() const { return frames_.empty(); }
-  std::size_t pending_bytes() const { return pending_bytes_; }
-
+  bool empty() const { return link_.outbox.unsent() == 0; }   // all has left
+  bool settled() const { return empty() && link_.outbox.kept() == 0; }  // and was received
+  std::size_t pending_bytes() const { return pending_bytes_; }  // that have not left
   // Writes at most about `limit` bytes with one system call; one record through `tls`, if there is
   // one. Returns how many were taken; 0 if the socket is full; -1 if the connection is broken (errno).
   long Write(int fd, TlsStream* tls, std::size_t limit, const Done& done);
+
+  // ---- receiving ----
+  enum class Arrival {
+    kNew,
+    kRepeat,    // it came on an earlier connection: to be dropped
+    kMismatch,  // its sender has received what was never sent
+  };
+  Arrival Take(const Frame& frame);
+  // Bytes of messages that their sender does not know to have arrived.
+  std::size_t unacknowledged() const { return unacknowledged_; }
+
+  // ---- a new connection; see core/link.h ----
+  using Outcome = LinkOutcome;
+  Greeting Call() { return link_.Call(); }
+  Outcome Answered(const Greeting& answer) { return Restart(link_.Answered(answer)); }
+  Outcome Answer(const Greeting& call, Greeting& answer) { return Restart(link_.Answer(call, answer)); }
+  std::uint32_t received() const { return link_.arrivals.received(); }
+  // Of this process, as the scheduler counts; where this end calls.
+  void SetIncarnation(std::uint32_t number) { link_.incarnation = number; }
 
  private:
   struct Outgoing {
@@ -88,11 +114,18 @@ class FrameWriter {
     Message message;
     Time started = 0;
     std::size_t size = 0;
+    bool told = false;  // that it has left
   };
 
-  std::deque<Outgoing> frames_;
-  std::size_t written_ = 0;  // of the first frame
+  Outcome Restart(Outcome outcome);
+
+  geomx::Link<Outgoing> link_;
+  std::size_t written_ = 0;  // of the first that has not left
   std::size_t pending_bytes_ = 0;
+  std::size_t unacknowledged_ = 0;
 };
+
+// One message on a connection that carries no link (yet). False unless the kernel took it whole.
+bool WriteAlone(int fd, TlsStream* tls, Message message);
 
 }  // namespace geomx::io

@@ -177,7 +177,7 @@ void AppendMessage(std::mt19937_64& random, std::vector<std::uint8_t>& input) {
     return static_cast<std::uint32_t>(random() % limit);
   };
   Header header;
-  header.kind = static_cast<Kind>(below(3) == 0 ? below(kKinds) : kKinds - 1 - below(4));
+  header.kind = static_cast<Kind>(below(3) == 0 ? below(kKinds) : static_cast<unsigned>(Kind::kValue) - below(4));
   header.flags = static_cast<std::uint8_t>(below(4));
   header.source = below(7);
   header.key = below(2);

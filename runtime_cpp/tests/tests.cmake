@@ -4,6 +4,7 @@
 enable_testing()
 file(GLOB test_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/*_test.cc)
 add_library(geomx_test_cases OBJECT tests/check_main.cc tests/wire.cc tests/cluster.cc
+                                    tests/carriers.cc
                                     ${test_sources} ${plugin_tests})
 target_include_directories(geomx_test_cases PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
 target_compile_options(geomx_test_cases PRIVATE -O1)

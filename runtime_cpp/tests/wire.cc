@@ -50,6 +50,11 @@ Message Cross(NodeId from, const Message& message) {
 Wire::Wire(std::uint64_t seed) : random(seed) {}
 Wire::~Wire() = default;
 
+void Wire::BreakConnections(const Carriers::Chances& chances) {
+  if (!carriers_) carriers_ = std::make_unique<Carriers>(random);
+  carriers_->chances = chances;
+}
+
 // ---- what tests do ---------------------------------------------------------------------------
 
 void Wire::Add(std::function<NodeConfig()> make) {
@@ -213,8 +218,16 @@ std::vector<Wire::Move> Wire::Moves() {
     if (killed_.contains(id)) continue;
     if (!member.sends) member.sends = Sends(*member.node);
     for (const Move& send : *member.sends) {
-      if (send.lane == Lane::kReliable || !faults.stall) moves.push_back(send);
+      if (send.lane == Lane::kBestEffort && faults.stall) continue;
+      const bool carried = send.lane == Lane::kBestEffort || !carriers_ ||
+                           carriers_->Carried(send.from, send.to);
+      if (carried) moves.push_back(send);
     }
+  }
+  if (carriers_) {
+    std::vector<Carriers::Move> steps;
+    carriers_->AddMoves(steps, !moves.empty());
+    for (Carriers::Move& step : steps) moves.push_back({.kind = Move::Kind::kCarry, .carry = std::move(step)});
   }
   for (const auto& [ends, queue] : links_) {
     if (!queue.empty()) moves.push_back({Move::Kind::kDeliver, ends.first, ends.second});
@@ -233,7 +246,9 @@ bool Wire::Step() {
   switch (move.kind) {
     case Move::Kind::kSend: {
       Message message = Poll(move.from, move.to, move.lane);
-      if (move.lane == Lane::kReliable) {
+      if (move.lane == Lane::kReliable && carriers_) {
+        carriers_->Send(move.from, move.to, std::move(message));
+      } else if (move.lane == Lane::kReliable) {
         links_[{move.from, move.to}].push_back(std::move(message));
       } else {
         SetLoose(move.from, move.to, std::move(message));
@@ -247,6 +262,11 @@ bool Wire::Step() {
       Deliver(move.from, move.to, std::move(message));
       break;
     }
+    case Move::Kind::kCarry:
+      move.carry([this](NodeId from, NodeId to, Message message) {
+        Deliver(from, to, std::move(message));
+      });
+      break;
     case Move::Kind::kResume:
       --members_.at(move.from).device_work;
       Do(move.from, [](Node& node, Time now) {

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "core/node.h"
+#include "tests/carriers.h"
 #include "tests/seeds.h"
 
 namespace geomx::check {
@@ -70,6 +71,10 @@ class Wire {
   // What left each node for each other, by kind of message.
   const std::map<std::tuple<NodeId, NodeId, Kind>, Traffic>& traffic() const { return traffic_; }
 
+  // From now on reliable messages cross over connections that break.
+  void BreakConnections(const Carriers::Chances& chances);
+  const Carriers* carriers() const { return carriers_.get(); }
+
   Faults faults;
   Random random;
 
@@ -85,10 +90,11 @@ class Wire {
   // A possible next step: a node sends from a lane, a link delivers, a loose message arrives, or a node
   // goes on after its device's work.
   struct Move {
-    enum class Kind { kSend, kDeliver, kArrive, kResume };
+    enum class Kind { kSend, kDeliver, kArrive, kResume, kCarry };
     Kind kind;
     NodeId from = 0, to = 0;
     Lane lane = Lane::kReliable;
+    Carriers::Move carry = {};
   };
   struct Member {
     std::function<NodeConfig()> make;
@@ -113,6 +119,7 @@ class Wire {
   std::map<NodeId, Member> members_;
   std::set<NodeId> killed_;
   std::map<std::pair<NodeId, NodeId>, std::deque<Message>> links_;
+  std::unique_ptr<Carriers> carriers_;  // instead of links_
   std::vector<Loose> loose_;
   std::vector<std::pair<int, Loose>> held_;  // (Drives left, message)
   std::map<std::tuple<NodeId, NodeId, Kind>, Traffic> traffic_;

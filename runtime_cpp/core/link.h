@@ -1,0 +1,185 @@
+// Exactly-once delivery between two nodes over connections that break.
+//
+// A link lasts as long as its two nodes; connections that carry it come and go. Each end numbers its
+// messages from 0 and keeps those that have left until the other end says that it has received them:
+// views of the encoded messages, no copies, and nothing is encoded a second time. When a connection
+// has broken, the two ends tell each other on the next one what they have received, and both go on
+// from there. Every kind of message that is numbered is therefore handed on once and in order,
+// whatever it is about. Numbers, and what is counted with them, are modulo 2^32.
+//
+// One end calls, always the same; the other answers:
+//
+//     calling                                         called
+//     Greeting call = link.Call();       ---->        answer = link.Answer(call);
+//     link.Answered(answer);             <----        // messages may follow at once
+//     // messages may follow
+//
+// An end takes nothing more from an older connection once it has answered on a newer one, or heard the
+// answer. Calls are counted, and at both ends the latest that was answered carries the link, however
+// many are under way and in whatever order they arrive.
+//
+// What is kept is bounded by what is under way between two acknowledgements. Not thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <utility>
+
+#include "core/message.h"
+
+namespace geomx {
+
+// Best-effort messages may be lost, and what is about one connection means nothing on the next.
+inline bool IsNumbered(const Header& header) {
+  const Kind kind = header.kind;
+  return header.channel == 0 && kind != Kind::kHello && kind != Kind::kHeartbeat &&
+         kind != Kind::kClosing;
+}
+
+// What the ends of a new connection tell each other before anything else.
+struct Greeting {
+  std::uint32_t incarnation = 0;  // of the calling process, as the scheduler counts; 0: not told yet
+  std::uint32_t attempt = 0;      // how many calls its caller has made on this link, with this one
+  std::uint32_t received = 0;     // numbered messages that this end has received
+  std::uint32_t first = 0;        // of an answer: number of the first message that follows it
+};
+
+// Where a greeting stands in the header of a `hello`.
+inline void PutGreeting(const Greeting& greeting, Header& header) {
+  header.key = greeting.incarnation;
+  header.shard = greeting.attempt;
+  header.round = greeting.received;
+  header.slice = greeting.first;
+}
+inline Greeting GreetingOf(const Header& header) {
+  return {header.key, header.shard, header.round, header.slice};
+}
+
+// Messages to the other end: those that it may not have received, oldest first.
+template <class Item>
+class Outbox {
+ public:
+  void Add(Item item, bool numbered) { entries_.push_back({std::move(item), numbered}); }
+
+  // Messages that have not left on the present connection: At(0) is next.
+  std::size_t unsent() const { return entries_.size() - left_; }
+  Item& At(std::size_t index) { return entries_[left_ + index].item; }
+  bool NumberedAt(std::size_t index) const { return entries_[left_ + index].numbered; }
+  // At(0) has left. A numbered one is kept.
+  void Leave() {
+    if (entries_[left_].numbered) {
+      ++left_;
+    } else {
+      entries_.erase(entries_.begin() + static_cast<std::ptrdiff_t>(left_));
+    }
+  }
+
+  // The other end has received the first `received` messages. False if so many have never left.
+  bool Acknowledge(std::uint32_t received) {
+    const std::uint32_t more = received - base_;
+    if (more > kHalf) return true;  // said before a later word arrived
+    if (more > left_) return false;
+    entries_.erase(entries_.begin(), entries_.begin() + more);
+    left_ -= more;
+    base_ = received;
+    return true;
+  }
+
+  // A new connection to an end that has received so many messages; all others are to leave again.
+  // Returns the number of the first of them; nothing if that many have never left.
+  std::optional<std::uint32_t> Restart(std::uint32_t received) {
+    if (!Acknowledge(received)) return std::nullopt;
+    left_ = 0;
+    return base_;
+  }
+
+  // Messages that have left and are not known to have been received.
+  std::size_t kept() const { return left_; }
+
+ private:
+  static constexpr std::uint32_t kHalf = UINT32_MAX / 2;
+  struct Entry {
+    Item item;
+    bool numbered;
+  };
+
+  std::deque<Entry> entries_;  // numbered ones only among the first `left_`
+  std::size_t left_ = 0;
+  std::uint32_t base_ = 0;     // number of the first message that may not have been received
+};
+
+// Messages from the other end: how many there were, and which are repeats.
+class Arrivals {
+ public:
+  std::uint32_t received() const { return received_; }
+
+  // A numbered message is in. False if it came before and is to be dropped.
+  bool Take() {
+    if (repeats_ > 0) {
+      --repeats_;
+      return false;
+    }
+    ++received_;
+    return true;
+  }
+
+  // What arrives next has number `first`. False if others between were never received.
+  bool Restart(std::uint32_t first) {
+    repeats_ = received_ - first;
+    return repeats_ <= UINT32_MAX / 2;
+  }
+
+ private:
+  std::uint32_t received_ = 0;
+  std::uint32_t repeats_ = 0;  // still to come
+};
+
+enum class LinkOutcome {
+  kCarried,   // the connection carries the link from now on
+  kLate,      // a later one does; this one is to be closed
+  kMismatch,  // the other end speaks of messages that there never were
+};
+
+template <class Item>
+class Link {
+ public:
+  Outbox<Item> outbox;
+  Arrivals arrivals;
+  std::uint32_t incarnation = 0;  // of the process at the calling end; 0: not told yet
+
+  // ---- the end that calls ----
+  Greeting Call() {
+    return {.incarnation = incarnation, .attempt = ++calls_, .received = arrivals.received()};
+  }
+  LinkOutcome Answered(const Greeting& answer) {
+    if (answer.attempt <= answered_ || answer.attempt > calls_) return LinkOutcome::kLate;
+    if (!outbox.Restart(answer.received)) return LinkOutcome::kMismatch;
+    if (!arrivals.Restart(answer.first)) return LinkOutcome::kMismatch;
+    answered_ = answer.attempt;
+    incarnation = answer.incarnation;
+    return LinkOutcome::kCarried;
+  }
+
+  // ---- the end that is called ----
+  // Fills in `answer` if the connection carries the link. To be called when nothing more will be taken
+  // from the connection before.
+  LinkOutcome Answer(const Greeting& call, Greeting& answer) {
+    if (call.attempt <= answered_) return LinkOutcome::kLate;
+    const auto first = outbox.Restart(call.received);
+    if (!first) return LinkOutcome::kMismatch;
+    answered_ = call.attempt;
+    incarnation = call.incarnation;
+    answer = {.incarnation = incarnation,
+              .attempt = call.attempt,
+              .received = arrivals.received(),
+              .first = *first};
+    return LinkOutcome::kCarried;
+  }
+
+ private:
+  std::uint32_t calls_ = 0;     // made by this end
+  std::uint32_t answered_ = 0;  // the latest call that was answered
+};
+
+}  // namespace geomx

@@ -1,0 +1,121 @@
+#include "tests/carriers.h"
+
+#include <algorithm>
+
+#include "tests/check.h"
+
+namespace geomx::check {
+
+Carriers::Pair& Carriers::PairOf(NodeId one, NodeId other) {
+  const auto [found, fresh] = pairs_.try_emplace(std::minmax(one, other));
+  if (fresh) found->second.ids = {std::max(one, other), std::min(one, other)};
+  return found->second;
+}
+
+bool Carriers::Carried(NodeId from, NodeId to) {
+  Pair& pair = PairOf(from, to);
+  return pair.carrying[from > to ? kCaller : kCalled] != nullptr;
+}
+
+void Carriers::Send(NodeId from, NodeId to, Message message) {
+  Pair& pair = PairOf(from, to);
+  const End end = from > to ? kCaller : kCalled;
+  const bool numbered = IsNumbered(message.header);
+  pair.links[end].outbox.Add(std::move(message), numbered);
+  Transmit(pair, end);
+}
+
+// On the way to `end`; nothing passes over a broken connection, and its ends may not know.
+void Carriers::Put(Carrier& carrier, End end, Packet packet) {
+  if (!carrier.broken) carrier.ways[end].push_back(std::move(packet));
+}
+
+// All that may leave does, each with what its sender has received.
+void Carriers::Transmit(Pair& pair, End end) {
+  Link<Message>& link = pair.links[end];
+  while (link.outbox.unsent() > 0) {
+    Put(*pair.carrying[end], end == kCaller ? kCalled : kCaller,
+        {std::nullopt, link.outbox.At(0), link.arrivals.received()});
+    link.outbox.Leave();
+  }
+}
+
+void Carriers::Call(Pair& pair) {
+  auto carrier = std::make_shared<Carrier>();
+  Put(*carrier, kCalled, {pair.links[kCaller].Call()});
+  pair.all.push_back(std::move(carrier));
+}
+
+// An end learns that a connection is over.
+void Carriers::Notice(Pair& pair, Carrier& carrier, End end) {
+  carrier.open[end] = false;
+  carrier.ways[end].clear();
+  if (pair.carrying[end].get() == &carrier) pair.carrying[end] = nullptr;
+}
+
+void Carriers::Break(Carrier& carrier) {
+  ++broken;
+  carrier.broken = true;
+  for (auto& way : carrier.ways) way.resize(Between(random_, 0, way.size()));
+}
+
+void Carriers::Greeted(Pair& pair, const std::shared_ptr<Carrier>& carrier, End end,
+                       const Greeting& greeting) {
+  Greeting answer;
+  Link<Message>& link = pair.links[end];
+  const LinkOutcome outcome =
+      end == kCalled ? link.Answer(greeting, answer) : link.Answered(greeting);
+  CHECK(outcome != LinkOutcome::kMismatch);
+  if (outcome != LinkOutcome::kCarried) return Notice(pair, *carrier, end);
+  if (pair.carrying[end]) Notice(pair, *pair.carrying[end], end);
+  pair.carrying[end] = carrier;
+  if (end == kCalled) Put(*carrier, kCaller, {answer});
+  Transmit(pair, end);
+}
+
+void Carriers::Arrive(Pair& pair, const std::shared_ptr<Carrier>& carrier, End end,
+                      const Deliver& deliver) {
+  const Packet packet = std::move(carrier->ways[end].front());
+  carrier->ways[end].pop_front();
+  if (packet.greeting) return Greeted(pair, carrier, end, *packet.greeting);
+  Link<Message>& link = pair.links[end];
+  CHECK(pair.carrying[end] == carrier);
+  CHECK(link.outbox.Acknowledge(packet.received));
+  if (IsNumbered(packet.message.header) && !link.arrivals.Take()) {
+    ++repeats;
+    return;
+  }
+  deliver(pair.ids[1 - end], pair.ids[end], packet.message);
+}
+
+void Carriers::AddMoves(std::vector<Move>& moves, bool disturb) {
+  for (auto& [ids, each] : pairs_) {
+    Pair& pair = each;
+    std::erase_if(pair.all, [](const auto& carrier) { return !carrier->open[0] && !carrier->open[1]; });
+    bool calling = pair.carrying[kCaller] != nullptr;
+    for (const auto& carrier : pair.all) {
+      calling = calling || (carrier->open[kCaller] && !carrier->broken);
+      const bool lonely = carrier->broken || !carrier->open[0] || !carrier->open[1];
+      for (const End end : {kCaller, kCalled}) {
+        if (!carrier->open[end]) continue;
+        if (!carrier->ways[end].empty()) {
+          moves.push_back([&, carrier, end](const Deliver& deliver) {
+            Arrive(pair, carrier, end, deliver);
+          });
+        }
+        // An end that closes is noticed behind what it sent; a break may be noticed before.
+        if (lonely && (carrier->broken || carrier->ways[end].empty())) {
+          moves.push_back([&, carrier, end](const Deliver&) { Notice(pair, *carrier, end); });
+        }
+      }
+      if (disturb && !lonely && Chance(random_, chances.breaks)) {
+        moves.push_back([this, carrier](const Deliver&) { Break(*carrier); });
+      }
+    }
+    if (!calling || (disturb && Chance(random_, chances.calls))) {
+      moves.push_back([&](const Deliver&) { Call(pair); });
+    }
+  }
+}
+
+}  // namespace geomx::check

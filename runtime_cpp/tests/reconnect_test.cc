@@ -1,0 +1,165 @@
+// Live links whose connections break: nothing is lost, nothing counts twice, and nobody is told but the log.
+#include <dirent.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <chrono>
+#include <random>
+#include <thread>
+
+#include "tests/loops.h"
+
+namespace geomx::io {
+namespace {
+
+using namespace std::chrono_literals;
+
+// The connected TCP sockets of this process: all loops of a test, and both ends of each connection.
+std::vector<int> Connected() {
+  std::vector<int> found;
+  DIR* const folder = opendir("/proc/self/fd");
+  while (const dirent* entry = readdir(folder)) {
+    const int fd = std::atoi(entry->d_name);
+    int type = 0;
+    socklen_t length = sizeof type;
+    sockaddr_storage peer{};
+    socklen_t peer_length = sizeof peer;
+    if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &length) != 0 || type != SOCK_STREAM) continue;
+    if (getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &peer_length) != 0) continue;
+    if (peer.ss_family == AF_INET || peer.ss_family == AF_INET6) found.push_back(fd);
+  }
+  closedir(folder);
+  return found;
+}
+
+// Ends a connection in good order, as TCP sees it, or by a reset: what is under way is lost then.
+void Break(int fd, bool reset) {
+  sockaddr none{};
+  none.sa_family = AF_UNSPEC;
+  if (reset) {
+    connect(fd, &none, sizeof none);
+  } else {
+    shutdown(fd, SHUT_RDWR);
+  }
+}
+
+// Breaks a connection after the other until it ends.
+class Breaker {
+ public:
+  explicit Breaker(std::uint32_t seed, std::chrono::milliseconds pause)
+      : thread_([this, seed, pause] {
+          std::mt19937 random(seed);
+          while (!done_) {
+            std::this_thread::sleep_for(pause);
+            const std::vector<int> all = Connected();
+            if (all.empty()) continue;
+            Break(all[random() % all.size()], random() % 2 == 0);
+            ++count_;
+          }
+        }) {}
+  ~Breaker() {
+    done_ = true;
+    thread_.join();
+  }
+  int count() const { return count_; }
+
+ private:
+  std::atomic<bool> done_ = false;
+  std::atomic<int> count_ = 0;
+  std::thread thread_;
+};
+
+}  // namespace
+
+TEST(reconnect_resets_change_no_sum) {
+  std::random_device device;
+  const std::uint32_t seed = device();
+  Cluster cluster;
+  for (NodeConfig& config : cluster.configs) config.redial = 50 * kMillisecond;
+  cluster.Start();
+  cluster.Declare(0, 1000, {{.elements = 1000}});
+  cluster.Declare(1, 300'000, {{.elements = 200'000}, {.offset = 200'000, .elements = 100'000}});
+  int broken = 0;
+  {
+    const Breaker breaker(seed, 3ms);
+    for (int round = 1; round <= 60 || breaker.count() < 40; ++round) {
+      const float scale = static_cast<float>(round % 50);
+      CheckSums(cluster.PushAll(0, 1000, scale), scale);
+      CheckSums(cluster.PushAll(1, 300'000, scale), scale);
+    }
+    for (NodeId i = 0; i < 4; ++i) CHECK(cluster.worker(i).StartBarrier() == 1);
+    for (NodeId i = 0; i < 4; ++i) CHECK(cluster.worker(i).WaitBarrier(1, kPatience));
+    broken = breaker.count();
+  }
+  cluster.Stop();
+  CHECK(broken >= 40);
+  if (check::Failures() > 0) std::cerr << "seed " << seed << "\n";
+}
+
+// Byes and the order to stop are on their way while connections break.
+TEST(reconnect_a_run_ends_over_resets) {
+  std::random_device device;
+  const std::uint32_t seed = device();
+  for (int run = 0; run < 3; ++run) {
+    Cluster cluster;
+    cluster.Start();
+    cluster.Declare(0, 10, {{.elements = 10}});
+    CheckSums(cluster.PushAll(0, 10, 1.0f), 1.0f);
+    const Breaker breaker(seed + static_cast<std::uint32_t>(run), 1ms);
+    cluster.Stop();
+  }
+  if (check::Failures() > 0) std::cerr << "seed " << seed << "\n";
+}
+
+// Over emulated links messages are under way for long; those that have arrived and wait for their time
+// outlive the connection, and those that have not are sent again.
+TEST(reconnect_emulated_links_heal) {
+  std::random_device device;
+  const std::uint32_t seed = device();
+  std::map<NodeId, Shape> shapes;
+  for (const auto& [from, to] : {std::pair{Cluster::kServers, Cluster::kGlobal},
+                                 std::pair{Cluster::kGlobal, Cluster::kServers}}) {
+    Shape& shape = shapes[from];
+    shape.edges = {{.course = 50e6, .delay = 10 * kMillisecond},
+                   {.course = 50e6, .delay = 10 * kMillisecond}};
+    Shape::Path path;
+    path.path = {0};
+    path.reverse = {1};
+    path.rtt = 20 * kMillisecond;
+    shape.paths[to] = path;
+    shape.seed = 1;
+  }
+  Cluster cluster;
+  cluster.Start(shapes);
+  cluster.Declare(0, 100'000, {{.elements = 100'000}});
+  {
+    const Breaker breaker(seed, 10ms);
+    for (int round = 1; round <= 10; ++round) {
+      CheckSums(cluster.PushAll(0, 100'000, static_cast<float>(round)), static_cast<float>(round));
+    }
+  }
+  cluster.Stop();
+  if (check::Failures() > 0) std::cerr << "seed " << seed << "\n";
+}
+
+// A pushed array is given back once the other end has all of it.
+TEST(reconnect_arrays_are_let_go_of) {
+  Cluster cluster;
+  cluster.Start();
+  cluster.Declare(0, 100'000, {{.elements = 100'000}});
+  std::vector<std::weak_ptr<const void>> kept;
+  for (NodeId i = 0; i < 4; ++i) {
+    const auto value = std::make_shared<std::vector<float>>(100'000, 1.0f);
+    kept.push_back(value);
+    cluster.worker(i).Push(0, *value, value);
+  }
+  for (NodeId i = 0; i < 4; ++i) CHECK(cluster.worker(i).Wait(0, 1, kPatience).has_value());
+  const Time deadline = Now() + 10 * kSecond;
+  for (const auto& value : kept) {
+    while (!value.expired() && Now() < deadline) std::this_thread::sleep_for(1ms);
+    CHECK(value.expired());
+  }
+  cluster.Stop();
+}
+
+}  // namespace geomx::io
