@@ -21,7 +21,7 @@ import simpy
 from simpy.events import EventPriority
 
 from geomx import _core
-from geomx.errors import GeomxError
+from geomx.errors import GeomxError, NodeLost
 from geomx.events import Event, Events
 from geomx.experiment.experiment import Experiment
 from geomx.experiment.native_parts import optimizers, training_optimizers
@@ -239,6 +239,8 @@ class Simulation:
         for node, kind, key, round_number, text, reason, values in notices:
             if kind == "refused":
                 raise GeomxError(f"{text}: {reason}")
+            if kind == "lost":
+                raise NodeLost(text, reason)
             if kind == "non_finite":
                 self._not_finite(node, key, round_number, text)
                 continue

@@ -1,19 +1,32 @@
-"""Connections that break under live runs: parameters are those of the undisturbed run, to the bit."""
+"""Connections that break under a run: its parameters are those of an undisturbed one, to the bit."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import random
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from tests.broken import Breaker
 
+from geomx import _core
 from geomx.config.compose import compose
-from geomx.errors import ConfigError
+from geomx.errors import ConfigError, NodeLost
 from geomx.live.launcher import run_experiment
+from geomx.results.recorder import Recorder
 from geomx.results.results import Results
+from geomx.sim.simulation import Simulation
+from tests.broken import Breaker, processes
 
+needs_namespaces = pytest.mark.skipif(
+    bool(_core.why_no_namespaces()), reason="needs root and network namespaces"
+)
 NETWORK = """
 name: small
 central: {name: hub, global_servers: 1, uplink_mbps: 400, downlink_mbps: 400}
@@ -37,9 +50,21 @@ def live(folder: Path, *words: str) -> Results:
 @pytest.mark.parametrize(
     "words",
     [
-        ["+sync=fsa", "+accel=[p3]"],
-        ["+sync=hfa", "sync.k1=3", "sync.k2=2", "+accel=[bisparse]", "accel.bisparse.ratio=0.1"],
-        ["+sync=fsa", "+accel=[bisparse,dgt,p3]", "accel.dgt.k=1", "emulate=none"],
+        pytest.param(["+sync=fsa", "+accel=[p3]"], marks=pytest.mark.needs("fsa", "p3")),
+        pytest.param(
+            [
+                "+sync=hfa",
+                "sync.k1=3",
+                "sync.k2=2",
+                "+accel=[bisparse]",
+                "accel.bisparse.ratio=0.1",
+            ],
+            marks=pytest.mark.needs("hfa", "bisparse"),
+        ),
+        pytest.param(
+            ["+sync=fsa", "+accel=[bisparse,dgt,p3]", "accel.dgt.k=1", "accel.dgt.k_min=1"],
+            marks=pytest.mark.needs("fsa", "bisparse", "dgt", "p3"),
+        ),
     ],
 )
 def test_resets_change_no_bit(tmp_path: Path, words: list[str]) -> None:
@@ -60,9 +85,134 @@ def test_resets_change_no_bit(tmp_path: Path, words: list[str]) -> None:
 
 
 def test_what_cannot_be_had_yet_is_said_at_the_door() -> None:
-    with pytest.raises(ConfigError, match="faults.on_loss=continue: .* choose stop or wait"):
+    with pytest.raises(ConfigError, match=r"faults.on_loss=continue: .* choose stop or wait"):
         compose(["faults.on_loss=continue"])
     experiment, _ = compose(["faults.on_loss=wait", "faults.suspect_s=2"])
     assert experiment.faults.suspect_after_s(experiment.runtime) == 2
     experiment, _ = compose(["runtime.failure_timeout_s=7"])
     assert experiment.faults.suspect_after_s(experiment.runtime) == 7
+
+
+# ---- a path that falls silent ----
+
+
+@contextlib.contextmanager
+def silence(folder: Path, after_s: float, for_s: float) -> Iterator[None]:
+    """Let no packet pass between the sites of a run in namespaces for a while, once it trains."""
+
+    def hold() -> None:
+        table = folder / "iterations.csv"
+        while not table.exists() or table.read_text().count("\n") < 4:
+            time.sleep(0.02)
+        time.sleep(after_s)
+        (router,) = (pid for pid in processes(folder) if b"namespaces" in command_line(pid))
+        os.kill(router, signal.SIGSTOP)
+        time.sleep(for_s)
+        os.kill(router, signal.SIGCONT)
+
+    thread = threading.Thread(target=hold, daemon=True)
+    thread.start()
+    yield
+    thread.join(30)
+
+
+def command_line(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+@pytest.mark.slow
+@needs_namespaces
+@pytest.mark.parametrize("for_s", [1.5, 4.0])
+def test_sites_that_are_cut_off_go_on_when_the_path_heals(tmp_path: Path, for_s: float) -> None:
+    words = ["emulate=netns", "+sync=fsa", "faults.suspect_s=2", "faults.on_loss=wait"]
+    calm = live(tmp_path / "calm", *words).parameters()
+    with silence(tmp_path / "cut", 0.1, for_s):
+        results = live(tmp_path / "cut", *words)
+    for name, value in calm.items():
+        assert np.array_equal(value, results.parameters()[name])
+    longest = max(row["end_s"] - row["start_s"] for row in results.iterations)
+    assert for_s - 0.5 < longest < for_s + 2.0
+    logs = "".join(log.read_text() for log in (tmp_path / "cut/nodes").glob("*.log"))
+    assert ("nothing heard for 2000 ms" in logs) == (for_s > 2)
+
+
+@pytest.mark.slow
+@needs_namespaces
+def test_silence_ends_a_run_that_is_to_stop(tmp_path: Path) -> None:
+    words = ["emulate=netns", "+sync=fsa", "faults.suspect_s=2"]
+    with (
+        silence(tmp_path / "cut", 0.1, 8.0),
+        pytest.raises(NodeLost, match="nothing heard for 2000 ms"),
+    ):
+        live(tmp_path / "cut", *words)
+
+
+# ---- the same, simulated ----
+
+Happening = Callable[[Simulation, dict[str, int]], Iterator[Any]]
+
+
+def simulated(folder: Path, happen: Happening | None, *words: str) -> Results:
+    """A simulated run under a SimPy process that does something to its links."""
+    network = folder.parent / "network.yaml"
+    network.write_text(NETWORK)
+    experiment, _ = compose([f"network={network}", "iterations=12", *words])
+    recorder = Recorder(folder, {**experiment.header(), "mode": "sim"})
+    recorder.network(experiment.cluster.graph)
+    simulation = Simulation(experiment, recorder)
+    if happen is not None:
+        simulation.fabric.expect_faults()
+        ids = {node.name: node.id for node in experiment.cluster.nodes}
+        simulation.env.process(happen(simulation, ids))
+    return simulation.run()
+
+
+def resets(simulation: Simulation, ids: dict[str, int]) -> Iterator[Any]:
+    """Every 20 ms another connection breaks."""
+    pairs = [("east/server", "hub/global_server0"), ("west/server", "hub/global_server0")]
+    pairs += [("east/worker0", "east/server"), ("west/worker0", "west/server")]
+    for one, other in pairs * 5:
+        yield simulation.env.timeout(20_000_000)
+        simulation.fabric.reset(ids[one], ids[other], simulation.env.now)
+
+
+def cut(for_s: float) -> Happening:
+    """West is cut off once, for so long."""
+
+    def happen(simulation: Simulation, ids: dict[str, int]) -> Iterator[Any]:
+        ends = ids["west/server"], ids["hub/global_server0"]
+        yield simulation.env.timeout(100_000_000)
+        simulation.fabric.cut(*ends, simulation.env.now)
+        yield simulation.env.timeout(int(for_s * 1e9))
+        simulation.fabric.heal(*ends, simulation.env.now)
+
+    return happen
+
+
+@pytest.mark.needs("fsa", "hfa", "p3", "bisparse")
+@pytest.mark.parametrize(
+    "words", [["+sync=fsa", "+accel=[p3]"], ["+sync=hfa", "+accel=[bisparse]"]]
+)
+def test_simulated_links_recover_to_the_same_bits(tmp_path: Path, words: list[str]) -> None:
+    calm = simulated(tmp_path / "calm", None, *words)
+    for name, happen in (("resets", resets), ("cut", cut(3.0))):
+        results = simulated(tmp_path / name, happen, *words)
+        for key, value in calm.parameters().items():
+            assert np.array_equal(value, results.parameters()[key]), name
+        assert results.summary["bytes"] == calm.summary["bytes"]
+        longer_s = results.summary["seconds"] - calm.summary["seconds"]
+        assert longer_s > (2.9 if name == "cut" else 0.02)
+        assert longer_s < (5.0 if name == "cut" else 2.0)
+
+
+def test_a_simulated_cut_ends_the_run_as_a_live_one_does(tmp_path: Path) -> None:
+    between = "west/server <-> hub/global_server0|hub/global_server0 <-> west/server"
+    with pytest.raises(NodeLost, match=between) as caught:
+        simulated(tmp_path / "stop", cut(30.0))
+    assert "nothing heard for 5000 ms since its connection ended" in str(caught.value)
+    calm = simulated(tmp_path / "calm", None)
+    late = simulated(tmp_path / "wait", cut(30.0), "faults.on_loss=wait")
+    for key, value in calm.parameters().items():
+        assert np.array_equal(value, late.parameters()[key])
+    with pytest.raises(NodeLost, match="nothing heard for 10000 ms"):
+        simulated(tmp_path / "over", cut(30.0), "faults.on_loss=wait", "faults.patience_s=10")

@@ -130,10 +130,9 @@ def node_config(
     config = _core.NodeConfig(node.id, node.name, node.role)
     config.phantom = phantom
     config.frame_bytes = runtime.frame_bytes
-    if live:
-        suspect_s = faults.suspect_after_s(runtime)
-        config.set_heartbeat(min(0.25, suspect_s / 4), suspect_s)
-        config.set_recovery(faults.patience_s if faults.on_loss == "wait" else 0.0, faults.redial_s)
+    suspect_s = faults.suspect_after_s(runtime)
+    config.set_heartbeat(min(0.25, suspect_s / 4), suspect_s)
+    config.set_recovery(faults.patience_s if faults.on_loss == "wait" else 0.0, faults.redial_s)
     shared = common(cluster, selection)
     if node.id in shared.hosts:
         for number, (label, site) in enumerate(selection.coordinators(cluster)):

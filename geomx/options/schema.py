@@ -29,8 +29,8 @@ PACE = ("forward_ms", "backward_ms")
 class RuntimeOptions:
     """How the live runtime behaves (mode=live)."""
 
-    # Seconds after which a wait is worth a line, and that one call of a plugin may take; and seconds
-    # of silence after which a node is suspect, unless faults.suspect_s says otherwise.
+    # Seconds after which a wait is worth a line, that one call of a plugin may take, and of silence
+    # after which a node is suspect, unless faults.suspect_s says otherwise.
     failure_timeout_s: Annotated[float, Ge(0.1)] = 5.0
     # Most payload bytes in one message, in both modes: an urgent message waits for at most one.
     frame_bytes: Annotated[int, Ge(1024)] = 262144

@@ -56,6 +56,7 @@ const char* KindName(Notice::Kind kind) {
     case Notice::Kind::kReply: return "reply";
     case Notice::Kind::kValue: return "value";
     case Notice::Kind::kRefused: return "refused";
+    case Notice::Kind::kLost: return "lost";
     case Notice::Kind::kNonFinite: return "non_finite";
   }
   return "";
@@ -143,6 +144,13 @@ void init_fabric(nb::module_& m) {
              return out;
            },
            "(node, kind, key, round, text, reason, values) of everything Python must hear of.")
+      .def("expect_faults", &Fabric::ExpectFaults,
+           "Connections will break: to be called after building and before running.")
+      .def("cut", &Fabric::Cut, "one"_a, "other"_a, "now_ns"_a,
+           "Nothing passes between two nodes until `heal`; what is under way is lost. Cuts add up.")
+      .def("heal", &Fabric::Heal, "one"_a, "other"_a, "now_ns"_a, "Ends one `cut`.")
+      .def("reset", &Fabric::Reset, "one"_a, "other"_a, "now_ns"_a,
+           "The connection between two nodes breaks; what is under way is lost, and sent again.")
       .def("report_values", &Fabric::ReportValues, "report"_a,
            "Whether every new value at a trainer makes a notice.")
       .def("command", [](Fabric& self, NodeId node, const std::string& text, Time now) {

@@ -10,6 +10,7 @@ namespace geomx {
 void Membership::Start(Time now) {
   started_ = true;
   if (state_.config.heartbeat_interval <= 0) return;
+  beating_ = true;
   next_beat_ = now;
   for (const NodeId id : state_.peers.ids()) contacts_[id].heard = now;
 }
@@ -66,10 +67,11 @@ void Membership::Hear(NodeId from, Time now) {
   state_.Emit({.kind = Event::Kind::kHeard, .peer = from, .text = state_.peers.Find(from)->name});
 }
 
-// Before the start peers say nothing unless they must, so that only broken connections are watched.
+// Where there are no heartbeats (yet), peers say nothing unless they must: only broken connections are
+// watched.
 void Membership::HandleLinkLost(NodeId peer, const std::string& reason, Time now) {
   if (state_.config.heartbeat_interval <= 0 || state_.peers.Find(peer) == nullptr) return;
-  if (!started_) {
+  if (!beating_) {
     contacts_[peer].heard = now;
     next_beat_ = std::min(next_beat_, now + state_.config.heartbeat_interval);
   }
@@ -82,7 +84,9 @@ void Membership::HandleLinkMade(NodeId peer, Time now) {
   const auto found = contacts_.find(peer);
   if (found == contacts_.end()) return;
   found->second.broken.clear();
-  if (!started_) contacts_.erase(found);
+  if (beating_) return;
+  contacts_.erase(found);
+  if (contacts_.empty()) next_beat_ = kNever;
 }
 
 Time Membership::Silence(NodeId peer, Time now) const {
@@ -101,7 +105,7 @@ void Membership::HandleTimeout(Time now) {
     for (auto& [id, contact] : contacts_) contact.heard = std::min(now, contact.heard + late);
   }
   next_beat_ = now + state_.config.heartbeat_interval;
-  if (started_) SendHeartbeats();
+  if (beating_) SendHeartbeats();
   LookForSilence(now);
 }
 

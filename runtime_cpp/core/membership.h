@@ -32,7 +32,7 @@ class Membership {
   bool leaving() const { return leaving_; }  // wants to, and something is unanswered
   bool left() const { return left_; }        // wants to, or has
 
-  // All members are connected; without heartbeats (simulation).
+  // All members are connected; without heartbeats (simulation): only broken connections are watched.
   void AssumeStarted() { started_ = true; }
   // The same live: heartbeats begin.
   void Start(Time now);
@@ -86,6 +86,7 @@ class Membership {
   std::optional<Overlay>& overlay_;
   std::unique_ptr<RoleLogic>& role_;
   bool started_ = false;
+  bool beating_ = false;  // heartbeats are exchanged
   bool stopped_ = false;
   bool leaving_ = false;
   bool left_ = false;

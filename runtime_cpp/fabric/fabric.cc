@@ -90,7 +90,9 @@ Time Fabric::Advance(Time limit) {
 void Fabric::Run(const Action& action, Time now) {
   Endpoint& endpoint = endpoints_[action.node];
   switch (action.kind) {
-    case Action::Kind::kDeliver: Deliver(action.node, action.which, now); return;
+    case Action::Kind::kDeliver:
+      if (faults_ && !Arrives(messages_[action.which])) return Forget(action.which);
+      return Deliver(action.node, action.which, now);
     case Action::Kind::kRelease:
       if (endpoint.busy_until > now) {  // more work was added meanwhile
         agenda_.Add(endpoint.busy_until, action);
@@ -110,6 +112,8 @@ void Fabric::Run(const Action& action, Time now) {
       links_[action.which].pacing = false;
       Send(action.which, Lane::kBestEffort, now);
       return;
+    case Action::Kind::kRemake: return Remake(action, now);
+    case Action::Kind::kTell: return Tell(action.node, action.which, now);
   }
 }
 
@@ -121,14 +125,11 @@ bool Fabric::Send(std::uint32_t index, Lane lane, Time now) {
   if (network_.Busy(link.lanes[which])) return true;
   if (lane == Lane::kBestEffort && link.gives_way && MustWait(index, now)) return false;
   Endpoint& source = endpoints_[link.stats.source];
-  auto message = source.node->PollTransmit(link.stats.target, lane);
+  auto message = link.broken ? NextOver(link, lane)
+                             : source.node->PollTransmit(link.stats.target, lane);
   if (!message) return false;
   const std::size_t bytes = message->wire_bytes();
-  if (IsData(message->header)) {
-    link.stats.data[static_cast<int>(DirectionOf(message->header))].Add(bytes, message->frames);
-  } else {
-    link.stats.control_bytes += bytes;
-  }
+  if (!link.broken) Count(link, *message);
   if (const double cost = source.costs->send.For({message->frames, bytes}); cost > 0) {
     Occupy(source, now, Nanoseconds(cost));
   }
@@ -144,9 +145,22 @@ bool Fabric::Send(std::uint32_t index, Lane lane, Time now) {
     free_.pop_back();
     messages_[place].message = std::move(*message);
   }
+  if (link.broken) {
+    messages_[place].link = index;
+    messages_[place].connection = link.broken->connection;
+  }
   network_.Start(link.lanes[which], static_cast<double>(bytes), now);
   ++under_way_;
   return true;
+}
+
+void Fabric::Count(Link& link, const Message& message) {
+  const std::size_t bytes = message.wire_bytes();
+  if (IsData(message.header)) {
+    link.stats.data[static_cast<int>(DirectionOf(message.header))].Add(bytes, message.frames);
+  } else {
+    link.stats.control_bytes += bytes;
+  }
 }
 
 bool Fabric::MustWait(std::uint32_t index, Time now) {
@@ -182,8 +196,8 @@ void Fabric::Left(net::ConnectionId connection, Time now) {
            .round = RoundOfRun(message),
            .start = link.started[which],
            .end = now});
-  bool lost = false;
-  if (lane == Lane::kBestEffort) {
+  bool lost = link.broken && Swept(messages_[place]);
+  if (!lost && lane == Lane::kBestEffort) {
     const auto bytes = static_cast<double>(message.wire_bytes());
     lost = net::Overflowed(network_, link.options, bytes, now - link.started[which]) ||
            (link.options.loss > 0 && Draw() >= net::Kept(link.options, bytes));
@@ -209,7 +223,10 @@ void Fabric::Pump(NodeId id, Time now) {
   for (const NodeId peer : dirty_) {
     const auto link = std::lower_bound(endpoint.links.begin(), endpoint.links.end(),
                                        std::pair{peer, std::uint32_t{0}});
-    if (link == endpoint.links.end() || link->first != peer) continue;
+    if (link == endpoint.links.end() || link->first != peer) {
+      if (faults_) agenda_.Add(now, {Action::Kind::kTell, id, peer});
+      continue;
+    }
     Send(link->second, Lane::kReliable, now);
     Send(link->second, Lane::kBestEffort, now);
   }
@@ -338,6 +355,10 @@ void Fabric::Report(NodeId id, Event event, Time now) {
     case Event::Kind::kNonFinite:
       return Notify({.node = id, .kind = Notice::Kind::kNonFinite, .key = event.key,
                      .round = event.round, .text = std::move(event.text)});
+    case Event::Kind::kDead:
+      if (endpoints_[id].node->config().role != Role::kScheduler) return;
+      return Notify({.node = id, .kind = Notice::Kind::kLost, .text = std::move(event.text),
+                     .reason = std::move(event.reason)});
     default: return;  // nobody's business
   }
 }

@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/link.h"
 #include "core/node.h"
 #include "fabric/agenda.h"
 #include "fabric/cores.h"
@@ -60,6 +61,7 @@ struct Notice {
     kReply,    // a coordinator's answer: `values`
     kValue,    // a tensor's new value is in: `key`, `round` (if asked for, see ReportValues)
     kRefused,  // an instruction, `text`, was refused: `reason`
+    kLost,       // a node or a connection was lost, `text`, which ends the run: `reason`
     kNonFinite,  // a push holds values that are NaN or infinite: `key`, `round`, `text`
   };
   NodeId node = 0;
@@ -106,6 +108,16 @@ class Fabric {
   bool idle() { return network_.NextEvent() == kNever && agenda_.next() == kNever; }
   std::vector<Notice> TakeNotices() { return std::exchange(notices_, {}); }
 
+  // ---- faults (faults.cc) ----
+  // Connections will break. To be called after building and before running.
+  void ExpectFaults();
+  // Nothing passes between two nodes, in either direction, until Heal; what is under way is lost. Neither
+  // node is told. Cuts add up. Throws std::invalid_argument if nothing connects the two.
+  void Cut(NodeId one, NodeId other, Time now);
+  void Heal(NodeId one, NodeId other, Time now);
+  // The connection between them breaks, and both are told; what is under way is lost.
+  void Reset(NodeId one, NodeId other, Time now);
+
   // ---- repetition (repeat.cc) ----
   // Whether the state is now that of the mark; nothing if there is none or it cannot be told. To be
   // asked when all notices have been taken.
@@ -150,6 +162,15 @@ class Fabric {
     bool release_due = false;              // a release event is scheduled
     std::vector<std::pair<NodeId, std::uint32_t>> links;  // outgoing: (target, index), ascending
   };
+  // What the sending end of a link knows, where connections break.
+  struct Broken {
+    geomx::Link<Message> link;  // its outbox, and the arrivals of the other direction
+    std::uint32_t connection = 0;  // which one it is: what began on an earlier one is lost
+    std::uint32_t remake = 0;      // counts attempts to make another; only the latest counts
+    int cuts = 0;
+    Time cut_at = 0;
+    bool down = false;  // there is no connection
+  };
   // One direction between two nodes. Each lane is a connection of the network model.
   struct Link {
     net::LinkOptions options;  // what every message needs comes after what few do
@@ -164,17 +185,21 @@ class Fabric {
     int active = 0;
     bool gives_way = false;  // datagrams to everything else, by the sender's doing
     Time active_since = 0;
+    std::unique_ptr<Broken> broken;  // null where none breaks
   };
   // A message on its way, from the sender's queue until handled.
   struct Passing {
     Message message;
     std::uint32_t next = kNone;  // that waits at the same endpoint
+    std::uint32_t link = 0, connection = 0;  // over which it came, where connections break
   };
   struct Action {
-    enum class Kind : std::uint8_t { kDeliver, kRelease, kTimer, kWake, kPace };
+    enum class Kind : std::uint8_t { kDeliver, kRelease, kTimer, kWake, kPace, kRemake, kTell };
     Kind kind;
     NodeId node;
-    std::uint32_t which = 0;  // kDeliver: the message's place in `messages_`; kPace: the link
+    // kDeliver: the message's place in `messages_`; kPace, kRemake: the link; kTell: to whom.
+    std::uint32_t which = 0;
+    std::uint32_t count = 0;  // kRemake: see Broken
   };
 
   void Run(const Action& action, Time now);
@@ -187,6 +212,17 @@ class Fabric {
   void Report(NodeId id, Event event, Time now);
   void Pump(NodeId id, Time now);
   bool Send(std::uint32_t link, Lane lane, Time now);
+  void Count(Link& link, const Message& message);
+  // What leaves next over a link whose connections break.
+  std::optional<Message> NextOver(Link& link, Lane lane);
+  // Whether a message is lost with its connection, or by a cut; and its arrival.
+  bool Swept(const Passing& passing) const;
+  bool Arrives(const Passing& passing);
+  std::pair<std::uint32_t, std::uint32_t> LinksBetween(NodeId one, NodeId other);  // there, back
+  void Sever(NodeId one, NodeId other, const std::string& reason, Time now);
+  void RemakeAfter(NodeId one, NodeId other, Time pause, Time now);
+  void Remake(const Action& action, Time now);
+  void Tell(NodeId from, NodeId to, Time now);
   // Whether the link's datagrams give way to other traffic for now.
   bool MustWait(std::uint32_t link, Time now);
   Time Occupy(Endpoint& endpoint, Time now, Time cost);  // with work; when it starts
@@ -213,6 +249,7 @@ class Fabric {
   std::uint64_t processed_ = 0;
   std::uint64_t happened_ = 0;
   std::uint64_t lost_ = 0;
+  bool faults_ = false;  // connections break
 
   // ---- repetition ----
   struct Totals {

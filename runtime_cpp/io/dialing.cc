@@ -76,8 +76,9 @@ Sessions::Dialing* Sessions::DialingOf(NodeId peer) {
   return nullptr;
 }
 
-// A call has come to nothing.
+// A call has come to nothing. What it was told says nothing about the peer if another was answered.
 void Sessions::Failed(Session& session, const std::string& reason, Dialing::Answer final) {
+  if (Find(session.peer) != nullptr) final = Dialing::Answer::kNone;
   if (Dialing* dialing = DialingOf(session.peer)) {
     std::erase(dialing->calls, session.id);
     dialing->last_error = reason;
@@ -145,7 +146,7 @@ void Sessions::Answered(Session& session, const Frame& frame) {
     return Failed(session, "it has received messages that were never sent",
                   Dialing::Answer::kHungUp);
   }
-  Replace(link);
+  Replace(link, false);
   if (Dialing* dialing = DialingOf(session.peer)) {
     std::erase(dialing->calls, session.id);
     dialing->pause = kFirstPause;

@@ -16,6 +16,7 @@ namespace {
 constexpr std::uint64_t kListener = 16;  // smaller ids are the owner's
 constexpr std::size_t kMaxStrangers = 256;
 constexpr Time kHelloTime = 2 * kSecond;
+constexpr Time kLingerTime = 2 * kSecond;
 constexpr Time kTlsTime = 8 * kSecond;  // the same behind a handshake: two round trips, arithmetic
 constexpr int kAcceptsPerEvent = 64;
 constexpr Time kAcceptPause = 100 * kMillisecond;
@@ -92,7 +93,7 @@ void Sessions::Identify(NodeId peer) {
 void Sessions::Renew(NodeId peer) {
   const auto found = links_.find(peer);
   if (found == links_.end()) return;
-  Replace(found->second);
+  Replace(found->second, false);
   for (const auto& [id, session] : sessions_) {
     if (session->link == &found->second) session->link = nullptr;
   }
@@ -109,7 +110,7 @@ void Sessions::SetLimits(const Limits& limits) {
 void Sessions::Watch(Session& session) {
   if (session.shaking) return;
   std::uint32_t interest = 0;
-  if (session.state == Session::State::kWaiting) {
+  if (session.state == Session::State::kWaiting || session.state == Session::State::kReplaced) {
     interest = EPOLLRDHUP;
   } else {
     if (session.reading) interest |= EPOLLIN;
@@ -147,7 +148,7 @@ bool Sessions::Dispatch(std::uint64_t id, std::uint32_t events) {
     Shake(*session);
     return true;
   }
-  if (session->state == Session::State::kWaiting) {
+  if (session->state == Session::State::kWaiting || session->state == Session::State::kReplaced) {
     Close(*session, "connection closed");
     return true;
   }
@@ -259,7 +260,19 @@ void Sessions::Settle(Session& session, Verdict verdict) {
   strangers_.erase(session.id);
   session.deadline = kNever;
   session.state = Session::State::kWaiting;
+  DismissEarlier(session);
   Watch(session);
+}
+
+// One call of each caller waits: the latest.
+void Sessions::DismissEarlier(const Session& session) {
+  std::vector<Session*> earlier;
+  for (const auto& [id, other] : sessions_) {
+    const bool waits = other->state == Session::State::kWaiting && !other->closed;
+    if (!waits || id == session.id) continue;
+    if (other->peer == session.peer && other->name == session.name) earlier.push_back(other.get());
+  }
+  for (Session* other : earlier) Refuse(*other, "it has called again since", false);
 }
 
 // The caller is a peer: it may go on from where an earlier connection ended.
@@ -274,24 +287,30 @@ void Sessions::Welcome(Session& session) {
     return Refuse(session, "it has received messages that were never sent");
   }
   strangers_.erase(session.id);
-  if (outcome == LinkOutcome::kLate) return Close(session, "it has called again since");
+  if (outcome == LinkOutcome::kLate) return Refuse(session, "it has called again since", false);
   PutGreeting(greeting, answer.header);
-  Replace(link);
+  Replace(link, true);
   if (!WriteAlone(session.fd.get(), session.tls.get(), std::move(answer))) {
     return Close(session, "its hello cannot be answered");
   }
   Attach(session, link);
 }
 
-// A newer connection carries the link from now on.
-void Sessions::Replace(PeerLink& link) {
+// A newer connection carries the link from now on. The end that called does not know yet, and would take
+// the end of this one for a loss: so it may `linger`, unread, until the caller ends it.
+void Sessions::Replace(PeerLink& link, bool linger) {
   if (link.session == nullptr) return;
   Session& old = *std::exchange(link.session, nullptr);
   if (Now() - old.heard > kSecond / 2) {
     link.lost_at = old.heard;
     link.lost_why = "nothing was heard over it";
   }
-  Close(old, "replaced by another");
+  old.link = nullptr;
+  if (!linger) return Close(old, "replaced by another");
+  old.state = Session::State::kReplaced;
+  old.deadline = Now() + kLingerTime;
+  replaced_.push_back(old.id);
+  Watch(old);
 }
 
 void Sessions::Refuse(Session& session, const std::string& reason, bool useless) {
@@ -386,7 +405,10 @@ void Sessions::Read(Session& session) {
       rest = rest.subspan(count);
       Fill(session, count);
     }
-    if (drained || session.state == Session::State::kWaiting) return;
+    if (drained || session.state == Session::State::kWaiting ||
+        session.state == Session::State::kReplaced) {
+      return;
+    }
     budget -= std::min(budget, bytes);
   }
   if (session.reading) ReadAgain(session);
@@ -461,6 +483,10 @@ Time Sessions::NextDeadline() const {
   if (!again_.empty()) return 0;
   Time next = accept_at_;
   if (!strangers_.empty()) next = std::min(next, sessions_.at(*strangers_.begin())->deadline);
+  if (!replaced_.empty()) {
+    const auto oldest = sessions_.find(replaced_.front());
+    next = oldest == sessions_.end() ? 0 : std::min(next, oldest->second->deadline);
+  }
   for (const Dialing& dialing : dialing_) {
     next = std::min({next, NextCall(dialing), Knows(dialing.peer) ? kNever : dialing.deadline});
     for (const std::uint64_t id : dialing.calls) {
@@ -489,7 +515,15 @@ void Sessions::Tick(Time now) {
   }
   for (const std::uint64_t id : std::exchange(again_, {})) {
     Session* session = FindById(id);
-    if (session != nullptr && session->state != Session::State::kWaiting) Read(*session);
+    const bool read = session != nullptr && session->state != Session::State::kWaiting &&
+                      session->state != Session::State::kReplaced;
+    if (read) Read(*session);
+  }
+  while (!replaced_.empty()) {
+    Session* oldest = FindById(replaced_.front());
+    if (oldest != nullptr && oldest->deadline > now) break;
+    if (oldest != nullptr) Close(*oldest, "replaced by another");
+    replaced_.pop_front();
   }
   TickSilent(now);
   TickDialing(now);

@@ -20,6 +20,7 @@
 #pragma once
 
 #include <array>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -54,8 +55,8 @@ struct PeerLink {
 
 struct Session {
   // kConnecting: TCP, TLS. kGreeting: the answer to its hello is due. kStranger: its hello is. kWaiting:
-  // to be judged. kPeer: it carries a link.
-  enum class State { kConnecting, kGreeting, kStranger, kWaiting, kPeer };
+  // to be judged. kPeer: it carries a link. kReplaced: another does; its caller will end it.
+  enum class State { kConnecting, kGreeting, kStranger, kWaiting, kPeer, kReplaced };
 
   std::uint64_t id = 0;
   Fd fd;
@@ -206,7 +207,8 @@ class Sessions {
   void Hello(Session& session, const Frame& frame);
   void Settle(Session& session, Verdict verdict);
   void Welcome(Session& session);
-  void Replace(PeerLink& link);
+  void Replace(PeerLink& link, bool linger);
+  void DismissEarlier(const Session& session);
   void Attach(Session& session, PeerLink& link);
   // And tells it why. `useless`: there is no use in calling again.
   void Refuse(Session& session, const std::string& reason, bool useless = true);
@@ -226,6 +228,7 @@ class Sessions {
   std::set<std::uint64_t> strangers_;  // in the order in which they came
   std::vector<Dialing> dialing_;
   std::vector<std::uint64_t> closed_;
+  std::deque<std::uint64_t> replaced_;  // by deadline
   std::set<std::uint64_t> again_;      // may hold bytes of which the poller does not know
   Time accept_at_ = kNever;            // listening is suspended until then
   std::uint64_t refused_ = 0;

@@ -1,0 +1,154 @@
+// Connections that break in the simulated network. What both ends do about it is the core's (link.h,
+// membership.h), as in a live run; what is simulated here is how long it takes, as io/dialing.cc does it.
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+
+#include "fabric/fabric.h"
+
+namespace geomx {
+namespace {
+
+constexpr Time kFirstPause = 20 * kMillisecond;  // until the end that calls does so
+
+}  // namespace
+
+void Fabric::ExpectFaults() {
+  faults_ = true;
+  for (Link& link : links_) {
+    if (!link.broken) link.broken = std::make_unique<Broken>();
+  }
+}
+
+std::pair<std::uint32_t, std::uint32_t> Fabric::LinksBetween(NodeId one, NodeId other) {
+  const auto find = [this](NodeId from, NodeId to) {
+    const auto& links = endpoints_.at(from).links;
+    const auto found = std::lower_bound(links.begin(), links.end(), std::pair{to, std::uint32_t{0}});
+    const bool there = found != links.end() && found->first == to;
+    if (there && links_[found->second].broken) return found->second;
+    throw std::invalid_argument("no link from node " + std::to_string(from) + " to " +
+                                std::to_string(to) + " that may break");
+  };
+  return {find(one, other), find(other, one)};
+}
+
+// ---- what happens ------------------------------------------------------------------------------
+
+void Fabric::Cut(NodeId one, NodeId other, Time now) {
+  const auto [there, back] = LinksBetween(one, other);
+  for (const std::uint32_t index : {there, back}) {
+    Broken& broken = *links_[index].broken;
+    if (broken.cuts++ == 0) broken.cut_at = now;
+  }
+  if (links_[there].broken->cuts == 1) Sever(one, other, "nothing passes", now);
+}
+
+void Fabric::Heal(NodeId one, NodeId other, Time now) {
+  const auto [there, back] = LinksBetween(one, other);
+  if (links_[there].broken->cuts == 0) throw std::invalid_argument("nothing is cut there");
+  for (const std::uint32_t index : {there, back}) --links_[index].broken->cuts;
+  if (links_[there].broken->cuts > 0) return;
+  // Calls were made all the time, with growing pauses; on average half of one is left.
+  const Time longest = endpoints_[one].node->config().redial;
+  RemakeAfter(one, other, std::min(now - links_[there].broken->cut_at, longest) / 2, now);
+}
+
+void Fabric::Reset(NodeId one, NodeId other, Time now) {
+  const auto [there, back] = LinksBetween(one, other);
+  if (links_[there].broken->cuts > 0) return;  // nothing passes, neither does a reset
+  Sever(one, other, "connection reset", now);
+  RemakeAfter(one, other, kFirstPause, now);
+}
+
+// ---- how it goes on ----------------------------------------------------------------------------
+
+void Fabric::Sever(NodeId one, NodeId other, const std::string& reason, Time now) {
+  const auto [there, back] = LinksBetween(one, other);
+  for (const std::uint32_t index : {there, back}) {
+    Broken& broken = *links_[index].broken;
+    ++broken.connection;
+    ++broken.remake;
+    broken.down = true;
+  }
+  endpoints_[one].node->HandleLinkLost(other, reason, now);
+  endpoints_[other].node->HandleLinkLost(one, reason, now);
+  Touch(one, now);
+  Touch(other, now);
+}
+
+// Two round trips: one makes the connection, on the other the ends tell each other where they are.
+void Fabric::RemakeAfter(NodeId one, NodeId other, Time pause, Time now) {
+  const auto [there, back] = LinksBetween(one, other);
+  const Time round_trip = links_[there].delay + links_[back].delay;
+  const std::uint32_t count = ++links_[there].broken->remake;
+  agenda_.Add(now + pause + 2 * round_trip, {Action::Kind::kRemake, one, there, count});
+}
+
+void Fabric::Remake(const Action& action, Time now) {
+  Link& link = links_[action.which];
+  if (link.broken->remake != action.count || link.broken->cuts > 0) return;
+  const NodeId one = link.stats.source, other = link.stats.target;
+  const auto [there, back] = LinksBetween(one, other);
+  Broken &caller = *links_[there].broken, &called = *links_[back].broken;
+  Greeting answer;
+  const LinkOutcome outcome = called.link.Answer(caller.link.Call(), answer);
+  if (outcome != LinkOutcome::kCarried ||
+      caller.link.Answered(answer) != LinkOutcome::kCarried) {
+    throw std::logic_error("two ends of a link do not agree on what was received");
+  }
+  caller.down = called.down = false;
+  endpoints_[one].node->HandleLinkMade(other, now);
+  endpoints_[other].node->HandleLinkMade(one, now);
+  Touch(one, now);
+  Touch(other, now);
+  Send(there, Lane::kReliable, now);
+  Send(back, Lane::kReliable, now);
+}
+
+// ---- messages ----------------------------------------------------------------------------------
+
+std::optional<Message> Fabric::NextOver(Link& link, Lane lane) {
+  Node& source = *endpoints_[link.stats.source].node;
+  if (lane == Lane::kReliable && link.broken->down) return std::nullopt;
+  Outbox<Message>& outbox = link.broken->link.outbox;
+  if (lane == Lane::kBestEffort || outbox.unsent() == 0) {
+    auto message = source.PollTransmit(link.stats.target, lane);
+    if (message) Count(link, *message);
+    if (!message || lane == Lane::kBestEffort) return message;
+    const bool numbered = IsNumbered(message->header);
+    outbox.Add(std::move(*message), numbered);
+  }
+  Message message = outbox.At(0);
+  outbox.Leave();
+  return message;
+}
+
+bool Fabric::Swept(const Passing& passing) const {
+  const Broken& broken = *links_[passing.link].broken;
+  const bool reliable = passing.message.header.channel == 0;
+  return broken.cuts > 0 || (reliable && broken.connection != passing.connection);
+}
+
+bool Fabric::Arrives(const Passing& passing) {
+  if (Swept(passing)) return false;
+  const Link& link = links_[passing.link];
+  if (!IsNumbered(passing.message.header)) return true;
+  const auto [there, back] = LinksBetween(link.stats.source, link.stats.target);
+  Broken &sender = *links_[there].broken, &receiver = *links_[back].broken;
+  if (!receiver.link.arrivals.Take()) return false;
+  // In a live run what flows the other way says so; nothing here depends on when.
+  sender.link.outbox.Acknowledge(receiver.link.arrivals.received());
+  return true;
+}
+
+// The membership's messages do not cross the network that is simulated.
+void Fabric::Tell(NodeId from, NodeId to, Time now) {
+  bool told = false;
+  while (auto message = endpoints_[from].node->PollTransmit(to, Lane::kReliable)) {
+    endpoints_[to].node->HandleMessage(from, *message, now);
+    told = true;
+  }
+  if (told) Touch(to, now);
+}
+
+}  // namespace geomx
