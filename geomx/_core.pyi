@@ -13,7 +13,7 @@ HEADER_BYTES: int = 80
 
 MAX_SHARD_ELEMENTS: int = 1073741824
 
-WIRE_VERSION: int = 1
+WIRE_VERSION: int = 2
 
 def build_info() -> dict[str, str]:
     """
@@ -149,7 +149,11 @@ class NodeConfig:
         """What a worker does with a push that holds NaN: warn, refuse or ignore."""
 
     def set_heartbeat(self, interval_s: float, timeout_s: float) -> None: ...
-    def set_recovery(self, patience_s: float, redial_s: float) -> None: ...
+
+    def set_recovery(self, patience_s: float, redial_s: float) -> None:
+        """
+        How long silent peers are waited for (0: not at all), and most time between two calls.
+        """
 
 def non_finite_text(worker: str, key: str, round: int, what: str, refused: bool) -> str:
     """A sentence about a push that holds values that are NaN or infinite."""
@@ -483,6 +487,24 @@ class Fabric:
     def take_notices(self) -> list:
         """
         (node, kind, key, round, text, reason, values) of everything Python must hear of.
+        """
+
+    def expect_faults(self) -> None:
+        """
+        Connections will break: to be called after building and before running.
+        """
+
+    def cut(self, one: int, other: int, now_ns: int) -> None:
+        """
+        Nothing passes between two nodes until `heal`; what is under way is lost. Cuts add up.
+        """
+
+    def heal(self, one: int, other: int, now_ns: int) -> None:
+        """Ends one `cut`."""
+
+    def reset(self, one: int, other: int, now_ns: int) -> None:
+        """
+        The connection between two nodes breaks; what is under way is lost, and sent again.
         """
 
     def report_values(self, report: bool) -> None:

@@ -108,7 +108,8 @@ def silence(folder: Path, after_s: float, for_s: float) -> Iterator[None]:
         (router,) = (pid for pid in processes(folder) if b"namespaces" in command_line(pid))
         os.kill(router, signal.SIGSTOP)
         time.sleep(for_s)
-        os.kill(router, signal.SIGCONT)
+        with contextlib.suppress(ProcessLookupError):  # the run may have ended
+            os.kill(router, signal.SIGCONT)
 
     thread = threading.Thread(target=hold, daemon=True)
     thread.start()

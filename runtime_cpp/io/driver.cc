@@ -9,11 +9,7 @@ namespace {
 constexpr std::uint64_t kMailbox = 1;
 constexpr std::uint64_t kDatagrams = 2;
 constexpr int kDatagramBudget = 256;
-constexpr std::size_t kLastWords = 64 * 1024;
-constexpr Time kCloseTime = kSecond / 2;
-constexpr Time kLongestFarewell = 30 * kSecond;  // of a run that has stopped
 constexpr Time kSchedulerGone = 5 * kSecond;     // while joining, without a connection to it
-constexpr Time kLongestProbe = 3 * kSecond / 2;
 
 }  // namespace
 
@@ -49,15 +45,7 @@ void Driver::ThreadMain() {
   FailCallbacks();
   std::vector<Session*> open;
   sessions_.EachPeer([&](Session& session) { open.push_back(&session); });
-  for (Session* session : open) {  // so that the other end does not wait for another connection
-    Message closing;
-    closing.header.kind = Kind::kClosing;
-    closing.header.source = self_;
-    session->link->frames.Push(std::move(closing), 0, Now());
-    session->link->frames.Write(session->fd.get(), session->tls.get(), kLastWords,
-                                [](const Message&, Time) {});
-    sessions_.Close(*session, "closed here");
-  }
+  for (Session* session : open) SayClosing(*session);
   sessions_.Sweep();
   status_.SetEnded();
 }
@@ -196,46 +184,6 @@ std::vector<std::string> Driver::Missing() const {
     if (!sessions_.Knows(peer.id)) missing.push_back(peer.name);
   }
   return missing;
-}
-
-void Driver::BeginClose() {
-  if (closing_) return;
-  closing_ = true;
-  close_deadline_ = Now() + kCloseTime;
-  if (node_ && node_->stopped()) {  // those who are away for a moment are to hear of it, too
-    const NodeConfig& config = node_->config();
-    const Time bearable = std::max(config.failure_timeout, config.patience);
-    close_deadline_ = Now() + std::max(kCloseTime, std::min(bearable, kLongestFarewell));
-  }
-  sessions_.EachPeer([&](Session& session) { dirty_.insert(session.peer); });
-}
-
-bool Driver::Flushed() {
-  const bool stopped = node_ && node_->stopped();
-  bool flushed = dirty_.empty();
-  sessions_.EachLink([&](PeerLink& link) {
-    if (link.closed || !link.made) return;
-    if (link.session == nullptr && !stopped) return;
-    flushed = flushed && (stopped ? link.frames.settled() : link.frames.empty());
-  });
-  return flushed;
-}
-
-// Silence means something once peers say something at least now and then (core/membership.h).
-void Driver::WatchLinks(bool running) {
-  const NodeConfig& config = node_->config();
-  Sessions::Limits limits{.redial = config.redial, .kernel = config.failure_timeout};
-  if (running && config.heartbeat_interval > 0) {
-    limits.probe = std::max(3 * config.heartbeat_interval,
-                            std::min(config.failure_timeout / 4, kLongestProbe));
-    limits.silence = config.failure_timeout;
-  }
-  sessions_.SetLimits(limits);
-}
-
-std::string Driver::NameOf(NodeId peer) const {
-  const Peer* known = node_ ? node_->FindPeer(peer) : nullptr;
-  return known ? known->name : "the scheduler at " + join_address_;
 }
 
 // ---- the node --------------------------------------------------------------------------------

@@ -124,10 +124,7 @@ class Driver final : private Sessions::Handler {
   void DrainEvents();
   void Act(Event& event);
   void CheckReady();
-  void WatchLinks(bool running);
-  std::string NameOf(NodeId peer) const;
   void FailCallbacks();
-  bool Flushed();
 
   // waits.cc
   void LookAtWaits(Time now);
@@ -139,23 +136,29 @@ class Driver final : private Sessions::Handler {
   bool Genuine(const Session& session, const Peer& peer) const;
   Verdict JudgeIncarnation(Session& caller);
   void SayJoin(Session& session);
-  void TellMade(PeerLink& link);
-  void CannotJoin(const std::string& reason, bool told);
   void OnConnected(Session& session) override;
   void OnHeard(Session& session) override;
   void OnFrame(Session& session, Frame frame) override;
-  void OnLost(PeerLink& link) override;
-  void OnUnreachable(NodeId peer, const std::string& reason) override;
-  void OnTurnedAway(NodeId peer, const std::string& reason, bool told) override;
   void OnRefused(const std::string& address, const std::string& reason) override;
   void SealDatagrams(Session& session);
   void BeforeTheNode(Session& session, const Message& message);
   bool TakeRoster(const std::string& lines, Joined& joined);
+  void Delay(Delayed message);
+  void ReleaseDelayed(Time now);
+
+  // driver_links.cc
+  void OnLost(PeerLink& link) override;
+  void OnUnreachable(NodeId peer, const std::string& reason) override;
+  void OnTurnedAway(NodeId peer, const std::string& reason, bool told) override;
+  void TellMade(PeerLink& link);
+  void CannotJoin(const std::string& reason, bool told);
   void Acknowledge(PeerLink& link);
   void AcknowledgeAll();
   void SayArrived(PeerLink& link);
-  void Delay(Delayed message);
-  void ReleaseDelayed(Time now);
+  void WatchLinks(bool running);
+  std::string NameOf(NodeId peer) const;
+  bool Flushed();
+  void SayClosing(Session& session);
 
   // send_path.cc
   void OnWritable(Session& session) override;

@@ -10,8 +10,6 @@ namespace geomx::io {
 namespace {
 
 constexpr std::size_t kMaxDelayed = 64 * 1024 * 1024;  // of one connection, not yet handled
-constexpr std::size_t kUnacknowledged = 1024 * 1024;   // bytes that a sender keeps longer than it must
-constexpr Time kAcknowledgeAfter = 20 * kMillisecond;
 
 }  // namespace
 
@@ -85,16 +83,6 @@ void Driver::SayJoin(Session& session) {
   session.link->frames.Push(std::move(join), 0, Now());
 }
 
-// A line for the log, if there was a connection before.
-void Driver::TellMade(PeerLink& link) {
-  const Time lost_at = std::exchange(link.lost_at, 0);
-  if (lost_at == 0 || closing_) return;
-  const Time away = (Now() - lost_at) / (10 * kMillisecond);  // in hundredths of a second
-  const std::string hundredths = std::to_string(100 + away % 100).substr(1);
-  Notice(name_ + " is connected to " + NameOf(link.peer) + " again, " + std::to_string(away / 100) +
-         "." + hundredths + " s after the last connection ended: " + link.lost_why);
-}
-
 void Driver::OnHeard(Session& session) {
   if (!node_) return;
   node_->Hear(session.peer, session.heard);
@@ -103,47 +91,6 @@ void Driver::OnHeard(Session& session) {
 
 void Driver::OnRefused(const std::string& address, const std::string& reason) {
   status_.AddRefusal(address + ": " + reason);
-}
-
-void Driver::OnLost(PeerLink& link) {
-  datagrams_.SetSeal(link.peer, nullptr);
-  if (closing_) return;
-  if (!node_ && link.closed) return CannotJoin(link.lost_why, false);
-  if (!node_) {
-    scheduler_lost_ = Now();
-    scheduler_lost_why_ = link.lost_why;
-    return;
-  }
-  if (link.closed) {
-    node_->HandleLinkDown(link.peer, link.lost_why, Now());
-  } else {
-    node_->HandleLinkLost(link.peer, link.lost_why, Now());
-  }
-  DrainEvents();
-}
-
-void Driver::OnUnreachable(NodeId peer, const std::string& reason) {
-  if (node_) {
-    node_->HandleLinkDown(peer, reason, Now());
-    DrainEvents();
-  } else {
-    join_deadline_ = kNever;
-    status_.SetJoinError("cannot join the run: " + reason);
-  }
-}
-
-void Driver::OnTurnedAway(NodeId peer, const std::string& reason, bool told) {
-  if (!node_) return CannotJoin(reason, told);
-  node_->HandleLinkDown(peer, (told ? "it refused the connection: " : "") + reason, Now());
-  DrainEvents();
-}
-
-void Driver::CannotJoin(const std::string& reason, bool told) {
-  if (joined_) return status_.Fail("scheduler", reason);
-  join_deadline_ = kNever;
-  status_.SetJoinError("the scheduler at " + join_address_ +
-                       (told ? " refused this node (" : " ended the connection (") + reason +
-                       "): check that token, node, version and certificate are of its run");
 }
 
 // ---- arriving --------------------------------------------------------------------------------
@@ -201,31 +148,6 @@ bool Driver::TakeRoster(const std::string& lines, Joined& joined) {
     at = end + 1;
   }
   return true;
-}
-
-// Mostly what is sent anyway says what has arrived; where nothing is, a heartbeat does: after a moment, or
-// when its sender would keep much.
-void Driver::Acknowledge(PeerLink& link) {
-  const std::size_t bytes = link.frames.unacknowledged();
-  if (bytes == 0) return;
-  if (bytes >= kUnacknowledged) return SayArrived(link);
-  if (acknowledge_at_ == kNever) acknowledge_at_ = Now() + kAcknowledgeAfter;
-}
-
-void Driver::AcknowledgeAll() {
-  acknowledge_at_ = kNever;
-  sessions_.EachLink([&](PeerLink& link) {
-    if (link.frames.unacknowledged() > 0) SayArrived(link);
-  });
-}
-
-void Driver::SayArrived(PeerLink& link) {
-  if (!link.frames.empty() || link.session == nullptr) return;  // what is to leave says it
-  Message beat;
-  beat.header.kind = Kind::kHeartbeat;
-  beat.header.source = self_;
-  link.frames.Push(std::move(beat), 0, Now());
-  dirty_.insert(link.peer);
 }
 
 void Driver::Delay(Delayed message) {

@@ -213,6 +213,7 @@ class Sessions {
   // And tells it why. `useless`: there is no use in calling again.
   void Refuse(Session& session, const std::string& reason, bool useless = true);
   void TickSilent(Time now);
+  void TickReplaced(Time now);
   void Watch(Session& session);
 
   Fd listener_;

@@ -196,6 +196,7 @@ NodeConfig Cluster::Config(NodeId id) const {
   }
   config.heartbeat_interval = plan_.heartbeat_interval;
   config.failure_timeout = 5 * kSecond;
+  config.patience = plan_.patience;
   if (id == scheduler) {
     config.role = Role::kScheduler;
     config.experiment = "experiment";

@@ -19,6 +19,7 @@ struct Plan {
   bool phantom = false;
   bool started = true;  // false: the test plays the handshake
   Time heartbeat_interval = 0;
+  Time patience = 0;
   std::function<std::shared_ptr<PartyPolicy>(std::uint32_t party)> policy = nullptr;
   // Overlays in every group of two or more: inside parties, on their servers; between them, on the
   // scheduler. Each coordinator is a fresh one.

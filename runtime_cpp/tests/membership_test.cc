@@ -384,6 +384,127 @@ TEST(SilenceIsDeathAfterTheTimeoutAndNotBefore) {
   });
 }
 
+// With patience silence is a suspicion first, at every node with a link to the silent one.
+TEST(SilenceIsWaitedForWithPatience) {
+  Plan plan = Unstarted(kSecond);
+  plan.patience = 30 * kSecond;
+  Cluster cluster(1, plan);
+  Start(cluster);
+  const NodeId silent = cluster.servers[0];
+  cluster.Freeze(silent);
+  cluster.Drive(7 * kSecond);
+  const NodeId linked[] = {cluster.scheduler, cluster.globals[0], cluster.parties[0][0], cluster.parties[0][1]};
+  for (const NodeId id : linked) {
+    const auto suspects = cluster.Events(id, Event::Kind::kSuspect);
+    CHECK_EQ(suspects.size(), 1u);
+    if (suspects.empty()) continue;
+    CHECK_EQ(suspects[0].text, Cluster::Name(silent));
+    CHECK_EQ(suspects[0].reason, "nothing heard for 5000 ms");
+  }
+  cluster.Drive(20 * kSecond);
+  CHECK_EQ(cluster.Count(Event::Kind::kDead), 0u);
+  cluster.Drive(6 * kSecond);
+  const auto [name, reason] = Announced(cluster);
+  CHECK_EQ(name, Cluster::Name(silent));
+  CHECK_EQ(reason, "nothing heard for 30000 ms");
+}
+
+// A local server that hears everybody but one, for as long as `silent` says.
+struct Listener {
+  static constexpr NodeId kScheduler = 0, kGlobal = 1, kWorker = 4;
+
+  static NodeConfig Config() {
+    NodeConfig config;
+    config.id = 3;
+    config.role = Role::kServer;
+    config.name = "server";
+    config.scheduler = kScheduler;
+    config.parents = {kGlobal};
+    config.children = {kWorker};
+    config.quorum = 1;
+    config.heartbeat_interval = kSecond / 4;
+    config.peers = {{kScheduler, "scheduler", Role::kScheduler},
+                    {kGlobal, "global", Role::kGlobalServer},
+                    {kWorker, "worker", Role::kWorker}};
+    return config;
+  }
+
+  void Run(Time until) {
+    for (; now < until; now += kSecond / 4) {
+      for (const NodeId id : {kScheduler, kGlobal, kWorker}) {
+        if (id != silent) node.Hear(id, now);
+      }
+      node.HandleTimeout(now);
+    }
+  }
+  // What it told its scheduler of a loss, and how.
+  std::optional<std::pair<std::string, Round>> Told() {
+    while (const auto message = node.PollTransmit(kScheduler, Lane::kReliable)) {
+      if (message->header.kind != Kind::kDead) continue;
+      std::vector<std::byte> scratch;
+      return std::pair{UnpackStrings(message->payload.Contiguous(scratch), 2)->front(),
+                       message->header.round};
+    }
+    return std::nullopt;
+  }
+
+  NodeId silent = UINT32_MAX;
+  Time now = 0;
+  Node node{Config()};
+};
+
+TEST(EveryLinkIsWatchedAndNotTheSchedulersAlone) {
+  for (const NodeId silent : {Listener::kGlobal, Listener::kWorker}) {
+    Listener listener;
+    listener.node.membership().Start(0);
+    listener.Run(20 * kSecond);
+    CHECK(!listener.Told().has_value());
+    listener.silent = silent;
+    listener.Run(25 * kSecond);
+    CHECK(!listener.Told().has_value());
+    listener.Run(26 * kSecond);
+    const auto told = listener.Told();
+    CHECK(told.has_value());
+    if (!told) continue;
+    CHECK_EQ(told->first, silent == Listener::kGlobal ? "global" : "worker");
+    CHECK_EQ(told->second, kLinkEnded);
+  }
+}
+
+// Heartbeats leave on every link where nothing else does, and only there.
+TEST(EveryLinkIsSpokenTo) {
+  Listener listener;
+  listener.node.membership().Start(0);
+  listener.Run(kSecond / 2);
+  for (const NodeId id : {Listener::kScheduler, Listener::kGlobal, Listener::kWorker}) {
+    const auto message = listener.node.PollTransmit(id, Lane::kReliable);
+    CHECK(message && message->header.kind == Kind::kHeartbeat);
+    while (listener.node.PollTransmit(id, Lane::kReliable)) {
+    }
+  }
+  listener.Run(kSecond);  // all of them have just been spoken to, once
+  CHECK(listener.node.HasMessage(Listener::kGlobal, Lane::kReliable));
+}
+
+// A broken connection is no loss while another is being made, before the start and after it.
+TEST(ABrokenConnectionIsALossOnlyIfItStaysBroken) {
+  for (const bool started : {false, true}) {
+    for (const bool made_again : {false, true}) {
+      Listener listener;
+      if (started) listener.node.membership().Start(0);
+      listener.Run(2 * kSecond);
+      listener.node.HandleLinkLost(Listener::kGlobal, "reset", listener.now);
+      listener.silent = Listener::kGlobal;
+      listener.Run(6 * kSecond);
+      CHECK(!listener.Told().has_value());
+      if (made_again) listener.node.HandleLinkMade(Listener::kGlobal, listener.now);
+      if (made_again && started) listener.silent = UINT32_MAX;
+      listener.Run(15 * kSecond);
+      CHECK_EQ(listener.Told().has_value(), !made_again);
+    }
+  }
+}
+
 // A node that did not run (it was stopped, its machine slept) has not read what came meanwhile, and
 // may not be able to read it all at once.
 TEST(WhatANodeDidNotReadWhileItDidNotRunIsNoSilence) {

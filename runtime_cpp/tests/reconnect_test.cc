@@ -102,6 +102,8 @@ TEST(reconnect_a_run_ends_over_resets) {
   const std::uint32_t seed = device();
   for (int run = 0; run < 3; ++run) {
     Cluster cluster;
+    // A node that stays until others have heard it waits so long for one whose last word was lost.
+    for (NodeConfig& config : cluster.configs) config.failure_timeout = 5 * kSecond;
     cluster.Start();
     cluster.Declare(0, 10, {{.elements = 10}});
     CheckSums(cluster.PushAll(0, 10, 1.0f), 1.0f);

@@ -76,6 +76,10 @@ TEST(RoundsComeOneAfterTheOther) {
   CHECK_EQ(h.Complaint(h.server(), Transfer(Kind::kValue, h.global(), 1, 10)),
            "answer to round 1 that is not open");
   CHECK_EQ(h.Complaint(h.worker(), Transfer(Kind::kValue, h.server(), 1, 10)), "an unasked value");
+  Fixture k;
+  k.Push(k.worker(), 0, std::vector<float>(10, 1.0f));
+  CHECK_EQ(k.Complaint(k.worker(), Transfer(Kind::kValue, k.server(), 2, 10)),
+           "a value of another round");
 }
 
 TEST(NobodyPushesTwice) {

@@ -1,0 +1,154 @@
+// The driver's part in links: when they are lost and made again, what has arrived over them, and how they
+// end. See driver.h.
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "io/driver.h"
+
+namespace geomx::io {
+namespace {
+
+constexpr Time kCloseTime = kSecond / 2;
+constexpr Time kLongestFarewell = 30 * kSecond;       // of a run that has stopped
+constexpr Time kLongestProbe = 3 * kSecond / 2;
+constexpr std::size_t kLastWords = 64 * 1024;
+constexpr std::size_t kUnacknowledged = 1024 * 1024;  // bytes that a sender keeps longer than it must
+constexpr Time kAcknowledgeAfter = 20 * kMillisecond;
+
+}  // namespace
+
+// ---- lost, and made again --------------------------------------------------------------------
+
+// A line for the log, if there was a connection before.
+void Driver::TellMade(PeerLink& link) {
+  const Time lost_at = std::exchange(link.lost_at, 0);
+  if (lost_at == 0 || closing_) return;
+  const Time away = (Now() - lost_at) / (10 * kMillisecond);  // in hundredths of a second
+  const std::string hundredths = std::to_string(100 + away % 100).substr(1);
+  Notice(name_ + " is connected to " + NameOf(link.peer) + " again, " + std::to_string(away / 100) +
+         "." + hundredths + " s after the last connection ended: " + link.lost_why);
+}
+
+void Driver::OnLost(PeerLink& link) {
+  datagrams_.SetSeal(link.peer, nullptr);
+  if (closing_) return;
+  if (!node_ && link.closed) return CannotJoin(link.lost_why, false);
+  if (!node_) {
+    scheduler_lost_ = Now();
+    scheduler_lost_why_ = link.lost_why;
+    return;
+  }
+  if (link.closed) {
+    node_->HandleLinkDown(link.peer, link.lost_why, Now());
+  } else {
+    node_->HandleLinkLost(link.peer, link.lost_why, Now());
+  }
+  DrainEvents();
+}
+
+void Driver::OnUnreachable(NodeId peer, const std::string& reason) {
+  if (node_) {
+    node_->HandleLinkDown(peer, reason, Now());
+    DrainEvents();
+  } else {
+    join_deadline_ = kNever;
+    status_.SetJoinError("cannot join the run: " + reason);
+  }
+}
+
+void Driver::OnTurnedAway(NodeId peer, const std::string& reason, bool told) {
+  if (!node_) return CannotJoin(reason, told);
+  node_->HandleLinkDown(peer, (told ? "it refused the connection: " : "") + reason, Now());
+  DrainEvents();
+}
+
+void Driver::CannotJoin(const std::string& reason, bool told) {
+  if (joined_) return status_.Fail("scheduler", reason);
+  join_deadline_ = kNever;
+  status_.SetJoinError("the scheduler at " + join_address_ +
+                       (told ? " refused this node (" : " ended the connection (") + reason +
+                       "): check that token, node, version and certificate are of its run");
+}
+
+// ---- what has arrived ------------------------------------------------------------------------
+
+// Mostly what is sent anyway says what has arrived; where nothing is, a heartbeat does: after a moment, or
+// when its sender would keep much.
+void Driver::Acknowledge(PeerLink& link) {
+  const std::size_t bytes = link.frames.unacknowledged();
+  if (bytes == 0) return;
+  if (bytes >= kUnacknowledged) return SayArrived(link);
+  if (acknowledge_at_ == kNever) acknowledge_at_ = Now() + kAcknowledgeAfter;
+}
+
+void Driver::AcknowledgeAll() {
+  acknowledge_at_ = kNever;
+  sessions_.EachLink([&](PeerLink& link) {
+    if (link.frames.unacknowledged() > 0) SayArrived(link);
+  });
+}
+
+void Driver::SayArrived(PeerLink& link) {
+  if (!link.frames.empty() || link.session == nullptr) return;  // what is to leave says it
+  Message beat;
+  beat.header.kind = Kind::kHeartbeat;
+  beat.header.source = self_;
+  link.frames.Push(std::move(beat), 0, Now());
+  dirty_.insert(link.peer);
+}
+
+// ---- silence, and the end --------------------------------------------------------------------
+
+void Driver::BeginClose() {
+  if (closing_) return;
+  closing_ = true;
+  close_deadline_ = Now() + kCloseTime;
+  if (node_ && node_->stopped()) {  // those who are away for a moment are to hear of it, too
+    const NodeConfig& config = node_->config();
+    const Time bearable = std::max(config.failure_timeout, config.patience);
+    close_deadline_ = Now() + std::max(kCloseTime, std::min(bearable, kLongestFarewell));
+  }
+  sessions_.EachPeer([&](Session& session) { dirty_.insert(session.peer); });
+}
+
+bool Driver::Flushed() {
+  const bool stopped = node_ && node_->stopped();
+  bool flushed = dirty_.empty();
+  sessions_.EachLink([&](PeerLink& link) {
+    if (link.closed || !link.made) return;
+    if (link.session == nullptr && !stopped) return;
+    flushed = flushed && (stopped ? link.frames.settled() : link.frames.empty());
+  });
+  return flushed;
+}
+
+// Silence means something once peers say something at least now and then (core/membership.h).
+void Driver::WatchLinks(bool running) {
+  const NodeConfig& config = node_->config();
+  Sessions::Limits limits{.redial = config.redial, .kernel = config.failure_timeout};
+  if (running && config.heartbeat_interval > 0) {
+    limits.probe = std::max(3 * config.heartbeat_interval,
+                            std::min(config.failure_timeout / 4, kLongestProbe));
+    limits.silence = config.failure_timeout;
+  }
+  sessions_.SetLimits(limits);
+}
+
+std::string Driver::NameOf(NodeId peer) const {
+  const Peer* known = node_ ? node_->FindPeer(peer) : nullptr;
+  return known ? known->name : "the scheduler at " + join_address_;
+}
+
+// So that the other end does not wait for another connection.
+void Driver::SayClosing(Session& session) {
+  Message closing;
+  closing.header.kind = Kind::kClosing;
+  closing.header.source = self_;
+  session.link->frames.Push(std::move(closing), 0, Now());
+  session.link->frames.Write(session.fd.get(), session.tls.get(), kLastWords,
+                             [](const Message&, Time) {});
+  sessions_.Close(session, "closed here");
+}
+
+}  // namespace geomx::io

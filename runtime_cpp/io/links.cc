@@ -1,0 +1,171 @@
+// Links: which connection carries each of them, and what becomes of the one before. See sessions.h.
+#include <utility>
+#include <vector>
+
+#include "io/sessions.h"
+
+namespace geomx::io {
+namespace {
+
+constexpr Time kLingerTime = 2 * kSecond;
+
+}  // namespace
+
+PeerLink& Sessions::LinkOf(NodeId peer) {
+  PeerLink& link = links_[peer];
+  link.peer = peer;
+  return link;
+}
+
+bool Sessions::Knows(NodeId peer) const {
+  const auto found = links_.find(peer);
+  return found != links_.end() && found->second.made;
+}
+
+Session* Sessions::Find(NodeId peer) {
+  const auto found = links_.find(peer);
+  return found == links_.end() ? nullptr : found->second.session;
+}
+
+void Sessions::Identify(NodeId peer) {
+  for (Dialing& dialing : dialing_) {
+    if (dialing.peer == kUnknownPeer) dialing.peer = peer;
+  }
+  for (const auto& [id, session] : sessions_) {
+    if (session->dialed && session->peer == kUnknownPeer) session->peer = peer;
+  }
+  auto link = links_.extract(kUnknownPeer);
+  if (link.empty()) return;
+  link.key() = link.mapped().peer = peer;
+  links_.insert(std::move(link));
+}
+
+void Sessions::Renew(NodeId peer) {
+  const auto found = links_.find(peer);
+  if (found == links_.end()) return;
+  Replace(found->second, false);
+  for (const auto& [id, session] : sessions_) {
+    if (session->link == &found->second) session->link = nullptr;
+  }
+  links_.erase(found);
+}
+
+void Sessions::SetLimits(const Limits& limits) {
+  limits_ = limits;
+  EachPeer([&](Session& session) { TuneConnection(session.fd.get(), congestion_, limits_.kernel); });
+}
+
+// ---- callers ---------------------------------------------------------------------------------
+
+void Sessions::Settle(Session& session, Verdict verdict) {
+  if (verdict == Verdict::kImpostor) {
+    return Refuse(session, "its certificate is that of " + session.certified.name +
+                               ", and it calls itself " +
+                               (session.name.empty() ? "node " + std::to_string(session.peer)
+                                                     : session.name));
+  }
+  if (verdict == Verdict::kNobody) return Refuse(session, "nobody this node talks with");
+  if (verdict == Verdict::kTaken) return Refuse(session, "a node of that name takes part already");
+  if (verdict == Verdict::kLate) return Refuse(session, "another process has taken its place");
+  if (verdict == Verdict::kPeer) return Welcome(session);
+  strangers_.erase(session.id);
+  session.deadline = kNever;
+  session.state = Session::State::kWaiting;
+  DismissEarlier(session);
+  Watch(session);
+}
+
+// One call of each caller waits: the latest.
+void Sessions::DismissEarlier(const Session& session) {
+  std::vector<Session*> earlier;
+  for (const auto& [id, other] : sessions_) {
+    const bool waits = other->state == Session::State::kWaiting && !other->closed;
+    if (!waits || id == session.id) continue;
+    if (other->peer == session.peer && other->name == session.name) earlier.push_back(other.get());
+  }
+  for (Session* other : earlier) Refuse(*other, "it has called again since", false);
+}
+
+// The caller is a peer: it may go on from where an earlier connection ended.
+void Sessions::Welcome(Session& session) {
+  PeerLink& link = LinkOf(session.peer);
+  if (link.closed) return Refuse(session, "the connection with it was ended for good");
+  Message answer;
+  answer.header.kind = Kind::kHello;
+  Greeting greeting;
+  const LinkOutcome outcome = link.frames.Answer(session.greeting, greeting);
+  if (outcome == LinkOutcome::kMismatch) {
+    return Refuse(session, "it has received messages that were never sent");
+  }
+  strangers_.erase(session.id);
+  if (outcome == LinkOutcome::kLate) return Refuse(session, "it has called again since", false);
+  PutGreeting(greeting, answer.header);
+  Replace(link, true);
+  if (!WriteAlone(session.fd.get(), session.tls.get(), std::move(answer))) {
+    return Close(session, "its hello cannot be answered");
+  }
+  Attach(session, link);
+}
+
+// A newer connection carries the link from now on. The end that called does not know yet, and would take
+// the end of this one for a loss: so it may `linger`, unread, until the caller ends it.
+void Sessions::Replace(PeerLink& link, bool linger) {
+  if (link.session == nullptr) return;
+  Session& old = *std::exchange(link.session, nullptr);
+  if (Now() - old.heard > kSecond / 2) {
+    link.lost_at = old.heard;
+    link.lost_why = "nothing was heard over it";
+  }
+  old.link = nullptr;
+  if (!linger) return Close(old, "replaced by another");
+  old.state = Session::State::kReplaced;
+  old.deadline = Now() + kLingerTime;
+  replaced_.push_back(old.id);
+  Watch(old);
+}
+
+void Sessions::Attach(Session& session, PeerLink& link) {
+  session.state = Session::State::kPeer;
+  session.deadline = kNever;
+  session.heard = Now();
+  session.link = &link;
+  link.session = &session;
+  link.made = true;
+  session.reader.set_max_payload(kMaxPayloadBytes);
+  TuneConnection(session.fd.get(), congestion_, limits_.kernel);
+  Watch(session);
+  ReadAgain(session);
+  handler_.OnConnected(session);
+}
+
+void Sessions::CloseLink(PeerLink& link, const std::string& reason) {
+  link.closed = true;
+  std::erase_if(dialing_, [&](const Dialing& dialing) { return dialing.peer == link.peer; });
+  if (link.session != nullptr) return Close(*link.session, reason);
+  link.lost_why = reason;
+  handler_.OnLost(link);
+}
+
+// ---- time ------------------------------------------------------------------------------------
+
+// A caller over whose connection nothing comes may not hear this node either, and has to call again.
+void Sessions::TickSilent(Time now) {
+  if (limits_.silence == kNever) return;
+  std::vector<Session*> silent;
+  EachPeer([&](Session& session) {
+    if (session.dialed || !session.reading || session.heard + limits_.silence > now) return;
+    silent.push_back(&session);
+  });
+  for (Session* session : silent) Close(*session, "silence");
+}
+
+void Sessions::TickReplaced(Time now) {
+  while (!replaced_.empty()) {
+    Session* oldest = FindById(replaced_.front());
+    if (oldest != nullptr && oldest->deadline > now) return;
+    if (oldest != nullptr) Close(*oldest, "replaced by another");
+    replaced_.pop_front();
+  }
+}
+
+}  // namespace geomx::io
