@@ -1,4 +1,4 @@
-"""Connections that break under a run: its parameters are those of an undisturbed one, to the bit."""
+"""Connections that break under a run: its parameters are an undisturbed run's, to the bit."""
 
 from __future__ import annotations
 
