@@ -92,6 +92,16 @@ except ConfigError as error:
     assert told.startswith("ulimit -n=1000: hub/server talks with 1000 nodes and needs 1064 open")
 
 
+def test_a_node_imports_no_more_than_it_needs() -> None:
+    """There is one process per node, so what they import is most of what a short run takes."""
+    script = "import sys, geomx.live.__main__; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    heavy = {"hydra", "mxnet", "optuna", "rich", "scipy", "simpy", "sklearn", "torch"}
+    assert heavy.isdisjoint(done.stdout.split())
+
+
 def test_notes_are_read_as_they_are_written(tmp_path: Path) -> None:
     reader = Reader(tmp_path / "a")
     assert list(reader.new()) == []
