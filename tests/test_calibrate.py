@@ -387,6 +387,7 @@ def slow(target: str, mbps: float, delay_s: float) -> Iterator[str]:
     listener.close()
 
 
+@pytest.mark.slow
 def test_a_probe_measures_a_slow_way(
     probes: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
