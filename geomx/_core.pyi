@@ -530,7 +530,7 @@ class Fabric:
 
     def recurs(self, now_ns: int) -> bool | None:
         """
-        Whether the state is that of the mark; None if there is none, or nobody can tell.
+        Whether the state equals the marked one; None if there is no mark, or it is unknown.
         """
 
     def mark(self, now_ns: int) -> None:
@@ -757,7 +757,7 @@ class Loop:
 
     def refusals(self) -> list[str]:
         """
-        Who called and was no member, and why, since the last call; the first hundred of a run.
+        Callers refused since the last call, with reasons; the first hundred of a run.
         """
 
     def close(self) -> None:

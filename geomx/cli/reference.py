@@ -1,4 +1,4 @@
-"""What plugins may use, from its docstrings: ``geomx api``, for those who have no docs folder.
+"""``geomx api``: the plugin interface from its docstrings, also without a docs folder.
 
 `pydoc` shows the same with every special method that a dataclass or a protocol has, which are three
 lines of four.

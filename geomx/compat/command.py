@@ -94,7 +94,7 @@ class _Watch:
         for number, patience_s in ((signal.SIGTERM, _POLITE_S), (signal.SIGKILL, _POLITE_S)):
             deadline = time.monotonic() + patience_s
             while self._reap() and time.monotonic() < deadline:
-                for pid in self._everybody():
+                for pid in self._processes():
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(pid, number)
                 time.sleep(_POLL_S)
@@ -122,7 +122,7 @@ class _Watch:
                 self._statuses[pid] = os.waitstatus_to_exitcode(status)
         return False
 
-    def _everybody(self) -> Iterator[int]:
+    def _processes(self) -> Iterator[int]:
         """Yield the processes of the command's session and our own children, from ``/proc``."""
         for entry in Path("/proc").iterdir():
             if not entry.name.isdigit():

@@ -1,4 +1,4 @@
-"""The links of an experiment: who sends over which edges, and how live nodes are shaped."""
+"""The links of an experiment: the edges that nodes send over, and how live nodes are shaped."""
 
 from __future__ import annotations
 

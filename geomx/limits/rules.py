@@ -2,7 +2,7 @@
 
 A codec that sleeps or loops keeps its node silent, and in a live run a node that is silent for
 ``runtime.failure_timeout_s`` is lost to the others without a word about why. So one call of a
-plugin's may take that long, in both modes, and whoever watches says which call it was: in a live
+plugin's may take that long, in both modes, and the watchdog names the call: in a live
 node the watchman (`overdue`), elsewhere the thread that waits for an experiment
 (`geomx.limits.watchdog`; the rules are `Calls` and `Hook`). A hook, which no other node waits for,
 may take `HOOK_LIMIT_S` (`hook_limited`).
@@ -35,7 +35,7 @@ from geomx.limits.watchdog import Look, here, is_own_process, looking
 HOOK_LIMIT_S = 30.0
 """Seconds that one hook may take; less than live nodes wait for each other to come up."""
 
-MEMORY_SHARE = 0.9  # of what is free: the rest is for everybody else
+MEMORY_SHARE = 0.9  # of the free memory; the rest is for other processes
 
 _hooked: set[int] = set()  # threads that are in a hook, which has a limit of its own
 

@@ -1,9 +1,9 @@
-"""What lets a process into a run and protects what it says there: a token, and perhaps TLS.
+"""Authentication and encryption of a run: a token, and TLS.
 
-The token says which run. It is made anew for every run, travels in the environment or on a
-launcher's line, and is the first thing on every connection. Beyond this machine it is not enough:
-whoever sees the packets sees it. There, connections are TLS 1.3 with a certificate on both sides
-(`geomx.machines.certs`); a certificate says which node.
+The token identifies the run. It is generated for every run, passed in the environment or over a
+launcher's connection, and sent first on every connection. Between machines it is not sufficient,
+because it can be read from the network. There, connections use TLS 1.3 with certificates on both
+sides (`geomx.machines.certs`); a certificate identifies the node.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ FILES = {"authority": "authority.pem", "certificate": "node.pem", "key": "node.k
 
 
 def has_tls() -> bool:
-    """Whether the compiled core was built with OpenSSL."""
+    """Return whether the compiled core was built with OpenSSL."""
     return _core.build_info()["tls"] != "no_openssl"
 
 
 def is_loopback(address: str) -> bool:
-    """Whether an address, or a name, is this machine's own and nobody else's."""
+    """Return whether an address or a name is reachable from this machine only."""
     try:
         return ipaddress.ip_address(address.strip("[]")).is_loopback
     except ValueError:
@@ -59,10 +59,16 @@ def check(key: str, host: str, tls: object, insecure: bool) -> None:
 
 
 def read_files(folder: Path) -> dict[str, str]:
-    """Contents of a node's files by what they are.
+    """Return the contents of a node's files by the keys of `FILES`.
+
+    Args:
+        folder: The node's folder.
+
+    Returns:
+        Text by key.
 
     Raises:
-        ConfigError: One is missing.
+        ConfigError: A file is missing or unreadable.
     """
     try:
         return {what: (folder / name).read_text("ascii") for what, name in FILES.items()}
@@ -75,7 +81,7 @@ def read_files(folder: Path) -> dict[str, str]:
 
 
 def paths(folder: Path | None) -> tuple[str, str, str] | None:
-    """A node's files as `geomx._core.Loop` takes them."""
+    """Return the paths of a node's files as `geomx._core.Loop` takes them; None for no folder."""
     if folder is None:
         return None
     authority, certificate, key = (str(folder / name) for name in FILES.values())
@@ -83,13 +89,13 @@ def paths(folder: Path | None) -> tuple[str, str, str] | None:
 
 
 def folder_from_environment() -> Path | None:
-    """Where this process's files are, if its launcher gave it any."""
+    """Return the folder of this process's files from its environment; None if unset."""
     folder = os.environ.get(TLS)
     return Path(folder) if folder else None
 
 
 def write_files(folder: Path, contents: Mapping[str, str]) -> Path:
-    """Write what `read_files` read, for this user alone. Returns `folder`."""
+    """Write contents from `read_files`, readable by this user only; return `folder`."""
     folder.mkdir(mode=0o700, parents=True)
     for what, name in FILES.items():
         with open(folder / name, "w", opener=_private) as file:

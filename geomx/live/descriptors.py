@@ -1,4 +1,4 @@
-"""How many files and sockets a node's process may have open (``ulimit -n``)."""
+"""The limit on the open files and sockets of a node's process (``ulimit -n``)."""
 
 from __future__ import annotations
 

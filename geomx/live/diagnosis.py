@@ -1,4 +1,4 @@
-"""Which node of a live run was the first to go, and why, from what all of them left behind."""
+"""Finds the node of a live run that failed first, and the reason, from the files of all nodes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def culprit(
     others.
 
     Args:
-        cluster: Who took part.
+        cluster: The nodes of the run.
         directory: Of the run.
         ended: Exit status by node, in the order in which they ended; one at least is not `DONE`.
         terminal: The node whose output went to the terminal and not to its log.
@@ -56,7 +56,7 @@ def _how_it_ended(status: int, words: str, shown: bool) -> str:
 
 
 def with_log(lost: NodeLost, directory: Path) -> NodeLost:
-    """The same error, with the last lines of the node's log and its path as a note."""
+    """Return the error with the last lines of the node's log, and its path, as notes."""
     log = file_of(stem(directory, lost.name), ".log")
     lines = _lines(log)[-TAIL_LINES:]
     if lines:
@@ -65,7 +65,7 @@ def with_log(lost: NodeLost, directory: Path) -> NodeLost:
 
 
 def last_words(directory: Path, name: str) -> str:
-    """The last line of a node's log that is not empty."""
+    """Return the last line of a node's log that is not empty."""
     return next((line.strip() for line in _lines(file_of(stem(directory, name), ".log"))[-1:]), "")
 
 

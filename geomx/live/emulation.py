@@ -1,8 +1,8 @@
-"""Where the processes of a run on one machine live, and what lies between them.
+"""The network of a live run on one machine: loopback, or network namespaces.
 
-``emulate=shaper`` and ``emulate=none`` put them all on the machine's loopback: emulated links are
-then the nodes' own business (`geomx.experiment.links.shape`), or there are none. ``emulate=netns``
-gives each site a network namespace, and starts the process that carries packets between them
+With ``emulate=shaper`` and ``emulate=none``, all processes use the machine's loopback; with
+``shaper``, each node emulates its own links (`geomx.experiment.links.shape`). ``emulate=netns``
+gives each site a network namespace, and starts the process that forwards packets between them
 (`geomx.live.namespaces`).
 """
 
@@ -33,10 +33,13 @@ GOODBYE_S = 2.0
 
 
 def check(experiment: Experiment) -> None:
-    """Refuse a place in which the experiment cannot live, before anything runs.
+    """Check, before a run, that this machine can emulate the network as chosen.
+
+    Args:
+        experiment: The experiment.
 
     Raises:
-        ConfigError: Says what to choose instead.
+        ConfigError: It cannot; the message says what to choose instead.
     """
     streams = experiment.tcp.streams
     if experiment.emulate != "shaper" and streams > 1:
@@ -57,10 +60,13 @@ def check(experiment: Experiment) -> None:
 
 
 def check_congestion(name: str) -> None:
-    """Refuse a congestion control that this kernel does not have.
+    """Check that this kernel has a congestion control.
+
+    Args:
+        name: Its name.
 
     Raises:
-        ConfigError: Names those that it has.
+        ConfigError: It does not; the message lists the available ones.
     """
     with socket.socket() as tried:
         try:
@@ -76,7 +82,7 @@ def check_congestion(name: str) -> None:
 
 @contextlib.contextmanager
 def inside(namespace: str) -> Iterator[None]:
-    """The calling thread is in the network namespace of that path, and what it starts meanwhile."""
+    """Move the calling thread, and processes started during the context, to a network namespace."""
     with open("/proc/thread-self/ns/net", "rb") as here, open(namespace, "rb") as there:
         enter_namespace(there.fileno())
         try:
@@ -95,12 +101,12 @@ class Loopback:
         pass
 
     def host(self, node: NodeSpec) -> str:
-        """The address that a node listens on."""
+        """Return the address on which a node listens."""
         return "127.0.0.1"
 
     @contextlib.contextmanager
     def inside(self, node: NodeSpec) -> Iterator[None]:
-        """Processes that are started meanwhile are where `node` lives."""
+        """Start processes during the context where `node` belongs."""
         yield
 
     def watch(self) -> None:
@@ -115,7 +121,7 @@ class Namespaces(Loopback):
     """Every site in a network namespace.
 
     Args:
-        cluster: Who is to live there.
+        cluster: The nodes of the run.
         experiment: The file with the experiment's text.
         log: Where the process that carries packets complains, and counts in the end.
         notes: The scheduler's notes, without suffix: they tell when the run began.
@@ -205,5 +211,5 @@ class Namespaces(Loopback):
 
 
 def place(emulate: str, cluster: Cluster, **files: Any) -> Loopback:
-    """Where a run's processes are to live; `files` as in `Namespaces`."""
+    """Return the network of a run by its `emulate` option; `files` as for `Namespaces`."""
     return Namespaces(cluster, **files) if emulate == "netns" else Loopback()

@@ -1,8 +1,8 @@
-"""Pushing and pulling arrays of a framework through a loop.
+"""Push and pull of a framework's arrays by a loop.
 
-The worker's program is the same for every framework; only what an array is differs. `Exchange` says
-what it needs, `ArrayExchange` is the form for numpy. MXNet's form, where both are operations of its
-engine, is `geomx.live.mxnet_exchange`; PyTorch's is `geomx.live.torch_exchange`.
+The worker's program is the same for every framework; only the type of arrays differs. `Exchange` is
+the interface, and `ArrayExchange` its implementation for numpy. For MXNet, whose engine executes
+both operations, it is `geomx.live.mxnet_exchange`, for PyTorch `geomx.live.torch_exchange`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Exchange(Protocol):
     """Moves declared tensors. Round n of a key is its n-th push; round 0 the initial value."""
 
     def declare(self, key: int, shape: Sequence[int]) -> None:
-        """Prepare for a tensor that the loop knows by `key`."""
+        """Prepare for the tensor of number `key`."""
         ...
 
     def push(
@@ -50,14 +50,20 @@ class Exchange(Protocol):
         ...
 
     def pull(self, key: int, out: Sequence[Any], *, priority: int = 0) -> None:
-        """Fill every array of `out` with the value after the last push (0: the initial one)."""
+        """Fill every array of `out` with the value after the last push (0: the initial value)."""
         ...
 
     def wait(self, key: int) -> float:
-        """Seconds since the start at which that value was there; waits for it.
+        """Wait for the value of `key`; return its arrival in seconds since the start of the run.
+
+        Args:
+            key: Number of the tensor.
+
+        Returns:
+            Seconds since the start of the run.
 
         Raises:
-            NodeLost: It will never come.
+            NodeLost: The value will never arrive.
         """
         ...
 
@@ -73,7 +79,7 @@ class Exchange(Protocol):
         ...
 
     def copy(self, array: Any) -> Any:
-        """A copy of `array`, once it has been computed, that no later pull changes."""
+        """Return a copy of `array`, after it was computed, which later pulls do not change."""
         ...
 
 
@@ -166,7 +172,7 @@ class ArrayExchange:
             return self._loop.wait(key, self._rounds[key], FOREVER_S)
 
     def absent(self, key: int) -> bool:
-        """Whether no worker contributed to the last value; REQUIRES: it has been waited for."""
+        """Return whether no worker contributed to the last value, which must have arrived."""
         return self._loop.absent(key)
 
     def flush(self) -> None:

@@ -1,4 +1,4 @@
-"""Which exchange moves the arrays of which framework; a framework is imported where it is used."""
+"""Selects the exchange for a framework's arrays; a framework is imported only when it is used."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from geomx.live.exchange import ArrayExchange, Exchange
 
 
 def exchange_of(loop: _core.Loop, arrays: Sequence[Any]) -> Exchange:
-    """The exchange for the framework that `arrays` are of; without any, nothing is computed."""
+    """Return the exchange for the framework of `arrays`, which may be empty."""
     if not arrays:
         return ArrayExchange(loop, copy=False)
     framework = type(arrays[0]).__module__.partition(".")[0]

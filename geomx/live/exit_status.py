@@ -1,4 +1,4 @@
-"""With what exit status the processes of a live run tell their launcher how they ended."""
+"""Exit statuses by which the processes of a live run tell their launcher how they ended."""
 
 DONE = 0
 FAILED = 1  # of itself; the last line of its log says why

@@ -1,9 +1,8 @@
-"""The processes of a live run on this machine: starting them, watching over them, ending them.
+"""The processes of a live run on this machine: started, monitored, and ended.
 
-The scheduler comes first and says where it listens; then every other node of the experiment is a
-process of its own. While they train, what they write down is read and recorded. If one dies, or
-falls silent, or Ctrl-C comes, all end within seconds: first by themselves, then asked to, then
-killed.
+The scheduler starts first and reports its address; then every other node of the experiment starts
+as a separate process. During training, their notes are read and recorded. If a process dies or does
+not respond, or on Ctrl-C, all end within seconds: by themselves, by SIGTERM, or by SIGKILL.
 """
 
 from __future__ import annotations
@@ -113,7 +112,7 @@ class Job:
         """Whether anything is still running.
 
         Raises:
-            NodeLost: A process died or lost another; says who was the first.
+            NodeLost: A process died or lost another; names the first one.
             GeomxError: The emulated network is gone.
         """
         self._place.watch()

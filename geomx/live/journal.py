@@ -1,8 +1,8 @@
-"""What the processes of a run write down for the one that started them: one JSON object per line.
+"""Notes of a run's processes for the process that started them: one JSON object per line.
 
 Every line reaches the operating system at once, so a process that is killed outright leaves all
-that it had measured. A worker writes ``iteration`` and ``evaluation`` lines, everybody begins with
-``started`` and closes with ``end``.
+that it had measured. A worker writes ``iteration`` and ``evaluation`` lines; every node begins with
+``started`` and ends with ``end``.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ Note = dict[str, Any]
 
 
 def stem(directory: Path, name: str) -> Path:
-    """Where a node's files are, without suffix: ``directory/nodes/beijing-worker0``."""
+    """Return the path of a node's files without suffix: ``directory/nodes/beijing-worker0``."""
     return directory / "nodes" / quote(name.replace("/", "-"), safe="")
 
 
 def path(stem: Path, suffix: str) -> Path:
-    """One of a node's files."""
+    """Return the path of one of a node's files."""
     return stem.with_name(stem.name + suffix)
 
 
@@ -42,7 +42,7 @@ class Notes:
         self._ended = False
 
     def started(self, monotonic_s: float) -> None:
-        """The run has started, at this time on the machine's monotonic clock."""
+        """Note the start of the run, by the machine's monotonic clock."""
         self._write({"started": monotonic_s})
 
     def iteration(
@@ -55,16 +55,16 @@ class Notes:
         loss: float | None,
         spans: Sequence[Span],
     ) -> None:
-        """One local step is over; times in seconds since the start."""
+        """Note a finished local step, with times in seconds since the start of the run."""
         times = {"start_s": start_s, "compute_s": compute_s, "end_s": end_s}
         self._write({"iteration": step, **times, "loss": loss, "spans": list(spans)})
 
     def evaluation(self, time_s: float, step: int, accuracy: float, loss: float) -> None:
-        """The model after local step `step`, which ended at `time_s`."""
+        """Note an evaluation of the model after local step `step`, which ended at `time_s`."""
         self._write({"evaluation": step, "time_s": time_s, "accuracy": accuracy, "loss": loss})
 
     def waits(self, whom: str) -> None:
-        """This node has waited for that for longer than failures take; empty: no longer."""
+        """Note that this node has waited too long for `whom`; empty when the wait is over."""
         self._write({"waits": whom})
 
     def end(self, **facts: Any) -> None:
@@ -88,7 +88,7 @@ class Reader:
         self._read = 0
 
     def new(self) -> Iterable[Note]:
-        """The lines that were completed since the last call."""
+        """Return the lines that were completed since the last call."""
         try:
             with self._path.open("rb") as file:
                 file.seek(self._read)

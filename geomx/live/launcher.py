@@ -42,19 +42,22 @@ class Running(Protocol):
     def __exit__(self, *raised: Any) -> None: ...
 
     def poll(self) -> bool:
-        """Whether anything is still running; raises `NodeLost` when something has failed."""
+        """Return whether a process is still running; raise `NodeLost` if one has failed."""
         ...
 
 
 def run_experiment(
     experiment: Experiment, directory: Path, start: Callable[[Spec], Running] | None = None
 ) -> Results:
-    """Run `experiment`, one process per node; see `geomx.live.run`.
+    """Run an experiment with one process per node; see `geomx.live.run`.
 
     Args:
-        experiment: What to run.
-        directory: Where its files go.
-        start: What makes its processes; None: on this machine.
+        experiment: The experiment.
+        directory: Directory of its files.
+        start: Starts its processes; None: on this machine.
+
+    Returns:
+        The results.
     """
     began = time.perf_counter()
     workload, cluster = experiment.workload, experiment.cluster
@@ -86,10 +89,17 @@ def run_experiment(
 
 
 def collect(experiment: Experiment, directory: Path) -> Results:
-    """Record a run from what its nodes left in one folder, each by its own clock.
+    """Record a run from the notes of its nodes in one folder, each by its own clock.
+
+    Args:
+        experiment: The experiment.
+        directory: The folder.
+
+    Returns:
+        The results.
 
     Raises:
-        GeomxError: It did not come to its end; says which node has not.
+        GeomxError: A node has not finished; the message names it.
     """
     for node in experiment.cluster.nodes:
         notes = list(Reader(stem(directory, node.name)).new())
@@ -157,7 +167,7 @@ class Collector:
         self._ended: set[str] = set()
 
     def collect(self, advance: Advance | None = None) -> None:
-        """Record what was written since the last call."""
+        """Record the notes that were written since the last call."""
         for node, reader in self._readers:
             for note in reader.new():
                 self._record(node, note, advance)
@@ -186,7 +196,7 @@ class Collector:
         )
 
     def finish(self, wall_seconds: float) -> Results:
-        """Close the records of a run that came to its end."""
+        """Close the records of a finished run, and return its results."""
         experiment = self._experiment
         if self._latest is not None and self._latest[0] != self._first:
             self._evaluation(*self._latest[1:])

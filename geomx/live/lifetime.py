@@ -1,9 +1,9 @@
-"""Nothing outlives the launcher: a child asks the kernel to be killed when its parent ends.
+"""Ends processes with their launcher: a child asks the kernel to kill it when its parent ends.
 
 The request survives `exec`, so ``python -m geomx.live.lifetime PID COMMAND...`` ties any command to
 the process PID, even one that is killed outright and cannot clean up. What a `Tied` process starts
-in turn is found by a mark in its environment, whatever sessions it makes and whoever becomes its
-parent: torchrun's workers, for one, lead sessions of their own.
+in turn is found by a mark in its environment, whatever its session and its parent: torchrun's
+workers, for example, lead sessions of their own.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Tied(subprocess.Popen[bytes]):
         )
 
     def signal_all(self, number: int) -> None:
-        """Send a signal to it, if it runs, and to all that it started and that are left."""
+        """Send a signal to the process, if it runs, and to its remaining descendants."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
         for pid in self._elsewhere():
@@ -62,7 +62,7 @@ class Tied(subprocess.Popen[bytes]):
                 os.kill(pid, number)
 
     def leaves_any(self) -> bool:
-        """Whether something that it started is still running, though it may have ended itself."""
+        """Return whether the process or one of its descendants is still running."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, 0)
             return True

@@ -1,7 +1,7 @@
-"""One node's membership in a live run: joined, wired, started, left.
+"""One node's membership in a live run: it joins, connects, starts and leaves.
 
-Whether a node is a process of its own (`geomx.live.node`), a training script (`geomx.kv`) or one of
-several in a process (`geomx.kv.local`), it goes through the same steps in the same order.
+A node may be a separate process (`geomx.live.node`), a training script (`geomx.kv`), or one of
+several in a process (`geomx.kv.local`); the steps and their order are the same.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _await_name(address: str, patience_s: float) -> float:
 
 @contextmanager
 def naming_the_lost(loop: _core.Loop) -> Iterator[None]:
-    """Turn the loop's error about a lost node into `NodeLost`."""
+    """Convert the loop's error about a lost node to `NodeLost`."""
     try:
         yield
     except RuntimeError as error:
@@ -135,7 +135,7 @@ class Member:
         tls: Path | None = None,
         patience_s: float = JOIN_TIMEOUT_S,
     ) -> Member:
-        """Join the run whose scheduler is at ``host:port``; returns once everybody has joined.
+        """Join the run whose scheduler is at ``host:port``; return when all nodes have joined.
 
         Args:
             scheduler: Its address. It may come later than this node, and so may its name.
@@ -148,7 +148,7 @@ class Member:
 
         Raises:
             GeomxError: The scheduler was not reached, or refused.
-            NodeLost: Somebody was lost meanwhile.
+            NodeLost: A node was lost meanwhile.
         """
         try:
             loop = _core.Loop(host, 0, token, paths(tls))
@@ -203,23 +203,26 @@ class Member:
         return max(1, len(os.sched_getaffinity(0)) // hosts.count(here))
 
     def wait_started(self) -> None:
-        """Wait until everybody is connected: time 0 of the run.
+        """Wait until all nodes are connected: time 0 of the run.
 
         Raises:
-            NodeLost: Somebody was lost, or did not come.
+            NodeLost: A node was lost, or did not join.
         """
         with naming_the_lost(self.loop):
             self.started_s = self.loop.wait_started(JOIN_TIMEOUT_S)
 
     def consult(self, report: Report, not_before_s: float = 0.0) -> list[float]:
-        """Report to a coordinator, behind what was pushed; its answer, however long that takes.
+        """Send a report to a coordinator after all earlier pushes, and return its reply.
 
         Args:
-            report: What this worker tells which coordinator.
-            not_before_s: Seconds since the start of the run before which the report does not leave.
+            report: The report and its coordinator.
+            not_before_s: Earliest time of sending, in seconds since the start of the run.
+
+        Returns:
+            The values of the reply, for which this waits without a limit.
 
         Raises:
-            NodeLost: Somebody was lost.
+            NodeLost: A node was lost.
         """
         limit_s, number = self.spec.runtime.failure_timeout_s, report.coordinator
         with naming_the_lost(self.loop):
@@ -235,14 +238,14 @@ class Member:
         return answer
 
     def now(self) -> float:
-        """Seconds since the start of the run."""
+        """Return the seconds since the start of the run."""
         return time.monotonic() - self.started_s
 
     def wait_stopped(self) -> None:
         """Wait until all workers have left.
 
         Raises:
-            NodeLost: Somebody was lost before.
+            NodeLost: A node was lost before.
         """
         with naming_the_lost(self.loop):
             while not self.loop.wait_stopped(1.0):

@@ -49,13 +49,13 @@ WINDOW_SHARE = 2_750_000 / 4_194_304
 
 
 def address(node: NodeSpec) -> str:
-    """The IPv4 address of a node."""
+    """Return the IPv4 address of a node."""
     number = FIRST_ADDRESS + node.id
     return ".".join(str(number >> shift & 255) for shift in (24, 16, 8, 0))
 
 
 def sites(cluster: Cluster) -> list[list[NodeSpec]]:
-    """The nodes of the cluster by namespace."""
+    """Return the nodes of the cluster by namespace."""
     made: list[list[NodeSpec]] = []
     by_party: dict[str, list[NodeSpec]] = {}
     for node in cluster.nodes:
@@ -75,7 +75,7 @@ def _as_near_as_loopback(cluster: Cluster, source: NodeSpec, target: NodeSpec) -
 
 
 def settings(window_bytes: float) -> dict[str, str]:
-    """What holds for the kernel's TCP in every namespace, by file below /proc/sys/net."""
+    """Return the kernel's TCP settings in every namespace, by file below /proc/sys/net."""
     buffer = round(window_bytes / WINDOW_SHARE)
     return {
         # Connections ask for their own; those that begin as bbr would be paced under any other.
@@ -89,7 +89,7 @@ class Ways:
     """Which edges lie between which nodes, and the queue of each edge.
 
     Attributes:
-        between: The edges from one node to another, for all who talk over the emulated network.
+        between: The edges from one node to another, for all pairs that use the emulated network.
         queues: Bytes that may wait, by edge: what the edge takes ``queue_ms`` to send; where that
             is not given, twice the longest round trip over it, and not less than 250 ms.
     """
@@ -117,7 +117,7 @@ class Ways:
 
 
 def queue_bytes(data: Mapping[str, Any], rtt_s: float) -> int:
-    """Bytes that may wait before an edge of these attributes; see `Ways`."""
+    """Return the queue limit in bytes of an edge with these attributes; see `Ways`."""
     bandwidth: float = data.get("bandwidth_mbps", float("inf")) * BYTES_PER_MBIT
     if bandwidth == float("inf"):
         bandwidth = LOOPBACK_MBPS * BYTES_PER_MBIT  # it has one only while the edge is down

@@ -58,7 +58,7 @@ class Node:
         self._calls: Calls | None = None  # in the main thread
 
     def run(self) -> int:
-        """Play the part to its end. Returns the exit status."""
+        """Run the node to its end, and return the exit status."""
         self._watch()
         try:
             with own_process(), memory_limited():
@@ -193,7 +193,7 @@ class Node:
         os._exit(INTERRUPTED)
 
     def _tell_refusals(self) -> None:
-        """Log who was turned away since this was last asked."""
+        """Log the callers refused since the last call."""
         for refusal in self._member.loop.refusals() if self._member else ():
             print(f"refused {refusal}", file=sys.stderr, flush=True)
 
@@ -222,7 +222,7 @@ def _interrupt(number: int, frame: Any) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Be one node of a run. Returns the exit status."""
+    """Run one node of a run, and return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m geomx.live", description=__doc__)
     role = parser.add_mutually_exclusive_group(required=True)
     role.add_argument("--scheduler", metavar="HOST:PORT", help="address of the scheduler to join")

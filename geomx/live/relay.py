@@ -20,7 +20,7 @@ _LOOK_S = 0.5
 
 
 def notice(text: str) -> None:
-    """Tell the user something, on standard error."""
+    """Print a notice for the user on standard error."""
     print(f"{PREFIX}{text}", file=sys.stderr, flush=True)
 
 

@@ -1,9 +1,9 @@
-"""An experiment as text: what the scheduler hands to everyone who joins.
+"""An experiment as text, which the scheduler sends to every joining node.
 
-Nodes cannot disagree about the network, the plugins or their options, because they all build them
-from this one text. It holds names and numbers only, never code, and building it needs no Hydra.
-What a node reads here was checked when the experiment was composed, and is checked again by the
-same functions, since it came over a wire.
+All nodes build the network, the plugins and their options from this text, so that they agree. It
+contains names and numbers only, no code, and building it does not need Hydra. The text was checked
+when the experiment was composed, and every node checks it again with the same functions, because it
+arrives over the network.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Spec:
 
     @classmethod
     def of(cls, experiment: Experiment, script: bool = False) -> Spec:
-        """What nodes need of `experiment`; a training script brings its own workload."""
+        """Return the part of `experiment` that nodes need; a script brings its own workload."""
         workload = (experiment.workload.name, dict(experiment.workload_options))
         runtime = experiment.runtime
         if experiment.emulate == "netns" and runtime.threads is None:
@@ -91,7 +91,7 @@ class Spec:
         )
 
     def to_json(self) -> str:
-        """The text that `from_json` reads."""
+        """Return the text that `from_json` reads."""
         fields: dict[str, Any] = {
             field.name: getattr(self, field.name) for field in dataclasses.fields(self)
         }
@@ -106,7 +106,7 @@ class Spec:
         """Read what `to_json` wrote.
 
         Raises:
-            GeomxError: It was written by another version, or by nobody we know.
+            GeomxError: Another version of geomx wrote it, or it is something else.
         """
         try:
             fields = dict(json.loads(text))

@@ -1,4 +1,4 @@
-"""When a script exchanges parameters: as the job's sync algorithm says, asked step by step.
+"""The steps after which a script exchanges parameters, as the job's sync algorithm decides.
 
     for step in (rhythm := store.rhythm(steps)):
         ...                             # a local step, by this worker's own optimizer
@@ -27,7 +27,7 @@ class Store(Protocol):
     exchange: Exchange
 
     def take_arrivals(self) -> float:
-        """Seconds since the start at which the last value was there of those pulled since asked."""
+        """Return the last arrival of pulled values since the last call, in s since the start."""
         ...
 
 
@@ -68,7 +68,7 @@ class SyncSteps:
             self._check_exchanged()
 
     def due(self) -> bool:
-        """Whether to exchange now; to be asked in every step, when its results are there."""
+        """Return whether to exchange now; call it in every step, when its results exist."""
         self._asked = True
         arrived_s, now_s = self._store.take_arrivals(), self._store.member.now()
         self._compute_s = computing_s(self._began_s, arrived_s, now_s)

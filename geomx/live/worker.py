@@ -1,10 +1,10 @@
-"""A live worker: the driver, in real time, of the training loop (`geomx.training`).
+"""A live worker: drives the training loop (`geomx.training`) in real time.
 
-Its passes over the layers follow the rules of the simulated worker's (`_core.PassClock`), with
-values that arrived when they did. Computing takes at least the workload's own layer times over this
-worker's speed: the real computation runs underneath, and a gradient leaves when it exists and those
-times say that it would. The values' arrival is measured, so this clock cannot drift from the real
-one. Without it (``runtime.pace=false``) computing takes the time that it takes.
+Its passes over the layers follow the rules of the simulated worker (`_core.PassClock`), with
+measured arrival times of values. Computing takes at least the workload's layer times divided by the
+worker's speed: a gradient is sent when it exists and when it is due by these times. Because
+arrivals are measured, this clock cannot drift from the real one. With ``runtime.pace=false``,
+computing is not slowed down.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class LiveWorker:
         """Train; returns when the last values are in.
 
         Raises:
-            NodeLost: Somebody was lost.
+            NodeLost: A node was lost.
         """
         self._start_ns = self._initialise()
         for order in passes(self._steps):
@@ -173,7 +173,7 @@ class LiveWorker:
                 self._model.get(self._model.gradients, key)
 
     def _initialise(self) -> int:
-        """Everybody starts from the first worker's parameters; returns when they were in, in ns."""
+        """Distribute the first worker's parameters to all; return their arrival time in ns."""
         member, workload = self._member, self._workload
         spec, loop = member.spec, member.loop
         shards = wiring.shards(spec.cluster, member.selection, workload.tensors)
@@ -272,7 +272,7 @@ class LiveWorker:
         """Whether the model after the current step is to be evaluated, here.
 
         That is the first worker's task. But where parties do not wait for each other it may be done
-        long before the model is, so that everybody has a look at the end, and the last one counts.
+        long before the model is, so that all workers evaluate at the end, and the last one counts.
         """
         last, spec = self._steps.last, self._member.spec
         if self._model is None or not evaluates(self._steps, spec.evaluate_every):

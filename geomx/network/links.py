@@ -30,8 +30,8 @@ def link_model(
 
     Args:
         cluster: The graph.
-        source: Who sends.
-        target: Who receives.
+        source: The sender.
+        target: The receiver.
         tcp: How connections behave.
         edge_id: The number of an edge where this is used.
     """

@@ -1,4 +1,4 @@
-"""The version of what plugins may use, and who was written for another.
+"""The version of the plugin interface, and its public names.
 
 ``geomx.api_version`` counts the hooks, the nouns and the C header of codecs together: the second
 number grows when something is added, the first when something that plugins use changes or goes. A

@@ -34,7 +34,7 @@ class Density {
 // Whether `parts` are a dense shard of float32: what can be made sparse.
 bool IsDense(const Parts& parts);
 
-// Indices back to 32 bits, for whoever adds the rows up.
+// Indices back to 32 bits, for adding the rows up.
 void Expand(Parts& parts);
 
 // Fill the parts that Density::Layout made.

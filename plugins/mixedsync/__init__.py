@@ -1,10 +1,10 @@
 """MixedSync: synchronous inside a party, asynchronous between parties.
 
-GeoMX's ``dist_async``. A party's workers still wait for each other, but the global server applies
-every party's push by itself, as it comes, and answers that party at once, so a slow party delays
-nobody. What is lost is freshness: a push was computed from weights that others have moved since.
-How many updates they made is measured (``staleness`` in summary.json); `staleness_bound` limits how
-far ahead of the slowest party anyone may be (stale synchronous parallel, Ho et al., NIPS 2013).
+GeoMX's ``dist_async``. A party's workers wait for each other, but the global server applies every
+party's push on arrival and answers that party at once, so that a slow party does not delay others.
+Pushes may be stale, because others have updated the weights since. The number of these updates is
+reported as ``staleness`` in summary.json; `staleness_bound` limits a party's lead over the slowest
+(stale synchronous parallel, Ho et al., NIPS 2013).
 
 `optimizer=dcasgd` compensates the delay (Zheng et al., ICML 2017, arXiv 1609.08326): the global
 server keeps one backup of the weights per party, so the correction is for that party's true delay,

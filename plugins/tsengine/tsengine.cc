@@ -4,12 +4,12 @@
 //
 // Every shard's round is an item of its own, on its way up or down. In an item,
 //
-//   up    whoever holds a contribution may send it to another who holds one, or to the root; each
+//   up    a node with a contribution may send it to another that has one, or to the root; each
 //         sends once, so the transfers form a tree, in the order of arrival: late members attach late
-//   down  whoever has the value may send it to one who has not: senders double with every step
+//   down  a node with the value may send it to one without: senders double with every step
 //
 // A member takes part in at most one transfer of an item, and in at most `in_flight` each way over all
-// items, so that nobody's link is everybody's bottleneck. Values that the fewest have come first (then
+// items, so that no link becomes the common bottleneck. Values that the fewest have come first (then
 // the highest priority): every sender's link carries each value about once, whatever their number.
 //
 // A pair's throughput is a transfer's bytes over the time from the order to the receiver's report, on
@@ -160,7 +160,7 @@ class Matcher final : public Coordinator {
 
   std::optional<Pair> Choose(const ItemId& id, const Item& item) {
     const bool up = id.direction == Direction::kPush;
-    std::vector<std::pair<NodeId, std::uint32_t>> receivers;  // who can receive, and how much they do
+    std::vector<std::pair<NodeId, std::uint32_t>> receivers;  // free receivers, and their load
     for (const NodeId receiver : up ? item.idle : item.missing) {
       const std::uint32_t receiving = load_[receiver].receiving;
       if (receiving < in_flight_) receivers.emplace_back(receiver, receiving);

@@ -1,5 +1,5 @@
 // Codecs by themselves: what a link's chain makes of a value, without nodes around it. Tests hold every
-// installed codec, whoever wrote it, to the same laws with this.
+// installed codec, of any origin, to the same laws with this.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>

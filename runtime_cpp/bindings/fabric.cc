@@ -185,7 +185,7 @@ void init_fabric(nb::module_& m) {
            "Begin a backward pass that pushes \"nothing\", \"gradients\" as they come or "
            "\"parameters\" at its end. Ends with \"ready\", when the next step can begin.")
       .def("recurs", &Fabric::Recurs, "now_ns"_a,
-           "Whether the state is that of the mark; None if there is none, or nobody can tell.")
+           "Whether the state equals the marked one; None if there is no mark, or it is unknown.")
       .def("mark", &Fabric::Mark, "now_ns"_a, "Mark the state that `recurs` saw last.")
       .def("repeat", &Fabric::Repeat, "times"_a, "now_ns"_a,
            "Count everything since the mark another `times` times.")

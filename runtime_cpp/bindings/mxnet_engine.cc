@@ -75,7 +75,7 @@ struct PullOperation {
   std::span<float> target;
 };
 
-// Ends a push when the last one who reads its memory lets go of it.
+// Ends a push when the last reader of its memory releases it.
 struct Reading {
   Completion done;
   ~Reading() { done(); }

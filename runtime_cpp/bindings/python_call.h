@@ -132,7 +132,7 @@ class Entry {
   Ledger::Clock::duration apart_{};
 };
 
-// Calls `function` with the lock. `wanted` says what `method` must answer, for whoever did not.
+// Calls `function` with the lock. `wanted` describes the allowed results of `method`, for errors.
 template <class Function>
 auto Guarded(const PythonObject& held, const char* method, const char* wanted, Function&& function) {
   Entry entry(held.label(), held.label() + ": " + method);

@@ -309,7 +309,7 @@ REASON"), and failure() says the same; TimeoutError means that time was up.)")
            },
            "(name, reason) of the node that was lost, or None.")
       .def("refusals", &Loop::TakeRefusals, nb::call_guard<nb::gil_scoped_release>(),
-           "Who called and was no member, and why, since the last call; the first hundred of a run.")
+           "Callers refused since the last call, with reasons; the first hundred of a run.")
       .def("close",
            [](Loop& self) {
              {

@@ -1,9 +1,8 @@
 // Network namespaces without a name, and the device by which packets leave them.
 //
-// A namespace made here lives as long as somebody has it open or a process is in it, and a TUN device
-// as long as its descriptor: when the process that made them ends, however it ends, the kernel takes
-// all of it away. Nothing is ever left to be cleaned up, two runs cannot meet, and their addresses may
-// be the same.
+// A namespace exists as long as a descriptor or a process refers to it, and a TUN device as long as
+// its descriptor. When the creating process ends for any reason, the kernel removes them. Nothing has
+// to be cleaned up, runs cannot interfere, and they may use the same addresses.
 #pragma once
 
 #include <cstdint>

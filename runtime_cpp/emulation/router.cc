@@ -33,7 +33,7 @@ std::uint64_t Pair(std::uint32_t source, std::uint32_t target) {
   return std::uint64_t{source} << 32 | target;
 }
 
-// Whoever else computes on this machine must not make packets late. What this thread does is short.
+// Other processes on this machine must not delay packets. The work of this thread is short.
 void AskForPrecision() {
   prctl(PR_SET_TIMERSLACK, 1);
   const sched_param lowest{.sched_priority = 1};

@@ -1,9 +1,8 @@
-// The router between network namespaces: takes the packets of every site from its TUN device, sends
-// them over the underlay, and puts them into the device of the site that they are for.
+// The router between network namespaces: reads the packets of every site from its TUN device, sends
+// them over the underlay, and writes them to the device of their destination site.
 //
-// One thread, in real time. It knows each pair of addresses that may talk and drops everything else.
-// TUN hands over packets that are already cut to the MTU, so what is counted on an edge is what would
-// be on a wire.
+// One thread, in real time. It forwards packets between known pairs of addresses and drops all others.
+// TUN delivers packets of at most the MTU, so the bytes counted on an edge are those of a real wire.
 #pragma once
 
 #include <sys/epoll.h>

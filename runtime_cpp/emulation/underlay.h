@@ -1,14 +1,14 @@
-// A network of packets: when each of them comes out at the far end, if it does.
+// A packet network: computes the arrival time of each packet, or its loss.
 //
-// Here a real kernel's packets meet the bottleneck, where the flow model (net/flows.h) knows none: an
-// edge of the graph sends one packet after another at the bandwidth of its schedule, holds what has to
-// wait in a queue of so many bytes, drops what finds that full, loses some of what it has sent, and
-// delays the rest. Routes that share an edge share its queue; that is all there is to congestion.
+// It carries the packets of a real kernel, unlike the flow model (net/flows.h), which has none. An edge
+// of the graph sends packets one after another at the bandwidth of its schedule, queues waiting packets
+// up to a number of bytes, drops packets beyond that, loses some at random, and delays the others.
+// Routes with a common edge share its queue, which is the only cause of congestion.
 //
-// Delays jitter as those of a busy router do: the extra is drawn anew every `jitter`, and no packet of
-// an edge overtakes another.
+// Jitter resembles that of a busy router: the additional delay is drawn again every `jitter`, and
+// packets of an edge never overtake each other.
 //
-// Sans-IO: time is an argument, and a packet is a number whose bytes somebody else keeps.
+// Sans-IO: time is an argument, and a packet is a number whose bytes the caller stores.
 #pragma once
 
 #include <cstdint>

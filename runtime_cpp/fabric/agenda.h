@@ -1,9 +1,9 @@
-// What is to happen, in the order of time; at one time in the order in which it was added.
+// Future events in the order of time; simultaneous events in the order in which they were added.
 //
-// A radix heap (Ahuja, Mehlhorn, Orlin and Tarjan 1990): nothing is ever added before the time that
-// has been reached, so entries need not be sorted, only kept by the highest bit in which their time
-// differs from it. An entry moves to a lower bucket a few times, and memory is read from front to
-// back, where a binary heap of thousands jumps about in it at every event.
+// A radix heap (Ahuja, Mehlhorn, Orlin and Tarjan 1990). Events are never added in the past, so
+// entries need not be sorted: each is in the bucket of the highest bit in which its time differs from
+// the current time. An entry moves to a lower bucket a few times. Memory is accessed sequentially,
+// unlike in a binary heap, which accesses distant entries at every event.
 #pragma once
 
 #include <algorithm>

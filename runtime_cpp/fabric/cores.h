@@ -1,9 +1,8 @@
 // The cores of a machine that all nodes of a simulation share, as they do when they run on one.
 //
-// Work waits for a core in the order in which it comes, and keeps it until it is done: endpoints'
-// pieces of work are far shorter than a scheduler's slice. Where several cores are free at the time,
-// the one that has been idle for the shortest time is taken, so that a node which goes on working
-// goes on where it was.
+// Work gets a core in the order of arrival and keeps it until it is done, because a task of an
+// endpoint is much shorter than a scheduler's time slice. If several cores are free, the one that has
+// been idle for the shortest time is used, so that a node which continues stays on its core.
 #pragma once
 
 #include <algorithm>

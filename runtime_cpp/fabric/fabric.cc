@@ -265,7 +265,7 @@ void Fabric::Deliver(NodeId id, std::uint32_t message, Time now) {
 }
 
 void Fabric::Forget(std::uint32_t place) {
-  messages_[place].message.payload = {};  // whoever owns it may go
+  messages_[place].message.payload = {};  // releases its owner
   free_.push_back(place);
 }
 
@@ -359,7 +359,7 @@ void Fabric::Report(NodeId id, Event event, Time now) {
       if (endpoints_[id].node->config().role != Role::kScheduler) return;
       return Notify({.node = id, .kind = Notice::Kind::kLost, .text = std::move(event.text),
                      .reason = std::move(event.reason)});
-    default: return;  // nobody's business
+    default: return;  // not a notice
   }
 }
 

@@ -1,14 +1,13 @@
 // The simulation's driver: all nodes of an experiment, in virtual time, over the fluid WAN model.
 //
-// Fabric is to simulation what Loop is to a live process. It asks nodes for messages when the model
-// says that the wire can take one, delivers them after the path's delay, and charges the receiving
-// endpoint for its work. It never decides anything about the protocol. SimPy owns the clock: `Advance`
-// runs natively until the time SimPy allows, or until something happens that the simulated
-// applications must hear of.
+// Fabric is the simulator's counterpart of a live process's Loop. It takes messages from nodes when
+// the model's connections become free, delivers them after the path's delay, and charges the receiving
+// endpoint for its work. It makes no protocol decisions. SimPy owns the clock: `Advance` runs until
+// the time that SimPy allows, or until an event that the simulated applications must handle.
 //
-// Endpoints: a node handles one message at a time. Handling costs what `Costs` says for receiving and
-// for the work the protocol then did (decode, aggregate, update, encode); what it produced leaves
-// when that time is over. Nodes that run on one machine share its cores (see cores.h).
+// Endpoints: a node handles one message at a time. Handling costs, by `Costs`, the receiving and the
+// work of the protocol (decode, aggregate, update, encode); the resulting messages are sent when that
+// time has passed. Nodes on one machine share its cores (see cores.h).
 #pragma once
 
 #include <cstdint>
@@ -30,7 +29,7 @@
 
 namespace geomx {
 
-// What a kind of work takes, in seconds.
+// The cost of a kind of work, in seconds.
 struct Cost {
   double per_message = 0;
   double per_byte = 0;
@@ -53,7 +52,7 @@ struct LinkStats {
   Time busy = 0;  // with a message under way, reliable or not
 };
 
-// What the simulated applications must hear of.
+// Notices for the simulated applications.
 struct Notice {
   enum class Kind : std::uint8_t {
     kForward,  // a trainer's forward pass is over
@@ -124,8 +123,8 @@ class Fabric {
   std::optional<bool> Recurs(Time now);
   // Marks the state that Recurs was asked about last, which was at `now`.
   void Mark(Time now);
-  // Counts everything since the mark another `times` times, as though it had happened. The clock and
-  // the nodes' rounds stay as they are: nothing depends on where they begin. REQUIRES: Recurs(now).
+  // Counts everything since the mark `times` more times, without simulating it. The clock and the
+  // nodes' rounds do not change, as nothing depends on their absolute values. REQUIRES: Recurs(now).
   void Repeat(std::uint64_t times, Time now);
 
   // ---- for trainers ----
@@ -267,7 +266,7 @@ class Fabric {
     return round + skipped_rounds_[static_cast<int>(level)];
   }
   Round RoundOfRun(const Message& message) const {
-    // Mostly none were skipped, and who sent it need not be looked at.
+    // Usually none were skipped, and the sender does not matter.
     if (skipped_rounds_[0] == skipped_rounds_[1]) return message.header.round + skipped_rounds_[0];
     return RoundOfRun(message.header.round, LevelOf(message));
   }

@@ -49,7 +49,7 @@ Digest Fabric::Describe(Time now) {
   return digest;
 }
 
-// Party and global rounds: whoever serves workers tells them apart by who sends.
+// Party and global rounds: a server distinguishes them by the sender.
 Digest::Level Fabric::LevelOf(const Message& message) const {
   const Role from = endpoints_[message.header.source].node->config().role;
   const bool value = message.header.kind == Kind::kValue;

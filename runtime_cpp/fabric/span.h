@@ -1,7 +1,7 @@
-// Stretches of simulated time for the timeline, kept in bounded memory.
+// Spans of simulated time for the timeline, in bounded memory.
 //
-// A run may have more spans than anybody can look at. The first half of the allowance goes to the
-// beginning of the run, the other half to its end; what lies between is counted, not kept.
+// A run may have more spans than are useful. Half of the allowed number covers the beginning of the
+// run, the other half its end; the spans between are counted and dropped.
 #pragma once
 
 #include <algorithm>

@@ -1,9 +1,9 @@
-// A simulated worker's training loop, as far as it is time and messages.
+// The part of a simulated worker's training loop that consists of time and messages.
 //
-// The passes over the layers are those of core/worker_loop.h; this drives them by the fabric's events
-// and makes messages of what they push and report. What a step is about is Python's business, which
-// gives two orders per step and hears of the end of each by a notice, kForward or kReady. Between the
-// two no Python runs, whatever the number of layers and tensors.
+// core/worker_loop.h implements the passes over the layers; this class drives them by the fabric's
+// events and sends what they push and report. Python gives two orders per step, and a notice, kForward
+// or kReady, reports the end of each. No Python runs between the two, regardless of the number of
+// layers and tensors.
 #pragma once
 
 #include <limits>

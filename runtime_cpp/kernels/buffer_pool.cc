@@ -76,7 +76,7 @@ void BufferPool::GiveBack(std::byte* memory) {
   try {
     kind_ == Kind::kPinned ? queue_->GivePinned(memory) : queue_->Give(memory);
   } catch (const std::runtime_error&) {
-    // The device failed, and whoever used it hears of it; or the process is ending.
+    // The device failed, which its user detects too; or the process is ending.
   }
 }
 

@@ -16,7 +16,7 @@ constexpr std::size_t kHuge = std::size_t{4} << 20;      // from here on in huge
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 constexpr std::align_val_t kLine{64};
 
-// Sizes come in steps of an eighth, so that a block fits whoever wants nearly as much.
+// Sizes come in steps of an eighth, so that a block can be reused for similar sizes.
 std::size_t SizeClass(std::size_t bytes) {
   const std::size_t step = std::bit_floor(bytes) / 8;
   return (bytes + step - 1) / step * step;

@@ -45,7 +45,7 @@ struct RecyclingAllocator {
 template <class T>
 using Array = std::vector<T, RecyclingAllocator<T>>;
 
-// Bytes that live as long as somebody points to them.
+// Reference-counted bytes.
 std::shared_ptr<std::byte[]> ShareMemory(std::size_t bytes);
 
 }  // namespace geomx::kernels

@@ -11,7 +11,7 @@
 namespace geomx::kernels {
 namespace {
 
-// One array. Whoever takes part claims blocks until there are none.
+// One array. Each participating thread claims blocks until there are none.
 struct Job {
   std::uint64_t n;
   internal::BlockFunction function;

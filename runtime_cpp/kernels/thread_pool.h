@@ -3,7 +3,7 @@
 // Kernels work through arrays in blocks of fixed size, whatever the number of threads, and what they
 // add up over elements they add up per block first; so no answer depends on how many threads there
 // are, or on which of them was faster. The pool belongs to the process. It is off until SetThreads,
-// and a second caller, while it is busy, works alone: nobody ever waits for another's array.
+// and a second caller, while it is busy, works alone: no caller waits for another's array.
 #pragma once
 
 #include <cstdint>

@@ -1,15 +1,15 @@
-// The bandwidth of an edge over time: what it starts with, what a recorded trace or a redraw makes of
-// it, and when it is down.
+// The bandwidth of an edge over time: its initial value, changes by a recorded trace or by random
+// redraws, and outages.
 //
-// A schedule is a function of time and of nothing else: piecewise constant, without an end, and known
-// in advance. The simulator and every live process ask their own copies of it, and so an edge that
-// several of them emulate changes for all of them at the same instant. Draws are a hash of a stream
-// number and of the number of the draw, so nothing depends on who asks when.
+// A schedule is a function of time only: piecewise constant, infinite, and known in advance. The
+// simulator and every live process evaluate their own copies, so that an edge which several of them
+// emulate changes at the same instant everywhere. A random value is a hash of a stream number and of
+// its index, so the result does not depend on the order of calls.
 //
-// While an edge is down it carries nothing; what is under way waits. Every schedule comes up again, or
+// During an outage an edge carries nothing, and transfers wait. Every outage ends, because otherwise
 // a run could wait for ever: a trace that ends with 0 and an outage without end are refused.
 //
-// Times count from the start of the run; before it a schedule is what it is at 0.
+// Times count from the start of the run. Before it, the value at time 0 applies.
 #pragma once
 
 #include <cstdint>
@@ -25,35 +25,35 @@ namespace geomx::net {
 
 class BandwidthSchedule {
  public:
-  // A bandwidth in bytes/s that never changes; may be infinite. Implicit: most edges are like that.
+  // A constant bandwidth in bytes/s; may be infinite. Implicit, because most edges are constant.
   BandwidthSchedule(double bytes_per_s = kInfinity);  // NOLINT(google-explicit-constructor)
 
-  // What each of the following throws where it makes no sense is std::invalid_argument.
+  // The following throw std::invalid_argument for invalid arguments.
 
-  // From each time on that bandwidth, the last one for ever. Times increase, the last rate is not 0.
+  // Bandwidths from the given times on. Times must increase, and the last bandwidth must not be 0.
   void SetTrace(std::vector<std::pair<Time, double>> changes);
 
-  // Evenly between two bandwidths above 0, drawn at time 0 and again every `every`.
+  // Uniformly distributed between two bandwidths above 0, drawn at time 0 and again every `every`.
   void SetRedraw(Time every, double low, double high, std::uint64_t stream);
 
-  // Down from `start` until `end`; again and again every `every` if that is not 0. At most one
-  // outage may be periodic: two could leave no gap.
+  // Down from `start` until `end`, repeated every `every` if that is not 0. At most one outage may
+  // be periodic, because two could cover all times.
   void AddOutage(Time start, Time end, Time every = 0);
 
-  // Up and down by turns, for exponentially distributed times with these means.
+  // Alternately up and down, for exponentially distributed times with these means.
   void AddFailures(Time mean_up, Time mean_down, std::uint64_t stream);
 
-  // Whether it is the same for ever.
+  // Whether the bandwidth never changes.
   bool constant() const;
 
   // Bytes/s at `time`.
   double At(Time time);
 
-  // The first time after `time` at which the bandwidth may be another; kNever if there is none.
+  // The first time after `time` at which the bandwidth may change; kNever if there is none.
   Time Next(Time time);
 
-  // When `bytes` have passed, if they have the edge to themselves from `from` on: the upper limit of
-  // the integral of the bandwidth.
+  // The time at which `bytes` that use the edge exclusively from `from` on have passed: the upper
+  // limit of the integral of the bandwidth.
   Time Finish(Time from, double bytes);
 
   // How many bytes can pass from time 0 until `end`: the integral of the bandwidth.
@@ -83,15 +83,15 @@ class BandwidthSchedule {
   std::vector<Failures> failures_;
 };
 
-// The schedules of a network's edges, and which of them changes next.
+// The schedules of a network's edges, ordered by their next change.
 class BandwidthSchedules {
  public:
   void Add(EdgeId edge, BandwidthSchedule schedule);
 
-  // When the first of them changes, of what was not applied yet; kNever if none will.
+  // The time of the first change that was not applied yet; kNever if there is none.
   Time Next() const { return changes_.empty() ? kNever : changes_.top().at; }
 
-  // Tells `set(edge, bytes_per_s)` of every edge that has changed since, as it is at `now`.
+  // Calls `set(edge, bytes_per_s)` with the bandwidth at `now` for every edge that has changed.
   template <class Set>
   void Apply(Time now, Set&& set) {
     while (Next() <= now) {

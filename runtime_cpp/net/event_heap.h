@@ -1,6 +1,6 @@
-// The next event of many entities: a binary heap that knows where each entity stands, so that an
-// event can be moved or withdrawn. Ties go to the lower id, which makes the order of simultaneous
-// events a property of the model and not of the history.
+// The next event of many entities: a binary heap with the position of each entity, so that an event
+// can be moved or removed. Ties go to the lower id, so that the order of simultaneous events depends
+// on the model and not on the history.
 #pragma once
 
 #include <cstdint>

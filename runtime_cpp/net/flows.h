@@ -1,12 +1,12 @@
 // A WAN as fluid: connections that share edges, and the times at which their messages have left.
 //
 // The entity is the connection, not the message. Between two nodes there is one ordered byte stream
-// per channel, as in the runtime; what it carries next is decided by the sender's queue when the
-// wire is free. A connection with something to send takes its weighted max-min share of every edge
+// per channel, as in the runtime; the sender's queue decides the next message when the connection
+// becomes free. A connection with data to send takes its weighted max-min share of every edge
 // on its path (maxmin.h), bounded by its TCP window (ramp.h). Rates change only when a connection
-// turns active or idle, a window opens or closes, or an edge changes; between two such moments
-// progress is a straight line, so nothing has to happen per packet or per byte, and a connection
-// with a thousand messages queued costs one heap operation per message.
+// becomes active or idle, a window opens or closes, or an edge changes. Progress is linear between
+// two such times, so there are no events per packet or byte, and a connection with a thousand queued
+// messages costs one heap operation per message.
 //
 // How a driver uses it
 //
@@ -19,13 +19,13 @@
 // active until the instant is over: the driver first starts what follows, on every connection, then
 // asks for the next event. Rates are solved at most once per instant, inside `NextEvent` (or when a
 // call with a later `now` shows that the instant is over). The last byte arrives `Delay(connection)`
-// after it left; delivering is the driver's matter.
+// after it left; the driver delivers the message.
 //
-// Times are integer nanoseconds and never go back; to pass over an event is an error
-// (std::logic_error), and so is starting a busy connection. A completion is rounded up to the next
-// nanosecond, but the rounding is carried over to the following message, so it does not add up.
-// Deterministic: the same calls give the same answers, and completions at one instant come in the
-// order of connection ids.
+// Times are integer nanoseconds and must not decrease. Skipping an event, or starting a busy
+// connection, is an error (std::logic_error). A completion is rounded up to the next nanosecond; the
+// rounding error is carried over to the following message, so that errors do not accumulate.
+// Deterministic: the same calls give the same results, and simultaneous completions are in the order
+// of connection ids.
 #pragma once
 
 #include <cstdint>

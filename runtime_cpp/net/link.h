@@ -1,18 +1,18 @@
-// One direction between two nodes as connections of the flow network: what simulation and emulation
-// must not understand differently, in one place.
+// One direction between two nodes as connections of the flow network; used by both the simulation and
+// the emulation, so that they cannot differ.
 //
-// A link has two lanes, and each is one connection. The reliable lane is TCP: a window, a share by
-// congestion control, resent bytes. The best-effort lane is datagrams: no window, and two ways to be
-// lost. Where routers look at marks, datagrams take what the reliable lanes leave on every edge. Where
-// they serve who comes first, datagrams share like anybody else, and it is the sender that holds them
-// back (pacer.h). Formulas and their sources are in ramp.h; what is added here:
+// A link has two lanes, each of which is one connection. The reliable lane is TCP, with a window, a
+// share by congestion control, and retransmitted bytes. The best-effort lane is datagrams, without a
+// window, which may be lost in two ways. If routers obey DSCP marks, datagrams use the bandwidth that
+// the reliable lanes leave on every edge. With FIFO queues, datagrams share equally, and the sender
+// delays them (pacer.h). ramp.h has the formulas and their sources; this file adds:
 //
 //   parallel streams   n connections that carry one byte stream, each a share 1/n: n windows (first
 //                      and largest), n shares of every edge, n times the cap that loss puts on one
 //                      (Hacker, Athey and Noble 2002)
-//   queue overflow     routers hold what comes in faster than it leaves, but no longer than `queue`
-//                      at the speed of the narrowest edge: a datagram that was under way for longer
-//                      than alone, and longer by more than that, found them full
+//   queue overflow     routers queue at most `queue` seconds of traffic at the speed of the narrowest
+//                      edge: a datagram is dropped if its transfer takes longer than it would alone,
+//                      by more than that
 //   packet loss        a datagram is lost if one of its packets is: 1 - (1 - p)^packets
 #pragma once
 
@@ -29,7 +29,7 @@
 
 namespace geomx::net {
 
-// What routers do with datagrams: serve them last wherever they meet anything else, or as they come.
+// How routers treat datagrams: with the lowest priority, or in the order of arrival.
 enum class Queueing : std::uint8_t { kPriority, kFifo };
 
 // Throws std::invalid_argument for a name that is not one of priority, fifo.
@@ -72,8 +72,8 @@ inline ConnectionOptions LaneOptions(const LinkOptions& link, Lane lane) {
   return options;
 }
 
-// Until when a link's datagrams must be held back by their sender, from `now` on: 0 if they need not
-// be, kNever while its `reliable` lane has something to send, which tells when it has not.
+// The time until which the sender must delay a link's datagrams: 0 for no delay, and kNever while the
+// `reliable` lane has data to send, whose completion is an event.
 inline Time HeldUntil(const FlowNetwork& network, const LinkOptions& link, ConnectionId reliable,
                       Pacer& pacer, Time now) {
   if (link.queueing == Queueing::kPriority) return 0;
@@ -82,8 +82,8 @@ inline Time HeldUntil(const FlowNetwork& network, const LinkOptions& link, Conne
   return pacer.Allows(now, delivered) ? 0 : pacer.NextAt();
 }
 
-// Whether a datagram of `bytes` that took `took` to leave has been dropped by a queue. To be asked
-// when its last byte has left.
+// Whether a queue has dropped a datagram of `bytes` whose transmission took `took`. Call it when the
+// last byte has left.
 inline bool Overflowed(const FlowNetwork& network, const LinkOptions& link, double bytes,
                        Time took) {
   if (link.queue == kNever) return false;

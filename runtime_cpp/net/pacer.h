@@ -1,10 +1,10 @@
-// How best-effort messages give way on a network that does not look at their marks.
+// Lower priority of best-effort messages on a network that ignores their marks.
 //
-// There the sender sees to it. Datagrams to a peer leave only while no reliable message to it does or
-// stands in a queue on its way, and a token bucket spreads them over time, filled at the rate at
-// which the connection to the same peer has lately delivered: what a congestion control found out
-// about the way holds for them too. The live driver and the simulator's ask the same bucket, one with
-// what the kernel measured of its connection, the other with what the model did.
+// The sender enforces it. Datagrams to a peer are sent only while no reliable message to that peer is
+// being sent or queued on the path. A token bucket paces them at the recent delivery rate of the
+// connection to the same peer, because the congestion control of that connection measures the same
+// path. Both drivers use this bucket: the live driver with the kernel's measurements of the
+// connection, the simulator with the model's.
 //
 // Sans-IO: time is an argument.
 #pragma once
@@ -23,7 +23,7 @@ class Pacer {
   static constexpr double kBurst = 64 * 1024.0;       // bytes
   static constexpr Time kAge = 100 * kMillisecond;    // of a rate, until it is asked for again
 
-  // Whether a datagram may leave. `delivered`, which is asked now and then, returns bytes/s.
+  // Whether a datagram may be sent. `delivered` returns bytes/s and is called occasionally.
   template <typename Delivered>
   bool Allows(Time now, Delivered&& delivered) {
     if (now - asked_ >= kAge) {
@@ -35,10 +35,10 @@ class Pacer {
     return tokens_ > 0.0;
   }
 
-  // One of so many bytes left.
+  // Records that a datagram of so many bytes was sent.
   void Spend(std::size_t bytes) { tokens_ -= static_cast<double>(bytes); }
 
-  // When to ask again, after a refusal.
+  // The time of the next attempt after a refusal.
   Time NextAt() const {
     if (tokens_ > 0.0) return last_;
     return std::min(last_ + Nanoseconds(-tokens_ / rate_) + kMillisecond / 10, asked_ + kAge);

@@ -1,20 +1,20 @@
-// The window of one TCP connection, as far as it decides how fast bytes may leave.
+// The window of one TCP connection, as far as it limits the rate.
 //
 // A WAN connection is slower than its share of the link for three reasons that no constant factor
-// captures: it starts from ten segments and doubles once per round trip, it never has more than one
-// window under way, and it forgets part of that window while it is idle. This class holds those
-// three and nothing else. The simulator asks it for a cap on a connection's fluid rate; the live
-// shaper asks it the same question before it lets bytes through, so both modes obey one law.
+// captures: it starts with ten segments and doubles its window once per round trip, it never has more
+// than one window in flight, and its window shrinks while it is idle. This class models exactly these
+// three effects. The simulator uses it to limit a connection's fluid rate, and the live shaper to
+// limit what it sends, so both modes follow the same model.
 //
-// Time passes in rounds of one round trip. While the window still grows, a round's window leaves as
-// fast as the link allows and the connection then waits for the acknowledgements that open the next
-// round: `RateCap` is no limit until the window is used up and 0 until the round ends. That is why
-// ten kilobytes on a new connection take no longer than their transmission, which a smooth rate of
-// window / RTT would miss by a round trip. Once the window has reached its limit, acknowledgements
-// arrive evenly and the cap is smooth, window / RTT; but after a pause in which all of them came in
-// a whole window may leave at once. Under bbr a connection that has been idle sends no faster than it
-// knows it can, which is little if all it has sent were bursts shorter than a round trip. All byte
-// counts are payload.
+// Time is divided into rounds of one round trip. While the window grows, the connection sends a
+// round's window as fast as the link allows, and then waits for the acknowledgements that start the
+// next round: `RateCap` is infinite until the window is used up, and 0 until the round ends. Ten
+// kilobytes on a new connection therefore take only their transmission time, for which a smooth rate
+// of window / RTT would be wrong by a round trip. Once the window has reached its limit,
+// acknowledgements arrive evenly and the cap is window / RTT; after a pause in which all of them
+// arrived, a whole window may leave at once. Under bbr, a connection that was idle sends at most at
+// its estimated bandwidth, which is low if it has only sent bursts shorter than a round trip. All
+// byte counts are payload.
 //
 // Formulas and where they come from
 //   initial window    10 segments of 1448 B                           RFC 6928; 1500 - 20 - 20 - 12

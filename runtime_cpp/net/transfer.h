@@ -1,7 +1,7 @@
-// When do these transfers end? The flow model alone, for flows that depend on nothing but their start.
+// Finish times of independent transfers with given start times, by the flow model alone.
 //
-// Two families. `FluidTransfers` reproduces SimGrid's models (CM02, LV08, plain max-min): a flow waits
-// a multiple of its route's latency, then drains as fluid; all flows of one route have the same rate
+// There are two families. `FluidTransfers` reproduces SimGrid's models (CM02, LV08, max-min): a flow
+// waits a multiple of its route's latency, then drains as fluid; all flows of a route have the same rate
 // at any moment, so a route is one stream whose weight is the number of its flows, and a flow ends
 // when the route's common progress counter has passed its size. A hundred thousand flows over a dozen
 // sites are then a hundred-odd streams. `TcpTransfers` is geomx' own model (flows.h): connections

@@ -1,4 +1,4 @@
-"""``geomx new-plugin``: a small, complete project that somebody can install, run and change.
+"""``geomx new-plugin``: generates a small, complete project to install, run and change.
 
 A template per kind is in ``templates/``: one Python module that works as it is written, in both
 modes; for ``native``, a package with a codec in C++ and what builds it. Around it go a pyproject

@@ -6,7 +6,7 @@
 namespace geomx::kernels::GEOMX_CUDA {
 namespace {
 
-// The thread's current device is put back, for whoever else uses CUDA on it.
+// The thread's current device is restored for other users of CUDA.
 class On {
  public:
   explicit On(int device) {
@@ -27,7 +27,7 @@ class On {
 
 cudaStream_t StreamOf(std::uintptr_t number) { return reinterpret_cast<cudaStream_t>(number); }
 
-// Whoever waits sleeps, and takes no core from those who compute.
+// Waiting threads sleep, so that they take no core from computing threads.
 class Event final : public Mark {
  public:
   explicit Event(const Context& context) : device_(context.device) {
