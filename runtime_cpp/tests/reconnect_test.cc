@@ -122,8 +122,8 @@ TEST(reconnect_emulated_links_heal) {
   for (const auto& [from, to] : {std::pair{Cluster::kServers, Cluster::kGlobal},
                                  std::pair{Cluster::kGlobal, Cluster::kServers}}) {
     Shape& shape = shapes[from];
-    shape.edges = {{.course = 50e6, .delay = 10 * kMillisecond},
-                   {.course = 50e6, .delay = 10 * kMillisecond}};
+    shape.edges = {{.schedule = 50e6, .delay = 10 * kMillisecond},
+                   {.schedule = 50e6, .delay = 10 * kMillisecond}};
     Shape::Path path;
     path.path = {0};
     path.reverse = {1};
