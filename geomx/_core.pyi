@@ -507,6 +507,14 @@ class Fabric:
         The connection between two nodes breaks; what is under way is lost, and sent again.
         """
 
+    def reconnect(self, one: int, other: int, now_ns: int) -> None:
+        """Ends one `cut`; the connection has been there all the time."""
+
+    def pause(self, node: int, duration_ns: int, now_ns: int) -> None:
+        """
+        A node does not run for so long: it computes nothing, handles nothing and hears no timer.
+        """
+
     def report_values(self, report: bool) -> None:
         """Whether every new value at a trainer makes a notice."""
 
@@ -745,6 +753,15 @@ class Loop:
         """
         Seconds of time.monotonic() at which everyone was connected: time 0 of the run.
         """
+
+    def cut(self, peer: int) -> None:
+        """Let nothing pass between this node and a peer until `heal`. Cuts add up."""
+
+    def heal(self, peer: int) -> None:
+        """End one `cut`."""
+
+    def reset(self, peer: int) -> None:
+        """Break the connection with a peer."""
 
     def leave(self) -> None:
         """Say goodbye; when all workers have, the run stops."""

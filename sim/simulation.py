@@ -41,6 +41,7 @@ from geomx.sim.endpoints import handle, of_servers, of_workers
 from geomx.sim.network import add_edges, connect
 from geomx.sim.processes import Instant, failure
 from geomx.sim.repetition import Repetition
+from geomx.sim.scenario import play
 from geomx.sim.standstill import standstill
 from geomx.sim.worker import SimulatedWorker
 from geomx.sim.world import IterationRow, Worker
@@ -196,6 +197,7 @@ class Simulation:
         total = self.experiment.iterations * len(self.workers)
         processes = [self.env.process(worker.run()) for worker in self.workers.values()]
         self._schedule_network(0)
+        play(self, self.experiment.happens)
         with progress(total, "simulating") as self._advance, uncollected():
             self._go(simpy.AllOf(self.env, processes))
         return self._finish(time.monotonic() - started)

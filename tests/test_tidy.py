@@ -135,15 +135,16 @@ ROOMS = {
     "options": "errors",
     "network": "cluster errors options terminal",
     "plugin": "cluster errors events limits options workload",
-    "experiment": "cluster errors limits network options plugin version workload",
+    "experiment": "cluster errors limits network options plugin scenario version workload",
+    "scenario": "cluster errors options",
     "training": "cluster plugin",
     "workloads": "errors frameworks options plugin workload",
     "results": "cluster errors network terminal",
     "report": "cluster results terminal",
     "live": "cluster errors events experiment frameworks limits network options plugin report"
-    " results terminal training version workload",
-    "sim": "cluster errors events experiment limits network options plugin report results terminal"
-    " training workload",
+    " results scenario terminal training version workload",
+    "sim": "cluster errors events experiment limits network options plugin report results scenario"
+    " terminal training workload",
     "config": "errors experiment network options plugin",
     "kv": "cluster errors experiment frameworks live network options plugin workload",
     "mxnet": "errors frameworks kv live",

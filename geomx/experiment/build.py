@@ -16,6 +16,7 @@ from geomx.network.files import read_network
 from geomx.options.parsing import build_options
 from geomx.options.schema import PACE, Root
 from geomx.plugin.registry import Registry
+from geomx.scenario import read_scenario
 
 
 @memory_limited()
@@ -67,6 +68,7 @@ def build_experiment(
         selection=selection,
         runtime=root.runtime,
         faults=root.faults,
+        scenario=read_scenario(root.scenario, cluster),
         tcp=root.tcp,
         emulate=root.emulate,
         costs=chosen_costs(root.costs, trained) if root.mode == "sim" else root.costs,

@@ -10,6 +10,7 @@ from geomx.cluster import Cluster
 from geomx.options.costs import Costs
 from geomx.options.schema import FaultOptions, RuntimeOptions, SimOptions, StudyOptions, TcpOptions
 from geomx.plugin.selection import Selection
+from geomx.scenario import Happening, Scenario
 from geomx.version import __version__
 from geomx.workload import Workload
 
@@ -30,6 +31,8 @@ class Experiment:
         selection: The plugins, in order.
         evaluate_every: Local steps between evaluations.
         runtime: Options of the live runtime.
+        faults: What is done about lost links and nodes.
+        scenario: What happens to them.
         tcp: Options of WAN connections.
         emulate: What makes the network's links in a live run: ``shaper``, ``netns`` or ``none``.
         costs: Endpoint costs in simulation, and where they come from.
@@ -49,6 +52,7 @@ class Experiment:
     evaluate_every: int = 10
     runtime: RuntimeOptions = field(default_factory=RuntimeOptions)
     faults: FaultOptions = field(default_factory=FaultOptions)
+    scenario: tuple[Happening, ...] = ()
     tcp: TcpOptions = field(default_factory=TcpOptions)
     emulate: str = "shaper"
     costs: Costs = field(default_factory=Costs)
@@ -65,6 +69,11 @@ class Experiment:
     def optimizers(self) -> tuple[str, ...]:
         """Names of the optimizers that come with geomx."""
         return tuple(_core.optimizers())
+
+    @property
+    def happens(self) -> Scenario:
+        """The scenario, in the order of time."""
+        return Scenario(self.scenario, self.cluster, self.seed)
 
     @property
     def on_device(self) -> bool:

@@ -83,6 +83,7 @@ def run_experiment(
         return collector.finish(time.perf_counter() - began)
     except BaseException as error:
         collector.collect()
+        collector.happened(collector.elapsed_s())
         interrupted = isinstance(error, KeyboardInterrupt)
         recorder.abort("interrupted" if interrupted else str(error) or type(error).__name__)
         raise
@@ -195,9 +196,19 @@ class Collector:
             f"runtime.failure_timeout_s={limit_s:g} is how long all workers may wait"
         )
 
+    def elapsed_s(self) -> float:
+        """Seconds since the start of the run, by this machine's clock; 0 before it."""
+        return 0.0 if self._started_s is None else time.monotonic() - self._started_s
+
+    def happened(self, until_s: float) -> None:
+        """Record what the scenario did by `until_s`, seconds since the start of the run."""
+        for row in self._experiment.happens.rows(until_s):
+            self._recorder.fault(row)
+
     def finish(self, wall_seconds: float) -> Results:
         """Close the records of a finished run, and return its results."""
         experiment = self._experiment
+        self.happened(self.seconds)
         if self._latest is not None and self._latest[0] != self._first:
             self._evaluation(*self._latest[1:])
         last = self._first if self._latest is None else self._latest[0]

@@ -20,11 +20,13 @@ from geomx.errors import GeomxError, NodeLost
 from geomx.experiment import links, wiring
 from geomx.live import descriptors
 from geomx.live.access import paths
+from geomx.live.disturbances import Disturbances
 from geomx.live.relay import Patience
 from geomx.live.spec import Spec
 from geomx.options.schema import RuntimeOptions
 from geomx.plugin.registry import Registry
 from geomx.plugin.sync import SyncPolicy
+from geomx.scenario import Scenario
 from geomx.training.steps import Report
 
 JOIN_TIMEOUT_S = 300.0
@@ -210,6 +212,11 @@ class Member:
         """
         with naming_the_lost(self.loop):
             self.started_s = self.loop.wait_started(JOIN_TIMEOUT_S)
+        spec = self.spec
+        scenario = Scenario(spec.scenario, spec.cluster, spec.seed)
+        if scenario:
+            peers = [peer.id for peer in wiring.peers(spec.cluster, self.selection, self.node)]
+            Disturbances(self.loop, self.node.id, peers, scenario, self.started_s).start()
 
     def consult(self, report: Report, not_before_s: float = 0.0) -> list[float]:
         """Send a report to a coordinator after all earlier pushes, and return its reply.

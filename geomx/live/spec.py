@@ -22,6 +22,7 @@ from geomx.network.files import read_network, to_node_link
 from geomx.options.parsing import build_options
 from geomx.options.schema import FaultOptions, RuntimeOptions, TcpOptions
 from geomx.plugin.registration import Choice
+from geomx.scenario import Happening, read_scenario
 from geomx.version import __version__
 
 
@@ -45,6 +46,7 @@ class Spec:
         usage_file: File by which nodes share what several send over; see `links.shape`.
         runtime: Options of the live runtime.
         faults: What is done about lost links and nodes.
+        scenario: What happens to them.
         tcp: Options of WAN connections.
     """
 
@@ -61,6 +63,7 @@ class Spec:
     usage_file: str = ""
     runtime: RuntimeOptions = dataclasses.field(default_factory=RuntimeOptions)
     faults: FaultOptions = dataclasses.field(default_factory=FaultOptions)
+    scenario: tuple[Happening, ...] = ()
     tcp: TcpOptions = dataclasses.field(default_factory=TcpOptions)
 
     @classmethod
@@ -87,6 +90,7 @@ class Spec:
             emulated=experiment.emulate == "shaper",
             runtime=runtime,
             faults=experiment.faults,
+            scenario=experiment.scenario,
             tcp=experiment.tcp,
         )
 
@@ -98,6 +102,7 @@ class Spec:
         fields["cluster"] = to_node_link(self.cluster.graph)
         fields["runtime"] = dataclasses.asdict(self.runtime)
         fields["faults"] = dataclasses.asdict(self.faults)
+        fields["scenario"] = [happening.plain() for happening in self.scenario]
         fields["tcp"] = dataclasses.asdict(self.tcp)
         return json.dumps({"geomx": __version__, **fields})
 
@@ -123,6 +128,7 @@ class Spec:
                 fields["workload"] = _choice(fields["workload"])
             fields["runtime"] = build_options(RuntimeOptions, fields["runtime"], "runtime")
             fields["faults"] = build_options(FaultOptions, fields["faults"], "faults")
+            fields["scenario"] = read_scenario(fields["scenario"], fields["cluster"])
             fields["tcp"] = build_options(TcpOptions, fields["tcp"], "tcp")
             return cls(**fields)
         except (ValueError, TypeError, KeyError) as error:

@@ -184,6 +184,8 @@ class Root:
     runtime: RuntimeOptions = field(default_factory=RuntimeOptions)
     # Links and nodes that are lost.
     faults: FaultOptions = field(default_factory=FaultOptions)
+    # What happens to links and nodes meanwhile: a list of happenings, or a YAML file of one.
+    scenario: Any = field(default_factory=list)
     # WAN connections.
     tcp: TcpOptions = field(default_factory=TcpOptions)
     # Endpoints in simulation, and measured times of layers. costs=NAME: none, or those of a device;

@@ -72,6 +72,7 @@ class Recorder:
         self._slices = {"late": 0, "missing": 0}
         self._staleness = {"sum": 0, "max": 0, "updates": 0}
         self._skipped = 0
+        self._faults: list[dict[str, Any]] = []
         self._python: dict[str, tuple[float, ...]] = {}
         self._busiest: tuple[str, float] | None = None
         self._pushes = 0
@@ -214,6 +215,10 @@ class Recorder:
         """
         self._timeline.count(Counter(name, time_s, value))
 
+    def fault(self, row: Mapping[str, Any]) -> None:
+        """Record what happened to a link or a node: a row of ``faults`` in the summary."""
+        self._faults.append(dict(row))
+
     def parameters(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Write the final parameters of the global model, by name."""
         write_arrays(self.directory / "parameters.npz", arrays)
@@ -339,6 +344,7 @@ class Recorder:
             },
             "samples_per_second": samples / seconds if seconds else None,
             "bytes": dict(self._bytes),
+            **({"faults": list(self._faults)} if self._faults else {}),
             "best_effort_slices": dict(self._slices),
             "staleness": {
                 "mean": self._staleness["sum"] / max(1, self._staleness["updates"]),

@@ -149,6 +149,10 @@ void init_fabric(nb::module_& m) {
       .def("cut", &Fabric::Cut, "one"_a, "other"_a, "now_ns"_a,
            "Nothing passes between two nodes until `heal`; what is under way is lost. Cuts add up.")
       .def("heal", &Fabric::Heal, "one"_a, "other"_a, "now_ns"_a, "Ends one `cut`.")
+      .def("reconnect", &Fabric::Reconnect, "one"_a, "other"_a, "now_ns"_a,
+           "Ends one `cut`; the connection has been there all the time.")
+      .def("pause", &Fabric::Pause, "node"_a, "duration_ns"_a, "now_ns"_a,
+           "A node does not run for so long: it computes nothing, handles nothing and hears no timer.")
       .def("reset", &Fabric::Reset, "one"_a, "other"_a, "now_ns"_a,
            "The connection between two nodes breaks; what is under way is lost, and sent again.")
       .def("report_values", &Fabric::ReportValues, "report"_a,

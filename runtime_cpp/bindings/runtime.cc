@@ -297,6 +297,12 @@ REASON"), and failure() says the same; TimeoutError means that time was up.)")
            "others with this congestion control, where the kernel has it.")
       .def("wait_started", &WaitStarted, "timeout_s"_a,
            "Seconds of time.monotonic() at which everyone was connected: time 0 of the run.")
+      .def("cut", &Loop::Cut, "peer"_a, nb::call_guard<nb::gil_scoped_release>(),
+           "Let nothing pass between this node and a peer until `heal`. Cuts add up.")
+      .def("heal", &Loop::Heal, "peer"_a, nb::call_guard<nb::gil_scoped_release>(),
+           "End one `cut`.")
+      .def("reset", &Loop::Reset, "peer"_a, nb::call_guard<nb::gil_scoped_release>(),
+           "Break the connection with a peer.")
       .def("leave", &Loop::Leave, nb::call_guard<nb::gil_scoped_release>(),
            "Say goodbye; when all workers have, the run stops.")
       .def("wait_stopped", &Loop::WaitStopped, "timeout_s"_a,

@@ -103,11 +103,14 @@ void Fabric::Run(const Action& action, Time now) {
       Serve(action.node, now);
       return;
     case Action::Kind::kTimer:
+      if (faults_ && Postponed(action, now)) return;
       endpoint.timer = kNever;
       endpoint.node->HandleTimeout(now);
       Touch(action.node, now);
       return;
-    case Action::Kind::kWake: endpoint.trainer->Wake(now); return;
+    case Action::Kind::kWake:
+      if (!faults_ || !Postponed(action, now)) endpoint.trainer->Wake(now);
+      return;
     case Action::Kind::kPace:
       links_[action.which].pacing = false;
       Send(action.which, Lane::kBestEffort, now);

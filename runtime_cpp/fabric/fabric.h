@@ -114,8 +114,12 @@ class Fabric {
   // node is told. Cuts add up. Throws std::invalid_argument if nothing connects the two.
   void Cut(NodeId one, NodeId other, Time now);
   void Heal(NodeId one, NodeId other, Time now);
+  // The same where the connection has been there all the time, as between nodes one of which was paused.
+  void Reconnect(NodeId one, NodeId other, Time now);
   // The connection between them breaks, and both are told; what is under way is lost.
   void Reset(NodeId one, NodeId other, Time now);
+  // The node does not run for so long: what it computes goes on afterwards, timers are late.
+  void Pause(NodeId id, Time duration, Time now);
 
   // ---- repetition (repeat.cc) ----
   // Whether the state is now that of the mark; nothing if there is none or it cannot be told. To be
@@ -155,6 +159,7 @@ class Fabric {
     std::unique_ptr<Trainer> trainer;  // of workers that train
     std::shared_ptr<const Costs> costs;
     Time busy_until = 0;
+    Time paused_until = 0, paused_for = 0;
     Time worked = 0;                       // in all, on messages
     Time timer = kNever;                   // the node's deadline that is scheduled
     Waiting waiting;
@@ -219,9 +224,13 @@ class Fabric {
   bool Arrives(const Passing& passing);
   std::pair<std::uint32_t, std::uint32_t> LinksBetween(NodeId one, NodeId other);  // there, back
   void Sever(NodeId one, NodeId other, const std::string& reason, Time now);
+  bool Uncut(NodeId one, NodeId other);
+  void RemakeAt(NodeId one, NodeId other, Time at);
   void RemakeAfter(NodeId one, NodeId other, Time pause, Time now);
   void Remake(const Action& action, Time now);
   void Tell(NodeId from, NodeId to, Time now);
+  // Whether the node is paused; the action then comes later.
+  bool Postponed(const Action& action, Time now);
   // Whether the link's datagrams give way to other traffic for now.
   bool MustWait(std::uint32_t link, Time now);
   Time Occupy(Endpoint& endpoint, Time now, Time cost);  // with work; when it starts

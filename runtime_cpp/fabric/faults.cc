@@ -43,14 +43,23 @@ void Fabric::Cut(NodeId one, NodeId other, Time now) {
   if (links_[there].broken->cuts == 1) Sever(one, other, "nothing passes", now);
 }
 
-void Fabric::Heal(NodeId one, NodeId other, Time now) {
+bool Fabric::Uncut(NodeId one, NodeId other) {
   const auto [there, back] = LinksBetween(one, other);
   if (links_[there].broken->cuts == 0) throw std::invalid_argument("nothing is cut there");
   for (const std::uint32_t index : {there, back}) --links_[index].broken->cuts;
-  if (links_[there].broken->cuts > 0) return;
+  return links_[there].broken->cuts == 0;
+}
+
+void Fabric::Heal(NodeId one, NodeId other, Time now) {
+  if (!Uncut(one, other)) return;
   // Calls were made all the time, with growing pauses; on average half of one is left.
   const Time longest = endpoints_[one].node->config().redial;
-  RemakeAfter(one, other, std::min(now - links_[there].broken->cut_at, longest) / 2, now);
+  const Time cut_at = links_[LinksBetween(one, other).first].broken->cut_at;
+  RemakeAfter(one, other, std::min(now - cut_at, longest) / 2, now);
+}
+
+void Fabric::Reconnect(NodeId one, NodeId other, Time now) {
+  if (Uncut(one, other)) RemakeAt(one, other, now);
 }
 
 void Fabric::Reset(NodeId one, NodeId other, Time now) {
@@ -58,6 +67,22 @@ void Fabric::Reset(NodeId one, NodeId other, Time now) {
   if (links_[there].broken->cuts > 0) return;  // nothing passes, neither does a reset
   Sever(one, other, "connection reset", now);
   RemakeAfter(one, other, kFirstPause, now);
+}
+
+void Fabric::Pause(NodeId id, Time duration, Time now) {
+  Endpoint& endpoint = endpoints_.at(id);
+  endpoint.busy_until = std::max(endpoint.busy_until, now) + duration;
+  endpoint.paused_for = std::max(endpoint.paused_until - now, Time{0}) + duration;
+  endpoint.paused_until = now + endpoint.paused_for;
+}
+
+bool Fabric::Postponed(const Action& action, Time now) {
+  const Endpoint& endpoint = endpoints_[action.node];
+  if (now >= endpoint.paused_until) return false;
+  // A computation goes on where it was; a timer is late.
+  const bool computes = action.kind == Action::Kind::kWake;
+  agenda_.Add(computes ? now + endpoint.paused_for : endpoint.paused_until, action);
+  return true;
 }
 
 // ---- how it goes on ----------------------------------------------------------------------------
@@ -80,8 +105,13 @@ void Fabric::Sever(NodeId one, NodeId other, const std::string& reason, Time now
 void Fabric::RemakeAfter(NodeId one, NodeId other, Time pause, Time now) {
   const auto [there, back] = LinksBetween(one, other);
   const Time round_trip = links_[there].delay + links_[back].delay;
+  RemakeAt(one, other, now + pause + 2 * round_trip);
+}
+
+void Fabric::RemakeAt(NodeId one, NodeId other, Time at) {
+  const std::uint32_t there = LinksBetween(one, other).first;
   const std::uint32_t count = ++links_[there].broken->remake;
-  agenda_.Add(now + pause + 2 * round_trip, {Action::Kind::kRemake, one, there, count});
+  agenda_.Add(at, {Action::Kind::kRemake, one, there, count});
 }
 
 void Fabric::Remake(const Action& action, Time now) {

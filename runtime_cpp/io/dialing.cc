@@ -53,6 +53,10 @@ void Sessions::Try(Dialing& dialing, Time now) {
   const Time half = std::max<Time>(dialing.pause / 2, 1);
   dialing.next_try = now + half + static_cast<Time>(jitter_() % static_cast<std::uint64_t>(half));
   dialing.pause = std::min(2 * dialing.pause, limits_.redial);
+  if (IsCut(dialing.peer)) {
+    dialing.last_error = "no answer";
+    return;
+  }
   Fd fd = Connect(dialing.address, LocalAddress(listener_.get()));
   if (!fd) {
     dialing.last_error = ErrorText(errno);

@@ -44,7 +44,9 @@ void Driver::ThreadMain() {
   }
   FailCallbacks();
   std::vector<Session*> open;
-  sessions_.EachPeer([&](Session& session) { open.push_back(&session); });
+  sessions_.EachPeer([&](Session& session) {
+    if (!sessions_.IsCut(session.peer)) open.push_back(&session);
+  });
   for (Session* session : open) SayClosing(*session);
   sessions_.Sweep();
   status_.SetEnded();
@@ -59,6 +61,7 @@ void Driver::Cycle() {
       datagrams_.Receive(kDatagramBudget, [&](Frame frame) {
         const NodeId from = frame.message.header.source;
         if (!started_ || node_->FindPeer(from) == nullptr) return false;
+        if (sessions_.IsCut(from)) return true;
         Delay({.at = frame.arrives, .from = from, .message = std::move(frame.message)});
         return true;
       });

@@ -81,6 +81,13 @@ class Driver final : private Sessions::Handler {
   void SendReport(NodeId host, std::uint32_t number, std::vector<double> values, Time not_before);
   void WhenReady(Key key, Round round, ReadyCallback callback);
   void Leave();
+  // What a scenario does to the way to a peer; see sessions.h.
+  void Cut(NodeId peer) { sessions_.Cut(peer); }
+  void Heal(NodeId peer) {
+    sessions_.Heal(peer);
+    dirty_.insert(peer);
+  }
+  void Reset(NodeId peer) { sessions_.Reset(peer); }
   // The scheduler's word to all that members which are not connected never joined.
   void GiveUpOnMissing(const std::string& why);
   void BeginClose();

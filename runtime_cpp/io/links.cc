@@ -1,4 +1,5 @@
 // Links: which connection carries each of them, and what becomes of the one before. See sessions.h.
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -144,6 +145,18 @@ void Sessions::CloseLink(PeerLink& link, const std::string& reason) {
   if (link.session != nullptr) return Close(*link.session, reason);
   link.lost_why = reason;
   handler_.OnLost(link);
+}
+
+void Sessions::Recheck() {
+  std::vector<std::uint64_t> waiting;
+  for (const auto& [id, session] : sessions_) {
+    if (session->state == Session::State::kWaiting && !session->closed) waiting.push_back(id);
+  }
+  std::sort(waiting.begin(), waiting.end());
+  for (const std::uint64_t id : waiting) {
+    Session& session = *sessions_.at(id);
+    if (!session.closed) Settle(session, handler_.Judge(session));
+  }
 }
 
 // ---- time ------------------------------------------------------------------------------------

@@ -85,6 +85,16 @@ class Loop : public std::enable_shared_from_this<Loop> {
     Call([&] { state_->driver.GiveUpOnMissing(why); });
     state_->status.ThrowIfFailed();
   }
+  // What a scenario does to the way to a peer: see Sessions.
+  void Cut(NodeId peer) {
+    Call([&] { state_->driver.Cut(peer); });
+  }
+  void Heal(NodeId peer) {
+    Call([&] { state_->driver.Heal(peer); });
+  }
+  void Reset(NodeId peer) {
+    Call([&] { state_->driver.Reset(peer); });
+  }
   void Leave();
   bool WaitStopped(double timeout_s);
   std::optional<Failure> failure() const { return state_->status.failure(); }

@@ -81,6 +81,7 @@ void Driver::AdvanceShaper(Time now) {
 
 std::optional<Message> Driver::NextShaped(NodeId peer, Lane lane) {
   Session* session = sessions_.Find(peer);
+  if (sessions_.IsCut(peer)) return std::nullopt;
   if (lane == Lane::kBestEffort && !closing_ && node_->HasMessage(peer, lane)) {
     if (const Time until = shaper_->HeldUntil(peer, Now()); until > 0) {
       if (until != kNever) pacing_[peer] = until;
@@ -103,14 +104,15 @@ std::optional<Message> Driver::NextShaped(NodeId peer, Lane lane) {
 // A message's last byte has left the emulated network interface.
 void Driver::Leave(Shaper::Sent sent) {
   TraceSend(sent.message, sent.peer, sent.started, sent.left);
-  if (sent.lost) {
+  const bool datagram = sent.lane == Lane::kBestEffort;
+  if (sent.lost || (datagram && sessions_.IsCut(sent.peer))) {
     ++lost_messages_;
     return;
   }
   PeerLink& link = sessions_.LinkOf(sent.peer);
   if (link.closed) return;
   const auto& address = outlets_.at(sent.peer).address;
-  if (sent.lane == Lane::kBestEffort && address && Datagrams::Fits(sent.message)) {
+  if (datagram && address && Datagrams::Fits(sent.message)) {
     datagrams_.Send(sent.peer, *address, sent.message, sent.arrives);
     return;
   }
@@ -129,6 +131,7 @@ std::optional<Message> Driver::NextUnshaped(NodeId peer) {
 }
 
 void Driver::Flush(Session& session) {
+  if (sessions_.IsCut(session.peer)) return;
   FrameLink& frames = session.link->frames;
   const bool shaped = shaper_ && shaper_->Shapes(session.peer, Lane::kReliable);
   const auto done = [&](const Message& message, Time started) {

@@ -71,6 +71,7 @@ void Sessions::Watch(Session& session) {
     if (session.reading) interest |= EPOLLIN;
     if (session.writing) interest |= EPOLLOUT;
   }
+  if (IsCut(session.peer)) interest = 0;
   if (interest == session.interest || session.closed) return;
   session.interest = interest;
   poller_.Change(session.fd.get(), session.id, interest);
@@ -109,6 +110,10 @@ bool Sessions::Dispatch(std::uint64_t id, std::uint32_t events) {
   }
   // A broken connection is readable: the error comes out of read(), after what was received.
   const bool broken = (events & (EPOLLERR | EPOLLHUP)) != 0;
+  if (IsCut(session->peer)) {  // what came is not heard; one that ended would be reported for ever
+    if (broken) Close(*session, "connection reset");
+    return true;
+  }
   if ((events & EPOLLIN) != 0 || broken) Read(*session);
   const bool carries = session->state == Session::State::kPeer;
   if ((events & EPOLLOUT) != 0 && !session->closed && carries) handler_.OnWritable(*session);
@@ -196,6 +201,7 @@ void Sessions::Hello(Session& session, const Frame& frame) {
                          : std::nullopt;
   if (!words || !SameSecret(words->front(), token_)) return Refuse(session, "not a member");
   session.peer = header.source;
+  if (IsCut(session.peer)) return Close(session, "nothing passes");
   session.greeting = GreetingOf(header);
   if (!nameless) session.name = words->back();
   Settle(session, handler_.Judge(session));
@@ -215,18 +221,6 @@ void Sessions::Refuse(Session& session, const std::string& reason, bool useless)
   Close(session, reason);
 }
 
-void Sessions::Recheck() {
-  std::vector<std::uint64_t> waiting;
-  for (const auto& [id, session] : sessions_) {
-    if (session->state == Session::State::kWaiting && !session->closed) waiting.push_back(id);
-  }
-  std::sort(waiting.begin(), waiting.end());
-  for (const std::uint64_t id : waiting) {
-    Session& session = *sessions_.at(id);
-    if (!session.closed) Settle(session, handler_.Judge(session));
-  }
-}
-
 void Sessions::StopListening() {
   poller_.Remove(listener_.get());
   listener_.Reset();
@@ -238,7 +232,7 @@ void Sessions::StopListening() {
 
 // What TLS holds already decrypted makes no socket readable.
 void Sessions::ReadAgain(const Session& session) {
-  if (session.tls && !session.closed) again_.insert(session.id);
+  if (session.tls && !session.closed && !IsCut(session.peer)) again_.insert(session.id);
 }
 
 // Into `room`, and if there is more and `ahead`, into the scratch behind it.

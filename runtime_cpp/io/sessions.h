@@ -138,6 +138,13 @@ class Sessions {
   Session* Find(NodeId peer);
   Session* FindById(std::uint64_t id);
   PeerLink& LinkOf(NodeId peer);
+  // Nothing passes between this node and `peer` until as many calls of Heal. Connections are not told:
+  // what they carry waits, and no call is made or answered (disturbances.cc).
+  void Cut(NodeId peer);
+  void Heal(NodeId peer);
+  bool IsCut(NodeId peer) const { return !cuts_.empty() && cuts_.contains(peer); }
+  // Breaks the connection that carries the link, for both ends.
+  void Reset(NodeId peer);
   // Ends a connection; another will be made where it carried a link.
   void Close(Session& session, const std::string& reason);
   // Ends a link for good, as its peer said that it closes, or is at fault; see OnLost.
@@ -224,6 +231,7 @@ class Sessions {
   std::uint64_t next_id_;
   std::unordered_map<std::uint64_t, std::unique_ptr<Session>> sessions_;
   std::map<NodeId, PeerLink> links_;
+  std::map<NodeId, int> cuts_;  // how many there are, by peer
   Limits limits_;
   std::minstd_rand jitter_;
   std::set<std::uint64_t> strangers_;  // in the order in which they came

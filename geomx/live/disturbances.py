@@ -1,0 +1,74 @@
+"""The scenario of an experiment, carried out by the nodes of a live run on themselves.
+
+Every node knows the whole scenario and the start of the run, and does its own part: it cuts its end
+of a link, breaks a connection, ends its process. So it works alike wherever the nodes are.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Collection
+
+from geomx import _core
+from geomx.scenario import Act, Scenario
+
+NS = 1_000_000_000
+
+
+class Disturbances(threading.Thread):
+    """Carries out one node's part of a scenario, until the process ends.
+
+    Args:
+        loop: The node's driver.
+        node: Its id.
+        peers: Ids of the nodes that it has links with.
+        scenario: What happens.
+        started_s: Start of the run, in seconds of `time.monotonic`.
+    """
+
+    def __init__(
+        self,
+        loop: _core.Loop,
+        node: int,
+        peers: Collection[int],
+        scenario: Scenario,
+        started_s: float,
+    ) -> None:
+        super().__init__(name="scenario", daemon=True)
+        self._loop, self._node, self._peers = loop, node, frozenset(peers)
+        self._scenario, self._started_s = scenario, started_s
+
+    def run(self) -> None:
+        """Wait for each act in turn, and carry it out."""
+        for act in self._scenario.acts():
+            peers = act.peers_of(self._node) & self._peers
+            myself = not act.other and self._node in act.one
+            if not peers and not myself:
+                continue
+            time.sleep(max(0.0, self._started_s + act.at_ns / NS - time.monotonic()))
+            if myself:
+                self._do_to_myself(act)
+            else:
+                self._do(act, peers)
+
+    def _do_to_myself(self, act: Act) -> None:
+        if act.what == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif act.what == "pause":
+            wake = f"sleep {act.for_ns / NS:.9f}; kill -CONT {os.getpid()}"
+            waker = subprocess.Popen(["sh", "-c", wake], start_new_session=True)
+            os.kill(os.getpid(), signal.SIGSTOP)
+            waker.wait()
+
+    def _do(self, act: Act, peers: Collection[int]) -> None:
+        for peer in sorted(peers):
+            if act.what == "cut":
+                self._loop.cut(peer)
+            elif act.what == "heal":
+                self._loop.heal(peer)
+            elif self._node < peer:  # one end is enough
+                self._loop.reset(peer)

@@ -1,0 +1,120 @@
+"""The acts of a scenario, in the order of time."""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Any
+
+from geomx.cluster import Cluster
+from geomx.scenario.happenings import ANY, ENDS, Happening, nodes_of
+
+NS = 1_000_000_000
+
+
+@dataclass(frozen=True, order=True)
+class Act:
+    """One change of the world.
+
+    Attributes:
+        at_ns: When, nanoseconds since the start of the run.
+        happening: Number of the happening in its scenario.
+        what: The happening's kind; at its end ``heal`` after ``cut``, ``resume`` after ``pause``.
+        one: Ids of nodes.
+        other: Ids of those at the other end; empty where there is none.
+        for_ns: How long it lasts, nanoseconds; 0: it does not.
+    """
+
+    at_ns: int
+    happening: int
+    what: str
+    one: frozenset[int]
+    other: frozenset[int] = frozenset()
+    for_ns: int = 0
+
+    def peers_of(self, node: int) -> frozenset[int]:
+        """Return the nodes to which a node's ways are concerned."""
+        return self.other if node in self.one else self.one if node in self.other else frozenset()
+
+
+class Scenario:
+    """A scenario as it happens.
+
+    Args:
+        happenings: From `read_scenario`.
+        cluster: The nodes.
+        seed: Seeds what is drawn; the same seed gives the same acts, in every process.
+    """
+
+    def __init__(self, happenings: Sequence[Happening], cluster: Cluster, seed: int) -> None:
+        self._happenings = tuple(happenings)
+        self._cluster = cluster
+        self._seed = seed
+
+    def __bool__(self) -> bool:
+        """Whether anything happens."""
+        return bool(self._happenings)
+
+    def acts(self) -> Iterator[Act]:
+        """Yield what happens by time; without end, if a happening repeats."""
+        numbered = list(enumerate(self._happenings))
+        begins = [self._begins(number, happening) for number, happening in numbered]
+        ends = [self._ends(number, each) for number, each in numbered if each.what in ENDS]
+        return heapq.merge(*begins, *ends, key=lambda act: act.at_ns)
+
+    def row(self, act: Act) -> dict[str, Any] | None:
+        """Return an act as ``summary.json`` has it, in ``faults``.
+
+        Returns:
+            Its time, its kind, the names that it is about (``link``, or ``node``) and how long it
+            lasts; None for the end of another act.
+        """
+        if act.what in ENDS.values():
+            return None
+        happening = self._happenings[act.happening]
+        row: dict[str, Any] = {"time_s": act.at_ns / NS, "what": act.what}
+        if act.other:
+            row["link"] = list(happening.targets)
+        else:
+            row["node"] = self._cluster.nodes[min(act.one)].name
+        if happening.for_s is not None:
+            row["for_s"] = happening.for_s
+        return row
+
+    def rows(self, until_s: float) -> list[dict[str, Any]]:
+        """Return the rows of all acts by `until_s`."""
+        due = takewhile(lambda act: act.at_ns <= until_s * NS, self.acts())
+        return [row for act in due if (row := self.row(act)) is not None]
+
+    def _begins(self, number: int, happening: Happening) -> Iterator[Act]:
+        draws = random.Random(f"{self._seed}/{number}")
+        lasts_ns = round((happening.for_s or 0.0) * NS)
+        for at_ns in _times(happening, draws):
+            one, *other = (self._nodes(name, draws) for name in happening.targets)
+            yield Act(at_ns, number, happening.what, one, frozenset().union(*other), lasts_ns)
+
+    def _ends(self, number: int, happening: Happening) -> Iterator[Act]:
+        for act in self._begins(number, happening):
+            yield Act(act.at_ns + act.for_ns, number, ENDS[act.what], act.one, act.other)
+
+    def _nodes(self, name: str, draws: random.Random) -> frozenset[int]:
+        if not name.startswith(ANY):
+            return nodes_of(name, self._cluster)
+        role = name.removeprefix(ANY)
+        return frozenset([draws.choice([n.id for n in self._cluster.nodes if n.role == role])])
+
+
+def _times(happening: Happening, draws: random.Random) -> Iterator[int]:
+    if happening.every_s is None:
+        assert happening.at_s is not None
+        yield round(happening.at_s * NS)
+        return
+    at_ns = 0
+    while True:
+        mean_s = happening.every_s
+        apart_s = draws.expovariate(1 / mean_s) if happening.random else mean_s
+        at_ns += max(1, round(apart_s * NS))
+        yield at_ns

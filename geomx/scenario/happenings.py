@@ -1,0 +1,153 @@
+"""Reading a scenario: every happening checked, every mistake named."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from annotated_types import Ge, Gt
+
+from geomx.cluster import Cluster
+from geomx.errors import ConfigError, near
+from geomx.options.parsing import build_options
+
+BETWEEN = ("cut", "reset")
+KINDS = (*BETWEEN, "kill", "pause")
+ENDS = {"cut": "heal", "pause": "resume"}
+"""What ends those that last."""
+
+LATER = ("join", "leave", "set", "traffic", "slow", "at_iteration", "restart_s")
+"""Words of a scenario that are not carried out yet."""
+
+ANY = "any "
+"""In front of a role: a node of that role, drawn each time."""
+
+
+@dataclass(frozen=True)
+class Happening:
+    """One thing that happens, once or again and again.
+
+    Attributes:
+        cut: Two sites or nodes between which nothing passes for `for_s`. Connections are not told.
+        reset: Two sites or nodes between which all connections break.
+        kill: A node whose process ends without a word; ``any worker``: one that is drawn.
+        pause: A node whose process does not run for `for_s`; likewise.
+        at_s: When, seconds since the start of the run.
+        every_s: Again and again after so many seconds.
+        random: With `every_s`: the times between are exponential, with that mean.
+        for_s: How long it lasts, seconds.
+    """
+
+    cut: list[str] | None = None
+    reset: list[str] | None = None
+    kill: str | None = None
+    pause: str | None = None
+    at_s: Annotated[float | None, Ge(0)] = None
+    every_s: Annotated[float | None, Ge(0.001)] = None
+    random: bool = False
+    for_s: Annotated[float | None, Gt(0)] = None
+
+    @property
+    def what(self) -> str:
+        """Its kind: one of `KINDS`."""
+        return next(kind for kind in KINDS if getattr(self, kind) is not None)
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The names that it is about, as given: two, or one."""
+        given = getattr(self, self.what)
+        return (given,) if isinstance(given, str) else tuple(given)
+
+    def plain(self) -> dict[str, Any]:
+        """What `read_scenario` reads."""
+        given = dataclasses.asdict(self)
+        defaults = {field.name: field.default for field in dataclasses.fields(self)}
+        return {name: value for name, value in given.items() if value != defaults[name]}
+
+
+def read_scenario(given: Any, cluster: Cluster) -> tuple[Happening, ...]:
+    """Read the option ``scenario``.
+
+    Args:
+        given: A list of happenings as dicts, or the path of a YAML file that holds one.
+        cluster: The nodes and sites that it may name.
+
+    Returns:
+        The happenings, in the order given.
+
+    Raises:
+        ConfigError: Something in it is not allowed; names the happening by its number.
+    """
+    if isinstance(given, str):
+        given = _file(given)
+    if given is None:
+        return ()
+    if not isinstance(given, list):
+        raise ConfigError("scenario", given, "must be a list of happenings, or a YAML file of one")
+    return tuple(
+        _happening(each, f"scenario[{index}]", cluster) for index, each in enumerate(given)
+    )
+
+
+def _file(name: str) -> Any:
+    if not name.endswith((".yaml", ".yml")):
+        remedy = (
+            "must be a list of happenings, or a file NAME.yaml; programs are not carried out yet"
+        )
+        raise ConfigError("scenario", name, remedy)
+    try:
+        return yaml.safe_load(Path(name).read_text(encoding="utf-8")) or []
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError("scenario", name, f"cannot be read: {error}") from error
+
+
+def _happening(given: Any, key: str, cluster: Cluster) -> Happening:
+    if not isinstance(given, Mapping):
+        raise ConfigError(
+            key, given, "must be a happening, such as {at_s: 30, cut: [A, B], for_s: 5}"
+        )
+    for word in LATER:
+        if word in given:
+            remedy = f"is not carried out yet; there are {', '.join(KINDS)}, with at_s or every_s"
+            raise ConfigError(f"{key}.{word}", given[word], remedy)
+    happening = build_options(Happening, given, key)
+    kinds = [kind for kind in KINDS if getattr(happening, kind) is not None]
+    if len(kinds) != 1:
+        raise ConfigError(key, dict(given), f"must have exactly one of {', '.join(KINDS)}")
+    if (happening.at_s is None) == (happening.every_s is None):
+        raise ConfigError(key, dict(given), "must say when: at_s, or every_s")
+    if happening.random and happening.every_s is None:
+        raise ConfigError(f"{key}.random", "true", "needs every_s, the mean time between")
+    what = happening.what
+    if (happening.for_s is None) == (what in ENDS):
+        remedy = f"{what} needs for_s, in seconds" if what in ENDS else f"{what} does not last"
+        raise ConfigError(f"{key}.for_s", given.get("for_s", "null"), remedy)
+    _check_targets(happening, f"{key}.{what}", cluster)
+    return happening
+
+
+def _check_targets(happening: Happening, key: str, cluster: Cluster) -> None:
+    nodes = {node.name for node in cluster.nodes}
+    sites = {node.party for node in cluster.nodes}
+    targets = happening.targets
+    if happening.what in BETWEEN:
+        if len(targets) != 2 or targets[0] == targets[1]:
+            raise ConfigError(key, list(targets), "must be two different sites or nodes")
+        known = nodes | sites
+    else:
+        known = nodes | {ANY + role for role in ("worker", "server", "global_server")}
+    for name in targets:
+        if name not in known:
+            what = "site or node" if happening.what in BETWEEN else "node"
+            raise ConfigError(key, name, f"there is no such {what}; {near(name, known)}")
+    if happening.what in BETWEEN and nodes_of(targets[0], cluster) & nodes_of(targets[1], cluster):
+        raise ConfigError(key, list(targets), "one of them is part of the other")
+
+
+def nodes_of(name: str, cluster: Cluster) -> frozenset[int]:
+    """Return the ids of a site's nodes, or that of a node."""
+    return frozenset(node.id for node in cluster.nodes if name in (node.name, node.party))

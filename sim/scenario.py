@@ -1,0 +1,50 @@
+"""The scenario of an experiment, carried out in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from geomx.errors import NodeLost
+from geomx.experiment.wiring import peers
+from geomx.scenario import Act, Scenario
+from geomx.sim.world import World
+
+
+def play(simulation: World, scenario: Scenario) -> None:
+    """Have the acts of a scenario happen to a simulation that is about to run."""
+    if scenario:
+        simulation.fabric.expect_faults()
+        simulation.env.process(_acts(simulation, scenario))
+
+
+def _acts(simulation: World, scenario: Scenario) -> Iterator[Any]:
+    experiment = simulation.experiment
+    cluster = experiment.cluster
+    linked = {
+        node.id: {peer.id for peer in peers(cluster, experiment.selection, node)}
+        for node in cluster.nodes
+    }
+    for act in scenario.acts():
+        yield simulation.env.timeout(act.at_ns - simulation.env.now)
+        if row := scenario.row(act):
+            simulation.recorder.fault(row)
+        if act.what == "kill":
+            raise NodeLost(cluster.nodes[min(act.one)].name, "it was killed by the scenario")
+        if act.what == "pause":
+            simulation.fabric.pause(min(act.one), act.for_ns, simulation.env.now)
+        # A node that does not run is as far as others can tell one that is cut off.
+        verb = {"pause": "cut", "resume": "reconnect"}.get(act.what, act.what)
+        do = getattr(simulation.fabric, verb)
+        for one, other in _pairs(act, linked):
+            do(one, other, simulation.env.now)
+
+
+def _pairs(act: Act, linked: dict[int, set[int]]) -> list[tuple[int, int]]:
+    """Return the links that an act is about; all of a node's, if it is about a node."""
+    return [
+        (one, other)
+        for one in sorted(act.one)
+        for other in sorted(act.other or linked.keys() - act.one)
+        if other in linked[one] or one in linked[other]
+    ]

@@ -1,0 +1,198 @@
+"""Scenarios: what is refused, in which order things happen, and that both modes do the same."""
+
+from __future__ import annotations
+
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from geomx import runner
+from geomx.cluster import Cluster
+from geomx.config.compose import compose
+from geomx.errors import ConfigError, NodeLost
+from geomx.network.files import read_network
+from geomx.results.results import Results
+from geomx.scenario import Act, Scenario, read_scenario
+
+NETWORK: dict[str, Any] = {
+    "central": {"name": "hub", "uplink_mbps": 400, "downlink_mbps": 400},
+    "parties": {
+        name: {"workers": 2, "uplink_mbps": 400, "downlink_mbps": 400} for name in ("east", "west")
+    },
+    "delay_ms": 5,
+}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Cluster:
+    return read_network(NETWORK)
+
+
+# ---- reading ----
+
+
+@pytest.mark.parametrize(
+    ("happening", "sentence"),
+    [
+        ("cut", r"scenario\[0\]=cut: must be a happening"),
+        ({"at_s": 1}, r"must have exactly one of cut, reset, kill, pause"),
+        ({"at_s": 1, "kill": "east/server", "reset": ["east", "hub"]}, r"must have exactly one of"),
+        ({"kill": "east/server"}, r"must say when: at_s, or every_s"),
+        ({"kill": "east/server", "at_s": 1, "every_s": 2}, r"must say when: at_s, or every_s"),
+        ({"kill": "east/server", "at_s": 1, "random": True}, r"\.random=true: needs every_s"),
+        ({"kill": "east/servr", "at_s": 1}, r"\.kill=east/servr: .* did you mean east/server\?"),
+        ({"kill": "east", "at_s": 1}, r"\.kill=east: there is no such node"),
+        ({"cut": ["east", "hub"], "at_s": 1}, r"\.for_s=null: cut needs for_s"),
+        ({"reset": ["east", "hub"], "at_s": 1, "for_s": 2}, r"\.for_s=2: reset does not last"),
+        ({"reset": ["east"], "at_s": 1}, r"\.reset=.*must be two different sites or nodes"),
+        ({"reset": ["east", "east/worker0"], "at_s": 1}, r"one of them is part of the other"),
+        ({"reset": ["east", "nort"], "at_s": 1}, r"\.reset=nort: there is no such site or node"),
+        (
+            {"cut": ["east", "hub"], "at_s": -1, "for_s": 1},
+            r"scenario\[0\]\.at_s=-1.0: must be 0 or more",
+        ),
+        ({"leave": "east/server", "at_s": 1}, r"\.leave=east/server: is not carried out yet"),
+        ({"kil": "east/server", "at_s": 1}, r"scenario\[0\]\.kil=east/server: unknown option"),
+    ],
+)
+def test_mistakes_are_named(cluster: Cluster, happening: Any, sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        read_scenario([happening], cluster)
+
+
+def test_a_scenario_comes_from_a_file_or_the_command_line(tmp_path: Path) -> None:
+    file = tmp_path / "bad_day.yaml"
+    file.write_text(
+        "- {at_s: 1, cut: [beijing, hub], for_s: 2}\n- {every_s: 9, kill: any worker}\n"
+    )
+    (read, drawn), inline = (
+        compose([f"scenario={word}"])[0].scenario
+        for word in (file, "[{at_s: 1, cut: [beijing, hub], for_s: 2}]")
+    )
+    assert (read,) == inline
+    assert read.plain() == {"at_s": 1.0, "cut": ["beijing", "hub"], "for_s": 2.0}
+    assert (drawn.what, drawn.targets) == ("kill", ("any worker",))
+    for wrong, why in (
+        (tmp_path / "none.yaml", "cannot be read"),
+        ("world.py", "must be a list of happenings, or a file NAME.yaml"),
+        ("5", "must be a list of happenings"),
+    ):
+        with pytest.raises(ConfigError, match=f"scenario={wrong}: {why}"):
+            compose([f"scenario={wrong}"])
+
+
+# ---- the order of time ----
+
+times = st.floats(0.001, 50.0)
+happenings = st.one_of(
+    st.builds(lambda at, last: {"cut": ["east", "hub"], "at_s": at, "for_s": last}, times, times),
+    st.builds(
+        lambda every, last, drawn: {
+            "cut": ["west", "hub"], "every_s": every, "for_s": last, "random": drawn
+        },
+        times, times, st.booleans(),
+    ),
+    st.builds(
+        lambda every, drawn: {"kill": "any worker", "every_s": every, "random": drawn},
+        times, st.booleans(),
+    ),
+)  # fmt: skip
+
+
+@given(st.lists(happenings, max_size=5), st.integers(0, 2**40))
+def test_acts_come_by_time_and_every_cut_heals(given: list[dict[str, Any]], seed: int) -> None:
+    cluster = read_network(NETWORK)
+    scenario = Scenario(read_scenario(given, cluster), cluster, seed)
+    acts = list(islice(scenario.acts(), 200))
+    assert acts == list(islice(scenario.acts(), 200))
+    assert [act.at_ns for act in acts] == sorted(act.at_ns for act in acts)
+    cuts: dict[int, list[Act]] = {}
+    for act in acts:
+        if act.what == "cut":
+            cuts.setdefault(act.happening, []).append(act)
+        elif act.what == "heal":
+            begun = cuts[act.happening].pop(0)
+            assert act.at_ns - begun.at_ns == round(given[act.happening]["for_s"] * 1e9)
+            assert (act.one, act.other) == (begun.one, begun.other)
+        else:
+            assert {cluster.nodes[node].role for node in act.one} == {"worker"}
+
+
+# ---- both modes ----
+
+
+def run(folder: Path, mode: str, scenario: str = "[]", *words: str) -> Results:
+    network = folder.parent / "network.yaml"
+    network.write_text(str(NETWORK))
+    shared = [f"mode={mode}", f"network={network}", "iterations=20", f"hydra.run.dir={folder}"]
+    return runner.run(*shared, f"scenario={scenario}", *words)
+
+
+def test_a_simulated_run_outlives_what_its_links_go_through(tmp_path: Path) -> None:
+    calm = run(tmp_path / "calm", "sim")
+    resets = "{every_s: 0.1, random: true, reset: [east, hub]}"
+    rough = f"[{resets}, {{at_s: 0.2, cut: [west, hub], for_s: 2}}]"
+    disturbed = run(tmp_path / "rough", "sim", rough)
+    for name, value in calm.parameters().items():
+        assert np.array_equal(value, disturbed.parameters()[name])
+    faults = disturbed.summary["faults"]
+    assert {"time_s": 0.2, "what": "cut", "link": ["west", "hub"], "for_s": 2.0} in faults
+    assert sum(row["what"] == "reset" for row in faults) > 3
+    assert "faults" not in calm.summary
+    assert 1.9 < disturbed.summary["seconds"] - calm.summary["seconds"] < 4.0
+    again = run(tmp_path / "again", "sim", rough)
+    for file in ("iterations.csv", "links.csv", "parameters.npz"):
+        assert (again.directory / file).read_bytes() == (disturbed.directory / file).read_bytes()
+
+
+@pytest.mark.slow
+def test_a_live_run_does_what_the_simulation_says(tmp_path: Path) -> None:
+    rough = "[{every_s: 0.3, reset: [east, hub]}, {at_s: 0.5, cut: [west, hub], for_s: 2}]"
+    calm = run(tmp_path / "calm", "sim")
+    sim, live = (run(tmp_path / mode, mode, rough) for mode in ("sim", "live"))
+    for name, value in calm.parameters().items():
+        assert np.array_equal(value, live.parameters()[name])
+    lost_s = sim.summary["seconds"] - calm.summary["seconds"]
+    longest_s = max(row["end_s"] - row["start_s"] for row in live.iterations)
+    assert lost_s / 1.5 < longest_s < lost_s * 1.5
+    assert [row["what"] for row in live.summary["faults"]].count("cut") == 1
+
+
+@pytest.mark.parametrize("mode", ["sim", pytest.param("live", marks=pytest.mark.slow)])
+def test_a_node_that_is_killed_ends_the_run_by_name(tmp_path: Path, mode: str) -> None:
+    with pytest.raises(NodeLost, match="west/worker1"):
+        run(tmp_path / "killed", mode, "[{at_s: 0.3, kill: west/worker1}]", "iterations=200")
+
+
+@pytest.mark.parametrize("mode", ["sim", pytest.param("live", marks=pytest.mark.slow)])
+def test_a_cut_longer_than_the_run_can_bear_ends_it(tmp_path: Path, mode: str) -> None:
+    words = ["faults.suspect_s=1", "iterations=200"]
+    with pytest.raises(NodeLost, match="nothing heard for 1000 ms"):
+        run(tmp_path / "stop", mode, "[{at_s: 0.3, cut: [west, hub], for_s: 30}]", *words)
+
+
+@pytest.mark.parametrize("node", ["east/worker0", "west/server", "hub/global_server0"])
+@pytest.mark.parametrize("mode", ["sim", pytest.param("live", marks=pytest.mark.slow)])
+def test_a_pause_costs_what_it_lasts(tmp_path: Path, mode: str, node: str) -> None:
+    calm = run(tmp_path / "calm", "sim")
+    paused = run(tmp_path / "paused", mode, f"[{{at_s: 0.3, pause: {node}, for_s: 2}}]")
+    for name, value in calm.parameters().items():
+        assert np.array_equal(value, paused.parameters()[name])
+    usual_s = calm.summary["seconds_per_iteration"]["p50"]
+    longest_s = max(row["end_s"] - row["start_s"] for row in paused.iterations)
+    assert 1.8 < longest_s < 2.0 + 2 * usual_s + (0.2 if mode == "sim" else 1.5)
+    assert paused.summary["faults"] == [
+        {"time_s": 0.3, "what": "pause", "node": node, "for_s": 2.0}
+    ]
+
+
+@pytest.mark.parametrize("mode", ["sim", pytest.param("live", marks=pytest.mark.slow)])
+def test_a_pause_longer_than_the_run_can_bear_ends_it(tmp_path: Path, mode: str) -> None:
+    words = ["faults.suspect_s=1", "iterations=200"]
+    with pytest.raises(NodeLost, match="east/server"):
+        run(tmp_path / "stop", mode, "[{at_s: 0.3, pause: east/server, for_s: 4}]", *words)
