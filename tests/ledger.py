@@ -119,7 +119,8 @@ class Policy(geomx.SyncPolicy):
         rounds = self.schedule["rounds"][cluster.workers.index(worker)]
         parties = [party.name for party in cluster.parties]
         number = parties.index(worker.party) if self.schedule["inside"] else 0
-        return Worker(worker.name, rounds, None if self.schedule["mind"] == "none" else number)
+        asks = self.schedule["coordinator"] != "none"
+        return Worker(worker.name, rounds, number if asks else None)
 
     def push_scale(self, cluster, worker):
         note(worker.name, "push_scale")
@@ -132,7 +133,7 @@ class Policy(geomx.SyncPolicy):
         return {"name": "sgd", "learning_rate": 0.01}
 
     def coordinators(self, cluster):
-        if self.schedule["mind"] == "none":
+        if self.schedule["coordinator"] == "none":
             return []
         if not self.schedule["inside"]:
             return [self.site(cluster.scheduler, cluster.workers)]
@@ -140,7 +141,7 @@ class Policy(geomx.SyncPolicy):
 
     def site(self, host, members):
         ids = [worker.id for worker in members]
-        return geomx.Site(host, Mind(host.name, ids, self.schedule["mind"]))
+        return geomx.Site(host, Mind(host.name, ids, self.schedule["coordinator"]))
 
     def party_policy(self, cluster, party):
         return Party(party.name) if self.schedule["parties"] else None

@@ -327,7 +327,7 @@ def plain(**changes: Any) -> Schedule:
         "rounds": [[1, 1]] * sum(PARTIES.values()),
         "exchange": "parameters",
         "scale": 1.0,
-        "mind": "prompt",
+        "coordinator": "prompt",
         "inside": False,
         "parties": False,
         "switch": True,
@@ -396,7 +396,7 @@ def test_a_coordinator_is_woken_at_the_time_that_it_asked_for(
 ) -> None:
     """Not a fraction of a nanosecond before: it would ask for the same time again, for ever."""
     monkeypatch.setattr(importlib.import_module(MODULE), "LATE_S", late_s)
-    schedule = plain(mind="late")
+    schedule = plain(coordinator="late")
     experiment = spec(schedule)
     workload = Registry.discover().workload("synthetic", options(schedule))
     run = simulate(experiment.cluster, workload, schedule.sync, iterations=schedule.steps)
