@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Any
+
+import simpy
 
 from geomx.errors import NodeLost
 from geomx.experiment.wiring import peers
@@ -18,7 +20,7 @@ def play(simulation: World, scenario: Scenario) -> None:
         simulation.env.process(_acts(simulation, scenario))
 
 
-def _acts(simulation: World, scenario: Scenario) -> Iterator[Any]:
+def _acts(simulation: World, scenario: Scenario) -> Generator[simpy.Event, Any, None]:
     experiment = simulation.experiment
     cluster = experiment.cluster
     linked = {
