@@ -29,7 +29,6 @@ from geomx.experiment.costs import CostsWarning, this_machine
 from geomx.experiment.experiment import Experiment
 from geomx.network.files import read_network
 from geomx.options.costs import (
-    DEVICE_FIGURES,
     FIGURES,
     WORK,
     CodecCosts,
@@ -46,6 +45,9 @@ from geomx.version import __version__
 from geomx.workload import Layer
 from tests.laws import Build
 
+DEVICE_FIGURES = [
+    f"{work}_{per}_s" for work in ("copy", "encode", "update") for per in ("message", "byte")
+]
 LAYERS = ["conv1", "conv2", "dense1", "dense2", "dense3"]
 
 

@@ -110,12 +110,6 @@ class DeviceCosts:
     update_byte_s: Seconds = 1.04e-12
 
 
-DEVICE_FIGURES = tuple(
-    f"{work}_{per}_s" for work in ("copy", "encode", "update") for per in ("message", "byte")
-)
-"""The fields of `DeviceCosts` that are times."""
-
-
 @dataclass
 class Costs:
     """What endpoints spend, in seconds per message and per byte; calibration measures them."""

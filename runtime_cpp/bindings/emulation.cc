@@ -19,7 +19,7 @@ void init_emulation(nb::module_& m) {
   using namespace geomx::emulation;
 
   m.def("why_no_namespaces", &WhyNoNamespaces, nb::call_guard<nb::gil_scoped_release>(),
-        "Why network namespaces cannot be made here, in words; empty if they can.");
+        "The reason why network namespaces cannot be created here; empty if they can.");
   m.def("enter_namespace", &EnterNamespace, "fd"_a,
         "Take the calling thread, and what it starts, to the namespace that `fd` is open on.");
 
@@ -41,8 +41,8 @@ it is, or its process.)")
           "schedule"_a, "delay_ns"_a, "jitter_ns"_a, "loss"_a, "queue_bytes"_a,
           "One direction of a link; its id. Loss is per packet.")
       .def("add_route", &Router::AddRoute, "source"_a, "target"_a, "edges"_a,
-           "The way of packets between two addresses.")
-      .def("start", &Router::Start, "Carry packets, on a thread of its own.")
+           "Set the route of packets between two addresses.")
+      .def("start", &Router::Start, "Forward packets on a separate thread.")
       .def(
           "set_origin", [](Router& self, double monotonic_s) {
             self.SetOrigin(Nanoseconds(monotonic_s));

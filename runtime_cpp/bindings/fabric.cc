@@ -162,7 +162,7 @@ void init_fabric(nb::module_& m) {
         self.Touch(node, now);
       }, "node"_a, "text"_a, "now_ns"_a)
       .def("train", &Fabric::Train, "node"_a, "plan"_a, "pace"_a,
-           "Let a worker train; its loop is the fabric's from now on.")
+           "Let a worker train; the fabric executes its loop from now on.")
       .def("start",
            [](Fabric& self, NodeId node, bool master,
               const std::optional<std::vector<ConstFloatArray>>& initial, Time now) {

@@ -92,7 +92,7 @@ makes no sense, or would leave the edge down for ever.)")
              std::uint64_t stream) {
             schedule.SetRedraw(Nanoseconds(every_s), low, high, stream);
           },
-          "every_s"_a, "low"_a, "high"_a, "stream"_a, "Evenly between two bandwidths, again and again.")
+          "every_s"_a, "low"_a, "high"_a, "stream"_a, "Uniform between two bandwidths, drawn repeatedly.")
       .def(
           "add_outage",
           [](BandwidthSchedule& schedule, double start_s, double end_s, double every_s) {
@@ -104,7 +104,7 @@ makes no sense, or would leave the edge down for ever.)")
           [](BandwidthSchedule& schedule, double mean_up_s, double mean_down_s, std::uint64_t stream) {
             schedule.AddFailures(Nanoseconds(mean_up_s), Nanoseconds(mean_down_s), stream);
           },
-          "mean_up_s"_a, "mean_down_s"_a, "stream"_a, "Up and down by turns, exponentially.")
+          "mean_up_s"_a, "mean_down_s"_a, "stream"_a, "Alternately up and down, for exponentially distributed times.")
       .def("at",
            [](BandwidthSchedule& schedule, double time_s) {
              return schedule.At(Nanoseconds(time_s));
@@ -117,7 +117,7 @@ makes no sense, or would leave the edge down for ever.)")
             if (next == kNever) return std::nullopt;
             return static_cast<double>(next) / kSecond;
           },
-          "time_s"_a, "The first time after `time_s` at which it may change; None if it will not.")
+          "time_s"_a, "The first time after `time_s` at which it may change; None if there is none.")
       .def(
           "finish",
           [](BandwidthSchedule& schedule, double from_s, double bytes) {

@@ -304,7 +304,7 @@ REASON"), and failure() says the same; TimeoutError means that time was up.)")
       .def("reset", &Loop::Reset, "peer"_a, nb::call_guard<nb::gil_scoped_release>(),
            "Break the connection with a peer.")
       .def("leave", &Loop::Leave, nb::call_guard<nb::gil_scoped_release>(),
-           "Say goodbye; when all workers have, the run stops.")
+           "Leave the run, which stops when all workers have left.")
       .def("wait_stopped", &Loop::WaitStopped, "timeout_s"_a,
            nb::call_guard<nb::gil_scoped_release>(), "Whether the run stopped in time.")
       .def("failure",
@@ -313,7 +313,7 @@ REASON"), and failure() says the same; TimeoutError means that time was up.)")
              if (!failure) return std::nullopt;
              return std::pair{failure->name, failure->reason};
            },
-           "(name, reason) of the node that was lost, or None.")
+           "(name, reason) of the lost node; None if there is none.")
       .def("refusals", &Loop::TakeRefusals, nb::call_guard<nb::gil_scoped_release>(),
            "Callers refused since the last call, with reasons; the first hundred of a run.")
       .def("close",
@@ -343,7 +343,7 @@ REASON"), and failure() says the same; TimeoutError means that time was up.)")
       .def("request", &Loop::Request, "key"_a, nb::call_guard<nb::gil_scoped_release>(),
            "Ask for the current value; it completes the round it belongs to.")
       .def("wait", &WaitForValue, "key"_a, "round"_a, "timeout_s"_a,
-           "Seconds since the start at which the value after `round` was complete.")
+           "Arrival of the value after `round`, in seconds since the start.")
       .def("absent", &Loop::Absent, "key"_a, nb::call_guard<nb::gil_scoped_release>(),
            "Whether no worker contributed to the last complete value.")
       .def("value",
