@@ -333,20 +333,20 @@ class BandwidthSchedule:
         """(seconds, bytes/s) from then on; the last one for ever."""
 
     def set_redraw(self, every_s: float, low: float, high: float, stream: int) -> None:
-        """Evenly between two bandwidths, again and again."""
+        """Uniform between two bandwidths, drawn repeatedly."""
 
     def add_outage(self, start_s: float, end_s: float, every_s: float = 0.0) -> None:
         """Down for a while, periodically if every_s."""
 
     def add_failures(self, mean_up_s: float, mean_down_s: float, stream: int) -> None:
-        """Up and down by turns, exponentially."""
+        """Alternately up and down, for exponentially distributed times."""
 
     def at(self, time_s: float) -> float:
         """Bytes/s at a time."""
 
     def next(self, time_s: float) -> float | None:
         """
-        The first time after `time_s` at which it may change; None if it will not.
+        The first time after `time_s` at which it may change; None if there is none.
         """
 
     def finish(self, from_s: float, bytes: float) -> float:
@@ -521,7 +521,7 @@ class Fabric:
     def command(self, node: int, text: str, now_ns: int) -> None: ...
 
     def train(self, node: int, plan: TrainingPlan, pace: Pace) -> None:
-        """Let a worker train; its loop is the fabric's from now on."""
+        """Let a worker train; the fabric executes its loop from now on."""
 
     def start(self, node: int, master: bool, initial: Sequence[Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)]] | None, now_ns: int) -> None:
         """
@@ -600,7 +600,7 @@ class Fabric:
 
 def why_no_namespaces() -> str:
     """
-    Why network namespaces cannot be made here, in words; empty if they can.
+    The reason why network namespaces cannot be created here; empty if they can.
     """
 
 def enter_namespace(fd: int) -> None:
@@ -627,10 +627,10 @@ class Router:
         """One direction of a link; its id. Loss is per packet."""
 
     def add_route(self, source: int, target: int, edges: Sequence[int]) -> None:
-        """The way of packets between two addresses."""
+        """Set the route of packets between two addresses."""
 
     def start(self) -> None:
-        """Carry packets, on a thread of its own."""
+        """Forward packets on a separate thread."""
 
     def set_origin(self, monotonic_s: float) -> None:
         """The run began then; bandwidths change as their schedules say."""
@@ -764,13 +764,13 @@ class Loop:
         """Break the connection with a peer."""
 
     def leave(self) -> None:
-        """Say goodbye; when all workers have, the run stops."""
+        """Leave the run, which stops when all workers have left."""
 
     def wait_stopped(self, timeout_s: float) -> bool:
         """Whether the run stopped in time."""
 
     def failure(self) -> tuple[str, str] | None:
-        """(name, reason) of the node that was lost, or None."""
+        """(name, reason) of the lost node; None if there is none."""
 
     def refusals(self) -> list[str]:
         """
@@ -804,7 +804,7 @@ class Loop:
         """Ask for the current value; it completes the round it belongs to."""
 
     def wait(self, key: int, round: int, timeout_s: float) -> float:
-        """Seconds since the start at which the value after `round` was complete."""
+        """Arrival of the value after `round`, in seconds since the start."""
 
     def absent(self, key: int) -> bool:
         """Whether no worker contributed to the last complete value."""
