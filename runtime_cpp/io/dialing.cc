@@ -13,7 +13,6 @@ namespace geomx::io {
 namespace {
 
 constexpr Time kCallTime = 10 * kSecond;  // TCP, TLS, and the answer to a hello
-constexpr std::size_t kMostCalls = 8;     // of one peer at a time
 constexpr int kMostHungUp = 5;
 
 std::string Tenths(Time time) {
@@ -36,14 +35,13 @@ void Sessions::Dial(NodeId peer, NodeId self, const std::string& name, const Add
   dialing.pause = kFirstPause;
 }
 
-// When the peer is to be called next: while no connection carries the link, or nothing comes over it.
-Time Sessions::NextCall(const Dialing& dialing) const {
-  if (dialing.calls.size() >= kMostCalls) return kNever;
+// Peers are called while no connection carries the link, or nothing comes over it.
+bool Sessions::IsCallDue(const Dialing& dialing, Time now) const {
+  if (dialing.next_try > now || dialing.calls.size() >= kMostCalls) return false;
   const auto link = links_.find(dialing.peer);
   const Session* session = link == links_.end() ? nullptr : link->second.session;
-  if (session == nullptr) return dialing.next_try;
-  if (limits_.probe == kNever || !session->reading) return kNever;
-  return std::max(dialing.next_try, session->heard + limits_.probe);
+  if (session == nullptr) return true;
+  return limits_.probe != kNever && session->reading && now - session->heard >= limits_.probe;
 }
 
 // Pauses double, and are drawn between half and all of that, so that those who lost one peer at the
@@ -188,7 +186,7 @@ void Sessions::TickDialing(Time now) {
     }
     const bool in_vain = !Knows(dialing.peer) && dialing.deadline <= now;
     if (!in_vain && dialing.final == Dialing::Answer::kNone) {
-      if (NextCall(dialing) <= now) Try(dialing, now);
+      if (IsCallDue(dialing, now)) Try(dialing, now);
       ++i;
       continue;
     }

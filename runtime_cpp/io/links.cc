@@ -9,6 +9,7 @@ namespace geomx::io {
 namespace {
 
 constexpr Time kLingerTime = 2 * kSecond;
+constexpr int kLooksPerProbe = 5;
 
 }  // namespace
 
@@ -23,7 +24,7 @@ bool Sessions::Knows(NodeId peer) const {
   return found != links_.end() && found->second.made;
 }
 
-Session* Sessions::Find(NodeId peer) {
+Session* Sessions::Find(NodeId peer) const {
   const auto found = links_.find(peer);
   return found == links_.end() ? nullptr : found->second.session;
 }
@@ -53,6 +54,7 @@ void Sessions::Renew(NodeId peer) {
 
 void Sessions::SetLimits(const Limits& limits) {
   limits_ = limits;
+  look_at_ = limits_.probe == kNever ? kNever : 0;
   EachPeer([&](Session& session) { TuneConnection(session.fd.get(), congestion_, limits_.kernel); });
 }
 
@@ -163,7 +165,7 @@ void Sessions::Recheck() {
 
 // A caller over whose connection nothing comes may not hear this node either, and has to call again.
 void Sessions::TickSilent(Time now) {
-  if (limits_.silence == kNever) return;
+  look_at_ = now + limits_.probe / kLooksPerProbe;
   std::vector<Session*> silent;
   EachPeer([&](Session& session) {
     if (session.dialed || !session.reading || session.heard + limits_.silence > now) return;

@@ -348,19 +348,15 @@ Time Sessions::NextDeadline() const {
     next = oldest == sessions_.end() ? 0 : std::min(next, oldest->second->deadline);
   }
   for (const Dialing& dialing : dialing_) {
-    next = std::min({next, NextCall(dialing), Knows(dialing.peer) ? kNever : dialing.deadline});
+    const bool carried = Find(dialing.peer) != nullptr;
+    if (!carried && dialing.calls.size() < kMostCalls) next = std::min(next, dialing.next_try);
+    if (!Knows(dialing.peer)) next = std::min(next, dialing.deadline);
     for (const std::uint64_t id : dialing.calls) {
       const auto found = sessions_.find(id);
       if (found != sessions_.end()) next = std::min(next, found->second->deadline);
     }
   }
-  if (limits_.silence == kNever) return next;
-  for (const auto& [peer, link] : links_) {
-    const Session* session = link.session;
-    if (session == nullptr || session->dialed || !session->reading) continue;
-    next = std::min(next, session->heard + limits_.silence);
-  }
-  return next;
+  return std::min(next, look_at_);
 }
 
 void Sessions::Tick(Time now) {
@@ -380,7 +376,7 @@ void Sessions::Tick(Time now) {
     if (read) Read(*session);
   }
   TickReplaced(now);
-  TickSilent(now);
+  if (look_at_ <= now) TickSilent(now);
   TickDialing(now);
 }
 

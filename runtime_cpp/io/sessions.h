@@ -135,7 +135,7 @@ class Sessions {
   // Whether there has been a connection to `peer`.
   bool Knows(NodeId peer) const;
   // The connection that carries the link to `peer`, if there is one.
-  Session* Find(NodeId peer);
+  Session* Find(NodeId peer) const;
   Session* FindById(std::uint64_t id);
   PeerLink& LinkOf(NodeId peer);
   // Nothing passes between this node and `peer` until as many calls of Heal. Connections are not told:
@@ -173,6 +173,7 @@ class Sessions {
  private:
   static constexpr Time kFirstPause = 20 * kMillisecond;
   static constexpr std::uint32_t kHelloBytes = 4096;
+  static constexpr std::size_t kMostCalls = 8;  // of one peer at a time
 
   struct Dialing {
     NodeId peer = kUnknownPeer;
@@ -202,7 +203,7 @@ class Sessions {
               Dialing::Answer final = Dialing::Answer::kNone);
   void HungUp(Session& session, const std::string& reason);
   Dialing* DialingOf(NodeId peer);
-  Time NextCall(const Dialing& dialing) const;
+  bool IsCallDue(const Dialing& dialing, Time now) const;
   void TickDialing(Time now);
   void GiveUp(const Dialing& failed, Time now);
   void Shake(Session& session);
@@ -233,6 +234,7 @@ class Sessions {
   std::map<NodeId, PeerLink> links_;
   std::map<NodeId, int> cuts_;  // how many there are, by peer
   Limits limits_;
+  Time look_at_ = kNever;  // for connections that are silent; now and then, as bytes come all the time
   std::minstd_rand jitter_;
   std::set<std::uint64_t> strangers_;  // in the order in which they came
   std::vector<Dialing> dialing_;
