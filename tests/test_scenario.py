@@ -17,6 +17,7 @@ from geomx.config.compose import compose
 from geomx.errors import ConfigError, NodeLost
 from geomx.network.files import read_network
 from geomx.results.results import Results
+from geomx.results.tables import summary_table
 from geomx.scenario import Act, Scenario, read_scenario
 
 NETWORK: dict[str, Any] = {
@@ -144,6 +145,11 @@ def test_a_simulated_run_outlives_what_its_links_go_through(tmp_path: Path) -> N
     assert {"time_s": 0.2, "what": "cut", "link": ["west", "hub"], "for_s": 2.0} in faults
     assert sum(row["what"] == "reset" for row in faults) > 3
     assert "faults" not in calm.summary
+    what, count, kinds = map(list, (c.cells for c in summary_table(disturbed.summary).columns))
+    row = list(map(str, what)).index("faults")
+    assert (str(count[row]), str(kinds[row])) == (
+        f"{len(faults)}", f"reset: {len(faults) - 1}, cut: 1"
+    )  # fmt: skip
     assert 1.9 < disturbed.summary["seconds"] - calm.summary["seconds"] < 4.0
     again = run(tmp_path / "again", "sim", rough)
     for file in ("iterations.csv", "links.csv", "parameters.npz"):

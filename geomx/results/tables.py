@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -131,6 +132,10 @@ def _rows(summary: Summary) -> Iterator[tuple[str, str, str]]:
     if slices and slices["missing"]:
         came = f"missed their round; {slices['late']:,} arrived later"
         yield "late slices", f"{slices['missing']:,}", came
+    if faults := summary.get("faults"):
+        kinds = Counter(row["what"] for row in faults)
+        told = ", ".join(f"{kind}: {count:,}" for kind, count in kinds.items())
+        yield "faults", f"{len(faults):,}", told
     for label, cost in summary.get("python", {}).items():
         waited = f"per iteration in Python, all nodes; {units.duration(cost['waited_s'])} waiting"
         yield label.split(":")[0], units.duration(cost["seconds"]), waited
