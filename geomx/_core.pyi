@@ -502,17 +502,17 @@ class Fabric:
     def heal(self, one: int, other: int, now_ns: int) -> None:
         """Ends one `cut`."""
 
-    def reset(self, one: int, other: int, now_ns: int) -> None:
-        """
-        The connection between two nodes breaks; what is under way is lost, and sent again.
-        """
-
     def reconnect(self, one: int, other: int, now_ns: int) -> None:
         """Ends one `cut`; the connection has been there all the time."""
 
     def pause(self, node: int, duration_ns: int, now_ns: int) -> None:
         """
         A node does not run for so long: it computes nothing, handles nothing and hears no timer.
+        """
+
+    def reset(self, one: int, other: int, now_ns: int) -> None:
+        """
+        The connection between two nodes breaks; what is under way is lost, and sent again.
         """
 
     def report_values(self, report: bool) -> None:
@@ -755,7 +755,9 @@ class Loop:
         """
 
     def cut(self, peer: int) -> None:
-        """Let nothing pass between this node and a peer until `heal`. Cuts add up."""
+        """
+        Let nothing pass between this node and a peer until `heal`. Cuts add up.
+        """
 
     def heal(self, peer: int) -> None:
         """End one `cut`."""

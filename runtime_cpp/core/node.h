@@ -80,6 +80,8 @@ class Node {
     return state_.peers.Poll(peer, lane);
   }
   bool HasMessage(NodeId peer, Lane lane) const { return state_.peers.HasMessage(peer, lane); }
+  // Whether the next reliable message for `peer` is a heartbeat.
+  bool HasHeartbeat(NodeId peer) const { return state_.peers.HasHeartbeat(peer); }
   // Peers for which messages were queued since the last call, in order of the first message: `dirty`
   // becomes these; what it held is forgotten, its memory is used again.
   void TakeDirty(std::vector<NodeId>& dirty) { state_.peers.TakeDirty(dirty); }

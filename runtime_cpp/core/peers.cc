@@ -87,6 +87,11 @@ std::optional<Message> Peers::Poll(NodeId id, Lane lane) {
   return found->queue.Pop(lane);
 }
 
+bool Peers::HasHeartbeat(NodeId id) const {
+  const Neighbour* found = FindNeighbour(id);
+  return found != nullptr && found->queue.HasHeartbeat();
+}
+
 bool Peers::HasMessage(NodeId id, Lane lane) const {
   const Neighbour* found = FindNeighbour(id);
   return found != nullptr && !found->queue.Empty(lane);

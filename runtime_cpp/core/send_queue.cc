@@ -8,9 +8,10 @@ namespace geomx {
 void SendQueue::Push(Message message) {
   queued_bytes_ += message.wire_bytes();
   const Header& header = message.header;
+  const bool beat = header.kind == Kind::kHeartbeat;
   const auto urgency = static_cast<std::uint32_t>(std::int64_t{INT32_MAX} - header.priority);
   auto& queue = heap(header.channel == 0 ? Lane::kReliable : Lane::kBestEffort);
-  Entry entry{std::uint64_t{header.channel} << 32 | urgency, sequence_++,
+  Entry entry{beat ? 0 : (std::uint64_t{header.channel} << 32 | urgency) + 1, sequence_++,
               static_cast<std::uint32_t>(messages_.size())};
   if (free_.empty()) {
     messages_.push_back(std::move(message));

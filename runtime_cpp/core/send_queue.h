@@ -24,6 +24,8 @@ class SendQueue {
   std::optional<Message> Pop(Lane lane);
 
   bool Empty(Lane lane) const { return heap(lane).empty(); }
+  // Whether a heartbeat is next: they leave before all else.
+  bool HasHeartbeat() const { return !reliable_.empty() && reliable_.front().rank == 0; }
   std::size_t queued_bytes() const { return queued_bytes_; }
 
   void Describe(Digest& digest, Digest::Level level) const;
@@ -34,7 +36,7 @@ class SendQueue {
 
  private:
   struct Entry {
-    std::uint64_t rank;  // of channel and priority; the least leaves first
+    std::uint64_t rank;  // of channel and priority, 0 of heartbeats; the least leaves first
     std::uint64_t sequence;
     std::uint32_t place;  // in `messages_`
 

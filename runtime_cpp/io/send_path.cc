@@ -58,6 +58,12 @@ void Driver::PumpPeer(NodeId peer, Time now) {
   Session* session = sessions_.Find(peer);
   if (session == nullptr) return;
   if (shaper_ && shaper_->Shapes(peer, Lane::kReliable)) {
+    // Heartbeats do not wait while the model is busy with a message: an outage in it is not silence.
+    while (!sessions_.IsCut(peer) && node_->HasHeartbeat(peer)) {
+      auto beat = node_->PollTransmit(peer, Lane::kReliable);
+      Count(peer, *beat);
+      session->link->frames.Push(std::move(*beat), 0, now);
+    }
     for (const Lane lane : {Lane::kReliable, Lane::kBestEffort}) {
       if (!closing_ && !shaper_->Idle(peer, lane)) continue;
       if (auto message = NextShaped(peer, lane)) {
