@@ -21,6 +21,7 @@
 // What is kept is bounded by what is under way between two acknowledgements. Not thread-safe.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <optional>
@@ -68,29 +69,35 @@ class Outbox {
   bool NumberedAt(std::size_t index) const { return entries_[left_ + index].numbered; }
   // At(0) has left. A numbered one is kept.
   void Leave() {
-    if (entries_[left_].numbered) {
-      ++left_;
-    } else {
+    if (!entries_[left_].numbered) {
       entries_.erase(entries_.begin() + static_cast<std::ptrdiff_t>(left_));
+      return;
     }
+    ++left_;
+    if (IsAfter(base_ + Left(), reached_)) reached_ = base_ + Left();
   }
 
-  // The other end has received the first `received` messages. False if so many have never left.
+  // The other end has received the first `received` messages. False if so many have never left. Those
+  // that it has from an earlier connection leave on this one again all the same: it counts on them.
   bool Acknowledge(std::uint32_t received) {
-    const std::uint32_t more = received - base_;
-    if (more > kHalf) return true;  // said before a later word arrived
-    if (more > left_) return false;
-    entries_.erase(entries_.begin(), entries_.begin() + more);
-    left_ -= more;
-    base_ = received;
+    if (IsAfter(received, reached_)) return false;
+    if (!IsAfter(received, base_)) return true;  // said before a later word arrived
+    const std::uint32_t known = std::min(received - base_, Left());
+    entries_.erase(entries_.begin(), entries_.begin() + known);
+    left_ -= known;
+    base_ += known;
     return true;
   }
 
   // A new connection to an end that has received so many messages; all others are to leave again.
   // Returns the number of the first of them; nothing if that many have never left.
   std::optional<std::uint32_t> Restart(std::uint32_t received) {
-    if (!Acknowledge(received)) return std::nullopt;
+    if (IsAfter(received, reached_)) return std::nullopt;
     left_ = 0;
+    while (IsAfter(received, base_)) {
+      base_ += entries_.front().numbered ? 1 : 0;
+      entries_.pop_front();
+    }
     return base_;
   }
 
@@ -98,15 +105,20 @@ class Outbox {
   std::size_t kept() const { return left_; }
 
  private:
-  static constexpr std::uint32_t kHalf = UINT32_MAX / 2;
   struct Entry {
     Item item;
     bool numbered;
   };
 
+  static bool IsAfter(std::uint32_t one, std::uint32_t other) {
+    return one != other && one - other <= UINT32_MAX / 2;
+  }
+  std::uint32_t Left() const { return static_cast<std::uint32_t>(left_); }
+
   std::deque<Entry> entries_;  // numbered ones only among the first `left_`
-  std::size_t left_ = 0;
+  std::size_t left_ = 0;       // on the present connection
   std::uint32_t base_ = 0;     // number of the first message that may not have been received
+  std::uint32_t reached_ = 0;  // number of the first message that has never left, on any connection
 };
 
 // Messages from the other end: how many there were, and which are repeats.

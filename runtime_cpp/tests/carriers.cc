@@ -22,7 +22,6 @@ void Carriers::Send(NodeId from, NodeId to, Message message) {
   const End end = from > to ? kCaller : kCalled;
   const bool numbered = IsNumbered(message.header);
   pair.links[end].outbox.Add(std::move(message), numbered);
-  Transmit(pair, end);
 }
 
 // On the way to `end`; nothing passes over a broken connection, and its ends may not know.
@@ -30,14 +29,12 @@ void Carriers::Put(Carrier& carrier, End end, Packet packet) {
   if (!carrier.broken) carrier.ways[end].push_back(std::move(packet));
 }
 
-// All that may leave does, each with what its sender has received.
+// One message leaves, with what its sender has received.
 void Carriers::Transmit(Pair& pair, End end) {
   Link<Message>& link = pair.links[end];
-  while (link.outbox.unsent() > 0) {
-    Put(*pair.carrying[end], end == kCaller ? kCalled : kCaller,
-        {std::nullopt, link.outbox.At(0), link.arrivals.received()});
-    link.outbox.Leave();
-  }
+  Put(*pair.carrying[end], end == kCaller ? kCalled : kCaller,
+      {std::nullopt, link.outbox.At(0), link.arrivals.received()});
+  link.outbox.Leave();
 }
 
 void Carriers::Call(Pair& pair) {
@@ -70,7 +67,6 @@ void Carriers::Greeted(Pair& pair, const std::shared_ptr<Carrier>& carrier, End 
   if (pair.carrying[end]) Notice(pair, *pair.carrying[end], end);
   pair.carrying[end] = carrier;
   if (end == kCalled) Put(*carrier, kCaller, {answer});
-  Transmit(pair, end);
 }
 
 void Carriers::Arrive(Pair& pair, const std::shared_ptr<Carrier>& carrier, End end,
@@ -92,6 +88,10 @@ void Carriers::AddMoves(std::vector<Move>& moves, bool disturb) {
   for (auto& [ids, each] : pairs_) {
     Pair& pair = each;
     std::erase_if(pair.all, [](const auto& carrier) { return !carrier->open[0] && !carrier->open[1]; });
+    for (const End end : {kCaller, kCalled}) {
+      if (!pair.carrying[end] || pair.links[end].outbox.unsent() == 0) continue;
+      moves.push_back([&, end](const Deliver&) { Transmit(pair, end); });
+    }
     bool calling = pair.carrying[kCaller] != nullptr;
     for (const auto& carrier : pair.all) {
       calling = calling || (carrier->open[kCaller] && !carrier->broken);
