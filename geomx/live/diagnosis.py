@@ -13,6 +13,7 @@ from geomx.errors import NodeLost
 from geomx.live.exit_status import DONE, LOST
 from geomx.live.journal import Reader, stem
 from geomx.live.journal import path as file_of
+from geomx.live.relay import PREFIX
 
 TAIL_LINES = 15
 """Of the log of the node that was the first to go: a traceback's end and what led to it."""
@@ -56,10 +57,13 @@ def _how_it_ended(status: int, words: str, shown: bool) -> str:
 
 
 def with_log(lost: NodeLost, directory: Path) -> NodeLost:
-    """Return the error with the last lines of the node's log, and its path, as notes."""
+    """Return the error with the last lines of the node's log, and its path, as notes.
+
+    There are none if all that it said is what the terminal has shown already.
+    """
     log = file_of(stem(directory, lost.name), ".log")
     lines = _lines(log)[-TAIL_LINES:]
-    if lines:
+    if any(not line.startswith(PREFIX) for line in lines):
         lost.add_note("\n".join([f"{lost.name}: the end of {log}:", *(f"  {x}" for x in lines)]))
     return lost
 
