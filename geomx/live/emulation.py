@@ -104,10 +104,9 @@ class Loopback:
         """Return the address on which a node listens."""
         return "127.0.0.1"
 
-    @contextlib.contextmanager
-    def inside(self, node: NodeSpec) -> Iterator[None]:
-        """Start processes during the context where `node` belongs."""
-        yield
+    def namespace(self, node: NodeSpec) -> str | None:
+        """Return the path of the network namespace to which `node` belongs; None: this one."""
+        return None
 
     def watch(self) -> None:
         """Look after the place; to be called now and then.
@@ -180,11 +179,9 @@ class Namespaces(Loopback):
         """See `Loopback.host`."""
         return address(node)
 
-    @contextlib.contextmanager
-    def inside(self, node: NodeSpec) -> Iterator[None]:
-        """See `Loopback.inside`. Concerns the calling thread alone, and what it starts."""
-        with inside(self._paths[node.id]):
-            yield
+    def namespace(self, node: NodeSpec) -> str | None:
+        """See `Loopback.namespace`."""
+        return self._paths[node.id]
 
     def watch(self) -> None:
         """See `Loopback.watch`. Tell the links when the run began: schedules count from it."""

@@ -1,12 +1,14 @@
 """The processes of a live run on this machine: started, monitored, and ended.
 
 The scheduler starts first and reports its address; then every other node of the experiment starts
-as a separate process. During training, their notes are read and recorded. If a process dies or does
-not respond, or on Ctrl-C, all end within seconds: by themselves, by SIGTERM, or by SIGKILL.
+as a separate process: a fork of one that has imported what nodes need (`geomx.live.forks`), or the
+command of a training script. During training, their notes are read and recorded. If a process dies
+or does not respond, or on Ctrl-C, all end within seconds: by themselves, by SIGTERM, or by SIGKILL.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import secrets
@@ -15,17 +17,19 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Literal
+from typing import IO
 
 from geomx.cluster import NodeSpec
 from geomx.errors import NodeLost
 from geomx.experiment.links import usage_file_bytes
+from geomx.live import access
 from geomx.live.diagnosis import Unjoined, culprit, last_words
-from geomx.live.emulation import place
+from geomx.live.emulation import inside, place
 from geomx.live.exit_status import DONE
+from geomx.live.forks import Fork, ForkServer
 from geomx.live.journal import path as file_of
 from geomx.live.journal import stem
 from geomx.live.lifetime import Tied
@@ -64,8 +68,9 @@ class Job:
         self.directory = directory
         self.command = list(command)
         self._token = secrets.token_hex(16)
-        self._running: dict[str, Tied] = {}
-        self._all: dict[str, Tied] = {}
+        self._forks = ForkServer({access.TOKEN: self._token})
+        self._running: dict[str, Tied | Fork] = {}
+        self._all: dict[str, Tied | Fork] = {}
         self._unjoined = Unjoined(spec.cluster, directory, self.command)
         self._relay = Relay(self._logs, spec.runtime.failure_timeout_s)
         self._ended: dict[str, int] = {}  # exit status by node, in the order in which they ended
@@ -140,6 +145,7 @@ class Job:
             for process in self._all.values():
                 process.signal_all(signal.SIGKILL)
             self._wait(KILLED_S)
+            self._forks.end()
             self._usage_file.unlink(missing_ok=True)
             self._place.__exit__()
 
@@ -148,16 +154,16 @@ class Job:
     def _start_scheduler(self) -> None:
         node = self.spec.cluster.scheduler
         self._usage_file.write_bytes(bytes(usage_file_bytes(self.spec.cluster)))
-        command = self._node_command(node, "--experiment", str(self._experiment))
-        process = self._spawn(node, command, "pipe")
-        assert process.stdout is not None
-        patience = Patience(self.spec.runtime.failure_timeout_s)
-        deadline = time.monotonic() + SPEAK_TIMEOUT_S
-        ready: list[IO[bytes]] = []
-        while not ready and time.monotonic() < deadline:
-            ready = select.select([process.stdout], [], [], LOOK_S)[0]
-            patience.waits("the launcher", lambda: f"{node.name} to report its address")
-        with process.stdout as output:
+        reading, writing = os.pipe()
+        with open(reading, "rb") as output:
+            with open(writing, "wb") as theirs:
+                self._fork(node, "--experiment", str(self._experiment), output=theirs)
+            patience = Patience(self.spec.runtime.failure_timeout_s)
+            deadline = time.monotonic() + SPEAK_TIMEOUT_S
+            ready: list[IO[bytes]] = []
+            while not ready and time.monotonic() < deadline:
+                ready = select.select([output], [], [], LOOK_S)[0]
+                patience.waits("the launcher", lambda: f"{node.name} to report its address")
             self._address = output.readline().decode().strip() if ready else ""
         if not self._address:
             self._wait(POLITE_S)
@@ -165,48 +171,39 @@ class Job:
 
     def _start(self, node: NodeSpec) -> None:
         if node.role == "worker" and self.command:
-            tether = [sys.executable, "-P", "-m", "geomx.live.lifetime", str(os.getpid())]
-            # The first worker's output is the script's output, as if it had been run alone.
-            first = node == self.spec.cluster.workers[0]
-            self._spawn(node, [*tether, *self.command], "terminal" if first else "log")
+            self._run_command(node)
         else:
-            self._spawn(node, self._node_command(node, "--scheduler", self._address))
+            self._fork(node, "--scheduler", self._address)
 
-    def _node_command(self, node: NodeSpec, *role: str) -> list[str]:
-        return [
-            sys.executable, "-P", "-m", "geomx.live", *role, "--name", node.name,
-            "--id", str(node.id), "--notes", str(stem(self.directory, node.name)),
-            "--host", self._place.host(node), "--parent", str(os.getpid()),
+    def _fork(self, node: NodeSpec, *role: str, output: IO[bytes] | None = None) -> None:
+        """Start geomx's own program for a node; its output goes to its log unless it is given."""
+        arguments = [
+            *role, "--name", node.name, "--id", str(node.id),
+            "--notes", str(stem(self.directory, node.name)), "--host", self._place.host(node),
         ]  # fmt: skip
-
-    def _spawn(
-        self,
-        node: NodeSpec,
-        command: Sequence[str],
-        output: Literal["log", "pipe", "terminal"] = "log",
-    ) -> Tied:
-        with self._log(node.name).open("wb") as log, self._place.inside(node):
-            streams: dict[str, int | IO[bytes] | None] = {
-                "log": log,
-                "pipe": subprocess.PIPE,
-                "terminal": None,
-            }
-            # A group of its own: Ctrl-C reaches the launcher alone, which ends the others in order.
-            errors = None if output == "terminal" else log
-            process = Tied(command, self._environment(node), stdout=streams[output], stderr=errors)
+        with self._log(node.name).open("wb") as log:
+            namespace = self._place.namespace(node)
+            process = self._forks.start(arguments, output or log, log, namespace)
         self._running[node.name] = self._all[node.name] = process
-        return process
 
-    def _environment(self, node: NodeSpec) -> Mapping[str, str]:
-        own = {"GEOMX_TOKEN": self._token}
-        if node.role == "worker" and self.command:
-            own |= {
-                "GEOMX_SCHEDULER": self._address,
-                "GEOMX_NAME": node.name,
-                "GEOMX_ID": str(node.id),
-                "GEOMX_HOST": self._place.host(node),
-            }
-        return own
+    def _run_command(self, node: NodeSpec) -> None:
+        """Start the script of a worker."""
+        command = [sys.executable, "-P", "-m", "geomx.live.lifetime", str(os.getpid())]
+        environment = {
+            access.TOKEN: self._token,
+            "GEOMX_SCHEDULER": self._address,
+            "GEOMX_NAME": node.name,
+            "GEOMX_ID": str(node.id),
+            "GEOMX_HOST": self._place.host(node),
+        }
+        namespace = self._place.namespace(node)
+        place = inside(namespace) if namespace else contextlib.nullcontext()
+        with self._log(node.name).open("wb") as log, place:
+            # The first worker's output is the script's output, as if it had been run alone.
+            to = None if node == self.spec.cluster.workers[0] else log
+            # A group of its own: Ctrl-C reaches the launcher alone, which ends the others in order.
+            process = Tied([*command, *self.command], environment, stdout=to, stderr=to)
+        self._running[node.name] = self._all[node.name] = process
 
     # ---- watching ----
 

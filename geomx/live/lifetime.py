@@ -15,43 +15,30 @@ import secrets
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
 _PR_SET_PDEATHSIG = 1
-_MARK = "GEOMX_MARK"
+MARK = "GEOMX_MARK"
+"""The variable of the environment by which a process' descendants are found."""
 
 
-class Tied(subprocess.Popen[bytes]):
-    """A process of a session of its own, without input, that can be ended with all that it started.
+def new_mark() -> str:
+    """Return a value of `MARK` that no other process has."""
+    return secrets.token_hex(16)
 
-    Args:
-        argv: Its command.
-        env: Variables for it, beside this process' own.
-        stdout: As for `subprocess.Popen`; so are the others.
+
+class Family:
+    """A process that leads a group, with all that it started.
+
+    Attributes:
+        pid: The process.
+        mark: The value of `MARK` in the environment of what it starts.
     """
 
-    def __init__(
-        self,
-        argv: Sequence[str],
-        env: Mapping[str, str],
-        *,
-        stdout: int | IO[bytes] | None = None,
-        stderr: int | IO[bytes] | None = None,
-        cwd: str | None = None,
-    ) -> None:
-        mark = secrets.token_hex(16)
-        self._marked = f"{_MARK}={mark}".encode()
-        super().__init__(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=stdout,
-            stderr=stderr,
-            env={**os.environ, **env, _MARK: mark},
-            cwd=cwd,
-            start_new_session=True,
-        )
+    pid: int
+    mark: str
 
     def signal_all(self, number: int) -> None:
         """Send a signal to the process, if it runs, and to its remaining descendants."""
@@ -70,11 +57,44 @@ class Tied(subprocess.Popen[bytes]):
 
     def _elsewhere(self) -> Iterator[int]:
         """What it started that has left its group."""
+        marked = f"{MARK}={self.mark}".encode()
         for entry in Path("/proc").glob("[0-9]*"):  # on other systems there is none
             with contextlib.suppress(OSError):
-                marked = self._marked in (entry / "environ").read_bytes().split(b"\0")
-                if marked and os.getpgid(int(entry.name)) != self.pid:
+                descends = marked in (entry / "environ").read_bytes().split(b"\0")
+                if descends and os.getpgid(int(entry.name)) != self.pid:
                     yield int(entry.name)
+
+
+class Tied(subprocess.Popen[bytes], Family):
+    """A process of a session of its own, without input, that can be ended with all that it started.
+
+    Args:
+        argv: Its command.
+        env: Variables for it, beside this process' own.
+        stdout: As for `subprocess.Popen`; so are the others.
+    """
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        *,
+        stdout: int | IO[bytes] | None = None,
+        stderr: int | IO[bytes] | None = None,
+        cwd: str | None = None,
+        pass_fds: Collection[int] = (),
+    ) -> None:
+        self.mark = new_mark()
+        super().__init__(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            env={**os.environ, **env, MARK: self.mark},
+            cwd=cwd,
+            pass_fds=pass_fds,
+            start_new_session=True,
+        )
 
 
 def tie_to_parent(parent: int) -> None:

@@ -1,0 +1,167 @@
+"""The program that forks the nodes of a live run: ``python -m geomx.live.fork_server``.
+
+It imports what a node needs once, and then forks a process for each request, which takes some
+milliseconds instead of half a second of processor time. It runs no thread and none of a run's code:
+a node begins as it would on its own, with its own group, environment, log and command line (which
+lists of processes show). Its exit status is reported when it has ended. When the launcher ends, so
+does this process, and when this process ends, its nodes are killed.
+
+Requests and reports are JSON, one per message of the socket that the launcher passes
+(`geomx.live.forks` is its side):
+
+``{"arguments": [...], "environment": {...}, "namespace": path}`` (path: of a network namespace, or
+null), with descriptors for the output and the log, is answered, in order, by ``{"pid": number}``
+(null if there can be no more processes; the log says why), and when the node ends, by
+``{"ended": pid, "status": status}``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from geomx._core import enter_namespace
+from geomx.live.exit_status import FAILED
+from geomx.live.forks import MESSAGE_BYTES, command
+from geomx.live.lifetime import tie_to_parent
+
+gc.disable()  # as in `geomx.live.__main__`
+try:
+    from geomx.live.node import main as run_node
+finally:
+    gc.enable()
+
+
+class Server:
+    """Forks nodes until the launcher closes its end of `requests`."""
+
+    def __init__(self, requests: socket.socket) -> None:
+        self._requests = requests
+        self._pid = os.getpid()
+        self._awake, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def serve(self) -> None:
+        """Answer requests."""
+        signal.signal(signal.SIGCHLD, lambda *_: None)  # writes to the pipe
+        signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
+        gc.freeze()  # what all nodes share stays shared: searches for garbage do not touch it
+        while True:
+            ready, _, _ = select.select([self._requests, self._awake], [], [])
+            if self._awake in ready:
+                os.read(self._awake, MESSAGE_BYTES)
+                self._report()
+            if self._requests in ready and not self._answer():
+                return
+
+    def _answer(self) -> bool:
+        """Fork the process of one request; return False if there are no more."""
+        text, streams, _, _ = socket.recv_fds(self._requests, MESSAGE_BYTES, 2)
+        if not text:
+            return False
+        pid: int | None = None
+        try:
+            pid = os.fork()
+        except OSError as error:
+            os.write(streams[-1], f"cannot start a process: {error.strerror}\n".encode())
+        if pid == 0:
+            self._become(json.loads(text), streams)
+        for stream in streams:
+            os.close(stream)
+        if pid is not None:
+            with contextlib.suppress(OSError):  # the child does the same: whichever comes first
+                os.setpgid(pid, pid)
+        self._tell(pid=pid)
+        return True
+
+    def _report(self) -> None:
+        """Tell which nodes have ended."""
+        with contextlib.suppress(ChildProcessError):  # there are none
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if pid == 0:
+                    return
+                self._tell(ended=pid, status=os.waitstatus_to_exitcode(status))
+
+    def _tell(self, **facts: Any) -> None:
+        self._requests.send(json.dumps(facts).encode())
+
+    # ---- in the new process ----
+
+    def _become(self, request: dict[str, Any], streams: Sequence[int]) -> NoReturn:
+        """Be a node from the beginning to the end of its process."""
+        status = FAILED
+        try:
+            self._leave_server()
+            for number, stream in enumerate(streams, start=1):
+                os.dup2(stream, number)
+                os.close(stream)
+            os.environ.update(request["environment"])
+            arguments = [*request["arguments"], "--parent", str(self._pid)]
+            show(command(arguments))
+            if request["namespace"]:
+                with open(request["namespace"], "rb") as namespace:
+                    enter_namespace(namespace.fileno())
+            np.random.seed()  # otherwise all nodes would draw the same
+            status = run_node(arguments)
+        except SystemExit as error:
+            status = error.code if isinstance(error.code, int) else FAILED
+            if isinstance(error.code, str):
+                print(error.code, file=sys.stderr)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            try:
+                sys.stdout.flush()
+                sys.stderr.flush()
+            finally:
+                os._exit(status)
+
+    def _leave_server(self) -> None:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.setpgid(0, 0)
+        self._requests.close()
+        os.close(self._awake)
+        os.close(self._wake)
+
+
+def show(words: Sequence[str]) -> None:
+    """Have lists of processes show the command `words` for this process, as far as there is room.
+
+    The kernel reads it where it put the arguments of this process, which are longer on purpose.
+    """
+    fields = Path("/proc/self/stat").read_text(encoding="ascii", errors="replace")
+    start, end = map(int, fields.rpartition(")")[2].split()[45:47])
+    room = end - start
+    if start and room > 0:
+        text = b"\0".join(map(os.fsencode, words))[: room - 1]
+        ctypes.memmove(start, text.ljust(room, b"\0"), room)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Serve the launcher.
+
+    Args:
+        arguments: The launcher's process, the descriptor of a socket to it, and text that makes
+            room for the commands of nodes.
+    """
+    tie_to_parent(int(arguments[0]))
+    Server(socket.socket(fileno=int(arguments[1]))).serve()
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the launcher is gone
+        main(sys.argv[1:])

@@ -1,0 +1,179 @@
+"""Nodes on this machine as forks of one process that has imported what they need.
+
+A `ForkServer` is that process (`geomx.live.fork_server`), as its launcher sees it; a `Fork` is a
+node, with the interface of a `geomx.live.lifetime.Tied` process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import IO, Any
+
+from geomx.live.exit_status import FAILED
+from geomx.live.lifetime import MARK, Family, Tied, new_mark
+
+MESSAGE_BYTES = 1 << 20  # a message of the socket is shorter
+MORE_ROOM = 256  # bytes by which another node's command may be longer than the first one's
+START_S = 5.0  # until the process of a node that is to be ended must be known
+
+
+def command(arguments: Sequence[str]) -> list[str]:
+    """Return the command of a node of its own, as lists of processes show a fork too."""
+    return [sys.executable, "-P", "-m", "geomx.live", *arguments]
+
+
+class ForkServer:
+    """Starts nodes. It begins with the first one, and `end` leaves none of them.
+
+    Args:
+        environment: Variables for all nodes, beside this process' own.
+    """
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._environment = dict(environment)
+        self._process: Tied | None = None
+        self._socket: socket.socket | None = None
+        self._unnamed: deque[Fork] = deque()  # whose process is not known yet, in order
+        self._forks: dict[int, Fork] = {}
+
+    def start(
+        self,
+        arguments: Sequence[str],
+        output: IO[bytes],
+        log: IO[bytes],
+        namespace: str | None = None,
+    ) -> Fork:
+        """Start a node; return without waiting for its process.
+
+        Args:
+            arguments: Of ``python -m geomx.live``, without the process to which it is tied.
+            output: Its standard output.
+            log: Its standard error; the first node's is that of the server too.
+            namespace: Path of the network namespace in which it lives; None: this process' own.
+        """
+        if self._process is None:
+            self._begin(arguments, log)
+        fork = Fork(self, arguments)
+        self._unnamed.append(fork)
+        request = {
+            "arguments": list(arguments),
+            "environment": {**self._environment, MARK: fork.mark},
+            "namespace": namespace,
+        }
+        try:
+            assert self._socket is not None
+            streams = [output.fileno(), log.fileno()]
+            socket.send_fds(self._socket, [json.dumps(request).encode()], streams)
+        except (BrokenPipeError, ConnectionResetError, AssertionError):
+            self._lost()
+        return fork
+
+    def hear(self, timeout_s: float) -> bool:
+        """Take in one report, if there is one within `timeout_s`; return whether there was."""
+        if self._socket is None:
+            return False
+        if not select.select([self._socket], [], [], max(0.0, timeout_s))[0]:
+            return False
+        try:
+            text = self._socket.recv(MESSAGE_BYTES)
+        except ConnectionResetError:
+            text = b""
+        if text:
+            self._take(json.loads(text))
+        else:
+            self._lost()
+        return True
+
+    def end(self) -> None:
+        """Kill what is left of the server, its nodes, and what they started."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+        if self._process is not None:
+            self._process.signal_all(signal.SIGKILL)
+            self._process.wait()
+
+    def _begin(self, arguments: Sequence[str], log: IO[bytes]) -> None:
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        room = "." * (sum(len(os.fsencode(word)) + 1 for word in arguments) + MORE_ROOM)
+        number = theirs.fileno()
+        with theirs:
+            self._process = Tied(
+                [sys.executable, "-P", "-m", "geomx.live.fork_server", str(os.getpid()),
+                 str(number), room],
+                {}, stdout=log, stderr=log, pass_fds=[number],
+            )  # fmt: skip
+
+    def _take(self, report: dict[str, Any]) -> None:
+        if "ended" in report:
+            self._forks.pop(report["ended"]).returncode = report["status"]
+            return
+        fork = self._unnamed.popleft()
+        if report["pid"] is None:
+            fork.returncode = FAILED
+        else:
+            fork.pid = report["pid"]
+            self._forks[fork.pid] = fork
+
+    def _lost(self) -> None:
+        """The server has ended, and with it all nodes."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+        for fork in (*self._unnamed, *self._forks.values()):
+            fork.returncode = -signal.SIGKILL
+        self._unnamed.clear()
+        self._forks.clear()
+
+
+class Fork(Family):
+    """A node's process.
+
+    Attributes:
+        returncode: As of `subprocess.Popen`; None as long as the node runs.
+    """
+
+    def __init__(self, server: ForkServer, arguments: Sequence[str]) -> None:
+        self.mark = new_mark()
+        self.pid = 0  # not known yet
+        self.returncode: int | None = None
+        self._server = server
+        self._arguments = arguments
+
+    def poll(self) -> int | None:
+        """Return the exit status, or None if it runs."""
+        while self.returncode is None and self._server.hear(0):
+            pass
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Return the exit status once it has ended.
+
+        Raises:
+            subprocess.TimeoutExpired: It has not for `timeout` seconds.
+        """
+        deadline = time.monotonic() + (float("inf") if timeout is None else timeout)
+        while self.poll() is None:
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                raise subprocess.TimeoutExpired(command(self._arguments), timeout or 0.0)
+            self._server.hear(min(left_s, 1.0))
+        assert self.returncode is not None
+        return self.returncode
+
+    def signal_all(self, number: int) -> None:
+        """See `Family.signal_all`."""
+        deadline = time.monotonic() + START_S
+        while not self.pid and self.returncode is None and time.monotonic() < deadline:
+            self._server.hear(deadline - time.monotonic())
+        if self.pid:
+            super().signal_all(number)
