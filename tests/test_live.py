@@ -92,9 +92,11 @@ except ConfigError as error:
     assert told.startswith("ulimit -n=1000: hub/server talks with 1000 nodes and needs 1064 open")
 
 
-def test_a_node_imports_no_more_than_it_needs() -> None:
-    """There is one process per node, so what they import is most of what a short run takes."""
-    script = "import sys, geomx.live.__main__; print(*sys.modules)"
+@pytest.mark.parametrize("program", ["__main__", "fork_server"])
+def test_a_node_imports_no_more_than_it_needs(program: str) -> None:
+    """What nodes import is most of what a short run takes."""
+    own = "geomx.live.fork_server.import_own_plugins()" if program == "fork_server" else ""
+    script = f"import sys, geomx.live.{program}\n{own}\n print(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
