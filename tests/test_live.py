@@ -96,7 +96,7 @@ except ConfigError as error:
 def test_a_node_imports_no_more_than_it_needs(program: str) -> None:
     """What nodes import is most of what a short run takes."""
     own = "geomx.live.fork_server.import_own_plugins()" if program == "fork_server" else ""
-    script = f"import sys, geomx.live.{program}\n{own}\n print(*sys.modules)"
+    script = f"import sys, geomx.live.{program}\n{own}\nprint(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )

@@ -61,12 +61,13 @@ class Server:
         signal.signal(signal.SIGCHLD, lambda *_: None)  # writes to the pipe
         signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
         gc.freeze()  # what all nodes share stays shared: searches for garbage do not touch it
+        requests = self._requests.fileno()
         while True:
-            ready, _, _ = select.select([self._requests, self._awake], [], [])
+            ready, _, _ = select.select([requests, self._awake], [], [])
             if self._awake in ready:
                 os.read(self._awake, MESSAGE_BYTES)
                 self._report()
-            if self._requests in ready and not self._answer():
+            if requests in ready and not self._answer():
                 return
 
     def _answer(self) -> bool:

@@ -160,9 +160,9 @@ class Job:
                 self._fork(node, "--experiment", str(self._experiment), output=theirs)
             patience = Patience(self.spec.runtime.failure_timeout_s)
             deadline = time.monotonic() + SPEAK_TIMEOUT_S
-            ready: list[IO[bytes]] = []
+            ready = False
             while not ready and time.monotonic() < deadline:
-                ready = select.select([output], [], [], LOOK_S)[0]
+                ready = bool(select.select([output], [], [], LOOK_S)[0])
                 patience.waits("the launcher", lambda: f"{node.name} to report its address")
             self._address = output.readline().decode().strip() if ready else ""
         if not self._address:
