@@ -89,17 +89,18 @@ std::uint64_t Encoder::FrameRows(const Parts& encoded) const {
 // transfer, its last byte arrives when it would anyway; what differs is that receivers begin their
 // work one message later, so transfers are still `kPieces` messages or more. Frames that repeat a
 // part of the whole are not alike, and slicers know why they cut.
-std::uint64_t Encoder::Bundle(const Pipeline& pipeline, const Parts& encoded) const {
+std::uint64_t Encoder::Bundle(const Pipeline& pipeline, const Parts& encoded,
+                              std::uint64_t frame_rows) const {
   constexpr std::uint64_t kPieces = 256;
   if (state_.config.bundle <= 1 || !pipeline.slicers.empty()) return 1;
   const auto whole = [](const Part& part) { return part.whole; };
   if (std::any_of(encoded.parts.begin(), encoded.parts.end(), whole)) return 1;
-  const std::uint64_t frames = encoded.rows / FrameRows(encoded);
+  const std::uint64_t frames = encoded.rows / frame_rows;
   return std::clamp<std::uint64_t>(frames / kPieces, 1, state_.config.bundle);
 }
 
 const std::vector<Slice>& Encoder::Slices(Pipeline& pipeline, const Header& header,
-                                          const Parts& encoded) {
+                                          const Parts& encoded, std::uint64_t frame_rows) {
   const ShardInfo shard = header.shard_info();
   std::vector<Slice>& slices = slices_;
   slices.assign(1, {.first_row = 0,
@@ -116,10 +117,10 @@ const std::vector<Slice>& Encoder::Slices(Pipeline& pipeline, const Header& head
                                std::to_string(slice.first_row) + ", no multiple of 8");
     }
   }
-  const std::uint64_t frame_rows = FrameRows(encoded) * Bundle(pipeline, encoded);
-  const auto too_long = [&](const Slice& slice) { return slice.rows > frame_rows; };
+  const std::uint64_t most = frame_rows * Bundle(pipeline, encoded, frame_rows);
+  const auto too_long = [&](const Slice& slice) { return slice.rows > most; };
   if (std::any_of(slices.begin(), slices.end(), too_long)) {
-    slices = IntoFrames(slices, static_cast<std::uint32_t>(frame_rows));
+    slices = IntoFrames(slices, static_cast<std::uint32_t>(most));
   }
   // Without a reliable slice the receiver would never know that the round took place.
   if (!survives_holes || std::none_of(slices.begin(), slices.end(), Reliable)) {

@@ -45,9 +45,11 @@ class Encoder {
 
  private:
   std::uint64_t FrameRows(const Parts& encoded) const;
-  std::uint64_t Bundle(const Pipeline& pipeline, const Parts& encoded) const;
+  std::uint64_t Bundle(const Pipeline& pipeline, const Parts& encoded,
+                       std::uint64_t frame_rows) const;
   // Valid until the next call.
-  const std::vector<Slice>& Slices(Pipeline& pipeline, const Header& header, const Parts& encoded);
+  const std::vector<Slice>& Slices(Pipeline& pipeline, const Header& header, const Parts& encoded,
+                                   std::uint64_t frame_rows);
   Message MessageOf(const Header& header, const Slice& slice, bool phantom,
                     std::uint64_t frame_rows, const std::shared_ptr<Parts>& encoded) const;
 
@@ -59,12 +61,12 @@ class Encoder {
 template <class Take>
 void Encoder::Cut(Pipeline& pipeline, Header header, bool phantom,
                   const std::shared_ptr<Parts>& encoded, Take take) {
-  const std::vector<Slice>& slices = Slices(pipeline, header, *encoded);
+  const std::uint64_t frame_rows = FrameRows(*encoded);
+  const std::vector<Slice>& slices = Slices(pipeline, header, *encoded, frame_rows);
   header.total_rows = static_cast<std::uint32_t>(encoded->rows);
   header.slices = static_cast<std::uint32_t>(slices.size());
   header.reliable = static_cast<std::uint32_t>(std::count_if(
       slices.begin(), slices.end(), [](const Slice& slice) { return slice.channel == 0; }));
-  const std::uint64_t frame_rows = FrameRows(*encoded);
   for (std::size_t i = 0; i < slices.size(); ++i) {
     header.slice = static_cast<std::uint32_t>(i);
     take(MessageOf(header, slices[i], phantom, frame_rows, encoded));

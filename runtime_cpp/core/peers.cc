@@ -28,14 +28,11 @@ Peers::Peers(const NodeConfig& config) : config_(config) {
   }
 }
 
-const Peers::Neighbour* Peers::FindNeighbour(NodeId id) const {
+const Peers::Neighbour* Peers::Search(NodeId id) const {
   const auto found = std::lower_bound(ids_.begin(), ids_.end(), id);
   if (found == ids_.end() || *found != id) return nullptr;
-  return &neighbours_[static_cast<std::size_t>(found - ids_.begin())];
-}
-
-Peers::Neighbour* Peers::FindNeighbour(NodeId id) {
-  return const_cast<Neighbour*>(static_cast<const Peers*>(this)->FindNeighbour(id));
+  last_ = static_cast<std::size_t>(found - ids_.begin());
+  return &neighbours_[last_];
 }
 
 Peers::Neighbour& Peers::Get(NodeId id) {

@@ -70,12 +70,20 @@ class Peers {
   void Describe(Digest& digest) const;
 
  private:
-  Neighbour* FindNeighbour(NodeId id);
-  const Neighbour* FindNeighbour(NodeId id) const;
+  // What is asked about a peer comes in rows: of the message that is handled, or that is sent.
+  const Neighbour* FindNeighbour(NodeId id) const {
+    if (last_ < ids_.size() && ids_[last_] == id) return &neighbours_[last_];
+    return Search(id);
+  }
+  Neighbour* FindNeighbour(NodeId id) {
+    return const_cast<Neighbour*>(static_cast<const Peers*>(this)->FindNeighbour(id));
+  }
+  const Neighbour* Search(NodeId id) const;
 
   const NodeConfig& config_;
   std::vector<NodeId> ids_;
   std::vector<Neighbour> neighbours_;  // in the order of `ids_`
+  mutable std::size_t last_ = 0;       // position of the peer that was found last
   std::vector<NodeId> dirty_;
   std::uint64_t epoch_ = 1;  // of `dirty_`
 };
