@@ -693,6 +693,31 @@ def library_codec(path: str, options: Mapping[str, float], label: str) -> Codec:
     The codec in a shared library; ValueError if it cannot be loaded. `label`: whose it is.
     """
 
+class Journal:
+    """
+    The file from which another process can continue a node.
+
+    RuntimeError if it cannot be had, another process has it open, or it is damaged.
+    """
+
+    def __init__(self, path: str) -> None: ...
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is a node to continue."""
+
+    @property
+    def experiment(self) -> str:
+        """What the scheduler told those who joined."""
+
+    @property
+    def roster(self) -> dict[str, str]:
+        """Addresses by name, the scheduler's too."""
+
+    @property
+    def port(self) -> int:
+        """Where the node listened."""
+
 def send_notices(descriptor: int) -> None:
     """
     Lines for the user go to this file descriptor from now on, and not to standard error.
@@ -744,9 +769,9 @@ class Loop:
         Join the run whose scheduler is at host:port: (experiment, addresses by name). Without an id the name says which node this is.
         """
 
-    def run(self, config: NodeConfig, roster: Mapping[str, str], shape: Shape | None, congestion: str = 'bbr') -> None:
+    def run(self, config: NodeConfig, roster: Mapping[str, str], shape: Shape | None, congestion: str = 'bbr', journal: Journal | None = None) -> None:
         """
-        Become the node of `config` and connect to its peers, over emulated links if `shape`; over others with this congestion control, where the kernel has it.
+        Become the node of `config` and connect to its peers, over emulated links if `shape`; over others with this congestion control, where the kernel has it. With a `journal` (no worker's) the node is recorded, and one that was recorded there is continued.
         """
 
     def wait_started(self, timeout_s: float) -> float:

@@ -10,7 +10,11 @@ import simpy
 from geomx.errors import NodeLost
 from geomx.experiment.wiring import peers
 from geomx.scenario import Act, Scenario
+from geomx.scenario.acts import NS
 from geomx.sim.world import World
+
+VERBS = {"pause": "cut", "kill": "cut", "resume": "reconnect", "restart": "reconnect"}
+"""What happens to the links of a node to which something happens."""
 
 
 def play(simulation: World, scenario: Scenario) -> None:
@@ -30,13 +34,16 @@ def _acts(simulation: World, scenario: Scenario) -> Generator[simpy.Event, Any, 
     for act in scenario.acts():
         yield simulation.env.timeout(act.at_ns - simulation.env.now)
         if row := scenario.row(act):
+            if act.what == "kill" and act.for_ns:
+                row["recovered_s"] = act.for_ns / NS
             simulation.recorder.fault(row)
-        if act.what == "kill":
+        if act.what == "kill" and not act.for_ns:
             raise NodeLost(cluster.nodes[min(act.one)].name, "it was killed by the scenario")
-        if act.what == "pause":
+        if act.what in ("pause", "kill"):
             simulation.fabric.pause(min(act.one), act.for_ns, simulation.env.now)
-        # A node that does not run is as far as others can tell one that is cut off.
-        verb = {"pause": "cut", "resume": "reconnect"}.get(act.what, act.what)
+        # A node that does not run is as far as others can tell one that is cut off; one that was
+        # killed continues where it was.
+        verb = VERBS.get(act.what, act.what)
         do = getattr(simulation.fabric, verb)
         for one, other in _pairs(act, linked):
             do(one, other, simulation.env.now)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from geomx.errors import ConfigError
 from geomx.experiment.costs import warn_of_foreign_costs
 from geomx.experiment.experiment import Experiment
 from geomx.experiment.idle_plugins import warn_of_idle_plugins
@@ -21,6 +22,7 @@ def validate(experiment: Experiment) -> None:
         ModelWarning: The prediction will not be exact.
         PluginWarning: An accelerator changes nothing.
     """
+    _check_restarts(experiment)
     warn_of_foreign_costs(experiment.costs, __version__, here=experiment.mode != "sim")
     cluster, selection = experiment.cluster, experiment.selection
     selection.validate(experiment)
@@ -29,3 +31,12 @@ def validate(experiment: Experiment) -> None:
     warn_of_idle_plugins(experiment)
     if experiment.tcp.congestion in LOSS_BASED:
         warn_of_uneven_round_trips(experiment.tcp.congestion, wan_ways(cluster, selection))
+
+
+def _check_restarts(experiment: Experiment) -> None:
+    if experiment.faults.durable == "log":
+        return
+    for index, happening in enumerate(experiment.scenario):
+        if happening.restart_s is not None:
+            remedy = "needs faults.durable=log, from which nodes are restarted"
+            raise ConfigError(f"scenario[{index}].restart_s", happening.restart_s, remedy)

@@ -132,7 +132,7 @@ def node_config(
     config.frame_bytes = runtime.frame_bytes
     suspect_s = faults.suspect_after_s(runtime)
     config.set_heartbeat(min(0.25, suspect_s / 4), suspect_s)
-    config.set_recovery(faults.patience_s if faults.on_loss == "wait" else 0.0, faults.redial_s)
+    config.set_recovery(faults.patience_s if faults.waits else 0.0, faults.redial_s)
     shared = common(cluster, selection)
     if node.id in shared.hosts:
         for number, (label, site) in enumerate(selection.coordinators(cluster)):

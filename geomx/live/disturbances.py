@@ -11,12 +11,14 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from geomx import _core
 from geomx.scenario import Act, Scenario
 
 NS = 1_000_000_000
+LASTING = ("cut", "heal")
+"""What a process that continues another finds in force."""
 
 
 class Disturbances(threading.Thread):
@@ -28,6 +30,9 @@ class Disturbances(threading.Thread):
         peers: Ids of the nodes that it has links with.
         scenario: What happens.
         started_s: Start of the run, in seconds of `time.monotonic`.
+        resumed: Whether another process of this node has carried out what was due before.
+        on_kill: Is told before this process is killed, with the seconds after which another is to
+            continue; None: none is.
     """
 
     def __init__(
@@ -37,17 +42,22 @@ class Disturbances(threading.Thread):
         peers: Collection[int],
         scenario: Scenario,
         started_s: float,
+        resumed: bool = False,
+        on_kill: Callable[[float | None], None] = lambda restart_s: None,
     ) -> None:
         super().__init__(name="scenario", daemon=True)
         self._loop, self._node, self._peers = loop, node, frozenset(peers)
         self._scenario, self._started_s = scenario, started_s
+        self._since_s = time.monotonic() - started_s if resumed else -1.0
+        self._on_kill = on_kill
 
     def run(self) -> None:
         """Wait for each act in turn, and carry it out."""
         for act in self._scenario.acts():
             peers = act.peers_of(self._node) & self._peers
             myself = not act.other and self._node in act.one
-            if not peers and not myself:
+            past = act.at_ns / NS < self._since_s
+            if (not peers and not myself) or (past and act.what not in LASTING):
                 continue
             time.sleep(max(0.0, self._started_s + act.at_ns / NS - time.monotonic()))
             if myself:
@@ -57,6 +67,7 @@ class Disturbances(threading.Thread):
 
     def _do_to_myself(self, act: Act) -> None:
         if act.what == "kill":
+            self._on_kill(act.for_ns / NS if act.for_ns else None)
             os.kill(os.getpid(), signal.SIGKILL)
         elif act.what == "pause":
             wake = f"sleep {act.for_ns / NS:.9f}; kill -CONT {os.getpid()}"

@@ -13,6 +13,7 @@ import dataclasses
 import os
 import secrets
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -34,6 +35,7 @@ from geomx.live.journal import path as file_of
 from geomx.live.journal import stem
 from geomx.live.lifetime import Tied
 from geomx.live.relay import Patience, Relay
+from geomx.live.restarts import Restarts
 from geomx.live.spec import Spec
 
 SPEAK_TIMEOUT_S = 60.0
@@ -76,6 +78,7 @@ class Job:
         self._ended: dict[str, int] = {}  # exit status by node, in the order in which they ended
         self._address = ""
         self._experiment = directory / "nodes" / "experiment.json"
+        self._restarts = Restarts(self.spec, directory)
         self._place = place(
             emulate,
             spec.cluster,
@@ -93,6 +96,9 @@ class Job:
         """
         (self.directory / "nodes").mkdir(parents=True, exist_ok=True)
         self._experiment.write_text(self.spec.to_json(), encoding="utf-8")
+        shutil.rmtree(self.directory / "durable", ignore_errors=True)  # of an earlier run
+        if self.spec.faults.durable != "none":
+            (self.directory / "durable").mkdir()
         self._place.__enter__()
         try:
             self._start_scheduler()
@@ -126,14 +132,17 @@ class Job:
             status = process.poll()
             if status is not None:
                 del self._running[name]
-                self._ended[name] = status
+                if not self._restarts.take(name, status):
+                    self._ended[name] = status
+        for node in self._restarts.due():
+            self._start(node)
         if any(status != DONE for status in self._ended.values()):
             self._wait(NOTICE_S)
             self._relay.look(last=True)
             shown = self.spec.cluster.workers[0].name if self.command else ""
             raise culprit(self.spec.cluster, self.directory, self._ended, shown)
         self._unjoined.check(self._ended, lambda name: self._all[name].leaves_any())
-        return bool(self._running)
+        return bool(self._running) or self._restarts.pending
 
     def end(self) -> None:
         """End every process: ask, wait, kill. Also all that a training script started."""
@@ -170,18 +179,22 @@ class Job:
             raise NodeLost(node.name, last_words(self.directory, node.name) or "it did not start")
 
     def _start(self, node: NodeSpec) -> None:
-        if node.role == "worker" and self.command:
+        if node.role == "scheduler":
+            self._fork(node, "--experiment", str(self._experiment))
+        elif node.role == "worker" and self.command:
             self._run_command(node)
         else:
             self._fork(node, "--scheduler", self._address)
 
     def _fork(self, node: NodeSpec, *role: str, output: IO[bytes] | None = None) -> None:
         """Start geomx's own program for a node; its output goes to its log unless it is given."""
+        journal = self._restarts.journal(node)
         arguments = [
             *role, "--name", node.name, "--id", str(node.id),
             "--notes", str(stem(self.directory, node.name)), "--host", self._place.host(node),
+            *([] if journal is None else ["--journal", str(journal)]),
         ]  # fmt: skip
-        with self._log(node.name).open("wb") as log:
+        with self._log(node.name).open("ab" if node.name in self._all else "wb") as log:
             namespace = self._place.namespace(node)
             process = self._forks.start(arguments, output or log, log, namespace)
         self._running[node.name] = self._all[node.name] = process

@@ -8,6 +8,7 @@ that it had measured. A worker writes ``iteration`` and ``evaluation`` lines; ev
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -32,12 +33,26 @@ def path(stem: Path, suffix: str) -> Path:
     return stem.with_name(stem.name + suffix)
 
 
-class Notes:
-    """A node's own file. What the system refuses to write raises an `OSError` that names it."""
+def durable(directory: Path, name: str) -> Path:
+    """Return the path of the file from which a node can be continued."""
+    return directory / "durable" / (stem(directory, name).name + ".journal")
 
-    def __init__(self, stem: Path) -> None:
+
+class Notes:
+    """A node's own file. What the system refuses to write raises an `OSError` that names it.
+
+    Args:
+        stem: Of the node's files.
+        resumed: Whether another process of this node has written before; its last line may be cut
+            short.
+    """
+
+    def __init__(self, stem: Path, resumed: bool = False) -> None:
         self._path = path(stem, ".jsonl")
-        self._file = self._path.open("w", encoding="utf-8", buffering=1)
+        if resumed and self._path.exists():
+            written = self._path.read_bytes()
+            os.truncate(self._path, written.rfind(b"\n") + 1)
+        self._file = self._path.open("a" if resumed else "w", encoding="utf-8", buffering=1)
         self._lock = threading.Lock()
         self._ended = False
 
@@ -66,6 +81,14 @@ class Notes:
     def waits(self, whom: str) -> None:
         """Note that this node has waited too long for `whom`; empty when the wait is over."""
         self._write({"waits": whom})
+
+    def killed(self, restart_s: float | None) -> None:
+        """Note that the scenario kills this process now; None: for good."""
+        self._write({"killed": restart_s})
+
+    def recovered(self, monotonic_s: float) -> None:
+        """Note when another process of this node has continued it."""
+        self._write({"recovered": monotonic_s})
 
     def end(self, **facts: Any) -> None:
         """The last line; a second call has no effect."""

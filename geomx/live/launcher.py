@@ -7,6 +7,7 @@ training script to every worker of a cluster on this machine.
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -166,6 +167,7 @@ class Collector:
         self._waiting: dict[str, str] = {}  # workers that wait for a coordinator, and for which
         self._all_wait_since: float | None = None
         self._ended: set[str] = set()
+        self._recovered: dict[str, list[float]] = defaultdict(list)  # when, seconds since the start
 
     def collect(self, advance: Advance | None = None) -> None:
         """Record the notes that were written since the last call."""
@@ -202,7 +204,18 @@ class Collector:
 
     def happened(self, until_s: float) -> None:
         """Record what the scenario did by `until_s`, seconds since the start of the run."""
-        for row in self._experiment.happens.rows(until_s):
+        recovered = {name: list(times) for name, times in self._recovered.items()}
+        rows = self._experiment.happens.rows(until_s)
+        for row in rows:
+            if row["what"] != "kill":
+                continue
+            later = [at for at in recovered.get(row["node"], ()) if at > row["time_s"]]
+            row["recovered_s"] = later[0] - row["time_s"] if later else None
+            if later:
+                recovered[row["node"]].remove(later[0])
+        for name, times in recovered.items():  # of those that something else has killed
+            rows += [{"time_s": at, "what": "restart", "node": name} for at in times]
+        for row in sorted(rows, key=lambda row: row["time_s"]):
             self._recorder.fault(row)
 
     def finish(self, wall_seconds: float) -> Results:
@@ -225,12 +238,18 @@ class Collector:
             self._started_s = note["started"] if self._started_s is None else self._started_s
             late_s = note["started"] - self._started_s if self._one_clock else 0.0
             self._late_s[node.name] = late_s
+        elif "recovered" in note:
+            if self._started_s is not None:
+                at_s = note["recovered"] - self._started_s
+                self._recovered[node.name].append(at_s)
         elif "iteration" in note:
             self._iteration(node, note, advance)
         elif "waits" in note:
             self._waiting.pop(node.name, None)
             if note["waits"]:
                 self._waiting[node.name] = note["waits"]
+        elif "killed" in note:
+            pass  # the scenario says so too
         elif "evaluation" in note:
             time_s = note["time_s"] + self._late_s[node.name]
             if node == self._first:

@@ -32,6 +32,9 @@ from geomx.training.steps import Report
 JOIN_TIMEOUT_S = 300.0
 """How long nodes wait for each other at the start; loading a framework and data takes a while."""
 
+PORT_TIMEOUT_S = 10.0
+"""How long a node that continues tries to have the port of its predecessor."""
+
 FOREVER_S = 1e8
 """For waits that end when what they wait for happens or when a node is lost."""
 
@@ -92,6 +95,9 @@ class Member:
         started_s: When the run started, in seconds of `time.monotonic`.
         on_wait: Is told for whom this node has waited for ``runtime.failure_timeout_s``, and ""
             when that is over.
+        on_kill: Is told before a scenario kills this process; as for `Disturbances`.
+        journal: Records the node, so that another process can continue it; None: nothing does.
+        resumed: Whether this process continues another's node.
     """
 
     def __init__(self, loop: _core.Loop, spec: Spec, name: str, roster: dict[str, str]) -> None:
@@ -104,6 +110,9 @@ class Member:
         self.selection = self.registry.select(spec.sync, spec.accel)
         self.policy: SyncPolicy = self.selection.sync_policy(spec.cluster)
         self.on_wait: Callable[[str], None] = _tell
+        self.on_kill: Callable[[float | None], None] = lambda restart_s: None
+        self.journal: _core.Journal | None = None
+        self.resumed = False
 
     @classmethod
     def open_scheduler(
@@ -168,11 +177,46 @@ class Member:
             loop.close()
             raise
 
+    @classmethod
+    def resume(
+        cls,
+        journal: _core.Journal,
+        name: str,
+        token: str,
+        host: str = "127.0.0.1",
+        tls: Path | None = None,
+    ) -> Member:
+        """Continue, once it is wired, a node whose process was killed: under its old address.
+
+        Args:
+            journal: Of the node.
+            name: Of the node.
+            token: Of the run.
+            host: The address to listen on.
+            tls: As for `open_scheduler`.
+
+        Raises:
+            GeomxError: Another program has its port.
+        """
+        deadline_s = time.monotonic() + PORT_TIMEOUT_S
+        while True:
+            try:
+                loop = _core.Loop(host, journal.port, token, paths(tls))
+                break
+            except RuntimeError as error:
+                if time.monotonic() > deadline_s:
+                    raise GeomxError(f"{name} cannot continue: {error}") from error
+                time.sleep(0.1)
+        member = cls(loop, Spec.from_json(journal.experiment), name, journal.roster)
+        member.journal, member.resumed = journal, True
+        return member
+
     def wire(self) -> None:
         """Build this node from the plugins and connect it to its peers.
 
         Raises:
             ConfigError: This process may not have as many connections.
+            GeomxError: Its journal is damaged, or does not fit.
         """
         spec, cluster = self.spec, self.spec.cluster
         peers = wiring.peers(cluster, self.selection, self.node)
@@ -196,7 +240,12 @@ class Member:
             if spec.emulated
             else None
         )
-        self.loop.run(config, self._roster, shape, spec.tcp.congestion)
+        try:
+            self.loop.run(config, self._roster, shape, spec.tcp.congestion, self.journal)
+        except RuntimeError as error:
+            if self.journal is None:
+                raise
+            raise GeomxError(str(error)) from error
 
     def _share_of_cores(self) -> int:
         """This machine's cores over the members on it."""
@@ -216,7 +265,15 @@ class Member:
         scenario = Scenario(spec.scenario, spec.cluster, spec.seed)
         if scenario:
             peers = [peer.id for peer in wiring.peers(spec.cluster, self.selection, self.node)]
-            Disturbances(self.loop, self.node.id, peers, scenario, self.started_s).start()
+            Disturbances(
+                self.loop,
+                self.node.id,
+                peers,
+                scenario,
+                self.started_s,
+                self.resumed,
+                self.on_kill,
+            ).start()
 
     def consult(self, report: Report, not_before_s: float = 0.0) -> list[float]:
         """Send a report to a coordinator after all earlier pushes, and return its reply.

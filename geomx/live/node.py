@@ -51,7 +51,9 @@ class Node:
     def __init__(self, options: argparse.Namespace) -> None:
         self._options = options
         self._stem = Path(options.notes)
-        self._notes = Notes(self._stem)
+        self._notes = Notes(
+            self._stem, resumed=bool(options.journal) and Path(options.journal).exists()
+        )
         self._member: Member | None = None
         self._interrupted = False
         self._trains = False
@@ -89,7 +91,10 @@ class Node:
     def _play(self) -> None:
         options, token = self._options, os.environ.get(access.TOKEN, "")
         tls = access.folder_from_environment()
-        if options.experiment:
+        journal = self._journal()
+        if journal is not None and journal.begun:
+            member = self._member = Member.resume(journal, options.name, token, options.host, tls)
+        elif options.experiment:
             spec = Spec.from_json(Path(options.experiment).read_text(encoding="utf-8"))
             member = self._member = Member.open_scheduler(spec, token, options.host, tls)
         else:
@@ -105,13 +110,25 @@ class Node:
         if member.node.role == "worker":
             self._work(member)
             return
+        member.journal, member.on_kill = journal, self._notes.killed
         member.wire()
-        if options.experiment:
+        if member.resumed:
+            self._notes.recovered(time.monotonic())
+        elif options.experiment:
             print(member.loop.address, flush=True)
         self._start(member)
         member.wait_stopped()
         if options.experiment:
             time.sleep(_FAREWELL_S)
+
+    def _journal(self) -> _core.Journal | None:
+        """The file from which this node can be continued; None: it cannot."""
+        if not self._options.journal:
+            return None
+        try:
+            return _core.Journal(self._options.journal)
+        except RuntimeError as error:
+            raise GeomxError(str(error)) from error
 
     def _work(self, member: Member) -> None:
         worker = LiveWorker(member, self._notes)
@@ -237,6 +254,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--notes", required=True, help="where to write, without suffix")
     parser.add_argument(
         "--patience", type=float, default=JOIN_TIMEOUT_S, help="seconds to try to join"
+    )
+    parser.add_argument(
+        "--journal",
+        default="",
+        help="file from which the node can be continued if its process is killed; if it holds a "
+        "node, that is continued",
     )
     parser.add_argument("--parent", type=int, help="end when this process does")
     options = parser.parse_args(arguments)

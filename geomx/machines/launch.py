@@ -54,6 +54,9 @@ def launch(
     if experiment.emulate != "none":
         remedy = "must be none: links between machines are not emulated"
         raise ConfigError("emulate", experiment.emulate, remedy)
+    if experiment.faults.durable != "none":
+        remedy = "must be none: nodes on other machines are not restarted yet"
+        raise ConfigError("faults.durable", experiment.faults.durable, remedy)
     emulation.check(experiment)
     start = _Start(job, experiment, directory, list(command))
     if not command:

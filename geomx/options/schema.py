@@ -64,11 +64,22 @@ class FaultOptions:
     patience_s: Annotated[float, Ge(0.1)] = 600.0
     # Most seconds between two attempts to make a broken connection again; the first come sooner.
     redial_s: Annotated[float, Interval(ge=0.02, le=60)] = 1.0
+    # log: servers and the scheduler write what they receive to the folder durable/ of the run, and
+    # are restarted from there when they are killed; others wait meanwhile, as with wait. The files
+    # grow with all that is received.
+    durable: Annotated[str, OneOf(("none", "log"))] = "none"
+    # With durable=log: how often one node that was killed is restarted, at growing intervals.
+    restarts: Amount = 3
 
     def __post_init__(self) -> None:
         if self.on_loss == "continue":
             remedy = "a run cannot go on without a lost node yet; choose stop or wait"
             raise ConfigError("on_loss", self.on_loss, remedy)
+
+    @property
+    def waits(self) -> bool:
+        """Whether a silent node is waited for, as long as `patience_s`."""
+        return self.on_loss == "wait" or self.durable == "log"
 
     def suspect_after_s(self, runtime: RuntimeOptions) -> float:
         """Seconds of silence after which the far end of a link is suspect."""

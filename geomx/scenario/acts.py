@@ -22,7 +22,8 @@ class Act:
     Attributes:
         at_ns: When, nanoseconds since the start of the run.
         happening: Number of the happening in its scenario.
-        what: The happening's kind; at its end ``heal`` after ``cut``, ``resume`` after ``pause``.
+        what: The happening's kind; at its end ``heal`` after ``cut``, ``resume`` after ``pause``,
+            ``restart`` after ``kill``.
         one: Ids of nodes.
         other: Ids of those at the other end; empty where there is none.
         for_ns: How long it lasts, nanoseconds; 0: it does not.
@@ -62,7 +63,7 @@ class Scenario:
         """Yield what happens by time; without end, if a happening repeats."""
         numbered = list(enumerate(self._happenings))
         begins = [self._begins(number, happening) for number, happening in numbered]
-        ends = [self._ends(number, each) for number, each in numbered if each.what in ENDS]
+        ends = [self._ends(number, each) for number, each in numbered if each.lasts_s]
         return heapq.merge(*begins, *ends, key=lambda act: act.at_ns)
 
     def row(self, act: Act) -> dict[str, Any] | None:
@@ -82,6 +83,8 @@ class Scenario:
             row["node"] = self._cluster.nodes[min(act.one)].name
         if happening.for_s is not None:
             row["for_s"] = happening.for_s
+        if happening.restart_s is not None:
+            row["restart_s"] = happening.restart_s
         return row
 
     def rows(self, until_s: float) -> list[dict[str, Any]]:
@@ -91,7 +94,7 @@ class Scenario:
 
     def _begins(self, number: int, happening: Happening) -> Iterator[Act]:
         draws = random.Random(f"{self._seed}/{number}")
-        lasts_ns = round((happening.for_s or 0.0) * NS)
+        lasts_ns = round((happening.lasts_s or 0.0) * NS)
         for at_ns in _times(happening, draws):
             one, *other = (self._nodes(name, draws) for name in happening.targets)
             yield Act(at_ns, number, happening.what, one, frozenset().union(*other), lasts_ns)

@@ -17,10 +17,10 @@ from geomx.options.parsing import build_options
 
 BETWEEN = ("cut", "reset")
 KINDS = (*BETWEEN, "kill", "pause")
-ENDS = {"cut": "heal", "pause": "resume"}
-"""What ends those that last."""
+ENDS = {"cut": "heal", "pause": "resume", "kill": "restart"}
+"""What ends those that last; a kill does with ``restart_s``."""
 
-LATER = ("join", "leave", "set", "traffic", "slow", "at_iteration", "restart_s")
+LATER = ("join", "leave", "set", "traffic", "slow", "at_iteration")
 """Words of a scenario that are not carried out yet."""
 
 ANY = "any "
@@ -40,6 +40,7 @@ class Happening:
         every_s: Again and again after so many seconds.
         random: With `every_s`: the times between are exponential, with that mean.
         for_s: How long it lasts, seconds.
+        restart_s: After a kill: seconds until another process continues the node; None: none does.
     """
 
     cut: list[str] | None = None
@@ -50,6 +51,7 @@ class Happening:
     every_s: Annotated[float | None, Ge(0.001)] = None
     random: bool = False
     for_s: Annotated[float | None, Gt(0)] = None
+    restart_s: Annotated[float | None, Gt(0)] = None
 
     @property
     def what(self) -> str:
@@ -61,6 +63,11 @@ class Happening:
         """The names that it is about, as given: two, or one."""
         given = getattr(self, self.what)
         return (given,) if isinstance(given, str) else tuple(given)
+
+    @property
+    def lasts_s(self) -> float | None:
+        """Seconds until it is over; None: it does not last, or for good."""
+        return self.restart_s if self.what == "kill" else self.for_s
 
     def plain(self) -> dict[str, Any]:
         """What `read_scenario` reads."""
@@ -123,11 +130,23 @@ def _happening(given: Any, key: str, cluster: Cluster) -> Happening:
     if happening.random and happening.every_s is None:
         raise ConfigError(f"{key}.random", "true", "needs every_s, the mean time between")
     what = happening.what
-    if (happening.for_s is None) == (what in ENDS):
-        remedy = f"{what} needs for_s, in seconds" if what in ENDS else f"{what} does not last"
+    lasts = what in ("cut", "pause")
+    if (happening.for_s is None) == lasts:
+        remedy = f"{what} needs for_s, in seconds" if lasts else f"{what} does not last"
         raise ConfigError(f"{key}.for_s", given.get("for_s", "null"), remedy)
+    if happening.restart_s is not None:
+        _check_restart(happening, f"{key}.restart_s", cluster)
     _check_targets(happening, f"{key}.{what}", cluster)
     return happening
+
+
+def _check_restart(happening: Happening, key: str, cluster: Cluster) -> None:
+    if happening.what != "kill":
+        raise ConfigError(key, happening.restart_s, "is about a kill")
+    workers = {ANY + "worker", *(node.name for node in cluster.workers)}
+    if happening.kill in workers:
+        remedy = "servers and the scheduler are restarted, workers are not yet"
+        raise ConfigError(key, happening.restart_s, remedy)
 
 
 def _check_targets(happening: Happening, key: str, cluster: Cluster) -> None:

@@ -291,10 +291,11 @@ REASON"), and failure() says the same; TimeoutError means that time was up.)")
            "Join the run whose scheduler is at host:port: (experiment, addresses by name). Without "
            "an id the name says which node this is.")
       .def("run", &Loop::Run, "config"_a, "roster"_a, "shape"_a.none(),
-           "congestion"_a = "bbr",
+           "congestion"_a = "bbr", "journal"_a.none() = nb::none(),
            nb::call_guard<nb::gil_scoped_release>(),
            "Become the node of `config` and connect to its peers, over emulated links if `shape`; over "
-           "others with this congestion control, where the kernel has it.")
+           "others with this congestion control, where the kernel has it. With a `journal` (no worker's) "
+           "the node is recorded, and one that was recorded there is continued.")
       .def("wait_started", &WaitStarted, "timeout_s"_a,
            "Seconds of time.monotonic() at which everyone was connected: time 0 of the run.")
       .def("cut", &Loop::Cut, "peer"_a, nb::call_guard<nb::gil_scoped_release>(),

@@ -18,6 +18,10 @@
 // answer. Calls are counted, and at both ends the latest that was answered carries the link, however
 // many are under way and in whatever order they arrive.
 //
+// A process that continues where another was killed has a larger incarnation, and has its end of the
+// link from a journal (replay.h): all that may have left before is kept as if it had left. Its calls are
+// counted anew. Of a process that was replaced no call is answered any more.
+//
 // What is kept is bounded by what is under way between two acknowledgements. Not thread-safe.
 #pragma once
 
@@ -101,8 +105,22 @@ class Outbox {
     return base_;
   }
 
+  // Whether the other end, which now says that it has received so many messages, had received more.
+  bool HasForgotten(std::uint32_t received) const { return IsAfter(base_, received); }
+
   // Messages that have left and are not known to have been received.
   std::size_t kept() const { return left_; }
+  // So many messages the other end has received, of all that were ever added.
+  std::uint32_t acknowledged() const { return base_; }
+
+  // ---- from a journal ----
+  // So many messages have left and were received. REQUIRES: there is none.
+  void Begin(std::uint32_t sent) { base_ = reached_ = sent; }
+  // A numbered message that may have left. REQUIRES: none waits to leave.
+  void AddLeft(Item item) {
+    Add(std::move(item), true);
+    Leave();
+  }
 
  private:
   struct Entry {
@@ -136,6 +154,9 @@ class Arrivals {
     return true;
   }
 
+  // So many messages have arrived, as a journal says.
+  void Begin(std::uint32_t received) { received_ = received; }
+
   // What arrives next has number `first`. False if others between were never received.
   bool Restart(std::uint32_t first) {
     repeats_ = received_ - first;
@@ -151,6 +172,7 @@ enum class LinkOutcome {
   kCarried,   // the connection carries the link from now on
   kLate,      // a later one does; this one is to be closed
   kMismatch,  // the other end speaks of messages that there never were
+  kForgot,    // one of the two ends has forgotten what it had received
 };
 
 template <class Item>
@@ -166,8 +188,9 @@ class Link {
   }
   LinkOutcome Answered(const Greeting& answer) {
     if (answer.attempt <= answered_ || answer.attempt > calls_) return LinkOutcome::kLate;
+    if (outbox.HasForgotten(answer.received)) return LinkOutcome::kForgot;
     if (!outbox.Restart(answer.received)) return LinkOutcome::kMismatch;
-    if (!arrivals.Restart(answer.first)) return LinkOutcome::kMismatch;
+    if (!arrivals.Restart(answer.first)) return LinkOutcome::kForgot;
     answered_ = answer.attempt;
     incarnation = answer.incarnation;
     return LinkOutcome::kCarried;
@@ -177,6 +200,8 @@ class Link {
   // Fills in `answer` if the connection carries the link. To be called when nothing more will be taken
   // from the connection before.
   LinkOutcome Answer(const Greeting& call, Greeting& answer) {
+    if (call.incarnation < incarnation) return LinkOutcome::kLate;
+    if (call.incarnation > incarnation) answered_ = 0;  // it counts its calls anew
     if (call.attempt <= answered_) return LinkOutcome::kLate;
     const auto first = outbox.Restart(call.received);
     if (!first) return LinkOutcome::kMismatch;

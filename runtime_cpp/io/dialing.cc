@@ -116,6 +116,7 @@ void Sessions::Greet(Session& session) {
   Message hello;
   hello.header.kind = Kind::kHello;
   hello.header.source = dialing->self;
+  handler_.OnGreeting();
   PutGreeting(LinkOf(session.peer).frames.Call(), hello.header);
   const bool nameless = dialing->self != kUnknownPeer;
   hello.payload =
@@ -144,9 +145,8 @@ void Sessions::Answered(Session& session, const Frame& frame) {
   PeerLink& link = LinkOf(session.peer);
   const LinkOutcome outcome = link.frames.Answered(GreetingOf(header));
   if (outcome == LinkOutcome::kLate) return Failed(session, "it has answered a later call");
-  if (outcome == LinkOutcome::kMismatch) {
-    return Failed(session, "it has received messages that were never sent",
-                  Dialing::Answer::kHungUp);
+  if (outcome == LinkOutcome::kMismatch || outcome == LinkOutcome::kForgot) {
+    return Failed(session, Contradiction(outcome), Dialing::Answer::kHungUp);
   }
   Replace(link, false);
   if (Dialing* dialing = DialingOf(session.peer)) {

@@ -30,6 +30,8 @@ void Driver::ThreadMain() {
     while (!closing_ || !(Flushed() || Now() >= close_deadline_)) Cycle();
   } catch (const PluginFailure& failure) {
     status_.Fail(name_, failure.what());
+  } catch (const JournalError& error) {
+    status_.Fail(name_, error.what());
   } catch (const std::exception& error) {
     status_.Fail(name_, std::string("internal error: ") + error.what());
   }
@@ -92,6 +94,7 @@ void Driver::Cycle() {
   if (watch_.next() <= now) LookAtWaits(now);
   if (acknowledge_at_ <= now) AcknowledgeAll();
   Pump();
+  if (journal_) RecordReceived();
   sessions_.Sweep();
 }
 
@@ -120,13 +123,20 @@ void Driver::Join(const Address& scheduler, NodeId self, const std::string& name
 
 void Driver::Run(const NodeConfig& config, const std::map<NodeId, Address>& addresses,
                  const std::optional<Shape>& shape, const std::string& congestion,
-                 Time connect_deadline) {
+                 Time connect_deadline, std::shared_ptr<JournalFile> journal) {
   if (node_) throw std::logic_error(name_ + " runs already");
   sessions_.SetCongestion(congestion);
   if (shape) {
     shaper_ = std::make_unique<Shaper>(*shape);
   }
-  node_ = std::make_unique<Node>(config);
+  node_ = std::make_unique<RecordedNode>(config);
+  journal_ = std::move(journal);
+  const bool recovers = journal_ && journal_->begin();
+  if (recovers) {
+    for (const auto& member : journal_->begin()->roster) {
+      roster_incarnations_[member.name] = member.incarnation;
+    }
+  }
   self_ = config.id;
   name_ = config.name;
   watch_.SetPatience(config.failure_timeout);
@@ -139,7 +149,9 @@ void Driver::Run(const NodeConfig& config, const std::map<NodeId, Address>& addr
   }
   scheduler_lost_ = kNever;
   WatchLinks(false);
-  if (config.scheduler) {
+  if (recovers) {
+    Recover();
+  } else if (config.scheduler) {
     sessions_.Identify(*config.scheduler);
     if (Session* scheduler = sessions_.Find(*config.scheduler)) {
       SealDatagrams(*scheduler);
@@ -148,15 +160,9 @@ void Driver::Run(const NodeConfig& config, const std::map<NodeId, Address>& addr
       node_->HandleLinkLost(link.peer, link.lost_why, Now());
     }
   }
-  // Children dial parents; of two siblings, the later one dials.
-  std::set<NodeId> to_dial(config.parents.begin(), config.parents.end());
-  for (const OverlayGroup& group : config.groups) {
-    if (group.root == self_) continue;
-    for (const NodeId sibling : group.members) {
-      if (sibling < self_) to_dial.insert(sibling);
-    }
-  }
-  for (const NodeId peer : to_dial) {
+  if (journal_ && !recovers) BeginJournal();
+  for (const NodeId peer : PeersToCall()) {
+    if (sessions_.LinkOf(peer).closed) continue;
     const auto& address = outlets_.at(peer).address;
     if (!address) throw std::invalid_argument(name_ + ": the roster lacks a peer");
     sessions_.LinkOf(peer).frames.SetIncarnation(roster_incarnations_[name_]);
@@ -166,7 +172,7 @@ void Driver::Run(const NodeConfig& config, const std::map<NodeId, Address>& addr
   CheckReady();
 }
 
-Node& Driver::node() {
+RecordedNode& Driver::node() {
   if (!node_) throw std::logic_error("the node does not run yet");
   return *node_;
 }
@@ -212,17 +218,22 @@ void Driver::Follow(Key key, Round round, Time begin) {
                 .duration = Now() - begin});
   };
   const DeviceWork::Ends ends = node_->TakeDeviceWork();
+  WatchDevice(ends, key, round, trace);
+  if (ends.empty()) trace();
+  DrainEvents();
+}
+
+void Driver::WatchDevice(const DeviceWork::Ends& ends, Key key, Round round,
+                         const std::function<void()>& after) {
   for (const auto& end : ends) {
     const bool last = &end == &ends.back();
-    completions_.Watch(end, [this, key, round, trace, last](std::exception_ptr failed) {
-      Post([this, key, round, trace, last, failed] {
-        if (last) trace();
+    completions_.Watch(end, [this, key, round, after, last](std::exception_ptr failed) {
+      Post([this, key, round, after, last, failed] {
+        if (last) after();
         ResumeNode(failed, key, round);
       });
     });
   }
-  if (ends.empty()) trace();
-  DrainEvents();
 }
 
 void Driver::ResumeNode(std::exception_ptr failed, Key key, Round round) {
@@ -233,19 +244,19 @@ void Driver::ResumeNode(std::exception_ptr failed, Key key, Round round) {
 }
 
 void Driver::DrainEvents() {
-  while (auto event = node_->PollEvent()) Act(*event);
+  while (auto event = node_->PollEvent()) Act(*event, Now());
 }
 
-void Driver::Act(Event& event) {
+void Driver::Act(Event& event, Time now) {
   switch (event.kind) {
     case Event::Kind::kStarted:
-      started_ = Now();
+      started_ = now;
       WatchLinks(true);
       if (shaper_) shaper_->SetOrigin(*started_);
       status_.SetStarted(*started_);
       return;
     case Event::Kind::kValueReady: {
-      status_.SetValue(event.key, event.round, Now());
+      status_.SetValue(event.key, event.round, now);
       const auto [begin, end] = callbacks_.equal_range(event.key);
       std::vector<ReadyCallback> due;
       for (auto each = begin; each != end;) {

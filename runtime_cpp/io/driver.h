@@ -22,11 +22,13 @@
 #include <string>
 #include <vector>
 
-#include "core/node.h"
 #include "core/plugin_failure.h"
+#include "core/recorded_node.h"
+#include "core/replay.h"
 #include "core/worker.h"
 #include "io/run_status.h"
 #include "io/completion_thread.h"
+#include "io/journal_file.h"
 #include "io/mailbox.h"
 #include "io/poller.h"
 #include "io/sessions.h"
@@ -58,7 +60,7 @@ struct Report {
 
 using ReadyCallback = std::function<void(std::span<const float>)>;
 
-class Driver final : private Sessions::Handler {
+class Driver final : private Sessions::Handler, private Replay::Handler {
  public:
   // `tls`: protects all that is sent; none: nothing does.
   Driver(Port port, const std::string& token, std::unique_ptr<Tls> tls, RunStatus& status);
@@ -69,11 +71,12 @@ class Driver final : private Sessions::Handler {
   void ThreadMain();
 
   void Join(const Address& scheduler, NodeId self, const std::string& name, Time deadline);
+  // With a `journal` the node is recorded, and continues from there if it was before.
   void Run(const NodeConfig& config, const std::map<NodeId, Address>& addresses,
            const std::optional<Shape>& shape, const std::string& congestion,
-           Time connect_deadline);
+           Time connect_deadline, std::shared_ptr<JournalFile> journal);
   // Throws std::logic_error before Run.
-  Node& node();
+  RecordedNode& node();
   // For messages: what the application calls a key.
   void Name(Key key, std::string name) { key_names_[key] = std::move(name); }
   void Request(Key key);
@@ -128,10 +131,28 @@ class Driver final : private Sessions::Handler {
   // waited for, acts on its events.
   void Follow(Key key, Round round, Time begin);
   void ResumeNode(std::exception_ptr failed, Key key, Round round);
+  void WatchDevice(const DeviceWork::Ends& ends, Key key, Round round,
+                   const std::function<void()>& after);
   void DrainEvents();
-  void Act(Event& event);
+  void Act(Event& event, Time now);
   void CheckReady();
   void FailCallbacks();
+
+  // recovery.cc
+  void BeginJournal();
+  void Recover();
+  void GoOn(Replay& replay);
+  void RecordReceived();
+  std::vector<NodeId> PeersToCall() const;
+  void OnTaken(NodeId peer, const Message& message) override;
+  void OnLinked(NodeId peer, Message message) override;
+  void OnArrived(NodeId peer) override;
+  void OnReceived(NodeId peer, std::uint32_t count) override;
+  void OnRenewed(NodeId peer, std::uint32_t incarnation, bool anew) override;
+  void OnLinkMade(NodeId peer) override;
+  void OnLinkDown(NodeId peer, const std::string& reason) override;
+  void OnReady() override;
+  void OnEvent(Event event, Time now) override;
 
   // waits.cc
   void LookAtWaits(Time now);
@@ -143,6 +164,7 @@ class Driver final : private Sessions::Handler {
   bool Genuine(const Session& session, const Peer& peer) const;
   Verdict JudgeIncarnation(Session& caller);
   void SayJoin(Session& session);
+  void OnGreeting() override;
   void OnConnected(Session& session) override;
   void OnHeard(Session& session) override;
   void OnFrame(Session& session, Frame frame) override;
@@ -151,6 +173,7 @@ class Driver final : private Sessions::Handler {
   void BeforeTheNode(Session& session, const Message& message);
   bool TakeRoster(const std::string& lines, Joined& joined);
   void Delay(Delayed message);
+  void Keep(Delayed message);
   void ReleaseDelayed(Time now);
 
   // driver_links.cc
@@ -195,11 +218,13 @@ class Driver final : private Sessions::Handler {
   bool join_said_ = false;
   Time scheduler_lost_ = kNever;  // since when it is not connected, while joining
   std::string scheduler_lost_why_;
+  Joined told_;  // by the scheduler
   std::map<std::string, std::uint32_t> roster_incarnations_;
   std::map<NodeId, std::uint32_t> incarnations_;  // of the process of each peer that takes part
   NodeId self_ = kUnknownPeer;
 
-  std::unique_ptr<Node> node_;
+  std::shared_ptr<JournalFile> journal_;  // or null
+  std::unique_ptr<RecordedNode> node_;
   std::unique_ptr<Shaper> shaper_;
   bool ready_ = false;
   std::optional<Time> started_;

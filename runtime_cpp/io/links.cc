@@ -13,6 +13,12 @@ constexpr int kLooksPerProbe = 5;
 
 }  // namespace
 
+std::string Sessions::Contradiction(LinkOutcome outcome) {
+  return outcome == LinkOutcome::kForgot
+             ? "messages that one of the two had received are missing: a journal was cut short or lost"
+             : "it has received messages that were never sent";
+}
+
 PeerLink& Sessions::LinkOf(NodeId peer) {
   PeerLink& link = links_[peer];
   link.peer = peer;
@@ -96,10 +102,9 @@ void Sessions::Welcome(Session& session) {
   Message answer;
   answer.header.kind = Kind::kHello;
   Greeting greeting;
+  handler_.OnGreeting();
   const LinkOutcome outcome = link.frames.Answer(session.greeting, greeting);
-  if (outcome == LinkOutcome::kMismatch) {
-    return Refuse(session, "it has received messages that were never sent");
-  }
+  if (outcome == LinkOutcome::kMismatch) return Refuse(session, Contradiction(outcome));
   strangers_.erase(session.id);
   if (outcome == LinkOutcome::kLate) return Refuse(session, "it has called again since", false);
   PutGreeting(greeting, answer.header);

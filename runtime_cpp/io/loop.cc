@@ -78,14 +78,18 @@ void Loop::StartJoin(const std::string& scheduler, const std::string& name,
 }
 
 void Loop::Run(const NodeConfig& config, const std::map<std::string, std::string>& roster,
-               const std::optional<Shape>& shape, const std::string& congestion) {
+               const std::optional<Shape>& shape, const std::string& congestion,
+               std::shared_ptr<JournalFile> journal) {
   std::map<NodeId, Address> addresses;
   for (const Peer& peer : config.peers) {
     const auto found = roster.find(peer.name);
     if (found != roster.end()) addresses.emplace(peer.id, Resolve(found->second));
   }
   const Time deadline = Now() + Nanoseconds(join_timeout_s_);
-  Call([&] { state_->driver.Run(config, addresses, shape, congestion, deadline); });
+  if (journal && config.role == Role::kWorker) {
+    throw std::invalid_argument(config.name + " is a worker, and workers have no journals");
+  }
+  Call([&] { state_->driver.Run(config, addresses, shape, congestion, deadline, std::move(journal)); });
 }
 
 std::optional<double> Loop::WaitStarted(double timeout_s) {
@@ -272,7 +276,7 @@ bool Loop::WaitBarrier(Round barrier, double timeout_s) {
 
 void Loop::Command(const std::string& text) {
   Call([&] {
-    Node& node = state_->driver.node();
+    RecordedNode& node = state_->driver.node();
     if (node.config().role == Role::kGlobalServer) {
       node.Instruct(text, Now());
     } else {

@@ -69,9 +69,12 @@ class Loop : public std::enable_shared_from_this<Loop> {
   // Makes the node and connects it to its peers. `roster`: addresses by name. `shape`: how its links
   // are slowed down, or nothing on a real network. `congestion` names the congestion control of
   // connections to peers beyond this machine, used if the kernel has it; empty leaves the system's.
-  // The scheduler calls this first and is then joined.
+  // The scheduler calls this first and is then joined. With a `journal`, which no worker has, another
+  // process can continue if this one is killed; one that has a record of this node is continued, and
+  // neither joins nor is joined. Throws JournalError if that cannot be.
   void Run(const NodeConfig& config, const std::map<std::string, std::string>& roster,
-           const std::optional<Shape>& shape, const std::string& congestion = "bbr");
+           const std::optional<Shape>& shape, const std::string& congestion = "bbr",
+           std::shared_ptr<JournalFile> journal = nullptr);
   // Seconds on this machine's monotonic clock at which the run started.
   std::optional<double> WaitStarted(double timeout_s);
   bool IsScheduler() {

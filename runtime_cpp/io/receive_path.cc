@@ -30,14 +30,17 @@ Sessions::Verdict Driver::Judge(Session& caller) {
 
 // The scheduler counts the processes that come in a member's name; all others know the count of the one
 // that takes part from the roster. One whose first hello is repeated, as the answer was lost, counts
-// again: it has said nothing yet.
+// again: it has said nothing yet. One that was killed continues as another, of a larger number.
 Sessions::Verdict Driver::JudgeIncarnation(Session& caller) {
   std::uint32_t& present = incarnations_[caller.peer];
   std::uint32_t& own = caller.greeting.incarnation;
-  if (node_->config().scheduler || own != 0) return own == present ? Verdict::kPeer : Verdict::kLate;
+  if (node_->config().scheduler || own != 0) {
+    if (own > present) node_->Renewed(caller.peer, present = own, false);
+    return own == present ? Verdict::kPeer : Verdict::kLate;
+  }
   if (sessions_.LinkOf(caller.peer).frames.received() > 0) return Verdict::kTaken;
   sessions_.Renew(caller.peer);
-  own = ++present;
+  node_->Renewed(caller.peer, own = ++present, true);
   return Verdict::kPeer;
 }
 
@@ -48,6 +51,10 @@ bool Driver::Genuine(const Session& session, const Peer& peer) const {
 // Datagrams to and from a peer live as long as the connection whose keys they use.
 void Driver::SealDatagrams(Session& session) {
   if (session.tls) datagrams_.SetSeal(session.peer, session.tls->MakeSeal());
+}
+
+void Driver::OnGreeting() {
+  if (node_) node_->Commit();
 }
 
 void Driver::OnConnected(Session& session) {
@@ -129,6 +136,7 @@ void Driver::BeforeTheNode(Session& session, const Message& message) {
   }
   joined_ = true;
   join_deadline_ = kNever;
+  told_ = joined;
   status_.SetJoined(std::move(joined));
 }
 
@@ -151,6 +159,11 @@ bool Driver::TakeRoster(const std::string& lines, Joined& joined) {
 }
 
 void Driver::Delay(Delayed message) {
+  node_->Hold(message.from, message.message, message.at);
+  Keep(std::move(message));
+}
+
+void Driver::Keep(Delayed message) {
   message.order = order_++;
   delayed_bytes_ += message.message.wire_bytes();
   delayed_bytes_max_ = std::max(delayed_bytes_max_, delayed_bytes_);
@@ -171,7 +184,9 @@ void Driver::ReleaseDelayed(Time now) {
       session->delayed_bytes -= bytes;
       if (!session->reading && session->delayed_bytes < kMaxDelayed / 2) sessions_.SetReading(*session, true);
     }
-    Handle(due.from, due.message);
+    const Time begin = Now();
+    node_->Release(due.from, due.message, begin);
+    Follow(due.message.header.key, due.message.header.round, begin);
   }
 }
 

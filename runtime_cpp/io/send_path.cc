@@ -97,10 +97,13 @@ std::optional<Message> Driver::NextShaped(NodeId peer, Lane lane) {
   while (session != nullptr && session->link->frames.pending_bytes() <= kMaxPending) {
     auto message = node_->PollTransmit(peer, lane);
     if (!message) break;
-    const Kind kind = message->header.kind;
-    if (closing_ && !OutOfBand(kind)) continue;
+    const bool at_once = OutOfBand(message->header.kind);
+    const bool dropped = closing_ && !at_once;
+    node_->Took(peer, lane, *message,
+                dropped ? Fate::kDropped : at_once ? Fate::kLinked : Fate::kUnderWay);
+    if (dropped) continue;
     Count(peer, *message);
-    if (!OutOfBand(kind)) return message;
+    if (!at_once) return message;
     session->link->frames.Push(std::move(*message), 0, Now());
     dirty_.insert(peer);
   }
@@ -111,14 +114,15 @@ std::optional<Message> Driver::NextShaped(NodeId peer, Lane lane) {
 void Driver::Leave(Shaper::Sent sent) {
   TraceSend(sent.message, sent.peer, sent.started, sent.left);
   const bool datagram = sent.lane == Lane::kBestEffort;
-  if (sent.lost || (datagram && sessions_.IsCut(sent.peer))) {
-    ++lost_messages_;
-    return;
-  }
   PeerLink& link = sessions_.LinkOf(sent.peer);
-  if (link.closed) return;
   const auto& address = outlets_.at(sent.peer).address;
-  if (datagram && address && Datagrams::Fits(sent.message)) {
+  const bool lost = sent.lost || (datagram && sessions_.IsCut(sent.peer));
+  const bool alone = datagram && address && Datagrams::Fits(sent.message);
+  node_->Left(sent.peer, sent.lane, lost || link.closed || alone ? Fate::kDropped : Fate::kLinked);
+  lost_messages_ += lost ? 1 : 0;
+  if (lost || link.closed) return;
+  if (alone) {
+    node_->Commit();
     datagrams_.Send(sent.peer, *address, sent.message, sent.arrives);
     return;
   }
@@ -129,7 +133,9 @@ void Driver::Leave(Shaper::Sent sent) {
 std::optional<Message> Driver::NextUnshaped(NodeId peer) {
   if (!node_ || (shaper_ && shaper_->Shapes(peer, Lane::kReliable))) return std::nullopt;
   while (auto message = node_->PollTransmit(peer, Lane::kReliable)) {
-    if (closing_ && !OutOfBand(message->header.kind)) continue;
+    const bool dropped = closing_ && !OutOfBand(message->header.kind);
+    node_->Took(peer, Lane::kReliable, *message, dropped ? Fate::kDropped : Fate::kLinked);
+    if (dropped) continue;
     Count(peer, *message);
     return message;
   }
@@ -160,6 +166,7 @@ void Driver::Flush(Session& session) {
       if (!shaped && node_) PumpDatagrams(session, Now());
       return;
     }
+    if (node_) node_->Commit();
     const long taken =
         frames.Write(session.fd.get(), session.tls.get(), kWriteBytes, done);
     if (taken < 0) return sessions_.Close(session, ErrorText(errno));
@@ -195,7 +202,10 @@ void Driver::PumpDatagrams(Session& session, Time now) {
     Count(peer, *message);
     outlet.pacer.Spend(message->wire_bytes());
     TraceSend(*message, peer, now, now);
-    if (outlet.address && Datagrams::Fits(*message)) {
+    const bool alone = outlet.address && Datagrams::Fits(*message);
+    node_->Took(peer, Lane::kBestEffort, *message, alone ? Fate::kDropped : Fate::kLinked);
+    if (alone) {
+      node_->Commit();
       datagrams_.Send(peer, *outlet.address, *message, 0);
     } else {
       session.link->frames.Push(std::move(*message), 0, now);

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "core/event.h"
 #include "io/keyed_hash.h"
 
 namespace geomx::io {

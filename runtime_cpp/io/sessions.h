@@ -49,6 +49,7 @@ struct PeerLink {
   Session* session = nullptr;  // that carries it; null: none at present
   bool made = false;           // there has been one
   bool closed = false;         // there will not be another
+  std::uint32_t recorded = 0;  // messages that the other end has received, as the journal knows
   Time lost_at = 0;            // when the last one ended
   std::string lost_why;
 };
@@ -98,6 +99,7 @@ class Sessions {
     virtual ~Handler() = default;
     // Finds the number of a caller that gives its name, and counts its incarnations.
     virtual Verdict Judge(Session& caller) = 0;
+    virtual void OnGreeting() = 0;  // a hello is to leave, which says what has been received
     virtual void OnConnected(Session& session) = 0;  // it carries a link
     virtual void OnHeard(Session& session) = 0;      // bytes have come over it
     virtual void OnFrame(Session& session, Frame frame) = 0;
@@ -213,6 +215,7 @@ class Sessions {
   void Fill(Session& session, std::size_t bytes);
   void Garbage(Session& session);
   void Hello(Session& session, const Frame& frame);
+  static std::string Contradiction(LinkOutcome outcome);
   void Settle(Session& session, Verdict verdict);
   void Welcome(Session& session);
   void Replace(PeerLink& link, bool linger);

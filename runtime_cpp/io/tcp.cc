@@ -109,7 +109,7 @@ std::shared_ptr<FrameReader::Block> FrameReader::NewBlock(std::size_t bytes) {
 
 // ---- writing ---------------------------------------------------------------------------------
 
-void FrameLink::Push(Message message, Time arrives, Time now) {
+FrameLink::Outgoing FrameLink::MakeFrame(Message message, Time arrives, Time now) {
   Outgoing frame;
   const std::uint32_t words[2] = {kFrameMagic, 0};
   std::memcpy(frame.head.data(), words, sizeof words);
@@ -119,9 +119,25 @@ void FrameLink::Push(Message message, Time arrives, Time now) {
   frame.size = kFrameHead + message.payload.size();
   frame.message = std::move(message);
   frame.started = now;
+  return frame;
+}
+
+void FrameLink::Push(Message message, Time arrives, Time now) {
+  Outgoing frame = MakeFrame(std::move(message), arrives, now);
   pending_bytes_ += frame.size;
   const bool numbered = IsNumbered(frame.message.header);
   link_.outbox.Add(std::move(frame), numbered);
+}
+
+void FrameLink::Begin(std::uint32_t sent, std::uint32_t received) {
+  link_.outbox.Begin(sent);
+  link_.arrivals.Begin(received);
+}
+
+void FrameLink::Restore(Message message) {
+  Outgoing frame = MakeFrame(std::move(message), 0, 0);
+  frame.told = true;
+  link_.outbox.AddLeft(std::move(frame));
 }
 
 long FrameLink::Write(int fd, TlsStream* tls, std::size_t limit, const Done& done) {

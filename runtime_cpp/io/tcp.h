@@ -99,6 +99,13 @@ class FrameLink {
   // Bytes of messages that their sender does not know to have arrived.
   std::size_t unacknowledged() const { return unacknowledged_; }
 
+  // ---- from a journal; see core/link.h ----
+  void Begin(std::uint32_t sent, std::uint32_t received);
+  void Restore(Message message);  // that may have left
+  bool Arrived() { return link_.arrivals.Take(); }
+  bool Acknowledge(std::uint32_t received) { return link_.outbox.Acknowledge(received); }
+  std::uint32_t acknowledged() const { return link_.outbox.acknowledged(); }
+
   // ---- a new connection; see core/link.h ----
   using Outcome = LinkOutcome;
   Greeting Call() { return link_.Call(); }
@@ -117,6 +124,7 @@ class FrameLink {
     bool told = false;  // that it has left
   };
 
+  static Outgoing MakeFrame(Message message, Time arrives, Time now);
   Outcome Restart(Outcome outcome);
 
   geomx::Link<Outgoing> link_;

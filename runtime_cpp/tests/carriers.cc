@@ -12,6 +12,27 @@ Carriers::Pair& Carriers::PairOf(NodeId one, NodeId other) {
   return found->second;
 }
 
+Link<Message>& Carriers::LinkOf(NodeId at, NodeId to) {
+  return PairOf(at, to).links[at > to ? kCaller : kCalled];
+}
+
+std::vector<NodeId> Carriers::Crash(NodeId id) {
+  std::vector<NodeId> others;
+  for (auto& [ids, pair] : pairs_) {
+    if (ids.first != id && ids.second != id) continue;
+    const End end = pair.ids[kCaller] == id ? kCaller : kCalled;
+    for (const auto& carrier : pair.all) {
+      if (!carrier->broken) Break(*carrier);
+      Notice(pair, *carrier, end);
+    }
+    const std::uint32_t incarnation = pair.links[end].incarnation;
+    pair.links[end] = {};
+    if (end == kCaller) pair.links[end].incarnation = incarnation + 1;
+    others.push_back(pair.ids[1 - end]);
+  }
+  return others;
+}
+
 bool Carriers::Carried(NodeId from, NodeId to) {
   Pair& pair = PairOf(from, to);
   return pair.carrying[from > to ? kCaller : kCalled] != nullptr;
@@ -32,6 +53,7 @@ void Carriers::Put(Carrier& carrier, End end, Packet packet) {
 // One message leaves, with what its sender has received.
 void Carriers::Transmit(Pair& pair, End end) {
   Link<Message>& link = pair.links[end];
+  before_leaving(pair.ids[end]);
   Put(*pair.carrying[end], end == kCaller ? kCalled : kCaller,
       {std::nullopt, link.outbox.At(0), link.arrivals.received()});
   link.outbox.Leave();
@@ -39,6 +61,7 @@ void Carriers::Transmit(Pair& pair, End end) {
 
 void Carriers::Call(Pair& pair) {
   auto carrier = std::make_shared<Carrier>();
+  before_leaving(pair.ids[kCaller]);
   Put(*carrier, kCalled, {pair.links[kCaller].Call()});
   pair.all.push_back(std::move(carrier));
 }
@@ -60,9 +83,10 @@ void Carriers::Greeted(Pair& pair, const std::shared_ptr<Carrier>& carrier, End 
                        const Greeting& greeting) {
   Greeting answer;
   Link<Message>& link = pair.links[end];
+  before_leaving(pair.ids[end]);
   const LinkOutcome outcome =
       end == kCalled ? link.Answer(greeting, answer) : link.Answered(greeting);
-  CHECK(outcome != LinkOutcome::kMismatch);
+  CHECK(outcome != LinkOutcome::kMismatch && outcome != LinkOutcome::kForgot);
   if (outcome != LinkOutcome::kCarried) return Notice(pair, *carrier, end);
   if (pair.carrying[end]) Notice(pair, *pair.carrying[end], end);
   pair.carrying[end] = carrier;

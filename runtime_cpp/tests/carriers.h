@@ -28,6 +28,14 @@ class Carriers {
 
   explicit Carriers(Random& random) : random_(random) {}
 
+  // The end of the link between two members that is at `at`.
+  Link<Message>& LinkOf(NodeId at, NodeId to);
+  // The process at `id` is gone, and with it what it knew of its connections; those that were there have
+  // broken. Its ends of links are new, of one incarnation more. Returns the other ends.
+  std::vector<NodeId> Crash(NodeId id);
+  // Is told before anything leaves `from`.
+  std::function<void(NodeId from)> before_leaving = [](NodeId) {};
+
   // Whether `from` has a connection to `to`, as far as it knows.
   bool Carried(NodeId from, NodeId to);
   // REQUIRES: Carried.

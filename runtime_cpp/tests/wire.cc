@@ -58,12 +58,26 @@ void Wire::BreakConnections(const Carriers::Chances& chances) {
 // ---- what tests do ---------------------------------------------------------------------------
 
 void Wire::Add(std::function<NodeConfig()> make) {
-  auto fresh = std::make_unique<Node>(make());
+  auto fresh = std::make_unique<RecordedNode>(make());
   const NodeId id = fresh->config().id;
-  members_[id] = {std::move(make), std::move(fresh), {}, {}, 0, {}};
+  Member& member = members_[id];
+  member.make = std::move(make);
+  member.node = std::move(fresh);
 }
 
 void Wire::Do(NodeId id, std::function<void(Node&, Time)> verb) {
+  CHECK(members_.at(id).journal == nullptr);
+  Act(id, [verb = std::move(verb)](auto& node, Time now) {
+    if constexpr (std::is_same_v<decltype(node), Node&>) {
+      verb(node, now);
+    } else {
+      verb(node.node(), now);
+    }
+  });
+}
+
+template <class Verb>
+void Wire::Act(NodeId id, Verb verb) {
   const Time now = now_;
   Record(id, [verb, now](Node& node) {
     verb(node, now);
@@ -71,7 +85,7 @@ void Wire::Do(NodeId id, std::function<void(Node&, Time)> verb) {
   });
   Member& member = members_.at(id);
   verb(*member.node, now);
-  member.device_work += WaitForDevice(*member.node);
+  member.device_work += WaitForDevice(member.node->node());
   TakeEvents(id);
 }
 
@@ -96,7 +110,7 @@ void Wire::Drive(Time wait) {
     now_ = std::max(now_, next);
     for (auto& [id, member] : members_) {
       if (killed_.contains(id) || member.node->PollTimeout() > now_) continue;
-      Do(id, [](Node& node, Time now) { node.HandleTimeout(now); });
+      Act(id, [](auto& node, Time now) { node.HandleTimeout(now); });
     }
   }
   now_ = std::max(now_, until);
@@ -121,7 +135,7 @@ void Wire::LinkDown(NodeId at, NodeId peer, const std::string& reason) {
 
 void Wire::Deliver(NodeId from, NodeId to, Message message) {
   if (killed_.contains(to)) return;
-  Do(to, [from, message = std::move(message)](Node& node, Time now) {
+  Act(to, [from, message = std::move(message)](auto& node, Time now) {
     node.HandleMessage(from, message, now);
   });
 }
@@ -148,12 +162,13 @@ void Wire::ClearEvents() {
 
 void Wire::Record(NodeId id, std::function<std::string(Node&)> call, std::string output) {
   Member& member = members_.at(id);
-  member.tape.push_back({std::move(call), std::move(output)});
   member.sends.reset();
+  if (!member.journal) member.tape.push_back({std::move(call), std::move(output)});
 }
 
 void Wire::Replay(NodeId id) const {
   const Member& member = members_.at(id);
+  if (member.journal) return;
   Node fresh(member.make());
   for (const Taped& taped : member.tape) {
     if (taped.call(fresh) == taped.output) continue;
@@ -216,7 +231,11 @@ std::vector<Wire::Move> Wire::Moves() {
   std::vector<Move> moves;
   for (auto& [id, member] : members_) {
     if (killed_.contains(id)) continue;
-    if (!member.sends) member.sends = Sends(*member.node);
+    if (!member.sends) member.sends = Sends(member.node->node());
+    if (!member.held.empty()) moves.push_back({Move::Kind::kRelease, id});
+    for (const auto& [to, messages] : member.under_way) {
+      if (!messages.empty()) moves.push_back({Move::Kind::kLeave, id, to});
+    }
     for (const Move& send : *member.sends) {
       if (send.lane == Lane::kBestEffort && faults.stall) continue;
       const bool carried = send.lane == Lane::kBestEffort || !carriers_ ||
@@ -240,13 +259,22 @@ std::vector<Wire::Move> Wire::Moves() {
 }
 
 bool Wire::Step() {
+  if (CrashSomebody()) return true;
   const std::vector<Move> moves = Moves();
   if (moves.empty()) return false;
   const Move& move = moves[Between(random, 0, moves.size() - 1)];
   switch (move.kind) {
     case Move::Kind::kSend: {
       Message message = Poll(move.from, move.to, move.lane);
-      if (move.lane == Lane::kReliable && carriers_) {
+      Member& member = members_.at(move.from);
+      const bool reliable = move.lane == Lane::kReliable;
+      const bool behind = member.under_way.contains(move.to) && !member.under_way.at(move.to).empty();
+      const bool waits = member.journal && reliable && (behind || Chance(random, 0.3));
+      const Fate fate = waits ? Fate::kUnderWay : reliable ? Fate::kLinked : Fate::kDropped;
+      member.node->Took(move.to, move.lane, message, fate);
+      if (waits) {
+        member.under_way[move.to].push_back(std::move(message));
+      } else if (reliable && carriers_) {
         carriers_->Send(move.from, move.to, std::move(message));
       } else if (move.lane == Lane::kReliable) {
         links_[{move.from, move.to}].push_back(std::move(message));
@@ -264,13 +292,37 @@ bool Wire::Step() {
     }
     case Move::Kind::kCarry:
       move.carry([this](NodeId from, NodeId to, Message message) {
-        Deliver(from, to, std::move(message));
+        Member& member = members_.at(to);
+        const bool behind = std::any_of(member.held.begin(), member.held.end(), [&](const auto& each) {
+          return each.second.from == from;
+        });
+        if (!member.journal || (!behind && Chance(random, 0.7))) {
+          return Deliver(from, to, std::move(message));
+        }
+        member.node->Hold(from, message, static_cast<Time>(member.order));
+        member.held[member.order++] = {from, 0, std::move(message)};
       });
       break;
+    case Move::Kind::kRelease: {
+      auto first = members_.at(move.from).held.extract(members_.at(move.from).held.begin());
+      RecordedNode& node = *members_.at(move.from).node;
+      node.Release(first.mapped().from, first.mapped().message, now_);
+      members_.at(move.from).device_work += WaitForDevice(node.node());
+      TakeEvents(move.from);
+      break;
+    }
+    case Move::Kind::kLeave: {
+      std::deque<Message>& waiting = members_.at(move.from).under_way.at(move.to);
+      members_.at(move.from).node->Left(move.to, Lane::kReliable, Fate::kLinked);
+      carriers_->Send(move.from, move.to, std::move(waiting.front()));
+      waiting.pop_front();
+      break;
+    }
     case Move::Kind::kResume:
       --members_.at(move.from).device_work;
-      Do(move.from, [](Node& node, Time now) {
-        WaitForDevice(node);  // of a node that is fed again
+      Act(move.from, [](auto& node, Time now) {
+        // Of a node that is fed again.
+        if constexpr (std::is_same_v<decltype(node), Node&>) WaitForDevice(node);
         node.Resume(now);
       });
       break;
@@ -283,6 +335,93 @@ bool Wire::Step() {
     }
   }
   return true;
+}
+
+// ---- processes that are killed ---------------------------------------------------------------
+
+void Wire::CrashNodes(const std::vector<NodeId>& ids, double chance,
+                      std::function<void(Node&)> begin) {
+  mortal_ = ids;
+  crash_chance_ = chance;
+  begin_ = std::move(begin);
+  for (const NodeId id : ids) {
+    Member& member = members_.at(id);
+    member.journal = std::make_unique<Journal>();
+    member.node->RecordTo(member.journal.get());
+  }
+  carriers_->before_leaving = [this](NodeId from) {
+    Member& member = members_.at(from);
+    if (!member.journal) return;
+    if (Chance(random, 0.3)) {
+      for (const Peer& peer : member.node->config().peers) {
+        member.node->Received(peer.id, carriers_->LinkOf(from, peer.id).outbox.acknowledged());
+      }
+    }
+    member.node->Commit();
+  };
+}
+
+bool Wire::CrashSomebody() {
+  if (mortal_.empty() || !Chance(random, crash_chance_)) return false;
+  Crash(mortal_[Between(random, 0, mortal_.size() - 1)]);
+  return true;
+}
+
+void Wire::Crash(NodeId id) {
+  ++crashes_;
+  Member& member = members_.at(id);
+  geomx::Digest before(now_), after(now_);
+  const bool all_written = Chance(random, 0.5);
+  if (all_written) member.node->Commit();
+  member.node->node().Describe(before);
+  member.node.reset();
+  member.journal->records.resize(member.journal->committed);
+  Restart(member, id);
+  member.node->node().Describe(after);
+  if (all_written) CHECK(before.lanes() == after.lanes());
+}
+
+void Wire::Restart(Member& member, NodeId id) {
+  struct Restorer final : geomx::Replay::Handler {
+    Carriers& carriers;
+    NodeId self;
+    Restorer(Carriers& its_carriers, NodeId its_self) : carriers(its_carriers), self(its_self) {}
+    void OnTaken(NodeId, const Message&) override {}
+    void OnLinked(NodeId peer, Message message) override {
+      carriers.LinkOf(self, peer).outbox.AddLeft(std::move(message));
+    }
+    void OnArrived(NodeId peer) override { CHECK(carriers.LinkOf(self, peer).arrivals.Take()); }
+    void OnReceived(NodeId peer, std::uint32_t count) override {
+      CHECK(carriers.LinkOf(self, peer).outbox.Acknowledge(count));
+    }
+    void OnRenewed(NodeId, std::uint32_t, bool) override {}
+    void OnLinkMade(NodeId) override {}
+    void OnLinkDown(NodeId, const std::string&) override {}
+    void OnReady() override {}
+    void OnEvent(Event, Time) override {}
+  };
+  carriers_->Crash(id);
+  Restorer restorer(*carriers_, id);
+  member.node = std::make_unique<RecordedNode>(member.make());
+  begin_(member.node->node());
+  geomx::Replay replay(member.node->node(), restorer);
+  for (const auto& [body, payload] : member.journal->records) replay.Apply(body, payload);
+  member.held.clear();
+  for (geomx::Replay::Held& each : replay.TakeHeld()) {
+    const auto order = static_cast<std::uint64_t>(each.at);
+    member.held[order] = std::move(each);
+  }
+  member.under_way.clear();
+  for (geomx::Replay::Sending& each : replay.TakeUnderWay()) {
+    member.under_way[each.peer].push_back(std::move(each.message));
+  }
+  member.device_work = 0;
+  for (const auto& end : replay.TakeDeviceWork()) {
+    end->Wait();
+    ++member.device_work;
+  }
+  member.sends.reset();
+  member.node->RecordTo(member.journal.get());
 }
 
 Time Wire::NextTimeout() const {

@@ -16,7 +16,8 @@
 #include <tuple>
 #include <vector>
 
-#include "core/node.h"
+#include "core/recorded_node.h"
+#include "core/replay.h"
 #include "tests/carriers.h"
 #include "tests/seeds.h"
 
@@ -40,7 +41,7 @@ class Wire {
   ~Wire();
 
   void Add(std::function<NodeConfig()> make);
-  const Node& node(NodeId id) const { return *members_.at(id).node; }
+  const Node& node(NodeId id) const { return members_.at(id).node->node(); }
 
   // Do something to a node, on the record. `verb` must do the same when it is called again.
   void Do(NodeId id, std::function<void(Node&, Time)> verb);
@@ -75,6 +76,12 @@ class Wire {
   void BreakConnections(const Carriers::Chances& chances);
   const Carriers* carriers() const { return carriers_.get(); }
 
+  // From now on these nodes have journals, and may be killed at any moment: what they had not committed is
+  // lost, and another process continues. Messages to and from them also wait as in an emulated network.
+  // `begin` is done to each fresh node first. REQUIRES: BreakConnections.
+  void CrashNodes(const std::vector<NodeId>& ids, double chance, std::function<void(Node&)> begin);
+  std::uint64_t crashes() const { return crashes_; }
+
   Faults faults;
   Random random;
 
@@ -90,21 +97,40 @@ class Wire {
   // A possible next step: a node sends from a lane, a link delivers, a loose message arrives, or a node
   // goes on after its device's work.
   struct Move {
-    enum class Kind { kSend, kDeliver, kArrive, kResume, kCarry };
+    enum class Kind { kSend, kDeliver, kArrive, kResume, kCarry, kLeave, kRelease };
     Kind kind;
     NodeId from = 0, to = 0;
     Lane lane = Lane::kReliable;
     Carriers::Move carry = {};
   };
+  // Records in memory.
+  struct Journal final : JournalOut {
+    void Add(std::span<const std::byte> body, const Payload& payload) override {
+      records.emplace_back(std::vector<std::byte>(body.begin(), body.end()), payload);
+    }
+    void Commit() override { committed = records.size(); }
+    std::vector<std::pair<std::vector<std::byte>, Payload>> records;
+    std::size_t committed = 0;
+  };
   struct Member {
     std::function<NodeConfig()> make;
-    std::unique_ptr<Node> node;
+    std::unique_ptr<RecordedNode> node;
     std::vector<Taped> tape;
     std::vector<Event> events;
     std::size_t device_work = 0;  // ends that the node was not resumed after
     std::optional<std::vector<Move>> sends;  // what it may send, until something happens to it
+    std::unique_ptr<Journal> journal = nullptr;
+    std::map<std::uint64_t, geomx::Replay::Held> held = {};  // the first is handled next
+    std::map<NodeId, std::deque<Message>> under_way = {};  // reliable ones
+    std::uint64_t order = 0;
   };
 
+  // Does to a node, on both records, what `verb(node, now)` says.
+  template <class Verb>
+  void Act(NodeId id, Verb verb);
+  void Crash(NodeId id);
+  void Restart(Member& member, NodeId id);
+  bool CrashSomebody();
   void Record(NodeId id, std::function<std::string(Node&)> call, std::string output = {});
   void TakeEvents(NodeId id);
   static std::size_t WaitForDevice(Node& node);
@@ -120,6 +146,10 @@ class Wire {
   std::set<NodeId> killed_;
   std::map<std::pair<NodeId, NodeId>, std::deque<Message>> links_;
   std::unique_ptr<Carriers> carriers_;  // instead of links_
+  std::vector<NodeId> mortal_;
+  double crash_chance_ = 0;
+  std::function<void(Node&)> begin_;
+  std::uint64_t crashes_ = 0;
   std::vector<Loose> loose_;
   std::vector<std::pair<int, Loose>> held_;  // (Drives left, message)
   std::map<std::tuple<NodeId, NodeId, Kind>, Traffic> traffic_;

@@ -1,0 +1,149 @@
+#include "core/recorded_node.h"
+
+#include <utility>
+
+namespace geomx {
+
+// ---- records -----------------------------------------------------------------------------------
+
+void RecordedNode::Add(const RecordWriter& record, const Payload& payload) {
+  if (!sends_.empty()) FlushSends();
+  journal_->Add(record.body(), payload);
+}
+
+void RecordedNode::AddMessage(RecordKind kind, NodeId from, const Message& message, Time time) {
+  Add(RecordWriter(kind).Put(from).Put(time).Put(SerializeHeader(message.header)), message.payload);
+}
+
+void RecordedNode::AddSend(NodeId peer, Lane lane, Fate fate, bool taken) {
+  if (!sends_.empty()) {
+    Send& last = sends_.back();
+    if (last.peer == peer && last.lane == lane && last.fate == fate && last.taken == taken) {
+      ++last.times;
+      return;
+    }
+  }
+  sends_.push_back({peer, lane, fate, taken, 1});
+}
+
+void RecordedNode::FlushSends() {
+  RecordWriter record(RecordKind::kSends);
+  for (const Send& send : std::exchange(sends_, {})) {
+    record.Put(send.peer).Put(send.lane).Put(send.fate).Put(send.taken).Put(send.times);
+  }
+  journal_->Add(record.body(), {});
+}
+
+void RecordedNode::FlushHeard() {
+  for (const auto& [peer, time] : heard_) Add(RecordWriter(RecordKind::kHear).Put(peer).Put(time));
+  heard_.clear();
+}
+
+void RecordedNode::CommitNow() {
+  if (!sends_.empty()) FlushSends();
+  journal_->Commit();
+}
+
+// ---- calls -------------------------------------------------------------------------------------
+
+void RecordedNode::HandleMessage(NodeId from, const Message& message, Time now) {
+  if (journal_) {
+    if (message.header.kind == Kind::kHeartbeat) {
+      heard_[from] = now;
+    } else {
+      heard_.erase(from);
+      AddMessage(RecordKind::kMessage, from, message, now);
+    }
+  }
+  node_.HandleMessage(from, message, now);
+}
+
+void RecordedNode::Hold(NodeId from, const Message& message, Time at) {
+  if (journal_ && message.header.kind != Kind::kHeartbeat) AddMessage(RecordKind::kHold, from, message, at);
+}
+
+void RecordedNode::Release(NodeId from, const Message& message, Time now) {
+  if (journal_ && message.header.kind != Kind::kHeartbeat) {
+    heard_.erase(from);
+    Add(RecordWriter(RecordKind::kRelease).Put(now));
+  }
+  node_.HandleMessage(from, message, now);
+}
+
+void RecordedNode::Hear(NodeId peer, Time now) {
+  if (journal_) heard_[peer] = now;
+  node_.Hear(peer, now);
+}
+
+void RecordedNode::HandleLinkLost(NodeId peer, const std::string& reason, Time now) {
+  if (journal_) Add(RecordWriter(RecordKind::kLinkLost).Put(peer).Put(now).Text(reason));
+  node_.HandleLinkLost(peer, reason, now);
+}
+
+void RecordedNode::HandleLinkMade(NodeId peer, Time now) {
+  if (journal_) Add(RecordWriter(RecordKind::kLinkMade).Put(peer).Put(now));
+  node_.HandleLinkMade(peer, now);
+}
+
+void RecordedNode::HandleLinkDown(NodeId peer, const std::string& reason, Time now) {
+  if (journal_) Add(RecordWriter(RecordKind::kLinkDown).Put(peer).Put(now).Text(reason));
+  node_.HandleLinkDown(peer, reason, now);
+}
+
+void RecordedNode::HandleTimeout(Time now) {
+  if (journal_) {
+    FlushHeard();
+    Add(RecordWriter(RecordKind::kTimeout).Put(now));
+  }
+  node_.HandleTimeout(now);
+}
+
+void RecordedNode::Ready(Time now) {
+  if (journal_) Add(RecordWriter(RecordKind::kReady).Put(now));
+  node_.Ready(now);
+}
+
+void RecordedNode::Resume(Time now) {
+  if (journal_) Add(RecordWriter(RecordKind::kResume).Put(now));
+  node_.Resume(now);
+}
+
+void RecordedNode::Report(NodeId host, std::uint32_t number, std::span<const double> values) {
+  if (journal_) {
+    RecordWriter record(RecordKind::kReport);
+    record.Put(host).Put(number);
+    for (const double value : values) record.Put(value);
+    Add(record);
+  }
+  node_.Report(host, number, values);
+}
+
+void RecordedNode::Initialise(const ShardInfo& shard, Buffer value, Time now) {
+  if (journal_) {
+    RecordWriter record(RecordKind::kInitialise);
+    record.Put(now).Put(shard.key).Put(shard.index).Put(shard.offset).Put(shard.elements);
+    record.Put(shard.server).Put(shard.priority);
+    Add(record, Payload::Copy(std::as_bytes(std::span(value))));
+  }
+  node_.Initialise(shard, std::move(value), now);
+}
+
+void RecordedNode::Instruct(const std::string& text, Time now) {
+  if (journal_) Add(RecordWriter(RecordKind::kInstruct).Put(now).Text(text));
+  node_.Instruct(text, now);
+}
+
+void RecordedNode::Leave(Time now) {
+  if (journal_) Add(RecordWriter(RecordKind::kLeave).Put(now));
+  node_.Leave(now);
+}
+
+void RecordedNode::Received(NodeId peer, std::uint32_t count) {
+  if (journal_) Add(RecordWriter(RecordKind::kReceived).Put(peer).Put(count));
+}
+
+void RecordedNode::Renewed(NodeId peer, std::uint32_t incarnation, bool anew) {
+  if (journal_) Add(RecordWriter(RecordKind::kIncarnation).Put(peer).Put(incarnation).Put(anew));
+}
+
+}  // namespace geomx

@@ -1,0 +1,111 @@
+// A node whose inputs are recorded, so that another process can continue where this one was killed.
+//
+// What a node sends depends only on the calls made to it (node.h, invariant 1). So these calls are the
+// whole of its state: who repeats them has the same node, whatever its codecs, optimizers and policies
+// remember. Each call that a driver makes is recorded before it is made; so is the order in which messages
+// are taken and leave, as that gives them their numbers (link.h). Before anything leaves that depends
+// on them, the driver calls Commit. This is pessimistic message logging: Elnozahy et al., "A survey of
+// rollback-recovery protocols in message-passing systems", ACM Computing Surveys 34 (3), 2002.
+//
+// Heartbeats are left out: they change nothing but who counts as silent. Without a journal nothing is
+// recorded, and a call costs one comparison more.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/node.h"
+#include "core/records.h"
+
+namespace geomx {
+
+class RecordedNode {
+ public:
+  explicit RecordedNode(NodeConfig config) : node_(std::move(config)) {}
+
+  // From now on calls are recorded to `journal`, which outlives this; null: they are not.
+  void RecordTo(JournalOut* journal) { journal_ = journal; }
+  bool recorded() const { return journal_ != nullptr; }
+  // What was recorded outlives this process from now on. Throws JournalError.
+  void Commit() {
+    if (journal_) CommitNow();
+  }
+
+  // ---- what Node does, recorded ----
+  void HandleMessage(NodeId from, const Message& message, Time now);
+  void Hear(NodeId peer, Time now);
+  void HandleLinkLost(NodeId peer, const std::string& reason, Time now);
+  void HandleLinkMade(NodeId peer, Time now);
+  void HandleLinkDown(NodeId peer, const std::string& reason, Time now);
+  void HandleTimeout(Time now);
+  void Ready(Time now);
+  void Resume(Time now);
+  void Report(NodeId host, std::uint32_t number, std::span<const double> values);
+  void Initialise(const ShardInfo& shard, Buffer value, Time now);
+  void Instruct(const std::string& text, Time now);
+  void Leave(Time now);
+
+  // ---- the driver's part ----
+  // A message has arrived that is handed over later, by Release: of those held, in the order of `at`
+  // and then of arrival.
+  void Hold(NodeId from, const Message& message, Time at);
+  void Release(NodeId from, const Message& message, Time now);
+  // What becomes of the message that PollTransmit returned last.
+  void Took(NodeId peer, Lane lane, const Message& message, Fate fate) {
+    if (journal_ && message.header.kind != Kind::kHeartbeat) AddSend(peer, lane, fate, true);
+  }
+  // What has become of the oldest message of a lane that is under way.
+  void Left(NodeId peer, Lane lane, Fate fate) {
+    if (journal_) AddSend(peer, lane, fate, false);
+  }
+  // The other end of a link has received so many messages: they need not be kept when this is replayed.
+  void Received(NodeId peer, std::uint32_t count);
+  // Another process speaks for `peer`; `anew`: what was exchanged with the one before is forgotten.
+  void Renewed(NodeId peer, std::uint32_t incarnation, bool anew);
+
+  // ---- what Node does, unchanged ----
+  std::optional<Message> PollTransmit(NodeId peer, Lane lane) { return node_.PollTransmit(peer, lane); }
+  bool HasMessage(NodeId peer, Lane lane) const { return node_.HasMessage(peer, lane); }
+  bool HasHeartbeat(NodeId peer) const { return node_.HasHeartbeat(peer); }
+  void TakeDirty(std::vector<NodeId>& dirty) { node_.TakeDirty(dirty); }
+  std::optional<Event> PollEvent() { return node_.PollEvent(); }
+  Time PollTimeout() const { return node_.PollTimeout(); }
+  Work TakeWork() { return node_.TakeWork(); }
+  DeviceWork::Ends TakeDeviceWork() { return node_.TakeDeviceWork(); }
+  std::vector<Wait> ListWaits() const { return node_.ListWaits(); }
+  const Buffer* GlobalValue(Key key, std::uint32_t shard) const { return node_.GlobalValue(key, shard); }
+  const NodeConfig& config() const { return node_.config(); }
+  const Peer* FindPeer(NodeId id) const { return node_.FindPeer(id); }
+  NodeStats stats() const { return node_.stats(); }
+  bool started() const { return node_.started(); }
+  bool stopped() const { return node_.stopped(); }
+  // Workers are not recorded. Throws std::logic_error for any other role.
+  Worker& worker() { return node_.worker(); }
+  // For a replay, and tests: what is done to it is not recorded.
+  Node& node() { return node_; }
+  const Node& node() const { return node_; }
+
+ private:
+  struct Send {
+    NodeId peer = 0;
+    Lane lane = Lane::kReliable;
+    Fate fate = Fate::kLinked;
+    bool taken = false;  // now; otherwise it was under way
+    std::uint32_t times = 0;
+  };
+
+  void Add(const RecordWriter& record, const Payload& payload = {});
+  void AddSend(NodeId peer, Lane lane, Fate fate, bool taken);
+  void AddMessage(RecordKind kind, NodeId from, const Message& message, Time time);
+  void FlushSends();
+  void FlushHeard();
+  void CommitNow();
+
+  Node node_;
+  JournalOut* journal_ = nullptr;
+  std::vector<Send> sends_;           // since the last record
+  std::map<NodeId, Time> heard_;  // since the last timeout, which is when it matters
+};
+
+}  // namespace geomx

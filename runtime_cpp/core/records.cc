@@ -1,0 +1,40 @@
+#include "core/records.h"
+
+namespace geomx {
+
+void JournalBegin::Write(JournalOut& out) const {
+  RecordWriter record(RecordKind::kBegin);
+  record.Text(name).Text(address).Text(experiment);
+  record.Put(static_cast<std::uint32_t>(roster.size()));
+  for (const Member& member : roster) {
+    record.Text(member.name).Text(member.address).Put(member.incarnation);
+  }
+  record.Put(static_cast<std::uint32_t>(links.size()));
+  for (const Counts& link : links) record.Put(link.peer).Put(link.sent).Put(link.received);
+  out.Add(record.body(), {});
+}
+
+JournalBegin JournalBegin::Read(std::span<const std::byte> body) {
+  RecordReader record(body);
+  if (record.Get<RecordKind>() != RecordKind::kBegin) throw JournalError("it does not begin as journals do");
+  JournalBegin begin;
+  begin.name = record.Text();
+  begin.address = record.Text();
+  begin.experiment = record.Text();
+  for (auto count = record.Get<std::uint32_t>(); count > 0; --count) {
+    Member& member = begin.roster.emplace_back();
+    member.name = record.Text();
+    member.address = record.Text();
+    member.incarnation = record.Get<std::uint32_t>();
+  }
+  for (auto count = record.Get<std::uint32_t>(); count > 0; --count) {
+    Counts& link = begin.links.emplace_back();
+    link.peer = record.Get<NodeId>();
+    link.sent = record.Get<std::uint32_t>();
+    link.received = record.Get<std::uint32_t>();
+  }
+  record.End();
+  return begin;
+}
+
+}  // namespace geomx

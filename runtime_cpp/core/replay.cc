@@ -1,0 +1,219 @@
+#include "core/replay.h"
+
+#include <algorithm>
+
+#include "core/link.h"
+
+namespace geomx {
+namespace {
+
+// As a JournalError, which tells the user what to do.
+[[noreturn]] void Differs(const Node& node, const std::string& how) {
+  throw JournalError("repeated from its journal, " + node.config().name + " " + how +
+                     ": a plugin's part goes by more than what it is given");
+}
+
+}  // namespace
+
+void Replay::Apply(std::span<const std::byte> body, Payload payload) {
+  RecordReader record(body);
+  try {
+    Apply(record, std::move(payload));
+  } catch (const std::logic_error& error) {
+    throw JournalError(error.what());
+  }
+}
+
+void Replay::Apply(RecordReader& record, Payload payload) {
+  ++records_;
+  Time now = 0;
+  switch (const auto kind = record.Get<RecordKind>()) {
+    case RecordKind::kBegin: return;
+    case RecordKind::kRestart: ++restarts_; return;
+    case RecordKind::kMessage: {
+      const auto from = record.Get<NodeId>();
+      now = record.Get<Time>();
+      const Message message = ReadMessage(record, std::move(payload));
+      if (IsNumbered(message.header)) handler_.OnArrived(from);
+      node_.HandleMessage(from, message, now);
+      break;
+    }
+    case RecordKind::kHold: {
+      const auto from = record.Get<NodeId>();
+      const auto at = record.Get<Time>();
+      Message message = ReadMessage(record, std::move(payload));
+      if (IsNumbered(message.header)) handler_.OnArrived(from);
+      held_.emplace(std::pair{at, records_}, Held{from, at, std::move(message)});
+      break;
+    }
+    case RecordKind::kRelease: {
+      now = record.Get<Time>();
+      if (held_.empty()) throw JournalError("a message is handled that never arrived");
+      const Held first = std::move(held_.begin()->second);
+      held_.erase(held_.begin());
+      node_.HandleMessage(first.from, first.message, now);
+      break;
+    }
+    case RecordKind::kSends: ApplySends(record); return;
+    case RecordKind::kTimeout: node_.HandleTimeout(now = record.Get<Time>()); break;
+    case RecordKind::kHear: {
+      const auto peer = record.Get<NodeId>();
+      node_.Hear(peer, now = record.Get<Time>());
+      break;
+    }
+    case RecordKind::kLinkMade: {
+      const auto peer = record.Get<NodeId>();
+      node_.HandleLinkMade(peer, now = record.Get<Time>());
+      handler_.OnLinkMade(peer);
+      break;
+    }
+    case RecordKind::kLinkLost:
+    case RecordKind::kLinkDown: {
+      const auto peer = record.Get<NodeId>();
+      now = record.Get<Time>();
+      const std::string reason = record.Text();
+      if (kind == RecordKind::kLinkLost) {
+        node_.HandleLinkLost(peer, reason, now);
+      } else {
+        node_.HandleLinkDown(peer, reason, now);
+        handler_.OnLinkDown(peer, reason);
+      }
+      break;
+    }
+    case RecordKind::kReady:
+      node_.Ready(now = record.Get<Time>());
+      handler_.OnReady();
+      break;
+    case RecordKind::kResume: Resume(now = record.Get<Time>()); break;
+    case RecordKind::kReport: {
+      const auto host = record.Get<NodeId>();
+      const auto number = record.Get<std::uint32_t>();
+      std::vector<double> values;
+      while (!record.empty()) values.push_back(record.Get<double>());
+      node_.Report(host, number, values);
+      break;
+    }
+    case RecordKind::kInitialise: Initialise(record, payload); break;
+    case RecordKind::kInstruct: {
+      now = record.Get<Time>();
+      node_.Instruct(record.Text(), now);
+      break;
+    }
+    case RecordKind::kLeave: node_.Leave(now = record.Get<Time>()); break;
+    case RecordKind::kReceived: {
+      const auto peer = record.Get<NodeId>();
+      handler_.OnReceived(peer, record.Get<std::uint32_t>());
+      break;
+    }
+    case RecordKind::kIncarnation: {
+      const auto peer = record.Get<NodeId>();
+      const auto incarnation = record.Get<std::uint32_t>();
+      handler_.OnRenewed(peer, incarnation, record.Get<bool>());
+      break;
+    }
+    default: throw JournalError("a record of an unknown kind");
+  }
+  record.End();
+  Follow(now);
+}
+
+Message Replay::ReadMessage(RecordReader& record, Payload payload) const {
+  std::string error;
+  const auto header = ParseHeader(record.Take(kHeaderBytes).first<kHeaderBytes>(), error);
+  if (!header || header->payload_bytes != payload.size()) {
+    throw JournalError("a record holds no message: " + (error.empty() ? "its size differs" : error));
+  }
+  return {.header = *header, .payload = std::move(payload)};
+}
+
+void Replay::Initialise(RecordReader& record, const Payload& payload) {
+  const auto now = record.Get<Time>();
+  ShardInfo shard;
+  shard.key = record.Get<Key>();
+  shard.index = record.Get<std::uint32_t>();
+  shard.offset = record.Get<std::uint64_t>();
+  shard.elements = record.Get<std::uint32_t>();
+  shard.server = record.Get<std::uint32_t>();
+  shard.priority = record.Get<std::int32_t>();
+  std::vector<std::byte> scratch;
+  const Bytes bytes = payload.Contiguous(scratch);
+  Buffer value(bytes.size() / sizeof(float));
+  std::memcpy(value.data(), bytes.data(), value.size() * sizeof(float));
+  node_.Initialise(shard, std::move(value), now);
+}
+
+void Replay::Resume(Time now) {
+  if (ends_.empty()) Differs(node_, "gave its device less to do");
+  ends_.front()->Wait();
+  ends_.pop_front();
+  node_.Resume(now);
+}
+
+// After each call, as a driver does.
+void Replay::Follow(Time now) {
+  node_.TakeWork();
+  for (auto& end : node_.TakeDeviceWork()) ends_.push_back(std::move(end));
+  while (auto event = node_.PollEvent()) handler_.OnEvent(std::move(*event), now);
+}
+
+// ---- messages that leave -----------------------------------------------------------------------
+
+// Heartbeats are not recorded: those that are due now need not be those that were due then.
+Message Replay::Poll(NodeId peer, Lane lane) {
+  while (auto message = node_.PollTransmit(peer, lane)) {
+    if (message->header.kind == Kind::kHeartbeat) continue;
+    handler_.OnTaken(peer, *message);
+    return std::move(*message);
+  }
+  Differs(node_, "has nothing to send where a message left");
+}
+
+void Replay::Settle(NodeId peer, Lane lane, Fate fate, Message message) {
+  if (fate == Fate::kUnderWay) return under_way_[{peer, lane}].push_back(std::move(message));
+  if (fate == Fate::kLinked) handler_.OnLinked(peer, std::move(message));
+}
+
+void Replay::ApplySends(RecordReader& record) {
+  while (!record.empty()) {
+    const auto peer = record.Get<NodeId>();
+    const auto lane = record.Get<Lane>();
+    const auto fate = record.Get<Fate>();
+    const auto taken = record.Get<bool>();
+    const auto times = record.Get<std::uint32_t>();
+    if (node_.FindPeer(peer) == nullptr) throw JournalError("a message left for a node that is no peer");
+    for (std::uint32_t i = 0; i < times; ++i) {
+      if (taken) {
+        Settle(peer, lane, fate, Poll(peer, lane));
+        continue;
+      }
+      std::deque<Message>& waiting = under_way_[{peer, lane}];
+      if (waiting.empty()) throw JournalError("a message left that was not under way");
+      Message oldest = std::move(waiting.front());
+      waiting.pop_front();
+      Settle(peer, lane, fate, std::move(oldest));
+    }
+  }
+}
+
+// ---- the end -----------------------------------------------------------------------------------
+
+std::vector<Replay::Held> Replay::TakeHeld() {
+  std::vector<std::pair<std::uint64_t, Held>> numbered;
+  for (auto& [when, held] : held_) numbered.emplace_back(when.second, std::move(held));
+  held_.clear();
+  std::sort(numbered.begin(), numbered.end(),
+            [](const auto& one, const auto& other) { return one.first < other.first; });
+  std::vector<Held> held;
+  for (auto& [number, each] : numbered) held.push_back(std::move(each));
+  return held;
+}
+
+std::vector<Replay::Sending> Replay::TakeUnderWay() {
+  std::vector<Sending> sending;
+  for (auto& [way, messages] : std::exchange(under_way_, {})) {
+    for (Message& message : messages) sending.push_back({way.first, way.second, std::move(message)});
+  }
+  return sending;
+}
+
+}  // namespace geomx

@@ -1,0 +1,79 @@
+// Does to a fresh node what a journal says was done to another one, which then has its state.
+//
+// A replay makes the calls that recorded_node.h recorded, waits for the device where the node was
+// resumed, and takes messages in the order in which they were taken. What concerns links, the emulated
+// network and the application goes to a handler: the driver's, or a test's.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/node.h"
+#include "core/records.h"
+
+namespace geomx {
+
+class Replay {
+ public:
+  class Handler {
+   public:
+    virtual ~Handler() = default;
+    virtual void OnTaken(NodeId peer, const Message& message) = 0;  // out of the node's queues
+    virtual void OnLinked(NodeId peer, Message message) = 0;  // and on its link; it may have left
+    virtual void OnArrived(NodeId peer) = 0;                  // a numbered message
+    virtual void OnReceived(NodeId peer, std::uint32_t count) = 0;
+    virtual void OnRenewed(NodeId peer, std::uint32_t incarnation, bool anew) = 0;
+    virtual void OnLinkMade(NodeId peer) = 0;
+    virtual void OnLinkDown(NodeId peer, const std::string& reason) = 0;
+    virtual void OnReady() = 0;
+    virtual void OnEvent(Event event, Time now) = 0;
+  };
+  struct Held {  // has arrived, and counts from `at` on
+    NodeId from = 0;
+    Time at = 0;
+    Message message;
+  };
+  struct Sending {  // was on its way through the emulated network
+    NodeId peer = 0;
+    Lane lane = Lane::kReliable;
+    Message message;
+  };
+
+  // Both outlive this. REQUIRES: nothing but AssumeStarted was done to `node`.
+  Replay(Node& node, Handler& handler) : node_(node), handler_(handler) {}
+
+  // Throws JournalError if there is no such record, or if the node does not do what it did then.
+  void Apply(std::span<const std::byte> body, Payload payload);
+
+  std::uint32_t restarts() const { return restarts_; }  // that the journal tells of
+  std::uint64_t records() const { return records_; }
+
+  // ---- what is left to do after the last record ----
+  std::vector<Held> TakeHeld();          // in the order of arrival
+  std::vector<Sending> TakeUnderWay();   // of each lane, the oldest first
+  DeviceWork::Ends TakeDeviceWork() { return {ends_.begin(), ends_.end()}; }
+
+ private:
+  void Apply(RecordReader& record, Payload payload);
+  void ApplySends(RecordReader& record);
+  Message Poll(NodeId peer, Lane lane);
+  void Settle(NodeId peer, Lane lane, Fate fate, Message message);
+  void Follow(Time now);
+  void Resume(Time now);
+  void Initialise(RecordReader& record, const Payload& payload);
+  Message ReadMessage(RecordReader& record, Payload payload) const;
+
+  Node& node_;
+  Handler& handler_;
+  std::map<std::pair<Time, std::uint64_t>, Held> held_;  // by time, then order of arrival
+  std::map<std::pair<NodeId, Lane>, std::deque<Message>> under_way_;
+  std::deque<std::shared_ptr<kernels::Mark>> ends_;  // of device work after which it was not resumed
+  std::uint64_t records_ = 0;
+  std::uint32_t restarts_ = 0;
+};
+
+}  // namespace geomx

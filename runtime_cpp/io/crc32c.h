@@ -1,0 +1,13 @@
+// CRC-32C (Castagnoli), as iSCSI and ext4 use it: RFC 3720, appendix B.4.
+#pragma once
+
+#include <cstdint>
+
+#include "core/payload.h"
+
+namespace geomx::io {
+
+// Of `bytes`, behind what `before` is the CRC of.
+std::uint32_t Crc32c(Bytes bytes, std::uint32_t before = 0);
+
+}  // namespace geomx::io

@@ -1,0 +1,182 @@
+#include "io/journal_file.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <climits>
+#include <cstdio>
+#include <utility>
+
+#include "io/crc32c.h"
+
+namespace geomx::io {
+namespace {
+
+constexpr char kJournalMagic[] = "GMXJRNL1";
+constexpr std::size_t kMagicBytes = sizeof kJournalMagic - 1;
+constexpr std::size_t kShort = 4096;  // payloads up to so many bytes are copied, longer ones are not
+constexpr std::uint32_t kMostBody = 1u << 30;
+
+struct Head {
+  std::uint32_t body = 0, payload = 0, crc = 0, head_crc = 0;
+
+  std::uint32_t OwnCrc() const {
+    return Crc32c(std::as_bytes(std::span(this, 1)).first(offsetof(Head, head_crc)));
+  }
+};
+static_assert(sizeof(Head) == 16);
+
+bool ReadWhole(std::FILE* file, std::byte* into, std::size_t count) {
+  return std::fread(into, 1, count, file) == count;
+}
+
+}  // namespace
+
+JournalFile::JournalFile(std::string path) : path_(std::move(path)) {
+  fd_ = Fd(open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (!fd_) throw JournalError("cannot open the journal " + path_ + ": " + ErrorText(errno));
+  if (flock(fd_.get(), LOCK_EX | LOCK_NB) != 0) {
+    throw JournalError("the journal " + path_ + " is in use: its node runs already");
+  }
+  std::array<std::byte, kMagicBytes> magic;
+  const ssize_t got = pread(fd_.get(), magic.data(), magic.size(), 0);
+  if (got < 0) throw JournalError("cannot read the journal " + path_ + ": " + ErrorText(errno));
+  const auto found = static_cast<std::size_t>(got);
+  if (std::memcmp(magic.data(), kJournalMagic, found) != 0) {
+    throw JournalError(path_ + " is no journal of this version of geomx: remove it, or take another folder");
+  }
+  const auto bytes = std::as_bytes(std::span(kJournalMagic, kMagicBytes));
+  if (found < kMagicBytes) {
+    if (pwrite(fd_.get(), bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
+      Unwritable(errno);
+    }
+  }
+  size_ = kMagicBytes;
+  const std::unique_ptr<std::FILE, Closer> file(fdopen(dup(fd_.get()), "rb"));
+  std::fseek(file.get(), kMagicBytes, SEEK_SET);
+  good_ = kMagicBytes;
+  if (const auto first = ReadRecord(file.get())) {
+    begin_ = JournalBegin::Read(first->body);
+  } else if (ftruncate(fd_.get(), kMagicBytes) != 0) {
+    Unwritable(errno);
+  }
+}
+
+void JournalFile::Damaged(const std::string& what) const {
+  throw JournalError("the journal " + path_ + " is damaged at byte " + std::to_string(good_) + " (" +
+                     what + "): its node cannot continue from it");
+}
+
+void JournalFile::Unwritable(int error) const {
+  throw JournalError("cannot write the journal " + path_ + ": " + ErrorText(error) +
+                     (error == ENOSPC ? ": make room there, or choose faults.durable=none" : ""));
+}
+
+// ---- reading -----------------------------------------------------------------------------------
+
+// Nothing at the end, and where the last record is cut short.
+std::optional<JournalFile::Record> JournalFile::ReadRecord(std::FILE* file) {
+  Head head;
+  const auto bytes = std::as_writable_bytes(std::span(&head, 1));
+  if (!ReadWhole(file, bytes.data(), bytes.size())) return std::nullopt;
+  if (head.head_crc != head.OwnCrc()) Damaged("the checksum of a record's head is wrong");
+  if (head.body == 0 || head.body > kMostBody || head.payload > kMaxPayloadBytes) {
+    Damaged("a record has an impossible size");
+  }
+  Record record;
+  record.body.resize(head.body);
+  if (!ReadWhole(file, record.body.data(), head.body)) return std::nullopt;
+  std::uint32_t crc = Crc32c(record.body);
+  if (head.payload > 0) {
+    const std::shared_ptr<std::byte[]> memory(new std::byte[head.payload]);
+    if (!ReadWhole(file, memory.get(), head.payload)) return std::nullopt;
+    const Bytes payload{memory.get(), head.payload};
+    crc = Crc32c(payload, crc);
+    record.payload = Payload::View(payload, memory);
+  }
+  if (crc != head.crc) Damaged("the checksum of a record is wrong");
+  good_ += sizeof head + head.body + head.payload;
+  return record;
+}
+
+void JournalFile::Read(const Visit& visit) {
+  const std::unique_ptr<std::FILE, Closer> file(fdopen(dup(fd_.get()), "rb"));
+  std::setvbuf(file.get(), nullptr, _IOFBF, 1024 * 1024);
+  std::fseek(file.get(), kMagicBytes, SEEK_SET);
+  good_ = kMagicBytes;
+  while (auto record = ReadRecord(file.get())) visit(record->body, std::move(record->payload));
+  if (std::ferror(file.get()) != 0) Damaged("it cannot be read");
+  if (ftruncate(fd_.get(), static_cast<off_t>(good_)) != 0) Unwritable(errno);
+  size_ = good_;
+}
+
+// ---- writing -----------------------------------------------------------------------------------
+
+void JournalFile::Add(std::span<const std::byte> body, const Payload& payload) {
+  Head head{.body = static_cast<std::uint32_t>(body.size()),
+            .payload = static_cast<std::uint32_t>(payload.size()),
+            .crc = Crc32c(body)};
+  for (const Bytes& piece : payload.pieces()) head.crc = Crc32c(piece, head.crc);
+  head.head_crc = head.OwnCrc();
+  const std::size_t begin = small_.size();
+  const auto add = [this](Bytes bytes) { small_.insert(small_.end(), bytes.begin(), bytes.end()); };
+  add(std::as_bytes(std::span(&head, 1)));
+  add(body);
+  const bool copied = payload.size() <= kShort;
+  if (copied) {
+    for (const Bytes& piece : payload.pieces()) add(piece);
+  }
+  if (!pieces_.empty() && pieces_.back().bytes.empty()) {
+    pieces_.back().end = small_.size();
+  } else {
+    pieces_.push_back({begin, small_.size(), {}});
+  }
+  if (!copied) {
+    for (const Bytes& piece : payload.pieces()) pieces_.push_back({0, 0, piece});
+    payloads_.push_back(payload);
+  }
+  const std::size_t bytes = sizeof head + body.size() + payload.size();
+  pending_bytes_ += bytes;
+  size_ += bytes;
+  if (body[0] == std::byte(RecordKind::kBegin)) begin_ = JournalBegin::Read(body);
+}
+
+// At most a few system calls, whatever waits: payloads are written from where they are.
+void JournalFile::Commit() {
+  if (pieces_.empty()) return;
+  std::vector<iovec> rest;
+  for (const Piece& piece : pieces_) {
+    const Bytes bytes = piece.bytes.empty()
+                            ? Bytes(small_).subspan(piece.begin, piece.end - piece.begin)
+                            : piece.bytes;
+    rest.push_back({const_cast<std::byte*>(bytes.data()), bytes.size()});
+  }
+  auto offset = static_cast<off_t>(size_ - pending_bytes_);
+  for (std::size_t at = 0; at < rest.size();) {
+    const int count = static_cast<int>(std::min<std::size_t>(rest.size() - at, IOV_MAX));
+    const ssize_t written = pwritev(fd_.get(), rest.data() + at, count, offset);
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) Unwritable(written < 0 ? errno : ENOSPC);
+    offset += written;
+    for (auto left = static_cast<std::size_t>(written); left > 0;) {
+      iovec& piece = rest[at];
+      const std::size_t passed = std::min(left, piece.iov_len);
+      piece.iov_base = static_cast<std::byte*>(piece.iov_base) + passed;
+      piece.iov_len -= passed;
+      left -= passed;
+      if (piece.iov_len == 0) ++at;
+    }
+  }
+  small_.clear();
+  pieces_.clear();
+  payloads_.clear();
+  pending_bytes_ = 0;
+}
+
+}  // namespace geomx::io

@@ -1,0 +1,159 @@
+// The driver's part in journals: beginning one, and going on from where another process was killed. See
+// core/recorded_node.h.
+#include <algorithm>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "io/driver.h"
+
+namespace geomx::io {
+namespace {
+
+constexpr std::uint64_t kGoneSession = UINT64_MAX;  // of what another process received
+constexpr std::uint32_t kRecordedEvery = 16;        // messages of a link that were received
+const char* const kRestarted = "it was restarted";
+
+}  // namespace
+
+// Children call parents; of two siblings, the later one calls. All have called the scheduler before
+// there was a node, except one that continues.
+std::vector<NodeId> Driver::PeersToCall() const {
+  const NodeConfig& config = node_->config();
+  std::set<NodeId> called(config.parents.begin(), config.parents.end());
+  for (const OverlayGroup& group : config.groups) {
+    if (group.root == self_) continue;
+    for (const NodeId sibling : group.members) {
+      if (sibling < self_) called.insert(sibling);
+    }
+  }
+  if (config.scheduler && join_address_.empty()) called.insert(*config.scheduler);
+  return {called.begin(), called.end()};
+}
+
+// ---- recording -----------------------------------------------------------------------------------
+
+void Driver::BeginJournal() {
+  const NodeConfig& config = node_->config();
+  JournalBegin begin{.name = name_, .address = Format(address_), .experiment = config.experiment};
+  for (const auto& [name, address] : told_.roster) {
+    begin.roster.push_back({name, address, roster_incarnations_[name]});
+  }
+  if (config.scheduler) {
+    const FrameLink& frames = sessions_.LinkOf(*config.scheduler).frames;
+    begin.experiment = told_.experiment;
+    begin.roster.push_back({node_->FindPeer(*config.scheduler)->name, join_address_, 0});
+    begin.links.push_back({*config.scheduler, frames.acknowledged(), frames.received()});
+  }
+  begin.Write(*journal_);
+  node_->RecordTo(journal_.get());
+  node_->Commit();
+}
+
+// What other ends have received need not be kept by who repeats this.
+void Driver::RecordReceived() {
+  sessions_.EachLink([this](PeerLink& link) {
+    const std::uint32_t received = link.frames.acknowledged();
+    if (received - link.recorded >= kRecordedEvery) {
+      node_->Received(link.peer, link.recorded = received);
+    }
+  });
+  node_->Commit();
+}
+
+// ---- going on ------------------------------------------------------------------------------------
+
+void Driver::Recover() {
+  const Time began = Now();
+  const JournalBegin& begin = *journal_->begin();
+  if (begin.name != name_) {
+    throw JournalError("the journal " + journal_->path() + " is that of " + begin.name + ", and not of " +
+                       name_);
+  }
+  for (const auto& link : begin.links) {
+    PeerLink& known = sessions_.LinkOf(link.peer);
+    known.frames.Begin(link.sent, link.received);
+    known.recorded = link.sent;
+    known.made = true;
+  }
+  Replay replay(node_->node(), *this);
+  try {
+    journal_->Read([&](std::span<const std::byte> body, Payload payload) {
+      replay.Apply(body, std::move(payload));
+    });
+  } catch (const JournalError& error) {
+    const std::string what = error.what();
+    const bool named = what.find(journal_->path()) != std::string::npos;
+    throw JournalError(named ? what : "the journal " + journal_->path() + ": " + what);
+  }
+  node_->RecordTo(journal_.get());
+  journal_->Add(RecordWriter(RecordKind::kRestart).body(), {});
+  roster_incarnations_[name_] += replay.restarts() + 1;
+  GoOn(replay);
+  const Time took = (Now() - began) / kMillisecond;
+  Notice(name_ + " continues from its journal: " + std::to_string(replay.records()) + " records, " +
+         std::to_string(journal_->size() / 1'000'000) + " MB, repeated in " + std::to_string(took) + " ms");
+}
+
+// What the other process had begun, as far as the journal tells.
+void Driver::GoOn(Replay& replay) {
+  const Time now = Now();
+  for (Replay::Held& held : replay.TakeHeld()) {
+    Keep({.at = held.at, .from = held.from, .session = kGoneSession, .message = std::move(held.message)});
+  }
+  for (Replay::Sending& sending : replay.TakeUnderWay()) {
+    const bool kept = IsNumbered(sending.message.header);
+    node_->Left(sending.peer, sending.lane, kept ? Fate::kLinked : Fate::kDropped);
+    lost_messages_ += kept ? 0 : 1;
+    if (kept) sessions_.LinkOf(sending.peer).frames.Push(std::move(sending.message), 0, now);
+  }
+  WatchDevice(replay.TakeDeviceWork(), 0, 0, [] {});
+  sessions_.EachLink([&](PeerLink& link) {
+    if (!link.made || link.closed) return;
+    node_->Hear(link.peer, now);  // it is silent from now on at the earliest
+    node_->HandleLinkLost(link.peer, kRestarted, now);
+  });
+}
+
+void Driver::OnTaken(NodeId peer, const Message& message) { Count(peer, message); }
+
+void Driver::OnLinked(NodeId peer, Message message) {
+  if (IsNumbered(message.header)) sessions_.LinkOf(peer).frames.Restore(std::move(message));
+}
+
+void Driver::OnArrived(NodeId peer) { sessions_.LinkOf(peer).frames.Arrived(); }
+
+void Driver::OnReceived(NodeId peer, std::uint32_t count) {
+  PeerLink& link = sessions_.LinkOf(peer);
+  if (!link.frames.Acknowledge(link.recorded = count)) {
+    throw JournalError("more messages were received than had left");
+  }
+}
+
+void Driver::OnRenewed(NodeId peer, std::uint32_t incarnation, bool anew) {
+  incarnations_[peer] = incarnation;
+  if (anew) sessions_.Renew(peer);
+}
+
+void Driver::OnLinkMade(NodeId peer) { sessions_.LinkOf(peer).made = true; }
+
+void Driver::OnLinkDown(NodeId peer, const std::string& reason) {
+  PeerLink& link = sessions_.LinkOf(peer);
+  link.closed = true;
+  link.lost_why = reason;
+}
+
+void Driver::OnReady() { ready_ = true; }
+
+// What waits for something here is told; what was done about peers is on record.
+void Driver::OnEvent(Event event, Time now) {
+  switch (event.kind) {
+    case Event::Kind::kStarted:
+    case Event::Kind::kStopped:
+    case Event::Kind::kDead:
+    case Event::Kind::kRefused: return Act(event, now);
+    default: return;
+  }
+}
+
+}  // namespace geomx::io

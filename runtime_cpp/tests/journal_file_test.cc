@@ -1,0 +1,182 @@
+// The file of a journal (io/journal_file.h): whatever became of it, what is read was written, in order, or
+// there is an error.
+#include "io/journal_file.h"
+
+#include <sys/resource.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "io/crc32c.h"
+#include "tests/check.h"
+#include "tests/seeds.h"
+
+namespace geomx::io {
+namespace {
+
+using Record = std::pair<std::string, std::string>;  // body, payload
+
+std::string Text(Bytes bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
+
+class Folder {
+ public:
+  Folder() {
+    path_ = (std::filesystem::temp_directory_path() / "journal_test.XXXXXX").string();
+    CHECK(mkdtemp(path_.data()) != nullptr);
+  }
+  ~Folder() { std::filesystem::remove_all(path_); }
+  std::string file() const { return path_ + "/node.journal"; }
+
+ private:
+  std::string path_;
+};
+
+std::string Content(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+void Store(const std::string& path, const std::string& content) {
+  std::ofstream(path, std::ios::binary | std::ios::trunc) << content;
+}
+
+std::vector<Record> ReadAll(JournalFile& journal) {
+  std::vector<Record> records;
+  journal.Read([&](std::span<const std::byte> body, Payload payload) {
+    std::vector<std::byte> scratch;
+    records.emplace_back(Text(body), Text(payload.Contiguous(scratch)));
+  });
+  return records;
+}
+
+// Short and long payloads, some in pieces.
+std::vector<Record> WriteSome(const std::string& path, check::Random& random, int count) {
+  JournalFile journal(path);
+  std::vector<Record> records = ReadAll(journal);
+  if (!journal.begin()) {
+    JournalBegin{.name = "node", .address = "127.0.0.1:1"}.Write(journal);
+    journal.Commit();
+    records = {};
+  }
+  for (int i = 0; i < count; ++i) {
+    std::string body(check::Between(random, 1, 40), static_cast<char>(RecordKind::kTimeout));
+    std::string bytes(check::Chance(random, 0.3) ? check::Between(random, 0, 20'000) : 0, 'x');
+    for (char& each : bytes) each = static_cast<char>(random());
+    auto owner = std::make_shared<std::string>(bytes);
+    const Bytes all = std::as_bytes(std::span(*owner));
+    const std::size_t half = all.size() / 3;
+    const Payload payload = Payload::View({all.first(half), all.subspan(half)}, owner);
+    journal.Add(std::as_bytes(std::span(body)), payload);
+    records.emplace_back(body, bytes);
+    if (check::Chance(random, 0.3)) journal.Commit();
+  }
+  journal.Commit();
+  return records;
+}
+
+}  // namespace
+
+TEST(CrcsAreThoseOfTheStandard) {
+  const std::string digits = "123456789";
+  CHECK_EQ(Crc32c(std::as_bytes(std::span(digits))), 0xe3069283u);
+  const std::vector<std::byte> zeros(32);
+  CHECK_EQ(Crc32c(zeros), 0x8a9136aau);
+  CHECK_EQ(Crc32c(Bytes(zeros).subspan(5), Crc32c(Bytes(zeros).first(5))), 0x8a9136aau);
+}
+
+TEST(JournalsHoldWhatWasCommitted) {
+  const Folder folder;
+  check::Random random(1);
+  WriteSome(folder.file(), random, 200);
+  const auto written = WriteSome(folder.file(), random, 300);  // behind what is there
+  JournalFile journal(folder.file());
+  CHECK(journal.begin().has_value());
+  const auto read = ReadAll(journal);
+  CHECK_EQ(read.size(), written.size());
+  CHECK(read == written);
+  bool refused = false;
+  try {
+    const JournalFile second(folder.file());
+  } catch (const JournalError& error) {
+    refused = std::string(error.what()).find("in use") != std::string::npos;
+  }
+  CHECK(refused);
+}
+
+// What a killed process leaves: any beginning of the file. All whole records are there, and the next
+// ones follow them.
+TEST(JournalsThatAreCutShortLoseTheLastRecord) {
+  const Folder folder;
+  check::Random random(2);
+  WriteSome(folder.file(), random, 30);
+  const std::string whole = Content(folder.file());
+  std::vector<Record> all;
+  {
+    JournalFile journal(folder.file());
+    all = ReadAll(journal);
+  }
+  std::size_t before = 0;
+  for (std::size_t size = 0; size < whole.size(); size += 1 + size / 100) {
+    Store(folder.file(), whole.substr(0, size));
+    std::vector<Record> read;
+    {
+      JournalFile journal(folder.file());
+      if (journal.begin()) read = ReadAll(journal);
+    }
+    CHECK(read.size() >= before && read.size() < all.size());
+    before = read.size();
+    CHECK(std::equal(read.begin(), read.end(), all.begin()));
+    if (size % 7 != 0 || read.empty()) continue;
+    const auto more = WriteSome(folder.file(), random, 3);
+    JournalFile journal(folder.file());
+    CHECK_EQ(more.size(), read.size() + 3);
+    CHECK(ReadAll(journal) == more);
+  }
+}
+
+TEST(DamagedJournalsAreRefused) {
+  const Folder folder;
+  check::Random random(3);
+  WriteSome(folder.file(), random, 20);
+  const std::string whole = Content(folder.file());
+  for (std::size_t at = 0; at < whole.size(); at += 1 + at / 50) {
+    std::string damaged = whole;
+    damaged[at] = static_cast<char>(damaged[at] ^ (1 << check::Between(random, 0, 7)));
+    Store(folder.file(), damaged);
+    std::string said;
+    try {
+      JournalFile journal(folder.file());
+      ReadAll(journal);
+    } catch (const JournalError& error) {
+      said = error.what();
+    }
+    CHECK(said.find(folder.file()) != std::string::npos);
+  }
+}
+
+// As on a full disk: what does not fit is an error, and names the file.
+TEST(AJournalThatCannotGrowIsNamed) {
+  const Folder folder;
+  JournalFile journal(folder.file());
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit small{.rlim_cur = 1000, .rlim_max = before.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &small);
+  const std::vector<std::byte> bytes(5000, std::byte{7});
+  journal.Add(Bytes(bytes).first(20), Payload::Copy(bytes));
+  std::string said;
+  try {
+    journal.Commit();
+  } catch (const JournalError& error) {
+    said = error.what();
+  }
+  setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
+  CHECK(said.find("cannot write the journal " + folder.file()) != std::string::npos);
+}
+
+}  // namespace geomx::io

@@ -1,0 +1,130 @@
+// Nodes that continue from their journals (core/recorded_node.h, core/replay.h).
+#include "core/replay.h"
+
+#include "tests/random_pairs.h"
+#include "tests/training.h"
+
+namespace geomx {
+namespace {
+
+using check::Chance;
+using check::Cluster;
+using check::Plan;
+using check::Train;
+
+// Servers and the scheduler are killed at random moments, with what they had not committed, while
+// connections break.
+std::vector<std::vector<float>> TrainOver(double crashes, std::uint64_t seed, const Plan& plan,
+                                          bool integers, std::uint64_t& crashed) {
+  const auto begin = [](Node& node) { node.AssumeStarted(); };
+  return Train(
+      seed, plan, integers,
+      [&](Cluster& cluster) {
+        cluster.BreakConnections({.breaks = 0.02, .calls = 0.02});
+        std::vector<NodeId> mortal = {cluster.scheduler};
+        mortal.insert(mortal.end(), cluster.globals.begin(), cluster.globals.end());
+        mortal.insert(mortal.end(), cluster.servers.begin(), cluster.servers.end());
+        cluster.CrashNodes(mortal, crashes, begin);
+      },
+      [&](Cluster& cluster) { crashed += cluster.crashes(); });
+}
+
+// Law 2: whatever is killed whenever, values, barriers and the end are those of an undisturbed run.
+TEST(JournalsGiveBackWhatWasKilled) {
+  std::uint64_t crashed = 0;
+  check::ForSeeds(100, [&](std::uint64_t seed) {
+    check::Random random(seed);
+    const Plan plan = check::AnyPlan(random);
+    const double crashes = Chance(random, 0.5) ? 0.002 : 0.02;
+    CHECK(TrainOver(crashes, seed, plan, false, crashed) == Train(seed, plan, false));
+  });
+  CHECK(crashed > 300);
+}
+
+// Coordinators live on servers and on the scheduler, and remember what was reported to them.
+TEST(JournalsGiveBackWhatWasKilledUnderOverlays) {
+  std::uint64_t crashed = 0;
+  check::ForSeeds(30, [&](std::uint64_t seed) {
+    Plan plan;
+    plan.parties = {3, 1, 2};
+    plan.frame_bytes = 128;
+    plan.coordinator = [] { return std::make_shared<check::RandomPairs>(); };
+    CHECK(TrainOver(0.01, seed, plan, true, crashed) == Train(seed, plan, true));
+  });
+  CHECK(crashed > 100);
+}
+
+// ---- records ----
+
+TEST(RecordsThatAreCutShortAreRefused) {
+  Cluster cluster(1, Plan{});
+  struct Ignored final : Replay::Handler {
+    void OnTaken(NodeId, const Message&) override {}
+    void OnLinked(NodeId, Message) override {}
+    void OnArrived(NodeId) override {}
+    void OnReceived(NodeId, std::uint32_t) override {}
+    void OnRenewed(NodeId, std::uint32_t, bool) override {}
+    void OnLinkMade(NodeId) override {}
+    void OnLinkDown(NodeId, const std::string&) override {}
+    void OnReady() override {}
+    void OnEvent(Event, Time) override {}
+  } ignored;
+  check::Random random(1);
+  const auto refused = [&](std::vector<std::byte> body) {
+    Node node(cluster.node(cluster.globals.front()).config());
+    Replay replay(node, ignored);
+    try {
+      replay.Apply(body, {});
+    } catch (const JournalError&) {
+      return true;
+    }
+    return false;
+  };
+  CHECK(refused({}));
+  CHECK(refused({std::byte{200}}));
+  for (int kind = 3; kind <= static_cast<int>(RecordKind::kIncarnation); ++kind) {
+    if (kind == static_cast<int>(RecordKind::kReport)) continue;
+    CHECK(refused({std::byte(kind), std::byte{1}}));
+    for (int i = 0; i < 50; ++i) {  // whatever is in them, nothing but an error comes of it
+      std::vector<std::byte> body(check::Between(random, 1, 120));
+      for (std::byte& each : body) each = std::byte(check::Between(random, 0, 3));
+      body[0] = std::byte(kind);
+      (void)refused(body);
+    }
+  }
+}
+
+TEST(TheFirstRecordHoldsWhatWasKnown) {
+  struct Kept final : JournalOut {
+    void Add(std::span<const std::byte> its_body, const Payload&) override {
+      body.assign(its_body.begin(), its_body.end());
+    }
+    void Commit() override {}
+    std::vector<std::byte> body;
+  } kept;
+  JournalBegin begin{.name = "hub/global_server0",
+                     .address = "127.0.0.1:1234",
+                     .experiment = std::string(100'000, 'x'),
+                     .roster = {{"a", "b:1", 1}, {"c", "d:2", 7}},
+                     .links = {{0, 1, 1}}};
+  begin.Write(kept);
+  const JournalBegin read = JournalBegin::Read(kept.body);
+  CHECK_EQ(read.name, begin.name);
+  CHECK_EQ(read.address, begin.address);
+  CHECK(read.experiment == begin.experiment);
+  CHECK_EQ(read.roster.size(), 2u);
+  CHECK_EQ(read.roster[1].incarnation, 7u);
+  CHECK_EQ(read.links[0].received, 1u);
+  for (std::size_t size = 0; size < kept.body.size(); size += 1 + size / 8) {
+    bool refused = false;
+    try {
+      JournalBegin::Read(std::span(kept.body).first(size));
+    } catch (const JournalError&) {
+      refused = true;
+    }
+    CHECK(refused);
+  }
+}
+
+}  // namespace
+}  // namespace geomx

@@ -1,0 +1,153 @@
+"""Servers and schedulers that are killed, continue from their journals, and change no result."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from geomx import runner
+from geomx.errors import ConfigError, NodeLost
+from geomx.live.journal import stem
+from geomx.results.results import Results
+
+NETWORK: dict[str, Any] = {
+    "central": {"name": "hub", "uplink_mbps": 400, "downlink_mbps": 400},
+    "parties": {
+        name: {"workers": 2, "uplink_mbps": 400, "downlink_mbps": 400} for name in ("east", "west")
+    },
+    "delay_ms": 5,
+}
+DURABLE = "faults.durable=log"
+
+
+def run(folder: Path, *words: str, mode: str = "live") -> Results:
+    network = folder.parent / "network.yaml"
+    network.write_text(str(NETWORK))
+    shared = [f"network={network}", "iterations=40", f"hydra.run.dir={folder}"]
+    return runner.run(f"mode={mode}", *shared, *words)
+
+
+def check_equal(one: Results, other: Results) -> None:
+    """The same bits at the end, and the same traffic; heartbeats are control and differ."""
+    for name, value in one.parameters().items():
+        assert np.array_equal(value, other.parameters()[name])
+    for way in ("wan_push", "wan_pull", "lan"):
+        assert one.summary["bytes"][way] == other.summary["bytes"][way]
+
+
+def process(folder: Path, node: str) -> int | None:
+    """The process of a node of the run in a folder, from the list of processes."""
+    notes = os.fsencode(stem(folder, node))
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+            if b"--notes" in words and words[words.index(b"--notes") + 1] == notes:
+                return int(entry.name)
+    return None
+
+
+@contextlib.contextmanager
+def killer(folder: Path, nodes: list[str], every_s: float) -> Iterator[list[str]]:
+    """Kill the nodes in turn, once training goes on."""
+    killed: list[str] = []
+    over = threading.Event()
+
+    def work() -> None:
+        first = stem(folder, "east/worker0").with_suffix(".jsonl")
+        while not over.wait(0.02):
+            if first.exists() and b"iteration" in first.read_bytes():
+                break
+        for node in nodes:
+            pid = process(folder, node)
+            if pid is not None and not over.is_set():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+                    killed.append(node)
+            if over.wait(every_s):
+                return
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield killed
+    finally:
+        over.set()
+        thread.join()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [["+accel=[p3]"], ["+sync=hfa", "+accel=[bisparse]"]])
+def test_who_is_killed_continues_where_it_was(tmp_path: Path, words: list[str]) -> None:
+    calm = run(tmp_path / "calm", *words, mode="sim")
+    nodes = ["hub/global_server0", "west/server", "hub/scheduler", "hub/global_server0"]
+    folder = tmp_path / "killed"
+    with killer(folder, nodes, 0.7) as killed:
+        live = run(folder, *words, DURABLE, "iterations=40")
+    assert killed
+    check_equal(calm, live)
+    restarts = [row["node"] for row in live.summary["faults"] if row["what"] == "restart"]
+    assert restarts == killed
+
+
+@pytest.mark.slow
+def test_a_journal_changes_nothing(tmp_path: Path) -> None:
+    words = ["+sync=hfa", "+accel=[bisparse,p3]"]
+    calm = run(tmp_path / "calm", *words)
+    durable = run(tmp_path / "durable", *words, DURABLE)
+    check_equal(calm, durable)
+    names = {file.name for file in (durable.directory / "durable").iterdir()}
+    assert names == {
+        f"{name}.journal"
+        for name in ("hub-scheduler", "hub-global_server0", "east-server", "west-server")
+    }
+
+
+@pytest.mark.slow
+def test_a_node_that_is_killed_too_often_ends_the_run(tmp_path: Path) -> None:
+    folder = tmp_path / "killed"
+    with (
+        pytest.raises(NodeLost, match=r"hub/global_server0 was lost: killed by SIGKILL"),
+        killer(folder, ["hub/global_server0"] * 2, 1.5),
+    ):
+        run(folder, DURABLE, "faults.restarts=1", "iterations=2000")
+
+
+# ---- scenarios ----
+
+
+@pytest.mark.parametrize("mode", ["sim", pytest.param("live", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("node", ["hub/global_server0", "east/server", "hub/scheduler"])
+def test_a_scenario_restarts_what_it_kills(tmp_path: Path, mode: str, node: str) -> None:
+    calm = run(tmp_path / "calm", mode="sim")
+    scenario = f"scenario=[{{at_s: 0.3, kill: {node}, restart_s: 1}}]"
+    killed = run(tmp_path / "killed", DURABLE, "faults.restarts=0", scenario, mode=mode)
+    check_equal(calm, killed)
+    (row,) = killed.summary["faults"]
+    recovered_s = row.pop("recovered_s")
+    assert row == {"time_s": 0.3, "what": "kill", "node": node, "restart_s": 1.0}
+    assert 1.0 <= recovered_s < (1.001 if mode == "sim" else 6.0)
+    if node != "hub/scheduler":
+        longest_s = max(each["end_s"] - each["start_s"] for each in killed.iterations)
+        assert longest_s > 1.0
+
+
+def test_restarts_that_cannot_be_are_refused(tmp_path: Path) -> None:
+    def refused(scenario: str, *words: str) -> str:
+        with pytest.raises(ConfigError) as error:
+            run(tmp_path / "refused", f"scenario=[{scenario}]", *words, mode="sim")
+        return str(error.value)
+
+    kill = "at_s: 1, kill: east/server"
+    assert "needs faults.durable=log" in refused(f"{{{kill}, restart_s: 1}}")
+    assert "is about a kill" in refused("{at_s: 1, pause: east/server, for_s: 1, restart_s: 1}")
+    for worker in ("east/worker0", "any worker"):
+        said = refused(f"{{at_s: 1, kill: {worker}, restart_s: 1}}", DURABLE)
+        assert "workers are not yet" in said
