@@ -310,7 +310,7 @@ class DeviceStaging:
     def take(self, address: int, type: str, elements: int, owner: object, copy: bool, producer: int | None = None) -> StagedValue:
         """
         A tensor's values, which `owner` keeps alive. With `copy` the tensor may be changed
-        afterwards, by the stream `producer` or, without one, by anybody.
+        afterwards, by the stream `producer` or, without one, in any way.
         """
 
     def take_sum(self, terms: Sequence[tuple[DeviceStaging, int, str, object, int | None]], elements: int) -> StagedValue:
@@ -878,7 +878,7 @@ class MxnetEngine:
 
     def push(self, key: int, data: int, elements: int, array: int, order: int, loss: float, last: bool, not_before_s: float, priority: int) -> None:
         """
-        Contribute `array` once it has been written and nobody writes `order`; `array` is not overwritten before its bytes have left.
+        Contribute `array` once it has been written and nothing writes `order`; `array` is not overwritten before its bytes have left.
         """
 
     def pull(self, key: int, round: int, data: int, elements: int, array: int, priority: int) -> None:

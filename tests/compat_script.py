@@ -17,7 +17,7 @@ IDLE = [sys.executable, "-c", "import mxnet"]
 
 
 def free_ports(number: int) -> list[str]:
-    """Ports that nobody listens on."""
+    """Ports on which nothing listens."""
     sockets = [socket.socket() for _ in range(number)]
     for each in sockets:
         each.bind(("127.0.0.1", 0))

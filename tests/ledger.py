@@ -196,7 +196,7 @@ class Schedule:
 
     @property
     def steps(self) -> int:
-        """Of the slowest worker, which is what everybody is told."""
+        """Of the slowest worker; all workers are told this."""
         return min(map(sum, self.rounds))
 
 

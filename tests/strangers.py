@@ -41,7 +41,7 @@ def geomx_register(register):
 
 
 def install(folder: Path, module: str, source: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Put a module and its distribution into `folder`, and `folder` on everybody's path."""
+    """Put a module and its distribution into `folder`, and `folder` on every path."""
     folder.mkdir(exist_ok=True)
     (folder / f"{module}.py").write_text(source, encoding="utf-8")
     name_it(folder, module, {module: module})

@@ -273,7 +273,7 @@ def test_a_fit_finds_what_is_there(seed: int) -> None:
         for messages in (1, 5):
             took = messages * true["message"] + size * true["byte"]
             noise = generator.uniform(0.98, 1.02, 9)
-            noise[generator.integers(9)] = 50.0  # somebody else was there once
+            noise[generator.integers(9)] = 50.0  # other traffic interferes once
             samples.append(Sample({"message": messages, "byte": size}, (took * noise).tolist()))
     costs, spread = fit(samples)
     for name, cost in true.items():

@@ -155,7 +155,7 @@ def test_bisparse_loses_nothing_and_starves_nobody(
         arrived = np.ravel(before - after).astype(float)
         assert np.abs(2 * arrived - np.round(2 * arrived)).max() < 1e-3  # whole contributions
         assert arrived.max() <= steps + 1e-3
-        assert arrived.min() > steps - 40  # everybody's turn comes within twice 1 / ratio, twice
+        assert arrived.min() > steps - 40  # each element is sent within twice 1 / ratio, twice
 
 
 @pytest.mark.needs("bisparse", "fp16")

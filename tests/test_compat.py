@@ -327,7 +327,7 @@ def test_a_launch_script_runs_to_its_end(
     for log in logs:
         assert f"of {job[1]}, {workers} in all" in log
         assert float(re.findall(r"accuracy ([\d.]+)", log)[0]) > 0.8, log
-    if "dist_async" not in train:  # everybody ends with the same model
+    if "dist_async" not in train:  # all workers end with the same model
         assert len({re.findall(r"sum ([-\d.]+)", log)[0] for log in logs}) == 1
     assert done.stderr.count("PS_RESEND=1: has no effect") == ("PS_RESEND=1" in job)
 

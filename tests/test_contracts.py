@@ -121,7 +121,7 @@ def overlay(**fields: Any) -> Any:
 
 
 def ordering(target: int) -> Any:
-    """An overlay whose coordinator has everybody who reports a contribution send it to `target`."""
+    """An overlay whose coordinator has every contribution that is reported sent to `target`."""
 
     class Orders(Mind):
         def on_report(self, source: int, values: Any, now_s: float) -> Any:

@@ -1,4 +1,4 @@
-"""Laws of every codec on every link, whoever wrote it: the size that was promised, nothing lost,
+"""Laws of every codec on every link, third-party too: the size that was promised, nothing lost,
 slices that fit together again, and bytes that are no such slice refused with a reason.
 
 What an accelerator puts on a link is asked for as an experiment does, so a plugin that is installed

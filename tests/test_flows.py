@@ -2,7 +2,7 @@
 
 A closed form is what a person can derive on paper for a small network; the model must meet it
 within 0.1 %. SimGrid's answers lie in data/simgrid and are met within 1e-6. The laws (no edge above
-its capacity, no idle edge while somebody waits, same call same answer) hold for any network, so
+its capacity, no idle edge while a flow waits, same call same answer) hold for any network, so
 hypothesis draws them.
 """
 

@@ -252,7 +252,7 @@ def node(folder: Path, *words: str, token: str = "a secret") -> subprocess.Popen
 
 
 def free_port() -> str:
-    """A port that nobody has."""
+    """A port that is not in use."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         return str(free.getsockname()[1])
 

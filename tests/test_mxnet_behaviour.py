@@ -209,7 +209,7 @@ def test_two_bits_keep_what_they_do_not_say(seed: int) -> None:
             store.pull(0, out=out)
             value += said * threshold * RATE * 3
             assert np.allclose(out.asnumpy(), value), pushed
-        generator = np.random.default_rng(seed)  # the same for everybody
+        generator = np.random.default_rng(seed)  # the same in all workers
         residual, expected = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
         for _ in range(4):
             gradient = generator.normal(0, 0.5, shape).astype(np.float32)

@@ -118,7 +118,7 @@ def test_adamw_is_mxnets_operator(mx: Any) -> None:
 
 
 def test_dcasgd_is_mxnets_where_mxnets_single_backup_is_right(mx: Any) -> None:
-    """MXNet compensates a delay of one update whoever pushes: so do two sources that alternate."""
+    """MXNet compensates a delay of one update; with two workers that alternate too."""
     theirs = mx.optimizer.DCASGD(learning_rate=0.02, lamda=0.3, wd=0.01, clip_gradient=2)
     ours = native(optimizer_numbers(theirs, {}))
     weight = start(0)
@@ -240,7 +240,7 @@ def test_the_vector_of_geomx() -> None:
     """GeoMX's second gradient is compensated for the first update: it comes from another party.
 
     From the same party it was computed on the weights after that update, and nothing is left to
-    compensate; GeoMX, which has one backup for everybody, compensates all the same.
+    compensate; GeoMX, which has one backup for all workers, compensates all the same.
     """
     for second, expected in ((1, [0.7508, 1.9996]), (0, [0.75, 2.0])):
         ours = native({"name": "dcasgd", "learning_rate": 0.1, "lamda": 0.04})

@@ -149,7 +149,7 @@ def space(registry: Registry, *fixed: str, **options: Any) -> Space:
 
 
 def test_an_order_counts_only_where_it_is_meaning(registry: Registry) -> None:
-    """Two partitioners make other shards in another order; whoever says nothing has no place."""
+    """Two partitioners make other shards in another order; one without an order adds none."""
     lists = {
         names: space(registry, sync=["fsa"], accel=list(names), options=False)
         for names in (("cutter", "sevens"), ("cutter", "idle"))

@@ -1,4 +1,4 @@
-"""The law of full synchrony: n workers are one worker on everybody's batch, however values travel.
+"""The law of full synchrony: n workers are one worker on all their batches, however values travel.
 
 What loses nothing (overlays, placements, slices; alone, in pairs, all together, in any order) may
 change sums by their rounding at most. And where GeoMX cuts and places, so do we.

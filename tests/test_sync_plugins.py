@@ -174,7 +174,7 @@ def test_esync_fills_the_time_of_fast_workers(
     assert min(count for name, count in steps.items() if name not in slow) > 200
     rounds = [row for row in rows if row["worker"] == slow[0]]
     for began, ended in ((row["start_s"], row["end_s"]) for row in rounds[1:]):
-        # Nothing is known in the first round; from then on nobody idles.
+        # Nothing is known in the first round; from then on no worker idles.
         for worker in set(steps) - set(slow):
             waits = [
                 row["wait_s"]

@@ -147,7 +147,7 @@ def test_a_strangers_policy_is_followed_too(
 @pytest.mark.needs("bisparse", "p3")
 @pytest.mark.parametrize("update", ["servers", "worker"])
 def test_accelerators_apply(update: str, seed: int) -> None:
-    """What crosses the WAN is sparse, and everybody ends with the same model, which has learned."""
+    """What crosses the WAN is sparse, and all end with the same model, which has learned."""
 
     def body(store: kv.KVStore) -> tuple[float, list[np.ndarray]]:
         net = torch.nn.Sequential(
@@ -353,7 +353,7 @@ def test_parameters_of_modules_that_are_never_called_are_waited_for_too(seed: in
 
 
 def test_a_parameter_used_before_its_value_has_come_is_named() -> None:
-    """Nobody calls a module here, so nobody has been waited for."""
+    """No module is called here, so no value has been waited for."""
 
     def body(store: kv.KVStore) -> None:
         net = torch.nn.ParameterList([torch.ones(3)])
@@ -393,7 +393,7 @@ def test_tensors_move_without_copies() -> None:
         store.init("w", np.zeros((2, 3)))
         key = store.entry("w").key
         for target in (torch.empty(2, 3), torch.empty(3, 2, dtype=torch.float64).t()):
-            exchange.push(key, torch.arange(6.0).view(2, 3))  # nobody else holds it
+            exchange.push(key, torch.arange(6.0).view(2, 3))  # this is the only reference
             exchange.pull(key, [target])
             assert torch.equal(target.float(), torch.arange(6.0).view(2, 3))
 

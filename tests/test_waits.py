@@ -123,7 +123,7 @@ def test_who_has_not_joined_or_cannot_be_reached_is_told(
             "every node has joined",
             "east/worker0 has waited N s for the scheduler at 127.0.0.1:9 (",
         )
-        # The scheduler gives up, by name, and everybody hears of it.
+        # The scheduler gives up, by name, and all nodes hear of it.
         monkeypatch.setattr("geomx.live.member.JOIN_TIMEOUT_S", 0.1)
         with pytest.raises(
             NodeLost, match=r"hub/global_server0 was lost: it did not join .* 0.1 s"

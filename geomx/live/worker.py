@@ -166,7 +166,7 @@ class LiveWorker:
     # ---- its parts ----
 
     def _warm_up(self) -> None:
-        """Have the framework prepare what a first step needs before anybody waits for it."""
+        """Have the framework prepare what a first step needs before others wait for it."""
         if self._model is not None:
             self._step(0)
             for key in self._keys:

@@ -9,8 +9,8 @@
 //
 //     n_i = max(m, floor((R - epsilon - x_i) / c_i))
 //
-// steps, at most `most`. Whoever has not reported `timeout` after the first who did is left out of
-// the plan, and planned for alone when it comes. Reports: (steps, seconds per step). Replies: the
+// steps, at most `most`. A worker that has not reported `timeout` after the first report is left out
+// of the plan, and planned for alone when it comes. Reports: (steps, seconds per step). Replies: the
 // steps of the next round.
 #include <algorithm>
 #include <cmath>

@@ -31,7 +31,7 @@ Steps Read(const std::vector<Coordinator::Reply>& replies) {
   Steps steps;
   for (const auto& reply : replies) {
     CHECK_EQ(reply.values.size(), 1u);
-    CHECK(steps.emplace(reply.to, reply.values.at(0)).second);  // nobody is told twice
+    CHECK(steps.emplace(reply.to, reply.values.at(0)).second);  // no worker is told twice
   }
   return steps;
 }
@@ -46,7 +46,7 @@ struct Member {
   double transmission_s = 0;
 };
 
-// Runs one round from `began_s`: everybody makes the steps planned for it and reports on arrival.
+// Runs one round from `began_s`: each worker makes the steps planned for it and reports on arrival.
 Steps Round(Coordinator& server, const std::map<NodeId, Member>& members, const Steps& planned,
             double began_s, double* ended_s) {
   std::multimap<double, NodeId> arrivals;
@@ -55,7 +55,7 @@ Steps Round(Coordinator& server, const std::map<NodeId, Member>& members, const 
   }
   Steps steps;
   for (const auto& [at_s, id] : arrivals) {
-    CHECK(steps.empty());  // nobody hears before the last one has spoken
+    CHECK(steps.empty());  // no answer before the last report
     steps = Report(server, id, planned.at(id), members.at(id).step_s, at_s);
     *ended_s = at_s;
   }
@@ -75,7 +75,7 @@ TEST(EsyncFillsTheTimeUntilTheSlowestArrives) {
   CHECK((Round(*server, members, plan, now_s, &now_s) == plan));
 }
 
-// Whoever is slowest sets the pace through transmission as much as through computing.
+// A worker can be the slowest by its transmission as much as by its computing.
 TEST(EsyncCountsTheWayToTheServer) {
   auto server = Make(Defaults(2));
   const std::map<NodeId, Member> members = {{1, {0.1, 2.0}}, {2, {0.1, 0.05}}};
@@ -86,7 +86,7 @@ TEST(EsyncCountsTheWayToTheServer) {
   CHECK((plan == Steps{{1, 1}, {2, 20}}));
 }
 
-// The formula on random members: everybody arrives before the slowest, and one more step would not.
+// The formula on random members: each arrives before the slowest, and with one more step would not.
 TEST(EsyncPlansFitAndAreFull) {
   check::ForSeeds(40, [](std::uint64_t seed) {
     check::Random random(seed);

@@ -151,7 +151,7 @@ TEST(HfaMovesSizesAlone) {
   CHECK_EQ(cluster.Count(Event::Kind::kValueReady), 20u);
 }
 
-// There is nothing to measure a move against: the worker is told, nobody falls over.
+// There is nothing to measure a move against: the worker is told, and nothing fails.
 TEST(HfaNeedsTheInitialValue) {
   Cluster cluster(1, HfaPlan(1, {1, 1}));
   cluster.Declare(0, 4, {{.elements = 4}});

@@ -153,7 +153,7 @@ class Matcher final : public Coordinator {
       const OverlayOrder order{id.direction, id.root, id.key, id.shard, item.round, receiver};
       replies.push_back({sender, order.Pack()});
       Enter(id, item);
-      rank = open_.lower_bound(was);  // in those before it nobody could meet, nor can now
+      rank = open_.lower_bound(was);  // in those before it no two could meet, nor can they now
     }
     return replies;
   }

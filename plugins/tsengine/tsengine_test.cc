@@ -65,7 +65,7 @@ class Group {
         sums_[{transfer.to, key}] += transfer.sum;
       } else {
         report.what = What::kHas;
-        CHECK(served_[key].insert(transfer.to).second);  // nobody is served twice
+        CHECK(served_[key].insert(transfer.to).second);  // no node is served twice
       }
       report.from = transfer.from;
       report.bytes = 1000;

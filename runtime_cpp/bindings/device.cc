@@ -172,7 +172,7 @@ bfloat16; streams are CUDA's, as numbers.)")
       .def("take", &Take, "address"_a, "type"_a, "elements"_a, "owner"_a, "copy"_a,
            "producer"_a = nb::none(),
            "A tensor's values, which `owner` keeps alive. With `copy` the tensor may be changed\n"
-           "afterwards, by the stream `producer` or, without one, by anybody.")
+           "afterwards, by the stream `producer` or, without one, in any way.")
       .def("take_sum", &TakeSum, "terms"_a, "elements"_a,
            "The sum of tensors, in their order, which may be changed afterwards likewise: each is\n"
            "(the stage of its device, address, type, owner, producer or None).");

@@ -1,6 +1,6 @@
 // Push and pull as operations of MXNet's own engine.
 //
-// MXNet runs every operator when its inputs are ready and nobody still needs what it overwrites. Our
+// MXNet runs every operator when its inputs are ready and nothing still needs what it overwrites. Our
 // two operations join in: Python returns at once, a push starts when the backward pass has written
 // the gradient, a forward pass waits for the pull that fills its weights, and no thread waits for the
 // network. An asynchronous operation of the engine ends when its callback is called, which here the
@@ -174,7 +174,7 @@ void init_mxnet_engine(nb::module_& m) {
       .def("push", &MxnetEngine::Push, "key"_a, "data"_a, "elements"_a, "array"_a, "order"_a,
            "loss"_a, "last"_a, "not_before_s"_a, "priority"_a,
            nb::call_guard<nb::gil_scoped_release>(),
-           "Contribute `array` once it has been written and nobody writes `order`; `array` is not "
+           "Contribute `array` once it has been written and nothing writes `order`; `array` is not "
            "overwritten before its bytes have left.")
       .def("pull", &MxnetEngine::Pull, "key"_a, "round"_a, "data"_a, "elements"_a, "array"_a,
            "priority"_a, nb::call_guard<nb::gil_scoped_release>(),

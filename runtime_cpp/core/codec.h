@@ -149,7 +149,7 @@ class Codec {
   virtual bool Linear() const { return false; }
 
   // Where the sum comes back: what all encodings of a round came to, once it has been decoded. A
-  // linear codec's next encoding may start from it, as everybody hears the same.
+  // linear codec's next encoding may start from it, as all nodes hear the same.
   virtual void Settle(const Parts& sum) { (void)sum; }
 
   // One encoding serves every receiver of the same value: there is no state, or it belongs to the

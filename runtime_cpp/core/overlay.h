@@ -89,7 +89,7 @@ class Overlay {
   // root). Null if there is none.
   const Group* Above(const Header& header) const;
   const Group* OwnGroup() const;
-  // Whether a contribution is held here for a round that somebody who has left would have to join.
+  // Whether a contribution is held here for a round that a member that has left would have to join.
   void CheckLeft(const Group& group, const Header& header);
   void Report(const OverlayGroup& group, OverlayReport::What what, const Header& header,
               std::optional<NodeId> from, std::uint64_t bytes, Time now);

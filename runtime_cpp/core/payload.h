@@ -23,7 +23,7 @@ class Payload {
  public:
   Payload() = default;
 
-  // `size` bytes that nobody will look at.
+  // `size` bytes whose values do not matter.
   static Payload Phantom(std::size_t size) {
     Payload payload;
     payload.size_ = size;

@@ -1,5 +1,5 @@
 // A part that a plugin brought broke a rule: it raised, answered with something else than it must, or
-// took too long. The text names plugin, hook and method, and is meant for whoever runs the experiment.
+// took too long. The text names plugin, hook and method, and is meant for users.
 #pragma once
 
 #include <stdexcept>

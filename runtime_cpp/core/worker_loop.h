@@ -5,7 +5,7 @@
 // communication and computation to overlap exactly as far as the plugins let them.
 //
 // What a step is about (gradients or parameters, when to synchronise, when to stop) is decided by
-// whoever gives the orders (geomx/training). There are two per step, each carried out before the next:
+// what gives the orders (geomx/training). There are two per step, each carried out before the next:
 //
 //     Forward(now)     until the last layer's forward pass is over           Done(kForward)
 //     Backward(...)    backward, pushes, the report, and the wait for the    Done(kReady)

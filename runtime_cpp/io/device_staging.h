@@ -1,6 +1,6 @@
 // The staging of tensors between one device and the store: onto the wire, and back.
 //
-// It has three queues on its device: one that meets the streams of whoever computes, one on which
+// It has three queues on its device: one that meets the streams of those that compute, one on which
 // codecs encode, one for copies to the host, so that while a value is being copied the next one is
 // encoded and what arrived before is sent. A thread of its own (completion_thread.h) sleeps until a copy
 // is done and says so; the device waits only for the streams that it was asked to wait for. All memory
@@ -44,7 +44,7 @@ class DeviceStaging : public std::enable_shared_from_this<DeviceStaging> {
   using Post = std::function<void(std::function<void()>)>;  // to the node's thread
 
   // `most_kept`: bytes of memory of each kind that are kept between values; `piece`: bytes that
-  // cross the bus before whoever waits for them hears of it.
+  // cross the bus before their callback is called.
   DeviceStaging(const Open& open, std::size_t most_kept, std::size_t piece = std::size_t{4} << 20);
 
   std::string device() const { return outer_->device().name; }
@@ -60,7 +60,7 @@ class DeviceStaging : public std::enable_shared_from_this<DeviceStaging> {
   // Values into a tensor. `consumer` waits for them; if it is not known, the caller does.
   void Fill(std::span<const float> values, const DeviceTensor& tensor, const Stream& consumer);
   // The same of a shard of them that is still encoded, from element `offset` on: what is encoded crosses
-  // the bus. Returns when it can be waited for; nobody has to, where `consumer` is known.
+  // the bus. Returns when it can be waited for; this is not needed where `consumer` is known.
   using Decode = std::function<void(kernels::DeviceContext& device, const Parts& there, float* out)>;
   std::shared_ptr<kernels::Mark> Fill(const Parts& encoded, const Decode& decode,
                                       const DeviceTensor& tensor, std::uint64_t offset,

@@ -115,7 +115,7 @@ class Loop : public std::enable_shared_from_this<Loop> {
   Round Push(Key key, std::span<const float> value, std::shared_ptr<const void> owner,
              const PushOptions& options = {});
   // Of a value on a device: it is encoded there as far as codecs can, and leaves as it comes to the
-  // host. Nobody waits for the device.
+  // host. Nothing waits for the device.
   Round Push(Key key, const std::shared_ptr<DeviceStaging::Value>& value, const PushOptions& options = {});
   void Request(Key key);
   // Seconds since the start at which the value of `round` (or of a later one) was complete.

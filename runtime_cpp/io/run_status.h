@@ -50,7 +50,7 @@ struct Joined {
 class RunStatus {
  public:
   // Waiting threads call `look` ten times a second, for what only they can notice (a signal). It may
-  // throw, which ends the wait. To be set before anybody waits.
+  // throw, which ends the wait. To be set before the first wait.
   void OnWait(std::function<void()> look) { look_ = std::move(look); }
 
   // ---- the loop's thread ----
@@ -106,7 +106,7 @@ class RunStatus {
     std::lock_guard lock(mutex_);
     return failure_;
   }
-  // The coordinator whose answer somebody waits for.
+  // The coordinator whose answer the application waits for.
   std::optional<std::uint32_t> awaited() const {
     std::lock_guard lock(mutex_);
     return awaited_;
@@ -141,7 +141,7 @@ class RunStatus {
     std::unique_lock lock(mutex_);
     return Wait(lock, timeout_s, [&] { return released_ >= barrier; });
   }
-  // The oldest answer of a coordinator that nobody has taken yet.
+  // The oldest answer of a coordinator that has not been taken yet.
   std::optional<std::vector<double>> WaitReply(std::uint32_t coordinator, double timeout_s) {
     std::unique_lock lock(mutex_);
     auto& replies = replies_[coordinator];

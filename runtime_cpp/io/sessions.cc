@@ -22,7 +22,7 @@ constexpr int kAcceptsPerEvent = 64;
 constexpr Time kAcceptPause = 100 * kMillisecond;
 constexpr std::size_t kReadBudget = 1024 * 1024;  // then others have their turn
 
-// Why nobody else can be let in.
+// Why no further connection can be accepted.
 std::string NoDescriptors() {
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);

@@ -37,7 +37,7 @@
 
 namespace geomx::io {
 
-// Whom a node dials before anybody has told it its scheduler's id.
+// What a node dials before it has been told its scheduler's id.
 inline constexpr NodeId kUnknownPeer = UINT32_MAX;
 
 struct Session;

@@ -132,7 +132,7 @@ class Shaper {
   std::unique_ptr<UsageTable> usage_;
   Time next_look_ = kNever;
   bool advancing_ = false;
-  net::BandwidthSchedules schedules_;  // of edges that nobody else sends over
+  net::BandwidthSchedules schedules_;  // of edges that no other node sends over
   std::optional<Time> origin_;
   std::mt19937_64 random_;
 };

@@ -6,7 +6,7 @@
 //     8  arrival time (ns; 0: on arrival)                                                96  payload
 //
 // The reader checks magic, header, size and arrival time before it believes a length, and reads each
-// payload straight into memory of its own, which it uses again once nobody holds the message any
+// payload straight into memory of its own, which it uses again once nothing holds the message any
 // more. A FrameLink outlives its connections: it keeps what it was given until the other end has
 // received it (core/link.h), and never copies a payload.
 #pragma once

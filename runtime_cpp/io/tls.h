@@ -2,7 +2,7 @@
 // the keys that protect datagrams between the same two ends.
 //
 // A certificate names its node as an address: URI "geomx:NAME", NAME percent-encoded; the
-// scheduler's also holds "geomx-role:scheduler", so that nobody else's certificate serves to hand
+// scheduler's also holds "geomx-role:scheduler", so that no other certificate serves to hand
 // out experiments. OpenSSL is seen by tls.cc alone; a build without it has tls_absent.cc instead,
 // whose OpenTls says so.
 //

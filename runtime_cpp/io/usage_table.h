@@ -57,7 +57,7 @@ struct Demand {
   double most = 0.0;  // bytes/s that it can use
 };
 
-// The part of `capacity` that somebody of `weight` gets who can use all of it, beside `others`:
+// The part of `capacity` that a user of `weight` gets which can use all of it, beside `others`:
 // weighted max-min fairness on one edge.
 double FairShare(double capacity, double weight, std::vector<Demand> others);
 

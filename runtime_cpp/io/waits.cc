@@ -21,7 +21,7 @@ void Driver::LookAtWaits(Time now) {
 }
 
 std::vector<Wait> Driver::ListWaits() const {
-  if (!node_ && join_address_.empty()) return {};  // nobody has said what to do
+  if (!node_ && join_address_.empty()) return {};  // no instruction has come
   if (!node_ && joined_) return {};
   if (!node_) {
     const bool there = sessions_.Trying().empty();

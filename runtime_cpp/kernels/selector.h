@@ -2,7 +2,7 @@
 //
 // A threshold comes from a sample, everything above it is found as the pass goes by, and the largest of
 // those are kept. If the threshold let too few pass, an exact choice looks again, another takes some more
-// entries, every time others. The sample is drawn by hashing its own count, so that whoever draws it,
+// entries, every time others. The sample is drawn by hashing its own count, so that whatever draws it,
 // in whatever order, draws the same.
 #pragma once
 

@@ -67,7 +67,7 @@ class Cluster : public Wire {
   const Plan plan_;
 };
 
-// Nobody complained, was given up or refused anything.
+// No node complained, was given up or refused anything.
 void CheckNoErrors(const Cluster& cluster);
 
 // A push or a value of a whole shard that arrives in one piece.

@@ -270,7 +270,7 @@ TEST(KernelsScatterAllOrNothing) {
 TEST(PoolCoversEveryElementOnce) {
   for (const unsigned threads : {1u, 3u}) {
     SetThreads(threads);
-    // More elements than 32 bits count; nobody touches them.
+    // More elements than 32 bits count; they are never touched.
     for (const std::uint64_t n : {std::uint64_t{0}, std::uint64_t{1}, kBlock, 9 * kBlock + 1,
                                   (std::uint64_t{1} << 33) + 5}) {
       std::atomic<std::uint64_t> elements{0}, places{0};

@@ -22,7 +22,7 @@ using check::RandomPairs;
 const float* Floats(const Part& part) { return reinterpret_cast<const float*>(part.data); }
 
 // The sums of four values each; decoding gives each of the four a quarter. Which four belong together
-// moves on with what the last round came to, so that whoever has not heard decodes something else.
+// moves on with what the last round came to, so that a node that missed it decodes another.
 class Quarters final : public Codec {
  public:
   explicit Quarters(std::uint64_t elements) : elements_(elements) {}

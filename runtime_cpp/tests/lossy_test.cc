@@ -88,7 +88,7 @@ TEST(ARoundWaitsForBestEffortSlicesAsLongAsItMay) {
   CHECK_EQ(cluster.node(cluster.globals.front()).PollTimeout(), kNever);
 }
 
-// Though the slicer wants none: otherwise nobody would know that the round took place.
+// Though the slicer wants none: otherwise the receiver would not know that the round took place.
 TEST(OneSliceIsAlwaysReliable) {
   Cluster cluster(1, LossyPlan({1}, 0, 0));
   cluster.Declare(0, kLength, {{.elements = kLength}});

@@ -68,7 +68,7 @@ TEST(TheRosterGoesOutWhenTheLastHasJoined) {
   });
 }
 
-// The roster is lines: an address must not make one for somebody else.
+// The roster is lines: an address must not make one for another node.
 TEST(AnAddressThatIsNoWordIsRefused) {
   for (const std::string address : {"10.0.0.1:9\nnode2\t6.6.6.6:9", "10.0.0.1:9\tnode2",
                                     "10.0.0.1:9\r", "", "10.0.0.1:9\x7f"}) {
@@ -265,7 +265,7 @@ TEST(ABarrierThatNobodyWaitsAtAnyMoreIsNone) {
   CHECK(cluster.node(cluster.scheduler).stopped());
 }
 
-// Parties that push equally often leave one after the other, and nobody is missed.
+// Parties that push equally often leave one after the other, and none is missed.
 TEST(PartiesThatAreDoneMayLeaveBeforeOthers) {
   check::ForSeeds(5, [](std::uint64_t seed) {
     for (const bool trees : {false, true}) {
@@ -282,7 +282,7 @@ TEST(PartiesThatAreDoneMayLeaveBeforeOthers) {
   });
 }
 
-// Whoever sees it, however often: every survivor hears once who was lost, and why.
+// However many see it: every survivor hears once which node was lost, and why.
 TEST(ADeathIsAnnouncedToAllOnce) {
   check::ForSeeds(20, [](std::uint64_t seed) {
     check::Random random(seed);
@@ -305,7 +305,7 @@ TEST(ADeathIsAnnouncedToAllOnce) {
   });
 }
 
-// Two members lose each other and nobody loses either: that was the connection, whoever says so first.
+// Two members lose each other, others lose neither: it was the connection, whoever reports it first.
 TEST(AConnectionThatEndsAloneIsNamedByItsEnds) {
   check::ForSeeds(10, [](std::uint64_t seed) {
     check::Random random(seed);
@@ -409,7 +409,7 @@ TEST(SilenceIsWaitedForWithPatience) {
   CHECK_EQ(reason, "nothing heard for 30000 ms");
 }
 
-// A local server that hears everybody but one, for as long as `silent` says.
+// A local server that hears all peers but one, for as long as `silent` says.
 struct Listener {
   static constexpr NodeId kScheduler = 0, kGlobal = 1, kWorker = 4;
 

@@ -80,7 +80,7 @@ TEST(FsaSumsWhateverTheOrderOfDelivery) {
   });
 }
 
-// The optimizer sees one sum, whoever pushed its terms: bit for bit, as sums of integers are exact.
+// The optimizer sees one sum, whichever workers pushed: bit for bit, as sums of integers are exact.
 TEST(ManyWorkersEqualOne) {
   check::ForSeeds(10, [](std::uint64_t seed) {
     Random random(seed);

@@ -1,5 +1,5 @@
-// Overlays, whoever decides in them: every tree adds up to the star's sum, every member gets every
-// value, the bytes are the star's, and nobody who lies about it gets through. The coordinator
+// Overlays, however coordinated: every tree adds up to the star's sum, every member gets every
+// value, the bytes are the star's, and a member that lies about it is refused. The coordinator
 // pairs at random and belongs to no plugin.
 #include <algorithm>
 #include <map>
@@ -210,7 +210,7 @@ TEST(SiblingsAreRefusedWhatNoOrderExplains) {
            }), 0u);
 }
 
-// A coordinator that was told of somebody nobody knows has answers for nobody.
+// A coordinator that was told of an unknown member has no answers.
 TEST(ReportsAboutStrangersAreRefused) {
   Plan plan = Trees({3});
   Cluster cluster(1, plan);

@@ -1,4 +1,4 @@
-// A coordinator that belongs to no plugin: whoever has something gives it to a random other.
+// A coordinator that belongs to no plugin: each contribution goes to a random other member.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Live links whose connections break: nothing is lost, nothing counts twice, and nobody is told but the log.
+// Live links whose connections break: nothing is lost, nothing counts twice, and only the log tells.
 #include <dirent.h>
 #include <sys/socket.h>
 

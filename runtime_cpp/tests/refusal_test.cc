@@ -34,7 +34,7 @@ struct Fixture : Cluster {
     Drive();
   }
 
-  // The reason for which `at` complains about `from`, and nobody else about anything.
+  // The reason for which `at` complains about `from`; no other node complains about anything.
   std::string Complaint(NodeId at, NodeId from) {
     Drive();
     const auto errors = Events(at, Event::Kind::kPeerError);
@@ -91,7 +91,7 @@ TEST(NobodyPushesTwice) {
   CHECK_EQ(f.Complaint(f.server(), plain), "pushed twice in one round");
 }
 
-// A shard has one size, whoever speaks of it; anything else would read or write beyond its memory.
+// A shard has one size in all messages; anything else would read or write beyond its memory.
 TEST(AllAgreeOnASize) {
   const auto wrong = [](NodeId peer, NodeId first) {
     return "key 0 (piece 0) has 1000 elements at " + Cluster::Name(peer) + " and 10 at " +

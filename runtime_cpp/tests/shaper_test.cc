@@ -1,5 +1,5 @@
-// Laws of the emulated network, on a clock of our own: messages leave when the model says, whoever looks
-// late; they wait out what they must, and are lost for a reason.
+// Laws of the emulated network, on a clock of our own: messages leave when the model says, even if one
+// looks late; they wait out what they must, and are lost for a reason.
 #include "io/shaper.h"
 
 #include <stdlib.h>
@@ -41,7 +41,7 @@ TEST(shaper_keeps_the_models_times) {
   shaper.Advance(start, collect, next);
   CHECK(shaper.Shapes(7, Lane::kReliable) && !shaper.Shapes(8, Lane::kReliable));
   shaper.Start(7, Lane::kReliable, message(125'000), start);
-  // Nobody looks for a whole second: what left, left when the model says.
+  // Nothing is asked for a whole second: what left, left when the model says.
   shaper.Advance(start + kSecond, collect, next);
   CHECK_EQ(sent.size(), std::size_t{3});
   for (std::size_t i = 0; i < sent.size(); ++i) {

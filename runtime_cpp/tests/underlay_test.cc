@@ -150,7 +150,7 @@ TEST(EveryPacketHasOneEnd) {
     std::map<PacketId, RouteId> route_of;
     const auto arrived = [&](const Underlay::Packet& packet) {
       ++ends[packet.id];
-      CHECK(latest[packet.route] <= packet.id);  // nobody overtakes on one way
+      CHECK(latest[packet.route] <= packet.id);  // no packet overtakes another on its way
       latest[packet.route] = packet.id;
     };
     const auto gone = [&](PacketId id) { ++ends[id]; };

@@ -50,7 +50,7 @@ class Wire {
   // the other, delivering in between.
   void Drive(Time wait = 0);
 
-  // The machine hangs: nothing comes from it any more, and nobody is told.
+  // The machine hangs: nothing comes from it any more, and no connection is closed.
   void Freeze(NodeId id);
   // The process dies: its peers' connections break, what it had in flight is lost.
   void Kill(NodeId id, const std::string& reason);

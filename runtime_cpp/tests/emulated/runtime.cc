@@ -56,7 +56,7 @@ void Resume(unsigned fiber) {
   swapcontext(&block.scheduler, &block.fibers[fiber].context);
 }
 
-// Lets those go on who have all met. False if nobody may.
+// Lets those go on that have all met. False if there are none.
 bool Release(unsigned threads) {
   bool somebody = false;
   for (unsigned first = 0; first < threads; first += kLanes) {
@@ -116,7 +116,7 @@ void RunGrid(dim3 blocks, dim3 threads, const std::function<void()>& thread) {
   block.thread = &thread;
   gridDim = blocks;
   blockDim = threads;
-  // From the last to the first: nobody may count on the order.
+  // From the last to the first: no kernel may rely on the order.
   for (unsigned number = blocks.x; number-- > 0;) {
     blockIdx = dim3(number);
     RunBlock(threads.x);
