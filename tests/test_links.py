@@ -121,14 +121,25 @@ def command_line(pid: int) -> bytes:
     return Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
+# What is sent does not matter here.
+APART = ["emulate=netns", "+sync=fsa", "faults.suspect_s=2"]
+APART += ["workload=tiny", "workload.forward_ms=10", "workload.backward_ms=20"]
+
+
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The parameters of a run in namespaces between which every packet passes."""
+    return live(tmp_path_factory.mktemp("calm") / "run", *APART).parameters()
+
+
 @pytest.mark.slow
 @needs_namespaces
 @pytest.mark.parametrize("for_s", [1.5, 4.0])
-def test_sites_that_are_cut_off_go_on_when_the_path_heals(tmp_path: Path, for_s: float) -> None:
-    words = ["emulate=netns", "+sync=fsa", "faults.suspect_s=2", "faults.on_loss=wait"]
-    calm = live(tmp_path / "calm", *words).parameters()
+def test_sites_that_are_cut_off_go_on_when_the_path_heals(
+    tmp_path: Path, calm: dict[str, Any], for_s: float
+) -> None:
     with silence(tmp_path / "cut", 0.1, for_s):
-        results = live(tmp_path / "cut", *words)
+        results = live(tmp_path / "cut", *APART, "faults.on_loss=wait")
     for name, value in calm.items():
         assert np.array_equal(value, results.parameters()[name])
     longest = max(row["end_s"] - row["start_s"] for row in results.iterations)
@@ -140,12 +151,11 @@ def test_sites_that_are_cut_off_go_on_when_the_path_heals(tmp_path: Path, for_s:
 @pytest.mark.slow
 @needs_namespaces
 def test_silence_ends_a_run_that_is_to_stop(tmp_path: Path) -> None:
-    words = ["emulate=netns", "+sync=fsa", "faults.suspect_s=2"]
     with (
         silence(tmp_path / "cut", 0.1, 8.0),
         pytest.raises(NodeLost, match="nothing heard for 2000 ms"),
     ):
-        live(tmp_path / "cut", *words)
+        live(tmp_path / "cut", *APART)
 
 
 # ---- the same, simulated ----

@@ -170,7 +170,7 @@ def test_a_planned_outage_is_waited_for_in_both_modes(tmp_path: Path) -> None:
     """A site that is away for longer than a node may be silent is late, not lost."""
     network = tmp_path / "away.yaml"
     network.write_text(SMALL_NETWORK + "outages: [{site: west, start_s: 0.02, end_s: 4}]\n")
-    words = [f"network={network}", "iterations=3", "runtime.failure_timeout_s=2"]
+    words = [f"network={network}", "iterations=3", "runtime.failure_timeout_s=2", "workload=tiny"]
     live = run(tmp_path / "live", *words)
     experiment, _ = compose(words)
     simulated = execute(experiment, tmp_path / "sim")

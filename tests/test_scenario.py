@@ -126,6 +126,9 @@ def test_acts_come_by_time_and_every_cut_heals(given: list[dict[str, Any]], seed
 
 # ---- both modes ----
 
+# As long as the digits' iterations, for laws that do not depend on what is sent.
+SMALL = ["workload=tiny", "workload.forward_ms=10", "workload.backward_ms=20"]
+
 
 def run(folder: Path, mode: str, scenario: str = "[]", *words: str) -> Results:
     network = folder.parent / "network.yaml"
@@ -172,12 +175,14 @@ def test_a_live_run_does_what_the_simulation_says(tmp_path: Path) -> None:
 @pytest.mark.parametrize("mode", ["sim", pytest.param("live", marks=pytest.mark.slow)])
 def test_a_node_that_is_killed_ends_the_run_by_name(tmp_path: Path, mode: str) -> None:
     with pytest.raises(NodeLost, match="west/worker1"):
-        run(tmp_path / "killed", mode, "[{at_s: 0.3, kill: west/worker1}]", "iterations=200")
+        run(
+            tmp_path / "killed", mode, "[{at_s: 0.3, kill: west/worker1}]", "iterations=200", *SMALL
+        )
 
 
 @pytest.mark.parametrize("mode", ["sim", pytest.param("live", marks=pytest.mark.slow)])
 def test_a_cut_longer_than_the_run_can_bear_ends_it(tmp_path: Path, mode: str) -> None:
-    words = ["faults.suspect_s=1", "iterations=200"]
+    words = ["faults.suspect_s=1", "iterations=200", *SMALL]
     with pytest.raises(NodeLost, match="nothing heard for 1000 ms"):
         run(tmp_path / "stop", mode, "[{at_s: 0.3, cut: [west, hub], for_s: 30}]", *words)
 
@@ -185,8 +190,8 @@ def test_a_cut_longer_than_the_run_can_bear_ends_it(tmp_path: Path, mode: str) -
 @pytest.mark.parametrize("node", ["east/worker0", "west/server", "hub/global_server0"])
 @pytest.mark.parametrize("mode", ["sim", pytest.param("live", marks=pytest.mark.slow)])
 def test_a_pause_costs_what_it_lasts(tmp_path: Path, mode: str, node: str) -> None:
-    calm = run(tmp_path / "calm", "sim")
-    paused = run(tmp_path / "paused", mode, f"[{{at_s: 0.3, pause: {node}, for_s: 2}}]")
+    calm = run(tmp_path / "calm", "sim", "[]", *SMALL)
+    paused = run(tmp_path / "paused", mode, f"[{{at_s: 0.3, pause: {node}, for_s: 2}}]", *SMALL)
     for name, value in calm.parameters().items():
         assert np.array_equal(value, paused.parameters()[name])
     usual_s = calm.summary["seconds_per_iteration"]["p50"]
@@ -199,6 +204,6 @@ def test_a_pause_costs_what_it_lasts(tmp_path: Path, mode: str, node: str) -> No
 
 @pytest.mark.parametrize("mode", ["sim", pytest.param("live", marks=pytest.mark.slow)])
 def test_a_pause_longer_than_the_run_can_bear_ends_it(tmp_path: Path, mode: str) -> None:
-    words = ["faults.suspect_s=1", "iterations=200"]
+    words = ["faults.suspect_s=1", "iterations=200", *SMALL]
     with pytest.raises(NodeLost, match="east/server"):
         run(tmp_path / "stop", mode, "[{at_s: 0.3, pause: east/server, for_s: 4}]", *words)

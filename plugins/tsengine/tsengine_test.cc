@@ -166,10 +166,10 @@ TEST(TsengineExploresAsOftenAsItSays) {
     options["greed"] = greed;
     options["expiry_rounds"] = 1e6;
     auto coordinator = Make(options);
-    constexpr Round kRounds = 20'000;
+    const Round rounds = check::Draws(20'000);
     int slow_first = 0;
     Time now = 0;
-    for (Round round = 1; round <= kRounds; ++round) {
+    for (Round round = 1; round <= rounds; ++round) {
       const auto tell = [&](NodeId from, What what, std::optional<NodeId> sender) {
         OverlayReport report{.what = what, .root = kRoot, .round = round, .from = sender};
         if (what == What::kOrigin) report.members = {1, 2};
@@ -189,8 +189,8 @@ TEST(TsengineExploresAsOftenAsItSays) {
     }
     // All are known, so an exploration takes either with the same chance.
     const double expected = (1 - greed) / 2;
-    const double seen = static_cast<double>(slow_first) / kRounds;
-    CHECK(std::abs(seen - expected) <= 0.02);
+    const double seen = static_cast<double>(slow_first) / static_cast<double>(rounds);
+    CHECK(std::abs(seen - expected) <= 2.8 / std::sqrt(rounds));  // 5.6 deviations, or more
   }
 }
 
