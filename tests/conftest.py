@@ -42,6 +42,12 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[SEED] = number
 
 
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Two processes for quick tests, which compute, and three for all: half of the slow ones' time
+    is waiting."""
+    return 2 if config.option.markexpr == "quick" else 3
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark as quick what is not marked as slow. Files with most slow tests come first, by their
