@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -503,7 +505,7 @@ def test_ddp_asks_the_same(calls: Calls, tmp_path: Path) -> None:
         elements=[12], rounds=[[1, 1, 2]], exchange="gradients", coordinator="none", scale=0.5
     )
     calls.clear()
-    sums = []
+    sums, exchanges = [], []
 
     def train(store: kv.KVStore) -> None:
         model = torch.nn.Linear(12, 1, bias=False)
@@ -516,6 +518,7 @@ def test_ddp_asks_the_same(calls: Calls, tmp_path: Path) -> None:
             sums.append(model.weight.grad.sum().item())
         with pytest.raises(Exception, match="does not synchronise after step 2: DDP needs"):
             parallel(torch.ones(1, 12)).sum().backward()
+        exchanges.append(weakref.ref(hook._exchange))
         hook.close()
 
     group = {"init_method": f"file://{tmp_path}/meeting", "rank": 0, "world_size": 1}
@@ -525,6 +528,8 @@ def test_ddp_asks_the_same(calls: Calls, tmp_path: Path) -> None:
     finally:
         torch.distributed.destroy_process_group()
     assert sums == [6.0, 6.0]
+    gc.collect()
+    assert exchanges[0]() is None  # although PyTorch keeps the hook as long as the process runs
     asked_of_it = expected(replace(schedule, rounds=[[1, 1, 1]]), 0)
     assert calls["east/worker0"] == [
         ("worker", UNKNOWN), *asked_of_it[1:-1], ("finished", 2), ("after_step", 2)

@@ -89,6 +89,8 @@ class PartyHook:
         self._answer.shutdown()
         if self._store is not None:
             self._store.close()
+        # PyTorch keeps a hook as long as the model, which keeps the model: a cycle of C++ objects.
+        self._store = self._exchange = self._steps = None
 
     @staticmethod
     def average(state: "PartyHook", bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
