@@ -18,7 +18,9 @@ from geomx.live.spec import Spec
 
 FIRST_S = 0.05
 GROWTH = 4
-"""The first restart of a node comes after `FIRST_S`, each further one `GROWTH` times later."""
+LONGEST_S = 10.0
+"""The first restart of a node comes after `FIRST_S`, each further one `GROWTH` times later, and none
+later than `LONGEST_S`."""
 
 
 EMPTY_BYTES = 64
@@ -80,7 +82,7 @@ class Restarts:
             notice(f"{name} was killed by {by}, and is not restarted: faults.restarts={limit}")
             return False
         self._made[name] += 1
-        pause_s = FIRST_S * GROWTH ** (self._made[name] - 1)
+        pause_s = min(LONGEST_S, FIRST_S * GROWTH ** (self._made[name] - 1))
         self._plan(name, pause_s, f"{name} was killed by {by} ({self._made[name]} of {limit})")
         return True
 

@@ -230,6 +230,7 @@ class Driver final : private Sessions::Handler, private Replay::Handler {
   std::optional<Time> started_;
   bool closing_ = false;
   Time close_deadline_ = kNever;
+  bool restarted_at_the_end_ = false;  // the process before this one knew that the run had stopped
 
   std::map<NodeId, Outlet> outlets_;
   std::set<NodeId> dirty_;          // peers to look at when pumping

@@ -107,7 +107,9 @@ void Driver::BeginClose() {
   if (node_ && node_->stopped()) {  // those who are away for a moment are to hear of it, too
     const NodeConfig& config = node_->config();
     const Time bearable = std::max(config.failure_timeout, config.patience);
-    close_deadline_ = Now() + std::max(kCloseTime, std::min(bearable, kLongestFarewell));
+    // Peers that still wait for a word of one that was restarted after the end call at once.
+    const Time longest = restarted_at_the_end_ ? 2 * config.redial : kLongestFarewell;
+    close_deadline_ = Now() + std::max(kCloseTime, std::min(bearable, longest));
   }
   sessions_.EachPeer([&](Session& session) { dirty_.insert(session.peer); });
 }

@@ -89,6 +89,7 @@ void Driver::Recover() {
   node_->RecordTo(journal_.get());
   journal_->Add(RecordWriter(RecordKind::kRestart).body(), {});
   roster_incarnations_[name_] += replay.restarts() + 1;
+  restarted_at_the_end_ = node_->stopped();
   GoOn(replay);
   const Time took = (Now() - began) / kMillisecond;
   Notice(name_ + " continues from its journal: " + std::to_string(replay.records()) + " records, " +

@@ -54,6 +54,51 @@ TEST(OnlyTheLatestCallCarriesALink) {
   CHECK(called.Answer(invented, answer) == LinkOutcome::kMismatch);
 }
 
+// A caller that continues counts its calls anew; what it replaced has nothing to say any more.
+TEST(ALaterIncarnationCarriesTheLink) {
+  Link<int> before, called;
+  before.incarnation = 1;
+  Greeting answer;
+  const Greeting late = (before.Call(), before.Call(), before.Call());
+  CHECK(called.Answer(before.Call(), answer) == LinkOutcome::kCarried);
+  called.outbox.Add(7, true);
+  called.outbox.Leave();
+  Link<int> after;
+  after.incarnation = 2;
+  CHECK(after.arrivals.Take());
+  CHECK(called.Answer(after.Call(), answer) == LinkOutcome::kCarried);
+  CHECK(after.Answered(answer) == LinkOutcome::kCarried);
+  CHECK_EQ(called.outbox.kept(), 0u);
+  CHECK(called.Answer(late, answer) == LinkOutcome::kLate);
+  CHECK(called.Answer(before.Call(), answer) == LinkOutcome::kLate);
+}
+
+// A journal that lacks its end says less than was acknowledged, or than had left.
+TEST(WhatWasForgottenIsNoticed) {
+  const auto pair = [](Link<int>& caller, Link<int>& called) {
+    for (Link<int>* link : {&caller, &called}) {
+      for (int i = 0; i < 3; ++i) link->outbox.AddLeft(i);
+      for (int i = 0; i < 3; ++i) link->arrivals.Take();
+    }
+    CHECK(caller.outbox.Acknowledge(3) && called.outbox.Acknowledge(3));
+  };
+  for (const bool caller_forgets : {true, false}) {
+    for (const bool sent : {true, false}) {  // forgets what it sent; or else what it received
+      Link<int> caller, called;
+      pair(caller, called);
+      Link<int>& one = caller_forgets ? caller : called;
+      one = {};
+      one.outbox.Begin(sent ? 1 : 3);
+      one.arrivals.Begin(sent ? 3 : 1);
+      Greeting answer;
+      const LinkOutcome first = called.Answer(caller.Call(), answer);
+      const LinkOutcome outcome = first == LinkOutcome::kCarried ? caller.Answered(answer) : first;
+      CHECK(outcome == LinkOutcome::kMismatch || outcome == LinkOutcome::kForgot);
+      CHECK_EQ(outcome == LinkOutcome::kMismatch, sent);
+    }
+  }
+}
+
 // ---- clusters ----
 
 // Law 1 and law 2 of links: whatever breaks whenever, every message is handed on once and in order, so
