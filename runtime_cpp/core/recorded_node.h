@@ -1,13 +1,13 @@
 // A node whose inputs are recorded, so that another process can continue where this one was killed.
 //
 // What a node sends depends only on the calls made to it (node.h, invariant 1). So these calls are the
-// whole of its state: who repeats them has the same node, whatever its codecs, optimizers and policies
-// remember. Each call that a driver makes is recorded before it is made; so is the order in which messages
-// are taken and leave, as that gives them their numbers (link.h). Before anything leaves that depends
-// on them, the driver calls Commit. This is pessimistic message logging: Elnozahy et al., "A survey of
-// rollback-recovery protocols in message-passing systems", ACM Computing Surveys 34 (3), 2002.
+// whole of its state: a process that repeats them has the same node, whatever its codecs, optimizers and
+// policies remember. Each call that a driver makes is recorded before it is made; so is the order in
+// which messages are taken and leave, as that gives them their numbers (link.h). Before anything leaves
+// that depends on them, the driver calls Commit. This is pessimistic message logging: Elnozahy et al., "A
+// survey of rollback-recovery protocols in message-passing systems", ACM Computing Surveys 34 (3), 2002.
 //
-// Heartbeats are left out: they change nothing but who counts as silent. Without a journal nothing is
+// Heartbeats are left out: they decide only which peers count as silent. Without a journal nothing is
 // recorded, and a call costs one comparison more.
 #pragma once
 

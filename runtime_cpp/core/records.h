@@ -18,7 +18,7 @@
 namespace geomx {
 
 enum class RecordKind : std::uint8_t {
-  kBegin = 1,    // who the node is and whom it knows; the first record, and no other
+  kBegin = 1,    // the node, its peers and its experiment; the first record, and no other
   kRestart,      // another process continues from here
   kMessage,      // a message arrived and was handled
   kHold,         // a message arrived that counts as arrived at a later time
@@ -130,7 +130,7 @@ struct JournalBegin {
 
   std::string name;        // of the node
   std::string address;     // where it listens
-  std::string experiment;  // what the scheduler tells those who join
+  std::string experiment;  // as the scheduler tells members that join
   std::vector<Member> roster;
   std::vector<Counts> links;
 

@@ -50,7 +50,7 @@ void Driver::BeginJournal() {
   node_->Commit();
 }
 
-// What other ends have received need not be kept by who repeats this.
+// Messages that other ends have received need not be kept by a process that repeats this.
 void Driver::RecordReceived() {
   sessions_.EachLink([this](PeerLink& link) {
     const std::uint32_t received = link.frames.acknowledged();

@@ -259,7 +259,7 @@ std::vector<Wire::Move> Wire::Moves() {
 }
 
 bool Wire::Step() {
-  if (CrashSomebody()) return true;
+  if (CrashOne()) return true;
   const std::vector<Move> moves = Moves();
   if (moves.empty()) return false;
   const Move& move = moves[Between(random, 0, moves.size() - 1)];
@@ -361,7 +361,7 @@ void Wire::CrashNodes(const std::vector<NodeId>& ids, double chance,
   };
 }
 
-bool Wire::CrashSomebody() {
+bool Wire::CrashOne() {
   if (mortal_.empty() || !Chance(random, crash_chance_)) return false;
   Crash(mortal_[Between(random, 0, mortal_.size() - 1)]);
   return true;

@@ -130,7 +130,7 @@ class Wire {
   void Act(NodeId id, Verb verb);
   void Crash(NodeId id);
   void Restart(Member& member, NodeId id);
-  bool CrashSomebody();
+  bool CrashOne();
   void Record(NodeId id, std::function<std::string(Node&)> call, std::string output = {});
   void TakeEvents(NodeId id);
   static std::size_t WaitForDevice(Node& node);
