@@ -19,8 +19,8 @@ from geomx.live.spec import Spec
 FIRST_S = 0.05
 GROWTH = 4
 LONGEST_S = 10.0
-"""The first restart of a node comes after `FIRST_S`, each further one `GROWTH` times later, and none
-later than `LONGEST_S`."""
+"""A node's first restart comes after `FIRST_S`, each further one `GROWTH` times later, but none
+after more than `LONGEST_S`."""
 
 
 EMPTY_BYTES = 64
