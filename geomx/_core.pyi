@@ -129,6 +129,12 @@ class NodeConfig:
     def phantom(self, arg: bool, /) -> None: ...
 
     @property
+    def continues(self) -> bool: ...
+
+    @continues.setter
+    def continues(self, arg: bool, /) -> None: ...
+
+    @property
     def experiment(self) -> str: ...
 
     @experiment.setter
@@ -486,7 +492,8 @@ class Fabric:
 
     def take_notices(self) -> list:
         """
-        (node, kind, key, round, text, reason, values) of everything Python must hear of.
+        (node, kind, key, round, text, reason, values, partial) of everything Python must hear of;
+        partial is (shard, workers, global round) of a round that was closed without some.
         """
 
     def expect_faults(self) -> None:
@@ -514,6 +521,20 @@ class Fabric:
         """
         The connection between two nodes breaks; what is under way is lost, and sent again.
         """
+
+    def kill(self, node: int, reason: str, now_ns: int) -> None:
+        """A node's process dies; the scheduler is told why."""
+
+    def restart(self, config: NodeConfig, now_ns: int) -> None:
+        """
+        Another process of a node that was killed joins the run; a worker is to be trained anew.
+        """
+
+    def leave(self, worker: int, now_ns: int) -> None:
+        """A worker has trained: it leaves."""
+
+    def round(self, node: int, key: int) -> int:
+        """The round that a worker's last complete value of a tensor belongs to."""
 
     def report_values(self, report: bool) -> None:
         """Whether every new value at a trainer makes a notice."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 
-from geomx.sim.world import IterationRow, World
+from geomx.sim.world import IterationRow, Notice, World
 
 ATTEMPTS = 64
 """Limit on the number of fingerprints, after which a run is considered aperiodic."""
@@ -52,7 +52,7 @@ class Repetition:
         if self._marked is not None:
             self._rows.append(row)
 
-    def look(self, notices: list[tuple[int, str, int, int, str, str, list[float]]]) -> None:
+    def look(self, notices: list[Notice]) -> None:
         """Examine the state of this instant, before `notices` are delivered."""
         first = self._first
         ready = any(node == first.spec.id and kind == "ready" for node, kind, *_ in notices)

@@ -11,20 +11,29 @@ from geomx.errors import NodeLost
 from geomx.experiment.wiring import peers
 from geomx.scenario import Act, Scenario
 from geomx.scenario.acts import NS
+from geomx.sim.members import KILLED, Members
 from geomx.sim.world import World
 
 VERBS = {"pause": "cut", "kill": "cut", "resume": "reconnect", "restart": "reconnect"}
 """What happens to the links of a node to which something happens."""
 
 
-def play(simulation: World, scenario: Scenario) -> None:
-    """Have the acts of a scenario happen to a simulation that is about to run."""
+def play(simulation: World, scenario: Scenario, members: Members | None) -> None:
+    """Have the acts of a scenario happen to a simulation that is about to run.
+
+    Args:
+        simulation: The simulation.
+        scenario: Its scenario.
+        members: The processes of a run that goes on without lost nodes; None: none can be lost.
+    """
     if scenario:
         simulation.fabric.expect_faults()
-        simulation.env.process(_acts(simulation, scenario))
+        simulation.env.process(_acts(simulation, scenario, members))
 
 
-def _acts(simulation: World, scenario: Scenario) -> Generator[simpy.Event, Any, None]:
+def _acts(
+    simulation: World, scenario: Scenario, members: Members | None
+) -> Generator[simpy.Event, Any, None]:
     experiment = simulation.experiment
     cluster = experiment.cluster
     linked = {
@@ -34,11 +43,15 @@ def _acts(simulation: World, scenario: Scenario) -> Generator[simpy.Event, Any, 
     for act in scenario.acts():
         yield simulation.env.timeout(act.at_ns - simulation.env.now)
         if row := scenario.row(act):
-            if act.what == "kill" and act.for_ns:
+            if act.what == "kill" and act.for_ns and members is None:
                 row["recovered_s"] = act.for_ns / NS
             simulation.recorder.fault(row)
+        if act.what in ("kill", "restart") and members:
+            do_to = members.kill if act.what == "kill" else members.restart
+            do_to(cluster.nodes[min(act.one)])
+            continue
         if act.what == "kill" and not act.for_ns:
-            raise NodeLost(cluster.nodes[min(act.one)].name, "it was killed by the scenario")
+            raise NodeLost(cluster.nodes[min(act.one)].name, KILLED)
         if act.what in ("pause", "kill"):
             simulation.fabric.pause(min(act.one), act.for_ns, simulation.env.now)
         # A node that does not run is as far as others can tell one that is cut off; one that was

@@ -21,6 +21,7 @@ import simpy
 from simpy.events import EventPriority
 
 from geomx import _core
+from geomx.cluster import NodeSpec
 from geomx.errors import GeomxError, NodeLost
 from geomx.events import Event, Events
 from geomx.experiment.experiment import Experiment
@@ -38,6 +39,7 @@ from geomx.results.results import Results
 from geomx.results.traffic import EdgeTraffic
 from geomx.sim.clock import FOREVER, Clock
 from geomx.sim.endpoints import handle, of_servers, of_workers
+from geomx.sim.members import Members
 from geomx.sim.network import add_edges, connect
 from geomx.sim.processes import Instant, failure
 from geomx.sim.repetition import Repetition
@@ -144,26 +146,31 @@ class Simulation:
             "worker": handle(of_workers(experiment, self.costs)),
         }
         self.fabric.share_cores(experiment.costs.cores or 0)
-        bundle = self._bundle()
+        self._bundled = self._bundle()
         for node in stage(cluster.nodes, "building nodes"):
-            config = node_config(
-                cluster,
-                experiment.selection,
-                node,
-                phantom=self.model is None,
-                runtime=experiment.runtime,
-                faults=experiment.faults,
-                live=False,
-                seed=experiment.seed,
-            )
-            config.bundle = bundle
-            self.fabric.add_node(config, costs[node.role])
+            self.fabric.add_node(self.config(node), costs[node.role])
         self.fabric.report_values(self.events.observed)
         self._edges = add_edges(self.fabric, cluster, experiment.seed)
         connect(self.fabric, cluster, experiment.selection, self._edges, experiment.tcp)
-        self.workers = {
+        self.workers: dict[int, Worker] = {
             spec.id: SimulatedWorker(self, spec, rank) for rank, spec in enumerate(cluster.workers)
         }
+
+    def config(self, node: NodeSpec) -> _core.NodeConfig:
+        """Return what a process of a node is told."""
+        experiment = self.experiment
+        config = node_config(
+            experiment.cluster,
+            experiment.selection,
+            node,
+            phantom=self.model is None,
+            runtime=experiment.runtime,
+            faults=experiment.faults,
+            live=False,
+            seed=experiment.seed,
+        )
+        config.bundle = self._bundled
+        return config
 
     def _bundle(self) -> int:
         """Return the number of frames that may be sent as one event, unless slicers restrict it.
@@ -195,11 +202,17 @@ class Simulation:
         started = time.monotonic()
         self.repetition = Repetition(self)
         total = self.experiment.iterations * len(self.workers)
-        processes = [self.env.process(worker.run()) for worker in self.workers.values()]
+        self.members = Members(self) if self.experiment.faults.continues else None
+        if self.members:
+            self.fabric.expect_faults()
+            end: simpy.Event = self.members.start()
+        else:
+            processes = [self.env.process(worker.run()) for worker in self.workers.values()]
+            end = simpy.AllOf(self.env, processes)
         self._schedule_network(0)
-        play(self, self.experiment.happens)
+        play(self, self.experiment.happens, self.members)
         with progress(total, "simulating") as self._advance, uncollected():
-            self._go(simpy.AllOf(self.env, processes))
+            self._go(end)
         return self._finish(time.monotonic() - started)
 
     def _go(self, end: simpy.Event) -> None:
@@ -238,7 +251,10 @@ class Simulation:
     def _deliver(self, _: simpy.Event) -> None:
         notices = self.fabric.take_notices()
         self.repetition.look(notices)
-        for node, kind, key, round_number, text, reason, values in notices:
+        for notice in notices:
+            node, kind, key, round_number, text, reason, values, _ = notice
+            if self.members and self.members.hear(notice):
+                continue
             if kind == "refused":
                 raise GeomxError(f"{text}: {reason}")
             if kind == "lost":
@@ -301,14 +317,15 @@ class Simulation:
             self._judge(self.model, worker, step, end_s, final)
 
     def _judge_latest(self) -> None:
-        """Evaluate the last worker to finish, if parties do not wait for each other.
+        """Evaluate the last worker to finish, if not all parties wait for all others.
 
         The first worker may finish long before the others change the model for the last time.
         """
-        if self.model is None or self.policy.together or self._latest is None:
+        together = self.policy.together and self.members is None
+        if self.model is None or together or self._latest is None:
             return
         worker, step = self._latest
-        if worker.rank != 0:
+        if worker.rank != 0 and worker.ended:
             self._judge(self.model, worker, step, self._end_ns / NS, final=True)
 
     def _judge(self, model: Model, worker: Worker, step: int, end_s: float, final: bool) -> None:
@@ -358,6 +375,8 @@ class Simulation:
             counts = self.fabric.node_stats(node.id)
             self.recorder.global_server(counts)
             shard_rounds += counts["rounds"]
+        if self.members:
+            self.members.finish(self.shards)
         rounds = shard_rounds // sum(len(pieces) for pieces in self.shards)
         return self.recorder.finish(self._end_ns / NS, rounds, wall_seconds)
 

@@ -38,6 +38,7 @@ class SimulatedWorker:
         simulation: The world it lives in.
         spec: Which node it is.
         rank: Its position among all workers; decides its slice of the data.
+        returns: Another process of this worker was lost; this one goes on from what others have.
 
     Attributes:
         steps: Its local steps, and what its sync policy is asked about them.
@@ -46,11 +47,12 @@ class SimulatedWorker:
         ended: Whether it has trained.
     """
 
-    def __init__(self, simulation: World, spec: NodeSpec, rank: int) -> None:
+    def __init__(self, simulation: World, spec: NodeSpec, rank: int, returns: bool = False) -> None:
         self.simulation = simulation
         self.spec = spec
         self.rank = rank
         self.ended = False
+        self._returns = returns
         pace = simulation.pace(spec.speed)
         self.compute_s = pace.seconds
         self.parameters: list[Vector] = []
@@ -94,12 +96,14 @@ class SimulatedWorker:
     def run(self) -> Generator[simpy.Event, Any, None]:
         """Train; this is the worker's SimPy process."""
         simulation = self.simulation
-        if self.rank == 0:
+        master = self.rank == 0 and not self._returns
+        if master:
             self._command()
-        simulation.fabric.start(
-            self.spec.id, self.rank == 0, simulation.initial, simulation.env.now
-        )
+        simulation.fabric.start(self.spec.id, master, simulation.initial, simulation.env.now)
         yield self._carried_out()
+        if self._returns:
+            keys = range(len(simulation.experiment.workload.tensors))
+            self.steps.resume(max(simulation.fabric.round(self.spec.id, key) for key in keys))
         for order in passes(self.steps):
             if isinstance(order, Forward):
                 yield from self._forward(order)

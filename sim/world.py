@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, MutableMapping
 from typing import Any, NamedTuple, Protocol
 
 from numpy.typing import NDArray
@@ -32,6 +32,11 @@ class Worker(Protocol):
     compute_s: float
     parameters: list[NDArray[Any]]
     ended: bool
+
+
+Notice = tuple[int, str, int, int, str, str, list[float], tuple[int, int, int]]
+"""What the fabric tells: node, kind, key, round, text, reason, values, and of a round that was
+closed without some nodes (shard, workers, global round)."""
 
 
 class IterationRow(NamedTuple):
@@ -67,8 +72,12 @@ class World(Protocol):
         ...
 
     @property
-    def workers(self) -> Mapping[int, Worker]:
+    def workers(self) -> MutableMapping[int, Worker]:
         """By node id."""
+        ...
+
+    def config(self, node: NodeSpec) -> _core.NodeConfig:
+        """Return what a process of a node is told."""
         ...
 
     def iteration(self, row: IterationRow, loss: float = math.nan) -> None:

@@ -86,7 +86,7 @@ def test_resets_change_no_bit(tmp_path: Path, words: list[str]) -> None:
 
 def test_what_cannot_be_had_yet_is_said_at_the_door() -> None:
     with pytest.raises(ConfigError, match=r"faults.on_loss=continue: .* choose stop or wait"):
-        compose(["faults.on_loss=continue"])
+        compose(["faults.on_loss=continue", "mode=live"])
     experiment, _ = compose(["faults.on_loss=wait", "faults.suspect_s=2"])
     assert experiment.faults.suspect_after_s(experiment.runtime) == 2
     experiment, _ = compose(["runtime.failure_timeout_s=7"])

@@ -190,4 +190,4 @@ def test_restarts_that_cannot_be_are_refused(tmp_path: Path) -> None:
     assert "is about a kill" in refused("{at_s: 1, pause: east/server, for_s: 1, restart_s: 1}")
     for worker in ("east/worker0", "any worker"):
         said = refused(f"{{at_s: 1, kill: {worker}, restart_s: 1}}", DURABLE)
-        assert "workers are not yet" in said
+        assert "needs faults.on_loss=continue" in said

@@ -28,15 +28,43 @@ def validate(experiment: Experiment) -> None:
     selection.validate(experiment)
     selection.sync_policy(cluster)
     selection.placement(cluster, experiment.workload.tensors)
+    if experiment.faults.continues:
+        _check_continues(experiment)
     warn_of_idle_plugins(experiment)
     if experiment.tcp.congestion in LOSS_BASED:
         warn_of_uneven_round_trips(experiment.tcp.congestion, wan_ways(cluster, selection))
 
 
 def _check_restarts(experiment: Experiment) -> None:
-    if experiment.faults.durable == "log":
-        return
+    workers = {"any worker", *(node.name for node in experiment.cluster.workers)}
     for index, happening in enumerate(experiment.scenario):
-        if happening.restart_s is not None:
+        if happening.restart_s is None or experiment.faults.continues:
+            continue
+        key = f"scenario[{index}].restart_s"
+        if happening.kill in workers:
+            remedy = "needs faults.on_loss=continue, with which workers may come back"
+            raise ConfigError(key, happening.restart_s, remedy)
+        if experiment.faults.durable != "log":
             remedy = "needs faults.durable=log, from which nodes are restarted"
-            raise ConfigError(f"scenario[{index}].restart_s", happening.restart_s, remedy)
+            raise ConfigError(key, happening.restart_s, remedy)
+
+
+def _check_continues(experiment: Experiment) -> None:
+    """Check that rounds can close without lost nodes.
+
+    Raises:
+        ConfigError: Contributions travel by way of other members, or weights are kept where a lost
+            party cannot get them.
+    """
+    cluster, selection = experiment.cluster, experiment.selection
+    if experiment.mode != "sim":
+        experiment.faults.check_live()
+    remedy = "leave it out, or choose faults.on_loss=stop or wait"
+    for group, _ in selection.overlays(cluster):
+        why = "passes contributions on from member to member, any of which may be lost with them"
+        label = selection.overlay_label(group.root).split(":")[0]
+        raise ConfigError("faults.on_loss", "continue", f"{label} {why}; {remedy}")
+    if selection.update_at_party(cluster):
+        label = selection.labelled("geomx_update", cluster=cluster)[0][0].split(":")[0]
+        why = "keeps the weights in the parties, and one that comes back finds them nowhere else"
+        raise ConfigError("faults.on_loss", "continue", f"{label} {why}; {remedy}")

@@ -133,6 +133,7 @@ def node_config(
     suspect_s = faults.suspect_after_s(runtime)
     config.set_heartbeat(min(0.25, suspect_s / 4), suspect_s)
     config.set_recovery(faults.patience_s if faults.waits else 0.0, faults.redial_s)
+    config.continues = faults.continues
     shared = common(cluster, selection)
     if node.id in shared.hosts:
         for number, (label, site) in enumerate(selection.coordinators(cluster)):

@@ -55,7 +55,7 @@ class FaultOptions:
     """What a run does when it loses a link or a node."""
 
     # A link or node over or from which nothing has come for suspect_s: stop, which ends the run and
-    # names it; wait, until something comes again.
+    # names it; wait, until something comes again; continue, without the lost worker or party.
     on_loss: Annotated[str, OneOf(("stop", "wait", "continue"))] = "stop"
     # Seconds of silence after which the far end of a link is suspect; null:
     # runtime.failure_timeout_s, which is 5.
@@ -71,15 +71,30 @@ class FaultOptions:
     # With durable=log: how often one node that was killed is restarted, at growing intervals.
     restarts: Amount = 3
 
-    def __post_init__(self) -> None:
-        if self.on_loss == "continue":
-            remedy = "a run cannot go on without a lost node yet; choose stop or wait"
-            raise ConfigError("on_loss", self.on_loss, remedy)
+    def check_live(self) -> None:
+        """Check that a live run can do what is asked for.
+
+        Raises:
+            ConfigError: It is to go on without lost nodes.
+        """
+        if self.continues:
+            remedy = "live runs do not go on without lost nodes yet; choose stop or wait"
+            raise ConfigError("faults.on_loss", self.on_loss, remedy)
+
+    @property
+    def continues(self) -> bool:
+        """Whether training goes on without a worker or a party that is lost."""
+        return self.on_loss == "continue"
 
     @property
     def waits(self) -> bool:
         """Whether a silent node is waited for, as long as `patience_s`."""
         return self.on_loss == "wait" or self.durable == "log"
+
+    def __post_init__(self) -> None:
+        if self.continues and self.durable == "log":
+            remedy = "lets others wait for nodes that were killed; choose on_loss=wait with it"
+            raise ConfigError("durable", self.durable, remedy)
 
     def suspect_after_s(self, runtime: RuntimeOptions) -> float:
         """Seconds of silence after which the far end of a link is suspect."""

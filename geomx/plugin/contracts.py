@@ -154,6 +154,13 @@ class CheckedWorker(WorkerSync):
             return answer
         return self._held.truth("finished", answer)
 
+    def resume(self, rounds: int) -> int | None:
+        """See `WorkerSync.resume`."""
+        answer = self._sync.resume(rounds)
+        if answer is None:
+            return None
+        return self._held.whole("resume()", answer, 0, 2**53, "the number of a step, or None")
+
     def report(self, step_s: float) -> list[float]:
         """See `WorkerSync.report`."""
         answer = self._sync.report(step_s)

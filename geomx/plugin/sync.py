@@ -168,6 +168,25 @@ class WorkerSync:
         """
         raise NotImplementedError
 
+    def resume(self, rounds: int) -> int | None:
+        """Find where a worker goes on that takes the place of a lost one.
+
+        It is asked before the first step. By default `after_step` is asked for all steps before.
+
+        Args:
+            rounds: Synchronisations that are over, with the lost worker or without.
+
+        Returns:
+            The number of the step with which it begins; None if none is left.
+        """
+        step = 0
+        while rounds > 0:
+            if self.finished(step):
+                return None
+            rounds -= self.after_step(step)
+            step += 1
+        return step
+
     def report(self, step_s: float) -> list[float]:
         """Say what the coordinator gets at a synchronisation.
 

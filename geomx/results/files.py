@@ -24,8 +24,11 @@ from numpy.typing import NDArray
 
 Row = dict[str, Any]
 
-_INTEGERS = frozenset({"iteration", "samples", "bytes", "messages", "control_bytes"})
-_TEXTS = frozenset({"worker", "party", "source", "target", "kind"})
+_INTEGERS = frozenset(
+    {"iteration", "samples", "bytes", "messages", "control_bytes", "shard", "round"}
+    | {"global_round", "workers"}
+)
+_TEXTS = frozenset({"worker", "party", "source", "target", "kind", "server", "tensor", "absent"})
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest date a zip archive can hold
 
 

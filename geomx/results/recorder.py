@@ -19,7 +19,9 @@ from numpy.typing import NDArray
 
 from geomx.results import tables
 from geomx.results.files import Row, Table, write_arrays, write_json, write_network, write_text
+from geomx.results.participation import Participation
 from geomx.results.results import Results
+from geomx.results.rounding import figure, rounded
 from geomx.results.trace import MAX_SPANS, Counter, Span, Timeline
 from geomx.results.traffic import EDGES, EdgeTraffic
 
@@ -73,6 +75,7 @@ class Recorder:
         self._staleness = {"sum": 0, "max": 0, "updates": 0}
         self._skipped = 0
         self._faults: list[dict[str, Any]] = []
+        self.participation: Participation | None = None
         self._python: dict[str, tuple[float, ...]] = {}
         self._busiest: tuple[str, float] | None = None
         self._pushes = 0
@@ -112,8 +115,8 @@ class Recorder:
             samples: Samples of the batch.
         """
         values = (
-            worker, party, int(iteration), _seconds(start_s), _seconds(compute_s),
-            _seconds(wait_s), _seconds(end_s), _figure(loss), int(samples),
+            worker, party, int(iteration), rounded(start_s), rounded(compute_s),
+            rounded(wait_s), rounded(end_s), figure(loss), int(samples),
         )  # fmt: skip
         self._iterations.add(dict(zip(ITERATIONS, values, strict=True)))
 
@@ -126,7 +129,7 @@ class Recorder:
             accuracy: 0..1.
             loss: Mean loss.
         """
-        values = (_seconds(time_s), int(iteration), _figure(accuracy), _figure(loss))
+        values = (rounded(time_s), int(iteration), figure(accuracy), figure(loss))
         self._evaluations.add(dict(zip(EVALUATIONS, values, strict=True)))
 
     def link(
@@ -155,7 +158,7 @@ class Recorder:
         values = (source, target, kind, 0, 0, 0.0, 0)
         empty = dict(zip(LINKS, values, strict=True))
         row = self._link_totals.setdefault((source, target, kind), empty)
-        row["busy_s"] = _seconds(row["busy_s"] + busy_s)
+        row["busy_s"] = rounded(row["busy_s"] + busy_s)
         if direction == "control":
             row["control_bytes"] += int(bytes)
             self._bytes["control"] += int(bytes)
@@ -217,7 +220,15 @@ class Recorder:
 
     def fault(self, row: Mapping[str, Any]) -> None:
         """Record what happened to a link or a node: a row of ``faults`` in the summary."""
-        self._faults.append(dict(row))
+        fault = dict(row)
+        self._faults.append(fault)
+        if self.participation is not None:
+            self.participation.happened(fault)
+
+    def continues(self) -> Participation:
+        """Record who takes part from now on, in a run that goes on without lost nodes."""
+        self.participation = Participation(self.directory / "participation.csv", self._faults)
+        return self.participation
 
     def parameters(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Write the final parameters of the global model, by name."""
@@ -281,7 +292,7 @@ class Recorder:
         Returns:
             The results.
         """
-        return self._close(self._summary(_seconds(seconds), rounds, wall_seconds))
+        return self._close(self._summary(rounded(seconds), rounds, wall_seconds))
 
     def abort(self, reason: str) -> None:
         """Close a run that failed, keeping its measurements; no effect on a closed run.
@@ -338,12 +349,13 @@ class Recorder:
             "rounds": rounds,
             "seconds": seconds,
             "seconds_per_iteration": {
-                "mean": _seconds(took.mean()) if rows else None,
-                "p50": _seconds(np.percentile(took, 50)) if rows else None,
-                "p95": _seconds(np.percentile(took, 95)) if rows else None,
+                "mean": rounded(took.mean()) if rows else None,
+                "p50": rounded(np.percentile(took, 50)) if rows else None,
+                "p95": rounded(np.percentile(took, 95)) if rows else None,
             },
             "samples_per_second": samples / seconds if seconds else None,
             "bytes": dict(self._bytes),
+            **({"participation": self.participation.summary()} if self.participation else {}),
             **({"faults": list(self._faults)} if self._faults else {}),
             "best_effort_slices": dict(self._slices),
             "staleness": {
@@ -358,7 +370,7 @@ class Recorder:
             "skipped_iterations": self._skipped,
             "python": self._python_per_iteration(),
             "busiest_endpoint": self._busiest_endpoint(seconds),
-            "behind_pace_s": _seconds(self._behind_s / max(1, self._pushes)),
+            "behind_pace_s": rounded(self._behind_s / max(1, self._pushes)),
             "wall_seconds": wall_seconds,
         }
 
@@ -375,7 +387,7 @@ class Recorder:
         steps = 1 + max((row["iteration"] for row in self._iterations.rows), default=0)
         return {
             label: {
-                name: _seconds(figure / steps) for name, figure in zip(names, figures, strict=True)
+                name: rounded(figure / steps) for name, figure in zip(names, figures, strict=True)
             }
             for label, figures in sorted(self._python.items())
         }
@@ -385,14 +397,4 @@ def _last_loss(rows: list[Row]) -> float | None:
     """Return the mean training loss of the last iteration, for runs without held-out data."""
     last = max((row["iteration"] for row in rows), default=None)
     losses = [row["loss"] for row in rows if row["iteration"] == last and row["loss"] is not None]
-    return _figure(sum(losses) / len(losses)) if losses else None
-
-
-def _seconds(value: float) -> float:
-    """Round to nanoseconds, so that memory and file agree and the file is readable."""
-    return round(float(value), 9) + 0.0
-
-
-def _figure(value: float | None) -> float | None:
-    """Round a loss or an accuracy to nine digits, the precision of float32."""
-    return None if value is None else float(f"{value:.9g}")
+    return figure(sum(losses) / len(losses)) if losses else None

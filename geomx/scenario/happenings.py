@@ -134,19 +134,10 @@ def _happening(given: Any, key: str, cluster: Cluster) -> Happening:
     if (happening.for_s is None) == lasts:
         remedy = f"{what} needs for_s, in seconds" if lasts else f"{what} does not last"
         raise ConfigError(f"{key}.for_s", given.get("for_s", "null"), remedy)
-    if happening.restart_s is not None:
-        _check_restart(happening, f"{key}.restart_s", cluster)
+    if happening.restart_s is not None and what != "kill":
+        raise ConfigError(f"{key}.restart_s", happening.restart_s, "is about a kill")
     _check_targets(happening, f"{key}.{what}", cluster)
     return happening
-
-
-def _check_restart(happening: Happening, key: str, cluster: Cluster) -> None:
-    if happening.what != "kill":
-        raise ConfigError(key, happening.restart_s, "is about a kill")
-    workers = {ANY + "worker", *(node.name for node in cluster.workers)}
-    if happening.kill in workers:
-        remedy = "servers and the scheduler are restarted, workers are not yet"
-        raise ConfigError(key, happening.restart_s, remedy)
 
 
 def _check_targets(happening: Happening, key: str, cluster: Cluster) -> None:

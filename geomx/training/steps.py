@@ -76,6 +76,12 @@ class Steps:
         number = self.sync.coordinator
         self._host = None if number is None else policy.coordinators(cluster)[number].host
 
+    def resume(self, rounds: int) -> None:
+        """Go on after `rounds` synchronisations, with another process of this worker or without."""
+        step = self.sync.resume(rounds)
+        self.last = step is None
+        self.step = -1 if step is None else step - 1
+
     def begin(self) -> int:
         """Begin the next local step, and return its number."""
         if self._reply_due:

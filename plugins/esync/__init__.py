@@ -74,6 +74,11 @@ class ESyncWorker(WorkerSync):
         self._made += 1
         return self._remaining == 1 and self._made == self._planned
 
+    def resume(self, rounds: int) -> int | None:
+        """Return 0, as steps are counted by round; None if no round is left."""
+        self._remaining -= rounds
+        return 0 if self._remaining > 0 else None
+
     def report(self, step_s: float) -> list[float]:
         """Return the number of steps made, and the seconds per step."""
         return [float(self._made), step_s]

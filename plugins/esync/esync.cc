@@ -47,11 +47,19 @@ class StateServer final : public Coordinator {
     if (++member.rounds <= planned_) return {Release(from, member, now)};  // others went ahead
     member.reported = true;
     if (waiting_since_ == kNever) waiting_since_ = now;
-    return std::count_if(known_.begin(), known_.end(),
-                         [](const auto& each) { return each.second.reported; }) <
-                   static_cast<std::ptrdiff_t>(members_)
-               ? std::vector<Reply>{}
-               : Plan(now);
+    return PlanIfComplete(now);
+  }
+
+  // A member that is lost is planned without from now on; one that is back counts with the next plan.
+  std::vector<Reply> OnMember(NodeId member, bool back, Time now) override {
+    if (back) {
+      ++members_;
+      known_[member].rounds = planned_;
+      return {};
+    }
+    --members_;
+    known_.erase(member);
+    return waiting_since_ == kNever ? std::vector<Reply>{} : PlanIfComplete(now);
   }
 
   std::vector<Reply> OnTimeout(Time now) override { return Plan(now); }
@@ -70,6 +78,13 @@ class StateServer final : public Coordinator {
   };
 
   static double Seconds(Time ns) { return static_cast<double>(ns) / kSecond; }
+
+  std::vector<Reply> PlanIfComplete(Time now) {
+    const auto reported = std::count_if(known_.begin(), known_.end(),
+                                        [](const auto& each) { return each.second.reported; });
+    if (reported < static_cast<std::ptrdiff_t>(members_)) return {};
+    return Plan(now);
+  }
 
   std::vector<Reply> Plan(Time now) {
     waiting_since_ = kNever;

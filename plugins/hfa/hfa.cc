@@ -37,6 +37,11 @@ class Hfa final : public PartyPolicy {
     return Action::kEscalate;
   }
 
+  // The workers' pushes add up to a mean.
+  bool MakesUp() const override { return true; }
+
+  Round PartyRounds(Round global) const override { return global * k2_; }
+
   void Describe(Digest& digest, Round round) const override {
     digest.Add(std::uint64_t{round % k2_});
   }

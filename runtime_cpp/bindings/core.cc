@@ -174,6 +174,7 @@ void init_core(nb::module_& m) {
       .def_rw("frame_bytes", &NodeConfig::frame_bytes)
       .def_rw("bundle", &NodeConfig::bundle)
       .def_rw("phantom", &NodeConfig::phantom)
+      .def_rw("continues", &NodeConfig::continues)
       .def_rw("experiment", &NodeConfig::experiment)
       .def_ro("id", &NodeConfig::id)
       .def_ro("name", &NodeConfig::name)

@@ -57,6 +57,10 @@ const char* KindName(Notice::Kind kind) {
     case Notice::Kind::kValue: return "value";
     case Notice::Kind::kRefused: return "refused";
     case Notice::Kind::kLost: return "lost";
+    case Notice::Kind::kGone: return "gone";
+    case Notice::Kind::kTakesPart: return "takes_part";
+    case Notice::Kind::kEnds: return "ends";
+    case Notice::Kind::kPartial: return "partial";
     case Notice::Kind::kNonFinite: return "non_finite";
   }
   return "";
@@ -137,13 +141,15 @@ void init_fabric(nb::module_& m) {
            [](Fabric& self) {
              nb::list out;
              for (const Notice& notice : self.TakeNotices()) {
+               const auto& [shard, workers, above] = notice.partial;
                out.append(nb::make_tuple(notice.node, KindName(notice.kind), notice.key,
-                                         notice.round, notice.text, notice.reason,
-                                         notice.values));
+                                         notice.round, notice.text, notice.reason, notice.values,
+                                         nb::make_tuple(shard, workers, above)));
              }
              return out;
            },
-           "(node, kind, key, round, text, reason, values) of everything Python must hear of.")
+           "(node, kind, key, round, text, reason, values, partial) of everything Python must hear of;\n"
+           "partial is (shard, workers, global round) of a round that was closed without some.")
       .def("expect_faults", &Fabric::ExpectFaults,
            "Connections will break: to be called after building and before running.")
       .def("cut", &Fabric::Cut, "one"_a, "other"_a, "now_ns"_a,
@@ -155,6 +161,14 @@ void init_fabric(nb::module_& m) {
            "A node does not run for so long: it computes nothing, handles nothing and hears no timer.")
       .def("reset", &Fabric::Reset, "one"_a, "other"_a, "now_ns"_a,
            "The connection between two nodes breaks; what is under way is lost, and sent again.")
+      .def("kill", &Fabric::Kill, "node"_a, "reason"_a, "now_ns"_a,
+           "A node's process dies; the scheduler is told why.")
+      .def("restart", &Fabric::Restart, "config"_a, "now_ns"_a,
+           "Another process of a node that was killed joins the run; a worker is to be trained anew.")
+      .def("leave", &Fabric::Leave, "worker"_a, "now_ns"_a, "A worker has trained: it leaves.")
+      .def("round", [](Fabric& self, NodeId node, Key key) {
+        return self.node(node).worker().ValueRound(key);
+      }, "node"_a, "key"_a, "The round that a worker's last complete value of a tensor belongs to.")
       .def("report_values", &Fabric::ReportValues, "report"_a,
            "Whether every new value at a trainer makes a notice.")
       .def("command", [](Fabric& self, NodeId node, const std::string& text, Time now) {
@@ -256,6 +270,7 @@ void init_fabric(nb::module_& m) {
              out["dropped_slices"] = stats.dropped_slices;
              out["staleness_sum"] = stats.staleness_sum;
              out["staleness_max"] = stats.staleness_max;
+             out["partial_rounds"] = stats.partial_rounds;
              return out;
            }, "node"_a)
       .def_prop_ro("spans_dropped", [](const Fabric& self) { return self.spans().dropped(); })

@@ -122,6 +122,9 @@ class PythonPolicy final : public PartyPolicy {
   PythonPolicy(nb::object policy, const std::string& label) : policy_(std::move(policy), label) {
     needs_initial_ = policy_.Has("initial");
     hears_answers_ = policy_.Has("answer");
+    hears_members_ = policy_.Has("members");
+    if (policy_.Has("makes_up")) makes_up_ = nb::cast<bool>(policy_.get().attr("makes_up"));
+    counts_rounds_ = policy_.Has("party_rounds");
   }
 
   bool NeedsInitial() const override { return needs_initial_; }
@@ -150,15 +153,31 @@ class PythonPolicy final : public PartyPolicy {
     });
   }
 
+  bool MakesUp() const override { return makes_up_; }
+
+  void OnMembers(std::uint32_t present, std::uint32_t all) override {
+    if (!hears_members_) return;
+    Guarded(policy_, "members", "None", [&] { policy_.get().attr("members")(present, all); });
+  }
+
+  Round PartyRounds(Round global) const override {
+    if (!counts_rounds_) return global;
+    return Guarded(policy_, "party_rounds", "a number of rounds", [&] {
+      return nb::cast<Round>(policy_.get().attr("party_rounds")(global));
+    });
+  }
+
  private:
   PythonObject policy_;
-  bool needs_initial_ = false, hears_answers_ = false;
+  bool needs_initial_ = false, hears_answers_ = false, hears_members_ = false;
+  bool makes_up_ = false, counts_rounds_ = false;
 };
 
 class PythonCoordinator final : public Coordinator {
  public:
   PythonCoordinator(nb::object coordinator, const std::string& label) : coordinator_(std::move(coordinator), label) {
     sleeps_ = coordinator_.Has("next_timeout");
+    hears_members_ = coordinator_.Has("on_member");
     whose_ = label + ": " + nb::cast<std::string>(coordinator_.get().type().attr("__name__"));
   }
 
@@ -168,6 +187,13 @@ class PythonCoordinator final : public Coordinator {
     return Guarded(coordinator_, "on_report", kReplies, [&] {
       const std::vector<double> numbers(values.begin(), values.end());
       return Replies(coordinator_.get().attr("on_report")(from, numbers, Seconds(now)));
+    });
+  }
+
+  std::vector<Reply> OnMember(NodeId member, bool back, Time now) override {
+    if (!hears_members_) return {};
+    return Guarded(coordinator_, "on_member", kReplies, [&] {
+      return Replies(coordinator_.get().attr("on_member")(member, back, Seconds(now)));
     });
   }
 
@@ -212,7 +238,7 @@ class PythonCoordinator final : public Coordinator {
   }
 
   PythonObject coordinator_;
-  bool sleeps_ = false;
+  bool sleeps_ = false, hears_members_ = false;
   std::string whose_;
 };
 

@@ -29,6 +29,12 @@ class Coordinator {
   // when the sender's values had reached this node, if this is where they went.
   virtual std::vector<Reply> OnReport(NodeId from, std::span<const double> values, Time now) = 0;
 
+  // A member is lost and takes part no more, or has come back and remembers nothing.
+  virtual std::vector<Reply> OnMember(NodeId member, bool back, Time now) {
+    (void)member, (void)back, (void)now;
+    return {};
+  }
+
   virtual std::vector<Reply> OnTimeout(Time now) {
     (void)now;
     return {};

@@ -73,6 +73,12 @@ void CoordinatorHost::TakeReply(NodeId from, std::uint32_t number, std::vector<d
       {.kind = Event::Kind::kReply, .peer = from, .key = number, .values = std::move(values)});
 }
 
+void CoordinatorHost::HandleMember(NodeId member, bool back, Time now) {
+  for (const auto& [number, coordinator] : state_.config.coordinators) {
+    SendReplies(number, coordinator->OnMember(member, back, now), now);
+  }
+}
+
 Time CoordinatorHost::NextTimeout() const {
   Time earliest = kNever;
   for (const auto& [number, coordinator] : state_.config.coordinators) {

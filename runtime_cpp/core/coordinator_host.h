@@ -35,6 +35,9 @@ class CoordinatorHost {
   // False if the message holds no numbers.
   bool HandleReply(NodeId from, const Message& message, Time now);
 
+  // Tells the coordinators that live here of a worker.
+  void HandleMember(NodeId member, bool back, Time now);
+
   Time NextTimeout() const;
   void HandleTimeout(Time now);
 

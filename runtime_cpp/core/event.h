@@ -31,6 +31,11 @@ struct Event {
     kReply,       // coordinator `key` answered with `values`
     kSuspect,     // nothing is heard of `peer`, whose name is `text`, as `reason` says; it is waited for
     kHeard,       // `peer`, which was suspect, is heard again
+    kGone,        // `peer`, whose name is `text`, takes part no more, as `reason` says; `round` is the epoch
+    kBack,        // another process of `peer` takes part from now on; likewise
+    kTakesPart,   // server: `peer`, which came back, contributes again, first to `round`
+    kPartial,     // server: `round` closed without `values` (node ids); `peer` is how many workers it
+                  // stands for, `above` the global round that it became, or 0
     kNonFinite,   // worker: push `round` of `key` holds values that are NaN or infinite, as `text` says
   };
   Kind kind;
@@ -38,6 +43,7 @@ struct Event {
   Key key = 0;
   std::uint32_t shard = 0;
   Round round = 0;
+  Round above = 0;
   std::string text = {};
   std::string reason = {};
   std::vector<std::pair<std::string, std::string>> roster = {};  // (name, address)
@@ -89,6 +95,7 @@ struct NodeStats {
   // Updates by other parties between a party's last value and the use of its next push.
   std::uint64_t staleness_sum = 0;
   std::uint64_t staleness_max = 0;
+  std::uint64_t partial_rounds = 0;  // of those completed: some workers are not in
   std::uint64_t non_finite_pushes = 0;  // of a worker: pushes with values that are NaN or infinite
 };
 

@@ -50,6 +50,14 @@ class FlatMap {
     std::uint32_t place_;
   };
 
+  // Calls `body(key, value)` for all, in the order in which they were made.
+  template <class Body>
+  void Each(Body body) {
+    for (std::vector<Entry>& block : blocks_) {
+      for (auto& [key, value] : block) body(key, value);
+    }
+  }
+
   // In the order in which they were made.
   Iterator begin() const { return {*this, 0}; }
   Iterator end() const { return {*this, size_}; }

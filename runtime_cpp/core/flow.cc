@@ -29,7 +29,7 @@ Flow& FlowTable::Get(const FlowId& id, const ShardInfo& shard) {
 std::unique_ptr<Pipeline> FlowTable::Make(const FlowId& id, const ShardInfo& shard) {
   if (id.plain) return nullptr;
   const LinkPlan& link = peers_.Plan(id.peer, id.direction);
-  auto pipeline = std::make_unique<Pipeline>(Pipeline{.link = &link});
+  auto pipeline = std::make_unique<Pipeline>(Pipeline{.link = &link, .shard = shard});
   if (AnswersAreSums(id.peer, id.direction)) {
     pipeline->chain = CodecChain(peers_.Plan(id.peer, Direction::kPush).codecs, shard);
     pipeline->sums = pipeline->chain.Linear();
@@ -65,6 +65,20 @@ void FlowTable::KeepEncoded(NodeId peer, const ShardInfo& shard) {
 
 const CodecChain& FlowTable::Decoder(NodeId peer, const ShardInfo& shard) {
   return PipelineOf(Get({peer, Direction::kPull, false, shard.key, shard.index}, shard)).chain;
+}
+
+void FlowTable::Forget(NodeId peer) {
+  flows_.Each([&](const FlowId& id, Flow& flow) {
+    if (id.peer != peer) return;
+    flow.inbox = {};
+    if (flow.pipeline) flow.pipeline->close_at = kNever;
+  });
+}
+
+void FlowTable::Renew(NodeId peer) {
+  flows_.Each([&](const FlowId& id, Flow& flow) {
+    if (id.peer == peer && flow.pipeline) *flow.pipeline = std::move(*Make(id, flow.pipeline->shard));
+  });
 }
 
 void FlowTable::Describe(Digest& digest) const {

@@ -40,6 +40,7 @@ inline FlowId FlowOf(NodeId peer, const Header& header) {
 // What is done to a flow's values on their way.
 struct Pipeline {
   const LinkPlan* link;
+  ShardInfo shard = {};
   CodecChain chain = {};
   bool sums = false;  // values: sums of pushes that linear codecs made, still in that form
   bool keep = false;  // values: stay encoded
@@ -72,6 +73,11 @@ class FlowTable {
   void KeepEncoded(NodeId peer, const ShardInfo& shard);
   // The codecs of such values.
   const CodecChain& Decoder(NodeId peer, const ShardInfo& shard);
+
+  // What has arrived of a round from `peer`, which is lost, will never be complete.
+  void Forget(NodeId peer);
+  // Codecs and slicers of all values from and to `peer` begin anew: it remembers nothing of theirs.
+  void Renew(NodeId peer);
 
   void Describe(Digest& digest) const;
   // Adds what the inboxes have counted.

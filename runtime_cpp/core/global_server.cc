@@ -47,10 +47,23 @@ class GlobalServer final : public ServerRole {
       case Kind::kBye:  // all workers of a party left
         if (!node_.IsChild(peer)) return;
         AddLeft(peer);
+        if (node_.config().continues) return CloseWithout(now);
         for (const auto& [id, shard] : shards_) CheckParties(id.first, shard);
         return;
+      case Kind::kMembers:  // so many workers of a party take part
+        if (!node_.IsChild(peer)) return;
+        if (header.merge_count > 0) return Welcome(peer);
+        AddLeft(peer);
+        return CloseWithout(now);
       default: return;
     }
+  }
+
+  void OnMember(NodeId member, bool back, Time now) override {
+    if (!node_.IsChild(member)) return;
+    if (back) return Welcome(member);
+    for (auto& [id, shard] : shards_) std::erase(shard.waiting, member);
+    CloseWithout(now);
   }
 
   void ListWaits(Waits& waits) const override {
@@ -99,9 +112,72 @@ class GlobalServer final : public ServerRole {
     SendCurrent(header, shard.round, shard.weights.value(), waiting, now);
   }
 
+  // ---- parties that are lost and come back ----
+
+  void Welcome(NodeId party) {
+    ForgetLeft(party);
+    node_.Renew(party);
+    Await(party);
+  }
+
+  // Rounds that only a party was missing from which takes part no more are complete.
+  void CloseWithout(Time now) {
+    for (auto& [id, shard] : shards_) Recheck(id.first, shard, now);
+  }
+
+  void Recheck(Key key, Shard& shard, Time now) {
+    if (shard.updating) {
+      Defer(shard, [this, key, &shard](Time at) { Recheck(key, shard, at); });
+    } else if (!rules_.together) {
+      for (const NodeId child : node_.config().children) {
+        if (!Present(child) && shard.parties.contains(child)) shard.parties[child].held.reset();
+      }
+      ApplyHeld(key, shard, 0, false, now);
+    } else if (Complete(shard)) {
+      Close(shard.given, shard, now);
+    } else {
+      AnswerWaiting(shard, now);
+    }
+  }
+
+  Round NextRound() const {
+    Round open = 0;
+    for (const auto& [id, shard] : shards_) open = std::max(open, OpenRound(shard));
+    return rules_.together ? open + 1 : 0;
+  }
+
+  // Parties that have come back and may have the value now get it, with the round that they go on from.
+  void AnswerWaiting(Shard& shard, Time now) {
+    if (shard.waiting.empty() || !shard.weights.has_value()) return;
+    if (rules_.together) SkipEmptyRounds(shard);
+    for (const NodeId child : std::vector(shard.waiting)) {
+      if (!MayHave(child, shard)) continue;
+      const Round round = rules_.together ? shard.round : CatchUp(child, shard);
+      AnswerRequest(shard, child, round, shard.weights.value(), now);
+    }
+  }
+
+  // Where parties have rounds of their own, one that comes back holds none up: it is as far as the
+  // slowest of the others.
+  Round CatchUp(NodeId child, Shard& shard) {
+    Progress& party = shard.parties[child];
+    Round slowest = UINT32_MAX;
+    for (const auto& [id, other] : shard.parties) {
+      if (id != child && Present(id)) slowest = std::min(slowest, other.round);
+    }
+    if (slowest != UINT32_MAX) party.round = std::max(party.round, slowest);
+    party.seen = shard.updates;
+    return party.round;
+  }
+
   void Request(NodeId peer, const Header& header, Shard& shard, Time now) {
     if (shard.updating) {
       Defer(shard, [=, this, &shard](Time at) { Request(peer, header, shard, at); });
+    } else if (node_.config().continues) {
+      Admit(peer, NextRound());
+      shard.asked[peer] = header;
+      AddWaiting(shard, peer);
+      AnswerWaiting(shard, now);
     } else if (!shard.weights.has_value()) {
       AddWaiting(shard, peer);
     } else {
@@ -128,19 +204,33 @@ class GlobalServer final : public ServerRole {
 
   void Push(NodeId peer, Header header, Shard& shard, Buffer value, Time now) {
     if (!Contribute(peer, header, shard, std::move(value))) return;
-    if (!shard.sum.complete()) return CheckLeft(header.key, shard);
+    if (!Complete(shard)) return CheckLeft(header.key, shard);
+    Close(header, shard, now);
+  }
+
+  void Close(Header header, Shard& shard, Time now) {
     header.flags = TakeFlags(shard);
-    // Of all parties: no source of its own, so no delay to compensate.
-    const GradientSource from{shard.sum.merge_count(), 0, header.flags != 0};
+    const NodeConfig& config = node_.config();
+    std::uint32_t merge_count = shard.sum.merge_count();
+    const bool partial = merge_count < config.quorum;
+    if (partial) {
+      ++node_.counts().partial_rounds;
+      node_.Emit(Closing(header, shard));
+    }
     Buffer sum = shard.sum.Take();
     ++shard.round;
-    const std::vector<NodeId>& all = node_.config().children;
+    if (partial) MakeUp(sum, merge_count, config.quorum);
+    // Of all parties: no source of its own, so no delay to compensate.
+    const GradientSource from{merge_count, 0, header.flags != 0};
+    const std::vector<NodeId> all =
+        config.continues ? Participants(shard.round) : config.children;
     if (rules_.update_at_party) {
       const auto answer = std::make_shared<const Buffer>(std::move(sum));
       return Finish(header, shard.round, from.merge_count, answer, all, now);
     }
-    const auto finish = [=, this, &shard, &all](Time at) {
+    const auto finish = [=, this, &shard](Time at) {
       Finish(header, shard.round, from.merge_count, shard.weights.value(), all, at);
+      if (node_.config().continues) AnswerWaiting(shard, at);
     };
     if (Update(header, shard, node_.sums().Decoded(header, std::move(sum)), optimizer_, from, false)) {
       return finish(now);
@@ -153,6 +243,7 @@ class GlobalServer final : public ServerRole {
   void Apply(NodeId peer, const Header& header, Shard& shard, Buffer encoded, Time now) {
     node_.work().aggregate.Add(node_.sums().AddedBytes(header));
     Buffer value = node_.sums().Decoded(header, std::move(encoded));
+    std::uint32_t merge_count = header.merge_count;
     for (const NodeId child : node_.config().children) shard.parties.try_emplace(child);
     Progress& party = shard.parties.at(peer);
     if (header.round != party.round + 1 || party.held) {
@@ -161,7 +252,9 @@ class GlobalServer final : public ServerRole {
     if (std::string wrong = node_.Miscount(peer, header.merge_count); !wrong.empty()) {
       return node_.Fail(peer, std::move(wrong));
     }
+    if (MakeUp(value, merge_count, node_.StandsFor(peer))) ++node_.counts().partial_rounds;
     party.held.emplace(header, std::move(value));
+    party.held->first.merge_count = merge_count;
     ApplyHeld(header.key, shard, 0, false, now);
   }
 
@@ -182,9 +275,14 @@ class GlobalServer final : public ServerRole {
     CheckParties(key, shard);
   }
 
+  // Whether others may not get too far ahead of this party.
+  bool Counts(NodeId party) const { return !node_.config().continues || TakesPart(party, 0); }
+
   bool TooFarAhead(const Shard& shard, const Progress& party) const {
     Round slowest = party.round;
-    for (const auto& [id, other] : shard.parties) slowest = std::min(slowest, other.round);
+    for (const auto& [id, other] : shard.parties) {
+      if (Counts(id)) slowest = std::min(slowest, other.round);
+    }
     return party.round - slowest > rules_.staleness_bound;
   }
 
@@ -218,7 +316,7 @@ class GlobalServer final : public ServerRole {
     Round slowest = UINT32_MAX;
     bool held = false;
     for (const auto& [id, party] : shard.parties) {
-      slowest = std::min(slowest, party.round);
+      if (Counts(id)) slowest = std::min(slowest, party.round);
       held = held || party.held.has_value();
     }
     if (!held) return;
@@ -234,7 +332,7 @@ class GlobalServer final : public ServerRole {
   // Reports a loss if a round, or a party that is held back, waits for a party that has left and makes
   // no progress any more.
   void CheckParties(Key key, const Shard& shard) {
-    if (left().empty()) return;
+    if (left().empty() || node_.config().continues) return;
     if (rules_.together) return CheckLeft(key, shard);
     for (const auto& [id, party] : shard.parties) {
       if (!party.held) continue;

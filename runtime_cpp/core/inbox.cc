@@ -111,7 +111,9 @@ Inbox::Outcome Inbox::Accept(const Header& header, const Payload& payload,
   if (!first && header.shard_elements != opening_.shard_elements) {
     return fail("the shard changed its size");
   }
-  if (first || header.round > opening_.round) {
+  // A value that is asked for again comes again.
+  const bool again = !open_ && header.kind == Kind::kValue && (header.flags & kPlain) != 0;
+  if (first || header.round > opening_.round || again) {
     if (open_) return fail("a new round before the last one was complete");
     if (header.channel != 0) {  // it may be dropped, and then leaves no trace
       const char* reason =

@@ -89,6 +89,12 @@ void Membership::HandleLinkMade(NodeId peer, Time now) {
   if (contacts_.empty()) next_beat_ = kNever;
 }
 
+void Membership::HandleChange(NodeId peer, bool back, Time now) {
+  contacts_.erase(peer);
+  if (back && beating_) contacts_[peer].heard = now;
+  if (!beating_ && contacts_.empty()) next_beat_ = kNever;
+}
+
 Time Membership::Silence(NodeId peer, Time now) const {
   const auto found = contacts_.find(peer);
   return found == contacts_.end() ? 0 : now - found->second.heard;

@@ -61,6 +61,15 @@ class Membership {
   }
   // `peer` may fall silent from now on.
   void HandleBye(NodeId peer) { contacts_.erase(peer); }
+  // Whether a change of members with this number is news.
+  bool Advance(std::uint32_t epoch) {
+    if (epoch <= epoch_) return false;
+    epoch_ = epoch;
+    return true;
+  }
+  std::uint32_t epoch() const { return epoch_; }  // of the last change that is known here
+  // `peer` is lost and may be silent, or has come back.
+  void HandleChange(NodeId peer, bool back, Time now);
   // How long nothing has been heard of `peer`; 0 if it is not watched.
   Time Silence(NodeId peer, Time now) const;
 
@@ -91,6 +100,7 @@ class Membership {
   bool leaving_ = false;
   bool left_ = false;
   bool ended_round_ = false;  // reported that a round will never be complete
+  std::uint32_t epoch_ = 0;
   Time next_beat_ = kNever;
   std::map<NodeId, Contact> contacts_;
 };

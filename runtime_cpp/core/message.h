@@ -45,8 +45,10 @@ enum class Kind : std::uint8_t {
   kPush,         // towards the global server
   kValue,        // the answer, back down
   kClosing,      // any -> any: this process closes its connections and makes no others
+  kMembers,      // scheduler -> all: who takes part no more, or again; local server -> global servers: how
+                 // many of its workers do (member_change.h)
 };
-inline constexpr std::uint8_t kKinds = static_cast<std::uint8_t>(Kind::kClosing) + 1;
+inline constexpr std::uint8_t kKinds = static_cast<std::uint8_t>(Kind::kMembers) + 1;
 
 // True for the kinds that carry slices of a shard.
 inline bool IsTransfer(Kind kind) {

@@ -26,6 +26,7 @@ Node::~Node() = default;
 
 void Node::HandleMessage(NodeId from, const Message& message, Time now) {
   if (FindPeer(from) == nullptr) return Fail(from, "not a peer of this node");
+  if (IsAway(from)) return role_->OnLate(from, message, now);
   membership_.Hear(from, now);
   const Header& header = message.header;
   if (std::string objection = Objection(from, header); !objection.empty()) {
@@ -90,6 +91,13 @@ void Node::HandleControl(NodeId from, const Message& message, Time now) {
       if (!from_scheduler || !words) break;
       return Emit({.kind = Event::Kind::kDead, .text = (*words)[0], .reason = (*words)[1]});
     }
+    case Kind::kMembers: {
+      if (!from_scheduler) break;
+      const auto change = UnpackMemberChange(message);
+      if (!change) return Fail(from, "a malformed change of members");
+      if (membership_.Advance(change->epoch)) Change(*change, now);
+      return;
+    }
     case Kind::kBye:
       membership_.HandleBye(from);
       if (overlay_) overlay_->OnBye(from);
@@ -99,9 +107,30 @@ void Node::HandleControl(NodeId from, const Message& message, Time now) {
   role_->OnControl(from, message, now);
 }
 
+void Node::Change(const MemberChange& change, Time now) {
+  const NodeId who = change.who;
+  if (who == state_.config.id) return;
+  if (change.back) incarnations_[who] = change.incarnation;
+  if (const Peer* peer = FindPeer(who)) {
+    flows_.Forget(who);
+    if (change.back) flows_.Renew(who);
+    SetAway(who, !change.back);
+    membership_.HandleChange(who, change.back, now);
+    if (peer->role == Role::kWorker) coordinators_.HandleMember(who, change.back, now);
+  }
+  Emit({.kind = change.back ? Event::Kind::kBack : Event::Kind::kGone,
+        .peer = who,
+        .key = change.incarnation,
+        .round = change.epoch,
+        .text = change.name,
+        .reason = change.back ? change.address : change.reason});
+  role_->OnMember(who, change.back, now);
+}
+
 std::string Node::Miscount(NodeId child, std::uint32_t merge_count) const {
   const std::uint32_t own = state_.peers.StandsFor(child);
   if (merge_count == own) return {};
+  if (merge_count < own && state_.config.continues) return {};  // some of them are lost
   if (merge_count > own && overlay_ && overlay_->BringsOthers(state_.config.id)) return {};
   return "stands for " + std::to_string(merge_count) + " workers, not " + std::to_string(own);
 }

@@ -19,6 +19,7 @@
 //   3. Sums are made in the order of node ids (see aggregator.h).
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -31,6 +32,7 @@
 #include "core/event.h"
 #include "core/flow.h"
 #include "core/linear_sums.h"
+#include "core/member_change.h"
 #include "core/membership.h"
 #include "core/message.h"
 #include "core/node_config.h"
@@ -126,6 +128,12 @@ class Node {
   const NodeConfig& config() const { return state_.config; }
   const Peer* FindPeer(NodeId id) const { return state_.peers.Find(id); }  // null if there is none
   NodeStats stats() const;
+  // Which process of a member takes part, as far as this node was told since the start; 0: the first. What
+  // another one says must not reach this node.
+  std::uint32_t Incarnation(NodeId id) const {
+    const auto found = incarnations_.find(id);
+    return found == incarnations_.end() ? 0 : found->second;
+  }
   bool started() const { return membership_.started(); }
   bool stopped() const { return membership_.stopped(); }
 
@@ -146,6 +154,17 @@ class Node {
   Work& work() { return state_.work; }
   NodeStats& counts() { return state_.stats; }
   bool IsChild(NodeId id) const { return state_.peers.IsChild(id); }
+  std::uint32_t StandsFor(NodeId id) const { return state_.peers.StandsFor(id); }
+  bool IsAway(NodeId id) const { return state_.peers.Away(id); }  // it takes no part any more
+  void SetAway(NodeId id, bool away) { state_.peers.SetAway(id, away); }
+  // Codecs of what goes to `peer` and comes from it begin anew.
+  void Renew(NodeId peer) { flows_.Renew(peer); }
+  // Queues a message for a peer that may take no part.
+  void SendAnyway(NodeId target, Message message) {
+    state_.peers.Queue(state_.peers.Get(target), std::move(message));
+  }
+  // What is to be done here about a member that is lost or comes back: by its links, then by roles.
+  void Change(const MemberChange& change, Time now);
   // What is wrong with a push from a child that stands for `merge_count` workers; empty: nothing. With
   // an overlay a child may bring others' contributions with its own.
   std::string Miscount(NodeId child, std::uint32_t merge_count) const;
@@ -173,6 +192,7 @@ class Node {
   CoordinatorHost coordinators_;
   Membership membership_;
   std::unique_ptr<RoleLogic> role_;
+  std::map<NodeId, std::uint32_t> incarnations_;  // of members that came back
 };
 
 }  // namespace geomx

@@ -65,6 +65,7 @@ struct NodeConfig {
   Time heartbeat_interval = 0;      // 0: none (simulation)
   Time failure_timeout = 5 * kSecond;  // silence after which a peer is suspect
   Time patience = 0;                // more silence than that is waited for, as long as this; 0: it is not
+  bool continues = false;           // rounds close without members that are lost
   Time redial = kSecond;            // live: most time between two attempts at a broken connection
   std::vector<NodeId> parents;      // worker: its local server; local server: the global servers
   std::vector<NodeId> children;     // who pushes to this node, ascending

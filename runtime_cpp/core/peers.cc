@@ -70,7 +70,15 @@ Digest::Level Peers::LevelOf(NodeId id) const {
   return up ? Digest::Level::kGlobal : Digest::Level::kParty;
 }
 
-void Peers::Send(Neighbour& target, Message message) {
+void Peers::SetAway(NodeId id, bool away) {
+  Neighbour& neighbour = Get(id);
+  if (neighbour.away == away) return;
+  away_ += away ? 1 : -1;
+  neighbour.away = away;
+  neighbour.queue = {};
+}
+
+void Peers::Queue(Neighbour& target, Message message) {
   message.header.source = config_.id;
   message.header.payload_bytes = static_cast<std::uint32_t>(message.payload.size());
   target.queue.Push(std::move(message));

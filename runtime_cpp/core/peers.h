@@ -29,6 +29,7 @@ class Peers {
     const Peer* peer = nullptr;
     std::uint32_t stands_for = 0;  // a child: workers behind it; otherwise 0
     bool parent = false;
+    bool away = false;  // it takes no part: nothing is queued for it
     std::uint64_t dirty = 0;  // `epoch_` when it was last put into `dirty_`
     bool spoken_to = false;   // a reliable message has left since the last heartbeat was due
     std::array<const LinkPlan*, kDirections> plans;
@@ -52,9 +53,20 @@ class Peers {
 
   // Throws std::logic_error if there is no such peer.
   Neighbour& Get(NodeId id);
-  // Queues `message` in this node's name.
-  void Send(Neighbour& target, Message message);
+  // Queues `message` in this node's name, unless the peer takes no part.
+  void Send(Neighbour& target, Message message) {
+    if (!target.away) Queue(target, std::move(message));
+  }
+  // The same whether it takes part or not.
+  void Queue(Neighbour& target, Message message);
   void Send(NodeId target, Message message) { Send(Get(target), std::move(message)); }
+
+  // Whether a peer takes no part any more; what is queued for it is forgotten when it is lost.
+  bool Away(NodeId id) const {
+    const Neighbour* found = away_ == 0 ? nullptr : FindNeighbour(id);
+    return found != nullptr && found->away;
+  }
+  void SetAway(NodeId id, bool away);
 
   // The driver's side; see the functions of these names in Node.
   std::optional<Message> Poll(NodeId id, Lane lane);
@@ -86,6 +98,7 @@ class Peers {
   mutable std::size_t last_ = 0;       // position of the peer that was found last
   std::vector<NodeId> dirty_;
   std::uint64_t epoch_ = 1;  // of `dirty_`
+  std::size_t away_ = 0;     // peers that are
 };
 
 }  // namespace geomx

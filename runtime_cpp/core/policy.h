@@ -42,6 +42,16 @@ class PartyPolicy {
     return Action::kEscalate;
   }
 
+  // Whether a sum that lacks workers is made up to what all of the party's would have given before it
+  // comes to Complete: where it is a mean, for example. Otherwise global servers make up for them.
+  virtual bool MakesUp() const { return false; }
+
+  // So many of the party's workers take part from now on.
+  virtual void OnMembers(std::uint32_t present, std::uint32_t all) { (void)present, (void)all; }
+
+  // How many rounds of the party lead to `global` rounds: where a party that comes back goes on.
+  virtual Round PartyRounds(Round global) const { return global; }
+
   // What the policy's next decisions about a shard, whose last round was `round`, depend on.
   virtual void Describe(Digest& digest, Round round) const {
     (void)round;

@@ -30,6 +30,12 @@ class RoleLogic {
   virtual void OnControl(NodeId peer, const Message& message, Time now) = 0;
   // The connection to `peer` cannot be used any more. Reports the loss to the scheduler.
   virtual void OnLinkDown(NodeId peer, const std::string& reason, Time now);
+  // A member, which may be no peer, takes part no more, or again with a process that remembers nothing.
+  virtual void OnMember(NodeId member, bool back, Time now) { (void)member, (void)back, (void)now; }
+  // `peer`, which takes part no more, said something all the same.
+  virtual void OnLate(NodeId peer, const Message& message, Time now) {
+    (void)peer, (void)message, (void)now;
+  }
   virtual void Describe(Digest& digest) const = 0;  // see Node::Describe
   virtual void OnTimeout(Time now) { (void)now; }
   virtual Time NextTimeout() const { return kNever; }

@@ -34,7 +34,7 @@ class Scheduler final : public RoleLogic {
 
   void OnControl(NodeId peer, const Message& message, Time now) override {
     switch (message.header.kind) {
-      case Kind::kJoin: Join(peer, message); return;
+      case Kind::kJoin: Join(peer, message, now); return;
       case Kind::kReady:
         ready_.insert(peer);
         if (ready_.size() == node_.config().peers.size() && !node_.started()) {
@@ -54,7 +54,7 @@ class Scheduler final : public RoleLogic {
           if (message.header.round == kLinkEnded) {
             ended_.push_back({now + kLinkGrace, peer, lost.id, (*words)[1]});
           } else {
-            DeclareDead(lost, (*words)[1]);
+            DeclareDead(lost, (*words)[1], now);
           }
         }
         return;
@@ -64,10 +64,19 @@ class Scheduler final : public RoleLogic {
   }
 
   void OnLinkDown(NodeId peer, const std::string& reason, Time now) override {
-    (void)now;
     gone_.insert(peer);
     const Peer* lost = node_.FindPeer(peer);
-    if (lost != nullptr && !left_.contains(peer)) DeclareDead(*lost, reason);
+    if (lost != nullptr && !left_.contains(peer)) DeclareDead(*lost, reason, now);
+    if (node_.config().continues) gone_.erase(peer);  // another process may take its place
+  }
+
+  // A process that was taken for lost, or its successor.
+  void OnLate(NodeId peer, const Message& message, Time now) override {
+    if (message.header.kind == Kind::kJoin) return Join(peer, message, now);
+    if (message.header.kind == Kind::kHeartbeat || !refused_.insert(peer).second) return;
+    const Peer& late = *node_.FindPeer(peer);
+    node_.SendAnyway(peer, ControlMessage(Kind::kDead, {late.name, "it was taken for lost: " +
+                                                                       absent_.at(peer).reason}));
   }
 
   void ListWaits(Waits& waits) const override {
@@ -99,9 +108,15 @@ class Scheduler final : public RoleLogic {
       const Ended link = std::move(ended_.front());
       ended_.erase(ended_.begin());
       if (node_.stopped() || !dead_.empty()) continue;
+      if (absent_.contains(link.one) || absent_.contains(link.other)) continue;
       const NodeId silent = MoreSilent(link.one, link.other, now);
       if (node_.membership().Silence(silent, now) > node_.config().failure_timeout / 2) {
-        DeclareDead(*node_.FindPeer(silent), link.reason);
+        DeclareDead(*node_.FindPeer(silent), link.reason, now);
+        continue;
+      }
+      if (node_.config().continues) {  // the one that more of the run can do without
+        const Peer &one = *node_.FindPeer(link.one), &other = *node_.FindPeer(link.other);
+        DeclareDead(one.role < other.role ? one : other, link.reason, now);
         continue;
       }
       const std::string name = node_.FindPeer(link.one)->name + std::string(kBetween) +
@@ -121,7 +136,7 @@ class Scheduler final : public RoleLogic {
     LookAtEnded(now);
     if (now < look_again_) return;
     look_again_ = kNever;
-    if (const auto missed = Missed()) DeclareDead(*node_.FindPeer(missed->first), missed->second);
+    if (const auto missed = Missed()) DeclareDead(*node_.FindPeer(missed->first), missed->second, now);
   }
   Time NextTimeout() const override {
     return std::min(look_again_, ended_.empty() ? kNever : ended_.front().due);
@@ -143,7 +158,7 @@ class Scheduler final : public RoleLogic {
     }
   }
 
-  void Join(NodeId peer, const Message& message) {
+  void Join(NodeId peer, const Message& message, Time now) {
     std::vector<std::byte> scratch;
     const auto words = UnpackStrings(message.payload.Contiguous(scratch), 3);
     const Peer* member = node_.FindPeer(peer);
@@ -151,27 +166,112 @@ class Scheduler final : public RoleLogic {
     if (!IsLine((*words)[2])) {
       return node_.Fail(peer, "a join whose address is empty or has control characters");
     }
+    if (node_.started() && node_.config().continues) {
+      return Return(*member, (*words)[2], message.header.round, now);
+    }
     if (addresses_.contains(peer)) return node_.Fail(peer, "joined twice");
     addresses_[peer] = (*words)[2];
     incarnations_[peer] = message.header.round;
     if (addresses_.size() < node_.config().peers.size()) return;
     Event roster{.kind = Event::Kind::kRoster, .text = node_.config().experiment};
+    ToAll(Kind::kRoster, {node_.config().experiment, Lines(&roster)});
+    node_.Emit(std::move(roster));
+  }
+
+  // The roster, a line per member.
+  std::string Lines(Event* roster) {
     std::string lines;
     for (const Peer& each : node_.config().peers) {
       lines += each.name + "\t" + addresses_[each.id] + "\t" + std::to_string(incarnations_[each.id]) +
                "\n";
-      roster.roster.emplace_back(each.name, addresses_[each.id]);
+      if (roster != nullptr) roster->roster.emplace_back(each.name, addresses_[each.id]);
     }
-    ToAll(Kind::kRoster, {node_.config().experiment, lines});
-    node_.Emit(std::move(roster));
+    return lines;
+  }
+
+  // ---- members that are lost and come back ----
+
+  // Another process of a member takes its place. It hears who else is lost, all others hear of it.
+  void Return(const Peer& member, const std::string& address, Round incarnation, Time now) {
+    if (!absent_.contains(member.id)) Lose(member, "another process took its place", now);
+    if (node_.stopped()) return;
+    absent_.erase(member.id);
+    refused_.erase(member.id);
+    left_.erase(member.id);
+    workers_left_.erase(member.id);
+    addresses_[member.id] = address;
+    incarnations_[member.id] = incarnation;
+    MemberChange change{.epoch = ++epoch_,
+                        .who = member.id,
+                        .back = true,
+                        .incarnation = incarnation,
+                        .name = member.name,
+                        .address = address};
+    node_.Change(change, now);
+    node_.Send(member.id,
+               ControlMessage(Kind::kRoster, {node_.config().experiment, Lines(nullptr)}));
+    for (const auto& [epoch, known] : Changes()) node_.Send(member.id, Pack(known));
+    back_[member.id] = change;
+    for (const Peer& peer : node_.config().peers) node_.Send(peer.id, Pack(change));
+    node_.Send(member.id, ControlMessage(Kind::kStart));
+  }
+
+  // Who is lost, and who came back, by epoch.
+  std::map<std::uint32_t, MemberChange> Changes() const {
+    std::map<std::uint32_t, MemberChange> changes;
+    for (const auto* members : {&absent_, &back_}) {
+      for (const auto& [id, change] : *members) changes[change.epoch] = change;
+    }
+    return changes;
+  }
+
+  // Training goes on without a worker, or a party.
+  void Lose(const Peer& lost, const std::string& reason, Time now) {
+    if (absent_.contains(lost.id)) return;
+    const MemberChange change{.epoch = ++epoch_,
+                              .who = lost.id,
+                              .incarnation = incarnations_[lost.id],
+                              .name = lost.name,
+                              .reason = reason};
+    absent_[lost.id] = change;
+    back_.erase(lost.id);
+    node_.Change(change, now);
+    for (const Peer& peer : node_.config().peers) node_.Send(peer.id, Pack(change));
+    if (lost.role != Role::kWorker) return;
+    for (auto each = barriers_.begin(); each != barriers_.end();) {
+      each->second.erase(lost.id);
+      const auto barrier = each++;
+      Release(barrier->first);
+    }
+    StopIfDone();
+  }
+
+  // Workers that are neither lost nor gone in good order.
+  std::size_t Present() const {
+    const auto& peers = node_.config().peers;
+    return static_cast<std::size_t>(std::count_if(peers.begin(), peers.end(), [&](const Peer& each) {
+      return each.role == Role::kWorker && !absent_.contains(each.id) &&
+             !workers_left_.contains(each.id);
+    }));
   }
 
   void Barrier(NodeId peer, Round round, Time now) {
     auto& waiting = barriers_[round];
     waiting.insert(peer);
-    if (waiting.size() < workers_) return CheckLeft(now);
+    if (!Release(round)) CheckLeft(now);
+  }
+
+  // Whether all workers have come to a barrier; with NodeConfig::continues, all that take part.
+  bool Release(Round round) {
+    const auto found = barriers_.find(round);
+    const auto& waiting = found->second;
+    const bool all = node_.config().continues
+                         ? !waiting.empty() && waiting.size() >= Present()
+                         : waiting.size() >= workers_;
+    if (!all) return false;
     for (const NodeId worker : waiting) node_.Send(worker, ControlMessage(Kind::kRelease, {}, round));
-    barriers_.erase(round);
+    barriers_.erase(found);
+    return true;
   }
 
   void CheckLeft(Time now) {
@@ -181,7 +281,7 @@ class Scheduler final : public RoleLogic {
   // A worker that left and that others wait for at a barrier, where they would wait for ever; and why
   // it is missed.
   std::optional<std::pair<NodeId, std::string>> Missed() const {
-    if (workers_left_.empty() || node_.stopped()) return std::nullopt;
+    if (workers_left_.empty() || node_.stopped() || node_.config().continues) return std::nullopt;
     for (const auto& [round, waiting] : barriers_) {
       const auto left = [this](NodeId id) { return workers_left_.contains(id); };
       const auto still = std::find_if_not(waiting.begin(), waiting.end(), left);
@@ -199,13 +299,30 @@ class Scheduler final : public RoleLogic {
     left_.insert(peer);
     if (node_.FindPeer(peer)->role == Role::kWorker) workers_left_.insert(peer);
     if (node_.stopped()) return;
+    if (node_.config().continues) {
+      for (auto each = barriers_.begin(); each != barriers_.end();) Release((each++)->first);
+      return StopIfDone();
+    }
     if (workers_left_.size() < workers_) return CheckLeft(now);
+    Stop();
+  }
+
+  // The last worker that takes part has left. Where all are lost, one of them may still come back.
+  void StopIfDone() {
+    if (!node_.stopped() && Present() == 0 && !workers_left_.empty()) Stop();
+  }
+
+  void Stop() {
     node_.membership().Stop();
     ToAll(Kind::kStop);
     node_.Emit({.kind = Event::Kind::kStopped});
   }
 
-  void DeclareDead(const Peer& lost, const std::string& reason) {
+  void DeclareDead(const Peer& lost, const std::string& reason, Time now) {
+    const bool bearable = lost.role == Role::kWorker || lost.role == Role::kServer;
+    if (node_.config().continues && node_.started() && !node_.stopped() && bearable) {
+      return Lose(lost, reason, now);
+    }
     if (node_.stopped() || !dead_.insert(lost.id).second) return;
     ToAll(Kind::kDead, {lost.name, reason});
     node_.Emit({.kind = Event::Kind::kDead, .peer = lost.id, .text = lost.name, .reason = reason});
@@ -227,6 +344,10 @@ class Scheduler final : public RoleLogic {
   std::set<NodeId> ready_, left_, workers_left_;
   std::set<NodeId> dead_, gone_;  // declared dead; whose connection to this node has ended
   std::map<Round, std::set<NodeId>> barriers_;
+  std::map<NodeId, MemberChange> absent_;  // that training goes on without, by how they were lost
+  std::map<NodeId, MemberChange> back_;    // members whose present process is not the first
+  std::set<NodeId> refused_;               // of them, those that were told so
+  std::uint32_t epoch_ = 0;
   Time look_again_ = kNever;  // whether somebody is missed at a barrier
 };
 

@@ -40,10 +40,22 @@ class Server final : public ServerRole {
         if (HasSize(peer, message.header, shard)) Request(peer, message.header, shard, now);
         return;
       }
-      case Kind::kBye: return Bye(peer);
+      case Kind::kBye: return Bye(peer, now);
       case Kind::kCommand: return Command(peer, message);
       default: return;
     }
+  }
+
+  void OnMember(NodeId member, bool back, Time now) override {
+    if (!node_.IsChild(member)) return;
+    if (back) {
+      ForgetLeft(member);
+      Await(member);
+    } else {
+      CloseWithout(member, now);
+    }
+    const auto& children = node_.config().children;
+    policy_->OnMembers(PresentChildren(), static_cast<std::uint32_t>(children.size()));
   }
 
   void ListWaits(Waits& waits) const override {
@@ -83,6 +95,7 @@ class Server final : public ServerRole {
     bool escalated = false;               // an answer to `global_round` is due
     std::shared_ptr<const Buffer> value;  // the workers' last; null: none yet
     NodeId parent = 0;                    // the one that was sent to last
+    bool stale = false;                   // other parties have gone on without this one
   };
 
   Shard& shard(const Header& header) {
@@ -115,10 +128,75 @@ class Server final : public ServerRole {
     for (auto& [id, shard] : shards_) ForgetOptimizer(shard);
   }
 
-  void Bye(NodeId peer) {
+  void Bye(NodeId peer, Time now) {
     if (!node_.IsChild(peer) || !AddLeft(peer)) return;
+    if (node_.config().continues) return CloseWithout(peer, now);
     for (const auto& [id, shard] : shards_) CheckLeft(id.first, shard);
     if (left().size() == node_.config().children.size()) node_.membership().TellFinished();
+  }
+
+  // ---- workers that are lost and come back ----
+
+  std::uint32_t PresentChildren() const {
+    const auto& children = node_.config().children;
+    return static_cast<std::uint32_t>(std::count_if(
+        children.begin(), children.end(), [this](NodeId child) { return Present(child); }));
+  }
+
+  // Rounds that only `child` was missing from are complete. A party without workers says so.
+  void CloseWithout(NodeId child, Time now) {
+    for (auto& [id, shard] : shards_) {
+      std::erase(shard.waiting, child);
+      Recheck(shard, now);
+    }
+    if (PresentChildren() > 0) return;
+    apart_ = true;
+    TellParents(0);
+  }
+
+  void Recheck(Shard& shard, Time now) {
+    if (shard.updating) {
+      return Defer(shard, [this, &shard](Time at) { Recheck(shard, at); }), void();
+    }
+    if (shard.escalated) return;
+    if (ServerRole::Complete(shard)) return Close(shard.given, shard, now);
+    AnswerWaiting(shard, now);
+  }
+
+  // The first worker is back in a party that had none: rounds between parties went on meanwhile.
+  void Rejoin() {
+    apart_ = false;
+    ++rejoined_;
+    TellParents(PresentChildren());
+    for (auto& [id, shard] : shards_) {
+      shard.escalated = false;
+      shard.stale = shard.value != nullptr;
+    }
+  }
+
+  void TellParents(std::uint32_t workers) {
+    for (const NodeId parent : node_.config().parents) {
+      if (workers > 0) node_.Renew(parent);
+      Message message = ControlMessage(Kind::kMembers);
+      message.header.merge_count = workers;
+      message.header.priority = INT32_MIN;  // behind contributions that are queued
+      node_.Send(parent, std::move(message));
+    }
+  }
+
+  Round NextRound() const {
+    Round open = 0;
+    for (const auto& [id, shard] : shards_) open = std::max(open, OpenRound(shard));
+    return open + 1;
+  }
+
+  // Workers that have come back and may have the value now get it.
+  void AnswerWaiting(Shard& shard, Time now) {
+    if (shard.waiting.empty() || shard.escalated || shard.stale || !shard.value) return;
+    SkipEmptyRounds(shard);
+    for (const NodeId child : std::vector(shard.waiting)) {
+      if (MayHave(child, shard)) AnswerRequest(shard, child, shard.round, shard.value, now);
+    }
   }
 
   // ---- up ----
@@ -137,21 +215,30 @@ class Server final : public ServerRole {
     if (shard.escalated) return FailRound(peer, header, shard.round + 1);
     if (!Contribute(peer, header, shard, std::move(value))) return;
     shard.last = shard.last || (header.flags & kLast) != 0;
-    if (shard.sum.complete()) return Complete(header, shard, now);
+    if (ServerRole::Complete(shard)) return Close(header, shard, now);
     CheckLeft(header.key, shard);
   }
 
-  void Complete(Header header, Shard& shard, Time now) {
+  void Close(Header header, Shard& shard, Time now) {
     const auto parent = Parent(header.source, header);
     if (!parent) return;
-    const std::uint32_t merge_count = shard.sum.merge_count();
+    std::uint32_t merge_count = shard.sum.merge_count();
+    std::optional<Event> partial;
+    if (merge_count < node_.config().quorum) partial = Closing(header, shard);
     auto sum = std::make_shared<Buffer>(node_.sums().Decoded(header, shard.sum.Take()));
     ++shard.round;
     header.flags = TakeFlags(shard);
     ++node_.counts().rounds;
+    if (partial && policy_->MakesUp()) MakeUp(*sum, merge_count, node_.config().quorum);
     const ShardInfo info = header.shard_info();
     const auto action = policy_->Complete({info, shard.round, merge_count, shard.last}, *sum);
-    if (action == PartyPolicy::Action::kReturn) return Deliver(header, shard, sum, now);
+    const bool returned = action == PartyPolicy::Action::kReturn;
+    if (partial) {
+      ++node_.counts().partial_rounds;
+      partial->above = returned ? 0 : shard.global_round + 1;
+      node_.Emit(std::move(*partial));
+    }
+    if (returned) return Deliver(header, shard, sum, now);
     shard.escalated = true;
     shard.parent = *parent;
     header.kind = Kind::kPush;
@@ -166,12 +253,32 @@ class Server final : public ServerRole {
       Defer(shard, [=, this, &shard](Time at) { Request(peer, header, shard, at); });
       return;
     }
+    if (node_.config().continues) {
+      if (apart_) Rejoin();
+      Admit(peer, NextRound());
+      shard.asked[peer] = header;
+      const bool asked = !shard.waiting.empty();
+      AddWaiting(shard, peer);
+      if (shard.value && !shard.stale) return AnswerWaiting(shard, now);
+      if (!asked) Ask(peer, header, shard);
+      return;
+    }
     if (shard.value) return SendCurrent(header, shard.round, shard.value, {&peer, 1}, now);
+    if (shard.waiting.empty()) Ask(peer, header, shard);
+    AddWaiting(shard, peer);
+  }
+
+  // What tells requests since it last rejoined from those before; no number of workers.
+  std::uint32_t Asking() const { return rejoined_ == 0 ? 0 : UINT32_MAX - rejoined_; }
+
+  void Ask(NodeId peer, const Header& header, Shard& shard) {
     const auto parent = Parent(peer, header);
     if (!parent) return;
-    if (shard.waiting.empty()) node_.Send(*parent, Message{.header = header});
+    Message request{.header = header};
+    request.header.merge_count = Asking();
+    if (rejoined_ > 0) request.header.priority = INT32_MIN;  // behind the word that it has rejoined
+    node_.Send(*parent, std::move(request));
     shard.parent = *parent;
-    AddWaiting(shard, peer);
   }
 
   // ---- down ----
@@ -179,6 +286,7 @@ class Server final : public ServerRole {
   void Answer(NodeId peer, const Header& header, Shard& shard, Buffer value, Time now) {
     if ((header.flags & kPlain) != 0) return Initial(header, shard, std::move(value), now);
     if (!shard.escalated || header.round != shard.global_round) {
+      if (node_.config().continues) return;  // to a round before this party was without workers
       return node_.Fail(peer, "answer to round " + std::to_string(header.round) +
                                   " that is not open");
     }
@@ -207,11 +315,18 @@ class Server final : public ServerRole {
 
   // The current value, which a worker asked for.
   void Initial(const Header& header, Shard& shard, Buffer value, Time now) {
-    if (shard.value) return;
+    if (shard.value && !shard.stale) return;
+    if (rejoined_ > 0 && header.merge_count != Asking()) return;  // asked before it rejoined
+    shard.stale = false;
+    if (node_.config().continues && header.round > shard.global_round) {
+      shard.global_round = header.round;
+      shard.round = std::max(shard.round, policy_->PartyRounds(header.round));
+    }
     auto owned = std::make_shared<const Buffer>(std::move(value));
     policy_->Initial(header.shard_info(), *owned);
     if (node_.config().rounds.update_at_party) shard.weights.Set(*owned);
     shard.value = std::move(owned);
+    if (node_.config().continues) return AnswerWaiting(shard, now);
     const std::vector<NodeId> waiting = std::exchange(shard.waiting, {});
     SendCurrent(header, shard.round, shard.value, waiting, now);
   }
@@ -220,12 +335,18 @@ class Server final : public ServerRole {
   void Deliver(const Header& header, Shard& shard, std::shared_ptr<const Buffer> value, Time now) {
     shard.value = std::move(value);
     const NodeConfig& config = node_.config();
-    SendResult(header, shard.round, config.quorum, shard.value, config.children, now);
+    if (!config.continues) {
+      return SendResult(header, shard.round, config.quorum, shard.value, config.children, now);
+    }
+    SendResult(header, shard.round, config.quorum, shard.value, Participants(shard.round), now);
+    AnswerWaiting(shard, now);
   }
 
   std::shared_ptr<PartyPolicy> policy_;
   std::optional<OptimizerSpec> optimizer_;  // where updates happen here
   std::map<std::pair<Key, std::uint32_t>, Shard> shards_;
+  std::uint32_t rejoined_ = 0;  // how often; its requests say so, and the answers to them
+  bool apart_ = false;  // no worker takes part: other parties go on without this one
 };
 
 }  // namespace

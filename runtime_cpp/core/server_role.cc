@@ -50,6 +50,16 @@ bool ServerRole::Contribute(NodeId peer, const Header& header, SummedShard& shar
     return fail("pushed twice in one round");
   }
   shard.present = shard.present || (header.flags & kAbsent) == 0;
+  if (!node_.config().continues) return true;
+  shard.given = header;
+  if (returning_.erase(peer) > 0) {
+    node_.Emit({.kind = Event::Kind::kTakesPart,
+                .peer = peer,
+                .key = header.key,
+                .shard = header.shard,
+                .round = header.round,
+                .text = node_.FindPeer(peer)->name});
+  }
   return true;
 }
 
@@ -77,6 +87,7 @@ void ServerRole::RunDeferred(SummedShard& shard, Time now) {
 
 void ServerRole::Send(const Header& header, const std::shared_ptr<const Buffer>& value,
                       std::span<const NodeId> targets, Time now) {
+  if (targets.empty()) return;
   node_.Send(targets, {header, value->empty() ? nullptr : value->data(), value}, now);
 }
 
@@ -97,7 +108,7 @@ void ServerRole::SendCurrent(Header header, Round round,
   header.kind = Kind::kValue;
   header.flags = kPlain;
   header.round = round;
-  header.merge_count = node_.config().quorum;
+  if (header.merge_count == 0) header.merge_count = node_.config().quorum;
   Send(header, value, targets, now);
 }
 
@@ -106,6 +117,79 @@ bool ServerRole::AddWaiting(SummedShard& shard, NodeId peer) {
   if (std::find(waiting.begin(), waiting.end(), peer) != waiting.end()) return false;
   shard.waiting.push_back(peer);
   return true;
+}
+
+// ---- members that are lost and come back -----------------------------------------------------
+
+bool ServerRole::Present(NodeId child) const {
+  return !node_.IsAway(child) && !left_.contains(child);
+}
+
+bool ServerRole::TakesPart(NodeId child, Round round) const {
+  if (!Present(child)) return false;
+  const auto found = first_rounds_.find(child);
+  return found == first_rounds_.end() || found->second <= round;
+}
+
+std::vector<NodeId> ServerRole::Participants(Round round) const {
+  std::vector<NodeId> participants = node_.config().children;
+  std::erase_if(participants, [&](NodeId child) { return !TakesPart(child, round); });
+  return participants;
+}
+
+bool ServerRole::Complete(const SummedShard& shard) const {
+  if (shard.sum.complete()) return true;
+  if (!node_.config().continues || shard.sum.merge_count() == 0) return false;
+  const auto& children = node_.config().children;
+  return std::all_of(children.begin(), children.end(), [&](NodeId child) {
+    return shard.sum.Has(child) || !TakesPart(child, shard.round + 1);
+  });
+}
+
+bool ServerRole::MakeUp(Buffer& sum, std::uint32_t& merge_count, std::uint32_t expected) {
+  if (merge_count >= expected) return false;
+  const float factor = static_cast<float>(static_cast<double>(expected) / merge_count);
+  for (float& value : sum) value *= factor;
+  merge_count = expected;
+  return true;
+}
+
+void ServerRole::Admit(NodeId child, Round next) {
+  const auto found = first_rounds_.find(child);
+  if (found == first_rounds_.end() || found->second != kNotAsked) return;
+  found->second = next;
+  returning_.insert(child);
+}
+
+bool ServerRole::MayHave(NodeId child, const SummedShard& shard) const {
+  return TakesPart(child, shard.round + 1);
+}
+
+void ServerRole::AnswerRequest(SummedShard& shard, NodeId child, Round round,
+                               const std::shared_ptr<const Buffer>& value, Time now) {
+  std::erase(shard.waiting, child);
+  SendCurrent(shard.asked[child], round, value, {&child, 1}, now);
+}
+
+void ServerRole::SkipEmptyRounds(SummedShard& shard) {
+  if (!Participants(shard.round + 1).empty()) return;
+  Round next = kNotAsked;
+  for (const NodeId child : shard.waiting) {
+    if (!Present(child)) continue;
+    const auto found = first_rounds_.find(child);
+    if (found != first_rounds_.end()) next = std::min(next, found->second);
+  }
+  if (next != kNotAsked) shard.round = std::max(shard.round, next - 1);
+}
+
+Event ServerRole::Closing(const Header& header, const SummedShard& shard) const {
+  Event event{.kind = Event::Kind::kPartial,
+              .peer = shard.sum.merge_count(),
+              .key = header.key,
+              .shard = header.shard,
+              .round = shard.round + 1};
+  for (const NodeId child : shard.sum.Lacking()) event.values.push_back(child);
+  return event;
 }
 
 // ---- instructions ----------------------------------------------------------------------------
@@ -131,6 +215,7 @@ std::optional<OptimizerSpec> ServerRole::ParseOptimizer(const std::string& text)
 
 // A child leaves with an answer to everything that it pushed, so it has no part in an open round.
 void ServerRole::CheckLeft(Key key, const SummedShard& shard) {
+  if (node_.config().continues) return;
   if (left_.empty() || shard.sum.merge_count() == 0) return;
   node_.membership().EndRound(*left_.begin(), shard.round, shard.sum.First(), key,
                               shard.round + 1);

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <list>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -36,6 +37,8 @@ class ServerRole : public RoleLogic {
     Replica weights;              // where the optimizer runs
     std::vector<NodeId> waiting;  // children that asked for the value before there was one
     bool updating = false;        // a device is at work on the weights
+    Header given = {};            // of the last contribution, where rounds may close without one
+    std::map<NodeId, Header> asked = {};  // last requests of those that wait
     std::list<std::function<void(Time)>> deferred;  // what is to be done after that, in order
   };
 
@@ -75,6 +78,11 @@ class ServerRole : public RoleLogic {
   bool HasSize(NodeId peer, const Header& header, SummedShard& shard);
   // Adds a push to the open round; see docs/protocol.md for what is refused.
   bool Contribute(NodeId peer, const Header& header, SummedShard& shard, Buffer value);
+  // Whether all who take part in the open round have contributed.
+  bool Complete(const SummedShard& shard) const;
+  // Multiplies a sum that lacks workers by what makes it the mean of those who are in times the number
+  // of all, `expected`, for whom it then stands. Returns whether it did.
+  static bool MakeUp(Buffer& sum, std::uint32_t& merge_count, std::uint32_t expected);
   // A push that is not of round `expected`.
   void FailRound(NodeId peer, const Header& header, Round expected);
   // The flags of a sum that is complete: `kAbsent` if no child contributed more than its absence.
@@ -90,27 +98,57 @@ class ServerRole : public RoleLogic {
   // False if `peer` waits already.
   static bool AddWaiting(SummedShard& shard, NodeId peer);
 
+  // ---- members that are lost and come back (NodeConfig::continues) ----
+  // Whether `child` takes part in this round.
+  bool TakesPart(NodeId child, Round round) const;
+  // The children that take part in this round.
+  std::vector<NodeId> Participants(Round round) const;
+  // Whether `child` is not lost and has not left.
+  bool Present(NodeId child) const;
+  // `child` has come back and will take part from a round on that is known when it asks for a value.
+  void Await(NodeId child) { first_rounds_[child] = kNotAsked; }
+  // `child` asks for a value; if it has come back, it takes part from round `next` on, at all shards.
+  void Admit(NodeId child, Round next);
+  // Whether `child` may have the value of the shard's last round: it takes part in the next one.
+  bool MayHave(NodeId child, const SummedShard& shard) const;
+  // Sends the current value to a child that waits for it, as the answer to its last request.
+  void AnswerRequest(SummedShard& shard, NodeId child, Round round,
+                     const std::shared_ptr<const Buffer>& value, Time now);
+  // Goes on to the last round before those that wait here take part, if no other child would end it.
+  void SkipEmptyRounds(SummedShard& shard);
+  // The round that is open or, if there is none, the next.
+  static Round OpenRound(const SummedShard& shard) {
+    return shard.round + (shard.sum.merge_count() > 0 ? 1 : 0);
+  }
+  // Tells who is not in a round that has just closed. To be called before the sum is taken.
+  Event Closing(const Header& header, const SummedShard& shard) const;
+
   // The text of a command message.
   std::optional<std::string> Text(NodeId peer, const Message& message);
   // The optimizer that an instruction names.
   std::optional<OptimizerSpec> ParseOptimizer(const std::string& text);
 
   // Children that have no part in a round that is open, and none in any later one: workers that said
-  // bye, or parties whose workers have all said it.
+  // bye, or parties whose workers have all said it or are lost.
   const std::set<NodeId>& left() const { return left_; }
   // False if it was known.
   bool AddLeft(NodeId child) { return left_.insert(child).second; }
+  void ForgetLeft(NodeId child) { left_.erase(child); }
   // Reports a loss if the open round waits for a child that has left.
   void CheckLeft(Key key, const SummedShard& shard);
   // Adds the children that an open round waits for.
   static void AddWaits(Key key, const SummedShard& shard, Waits& waits);
 
  private:
+  static constexpr Round kNotAsked = UINT32_MAX;
+
   static void RunDeferred(SummedShard& shard, Time now);
   void Send(const Header& header, const std::shared_ptr<const Buffer>& value,
             std::span<const NodeId> targets, Time now);
 
   std::set<NodeId> left_;
+  std::map<NodeId, Round> first_rounds_;  // of children that have come back
+  std::set<NodeId> returning_;            // those that have not contributed since
 };
 
 }  // namespace geomx

@@ -193,6 +193,12 @@ void Worker::Arrive(NodeId peer, const Header& header, Store store, Time now) {
   }
   if (tensor.arrived.Has(header.shard)) return;
   tensor.arrived.Add(header.shard);
+  if ((header.flags & kPlain) != 0 && header.round > tensor.sent) {
+    const Round missed = header.round - tensor.sent;  // other processes took part in them, if any did
+    tensor.sent += missed;
+    tensor.submitted += missed;
+    tensor.complete += missed;
+  }
   tensor.absent = tensor.absent && (header.flags & kAbsent) != 0;
   store(tensor, shard);
   if (--tensor.missing > 0) return;
@@ -261,6 +267,16 @@ void Worker::Describe(Digest& digest) const {
     digest.Count(Digest::Level::kParty, tensor.complete);
     if (tensor.sent < tensor.submitted) digest.Unknown();
   }
+}
+
+// Without its local server a worker has no part in the run.
+void Worker::OnMember(NodeId member, bool back, Time now) {
+  (void)now;
+  if (back || member != node_.config().parents.front()) return;
+  node_.Emit({.kind = Event::Kind::kDead,
+              .peer = member,
+              .text = node_.FindPeer(member)->name,
+              .reason = "the party's local server is lost"});
 }
 
 void Worker::OnControl(NodeId peer, const Message& message, Time now) {

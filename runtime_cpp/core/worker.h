@@ -84,6 +84,7 @@ class Worker final : public RoleLogic {
 
   void OnValue(NodeId peer, const Header& header, Buffer value, Time now) override;
   void OnEncoded(NodeId peer, const Header& header, Buffer encoded, Time now) override;
+  void OnMember(NodeId member, bool back, Time now) override;
   void OnControl(NodeId peer, const Message& message, Time now) override;
   bool Unanswered() const override;
   void ListWaits(Waits& waits) const override;

@@ -89,6 +89,7 @@ Time Fabric::Advance(Time limit) {
 
 void Fabric::Run(const Action& action, Time now) {
   Endpoint& endpoint = endpoints_[action.node];
+  if (faults_ && Void(action)) return;
   switch (action.kind) {
     case Action::Kind::kDeliver:
       if (faults_ && !Arrives(messages_[action.which])) return Forget(action.which);
@@ -151,6 +152,7 @@ bool Fabric::Send(std::uint32_t index, Lane lane, Time now) {
   if (link.broken) {
     messages_[place].link = index;
     messages_[place].connection = link.broken->connection;
+    messages_[place].lives = Lives(link);
   }
   network_.Start(link.lanes[which], static_cast<double>(bytes), now);
   ++under_way_;
@@ -288,7 +290,7 @@ void Fabric::Serve(NodeId id, Time now) {
   }
   if (waiting != kNone && !endpoint.release_due) {  // busy with sending
     endpoint.release_due = true;
-    agenda_.Add(endpoint.busy_until, {Action::Kind::kRelease, id});
+    agenda_.Add(endpoint.busy_until, Own(Action::Kind::kRelease, id));
   }
 }
 
@@ -316,7 +318,7 @@ void Fabric::Charge(NodeId id, Time now, double seconds, Key key, Round round) {
   const bool silent = endpoint.node->Quiet() && endpoint.node->PollTimeout() >= endpoint.timer;
   if (!endpoint.release_due && !silent) {
     endpoint.release_due = true;
-    agenda_.Add(endpoint.busy_until, {Action::Kind::kRelease, id});
+    agenda_.Add(endpoint.busy_until, Own(Action::Kind::kRelease, id));
   }
 }
 
@@ -329,7 +331,7 @@ void Fabric::Release(NodeId id, Time now) {
   const Time deadline = endpoint.node->PollTimeout();
   if (deadline < endpoint.timer) {
     endpoint.timer = deadline;
-    agenda_.Add(std::max(deadline, now), {Action::Kind::kTimer, id});
+    agenda_.Add(std::max(deadline, now), Own(Action::Kind::kTimer, id));
   }
 }
 
@@ -358,7 +360,21 @@ void Fabric::Report(NodeId id, Event event, Time now) {
     case Event::Kind::kNonFinite:
       return Notify({.node = id, .kind = Notice::Kind::kNonFinite, .key = event.key,
                      .round = event.round, .text = std::move(event.text)});
+    case Event::Kind::kGone:
+      if (endpoints_[id].node->config().role != Role::kScheduler) return;
+      return Notify({.node = event.peer, .kind = Notice::Kind::kGone, .text = std::move(event.text),
+                     .reason = std::move(event.reason)});
+    case Event::Kind::kTakesPart:
+      return Notify({.node = event.peer, .kind = Notice::Kind::kTakesPart, .key = event.key,
+                     .round = event.round});
+    case Event::Kind::kPartial:
+      return Notify({.node = id, .kind = Notice::Kind::kPartial, .key = event.key,
+                     .round = event.round, .partial = {event.shard, event.peer, event.above},
+                     .values = std::move(event.values)});
     case Event::Kind::kDead:
+      if (endpoints_[id].node->config().continues && trainer != nullptr) {
+        return Notify({.node = id, .kind = Notice::Kind::kEnds, .reason = std::move(event.reason)});
+      }
       if (endpoints_[id].node->config().role != Role::kScheduler) return;
       return Notify({.node = id, .kind = Notice::Kind::kLost, .text = std::move(event.text),
                      .reason = std::move(event.reason)});

@@ -61,12 +61,20 @@ struct Notice {
     kValue,    // a tensor's new value is in: `key`, `round` (if asked for, see ReportValues)
     kRefused,  // an instruction, `text`, was refused: `reason`
     kLost,       // a node or a connection was lost, `text`, which ends the run: `reason`
+    kGone,       // training goes on without a member, `node`, whose name is `text`: `reason`
+    kTakesPart,  // `node` contributes again, for the first time
+    kEnds,       // a worker, `node`, cannot take part any more, as `reason` says
+    kPartial,    // `node`, a server, closed `round` of `key` without `values`; `partial` says more
     kNonFinite,  // a push holds values that are NaN or infinite: `key`, `round`, `text`
   };
   NodeId node = 0;
   Kind kind = Kind::kForward;
   Key key = 0;
   Round round = 0;
+  struct {
+    std::uint32_t shard = 0, workers = 0;  // whom the sum stands for
+    Round above = 0;                       // the global round that it became; 0: none
+  } partial = {};
   std::string text = {}, reason = {};
   std::vector<double> values = {};
 };
@@ -121,6 +129,15 @@ class Fabric {
   // The node does not run for so long: what it computes goes on afterwards, timers are late.
   void Pause(NodeId id, Time duration, Time now);
 
+  // The node's process dies. Its connections break, what it was doing is lost with all that it knew, and
+  // the scheduler is told, as launchers do that see a process end.
+  void Kill(NodeId id, const std::string& reason, Time now);
+  // Another process of a node that was killed joins the run; it remembers nothing. Its worker is to be
+  // trained anew.
+  void Restart(NodeConfig config, Time now);
+  // A worker has trained: it leaves.
+  void Leave(NodeId worker, Time now);
+
   // ---- repetition (repeat.cc) ----
   // Whether the state is now that of the mark; nothing if there is none or it cannot be told. To be
   // asked when all notices have been taken.
@@ -132,7 +149,7 @@ class Fabric {
   void Repeat(std::uint64_t times, Time now);
 
   // ---- for trainers ----
-  void WakeAt(NodeId worker, Time time) { agenda_.Add(time, {Action::Kind::kWake, worker}); }
+  void WakeAt(NodeId worker, Time time) { agenda_.Add(time, Own(Action::Kind::kWake, worker)); }
   void Notify(Notice notice) { notices_.push_back(std::move(notice)); }
   void AddSpan(const Span& span) { spans_.Add(span); }
 
@@ -164,6 +181,8 @@ class Fabric {
     Time timer = kNever;                   // the node's deadline that is scheduled
     Waiting waiting;
     bool release_due = false;              // a release event is scheduled
+    bool dead = false;                     // its process is
+    std::uint32_t life = 0;                // counts its processes; what an earlier one awaits is void
     std::vector<std::pair<NodeId, std::uint32_t>> links;  // outgoing: (target, index), ascending
   };
   // What the sending end of a link knows, where connections break.
@@ -196,6 +215,7 @@ class Fabric {
     Message message;
     std::uint32_t next = kNone;  // that waits at the same endpoint
     std::uint32_t link = 0, connection = 0;  // over which it came, where connections break
+    std::uint32_t lives = 0;  // of the processes at both ends, when it left
   };
   struct Action {
     enum class Kind : std::uint8_t { kDeliver, kRelease, kTimer, kWake, kPace, kRemake, kTell };
@@ -203,9 +223,13 @@ class Fabric {
     NodeId node;
     // kDeliver: the message's place in `messages_`; kPace, kRemake: the link; kTell: to whom.
     std::uint32_t which = 0;
-    std::uint32_t count = 0;  // kRemake: see Broken
+    std::uint32_t count = 0;  // kRemake: see Broken; kRelease, kTimer, kWake: the node's life
   };
 
+  // An action of the node's present process.
+  Action Own(Action::Kind kind, NodeId node) const {
+    return {kind, node, 0, endpoints_[node].life};
+  }
   void Run(const Action& action, Time now);
   void Left(net::ConnectionId connection, Time now);
   void Deliver(NodeId id, std::uint32_t message, Time now);
@@ -219,7 +243,11 @@ class Fabric {
   void Count(Link& link, const Message& message);
   // What leaves next over a link whose connections break.
   std::optional<Message> NextOver(Link& link, Lane lane);
-  // Whether a message is lost with its connection, or by a cut; and its arrival.
+  // Counts the processes at both ends.
+  std::uint32_t Lives(const Link& link) const {
+    return endpoints_[link.stats.source].life + endpoints_[link.stats.target].life;
+  }
+  // Whether a message is lost with its connection or a process, or by a cut; and its arrival.
   bool Swept(const Passing& passing) const;
   bool Arrives(const Passing& passing);
   std::pair<std::uint32_t, std::uint32_t> LinksBetween(NodeId one, NodeId other);  // there, back
@@ -229,6 +257,11 @@ class Fabric {
   void RemakeAfter(NodeId one, NodeId other, Time pause, Time now);
   void Remake(const Action& action, Time now);
   void Tell(NodeId from, NodeId to, Time now);
+  std::vector<NodeId> LinkedWith(NodeId id) const;
+  // Whether `one` has not heard yet that the present process of `other` takes part: it refuses its calls.
+  bool Refuses(NodeId one, NodeId other) const;
+  // Whether an action was for a process that is dead.
+  bool Void(const Action& action) const;
   // Whether the node is paused; the action then comes later.
   bool Postponed(const Action& action, Time now);
   // Whether the link's datagrams give way to other traffic for now.

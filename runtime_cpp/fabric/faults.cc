@@ -85,6 +85,78 @@ bool Fabric::Postponed(const Action& action, Time now) {
   return true;
 }
 
+bool Fabric::Void(const Action& action) const {
+  const Endpoint& endpoint = endpoints_[action.node];
+  switch (action.kind) {
+    case Action::Kind::kRelease:
+    case Action::Kind::kTimer:
+    case Action::Kind::kWake: return action.count != endpoint.life;
+    case Action::Kind::kTell: return endpoint.dead || endpoints_[action.which].dead;
+    default: return false;
+  }
+}
+
+// ---- processes that die and come back ----------------------------------------------------------
+
+std::vector<NodeId> Fabric::LinkedWith(NodeId id) const {
+  std::vector<NodeId> linked;
+  for (const auto& [peer, index] : endpoints_.at(id).links) linked.push_back(peer);
+  return linked;
+}
+
+bool Fabric::Refuses(NodeId one, NodeId other) const {
+  const Node& node = *endpoints_[one].node;
+  const std::uint32_t life = endpoints_[other].life;
+  return life > 0 && node.config().role != Role::kScheduler && node.Incarnation(other) != life + 1;
+}
+
+void Fabric::Kill(NodeId id, const std::string& reason, Time now) {
+  Endpoint& endpoint = endpoints_.at(id);
+  if (std::exchange(endpoint.dead, true)) return;
+  ++endpoint.life;
+  endpoint.release_due = false;
+  endpoint.timer = kNever;
+  endpoint.busy_until = endpoint.paused_until = now;
+  for (std::uint32_t& place = endpoint.waiting.first; place != kNone;) {
+    Forget(std::exchange(place, messages_[place].next));
+  }
+  std::erase_if(notices_, [id](const Notice& notice) { return notice.node == id; });
+  for (const NodeId peer : LinkedWith(id)) Sever(id, peer, "connection closed", now);
+  for (NodeId other = 0; other < endpoints_.size(); ++other) {
+    Node& node = *endpoints_[other].node;
+    if (node.config().role != Role::kScheduler) continue;
+    node.HandleLinkDown(id, reason, now);
+    Touch(other, now);
+  }
+}
+
+void Fabric::Restart(NodeConfig config, Time now) {
+  const NodeId id = config.id, scheduler = config.scheduler.value();
+  Endpoint& endpoint = endpoints_.at(id);
+  if (!std::exchange(endpoint.dead, false)) throw std::invalid_argument("it was not killed");
+  endpoint.trainer = nullptr;
+  endpoint.node = std::make_unique<Node>(std::move(config));
+  endpoint.node->AssumeStarted();
+  for (const NodeId peer : LinkedWith(id)) {
+    const auto [there, back] = LinksBetween(id, peer);
+    for (const std::uint32_t index : {there, back}) {
+      Broken& broken = *links_[index].broken;
+      broken.link = {};
+      ++broken.connection;
+    }
+    if (!endpoints_[peer].dead && links_[there].broken->cuts == 0) RemakeAfter(id, peer, 0, now);
+  }
+  const std::string& name = endpoint.node->config().name;
+  Message join = ControlMessage(Kind::kJoin, {name, "", name}, endpoint.life + 1);
+  endpoint.node->Send(scheduler, std::move(join));
+  Touch(id, now);
+}
+
+void Fabric::Leave(NodeId worker, Time now) {
+  endpoints_.at(worker).node->Leave(now);
+  Touch(worker, now);
+}
+
 // ---- how it goes on ----------------------------------------------------------------------------
 
 void Fabric::Sever(NodeId one, NodeId other, const std::string& reason, Time now) {
@@ -95,10 +167,11 @@ void Fabric::Sever(NodeId one, NodeId other, const std::string& reason, Time now
     ++broken.remake;
     broken.down = true;
   }
-  endpoints_[one].node->HandleLinkLost(other, reason, now);
-  endpoints_[other].node->HandleLinkLost(one, reason, now);
-  Touch(one, now);
-  Touch(other, now);
+  for (const auto& [at, peer] : {std::pair{one, other}, std::pair{other, one}}) {
+    if (endpoints_[at].dead) continue;
+    endpoints_[at].node->HandleLinkLost(peer, reason, now);
+    Touch(at, now);
+  }
 }
 
 // Two round trips: one makes the connection, on the other the ends tell each other where they are.
@@ -118,6 +191,8 @@ void Fabric::Remake(const Action& action, Time now) {
   Link& link = links_[action.which];
   if (link.broken->remake != action.count || link.broken->cuts > 0) return;
   const NodeId one = link.stats.source, other = link.stats.target;
+  if (endpoints_[one].dead || endpoints_[other].dead) return;
+  if (Refuses(one, other) || Refuses(other, one)) return RemakeAt(one, other, now + kFirstPause);
   const auto [there, back] = LinksBetween(one, other);
   Broken &caller = *links_[there].broken, &called = *links_[back].broken;
   Greeting answer;
@@ -139,6 +214,7 @@ void Fabric::Remake(const Action& action, Time now) {
 
 std::optional<Message> Fabric::NextOver(Link& link, Lane lane) {
   Node& source = *endpoints_[link.stats.source].node;
+  if (endpoints_[link.stats.source].dead) return std::nullopt;
   if (lane == Lane::kReliable && link.broken->down) return std::nullopt;
   Outbox<Message>& outbox = link.broken->link.outbox;
   if (lane == Lane::kBestEffort || outbox.unsent() == 0) {
@@ -156,6 +232,9 @@ std::optional<Message> Fabric::NextOver(Link& link, Lane lane) {
 bool Fabric::Swept(const Passing& passing) const {
   const Broken& broken = *links_[passing.link].broken;
   const bool reliable = passing.message.header.channel == 0;
+  const LinkStats& ends = links_[passing.link].stats;
+  if (passing.lives != Lives(links_[passing.link])) return true;
+  if (!reliable && Refuses(ends.source, ends.target)) return true;
   return broken.cuts > 0 || (reliable && broken.connection != passing.connection);
 }
 

@@ -300,9 +300,21 @@ void Driver::Act(Event& event, Time now) {
       FailCallbacks();
       return;
     }
+    case Event::Kind::kGone:
+    case Event::Kind::kBack: return ActOnMember(event);
+    case Event::Kind::kTakesPart:
+    case Event::Kind::kPartial:
     case Event::Kind::kRoster:
     case Event::Kind::kUpdated:
     case Event::Kind::kCommand: return;
+  }
+}
+
+// Training goes on without a member, or with another process of it.
+void Driver::ActOnMember(const Event& event) {
+  const bool back = event.kind == Event::Kind::kBack;
+  if (join_address_.empty()) {  // one line is enough: the scheduler's
+    Notice(event.text + (back ? " is back" : " is lost, training goes on without: " + event.reason));
   }
 }
 

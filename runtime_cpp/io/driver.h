@@ -135,6 +135,7 @@ class Driver final : private Sessions::Handler, private Replay::Handler {
                    const std::function<void()>& after);
   void DrainEvents();
   void Act(Event& event, Time now);
+  void ActOnMember(const Event& event);
   void CheckReady();
   void FailCallbacks();
 

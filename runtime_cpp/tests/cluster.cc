@@ -68,6 +68,12 @@ Cluster::Cluster(std::uint64_t seed, const Plan& plan) : Wire(seed), plan_(plan)
   }
 }
 
+std::vector<NodeId> Cluster::All() const {
+  std::vector<NodeId> all = {scheduler};
+  for (const auto& some : {globals, servers, workers}) all.insert(all.end(), some.begin(), some.end());
+  return all;
+}
+
 // ---- verbs -----------------------------------------------------------------------------------
 
 void Cluster::Declare(Key key, std::uint32_t elements, const std::vector<ShardInfo>& shards) {
@@ -197,6 +203,7 @@ NodeConfig Cluster::Config(NodeId id) const {
   config.heartbeat_interval = plan_.heartbeat_interval;
   config.failure_timeout = 5 * kSecond;
   config.patience = plan_.patience;
+  config.continues = plan_.continues;
   if (id == scheduler) {
     config.role = Role::kScheduler;
     config.experiment = "experiment";
@@ -241,7 +248,11 @@ NodeConfig Cluster::Config(NodeId id) const {
 
 void CheckNoErrors(const Cluster& cluster) {
   for (const auto kind : {Event::Kind::kPeerError, Event::Kind::kDead, Event::Kind::kRefused}) {
-    CHECK_EQ(cluster.Count(kind), 0u);
+    for (const NodeId id : cluster.All()) {
+      for (const Event& event : cluster.Events(id, kind)) {
+        Report(__FILE__, __LINE__, Cluster::Name(id) + ": " + event.text + " " + event.reason);
+      }
+    }
   }
 }
 

@@ -20,6 +20,7 @@ struct Plan {
   bool started = true;  // false: the test plays the handshake
   Time heartbeat_interval = 0;
   Time patience = 0;
+  bool continues = false;
   std::function<std::shared_ptr<PartyPolicy>(std::uint32_t party)> policy = nullptr;
   // Overlays in every group of two or more: inside parties, on their servers; between them, on the
   // scheduler. Each coordinator is a fresh one.
@@ -34,6 +35,7 @@ class Cluster : public Wire {
  public:
   Cluster(std::uint64_t seed, const Plan& plan);
 
+  std::vector<NodeId> All() const;
   static std::string Name(NodeId id) { return "node" + std::to_string(id); }
 
   // All workers declare the tensor.

@@ -128,6 +128,23 @@ void Wire::Kill(NodeId id, const std::string& reason) {
   for (const Peer& peer : members_.at(id).node->config().peers) LinkDown(peer.id, id, reason);
 }
 
+void Wire::Replace(NodeId id) {
+  Freeze(id);
+  killed_.erase(id);
+  ++replaced_[id];
+  Member& member = members_.at(id);
+  member.node = std::make_unique<RecordedNode>(member.make());
+  member.tape.clear();
+  member.sends.reset();
+}
+
+bool Wire::Advance(std::uint64_t moves) {
+  for (; moves > 0; --moves, ++now_) {
+    if (!Step()) return false;
+  }
+  return true;
+}
+
 void Wire::LinkDown(NodeId at, NodeId peer, const std::string& reason) {
   if (killed_.contains(at)) return;
   Do(at, [peer, reason](Node& node, Time now) { node.HandleLinkDown(peer, reason, now); });
@@ -189,6 +206,13 @@ void Wire::TakeEvents(NodeId id) {
     if (!event) return;
     member.events.push_back(std::move(*event));
   }
+}
+
+bool Wire::Outlived(NodeId from, NodeId to) const {
+  const auto replaced = replaced_.find(to);
+  const Node& node = members_.at(from).node->node();
+  if (replaced == replaced_.end() || node.config().role == Role::kScheduler) return false;
+  return node.Incarnation(to) != replaced->second;
 }
 
 // ---- the network -----------------------------------------------------------------------------
@@ -266,6 +290,7 @@ bool Wire::Step() {
   switch (move.kind) {
     case Move::Kind::kSend: {
       Message message = Poll(move.from, move.to, move.lane);
+      if (Outlived(move.from, move.to)) break;
       Member& member = members_.at(move.from);
       const bool reliable = move.lane == Lane::kReliable;
       const bool behind = member.under_way.contains(move.to) && !member.under_way.at(move.to).empty();

@@ -55,6 +55,10 @@ class Wire {
   // The process dies: its peers' connections break, what it had in flight is lost.
   void Kill(NodeId id, const std::string& reason);
   void LinkDown(NodeId at, NodeId peer, const std::string& reason);
+  // Another process of a node that was frozen or killed begins; it knows nothing of the one before.
+  void Replace(NodeId id);
+  // At most so many moves. False if nothing moves any more.
+  bool Advance(std::uint64_t moves);
 
   // Hand `message` to `to` as if `from` had sent it.
   void Deliver(NodeId from, NodeId to, Message message);
@@ -134,6 +138,8 @@ class Wire {
   void Record(NodeId id, std::function<std::string(Node&)> call, std::string output = {});
   void TakeEvents(NodeId id);
   static std::size_t WaitForDevice(Node& node);
+  // Whether `from` speaks to a process of `to` that is no more: the link with it went with it.
+  bool Outlived(NodeId from, NodeId to) const;
   Message Poll(NodeId from, NodeId to, Lane lane);
   void SetLoose(NodeId from, NodeId to, Message message);
   static std::vector<Move> Sends(const Node& node);
@@ -144,6 +150,7 @@ class Wire {
 
   std::map<NodeId, Member> members_;
   std::set<NodeId> killed_;
+  std::map<NodeId, std::uint32_t> replaced_;  // how often
   std::map<std::pair<NodeId, NodeId>, std::deque<Message>> links_;
   std::unique_ptr<Carriers> carriers_;  // instead of links_
   std::vector<NodeId> mortal_;

@@ -1,0 +1,251 @@
+// Rounds that close without members that are lost, and members that come back
+// (NodeConfig::continues): whole clusters, with kills and returns at random moments.
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "core/natives.h"
+#include "tests/cluster.h"
+
+namespace geomx {
+namespace {
+
+using check::Between;
+using check::Chance;
+using check::Cluster;
+using check::Plan;
+
+constexpr std::uint32_t kElements = 6;
+
+Plan AnyPlan(check::Random& random) {
+  Plan plan;
+  plan.continues = true;
+  plan.parties.clear();
+  for (std::uint64_t i = Between(random, 1, 3); i > 0; --i) {
+    plan.parties.push_back(static_cast<std::uint32_t>(Between(random, 1, 3)));
+  }
+  plan.frame_bytes = 64;
+  return plan;
+}
+
+// Trains until every worker has pushed every key in every round, or is lost; who is killed may come
+// back. Every worker always pushes the same, so that sums say who is in them.
+class Training {
+ public:
+  Training(std::uint64_t seed, const Plan& plan, Round rounds, std::uint32_t keys)
+      : cluster_(seed, plan), rounds_(rounds), keys_(keys) {
+    for (Key key = 0; key < keys_; ++key) cluster_.Declare(key, kElements, {{.elements = kElements}});
+    for (Key key = 0; key < keys_; ++key) cluster_.Init(key, std::vector<float>(kElements, 0));
+    for (Key key = 0; key < keys_; ++key) cluster_.RequestAll(key);
+    cluster_.Drive();  // the master is not lost before it has given the initial values
+    for (const NodeId worker : cluster_.workers) alive_.insert(worker);
+  }
+
+  // Random moves, pushes, kills (at most `kills`) and returns, until the scheduler has stopped the run.
+  void Run(std::uint64_t kills, double returns) {
+    check::Random& random = cluster_.random;
+    for (int turn = 0; turn < 20000; ++turn) {
+      const bool moved = cluster_.Advance(Between(random, 1, 12));
+      const bool pushed = PushAll();
+      CheckRounds();
+      if (cluster_.node(cluster_.scheduler).stopped()) return;
+      if (kills > 0 && Chance(random, 0.03) && !alive_.empty()) {
+        --kills;
+        Kill(*std::next(alive_.begin(), static_cast<std::ptrdiff_t>(
+                                            Between(random, 0, alive_.size() - 1))));
+      }
+      // Where all are lost one comes back.
+      if (!lost_.empty() && (alive_.empty() || Chance(random, returns))) Return(*lost_.begin());
+      const bool still = !moved && !pushed && joining_.empty();
+      if (still && kills == 0 && lost_.empty()) break;
+    }
+    check::Report(__FILE__, __LINE__, "it waits for ever");
+    for (const NodeId id : cluster_.All()) {
+      for (const Wait& wait : cluster_.node(id).ListWaits()) {
+        std::string whom;
+        for (const NodeId each : wait.whom) whom += " " + std::to_string(each);
+        std::cerr << "  " << id << " waits (" << static_cast<int>(wait.kind) << ") in round "
+                  << wait.round << " of key " << wait.key << " for" << whom << "\n";
+      }
+    }
+  }
+
+  std::vector<float> Final(Key key) const {
+    return *cluster_.node(cluster_.globals.front()).GlobalValue(key, 0);
+  }
+  std::uint64_t partial() const { return cluster_.Count(Event::Kind::kPartial); }
+  std::uint64_t takes_part() const { return cluster_.Count(Event::Kind::kTakesPart); }
+  const Cluster& cluster() const { return cluster_; }
+
+ private:
+  static std::vector<float> Pushed(NodeId worker) {
+    std::vector<float> value(kElements);
+    for (std::uint32_t i = 0; i < kElements; ++i) {
+      value[i] = i == 0 ? static_cast<float>(1u << worker) : static_cast<float>(worker * 10 + i);
+    }
+    return value;
+  }
+
+  bool PushAll() {
+    bool pushed = false;
+    for (const NodeId worker : alive_) {
+      if (joining_.contains(worker)) {
+        if (!Join(worker)) continue;
+        pushed = true;
+      }
+      std::uint32_t done = 0;
+      for (Key key = 0; key < keys_; ++key) {
+        Worker& self = const_cast<Node&>(cluster_.node(worker)).worker();
+        const Round round = self.ValueRound(key);
+        if (self.Value(key).empty() || pushed_[{worker, key}] > round) continue;
+        if (round >= rounds_) {
+          ++done;
+          continue;
+        }
+        pushed_[{worker, key}] = round + 1;
+        cluster_.Push(worker, key, Pushed(worker), round + 1 == rounds_);
+        pushed = true;
+      }
+      if (done < keys_ || !left_.insert(worker).second) continue;
+      cluster_.Do(worker, [](Node& node, Time now) { node.Leave(now); });
+      pushed = true;
+    }
+    return pushed;
+  }
+
+  void Kill(NodeId worker) {
+    cluster_.Freeze(worker);
+    cluster_.LinkDown(cluster_.scheduler, worker, "killed by SIGKILL");
+    alive_.erase(worker);
+    lost_.insert(worker);
+    joining_.erase(worker);
+  }
+
+  void Return(NodeId worker) {
+    lost_.erase(worker);
+    alive_.insert(worker);
+    joining_.insert(worker);
+    for (Key key = 0; key < keys_; ++key) pushed_.erase({worker, key});
+    left_.erase(worker);
+    cluster_.Replace(worker);
+    const Round incarnation = ++incarnations_[worker];
+    cluster_.Do(worker, [this, incarnation](Node& node, Time) {
+      node.AssumeStarted();
+      node.Send(0, ControlMessage(Kind::kJoin, {node.config().name, "0.1.0", "here"}, incarnation));
+    });
+  }
+
+  // It asks for values when its server has heard of it; drivers keep its connection waiting until then.
+  bool Join(NodeId worker) {
+    const NodeId server = cluster_.node(worker).config().parents.front();
+    if (cluster_.node(server).Incarnation(worker) != incarnations_.at(worker)) return false;
+    joining_.erase(worker);
+    for (Key key = 0; key < keys_; ++key) {
+      cluster_.Do(worker, [key](Node& node, Time now) {
+        node.worker().Declare(key, kElements, std::vector<ShardInfo>{{.elements = kElements}});
+        node.worker().Request(key, now);
+      });
+    }
+    return true;
+  }
+
+  // Law 2: what a round came to is what a plain sum over those who took part comes to.
+  void CheckRounds() {
+    const NodeId global = cluster_.globals.front();
+    const auto updates = cluster_.Events(global, Event::Kind::kUpdated);
+    if (updates.size() == checked_) return;
+    std::map<Key, Round> last;
+    for (const Event& event : updates) {
+      CHECK(event.round > last[event.key]);  // law 1: every round closes once; empty ones never do
+      last[event.key] = event.round;
+    }
+    checked_ = updates.size();
+    for (const auto& [key, round] : last) {
+      CHECK(*cluster_.node(global).GlobalValue(key, 0) == Replay(key, round));
+    }
+  }
+
+  std::set<NodeId> Without(NodeId server, Key key, Round round, bool above) const {
+    std::set<NodeId> without;
+    for (const Event& event : cluster_.Events(server, Event::Kind::kPartial)) {
+      if (event.key != key || (above ? event.above : event.round) != round) continue;
+      for (const double id : event.values) without.insert(static_cast<NodeId>(id));
+    }
+    return without;
+  }
+
+  std::vector<float> Replay(Key key, Round round) const {
+    const auto parties = Without(cluster_.globals.front(), key, round, false);
+    std::vector<float> sum(kElements, 0);
+    std::uint32_t count = 0;
+    for (std::size_t party = 0; party < cluster_.servers.size(); ++party) {
+      if (parties.contains(cluster_.servers[party])) continue;
+      const auto workers = Without(cluster_.servers[party], key, round, true);
+      for (const NodeId worker : cluster_.parties[party]) {
+        if (workers.contains(worker)) continue;
+        ++count;
+        const auto value = Pushed(worker);
+        for (std::uint32_t i = 0; i < kElements; ++i) sum[i] += value[i];
+      }
+    }
+    const auto all = static_cast<std::uint32_t>(cluster_.workers.size());
+    if (count == all) return sum;
+    const auto factor = static_cast<float>(static_cast<double>(all) / count);
+    for (float& value : sum) value *= factor;
+    return sum;
+  }
+
+  Cluster cluster_;
+  const Round rounds_;
+  const std::uint32_t keys_;
+  std::set<NodeId> alive_, lost_, joining_, left_;
+  std::map<std::pair<NodeId, Key>, Round> pushed_;
+  std::size_t checked_ = 0;
+  std::map<NodeId, Round> incarnations_;
+};
+
+TEST(RoundsCloseWithoutWorkersThatAreLost) {
+  std::uint64_t partial = 0;
+  check::ForSeeds(200, [&](std::uint64_t seed) {
+    check::Random random(seed);
+    const Plan plan = AnyPlan(random);
+    Training training(seed, plan, 5, static_cast<std::uint32_t>(Between(random, 1, 3)));
+    std::uint64_t workers = 0;
+    for (const std::uint32_t each : plan.parties) workers += each;
+    training.Run(workers - 1, 0);
+    partial += training.partial();
+    check::CheckNoErrors(training.cluster());
+  });
+  CHECK(partial > 300);
+}
+
+TEST(WorkersThatComeBackTakePartAgain) {
+  std::uint64_t again = 0;
+  check::ForSeeds(400, [&](std::uint64_t seed) {
+    check::Random random(seed);
+    const Plan plan = AnyPlan(random);
+    Training training(seed, plan, 8, static_cast<std::uint32_t>(Between(random, 1, 3)));
+    training.Run(6, Chance(random, 0.5) ? 0.05 : 0.3);
+    again += training.takes_part();
+    check::CheckNoErrors(training.cluster());
+  });
+  CHECK(again > 300);
+}
+
+// With everybody there nothing is different: the sums are not touched.
+TEST(WithEverybodyThereNothingIsMadeUp) {
+  check::ForSeeds(20, [](std::uint64_t seed) {
+    check::Random random(seed);
+    Plan plan = AnyPlan(random);
+    Training lasting(seed, plan, 4, 2);
+    lasting.Run(0, 0);
+    plan.continues = false;
+    Training usual(seed, plan, 4, 2);
+    usual.Run(0, 0);
+    CHECK_EQ(lasting.partial(), 0u);
+    for (Key key = 0; key < 2; ++key) CHECK(lasting.Final(key) == usual.Final(key));
+  });
+}
+
+}  // namespace
+}  // namespace geomx

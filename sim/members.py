@@ -1,0 +1,139 @@
+"""Nodes that are lost in virtual time and come back, in runs that go on without them.
+
+The scenario kills and restarts processes; the core decides what that means for the rounds. Here
+workers' training ends with their process and begins anew with the next one, and what the core tells
+of who takes part is recorded.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Generator, Sequence
+from typing import Any
+
+import simpy
+
+from geomx.cluster import NodeSpec
+from geomx.errors import NodeLost
+from geomx.results.participation import Partial
+from geomx.sim.worker import SimulatedWorker
+from geomx.sim.world import Notice, World
+from geomx.training.pace import NS
+
+KILLED = "it was killed by the scenario"
+
+
+class Members:
+    """The processes of a simulation that goes on without lost nodes.
+
+    Args:
+        simulation: The simulation before its start.
+    """
+
+    def __init__(self, simulation: World) -> None:
+        self._simulation = simulation
+        self._participation = simulation.recorder.continues()
+        self._processes: dict[int, simpy.Process] = {}
+        self._training: set[int] = set()
+        self._dead: set[int] = set()
+        self._ended_with: dict[int, list[NodeSpec]] = {}  # workers, by the server that they lost
+        self._left = False  # a worker has trained to its end
+        self._end = simulation.env.event()
+
+    def start(self) -> simpy.Event:
+        """Let all workers train; return the event that happens when the last has ended."""
+        for worker in self._simulation.workers.values():
+            self._train(worker)
+        return self._end
+
+    # ---- what happens to processes ----
+
+    def kill(self, node: NodeSpec, reason: str = KILLED) -> None:
+        """End a node's process; nothing happens if it has none.
+
+        Raises:
+            NodeLost: The run cannot go on without it.
+        """
+        if node.id in self._dead:
+            return
+        if node.role not in ("worker", "server"):
+            raise NodeLost(node.name, reason)
+        self._dead.add(node.id)
+        self._simulation.fabric.kill(node.id, reason, self._simulation.env.now)
+        process = self._processes.get(node.id)
+        if process is not None and process.is_alive:
+            process.interrupt()
+
+    def restart(self, node: NodeSpec) -> None:
+        """Start another process of a node; nothing happens if it has one."""
+        if node.id not in self._dead or self._end.triggered:
+            return
+        self._dead.discard(node.id)
+        simulation = self._simulation
+        simulation.fabric.restart(simulation.config(node), simulation.env.now)
+        if node.role == "worker":
+            rank = simulation.experiment.cluster.workers.index(node)
+            self._train(SimulatedWorker(simulation, node, rank, returns=True))
+        for worker in self._ended_with.pop(node.id, ()):
+            self.restart(worker)
+
+    def _train(self, worker: SimulatedWorker) -> None:
+        self._simulation.workers[worker.spec.id] = worker
+        self._training.add(worker.spec.id)
+        process = self._simulation.env.process(self._life(worker))
+        self._processes[worker.spec.id] = process
+
+    def _life(self, worker: SimulatedWorker) -> Generator[simpy.Event, Any, None]:
+        simulation = self._simulation
+        try:
+            yield from worker.run()
+        except simpy.Interrupt:
+            self._training.discard(worker.spec.id)
+            return
+        self._training.discard(worker.spec.id)
+        self._left = True
+        simulation.fabric.leave(worker.spec.id, simulation.env.now)
+        if not self._training:
+            self._end.succeed()
+
+    def finish(self, shards: Sequence[Sequence[tuple[int, int, int, int]]]) -> None:
+        """Count the rounds of all servers.
+
+        Args:
+            shards: Of each tensor: (offset, elements, global server, priority).
+        """
+        cluster = self._simulation.experiment.cluster
+        held = Counter(piece[2] for pieces in shards for piece in pieces)
+        for node in cluster.nodes:
+            if node.role not in ("server", "global_server"):
+                continue
+            shard_rounds = self._simulation.fabric.node_stats(node.id)["rounds"]
+            whose = sum(held.values())
+            if node.role == "global_server":
+                whose = held[cluster.global_servers.index(node)]
+            self._participation.closed(-(-shard_rounds // max(1, whose)))
+
+    # ---- what the core tells ----
+
+    def hear(self, notice: Notice) -> bool:
+        """Take a notice of the fabric that is about who takes part; return whether it is."""
+        node, kind, key, number, text, reason, values, partial = notice
+        simulation = self._simulation
+        nodes, now_s = simulation.experiment.cluster.nodes, simulation.env.now / NS
+        if kind == "gone":
+            self._participation.lost(now_s, text)
+            if self._left and not self._training and not self._end.triggered:
+                self._end.succeed()
+        elif kind == "takes_part":
+            self._participation.takes_part(now_s, nodes[node].name)
+        elif kind == "ends":
+            server = simulation.experiment.cluster.party_of(nodes[node]).server
+            self._ended_with.setdefault(server.id, []).append(nodes[node])
+            self.kill(nodes[node], reason)
+        elif kind == "partial":
+            shard, workers, above = partial
+            tensor = simulation.experiment.workload.tensors[key].name
+            absent = tuple(nodes[int(each)].name for each in values)
+            row = Partial(now_s, nodes[node].name, tensor, shard, number, above, workers, absent)
+            self._participation.partial(row)
+        return kind in ("gone", "takes_part", "ends", "partial")

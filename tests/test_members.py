@@ -1,0 +1,203 @@
+"""Runs that go on without lost nodes: ``faults.on_loss=continue``."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from geomx import _core, runner
+from geomx.config.compose import compose
+from geomx.errors import ConfigError, NodeLost
+from geomx.experiment.native_parts import training_optimizers
+from geomx.plugin.parts import as_vector, optimizer_text
+from geomx.results.files import read_table
+from geomx.results.results import Results
+
+NETWORK: dict[str, Any] = {
+    "central": {"name": "hub", "uplink_mbps": 400, "downlink_mbps": 400},
+    "parties": {
+        "east": {"workers": 2, "uplink_mbps": 400, "downlink_mbps": 400},
+        "west": {"workers": 2, "uplink_mbps": 400, "downlink_mbps": 400},
+        "south": {"workers": 1, "uplink_mbps": 400, "downlink_mbps": 400},
+    },
+    "delay_ms": 5,
+}
+WORKERS = ["east/worker0", "east/worker1", "west/worker0", "west/worker1", "south/worker0"]
+
+
+def words(folder: Path, scenario: str, *more: str) -> list[str]:
+    network = folder.parent / "network.yaml"
+    network.write_text(str(NETWORK))
+    return [
+        f"network={network}", "iterations=20", "faults.on_loss=continue", f"scenario={scenario}",
+        f"hydra.run.dir={folder}", *more,
+    ]  # fmt: skip
+
+
+def run(folder: Path, scenario: str, *more: str) -> Results:
+    return runner.run(*words(folder, scenario, *more))
+
+
+def participants(folder: Path) -> dict[tuple[str, int], list[list[str]]]:
+    """By tensor and global round, where not all take part: those who do, by party."""
+    table = folder / "participation.csv"
+    rows = read_table(table) if table.exists() else []
+    absent: dict[tuple[str, int], set[str]] = defaultdict(set)
+    for row in rows:
+        number = int(row["global_round"] or row["round"])
+        names = str(row["absent"] or "").split()
+        absent[row["tensor"], number].update(names)
+    found = {}
+    for key, names in absent.items():
+        parties: dict[str, list[str]] = defaultdict(list)
+        for worker in WORKERS:
+            party = worker.split("/")[0]
+            if worker not in names and f"{party}/server" not in names:
+                parties[party].append(worker)
+        found[key] = list(parties.values())
+    return found
+
+
+def everybody() -> list[list[str]]:
+    parties: dict[str, list[str]] = defaultdict(list)
+    for worker in WORKERS:
+        parties[worker.split("/")[0]].append(worker)
+    return list(parties.values())
+
+
+def replay(folder: Path, *overrides: str) -> dict[str, np.ndarray]:
+    """Train by plain sums over those who took part: what the run must have come to.
+
+    That is for a sync algorithm in which every step is a global round.
+    """
+    experiment, _ = compose(list(overrides))
+    workload, workers = experiment.workload, len(WORKERS)
+    model = workload.model(experiment.seed)
+    spec, _ = training_optimizers(experiment.cluster, experiment.selection, workload.optimizer)
+    assert spec is not None
+    keys = range(len(workload.tensors))
+    optimizers = [_core.Optimizer(optimizer_text(spec), key) for key in keys]
+    weights = [as_vector(model.get(model.parameters, key)).copy() for key in keys]
+    partial = participants(folder)
+    for step in range(experiment.iterations):
+        gradients = {}
+        for rank, worker in enumerate(WORKERS):
+            for key, tensor in enumerate(workload.tensors):
+                model.set(key, weights[key].reshape(tensor.shape))
+            model.step(step, rank, workers)
+            gradients[worker] = [as_vector(model.get(model.gradients, k)).copy() for k in keys]
+        for key, tensor in enumerate(workload.tensors):
+            parties = partial.get((tensor.name, step + 1), everybody())
+            total, count = np.float32(0), 0
+            for party in parties:
+                summed = gradients[party[0]][key].copy()
+                for worker in party[1:]:
+                    summed += gradients[worker][key]
+                total = summed if count == 0 else total + summed
+                count += len(party)
+            if count < workers:
+                total = total * np.float32(workers / count)
+            optimizers[key].update(weights[key], np.ascontiguousarray(total), workers)
+    return {
+        tensor.name: weights[key].reshape(tensor.shape)
+        for key, tensor in enumerate(workload.tensors)
+    }
+
+
+SCENARIOS = {
+    "a worker": "[{at_s: 0.3, kill: west/worker1}]",
+    "a worker, back": "[{at_s: 0.3, kill: west/worker1, restart_s: 0.3}]",
+    "the first, back": "[{at_s: 0.31, kill: east/worker0, restart_s: 0.2}]",
+    "a party's only worker, back": "[{at_s: 0.3, kill: south/worker0, restart_s: 0.4}]",
+    "all of a party": "[{at_s: 0.3, kill: west/worker0}, {at_s: 0.45, kill: west/worker1}]",
+    "a server": "[{at_s: 0.3, kill: west/server}]",
+    "a server, back": "[{at_s: 0.3, kill: west/server, restart_s: 0.3}]",
+    "again and again": "[{every_s: 0.21, random: true, kill: any worker, restart_s: 0.2}]",
+}
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS)
+def test_parameters_are_those_of_a_replay_of_who_took_part(tmp_path: Path, scenario: str) -> None:
+    results = run(tmp_path / "run", scenario)
+    replayed = replay(tmp_path / "run", *words(tmp_path / "run", scenario)[:-1])
+    for name, value in results.parameters().items():
+        assert np.array_equal(value, replayed[name]), name
+    participation = results.summary["participation"]
+    assert participation["without"] > 0
+    assert participation["with_everybody"] > 0
+    assert participants(tmp_path / "run")
+
+
+def test_with_everybody_there_nothing_is_different(tmp_path: Path) -> None:
+    lasting = run(tmp_path / "lasting", "[]")
+    usual = run(tmp_path / "usual", "[]", "faults.on_loss=stop")
+    for name, value in usual.parameters().items():
+        assert np.array_equal(value, lasting.parameters()[name])
+    assert lasting.summary["participation"]["without"] == 0
+    assert lasting.summary["bytes"]["wan_push"] == usual.summary["bytes"]["wan_push"]
+    assert lasting.summary["seconds"] == usual.summary["seconds"]
+    assert not (tmp_path / "lasting/participation.csv").exists()
+
+
+def test_what_a_fault_cost_is_told(tmp_path: Path) -> None:
+    results = run(tmp_path / "run", "[{at_s: 0.3, kill: west/worker1, restart_s: 0.3}]")
+    (fault,) = results.summary["faults"]
+    assert fault["noticed_s"] == 0
+    assert 0.3 < fault["recovered_s"] < 0.8
+    assert 1 <= fault["lost_contributions"] < 12
+    rows = [row for row in results.iterations if row["worker"] == "west/worker1"]
+    missed = set(range(20)) - {row["iteration"] for row in rows}
+    assert len(missed) >= fault["lost_contributions"]
+    assert rows[-1]["iteration"] == 19
+
+
+@pytest.mark.parametrize(
+    "combination",
+    [
+        pytest.param(["+sync=hfa", "sync.k1=2", "sync.k2=2"], marks=pytest.mark.needs("hfa")),
+        pytest.param(["+sync=mixedsync"], marks=pytest.mark.needs("mixedsync")),
+        pytest.param(
+            ["+sync=mixedsync", "sync.staleness_bound=2"], marks=pytest.mark.needs("mixedsync")
+        ),
+        pytest.param(["+sync=esync"], marks=pytest.mark.needs("esync")),
+        pytest.param(["+sync=esync", "sync.scope=party"], marks=pytest.mark.needs("esync")),
+        pytest.param(["+accel=[p3,fp16]"], marks=pytest.mark.needs("p3", "fp16")),
+        pytest.param(["+accel=[dgt]"], marks=pytest.mark.needs("dgt")),
+    ],
+)
+@pytest.mark.parametrize("which", ["a worker, back", "a server, back", "again and again"])
+def test_every_algorithm_goes_on(tmp_path: Path, combination: list[str], which: str) -> None:
+    results = run(tmp_path / "run", SCENARIOS[which], *combination)
+    assert "aborted" not in results.summary
+    assert {row["worker"] for row in results.iterations} == set(WORKERS)
+    assert all(np.isfinite(value).all() for value in results.parameters().values())
+    again = run(tmp_path / "again", SCENARIOS[which], *combination)
+    for file in ("iterations.csv", "parameters.npz"):
+        assert (again.directory / file).read_bytes() == (results.directory / file).read_bytes()
+
+
+def test_a_run_cannot_go_on_without_some_nodes(tmp_path: Path) -> None:
+    for index, node in enumerate(("hub/global_server0", "hub/scheduler")):
+        with pytest.raises(NodeLost, match=node):
+            run(tmp_path / f"run{index}", f"[{{at_s: 0.3, kill: {node}}}]")
+
+
+def test_a_link_that_is_cut_costs_the_party_its_part(tmp_path: Path) -> None:
+    results = run(
+        tmp_path / "run", "[{at_s: 0.3, cut: [west, hub], for_s: 60}]", "faults.suspect_s=1"
+    )
+    lost = [row for row in results.summary["faults"] if row["what"] == "lost"]
+    assert "west/server" in {row["node"] for row in lost}
+    assert results.summary["seconds"] < 5
+
+
+@pytest.mark.needs("tsengine")
+def test_what_cannot_go_on_is_refused_at_the_door() -> None:
+    with pytest.raises(
+        ConfigError, match=r"faults\.on_loss=continue: tsengine passes .*; leave it out, or choose"
+    ):
+        compose(["faults.on_loss=continue", "+accel=[tsengine]"])
