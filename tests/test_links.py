@@ -200,6 +200,8 @@ def cut(for_s: float) -> Happening:
     return happen
 
 
+@pytest.mark.slow
+@pytest.mark.slow
 @pytest.mark.needs("fsa", "hfa", "p3", "bisparse")
 @pytest.mark.parametrize(
     "words", [["+sync=fsa", "+accel=[p3]"], ["+sync=hfa", "+accel=[bisparse]"]]

@@ -130,6 +130,7 @@ def test_acts_come_by_time_and_every_cut_heals(given: list[dict[str, Any]], seed
 SMALL = ["workload=tiny", "workload.forward_ms=10", "workload.backward_ms=20"]
 
 
+@pytest.mark.slow
 def run(folder: Path, mode: str, scenario: str = "[]", *words: str) -> Results:
     network = folder.parent / "network.yaml"
     network.write_text(str(NETWORK))

@@ -322,6 +322,7 @@ def test_so_does_every_other_driver(
 # ---- what scripts may rely on ----
 
 
+@pytest.mark.slow
 def plain(**changes: Any) -> Schedule:
     """Two rounds of a step each for every worker, with a prompt coordinator."""
     given: dict[str, Any] = {
@@ -389,6 +390,7 @@ def test_a_late_answer_is_part_of_the_step(
     calls.clear()
 
 
+@pytest.mark.slow
 @settings(
     deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
