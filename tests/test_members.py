@@ -198,6 +198,6 @@ def test_a_link_that_is_cut_costs_the_party_its_part(tmp_path: Path) -> None:
 @pytest.mark.needs("tsengine")
 def test_what_cannot_go_on_is_refused_at_the_door() -> None:
     with pytest.raises(
-        ConfigError, match=r"faults\.on_loss=continue: tsengine passes .*; leave it out, or choose"
+        ConfigError, match=r"faults\.on_loss=continue: accel tsengine passes .*; leave it out"
     ):
         compose(["faults.on_loss=continue", "+accel=[tsengine]"])
