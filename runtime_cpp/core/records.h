@@ -93,9 +93,15 @@ class RecordReader {
   template <class Number>
     requires std::is_trivially_copyable_v<Number>
   Number Get() {
-    Number number;
-    std::memcpy(&number, Take(sizeof number).data(), sizeof number);
-    return number;
+    if constexpr (std::is_same_v<Number, bool>) {
+      const auto byte = Get<std::uint8_t>();
+      if (byte > 1) throw JournalError("a record has " + std::to_string(byte) + " for yes or no");
+      return byte == 1;
+    } else {
+      Number number;
+      std::memcpy(&number, Take(sizeof number).data(), sizeof number);
+      return number;
+    }
   }
   std::string Text() {
     const Bytes bytes = Take(Get<std::uint32_t>());
