@@ -17,7 +17,7 @@ from geomx.cluster import NodeSpec
 from geomx.errors import NodeLost
 from geomx.results.participation import Partial
 from geomx.sim.worker import SimulatedWorker
-from geomx.sim.world import Notice, World
+from geomx.sim.world import Notice, Worker, World
 from geomx.training.pace import NS
 
 KILLED = "it was killed by the scenario"
@@ -77,13 +77,13 @@ class Members:
         for worker in self._ended_with.pop(node.id, ()):
             self.restart(worker)
 
-    def _train(self, worker: SimulatedWorker) -> None:
+    def _train(self, worker: Worker) -> None:
         self._simulation.workers[worker.spec.id] = worker
         self._training.add(worker.spec.id)
         process = self._simulation.env.process(self._life(worker))
         self._processes[worker.spec.id] = process
 
-    def _life(self, worker: SimulatedWorker) -> Generator[simpy.Event, Any, None]:
+    def _life(self, worker: Worker) -> Generator[simpy.Event, Any, None]:
         simulation = self._simulation
         try:
             yield from worker.run()

@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Generator, MutableMapping
 from typing import Any, NamedTuple, Protocol
 
+import simpy
 from numpy.typing import NDArray
 
 from geomx import _core
@@ -24,7 +25,7 @@ from geomx.workload import Model
 
 
 class Worker(Protocol):
-    """A simulated worker; the attributes are those of `geomx.sim.worker.SimulatedWorker`."""
+    """A simulated worker, with names as of `geomx.sim.worker.SimulatedWorker`."""
 
     spec: NodeSpec
     rank: int
@@ -32,6 +33,19 @@ class Worker(Protocol):
     compute_s: float
     parameters: list[NDArray[Any]]
     ended: bool
+
+    def run(self) -> Generator[simpy.Event, Any, None]:
+        """Train."""
+        ...
+
+    def on_done(self) -> None:
+        """The order that was given last is carried out."""
+
+    def on_reply(self, values: list[float]) -> None:
+        """Handle the coordinator's reply."""
+
+    def on_value(self, key: int, round_number: int) -> None:
+        """Publish the arrival of a new value of `key` to observers."""
 
 
 Notice = tuple[int, str, int, int, str, str, list[float], tuple[int, int, int]]
