@@ -102,7 +102,7 @@ const char* Inbox::Store(const Header& header, const Payload& payload, const Cod
 }
 
 Inbox::Outcome Inbox::Accept(const Header& header, const Payload& payload,
-                             const CodecChain& chain, std::string& error, bool keep) {
+                             const CodecChain& chain, std::string& error, bool keep, bool again) {
   const auto fail = [&](const char* reason) {
     error = reason;
     return Outcome::kError;
@@ -111,9 +111,7 @@ Inbox::Outcome Inbox::Accept(const Header& header, const Payload& payload,
   if (!first && header.shard_elements != opening_.shard_elements) {
     return fail("the shard changed its size");
   }
-  // A value that is asked for again comes again.
-  const bool again = !open_ && header.kind == Kind::kValue && (header.flags & kPlain) != 0;
-  if (first || header.round > opening_.round || again) {
+  if (first || header.round > opening_.round || (again && !open_)) {
     if (open_) return fail("a new round before the last one was complete");
     if (header.channel != 0) {  // it may be dropped, and then leaves no trace
       const char* reason =

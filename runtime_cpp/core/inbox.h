@@ -60,8 +60,9 @@ class Inbox {
     std::uint32_t missing = 0;  // slices that were not there when their round closed
   };
 
+  // `keep`: a value stays encoded. `again`: one may come that came before, as it was asked for again.
   Outcome Accept(const Header& header, const Payload& payload, const CodecChain& chain,
-                 std::string& error, bool keep = false);
+                 std::string& error, bool keep = false, bool again = false);
 
   // Declare the current round complete as it is and take its value (empty if phantom).
   // REQUIRES: the last outcome for this round was kReliable or kComplete.

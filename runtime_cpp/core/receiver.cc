@@ -19,7 +19,8 @@ void Receiver::Accept(NodeId from, const Message& message, Time now) {
   std::string error;
   Inbox::Outcome outcome = Inbox::Outcome::kError;
   try {
-    outcome = flow.inbox.Accept(header, message.payload, pipeline.chain, error, pipeline.keep);
+    const bool again = state_.config.continues && id.plain && header.kind == Kind::kValue;
+    outcome = flow.inbox.Accept(header, message.payload, pipeline.chain, error, pipeline.keep, again);
   } catch (const Refusal& refusal) {
     error = refusal.what();
   }

@@ -138,7 +138,7 @@ void Replay::Initialise(RecordReader& record, const Payload& payload) {
   std::vector<std::byte> scratch;
   const Bytes bytes = payload.Contiguous(scratch);
   Buffer value(bytes.size() / sizeof(float));
-  std::memcpy(value.data(), bytes.data(), value.size() * sizeof(float));
+  if (!value.empty()) std::memcpy(value.data(), bytes.data(), value.size() * sizeof(float));
   node_.Initialise(shard, std::move(value), now);
 }
 

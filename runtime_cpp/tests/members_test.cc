@@ -15,7 +15,7 @@ using check::Chance;
 using check::Cluster;
 using check::Plan;
 
-constexpr std::uint32_t kElements = 6;
+constexpr std::uint32_t kMemberElements = 6;
 
 Plan AnyPlan(check::Random& random) {
   Plan plan;
@@ -34,8 +34,8 @@ class Training {
  public:
   Training(std::uint64_t seed, const Plan& plan, Round rounds, std::uint32_t keys)
       : cluster_(seed, plan), rounds_(rounds), keys_(keys) {
-    for (Key key = 0; key < keys_; ++key) cluster_.Declare(key, kElements, {{.elements = kElements}});
-    for (Key key = 0; key < keys_; ++key) cluster_.Init(key, std::vector<float>(kElements, 0));
+    for (Key key = 0; key < keys_; ++key) cluster_.Declare(key, kMemberElements, {{.elements = kMemberElements}});
+    for (Key key = 0; key < keys_; ++key) cluster_.Init(key, std::vector<float>(kMemberElements, 0));
     for (Key key = 0; key < keys_; ++key) cluster_.RequestAll(key);
     cluster_.Drive();  // the master is not lost before it has given the initial values
     for (const NodeId worker : cluster_.workers) alive_.insert(worker);
@@ -79,8 +79,8 @@ class Training {
 
  private:
   static std::vector<float> Pushed(NodeId worker) {
-    std::vector<float> value(kElements);
-    for (std::uint32_t i = 0; i < kElements; ++i) {
+    std::vector<float> value(kMemberElements);
+    for (std::uint32_t i = 0; i < kMemberElements; ++i) {
       value[i] = i == 0 ? static_cast<float>(1u << worker) : static_cast<float>(worker * 10 + i);
     }
     return value;
@@ -142,7 +142,7 @@ class Training {
     joining_.erase(worker);
     for (Key key = 0; key < keys_; ++key) {
       cluster_.Do(worker, [key](Node& node, Time now) {
-        node.worker().Declare(key, kElements, std::vector<ShardInfo>{{.elements = kElements}});
+        node.worker().Declare(key, kMemberElements, std::vector<ShardInfo>{{.elements = kMemberElements}});
         node.worker().Request(key, now);
       });
     }
@@ -176,7 +176,7 @@ class Training {
 
   std::vector<float> Replay(Key key, Round round) const {
     const auto parties = Without(cluster_.globals.front(), key, round, false);
-    std::vector<float> sum(kElements, 0);
+    std::vector<float> sum(kMemberElements, 0);
     std::uint32_t count = 0;
     for (std::size_t party = 0; party < cluster_.servers.size(); ++party) {
       if (parties.contains(cluster_.servers[party])) continue;
@@ -185,7 +185,7 @@ class Training {
         if (workers.contains(worker)) continue;
         ++count;
         const auto value = Pushed(worker);
-        for (std::uint32_t i = 0; i < kElements; ++i) sum[i] += value[i];
+        for (std::uint32_t i = 0; i < kMemberElements; ++i) sum[i] += value[i];
       }
     }
     const auto all = static_cast<std::uint32_t>(cluster_.workers.size());
