@@ -219,6 +219,10 @@ void Sessions::Refuse(Session& session, const std::string& reason, bool useless)
     // A connection that is closed with bytes unread is reset, and the other end may not hear why.
     Receive(session, scratch_, false);
   }
+  if (useless && !session.closed && session.state == Session::State::kWaiting) {
+    ++refused_;  // it called before this node knew its peers
+    handler_.OnRefused(session.address, reason);
+  }
   Close(session, reason);
 }
 
