@@ -170,6 +170,7 @@ def test_what_a_fault_cost_is_told(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("which", ["a worker, back", "a server, back", "again and again"])
+@pytest.mark.slow(3)
 def test_every_algorithm_goes_on(tmp_path: Path, combination: list[str], which: str) -> None:
     results = run(tmp_path / "run", SCENARIOS[which], *combination)
     assert "aborted" not in results.summary

@@ -163,7 +163,8 @@ def test_a_journal_that_is_not_as_it_was_ends_the_run(
 # ---- scenarios ----
 
 
-@pytest.mark.parametrize("mode", ["sim", pytest.param("live", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["sim", "live"])
 @pytest.mark.parametrize("node", ["hub/global_server0", "east/server", "hub/scheduler"])
 def test_a_scenario_restarts_what_it_kills(tmp_path: Path, mode: str, node: str) -> None:
     calm = run(tmp_path / "calm", mode="sim")
