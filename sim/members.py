@@ -136,4 +136,6 @@ class Members:
             absent = tuple(nodes[int(each)].name for each in values)
             row = Partial(now_s, nodes[node].name, tensor, shard, number, above, workers, absent)
             self._participation.partial(row)
-        return kind in ("gone", "takes_part", "ends", "partial")
+        else:
+            return False
+        return True

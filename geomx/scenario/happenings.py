@@ -130,7 +130,7 @@ def _happening(given: Any, key: str, cluster: Cluster) -> Happening:
     if happening.random and happening.every_s is None:
         raise ConfigError(f"{key}.random", "true", "needs every_s, the mean time between")
     what = happening.what
-    lasts = what in ("cut", "pause")
+    lasts = what in ENDS and what != "kill"
     if (happening.for_s is None) == lasts:
         remedy = f"{what} needs for_s, in seconds" if lasts else f"{what} does not last"
         raise ConfigError(f"{key}.for_s", given.get("for_s", "null"), remedy)

@@ -34,8 +34,8 @@ struct Event {
     kGone,        // `peer`, whose name is `text`, takes part no more, as `reason` says; `round` is the epoch
     kBack,        // another process of `peer` takes part from now on; likewise
     kTakesPart,   // server: `peer`, which came back, contributes again, first to `round`
-    kPartial,     // server: `round` closed without `values` (node ids); `peer` is how many workers it
-                  // stands for, `above` the global round that it became, or 0
+    kPartial,     // server: `round` closed without `values` (node ids); its sum includes so many
+                  // `workers`; `above` is the global round that it became, or 0
     kNonFinite,   // worker: push `round` of `key` holds values that are NaN or infinite, as `text` says
   };
   Kind kind;
@@ -44,6 +44,7 @@ struct Event {
   std::uint32_t shard = 0;
   Round round = 0;
   Round above = 0;
+  std::uint32_t workers = 0;
   std::string text = {};
   std::string reason = {};
   std::vector<std::pair<std::string, std::string>> roster = {};  // (name, address)

@@ -222,20 +222,23 @@ class GlobalServer final : public ServerRole {
     if (partial) MakeUp(sum, merge_count, config.quorum);
     // Of all parties: no source of its own, so no delay to compensate.
     const GradientSource from{merge_count, 0, header.flags != 0};
-    const std::vector<NodeId> all =
-        config.continues ? Participants(shard.round) : config.children;
+    std::vector<NodeId> present;  // filled where parties can be lost; otherwise all are there
+    if (config.continues) present = Participants(shard.round);
+    const auto finish = [=, this, &shard](const std::shared_ptr<const Buffer>& answer, Time at) {
+      const auto& targets = node_.config().continues ? present : node_.config().children;
+      Finish(header, shard.round, from.merge_count, answer, targets, at);
+    };
     if (rules_.update_at_party) {
-      const auto answer = std::make_shared<const Buffer>(std::move(sum));
-      return Finish(header, shard.round, from.merge_count, answer, all, now);
+      return finish(std::make_shared<const Buffer>(std::move(sum)), now);
     }
-    const auto finish = [=, this, &shard](Time at) {
-      Finish(header, shard.round, from.merge_count, shard.weights.value(), all, at);
+    const auto updated = [=, this, &shard](Time at) {
+      finish(shard.weights.value(), at);
       if (node_.config().continues) AnswerWaiting(shard, at);
     };
     if (Update(header, shard, node_.sums().Decoded(header, std::move(sum)), optimizer_, from, false)) {
-      return finish(now);
+      return updated(now);
     }
-    WhenUpdated(shard, finish);
+    WhenUpdated(shard, updated);
   }
 
   // ---- rounds of each party's own ----

@@ -1,8 +1,9 @@
-// Who takes part no more, or again: the word of the scheduler, which alone decides it.
+// A change of the membership: a member is lost, or another process of it takes part. Only the scheduler
+// makes them.
 //
-// Every change has a number, its epoch: one more than the change before. It is in these messages alone.
-// Contributions need none: what a lost process has said on its links is dropped until its successor is
-// announced, which has links of its own, and what a contribution stands for is its merge count.
+// Each change increments the epoch, which only these messages carry. Contributions need none: their merge
+// count says how many workers they include, and messages of a lost process are dropped until its successor
+// is announced, which has links of its own.
 #pragma once
 
 #include <cstdint>

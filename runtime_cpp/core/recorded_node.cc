@@ -7,7 +7,7 @@ namespace geomx {
 // ---- records -----------------------------------------------------------------------------------
 
 void RecordedNode::Add(const RecordWriter& record, const Payload& payload) {
-  if (!sends_.empty()) FlushSends();
+  FlushSends();
   journal_->Add(record.body(), payload);
 }
 
@@ -27,6 +27,7 @@ void RecordedNode::AddSend(NodeId peer, Lane lane, Fate fate, bool taken) {
 }
 
 void RecordedNode::FlushSends() {
+  if (sends_.empty()) return;
   RecordWriter record(RecordKind::kSends);
   for (const Send& send : std::exchange(sends_, {})) {
     record.Put(send.peer).Put(send.lane).Put(send.fate).Put(send.taken).Put(send.times);
@@ -40,7 +41,7 @@ void RecordedNode::FlushHeard() {
 }
 
 void RecordedNode::CommitNow() {
-  if (!sends_.empty()) FlushSends();
+  FlushSends();
   journal_->Commit();
 }
 

@@ -1,8 +1,7 @@
 // A node whose inputs are recorded, so that another process can continue where this one was killed.
 //
-// What a node sends depends only on the calls made to it (node.h, invariant 1). So these calls are the
-// whole of its state: a process that repeats them has the same node, whatever its codecs, optimizers and
-// policies remember. Each call that a driver makes is recorded before it is made; so is the order in
+// What a node sends depends only on the calls made to it (node.h, invariant 1). A process that repeats
+// these calls therefore reaches the same state, that of codecs, optimizers and policies included. Each call that a driver makes is recorded before it is made; so is the order in
 // which messages are taken and leave, as that gives them their numbers (link.h). Before anything leaves
 // that depends on them, the driver calls Commit. This is pessimistic message logging: Elnozahy et al., "A
 // survey of rollback-recovery protocols in message-passing systems", ACM Computing Surveys 34 (3), 2002.
@@ -104,8 +103,8 @@ class RecordedNode {
 
   Node node_;
   JournalOut* journal_ = nullptr;
-  std::vector<Send> sends_;           // since the last record
-  std::map<NodeId, Time> heard_;  // since the last timeout, which is when it matters
+  std::vector<Send> sends_;       // since the last record
+  std::map<NodeId, Time> heard_;  // since the last timeout; only a timeout looks at these times
 };
 
 }  // namespace geomx

@@ -216,7 +216,7 @@ class Scheduler final : public RoleLogic {
     node_.Send(member.id, ControlMessage(Kind::kStart));
   }
 
-  // Who is lost, and who came back, by epoch.
+  // The latest change of each member that is lost or has come back, by epoch.
   std::map<std::uint32_t, MemberChange> Changes() const {
     std::map<std::uint32_t, MemberChange> changes;
     for (const auto* members : {&absent_, &back_}) {
@@ -238,11 +238,8 @@ class Scheduler final : public RoleLogic {
     node_.Change(change, now);
     for (const Peer& peer : node_.config().peers) node_.Send(peer.id, Pack(change));
     if (lost.role != Role::kWorker) return;
-    for (auto each = barriers_.begin(); each != barriers_.end();) {
-      each->second.erase(lost.id);
-      const auto barrier = each++;
-      Release(barrier->first);
-    }
+    for (auto& [round, waiting] : barriers_) waiting.erase(lost.id);
+    ReleaseAll();
     StopIfDone();
   }
 
@@ -274,6 +271,11 @@ class Scheduler final : public RoleLogic {
     return true;
   }
 
+  // Releases every barrier to which all have come.
+  void ReleaseAll() {
+    for (auto each = barriers_.begin(); each != barriers_.end();) Release((each++)->first);
+  }
+
   void CheckLeft(Time now) {
     if (look_again_ == kNever && Missed()) look_again_ = now + kPatience;
   }
@@ -300,7 +302,7 @@ class Scheduler final : public RoleLogic {
     if (node_.FindPeer(peer)->role == Role::kWorker) workers_left_.insert(peer);
     if (node_.stopped()) return;
     if (node_.config().continues) {
-      for (auto each = barriers_.begin(); each != barriers_.end();) Release((each++)->first);
+      ReleaseAll();
       return StopIfDone();
     }
     if (workers_left_.size() < workers_) return CheckLeft(now);

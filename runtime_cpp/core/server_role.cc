@@ -184,10 +184,10 @@ void ServerRole::SkipEmptyRounds(SummedShard& shard) {
 
 Event ServerRole::Closing(const Header& header, const SummedShard& shard) const {
   Event event{.kind = Event::Kind::kPartial,
-              .peer = shard.sum.merge_count(),
               .key = header.key,
               .shard = header.shard,
-              .round = shard.round + 1};
+              .round = shard.round + 1,
+              .workers = shard.sum.merge_count()};
   for (const NodeId child : shard.sum.Lacking()) event.values.push_back(child);
   return event;
 }

@@ -147,7 +147,7 @@ void JournalFile::Add(std::span<const std::byte> body, const Payload& payload) {
   if (body[0] == std::byte(RecordKind::kBegin)) begin_ = JournalBegin::Read(body);
 }
 
-// At most a few system calls, whatever waits: payloads are written from where they are.
+// Writes all pending records, up to IOV_MAX pieces per system call; long payloads are not copied.
 void JournalFile::Commit() {
   if (pieces_.empty()) return;
   std::vector<iovec> rest;

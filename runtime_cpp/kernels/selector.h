@@ -2,8 +2,8 @@
 //
 // A threshold comes from a sample, everything above it is found as the pass goes by, and the largest of
 // those are kept. If the threshold let too few pass, an exact choice looks again, another takes some more
-// entries, every time others. The sample is drawn by hashing its own count, so that whatever draws it,
-// in whatever order, draws the same.
+// entries, every time others. The sample is drawn by hashing its own count, so that every
+// implementation draws the same sample, in any order.
 #pragma once
 
 #include <cmath>

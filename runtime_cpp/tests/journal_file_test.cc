@@ -1,5 +1,5 @@
-// The file of a journal (io/journal_file.h): whatever became of it, what is read was written, in order, or
-// there is an error.
+// The file of a journal (io/journal_file.h). However it is cut or damaged, reading gives records that were
+// written, in order, or an error.
 #include "io/journal_file.h"
 
 #include <sys/resource.h>

@@ -29,7 +29,8 @@ std::vector<std::vector<float>> TrainOver(double crashes, std::uint64_t seed, co
       [&](Cluster& cluster) { crashed += cluster.crashes(); });
 }
 
-// Law 2: whatever is killed whenever, values, barriers and the end are those of an undisturbed run.
+// Law 2: with kills of any server or the scheduler at any moment, values, barriers and the end are those
+// of an undisturbed run.
 TEST(JournalsGiveBackWhatWasKilled) {
   std::uint64_t crashed = 0;
   check::ForSeeds(100, [&](std::uint64_t seed) {
@@ -85,7 +86,7 @@ TEST(RecordsThatAreCutShortAreRefused) {
   for (int kind = 3; kind <= static_cast<int>(RecordKind::kIncarnation); ++kind) {
     if (kind == static_cast<int>(RecordKind::kReport)) continue;
     CHECK(refused({std::byte(kind), std::byte{1}}));
-    for (int i = 0; i < 50; ++i) {  // whatever is in them, nothing but an error comes of it
+    for (int i = 0; i < 50; ++i) {  // random records are applied or refused, nothing else
       std::vector<std::byte> body(check::Between(random, 1, 120));
       for (std::byte& each : body) each = std::byte(check::Between(random, 0, 3));
       body[0] = std::byte(kind);

@@ -204,30 +204,34 @@ class Training {
   std::map<NodeId, Round> incarnations_;
 };
 
-TEST(RoundsCloseWithoutWorkersThatAreLost) {
-  std::uint64_t partial = 0;
-  check::ForSeeds(200, [&](std::uint64_t seed) {
+// Calls `run(training, plan, random)` for drawn clusters that train for so many rounds.
+template <class Run>
+void ForTrainings(std::uint64_t count, Round rounds, Run run) {
+  check::ForSeeds(count, [&](std::uint64_t seed) {
     check::Random random(seed);
     const Plan plan = AnyPlan(random);
-    Training training(seed, plan, 5, static_cast<std::uint32_t>(Between(random, 1, 3)));
+    Training training(seed, plan, rounds, static_cast<std::uint32_t>(Between(random, 1, 3)));
+    run(training, plan, random);
+    check::CheckNoErrors(training.cluster());
+  });
+}
+
+TEST(RoundsCloseWithoutWorkersThatAreLost) {
+  std::uint64_t partial = 0;
+  ForTrainings(200, 5, [&](Training& training, const Plan& plan, check::Random&) {
     std::uint64_t workers = 0;
     for (const std::uint32_t each : plan.parties) workers += each;
     training.Run(workers - 1, 0);
     partial += training.partial();
-    check::CheckNoErrors(training.cluster());
   });
   CHECK(partial > check::Draws(300));
 }
 
 TEST(WorkersThatComeBackTakePartAgain) {
   std::uint64_t again = 0;
-  check::ForSeeds(400, [&](std::uint64_t seed) {
-    check::Random random(seed);
-    const Plan plan = AnyPlan(random);
-    Training training(seed, plan, 8, static_cast<std::uint32_t>(Between(random, 1, 3)));
+  ForTrainings(400, 8, [&](Training& training, const Plan&, check::Random& random) {
     training.Run(6, Chance(random, 0.5) ? 0.05 : 0.3);
     again += training.takes_part();
-    check::CheckNoErrors(training.cluster());
   });
   CHECK(again > check::Draws(300));
 }

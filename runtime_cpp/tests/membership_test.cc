@@ -305,7 +305,8 @@ TEST(ADeathIsAnnouncedToAllOnce) {
   });
 }
 
-// Two members lose each other, others lose neither: it was the connection, whoever reports it first.
+// Two members lose each other and no other member loses either: the connection between them is named,
+// whichever of the two reports it first.
 TEST(AConnectionThatEndsAloneIsNamedByItsEnds) {
   check::ForSeeds(10, [](std::uint64_t seed) {
     check::Random random(seed);
