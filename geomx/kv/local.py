@@ -41,6 +41,7 @@ class LocalCluster:
         spec: The experiment.
 
     Attributes:
+        members: The members of all nodes, the scheduler's first.
         workers: The workers' members, in order of global rank.
 
     Raises:
@@ -50,14 +51,14 @@ class LocalCluster:
     def __init__(self, spec: Spec) -> None:
         token = secrets.token_hex(16)
         scheduler = Member.open_scheduler(spec, token)
-        self._members = [scheduler]
+        self.members = [scheduler]
         try:
             scheduler.wire()
 
             def start(node: NodeSpec) -> Member:
                 try:
                     member = Member.join(scheduler.loop.address, node.name, node.id, token)
-                    self._members.append(member)
+                    self.members.append(member)
                     member.wire()
                     member.wait_started()
                 except BaseException:
@@ -75,5 +76,5 @@ class LocalCluster:
 
     def close(self) -> None:
         """Stop all nodes. The others lose workers that have not left."""
-        for member in list(self._members):
+        for member in list(self.members):
             member.loop.close()
