@@ -6,7 +6,9 @@ printed at the top and again with every failure, so that any failure can be repe
 
 from __future__ import annotations
 
+import os
 import random
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -30,6 +32,7 @@ from geomx.workloads.tiny import BATCH, FEATURES, HIDDEN, SAMPLES, TinyWorkload
 from tests.laws import Run, short_form, sizes
 
 SEED = pytest.StashKey[int]()
+SLOW_AS_A_WHOLE = re.compile(r"^pytestmark = \[?\s*pytest\.mark\.slow\b", re.MULTILINE)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -37,6 +40,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # Hundreds of processes import the same modules: their bytecode is kept, with that of the tests.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
     text = config.getoption("--seed")
     number = random.SystemRandom().randrange(2**31) if text == "random" else int(text)
     config.stash[SEED] = number
@@ -46,6 +52,14 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Two processes for quick tests, which compute, and three for all: half of the slow ones' time
     is waiting."""
     return 2 if config.option.markexpr == "quick" else 3
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out unread, where only quick tests are asked for, files that are slow as a whole: some
+    import PyTorch."""
+    if config.option.markexpr != "quick" or not collection_path.match("test_*.py"):
+        return None
+    return True if SLOW_AS_A_WHOLE.search(collection_path.read_text(encoding="utf-8")) else None
 
 
 @pytest.hookimpl(tryfirst=True)

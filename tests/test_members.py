@@ -34,6 +34,7 @@ def words(folder: Path, scenario: str, *more: str) -> list[str]:
     network.write_text(str(NETWORK))
     return [
         f"network={network}", "iterations=20", "faults.on_loss=continue", f"scenario={scenario}",
+        "workload=tiny", "workload.forward_ms=10", "workload.backward_ms=20",
         f"hydra.run.dir={folder}", *more,
     ]  # fmt: skip
 
