@@ -122,8 +122,8 @@ def command_line(pid: int) -> bytes:
 
 
 # What is sent does not matter here.
-APART = ["emulate=netns", "+sync=fsa", "faults.suspect_s=2"]
-APART += ["workload=tiny", "workload.forward_ms=10", "workload.backward_ms=20"]
+SMALL = ["workload=tiny", "workload.forward_ms=10", "workload.backward_ms=20"]
+APART = ["emulate=netns", "+sync=fsa", "faults.suspect_s=2", *SMALL]
 
 
 @pytest.fixture(scope="module")
@@ -221,11 +221,13 @@ def test_simulated_links_recover_to_the_same_bits(tmp_path: Path, words: list[st
 def test_a_simulated_cut_ends_the_run_as_a_live_one_does(tmp_path: Path) -> None:
     between = "west/server <-> hub/global_server0|hub/global_server0 <-> west/server"
     with pytest.raises(NodeLost, match=between) as caught:
-        simulated(tmp_path / "stop", cut(30.0))
+        simulated(tmp_path / "stop", cut(30.0), *SMALL)
     assert "nothing heard for 5000 ms since its connection ended" in str(caught.value)
-    calm = simulated(tmp_path / "calm", None)
-    late = simulated(tmp_path / "wait", cut(30.0), "faults.on_loss=wait")
+    calm = simulated(tmp_path / "calm", None, *SMALL)
+    late = simulated(tmp_path / "wait", cut(30.0), "faults.on_loss=wait", *SMALL)
     for key, value in calm.parameters().items():
         assert np.array_equal(value, late.parameters()[key])
     with pytest.raises(NodeLost, match="nothing heard for 10000 ms"):
-        simulated(tmp_path / "over", cut(30.0), "faults.on_loss=wait", "faults.patience_s=10")
+        simulated(
+            tmp_path / "over", cut(30.0), "faults.on_loss=wait", "faults.patience_s=10", *SMALL
+        )

@@ -166,8 +166,11 @@ def test_what_a_fault_cost_is_told(tmp_path: Path) -> None:
         ),
         pytest.param(["+sync=esync"], marks=pytest.mark.needs("esync")),
         pytest.param(["+sync=esync", "sync.scope=party"], marks=pytest.mark.needs("esync")),
-        pytest.param(["+accel=[p3,fp16]"], marks=pytest.mark.needs("p3", "fp16")),
-        pytest.param(["+accel=[dgt]"], marks=pytest.mark.needs("dgt")),
+        pytest.param(
+            ["+accel=[p3,fp16]", "accel.p3.slice_elements=50"],
+            marks=pytest.mark.needs("p3", "fp16"),
+        ),
+        pytest.param(["+accel=[dgt]", "accel.dgt.block_bytes=64"], marks=pytest.mark.needs("dgt")),
     ],
 )
 @pytest.mark.parametrize("which", ["a worker, back", "a server, back", "again and again"])

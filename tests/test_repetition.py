@@ -46,7 +46,7 @@ def test_what_repeats_is_counted(
     counts: tuple[int, ...], costs: Costs | None, delay_ms: float,
     network: Build, sized: Build, simulate: Build,
 ) -> None:  # fmt: skip
-    workload = sized(300_000, 7, 70_000, 1_000_000)
+    workload = sized(300_000, 7, 70_000)
     changes = {} if costs is None else {"costs": costs}
     wan = network(*counts, delay_ms=delay_ms, speed=[SPEEDS[:count] for count in counts])
     skipped, whole = both(simulate, wan, workload, **changes)

@@ -139,10 +139,10 @@ def run(folder: Path, mode: str, scenario: str = "[]", *words: str) -> Results:
 
 
 def test_a_simulated_run_outlives_what_its_links_go_through(tmp_path: Path) -> None:
-    calm = run(tmp_path / "calm", "sim")
+    calm = run(tmp_path / "calm", "sim", "[]", *SMALL)
     resets = "{every_s: 0.1, random: true, reset: [east, hub]}"
     rough = f"[{resets}, {{at_s: 0.2, cut: [west, hub], for_s: 2}}]"
-    disturbed = run(tmp_path / "rough", "sim", rough)
+    disturbed = run(tmp_path / "rough", "sim", rough, *SMALL)
     for name, value in calm.parameters().items():
         assert np.array_equal(value, disturbed.parameters()[name])
     faults = disturbed.summary["faults"]
@@ -155,7 +155,7 @@ def test_a_simulated_run_outlives_what_its_links_go_through(tmp_path: Path) -> N
         f"{len(faults)}", f"reset: {len(faults) - 1}, cut: 1"
     )  # fmt: skip
     assert 1.9 < disturbed.summary["seconds"] - calm.summary["seconds"] < 4.0
-    again = run(tmp_path / "again", "sim", rough)
+    again = run(tmp_path / "again", "sim", rough, *SMALL)
     for file in ("iterations.csv", "links.csv", "parameters.npz"):
         assert (again.directory / file).read_bytes() == (disturbed.directory / file).read_bytes()
 

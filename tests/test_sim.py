@@ -49,7 +49,7 @@ EFFICIENCY = 1448 / 1500
 @pytest.mark.parametrize(
     "words",
     [
-        [],
+        ["workload=tiny"],
         pytest.param(
             ["+sync=hfa", "sync.k1=2", "+accel=[dgt,p3]"],
             marks=pytest.mark.needs("hfa", "dgt", "p3"),

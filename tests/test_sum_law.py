@@ -14,10 +14,10 @@ import pytest
 
 from geomx.network.files import read_network
 from geomx.plugin.parts import ByTurns, Shard, cut_evenly
-from geomx.plugin.registry import Registry
+from tests.conftest import installed
 from tests.laws import Build, close, on_all_batches
 
-INSTALLED = {plugin.name for plugin in Registry.discover().plugins("accel")}
+INSTALLED = {plugin.name for plugin in installed().plugins("accel")}
 LOSSLESS: dict[str, dict[str, Any]] = {
     "p3": {"slice_elements": 50},
     "multigps": {"servers": 3, "shard_elements": 30},
@@ -42,7 +42,7 @@ def test_one_worker_on_all_batches(
 ) -> None:
     alone = on_all_batches(tiny, seed, sum(counts))
     accel = [(name, LOSSLESS[name]) for name in names]
-    selection = Registry.discover().select(None, accel)
+    selection = installed().select(None, accel)
     cluster = selection.cluster(read_network(network(*counts)))
     run = simulate(cluster, tiny, accel=accel)
     assert close(run.parameters, alone, 1e-5)
@@ -72,7 +72,7 @@ def test_large_tensors_are_cut_as_in_geomx(
     elements: int, servers: int, expected: list[int], network: Build, sized: Build
 ) -> None:
     accel = ("multigps", {"servers": servers, "shard_elements": 1_000_000})
-    selection = Registry.discover().select(None, [accel])
+    selection = installed().select(None, [accel])
     cluster = selection.cluster(read_network(network(1)))
     (tensor,) = sized(elements).tensors
     pieces = [Shard(0, elements)]
