@@ -164,7 +164,7 @@ std::vector<Message> Encoder::Messages(Pipeline& pipeline, const Header& header,
                                        const std::shared_ptr<Parts>& encoded) {
   std::vector<Message> messages;
   Cut(pipeline, header, phantom, encoded,
-      [&](Message message) { messages.push_back(std::move(message)); });
+      [&](Message&& message) { messages.push_back(std::move(message)); });
   return messages;
 }
 

@@ -54,7 +54,7 @@ struct Event {
 // Events that the driver has not polled yet, oldest first.
 class EventQueue {
  public:
-  void Add(Event event) { events_.push_back(std::move(event)); }
+  void Add(Event&& event) { events_.push_back(std::move(event)); }
   std::optional<Event> Poll() {
     if (empty()) {
       events_.clear();

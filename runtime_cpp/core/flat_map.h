@@ -16,29 +16,35 @@ class FlatMap {
 
   // Null if there is none.
   Value* Find(const Key& key) {
-    const Slot* slot = slots_.empty() ? nullptr : &Seek(key, Hash{}(key));
-    return slot == nullptr || slot->place == kFree ? nullptr : &At(slot->place).second;
+    return const_cast<Value*>(static_cast<const FlatMap*>(this)->Find(key));
+  }
+  const Value* Find(const Key& key) const {
+    if (slots_.empty()) return nullptr;
+    const std::uint32_t place = slots_[Seek(key, Hash{}(key))].place;
+    return place == kFree ? nullptr : &At(place).second;
   }
 
-  // The value of `key`, made without arguments if there is none; and whether it was made.
-  std::pair<Value*, bool> TryEmplace(const Key& key) {
+  // The value of `key`, made from `arguments` if there is none; and whether it was made.
+  template <class... Arguments>
+  std::pair<Value*, bool> TryEmplace(const Key& key, const Arguments&... arguments) {
     if (2 * (size_ + 1) > slots_.size()) Grow();
     const std::uint64_t hash = Hash{}(key);
-    Slot& slot = Seek(key, hash);
+    Slot& slot = slots_[Seek(key, hash)];
     const bool fresh = slot.place == kFree;
     if (fresh) {
       slot = {static_cast<std::uint32_t>(hash >> 32), size_};
       if (size_++ % kBlock == 0) blocks_.emplace_back().reserve(kBlock);
       blocks_.back().emplace_back(std::piecewise_construct, std::forward_as_tuple(key),
-                                  std::forward_as_tuple());
+                                  std::forward_as_tuple(arguments...));
     }
     return {&At(slot.place).second, fresh};
   }
 
+  template <class Map>
   class Iterator {
    public:
-    Iterator(const FlatMap& map, std::uint32_t place) : map_(map), place_(place) {}
-    const Entry& operator*() const { return map_.At(place_); }
+    Iterator(Map& map, std::uint32_t place) : map_(map), place_(place) {}
+    auto& operator*() const { return map_.At(place_); }
     Iterator& operator++() {
       ++place_;
       return *this;
@@ -46,21 +52,15 @@ class FlatMap {
     bool operator!=(const Iterator& other) const { return place_ != other.place_; }
 
    private:
-    const FlatMap& map_;
+    Map& map_;
     std::uint32_t place_;
   };
 
-  // Calls `body(key, value)` for all, in the order in which they were made.
-  template <class Body>
-  void Each(Body body) {
-    for (std::vector<Entry>& block : blocks_) {
-      for (auto& [key, value] : block) body(key, value);
-    }
-  }
-
   // In the order in which they were made.
-  Iterator begin() const { return {*this, 0}; }
-  Iterator end() const { return {*this, size_}; }
+  Iterator<FlatMap> begin() { return {*this, 0}; }
+  Iterator<FlatMap> end() { return {*this, size_}; }
+  Iterator<const FlatMap> begin() const { return {*this, 0}; }
+  Iterator<const FlatMap> end() const { return {*this, size_}; }
   std::size_t size() const { return size_; }
 
  private:
@@ -71,13 +71,14 @@ class FlatMap {
     std::uint32_t place = kFree;
   };
 
-  Slot& Seek(const Key& key, std::uint64_t hash) {
+  // The position of the key's slot, or of the one where it belongs.
+  std::size_t Seek(const Key& key, std::uint64_t hash) const {
     const std::size_t mask = slots_.size() - 1;
     const auto tag = static_cast<std::uint32_t>(hash >> 32);
     for (std::size_t at = hash & mask;; at = (at + 1) & mask) {
-      Slot& slot = slots_[at];
-      if (slot.place == kFree) return slot;
-      if (slot.tag == tag && At(slot.place).first == key) return slot;
+      const Slot& slot = slots_[at];
+      if (slot.place == kFree) return at;
+      if (slot.tag == tag && At(slot.place).first == key) return at;
     }
   }
 
@@ -88,7 +89,7 @@ class FlatMap {
     slots_.assign(slots_.empty() ? 16 : 2 * slots_.size(), {});
     for (std::uint32_t place = 0; place < size_; ++place) {
       const std::uint64_t hash = Hash{}(At(place).first);
-      Seek(At(place).first, hash) = {static_cast<std::uint32_t>(hash >> 32), place};
+      slots_[Seek(At(place).first, hash)] = {static_cast<std::uint32_t>(hash >> 32), place};
     }
   }
 

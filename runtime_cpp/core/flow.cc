@@ -68,17 +68,17 @@ const CodecChain& FlowTable::Decoder(NodeId peer, const ShardInfo& shard) {
 }
 
 void FlowTable::Forget(NodeId peer) {
-  flows_.Each([&](const FlowId& id, Flow& flow) {
-    if (id.peer != peer) return;
+  for (auto& [id, flow] : flows_) {
+    if (id.peer != peer) continue;
     flow.inbox = {};
     if (flow.pipeline) flow.pipeline->close_at = kNever;
-  });
+  }
 }
 
 void FlowTable::Renew(NodeId peer) {
-  flows_.Each([&](const FlowId& id, Flow& flow) {
+  for (auto& [id, flow] : flows_) {
     if (id.peer == peer && flow.pipeline) *flow.pipeline = std::move(*Make(id, flow.pipeline->shard));
-  });
+  }
 }
 
 void FlowTable::Describe(Digest& digest) const {

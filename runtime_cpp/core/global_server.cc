@@ -84,8 +84,8 @@ class GlobalServer final : public ServerRole {
   }
 
   const Buffer* Value(Key key, std::uint32_t shard) const {
-    const auto found = shards_.find({key, shard});
-    return found == shards_.end() ? nullptr : found->second.weights.value().get();
+    const Shard* found = shards_.Find({key, shard});
+    return found == nullptr ? nullptr : found->weights.value().get();
   }
 
  private:
@@ -102,7 +102,7 @@ class GlobalServer final : public ServerRole {
   };
 
   Shard& shard(const Header& header) {
-    return shards_.try_emplace({header.key, header.shard}, node_.config()).first->second;
+    return *shards_.TryEmplace({header.key, header.shard}, node_.config()).first;
   }
 
   void Initialise(const Header& header, Shard& shard, Buffer value, Time now) {
@@ -359,7 +359,7 @@ class GlobalServer final : public ServerRole {
   }
 
   const GlobalRounds rules_;
-  std::map<std::pair<Key, std::uint32_t>, Shard> shards_;
+  FlatMap<ShardId, Shard, ShardHash> shards_;
   std::optional<OptimizerSpec> optimizer_;
 };
 

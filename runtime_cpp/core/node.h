@@ -143,13 +143,13 @@ class Node {
     sender_.Send(targets, value, now);
   }
   // Queues a message as it is.
-  void Send(NodeId target, Message message) { state_.peers.Send(target, std::move(message)); }
+  void Send(NodeId target, Message&& message) { state_.peers.Send(target, std::move(message)); }
   // The messages of a value for `peer`, to be sent later, or to others; see Sender::Pack.
   void Pack(NodeId peer, ShardValue value, Buffer relayed, Time now, Sender::Packed then) {
     sender_.Pack(peer, std::move(value), std::move(relayed), now, std::move(then));
   }
   DeviceWork& device() { return state_.device; }
-  void Emit(Event event) { state_.Emit(std::move(event)); }
+  void Emit(Event&& event) { state_.Emit(std::move(event)); }
   void Fail(NodeId peer, std::string reason) { state_.Fail(peer, std::move(reason)); }
   Work& work() { return state_.work; }
   NodeStats& counts() { return state_.stats; }
@@ -160,7 +160,7 @@ class Node {
   // Codecs of what goes to `peer` and comes from it begin anew.
   void Renew(NodeId peer) { flows_.Renew(peer); }
   // Queues a message for a peer that may take no part.
-  void SendAnyway(NodeId target, Message message) {
+  void SendAnyway(NodeId target, Message&& message) {
     state_.peers.Queue(state_.peers.Get(target), std::move(message));
   }
   // What is to be done here about a member that is lost or comes back: by its links, then by roles.

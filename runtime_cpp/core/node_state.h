@@ -21,7 +21,7 @@ struct NodeState {
   NodeState(const NodeState&) = delete;
   NodeState& operator=(const NodeState&) = delete;
 
-  void Emit(Event event) { events.Add(std::move(event)); }
+  void Emit(Event&& event) { events.Add(std::move(event)); }
   // The driver is to close the connection to `peer`, which did what `reason` says.
   void Fail(NodeId peer, std::string reason) {
     Emit({.kind = Event::Kind::kPeerError, .peer = peer, .reason = std::move(reason)});

@@ -204,7 +204,7 @@ void Overlay::SendHolding(const Group& group, const OverlayOrder& order) {
   if (found == holdings_.end() || found->second.round != order.round) {
     return Blame(group.host, group, order, "it holds no value of that round");
   }
-  for (const Message& message : found->second.messages) node_.Send(order.target, message);
+  for (const Message& message : found->second.messages) node_.Send(order.target, Message(message));
 }
 
 }  // namespace geomx

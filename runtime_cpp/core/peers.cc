@@ -78,7 +78,7 @@ void Peers::SetAway(NodeId id, bool away) {
   neighbour.queue = {};
 }
 
-void Peers::Queue(Neighbour& target, Message message) {
+void Peers::Queue(Neighbour& target, Message&& message) {
   message.header.source = config_.id;
   message.header.payload_bytes = static_cast<std::uint32_t>(message.payload.size());
   target.queue.Push(std::move(message));

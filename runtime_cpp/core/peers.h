@@ -54,12 +54,12 @@ class Peers {
   // Throws std::logic_error if there is no such peer.
   Neighbour& Get(NodeId id);
   // Queues `message` in this node's name, unless the peer takes no part.
-  void Send(Neighbour& target, Message message) {
+  void Send(Neighbour& target, Message&& message) {
     if (!target.away) Queue(target, std::move(message));
   }
   // The same whether it takes part or not.
-  void Queue(Neighbour& target, Message message);
-  void Send(NodeId target, Message message) { Send(Get(target), std::move(message)); }
+  void Queue(Neighbour& target, Message&& message);
+  void Send(NodeId target, Message&& message) { Send(Get(target), std::move(message)); }
 
   // Whether a peer takes no part any more; what is queued for it is forgotten when it is lost.
   bool Away(NodeId id) const {

@@ -5,7 +5,7 @@
 
 namespace geomx {
 
-void SendQueue::Push(Message message) {
+void SendQueue::Push(Message&& message) {
   queued_bytes_ += message.wire_bytes();
   const Header& header = message.header;
   const bool beat = header.kind == Kind::kHeartbeat;
@@ -24,9 +24,9 @@ void SendQueue::Push(Message message) {
   std::push_heap(queue.begin(), queue.end());
 }
 
-Message SendQueue::Take(std::uint32_t place) {
-  Message message = std::move(messages_[place]);
-  queued_bytes_ -= message.wire_bytes();
+std::optional<Message> SendQueue::Take(std::uint32_t place) {
+  std::optional<Message> message(std::move(messages_[place]));
+  queued_bytes_ -= message->wire_bytes();
   free_.push_back(place);
   return message;
 }

@@ -18,7 +18,7 @@ enum class Lane : std::uint8_t { kReliable, kBestEffort };
 
 class SendQueue {
  public:
-  void Push(Message message);
+  void Push(Message&& message);
 
   // The next message of a lane, if any.
   std::optional<Message> Pop(Lane lane);
@@ -45,7 +45,7 @@ class SendQueue {
     }
   };
 
-  Message Take(std::uint32_t place);
+  std::optional<Message> Take(std::uint32_t place);
 
   std::vector<Entry>& heap(Lane lane) { return lane == Lane::kReliable ? reliable_ : best_effort_; }
   const std::vector<Entry>& heap(Lane lane) const {

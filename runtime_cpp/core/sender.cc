@@ -34,7 +34,7 @@ void Sender::Leave(Peers::Neighbour& target, Pipeline& pipeline, const Header& h
                    bool phantom, const std::shared_ptr<Parts>& encoded) {
   DropStale(target, header);
   encoder_.Cut(pipeline, header, phantom, encoded,
-               [&](Message message) { state_.peers.Send(target, std::move(message)); });
+               [&](Message&& message) { state_.peers.Send(target, std::move(message)); });
 }
 
 // Best-effort slices of a round that the receiver has closed would be refused.

@@ -99,7 +99,7 @@ class Server final : public ServerRole {
   };
 
   Shard& shard(const Header& header) {
-    return shards_.try_emplace({header.key, header.shard}, node_.config()).first->second;
+    return *shards_.TryEmplace({header.key, header.shard}, node_.config()).first;
   }
 
   // The global server of a shard.
@@ -344,7 +344,7 @@ class Server final : public ServerRole {
 
   std::shared_ptr<PartyPolicy> policy_;
   std::optional<OptimizerSpec> optimizer_;  // where updates happen here
-  std::map<std::pair<Key, std::uint32_t>, Shard> shards_;
+  FlatMap<ShardId, Shard, ShardHash> shards_;
   std::uint32_t rejoined_ = 0;  // how often; its requests say so, and the answers to them
   bool apart_ = false;  // no worker takes part: other parties go on without this one
 };

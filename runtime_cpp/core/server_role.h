@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "core/aggregator.h"
+#include "core/flat_map.h"
 #include "core/node.h"
 #include "core/replica.h"
 #include "core/role.h"
@@ -27,6 +28,12 @@ class ServerRole : public RoleLogic {
  protected:
   using RoleLogic::RoleLogic;
 
+  using ShardId = std::pair<Key, std::uint32_t>;
+  struct ShardHash {
+    std::size_t operator()(const ShardId& id) const {  // the shards of a key in a row lie in a row
+      return (id.first | std::uint64_t{id.first} << 32) + id.second * 0x9e3779b97f4a7c15u;
+    }
+  };
   struct SummedShard {
     explicit SummedShard(const NodeConfig& config) : sum(config.children, config.quorum) {}
     Aggregator sum;

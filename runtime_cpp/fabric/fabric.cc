@@ -141,14 +141,8 @@ bool Fabric::Send(std::uint32_t index, Lane lane, Time now) {
   if (link.active++ == 0) link.active_since = now;
   link.started[which] = now;
   std::uint32_t& place = link.in_flight[which];
-  if (free_.empty()) {
-    place = static_cast<std::uint32_t>(messages_.size());
-    messages_.push_back({std::move(*message)});
-  } else {
-    place = free_.back();
-    free_.pop_back();
-    messages_[place].message = std::move(*message);
-  }
+  place = messages_.Take();
+  messages_[place].message = std::move(*message);
   if (link.broken) {
     messages_[place].link = index;
     messages_[place].connection = link.broken->connection;
@@ -271,7 +265,7 @@ void Fabric::Deliver(NodeId id, std::uint32_t message, Time now) {
 
 void Fabric::Forget(std::uint32_t place) {
   messages_[place].message.payload = {};  // releases its owner
-  free_.push_back(place);
+  messages_.Free(place);
 }
 
 void Fabric::Serve(NodeId id, Time now) {
@@ -335,7 +329,7 @@ void Fabric::Release(NodeId id, Time now) {
   }
 }
 
-void Fabric::Report(NodeId id, Event event, Time now) {
+void Fabric::Report(NodeId id, Event&& event, Time now) {
   Trainer* trainer = endpoints_[id].trainer.get();
   switch (event.kind) {
     case Event::Kind::kPeerError: {

@@ -11,7 +11,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <string>
 #include <utility>
@@ -21,6 +20,7 @@
 #include "core/node.h"
 #include "fabric/agenda.h"
 #include "fabric/cores.h"
+#include "fabric/pool.h"
 #include "fabric/span.h"
 #include "fabric/trainer.h"
 #include "net/bandwidth_schedule.h"
@@ -35,6 +35,7 @@ struct Cost {
   double per_byte = 0;
 
   double For(const Work::Count& count) const {
+    if (count.times == 0) return 0;
     return per_message * static_cast<double>(count.times) +
            per_byte * static_cast<double>(count.bytes);
   }
@@ -237,7 +238,7 @@ class Fabric {
   void Serve(NodeId id, Time now);
   void Charge(NodeId id, Time now, double seconds, Key key, Round round);
   void Release(NodeId id, Time now);
-  void Report(NodeId id, Event event, Time now);
+  void Report(NodeId id, Event&& event, Time now);
   void Pump(NodeId id, Time now);
   bool Send(std::uint32_t link, Lane lane, Time now);
   void Count(Link& link, const Message& message);
@@ -279,8 +280,7 @@ class Fabric {
   std::vector<Link> links_;
   std::vector<std::pair<std::uint32_t, Lane>> connection_owner_;
   Agenda<Action> agenda_;
-  std::deque<Passing> messages_;     // at free places: what is over
-  std::vector<std::uint32_t> free_;  // places in `messages_`
+  Pool<Passing> messages_;
   std::vector<Notice> notices_;
   bool report_values_ = false;
   std::vector<net::ConnectionId> completed_;

@@ -65,7 +65,7 @@ TEST(QueueAgreesWithItsSpecification) {
                                static_cast<Key>(Between(random, 0, 1)),
                                static_cast<std::uint32_t>(Between(random, 0, 1)),
                                Between(random, 0, 100));
-        queue.Push(message);
+        queue.Push(Message(message));
         model.push_back(std::move(message));
       } else if (action < 9) {
         const Lane lane = action < 7 ? Lane::kReliable : Lane::kBestEffort;
