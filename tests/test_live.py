@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -19,6 +21,7 @@ import pytest
 from geomx import __version__
 from geomx.config.compose import compose
 from geomx.errors import ConfigError, GeomxError, NodeLost
+from geomx.live.descriptors import readable
 from geomx.live.journal import Notes, Reader
 from geomx.live.launcher import run_experiment
 from geomx.live.node import Node
@@ -90,6 +93,24 @@ except ConfigError as error:
     *limits, told = done.stdout.splitlines()
     assert limits == ["(420, 1000)", "(420, 1000)", "(1000, 1000)"], done.stderr
     assert told.startswith("ulimit -n=1000: hub/server talks with 1000 nodes and needs 1064 open")
+
+
+def test_descriptors_from_1024_on_can_be_waited_for() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    reading, writing = os.pipe()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 1_500), hard))
+    high = fcntl.fcntl(reading, fcntl.F_DUPFD_CLOEXEC, 1_100)
+    try:
+        assert readable([high, reading], 0.01) == []
+        os.write(writing, b"x")
+        assert readable([high, reading]) == [high, reading]
+        os.read(reading, 1)
+        os.close(writing)
+        assert readable([high], 10) == [high]  # it has ended
+    finally:
+        os.close(high)
+        os.close(reading)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @pytest.mark.parametrize("program", ["__main__", "fork_server"])

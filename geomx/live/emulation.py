@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
 import socket
 import subprocess
 import sys
@@ -23,6 +22,7 @@ from geomx._core import enter_namespace, why_no_namespaces
 from geomx.cluster import Cluster, NodeSpec
 from geomx.errors import ConfigError, GeomxError
 from geomx.experiment.experiment import Experiment
+from geomx.live.descriptors import readable
 from geomx.live.journal import Reader
 from geomx.live.namespaces import address, sites
 
@@ -151,7 +151,7 @@ class Namespaces(Loopback):
             )
         try:
             assert process.stdout is not None
-            ready, _, _ = select.select([process.stdout], [], [], READY_TIMEOUT_S)
+            ready = readable([process.stdout.fileno()], READY_TIMEOUT_S)
             line = process.stdout.readline() if ready else b""
             if not line:
                 raise GeomxError(f"the emulated network did not come up: {self._last_words()}")

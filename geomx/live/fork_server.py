@@ -24,7 +24,6 @@ import gc
 import importlib.metadata
 import json
 import os
-import select
 import signal
 import socket
 import sys
@@ -36,6 +35,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from geomx._core import enter_namespace
+from geomx.live.descriptors import readable
 from geomx.live.exit_status import FAILED
 from geomx.live.forks import MESSAGE_BYTES, command
 from geomx.live.lifetime import tie_to_parent
@@ -63,7 +63,7 @@ class Server:
         gc.freeze()  # what all nodes share stays shared: searches for garbage do not touch it
         requests = self._requests.fileno()
         while True:
-            ready, _, _ = select.select([requests, self._awake], [], [])
+            ready = readable([requests, self._awake])
             if self._awake in ready:
                 os.read(self._awake, MESSAGE_BYTES)
                 self._report()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -18,6 +17,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import IO, Any
 
+from geomx.live.descriptors import readable
 from geomx.live.exit_status import FAILED
 from geomx.live.lifetime import MARK, Family, Tied, new_mark
 
@@ -81,7 +81,7 @@ class ForkServer:
         """Take in one report, if there is one within `timeout_s`; return whether there was."""
         if self._socket is None:
             return False
-        if not select.select([self._socket], [], [], max(0.0, timeout_s))[0]:
+        if not readable([self._socket.fileno()], timeout_s):
             return False
         try:
             text = self._socket.recv(MESSAGE_BYTES)

@@ -12,7 +12,6 @@ import contextlib
 import dataclasses
 import os
 import secrets
-import select
 import shutil
 import signal
 import subprocess
@@ -27,6 +26,7 @@ from geomx.cluster import NodeSpec
 from geomx.errors import NodeLost
 from geomx.experiment.links import usage_file_bytes
 from geomx.live import access
+from geomx.live.descriptors import readable
 from geomx.live.diagnosis import Unjoined, culprit, last_words
 from geomx.live.emulation import inside, place
 from geomx.live.exit_status import DONE
@@ -171,7 +171,7 @@ class Job:
             deadline = time.monotonic() + SPEAK_TIMEOUT_S
             ready = False
             while not ready and time.monotonic() < deadline:
-                ready = bool(select.select([output], [], [], LOOK_S)[0])
+                ready = bool(readable([output.fileno()], LOOK_S))
                 patience.waits("the launcher", lambda: f"{node.name} to report its address")
             self._address = output.readline().decode().strip() if ready else ""
         if not self._address:

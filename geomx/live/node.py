@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import select
 import signal
 import socket
 import sys
@@ -28,6 +27,7 @@ from geomx.errors import GeomxError, NodeLost, refused_file
 from geomx.limits.rules import Calls, memory_limited, overdue
 from geomx.limits.watchdog import own_process
 from geomx.live import access
+from geomx.live.descriptors import readable
 from geomx.live.exit_status import DONE, FAILED, INTERRUPTED, LOST
 from geomx.live.journal import Notes
 from geomx.live.journal import path as file_of
@@ -189,10 +189,10 @@ class Node:
     def _watchman(self, signals: socket.socket) -> None:
         deadline: float | None = None
         while deadline is None or time.monotonic() < deadline:
-            readable, _, _ = select.select([signals], [], [], _WATCH_S)
+            heard = readable([signals.fileno()], _WATCH_S)
             loop = self._member.loop if self._member else None
             self._tell_refusals()
-            if readable and _ENDING.intersection(signals.recv(16)):
+            if heard and _ENDING.intersection(signals.recv(16)):
                 self._interrupted = True
                 deadline = deadline or time.monotonic() + _GRACE_S
                 if loop is not None:

@@ -17,7 +17,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import os
-import select
 import shutil
 import signal
 import subprocess
@@ -31,6 +30,7 @@ from pathlib import Path
 from typing import Literal
 
 from geomx.live.access import TLS, write_files
+from geomx.live.descriptors import readable
 from geomx.live.exit_status import INTERRUPTED
 from geomx.live.journal import path as file_of
 from geomx.live.journal import stem
@@ -168,7 +168,7 @@ def attached() -> int:
     lines: list[str] = []
     while not lines:
         wait_s = max(0.0, deadline - time.monotonic())
-        if launcher.closed or not select.select([launcher.number], [], [], wait_s)[0]:
+        if launcher.closed or not readable([launcher.number], wait_s):
             return INTERRUPTED  # the launcher ended before it began
         lines = list(launcher.take())
     opening = Opening.read(lines[0])
@@ -240,7 +240,7 @@ class _Attached:
                 self._child.sweep()  # the processes that it left behind
             open_lines = {each.number: each for each in lines if not each.closed}
             wait_s = 0.0 if ended else TICK_S
-            ready = select.select(list(open_lines), [], [], wait_s)[0] if open_lines else []
+            ready = readable(list(open_lines), wait_s) if open_lines else []
             if not open_lines and not ended:
                 time.sleep(TICK_S)
             for number in ready:
@@ -282,7 +282,7 @@ class _Attached:
     def _listen(self) -> None:
         """Receive the launcher's beats, in a thread; end everything when they stop."""
         while not self._launcher.closed:
-            if not select.select([self._launcher.number], [], [], SILENCE_S)[0]:
+            if not readable([self._launcher.number], SILENCE_S):
                 break
             heard_s = time.monotonic()
             for line in self._launcher.take():
