@@ -1,9 +1,10 @@
 // The sum of one shard over the members of a group, for one round.
 //
-// Every contribution says for how many workers it stands (its merge count), so any reduction tree
-// completes correctly. Contributions are added in the order of their sources' ids whatever order
-// they arrive in: the sum of a round is the same number in simulation and live, to the last bit.
-// Whatever can be added is added at once, every array being read once.
+// Every contribution carries the number of workers that it includes (its merge count), so any
+// reduction tree completes correctly. Contributions are added in the order of their sources' ids,
+// independent of the order of arrival: the sum of a round is the same in simulation and live, to
+// the last bit. All contributions that are next in order are added in one pass, which reads every
+// array once.
 #pragma once
 
 #include <algorithm>
@@ -18,8 +19,8 @@ namespace geomx {
 
 class Aggregator {
  public:
-  // `order`: who is expected, ascending; it must outlive this. `quorum`: the merge count that completes
-  // a round.
+  // `order`: the sources that are expected, ascending; must outlive this object. `quorum`: the
+  // merge count that completes a round.
   Aggregator(std::span<const NodeId> order, std::uint32_t quorum)
       : order_(order), quorum_(quorum), added_(order.size()) {}
 
@@ -27,7 +28,7 @@ class Aggregator {
   // a round have one size.
   bool Add(NodeId source, std::uint32_t merge_count, Buffer value);
 
-  // Whether a value has the size of those that are here.
+  // Returns true if `value` has the size of the values already added.
   bool Alike(const Buffer& value) const {
     if (started_) return value.size() == sum_.size();
     return waiting_.empty() || value.size() == waiting_.begin()->second.size();
@@ -36,12 +37,13 @@ class Aggregator {
     const std::size_t place = Place(source);
     return place < order_.size() && added_[place];
   }
-  // The first of those who have contributed. REQUIRES: merge_count() > 0.
+  // The lowest id that has contributed. REQUIRES: merge_count() > 0.
   NodeId First() const {
     return order_[static_cast<std::size_t>(std::find(added_.begin(), added_.end(), true) -
                                            added_.begin())];
   }
-  // Who has not contributed yet. A member may stand for several, so not all need to.
+  // The sources that have not contributed yet. One contribution may include several workers, so a
+  // round can complete without some of them.
   std::vector<NodeId> Lacking() const {
     std::vector<NodeId> lacking;
     for (const NodeId source : order_) {
@@ -49,18 +51,18 @@ class Aggregator {
     }
     return lacking;
   }
-  // Whether `merge_count` more workers can still be missing.
+  // Returns true if a contribution of `merge_count` workers does not exceed the quorum.
   bool Fits(std::uint32_t merge_count) const { return merge_count <= quorum_ - merge_count_; }
   bool complete() const { return merge_count_ >= quorum_; }
   std::uint32_t merge_count() const { return merge_count_; }
 
-  // Who has contributed. The order of their arrival is no matter.
+  // Adds the set of sources that have contributed. The order of arrival does not matter.
   void Describe(Digest& digest) const {
     for (const bool added : added_) digest.Add(std::uint64_t{added});
     digest.Add(std::uint64_t{merge_count_});
   }
 
-  // The sum (empty if phantom); ready for the next round afterwards. REQUIRES: complete().
+  // Returns the sum (empty if phantom) and starts the next round. REQUIRES: complete().
   Buffer Take();
 
  private:

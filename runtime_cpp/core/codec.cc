@@ -258,14 +258,14 @@ void CodecChain::Settle(std::span<const float> encoded, std::uint64_t elements, 
   Parts parts = View(elements, round, encoded.data(), nullptr);
   for (std::size_t left = concerned; left > 0; --left) {
     const Parts sum = parts;
-    if (left > 1) codecs_[left - 1]->Decode(parts);  // the one before encoded what comes out here
+    if (left > 1) codecs_[left - 1]->Decode(parts);  // its output is the previous codec's input
     codecs_[left - 1]->Settle(sum);
   }
 }
 
 namespace {
 
-// What an empty choice stands for: values leave as they are, and count as encoded.
+// The codec of an empty list: values leave unchanged, and count as encoded.
 class Unchanged final : public Codec {
  public:
   void Layout(Parts&) const override {}

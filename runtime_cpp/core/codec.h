@@ -1,23 +1,22 @@
 // What is sent: codecs turn the parts of a tensor into other, smaller parts.
 //
 // A dense shard is one part, "values", float32, one row per element. A codec replaces parts: a cast
-// narrows "values", a sparsifier keeps some rows and adds "indices". Codecs chain: same type in, same
-// type out. Rows are what slicers cut: row r of every part that is not `whole` travels together, so
-// a lost slice loses values with their indices and the receiver sees a hole, never garbage. Whole
-// parts (a codebook) ride in the first slice; small ones that every slice needs (a scale) in each.
-// Rows of parts with odd widths are packed, so slices begin at multiples of eight rows.
+// narrows "values", a sparsifier keeps some rows and adds "indices". Codecs chain: same type in,
+// same type out. Slicers cut rows: row r of every part that is not `whole` travels together, so a
+// lost slice loses values with their indices and the receiver sees a hole, never garbage. Whole
+// parts (a codebook) travel in the first slice; small ones that every slice needs (a scale) in
+// each. Rows of parts with odd widths are packed, so slices begin at multiples of eight rows.
 //
-// A codec must be able to say what it would produce without producing it (Layout): that is all the
-// simulator needs for sizes, and what the receiver checks a slice against. Sizes may depend on the
-// round.
+// A codec can describe its output without producing it (Layout): the simulator needs no more for
+// sizes, and the receiver checks every slice against it. Sizes may depend on the round.
 //
 // A chain applies codecs by stage, in the user's order within each: those that choose rows, those
-// that quantise values, those that cast them. A cast before a selection would only blind it. All of
-// them work on "values" of 32 bits: where an earlier codec has left none, the others are passed by, in
-// both directions, whatever their parts are called.
+// that quantise values, those that cast them. A cast before a selection would only cost precision.
+// All codecs work on "values" of 32 bits: where an earlier codec has left none, the later ones are
+// skipped, in both directions.
 //
-// Where all codecs of a chain are linear, what several senders encoded is added up as it is (a vector
-// of float32, part after part) and decoded once, or handed back encoded to those who want the sum.
+// Where all codecs of a chain are linear, the encodings of several senders are added as they are (a
+// vector of float32, part after part), and the sum is decoded once or sent back encoded.
 #pragma once
 
 #include <memory>
@@ -64,7 +63,7 @@ struct Parts {
     return const_cast<Part*>(static_cast<const Parts*>(this)->Find(name));
   }
 
-  // Width of a row over all parts that are cut.
+  // Bits of one row, over all parts that are not whole.
   std::uint64_t RowBits() const {
     std::uint64_t bits = 0;
     for (const Part& part : parts) bits += part.whole ? 0 : part.bits;
@@ -79,7 +78,7 @@ struct Parts {
     return false;
   }
 
-  // New memory of `bytes` that lives as long as these parts and whatever points into them.
+  // Returns new memory of `bytes` that lives as long as these parts and every copy of their owners.
   std::byte* Allocate(std::size_t bytes) {
     std::shared_ptr<std::byte[]> memory = kernels::ShareMemory(bytes);
     std::byte* data = memory.get();
@@ -114,58 +113,60 @@ class Codec {
   // Encode in place. May keep state (a residual), one codec object per shard and link.
   virtual void Encode(Parts& parts) = 0;
 
-  // The same where the data lies on a device: what is made lies there too, the same bits. Called only
-  // if this codec has kernels for devices; without, the parts come to the host first.
+  // The same for data on a device: the result stays there and has the same bits. Called only if
+  // this codec has device kernels; otherwise the parts are copied to the host first.
   virtual bool OnDevices() const { return false; }
   virtual void EncodeOn(kernels::DeviceContext& device, Parts& parts) { (void)device, (void)parts; }
 
-  // Take in a dense vector that another node had encoded before: it leaves with the next Encode, as
-  // far as that has room, and is kept until then. False if adding it to what is encoded does as well.
+  // Takes a dense vector that another node has encoded before. The next Encode includes as much of
+  // it as fits; the rest is kept. Returns false if the caller may add it to the input of Encode
+  // instead.
   virtual bool Absorb(std::span<const float> relayed) {
     (void)relayed;
     return false;
   }
 
-  // Undo Encode on the rows of one slice (`parts.first_row`, `parts.rows`). Throws `Refusal` where the
-  // bytes are nothing that Encode makes.
+  // Undoes Encode on the rows of one slice (`parts.first_row`, `parts.rows`). Throws `Refusal` if
+  // Encode cannot have produced the bytes.
   virtual void Decode(Parts& parts) const = 0;
 
-  // The same where nothing else is left to be undone, straight into the rows' places in the dense
-  // shard: rows go to out[0] and on, stored or added. False if this codec cannot; then Decode does.
+  // The same for the last codec to be undone, directly into the dense shard: rows go to out[0] and
+  // on, stored or added. Returns false if this codec has no such path; the caller then uses Decode.
   virtual bool DecodeStraight(const Parts& parts, bool overwrite, float* out) const {
     (void)parts, (void)overwrite, (void)out;
     return false;
   }
 
-  // The same of a whole shard that lies on a device, into `out` there. Called only if this codec can.
+  // The same for a whole shard on a device, into `out` on that device. Called only if
+  // DecodesOnDevices().
   virtual bool DecodesOnDevices() const { return false; }
   virtual void DecodeOn(kernels::DeviceContext& device, const Parts& parts, float* out) const {
     (void)device, (void)parts, (void)out;
   }
 
-  // Whether encodings of different senders add up: all parts are float32, no rows are chosen, and the
-  // sum of what was encoded decodes to the sum of what each would decode to. What a codec remembers
-  // must then be alike at all of them, or not matter to decoding.
+  // Returns true if encodings of different senders can be added: all parts are float32, no rows are
+  // chosen, and the sum of the encodings decodes to the sum of the decoded values. Decoding must
+  // then not depend on state that differs between senders.
   virtual bool Linear() const { return false; }
 
-  // Where the sum comes back: what all encodings of a round came to, once it has been decoded. A
-  // linear codec's next encoding may start from it, as all nodes hear the same.
+  // Called with the sum of all encodings of a round, after it has been decoded. A linear codec may
+  // start its next encoding from it, as all nodes receive the same sum.
   virtual void Settle(const Parts& sum) { (void)sum; }
 
-  // One encoding serves every receiver of the same value: there is no state, or it belongs to the
-  // value and not to the receiver.
+  // Returns true if one encoding serves every receiver of the same value: there is no state, or it
+  // belongs to the value and not to the receiver.
   virtual bool Stateless() const { return false; }
 
-  // False if a missing slice would make the others unreadable.
+  // Returns false if a missing slice would make the others unreadable.
   virtual bool SurvivesHoles() const { return true; }
 
-  // Whether `Layout` depends on the number of elements alone.
+  // Returns true if `Layout` depends on the number of elements alone.
   virtual bool FixedSize() const { return false; }
 
   enum class Stage { kSelect, kQuantise, kCast };
   virtual Stage stage() const { return Stage::kSelect; }
 
-  // Whether there is anything in `parts` for a codec to work on.
+  // Returns true if `parts` has 32-bit "values" for a codec to work on.
   static bool Concerns(const Parts& parts) {
     const Part* values = parts.Find("values");
     return values != nullptr && values->bits == 32 && !values->whole;
@@ -178,7 +179,7 @@ using Codecs = std::vector<std::unique_ptr<Codec>>;
 class CodecFactory {
  public:
   virtual ~CodecFactory() = default;
-  // Appends the codecs that this shard gets, in order: at least one.
+  // Appends this shard's codecs, in order: at least one.
   virtual void AddTo(Codecs& codecs, const ShardInfo& shard) const = 0;
 };
 
@@ -199,16 +200,18 @@ class CodecChain {
 
   Parts Layout(std::uint64_t elements, Round round = 1) const;
   void Encode(Parts& parts) { EncodeFrom(0, parts); }
-  // On a device, as far as codecs go that can: how many, for EncodeFrom to go on with on the host.
+  // Applies the leading codecs that have device kernels. Returns how many; EncodeFrom continues
+  // with the others on the host.
   std::size_t EncodeOn(kernels::DeviceContext& device, Parts& parts);
   void EncodeFrom(std::size_t first, Parts& parts);
-  // What lies on the host, on `device` as far as codecs go there; how many did, for EncodeFrom. The data
-  // is on the host again when the device's queue has come that far.
-  // REQUIRES: StartsOnDevices().
+  // The same for parts on the host: copies them to `device`, encodes there and copies the result
+  // back. The data is on the host again when the device's queue has executed the copy. REQUIRES:
+  // StartsOnDevices().
   std::size_t EncodeThrough(kernels::Device& device, Parts& parts);
   bool StartsOnDevices() const { return !codecs_.empty() && codecs_.front()->OnDevices(); }
-  bool OnDevices(std::uint64_t elements) const;  // whether nothing is left to go on with
-  // What is encoded can be decoded on a device: there is one codec that matters, and it can.
+  bool OnDevices(std::uint64_t elements) const;  // whether all codecs have device kernels
+  // Returns true if encoded values can be decoded on a device: exactly one codec takes part, and it
+  // has a kernel for that.
   bool DecodesOnDevices(std::uint64_t elements) const;
   void DecodeOn(kernels::DeviceContext& device, const Parts& parts, float* out) const {
     codecs_.front()->DecodeOn(device, parts, out);
@@ -219,55 +222,55 @@ class CodecChain {
     return !codecs_.empty() && codecs_.front()->Absorb(relayed);
   }
   bool Stateless() const;
-  bool SurvivesHoles() const;  // never, if linear: a sum of other parts would not be noticed
+  bool SurvivesHoles() const;  // false if linear: a sum with missing parts would go unnoticed
   bool Dense() const { return codecs_.empty(); }  // nothing is encoded
   bool Linear() const { return linear_; }
   bool FixedSize() const;
 
-  // Decode one slice's payload and add it to (or, with `overwrite`, store it in) the dense shard
-  // `out`, which has `elements` entries. Returns a reason if the bytes are not such a slice.
+  // Decodes one slice's payload and adds it to (or, with `overwrite`, stores it in) the dense shard
+  // `out` of `elements` entries. Returns null, or the reason why the bytes are not such a slice.
   const char* DecodeInto(Bytes payload, std::uint64_t elements, std::uint64_t first_row,
                          std::uint64_t rows, std::uint64_t total_rows, bool overwrite,
                          float* out, Round round = 1) const;
 
-  // Bytes that a slice must have, or the reason why there is no such slice.
+  // Returns null and the size of a slice in bytes, or the reason why there is no such slice.
   const char* CheckSlice(std::uint64_t elements, std::uint64_t first_row, std::uint64_t rows,
                          std::uint64_t total_rows, std::uint64_t payload_bytes,
                          Round round = 1) const;
 
   // ---- values that stay encoded: those of linear chains, and those decoded on devices ----
-  // An encoded value as one vector, part after part; null data (a layout) gives none.
+  // An encoded value as one vector, part after part; empty for a layout (null data).
   static std::vector<float> Gather(const Parts& encoded);
-  // The parts that lie in such a vector, which `owner` keeps alive. Null gives a layout.
+  // The parts in such a vector, which `owner` keeps alive; a layout if `encoded` is null.
   Parts View(std::uint64_t elements, Round round, const float* encoded,
              std::shared_ptr<const void> owner) const;
-  // One slice's payload into its place in such a vector, which is made if it is not there. Returns a
-  // reason if the bytes are not such a slice.
+  // Copies one slice's payload into its place in such a vector, which is allocated if it is empty.
+  // Returns null, or the reason why the bytes are not such a slice.
   const char* Keep(Bytes payload, std::uint64_t elements, std::uint64_t first_row,
                    std::uint64_t rows, std::uint64_t total_rows, std::vector<float>& encoded,
                    Round round) const;
   // The dense shard of an encoded sum.
   std::vector<float> Decoded(std::span<const float> encoded, std::uint64_t elements,
                              Round round) const;
-  // Tell the codecs what a round came to.
+  // Calls the codecs' Settle with the sum of a round.
   void Settle(std::span<const float> encoded, std::uint64_t elements, Round round);
 
  private:
   const char* CheckSlice(const Parts& layout, std::uint64_t first_row, std::uint64_t rows,
                          std::uint64_t total_rows, std::uint64_t payload_bytes) const;
-  // Undo the first `concerned` codecs on these rows, and store or add the values that come out.
+  // Undoes the first `concerned` codecs on these rows, and stores or adds the resulting values.
   const char* Undo(Parts& parts, std::size_t concerned, std::uint64_t elements, bool overwrite,
                    float* out) const;
 
-  // The layout, and how many codecs take part in it: the first ones.
+  // The layout. Sets `concerned` to the number of leading codecs that take part in it.
   Parts Layout(std::uint64_t elements, Round round, std::size_t& concerned) const;
 
   Codecs codecs_;
   bool linear_ = false;
 };
 
-// Chooses between two lists of codecs by the size of the shard: at least `bound` elements are large. An
-// empty list stands for a codec that changes nothing.
+// Chooses between two lists of codecs by the size of the shard: a shard of at least `bound`
+// elements is large. An empty list stands for a codec that changes nothing.
 class BySizeFactory final : public CodecFactory {
  public:
   BySizeFactory(std::uint64_t bound, CodecChain::Factories small, CodecChain::Factories large)

@@ -1,7 +1,7 @@
 // The central part of a policy that needs one: members report numbers, it answers with numbers.
 //
-// It lives on a node that all its members talk with anyway (a local server, or the scheduler) and sees
-// everything on that node's clock, so clocks need not agree. Reports and replies are control
+// It runs on a node that all its members are connected to anyway (a local server, or the scheduler)
+// and uses that node's clock only, so clocks need not agree. Reports and replies are control
 // messages of the protocol: both modes have them, with their latency.
 #pragma once
 
@@ -22,14 +22,15 @@ class Coordinator {
 
   virtual ~Coordinator() = default;
 
-  // Whose it is, for errors; empty where what reporters say decides whom it answers.
+  // The plugin and hook that it came from, for errors; empty if reporters' numbers decide whom it
+  // answers.
   virtual std::string whose() const { return {}; }
 
-  // `from` reports. A report leaves behind everything that its sender queued before, so `now` is also
-  // when the sender's values had reached this node, if this is where they went.
+  // Handles a report of `from`. A report leaves after everything that its sender has queued before,
+  // so `now` is also the time by which the sender's values for this node had arrived.
   virtual std::vector<Reply> OnReport(NodeId from, std::span<const double> values, Time now) = 0;
 
-  // A member is lost and takes part no more, or has come back and remembers nothing.
+  // A member is lost, or (`back`) a new process of it takes part, without the state of the old one.
   virtual std::vector<Reply> OnMember(NodeId member, bool back, Time now) {
     (void)member, (void)back, (void)now;
     return {};

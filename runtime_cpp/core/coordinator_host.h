@@ -1,8 +1,9 @@
 // Reports to coordinators and their replies, at both ends.
 //
-// A coordinator (coordinator.h) lives on one node. Members send it numbers (Report), and it answers
-// with numbers; both are control messages. On the node where it lives this part hands reports to it
-// and queues its replies. A reply is an order for this node's overlay, or an event for the application.
+// A coordinator (coordinator.h) runs on one node. Members send it numbers (Report), and it answers
+// with numbers; both are control messages. On the coordinator's node this part passes reports to it
+// and queues its replies; on a member it passes a reply to the node's overlay, or to the
+// application as an event.
 #pragma once
 
 #include <cstdint>
@@ -28,21 +29,21 @@ class CoordinatorHost {
   // Queues a report to coordinator `number` on `host`, which is a peer.
   void Report(NodeId host, std::uint32_t number, std::span<const double> values,
               std::int32_t priority);
-  // Reports at once, also where the coordinator lives here.
+  // Reports at once, also to a coordinator on this node.
   void Consult(NodeId host, std::uint32_t number, std::span<const double> values, Time now);
 
   void HandleReport(NodeId from, const Message& message, Time now);
-  // False if the message holds no numbers.
+  // Returns false if the payload is not a list of numbers.
   bool HandleReply(NodeId from, const Message& message, Time now);
 
-  // Tells the coordinators that live here of a worker.
+  // Tells the coordinators on this node that a worker is lost or has come back.
   void HandleMember(NodeId member, bool back, Time now);
 
   Time NextTimeout() const;
   void HandleTimeout(Time now);
 
  private:
-  // False if a node that this one does not know should have had a reply.
+  // Returns false if a reply is addressed to a node that is no peer of this one.
   bool SendReplies(std::uint32_t number, std::span<const Coordinator::Reply> replies, Time now);
   void TakeReply(NodeId from, std::uint32_t number, std::vector<double> values, Time now);
   std::string Stranger(NodeId id) const;

@@ -1,8 +1,8 @@
 // A worker's value that lies on a device, on its way to the wire.
 //
-// Codecs that have kernels for the device encode there; what they leave crosses the bus, piece by
-// piece, while the next value is being encoded and the pieces before are being sent. Nobody waits: the
-// node hears when rows are there, as it hears of a message.
+// Codecs with device kernels encode there; the result is copied to the host in pieces, while the
+// next value is being encoded and earlier pieces are being sent. The node never waits: it is called
+// back when rows have arrived, as for a message.
 #pragma once
 
 #include <cstdint>
@@ -17,16 +17,16 @@ namespace geomx {
 
 class DeviceValue {
  public:
-  // `parts` in the host's memory, of which the first `rows` are there, with all whole parts. Called
-  // on the node's thread, in order, the last time with all rows.
+  // `parts` in host memory, of which the first `rows` rows and all whole parts have arrived. Called
+  // on the node's thread, in order; the last call has all rows.
   using Arrival =
       std::function<void(const std::shared_ptr<Parts>& parts, std::uint64_t rows, Time now)>;
   using Encode = std::function<void(kernels::DeviceContext& device, Parts& parts)>;
 
   virtual ~DeviceValue() = default;
 
-  // Calls `encode` where the value is complete, to turn `parts`, which lie there, into others, and
-  // brings those to the host.
+  // Calls `encode` once the value is complete on the device, with `parts` that point to it, and
+  // copies the parts that `encode` leaves to the host.
   virtual void Fetch(Parts parts, const Encode& encode, Arrival arrival) = 0;
 };
 

@@ -1,9 +1,9 @@
-// Work that a node gave its device, and what the node does when that is done.
+// Work that a node has queued on its device, and the continuations that run when it is done.
 //
-// No message waits for a device. A handler queues work there, says what comes next (Then) and returns;
-// the node goes on with other messages. The driver takes the ends of such work (Take), has them waited
-// for outside of the node's thread, and resumes the node after each, in order (Resume). A node without
-// a device never has any.
+// Message handlers never wait for a device. A handler queues work, registers a continuation (Then)
+// and returns; the node goes on with other messages. The driver takes the markers of such work
+// (Take), waits for them on another thread, and resumes the node after each, in order (Resume). A
+// node without a device never has any.
 #pragma once
 
 #include <cstdint>
@@ -26,11 +26,12 @@ class DeviceWork {
   // `device` may be null.
   explicit DeviceWork(std::shared_ptr<kernels::Device> device) : device_(std::move(device)) {}
 
-  // The device, if there is one and work on so many elements is worth the way there; otherwise null.
+  // Returns the device, or null if there is none or `elements` are too few to be worth the
+  // transfer.
   kernels::Device* For(std::uint64_t elements) const {
     return device_ && device_->Suits(elements) ? device_.get() : nullptr;
   }
-  // Calls `next` when everything that the device was given so far is done. REQUIRES: there is a device.
+  // Calls `next` when all work that was queued so far is done. REQUIRES: there is a device.
   void Then(Next next) {
     kernels::Device::End end = device_->Finish();
     ends_.push_back(std::move(end.mark));
@@ -38,9 +39,9 @@ class DeviceWork {
   }
   bool idle() const { return pending_.empty(); }
 
-  // Ends of work since the last call, oldest first.
+  // Markers of the work since the last call, oldest first.
   Ends Take() { return std::exchange(ends_, {}); }
-  // Goes on after the oldest end. REQUIRES: it was taken and waited for.
+  // Runs the oldest continuation. REQUIRES: its marker was taken and has been waited for.
   void Resume(Time now) {
     const Pending done = std::move(pending_.front());
     pending_.pop_front();

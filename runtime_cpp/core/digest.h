@@ -1,9 +1,10 @@
-// A fingerprint of state, as far as what happens next depends on it.
+// A fingerprint of the state that future behaviour depends on.
 //
-// A deterministic simulation that is twice in the same state does the same again from there, so that
-// it need not be simulated. The same means: all moments the same distance from now, all rounds the
-// same distance from each other. Numbers that no decision depends on (statistics) are left out. Who
-// cannot tell its state says `Unknown`, and nothing is then the same as anything.
+// A deterministic simulation that returns to an earlier state repeats itself from there, so the
+// repetition need not be simulated. Two states are equal if all times have the same distance from
+// now and all rounds the same distance from each other. Numbers that no decision depends on
+// (statistics) are left out. A part that cannot describe its state calls `Unknown`; the digest then
+// equals no other.
 #pragma once
 
 #include <array>
@@ -58,7 +59,7 @@ class Digest {
   Time now() const { return now_; }
   bool known() const { return known_; }
   const std::array<std::uint64_t, 2>& lanes() const { return lanes_; }
-  // Any round of the level: what it has advanced by, all have.
+  // The first round of the level that was added. All rounds of a level advance by the same number.
   Round base(Level level) const { return bases_[static_cast<std::size_t>(level)].value_or(0); }
 
  private:

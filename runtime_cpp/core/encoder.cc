@@ -54,7 +54,7 @@ void Encoder::Encode(Pipeline& pipeline, const ShardValue& value, Encoding& enco
     dense_->round = header.round;
     return;
   }
-  if (pipeline.sums) {  // it is encoded
+  if (pipeline.sums) {  // encoded already
     encoding.parts = std::make_shared<Parts>(
         pipeline.chain.View(header.shard_elements, header.round, value.data, value.owner));
     return;
@@ -85,10 +85,10 @@ std::uint64_t Encoder::FrameRows(const Parts& encoded) const {
   return std::max<std::uint64_t>(8, state_.config.frame_bytes * 8ull / row_bits / 8 * 8);
 }
 
-// How many frames of a slice leave as one message. Where nothing would come between the frames of a
-// transfer, its last byte arrives when it would anyway; what differs is that receivers begin their
-// work one message later, so transfers are still `kPieces` messages or more. Frames that repeat a
-// part of the whole are not alike, and slicers know why they cut.
+// How many frames of a slice leave as one message. Where no other message comes between the frames
+// of a transfer, its last byte arrives at the same time either way. Receivers begin their work one
+// message later, so a transfer still has at least `kPieces` messages. Not used where frames repeat
+// a whole part, or where slicers have cut the shard.
 std::uint64_t Encoder::Bundle(const Pipeline& pipeline, const Parts& encoded,
                               std::uint64_t frame_rows) const {
   constexpr std::uint64_t kPieces = 256;
@@ -122,7 +122,7 @@ const std::vector<Slice>& Encoder::Slices(Pipeline& pipeline, const Header& head
   if (std::any_of(slices.begin(), slices.end(), too_long)) {
     slices = IntoFrames(slices, static_cast<std::uint32_t>(most));
   }
-  // Without a reliable slice the receiver would never know that the round took place.
+  // Without a reliable slice the receiver would never learn of the round.
   if (!survives_holes || std::none_of(slices.begin(), slices.end(), Reliable)) {
     for (Slice& slice : slices) {
       slice.channel = 0;

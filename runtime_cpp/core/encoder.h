@@ -1,7 +1,7 @@
 // Turns a shard's value into messages: encoded by its pipeline's codecs, cut by its slicers.
 //
-// A message is never larger than a frame, so that an urgent one never waits long for the wire.
-// Messages point into the encoded parts, which live as long as they do: nothing is copied.
+// No message is larger than a frame, so an urgent one never waits long for the wire. Messages point
+// into the encoded parts and keep them alive: nothing is copied.
 #pragma once
 
 #include <algorithm>
@@ -18,12 +18,12 @@
 
 namespace geomx {
 
-// One encoding of a value, and the flow for which it was made. It serves later flows too if their
-// codecs are the same and keep no state.
+// One encoding of a value, and the flow that it was made for. Other flows reuse it if their codecs
+// are the same and keep no state.
 struct Encoding {
   std::shared_ptr<Parts> parts;
   const Pipeline* pipeline = nullptr;
-  bool pending = false;  // a device makes `parts`: they may be used from the next DeviceWork::Then on
+  bool pending = false;  // a device computes `parts`: valid from the next DeviceWork::Then on
 };
 
 class Encoder {
@@ -31,7 +31,7 @@ class Encoder {
   // `state` outlives this.
   explicit Encoder(NodeState& state) : state_(state) {}
 
-  // Fills `encoding`, unless what is in there serves this flow too.
+  // Fills `encoding`, unless it holds an encoding that serves this flow too.
   void Encode(Pipeline& pipeline, const ShardValue& value, Encoding& encoding);
 
   // Calls `take` with the messages of an encoded value, in the order in which they should leave.

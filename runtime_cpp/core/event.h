@@ -18,24 +18,24 @@ namespace geomx {
 
 struct Event {
   enum class Kind : std::uint8_t {
-    kRoster,      // everyone has joined; text = the experiment, names/addresses in `roster`
-    kStarted,     // everyone is connected: go
+    kRoster,      // all members have joined; text = the experiment, names/addresses in `roster`
+    kStarted,     // all members are connected: training may begin
     kValueReady,  // worker: the value of `key` after `round` is in
     kBarrier,     // worker: barrier `round` is complete
     kUpdated,     // global server: shard `shard` of `key` finished `round`
     kCommand,     // server: an instruction arrived (after the node itself has acted on it)
-    kDead,        // a member was lost: `text` is its name, `reason` what was seen
-    kStopped,     // everyone has finished
+    kDead,        // a member was lost: `text` is its name, `reason` why
+    kStopped,     // all members have finished
     kPeerError,   // `peer` broke the protocol: close the connection; `reason` says how
     kRefused,     // an instruction could not be carried out; `reason` says why
     kReply,       // coordinator `key` answered with `values`
-    kSuspect,     // nothing is heard of `peer`, whose name is `text`, as `reason` says; it is waited for
-    kHeard,       // `peer`, which was suspect, is heard again
-    kGone,        // `peer`, whose name is `text`, takes part no more, as `reason` says; `round` is the epoch
-    kBack,        // another process of `peer` takes part from now on; likewise
-    kTakesPart,   // server: `peer`, which came back, contributes again, first to `round`
-    kPartial,     // server: `round` closed without `values` (node ids); its sum includes so many
-                  // `workers`; `above` is the global round that it became, or 0
+    kSuspect,     // `peer`, whose name is `text`, is silent, as `reason` says; the run waits for it
+    kHeard,       // `peer` is suspect no longer: it was heard
+    kGone,        // `peer`, whose name is `text`, is lost, as `reason` says; `round` is the epoch
+    kBack,        // a new process of `peer` takes part from now on; fields as of kGone
+    kTakesPart,   // server: `peer` has come back and contributes again, first to `round`
+    kPartial,     // server: `round` closed without `values` (node ids); its sum includes `workers`
+                  // workers; `above` is the global round that it became, or 0
     kNonFinite,   // worker: push `round` of `key` holds values that are NaN or infinite, as `text` says
   };
   Kind kind;
@@ -68,10 +68,10 @@ class EventQueue {
 
  private:
   std::vector<Event> events_;
-  std::size_t next_ = 0;  // those before were polled
+  std::size_t next_ = 0;  // index of the first event not polled yet
 };
 
-// What the node has done since the driver last asked: the driver turns it into time (simulation) or
+// The node's work since the driver last asked: the driver turns it into time (simulation) or
 // reports it (live). Bytes are those of dense float32 values.
 struct Work {
   struct Count {
@@ -96,18 +96,18 @@ struct NodeStats {
   // Updates by other parties between a party's last value and the use of its next push.
   std::uint64_t staleness_sum = 0;
   std::uint64_t staleness_max = 0;
-  std::uint64_t partial_rounds = 0;  // of those completed: some workers are not in
+  std::uint64_t partial_rounds = 0;  // of those completed: closed without some workers
   std::uint64_t non_finite_pushes = 0;  // of a worker: pushes with values that are NaN or infinite
 };
 
-// How the reason begins for which a node ends the connection with a peer at fault.
+// Prefix of the reason for which a node closes the connection to a peer at fault.
 inline constexpr std::string_view kBrokeProtocol = "broke the protocol: ";
 
-// Between the names of two members: what was lost is the connection between them.
+// Separates the names of two members that have lost the connection between them.
 inline constexpr std::string_view kBetween = " <-> ";
 
-// The round of a `dead` message that says only that the connection between two members has ended;
-// the scheduler finds out whether one of them is gone.
+// The round of a `dead` message about a connection between two members that has ended; the
+// scheduler finds out whether one of them is lost.
 inline constexpr Round kLinkEnded = 1;
 
 }  // namespace geomx

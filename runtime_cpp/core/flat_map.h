@@ -1,6 +1,6 @@
-// A hash map for a node's traffic: it only grows, entries stay where they are, and finding one looks
-// at two places in memory. Simulations hold half a million entries of a thousand nodes, so what they
-// cost is what a look-up touches; a node's entries lie together.
+// A hash map for a node's traffic: it only grows, entries never move, and a look-up reads two
+// places in memory. A simulation of a thousand nodes holds half a million entries, so cache misses
+// dominate the cost of a look-up; a node's entries are contiguous.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ class FlatMap {
  public:
   using Entry = std::pair<const Key, Value>;
 
-  // Null if there is none.
+  // Returns null if there is none.
   Value* Find(const Key& key) {
     return const_cast<Value*>(static_cast<const FlatMap*>(this)->Find(key));
   }
@@ -24,7 +24,8 @@ class FlatMap {
     return place == kFree ? nullptr : &At(place).second;
   }
 
-  // The value of `key`, made from `arguments` if there is none; and whether it was made.
+  // Returns the value of `key`, constructed from `arguments` if there was none, and whether it was
+  // constructed.
   template <class... Arguments>
   std::pair<Value*, bool> TryEmplace(const Key& key, const Arguments&... arguments) {
     if (2 * (size_ + 1) > slots_.size()) Grow();
@@ -56,7 +57,7 @@ class FlatMap {
     std::uint32_t place_;
   };
 
-  // In the order in which they were made.
+  // Iterates in the order of insertion.
   Iterator<FlatMap> begin() { return {*this, 0}; }
   Iterator<FlatMap> end() { return {*this, size_}; }
   Iterator<const FlatMap> begin() const { return {*this, 0}; }
@@ -67,7 +68,7 @@ class FlatMap {
   static constexpr std::uint32_t kFree = UINT32_MAX;
   static constexpr std::uint32_t kBlock = 32;
   struct Slot {
-    std::uint32_t tag = 0;  // of the hash, so that hardly ever a wrong entry is looked at
+    std::uint32_t tag = 0;  // bits of the hash, so that other keys' entries are rarely compared
     std::uint32_t place = kFree;
   };
 
@@ -93,7 +94,7 @@ class FlatMap {
     }
   }
 
-  std::vector<std::vector<Entry>> blocks_;  // of kBlock, none of which ever moves
+  std::vector<std::vector<Entry>> blocks_;  // of kBlock entries each; blocks never move
   std::uint32_t size_ = 0;
   std::vector<Slot> slots_;  // a power of two of them, at most half taken
 };

@@ -4,7 +4,7 @@
 
 namespace geomx {
 
-// Eight keys in a row lie in a row: what is sent together is found together.
+// Eight consecutive keys have neighbouring slots, as they are sent together.
 std::size_t FlowTable::Hash::operator()(const FlowId& id) const {
   constexpr std::uint64_t kRow = 7;
   const std::uint64_t within = id.key & kRow;
@@ -14,7 +14,7 @@ std::size_t FlowTable::Hash::operator()(const FlowId& id) const {
           0x9e3779b97f4a7c15u;
   hash = (hash ^ (hash >> 30)) * 0xbf58476d1ce4e5b9u;
   hash ^= hash >> 31;
-  return ((hash & ~kRow) | within) ^ (within << 32);  // both halves tell keys apart
+  return ((hash & ~kRow) | within) ^ (within << 32);  // both halves distinguish keys
 }
 
 FlowTable::FlowTable(const NodeConfig& config, const Peers& peers)
@@ -59,7 +59,7 @@ bool FlowTable::AnswersAreSums(NodeId peer, Direction direction) const {
 
 void FlowTable::KeepEncoded(NodeId peer, const ShardInfo& shard) {
   Flow& flow = Get({peer, Direction::kPull, false, shard.key, shard.index}, shard);
-  if (!flow.pipeline) return;  // nothing encodes it
+  if (!flow.pipeline) return;  // not encoded
   flow.pipeline->keep = flow.pipeline->chain.DecodesOnDevices(shard.elements);
 }
 
@@ -83,7 +83,7 @@ void FlowTable::Renew(NodeId peer) {
 
 void FlowTable::Describe(Digest& digest) const {
   for (const auto& [id, flow] : flows_) {
-    if (id.plain && !flow.inbox.open()) continue;  // initial values, long gone
+    if (id.plain && !flow.inbox.open()) continue;  // initial values, long received
     flow.inbox.Describe(digest, peers_.LevelOf(id.peer));
     if (!flow.pipeline) continue;
     if (!flow.pipeline->chain.FixedSize()) digest.Unknown();

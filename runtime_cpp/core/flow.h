@@ -1,9 +1,9 @@
 // A node's flows: one shard's traffic with one peer in one direction.
 //
-// A flow has an inbox, which puts arriving slices together, and a pipeline: the codecs and slicers
-// that its values go through, with all that these remember from round to round. Both are made when the
-// flow is first used and stay where they are for the node's lifetime. Traffic that nothing encodes or
-// slices shares one pipeline, which has no state.
+// A flow has an inbox, which reassembles arriving slices, and a pipeline: the codecs and slicers
+// that its values go through, with the state that these keep from round to round. Both are created
+// when the flow is first used and have a stable address for the node's lifetime. Traffic without
+// codecs and slicers shares one pipeline, which has no state.
 #pragma once
 
 #include <compare>
@@ -37,13 +37,13 @@ inline FlowId FlowOf(NodeId peer, const Header& header) {
   return {peer, DirectionOf(header), (header.flags & kPlain) != 0, header.key, header.shard};
 }
 
-// What is done to a flow's values on their way.
+// The codecs and slicers of a flow, with their state.
 struct Pipeline {
   const LinkPlan* link;
   ShardInfo shard = {};
   CodecChain chain = {};
-  bool sums = false;  // values: sums of pushes that linear codecs made, still in that form
-  bool keep = false;  // values: stay encoded
+  bool sums = false;  // values are sums of pushes, still encoded by linear codecs
+  bool keep = false;  // values stay encoded
   std::vector<std::unique_ptr<Slicer>> slicers = {};
   Time close_at = kNever;              // when to stop waiting for best-effort slices
   std::uint64_t bytes = 0;             // of the round, as they crossed the wire
@@ -63,24 +63,25 @@ class FlowTable {
   Flow& Get(const FlowId& id, const ShardInfo& shard);
   Flow* Find(const FlowId& id) { return flows_.Find(id); }  // null if it was never used
   Pipeline& PipelineOf(Flow& flow) { return flow.pipeline ? *flow.pipeline : shared_; }
-  // The pipeline of values that leave. Makes no flow where the shared one will do.
+  // The pipeline of outgoing values. Creates no flow where the shared pipeline serves.
   Pipeline& Outgoing(const FlowId& id, const ShardInfo& shard);
-  // Whether any flow's codecs are linear.
+  // Returns true if any flow's codecs are linear.
   bool linear() const { return linear_; }
 
-  // Values of a shard that come from `peer` stay encoded from the next round on, if a device can
-  // decode them.
+  // From the next round on, values of a shard from `peer` stay encoded, if a device can decode
+  // them.
   void KeepEncoded(NodeId peer, const ShardInfo& shard);
   // The codecs of such values.
   const CodecChain& Decoder(NodeId peer, const ShardInfo& shard);
 
-  // What has arrived of a round from `peer`, which is lost, will never be complete.
+  // Drops incomplete rounds from `peer`, which is lost: they will never be complete.
   void Forget(NodeId peer);
-  // Codecs and slicers of all values from and to `peer` begin anew: it remembers nothing of theirs.
+  // Resets codecs and slicers of all values from and to `peer`, whose new process has no state of
+  // theirs.
   void Renew(NodeId peer);
 
   void Describe(Digest& digest) const;
-  // Adds what the inboxes have counted.
+  // Adds the inboxes' counts to `stats`.
   void Count(NodeStats& stats) const;
 
  private:
@@ -88,9 +89,9 @@ class FlowTable {
     std::size_t operator()(const FlowId& id) const;
   };
 
-  // Null where the shared pipeline will do.
+  // Returns null where the shared pipeline serves.
   std::unique_ptr<Pipeline> Make(const FlowId& id, const ShardInfo& shard);
-  // Where updates happen at the parties, global servers answer with sums.
+  // Returns true where updates happen at the parties: global servers then answer with sums.
   bool AnswersAreSums(NodeId peer, Direction direction) const;
 
   const NodeConfig& config_;

@@ -1,7 +1,7 @@
 // A global server: sums what the parties push, lets the optimizer (if one was set) turn the sum into
-// new weights, and answers every party with the result. Where rounds are not common (GlobalRounds),
-// every party's push is applied and answered by itself; where updates happen at the parties, the
-// answer is the sum.
+// new weights, and answers every party with the result. Without common rounds (GlobalRounds), every
+// party's push is applied and answered by itself; where updates happen at the parties, the answer
+// is the sum.
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -44,13 +44,13 @@ class GlobalServer final : public ServerRole {
       case Kind::kCommand:
         if (const auto text = Text(peer, message)) Obey(*text);
         return;
-      case Kind::kBye:  // all workers of a party left
+      case Kind::kBye:  // all workers of a party have left
         if (!node_.IsChild(peer)) return;
         AddLeft(peer);
         if (node_.config().continues) return CloseWithout(now);
         for (const auto& [id, shard] : shards_) CheckParties(id.first, shard);
         return;
-      case Kind::kMembers:  // so many workers of a party take part
+      case Kind::kMembers:  // how many workers of a party take part
         if (!node_.IsChild(peer)) return;
         if (header.merge_count > 0) return Welcome(peer);
         AddLeft(peer);
@@ -89,10 +89,10 @@ class GlobalServer final : public ServerRole {
   }
 
  private:
-  // A party, where rounds are not common.
+  // A party's state without common rounds.
   struct Progress {
-    Round round = 0;         // its last push that was applied
-    std::uint64_t seen = 0;  // updates that its last answer contained
+    Round round = 0;         // of its last applied push
+    std::uint64_t seen = 0;  // updates that its last answer included
     std::optional<std::pair<Header, Buffer>> held;  // too far ahead to be applied yet
   };
   struct Shard : SummedShard {
@@ -120,7 +120,7 @@ class GlobalServer final : public ServerRole {
     Await(party);
   }
 
-  // Rounds that only a party was missing from which takes part no more are complete.
+  // Closes rounds that waited only for parties that are lost.
   void CloseWithout(Time now) {
     for (auto& [id, shard] : shards_) Recheck(id.first, shard, now);
   }
@@ -146,7 +146,8 @@ class GlobalServer final : public ServerRole {
     return rules_.together ? open + 1 : 0;
   }
 
-  // Parties that have come back and may have the value now get it, with the round that they go on from.
+  // Sends the value, with the round to continue from, to parties that have come back and may have
+  // it now.
   void AnswerWaiting(Shard& shard, Time now) {
     if (shard.waiting.empty() || !shard.weights.has_value()) return;
     if (rules_.together) SkipEmptyRounds(shard);
@@ -157,8 +158,8 @@ class GlobalServer final : public ServerRole {
     }
   }
 
-  // Where parties have rounds of their own, one that comes back holds none up: it is as far as the
-  // slowest of the others.
+  // Without common rounds, a party that comes back must not hold up the others: it continues at the
+  // round of the slowest of them.
   Round CatchUp(NodeId child, Shard& shard) {
     Progress& party = shard.parties[child];
     Round slowest = UINT32_MAX;
@@ -185,7 +186,8 @@ class GlobalServer final : public ServerRole {
     }
   }
 
-  // The state of the optimizer before is forgotten. Parties that update get the instruction too.
+  // Sets the optimizer and drops the previous one's state. Where parties update, they get the
+  // instruction too.
   void Obey(const std::string& text) {
     auto optimizer = ParseOptimizer(text);
     if (!optimizer) return;
@@ -220,9 +222,9 @@ class GlobalServer final : public ServerRole {
     Buffer sum = shard.sum.Take();
     ++shard.round;
     if (partial) MakeUp(sum, merge_count, config.quorum);
-    // Of all parties: no source of its own, so no delay to compensate.
+    // A sum over all parties has no single source, so no delay to compensate.
     const GradientSource from{merge_count, 0, header.flags != 0};
-    std::vector<NodeId> present;  // filled where parties can be lost; otherwise all are there
+    std::vector<NodeId> present;  // filled where parties can be lost; otherwise all took part
     if (config.continues) present = Participants(shard.round);
     const auto finish = [=, this, &shard](const std::shared_ptr<const Buffer>& answer, Time at) {
       const auto& targets = node_.config().continues ? present : node_.config().children;
@@ -261,8 +263,8 @@ class GlobalServer final : public ServerRole {
     ApplyHeld(header.key, shard, 0, false, now);
   }
 
-  // Applies what is held and not too far ahead: over all parties, from `first` on, and again as long as
-  // anything was applied, as that can let others go. `progress`: something was, in this pass.
+  // Applies held pushes that are not too far ahead: visits all parties from `first` on, and repeats
+  // while any push was applied, as that may admit others. `progress`: this pass has applied one.
   void ApplyHeld(Key key, Shard& shard, NodeId first, bool progress, Time now) {
     while (true) {
       for (auto each = shard.parties.lower_bound(first); each != shard.parties.end(); ++each) {
@@ -278,7 +280,7 @@ class GlobalServer final : public ServerRole {
     CheckParties(key, shard);
   }
 
-  // Whether others may not get too far ahead of this party.
+  // Returns true if this party counts for the staleness bound of the others.
   bool Counts(NodeId party) const { return !node_.config().continues || TakesPart(party, 0); }
 
   bool TooFarAhead(const Shard& shard, const Progress& party) const {
@@ -289,8 +291,8 @@ class GlobalServer final : public ServerRole {
     return party.round - slowest > rules_.staleness_bound;
   }
 
-  // Applies a push that is held, and answers it.
-  // Returns false if a device is at work on it; ApplyHeld goes on after that.
+  // Applies a held push and answers it. Returns false if a device is working on it; ApplyHeld
+  // continues after that.
   bool ApplyNow(NodeId peer, Key key, Shard& shard, Progress& party, Time now) {
     auto [header, value] = *std::exchange(party.held, std::nullopt);
     const std::uint64_t staleness = shard.updates - party.seen;
@@ -332,8 +334,7 @@ class GlobalServer final : public ServerRole {
 
   // ---- both ----
 
-  // Reports a loss if a round, or a party that is held back, waits for a party that has left and makes
-  // no progress any more.
+  // Reports a loss if a round, or a party that is held back, waits for a party that has left.
   void CheckParties(Key key, const Shard& shard) {
     if (left().empty() || node_.config().continues) return;
     if (rules_.together) return CheckLeft(key, shard);

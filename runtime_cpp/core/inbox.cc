@@ -6,10 +6,9 @@
 namespace geomx {
 namespace {
 
-// Which rows [begin, end) are, as a number to be added up: slices that meet cancel out where they do.
-// What all of a round add up to is therefore the number of the whole exactly if, in some order, each
-// begins where another ends: if they cover every row once. (A bitmap of rows would say the same, at a
-// cost per row.)
+// A checksum of the rows [begin, end): the terms of adjacent slices cancel where they meet. The
+// checksums of a round's slices therefore add up to that of the whole shard exactly if the slices
+// cover every row once. (A bitmap of rows would show the same, at a cost per row.)
 std::uint64_t Cover(std::uint64_t begin, std::uint64_t end) {
   const auto mixed = [](std::uint64_t row) {  // SplitMix64 (Steele, Lea, Flood 2014)
     row = (row + 1) * 0x9e3779b97f4a7c15u;
@@ -113,7 +112,7 @@ Inbox::Outcome Inbox::Accept(const Header& header, const Payload& payload,
   }
   if (first || header.round > opening_.round || (again && !open_)) {
     if (open_) return fail("a new round before the last one was complete");
-    if (header.channel != 0) {  // it may be dropped, and then leaves no trace
+    if (header.channel != 0) {  // best effort: dropped without changing any state
       const char* reason =
           chain.CheckSlice(header.shard_elements, header.first_row, header.rows,
                            header.total_rows, payload.size(), header.round);
@@ -123,14 +122,14 @@ Inbox::Outcome Inbox::Accept(const Header& header, const Payload& payload,
   }
   const bool push = header.kind == Kind::kPush;
   if (header.round < opening_.round) {
-    // One round late while this round is still open: it still counts, here.
+    // One round late, and this round is still open: it is added here.
     if (!push || !open_ || !holes_before_ || header.round != rest_->round_before ||
         header.slices != rest_->slices_before || header.channel == 0 ||
         rest_->seen_before.Has(header.slice)) {
       ++rest().stats.refused;
       return Outcome::kRefused;
     }
-    overwrite_ = false;  // what follows must not wipe this out
+    overwrite_ = false;  // later slices must add, not overwrite
     if (const char* reason = Store(header, payload, chain, false)) return fail(reason);
     rest_->seen_before.Add(header.slice);
     ++rest_->stats.late;
@@ -174,7 +173,7 @@ Inbox::Outcome Inbox::Accept(const Header& header, const Payload& payload,
 }
 
 void Inbox::Describe(Digest& digest, Digest::Level level) const {
-  if (!begun_) return;  // nor will it, if this node is the sender
+  if (!begun_) return;  // always so if this node is the sender
   digest.Add(std::uint64_t{open_} << 2 | std::uint64_t{overwrite_} << 1 | std::uint64_t{has_late_});
   digest.Count(level, opening_.round);
   digest.Add(std::uint64_t{opening_.slices} << 1 | std::uint64_t{holes_before_});
@@ -199,7 +198,7 @@ Buffer Inbox::Close() {
   open_ = false;
   has_late_ = false;
   Buffer value = rest_ ? std::exchange(rest_->value, {}) : Buffer{};
-  // Nothing of a round may have come (every slice was best effort and lost): it is then all zero.
+  // If no slice of a round has arrived (all were best effort and lost), its value is zero.
   if (value.empty() && !phantom_) value.assign(opening_.shard_elements, 0.0f);
   return value;
 }

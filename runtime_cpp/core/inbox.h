@@ -1,15 +1,16 @@
 // Reassembly: the slices of one shard from one peer, in one direction, become a dense value.
 //
-// Rounds arrive one after another. A round is complete when all its reliable slices are in and
-// either the best-effort ones are too or the receiver gives up waiting for them (Close). Missing
-// slices count as zero. Slices that are all there must cover every row exactly once. A slice that arrives after its round was closed is kept for the next round
-// and added there once, or dropped if that round does not come this way; older ones are refused, and so is everything that arrives twice. Late adding
-// is for pushes, whose values are summed; it is off for values that replace. What a linear chain
-// encoded stays encoded: it is a vector to be added like any other. So do values that are to be
-// decoded elsewhere (`keep`), if all of a round's slices are reliable.
+// Rounds arrive one after another. A round is complete when all its reliable slices have arrived
+// and either the best-effort ones have too or the receiver stops waiting for them (Close). Missing
+// slices count as zero. The slices of a complete round must cover every row exactly once. A slice
+// that arrives after its round was closed is kept and added to the next round once, or dropped if
+// the next round does not use this flow; older slices and duplicates are refused. Late slices are
+// added to pushes only, whose values are summed, not to values that replace others. Encodings of a
+// linear chain stay encoded: they are vectors to be added like any other. So do values that a
+// device will decode (`keep`), if all slices of a round are reliable.
 //
-// A simulation has hundreds of thousands of these, and waits for memory more than for anything
-// else: what a round of few slices without values needs is small and lies together.
+// A simulation has hundreds of thousands of inboxes and is bound by memory latency: the state of a
+// round with few slices and no values is small and contiguous.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +26,8 @@ namespace geomx {
 
 using Buffer = std::vector<float>;
 
-// Which of a round's slices, or of a tensor's shards, have come. Most are few: up to 64 take no memory.
+// The set of a round's slices, or of a tensor's shards, that have arrived. Up to 64 need no
+// allocation.
 class SliceSet {
  public:
   explicit SliceSet(std::uint32_t slices = 0) {
@@ -57,19 +59,20 @@ class Inbox {
   struct Stats {
     std::uint32_t late = 0;
     std::uint32_t refused = 0;
-    std::uint32_t missing = 0;  // slices that were not there when their round closed
+    std::uint32_t missing = 0;  // slices that had not arrived when their round closed
   };
 
-  // `keep`: a value stays encoded. `again`: one may come that came before, as it was asked for again.
+  // `keep`: a value stays encoded. `again`: a value may arrive a second time, as it was requested
+  // again.
   Outcome Accept(const Header& header, const Payload& payload, const CodecChain& chain,
                  std::string& error, bool keep = false, bool again = false);
 
-  // Declare the current round complete as it is and take its value (empty if phantom).
+  // Closes the current round as it is and returns its value (empty if phantom).
   // REQUIRES: the last outcome for this round was kReliable or kComplete.
   Buffer Close();
 
-  // The header of the current round's first slice, as far as it is about the round: what the inbox
-  // is for (source, key, shard) and what belongs to a slice alone is left out.
+  // The header of the current round's first slice, without the fields that identify the flow
+  // (source, key, shard) or the slice.
   Header current() const;
   bool open() const { return open_; }
   bool kept() const { return kept_; }  // the current round's value is encoded, as by CodecChain::Keep
@@ -81,7 +84,7 @@ class Inbox {
   const char* Store(const Header& header, const Payload& payload, const CodecChain& chain,
                     bool overwrite);
 
-  // What `current` is made of.
+  // The fields of `current`.
   struct Opening {
     Kind kind = Kind::kHello;
     std::uint8_t flags = 0;
@@ -96,7 +99,7 @@ class Inbox {
     std::uint64_t offset = 0;
     float loss = 0;
   };
-  // What values need, and rounds that end with slices missing.
+  // State that only rounds with values, or with missing slices, need.
   struct Rest {
     SliceSet seen_before;  // of the round before, while the current one is open
     Round round_before = 0;
@@ -110,9 +113,9 @@ class Inbox {
   }
 
   Opening opening_;
-  bool begun_ : 1 = false;         // a first slice has come
+  bool begun_ : 1 = false;         // a first slice has arrived
   bool open_ : 1 = false;
-  bool overwrite_ : 1 = false;     // every row arrives exactly once: no need for zeros
+  bool overwrite_ : 1 = false;     // every row arrives exactly once: no zeroing needed
   bool kept_ : 1 = false;
   bool phantom_ : 1 = false;
   bool has_late_ : 1 = false;

@@ -1,8 +1,8 @@
 // Sums of pushes that linear codecs encoded: they stay encoded until the sum is complete.
 //
-// Where all codecs of a link are linear, what several senders encoded is added as it came, and decoded
-// once (Decoded). Where updates happen at the parties, a global server's answer is such a sum, and a
-// local server decodes it with the codecs that encoded its own push (Settled).
+// Where all codecs of a link are linear, encoded pushes are added as they arrive, and the sum is
+// decoded once (Decoded). Where updates happen at the parties, a global server's answer is such a
+// sum, and a local server decodes it with the codecs that encoded its own push (Settled).
 #pragma once
 
 #include <cstdint>
@@ -24,12 +24,12 @@ class LinearSums {
   Buffer Decoded(const Header& header, Buffer value);
   // Bytes of the vector that is added for such a push.
   std::uint64_t AddedBytes(const Header& header);
-  // The sum that this local server's push was part of, as a dense vector; its codecs are told of it.
-  // Nothing if there was no such push.
+  // Decodes the sum that includes this local server's push, and passes it to the codecs' Settle.
+  // Returns nothing if there was no such push.
   std::optional<Buffer> Settled(const Header& header, const Buffer& sum);
 
  private:
-  // The codecs of a flow; null if it was never used.
+  // Returns the codecs of a flow; null if it was never used.
   CodecChain* Chain(const FlowId& id);
 
   NodeState& state_;

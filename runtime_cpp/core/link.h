@@ -1,11 +1,11 @@
 // Exactly-once delivery between two nodes over connections that break.
 //
-// A link lasts as long as its two nodes; connections that carry it come and go. Each end numbers its
-// messages from 0 and keeps those that have left until the other end says that it has received them:
-// views of the encoded messages, no copies, and nothing is encoded a second time. When a connection
-// has broken, the two ends tell each other on the next one what they have received, and both go on
-// from there. Every kind of message that is numbered is therefore handed on once and in order,
-// whatever it is about. Numbers, and what is counted with them, are modulo 2^32.
+// A link lasts as long as its two nodes; one connection after another carries it. Each end numbers
+// its messages from 0 and keeps those that have left until the other end acknowledges them: views
+// of the encoded messages, no copies, and nothing is encoded a second time. After a connection has
+// broken, the two ends exchange on the next one how many messages they have received, and both
+// continue from there. Numbered messages of every kind are therefore delivered once and in order.
+// Numbers and counts are modulo 2^32.
 //
 // One end calls, always the same; the other answers:
 //
@@ -14,15 +14,16 @@
 //     link.Answered(answer);             <----        // messages may follow at once
 //     // messages may follow
 //
-// An end takes nothing more from an older connection once it has answered on a newer one, or heard the
-// answer. Calls are counted, and at both ends the latest that was answered carries the link, however
-// many are under way and in whatever order they arrive.
+// An end ignores older connections once it has answered on a newer one, or received the answer
+// there. Calls are counted, and at both ends the latest answered call carries the link, for any
+// number of calls under way and any order of arrival.
 //
-// A process that continues where another was killed has a larger incarnation, and has its end of the
-// link from a journal (replay.h): all that may have left before is kept as if it had left. Its calls are
-// counted anew. Of a process that was replaced no call is answered any more.
+// A process that continues after another was killed has a larger incarnation, and restores its end
+// of the link from a journal (replay.h): every message that may have left before is kept as if it
+// had left. Its calls are counted from 0 again. Calls of a process that was replaced are not
+// answered.
 //
-// What is kept is bounded by what is under way between two acknowledgements. Not thread-safe.
+// The messages kept are bounded by those under way between two acknowledgements. Not thread-safe.
 #pragma once
 
 #include <algorithm>
@@ -35,22 +36,22 @@
 
 namespace geomx {
 
-// Best-effort messages may be lost, and what is about one connection means nothing on the next.
+// Best-effort messages may be lost, and messages about one connection mean nothing on the next.
 inline bool IsNumbered(const Header& header) {
   const Kind kind = header.kind;
   return header.channel == 0 && kind != Kind::kHello && kind != Kind::kHeartbeat &&
          kind != Kind::kClosing;
 }
 
-// What the ends of a new connection tell each other before anything else.
+// The first message in either direction of a new connection.
 struct Greeting {
-  std::uint32_t incarnation = 0;  // of the calling process, as the scheduler counts; 0: not told yet
-  std::uint32_t attempt = 0;      // how many calls its caller has made on this link, with this one
+  std::uint32_t incarnation = 0;  // of the calling process, as the scheduler counts; 0: unknown
+  std::uint32_t attempt = 0;      // calls that the caller has made on this link, this one included
   std::uint32_t received = 0;     // numbered messages that this end has received
   std::uint32_t first = 0;        // of an answer: number of the first message that follows it
 };
 
-// Where a greeting stands in the header of a `hello`.
+// Stores a greeting in the header of a `hello`.
 inline void PutGreeting(const Greeting& greeting, Header& header) {
   header.key = greeting.incarnation;
   header.shard = greeting.attempt;
@@ -61,7 +62,7 @@ inline Greeting GreetingOf(const Header& header) {
   return {header.key, header.shard, header.round, header.slice};
 }
 
-// Messages to the other end: those that it may not have received, oldest first.
+// Messages to the other end that it may not have received, oldest first.
 template <class Item>
 class Outbox {
  public:
@@ -71,7 +72,7 @@ class Outbox {
   std::size_t unsent() const { return entries_.size() - left_; }
   Item& At(std::size_t index) { return entries_[left_ + index].item; }
   bool NumberedAt(std::size_t index) const { return entries_[left_ + index].numbered; }
-  // At(0) has left. A numbered one is kept.
+  // At(0) has left. It is kept if it is numbered.
   void Leave() {
     if (!entries_[left_].numbered) {
       entries_.erase(entries_.begin() + static_cast<std::ptrdiff_t>(left_));
@@ -81,11 +82,12 @@ class Outbox {
     if (IsAfter(base_ + Left(), reached_)) reached_ = base_ + Left();
   }
 
-  // The other end has received the first `received` messages. False if so many have never left. Those
-  // that it has from an earlier connection leave on this one again all the same: it counts on them.
+  // The other end has received the first `received` messages. Returns false if fewer have ever
+  // left. Messages that it has received on an earlier connection, and that this connection repeats,
+  // still leave: it expects them.
   bool Acknowledge(std::uint32_t received) {
     if (IsAfter(received, reached_)) return false;
-    if (!IsAfter(received, base_)) return true;  // said before a later word arrived
+    if (!IsAfter(received, base_)) return true;  // older than what is known already
     const std::uint32_t known = std::min(received - base_, Left());
     entries_.erase(entries_.begin(), entries_.begin() + known);
     left_ -= known;
@@ -93,8 +95,8 @@ class Outbox {
     return true;
   }
 
-  // A new connection to an end that has received so many messages; all others are to leave again.
-  // Returns the number of the first of them; nothing if that many have never left.
+  // Starts a new connection to an end that has received so many messages; all others will leave
+  // again. Returns the number of the first of them; nothing if fewer have ever left.
   std::optional<std::uint32_t> Restart(std::uint32_t received) {
     if (IsAfter(received, reached_)) return std::nullopt;
     left_ = 0;
@@ -105,18 +107,19 @@ class Outbox {
     return base_;
   }
 
-  // Whether the other end, which now says that it has received so many messages, had received more.
+  // Returns true if the other end has acknowledged more messages before than the `received` that it
+  // reports now.
   bool HasForgotten(std::uint32_t received) const { return IsAfter(base_, received); }
 
   // Messages that have left and are not known to have been received.
   std::size_t kept() const { return left_; }
-  // So many messages the other end has received, of all that were ever added.
+  // How many of all messages ever added the other end has received.
   std::uint32_t acknowledged() const { return base_; }
 
   // ---- from a journal ----
-  // So many messages have left and were received. REQUIRES: there is none.
+  // `sent` messages have left and were received. REQUIRES: no message was added.
   void Begin(std::uint32_t sent) { base_ = reached_ = sent; }
-  // A numbered message that may have left. REQUIRES: none waits to leave.
+  // Adds a numbered message that may have left. REQUIRES: unsent() == 0.
   void AddLeft(Item item) {
     Add(std::move(item), true);
     Leave();
@@ -139,12 +142,12 @@ class Outbox {
   std::uint32_t reached_ = 0;  // number of the first message that has never left, on any connection
 };
 
-// Messages from the other end: how many there were, and which are repeats.
+// Counts messages from the other end and recognises repeats.
 class Arrivals {
  public:
   std::uint32_t received() const { return received_; }
 
-  // A numbered message is in. False if it came before and is to be dropped.
+  // Counts a numbered message. Returns false if it is a repeat, to be dropped.
   bool Take() {
     if (repeats_ > 0) {
       --repeats_;
@@ -154,10 +157,11 @@ class Arrivals {
     return true;
   }
 
-  // So many messages have arrived, as a journal says.
+  // Continues after `received` messages, the count of a journal.
   void Begin(std::uint32_t received) { received_ = received; }
 
-  // What arrives next has number `first`. False if others between were never received.
+  // The next message to arrive has number `first`. Returns false if messages before it were never
+  // received.
   bool Restart(std::uint32_t first) {
     repeats_ = received_ - first;
     return repeats_ <= UINT32_MAX / 2;
@@ -170,9 +174,9 @@ class Arrivals {
 
 enum class LinkOutcome {
   kCarried,   // the connection carries the link from now on
-  kLate,      // a later one does; this one is to be closed
-  kMismatch,  // the other end speaks of messages that there never were
-  kForgot,    // one of the two ends has forgotten what it had received
+  kLate,      // a later one does; close this one
+  kMismatch,  // the other end counts messages that were never sent
+  kForgot,    // one of the two ends has lost its count of received messages
 };
 
 template <class Item>
@@ -180,7 +184,7 @@ class Link {
  public:
   Outbox<Item> outbox;
   Arrivals arrivals;
-  std::uint32_t incarnation = 0;  // of the process at the calling end; 0: not told yet
+  std::uint32_t incarnation = 0;  // of the process at the calling end; 0: unknown
 
   // ---- the end that calls ----
   Greeting Call() {
@@ -197,11 +201,11 @@ class Link {
   }
 
   // ---- the end that is called ----
-  // Fills in `answer` if the connection carries the link. To be called when nothing more will be taken
-  // from the connection before.
+  // Fills in `answer` if the connection carries the link. Call it after the last message was taken
+  // from the previous connection.
   LinkOutcome Answer(const Greeting& call, Greeting& answer) {
     if (call.incarnation < incarnation) return LinkOutcome::kLate;
-    if (call.incarnation > incarnation) answered_ = 0;  // it counts its calls anew
+    if (call.incarnation > incarnation) answered_ = 0;  // a new process counts from 0
     if (call.attempt <= answered_) return LinkOutcome::kLate;
     const auto first = outbox.Restart(call.received);
     if (!first) return LinkOutcome::kMismatch;

@@ -1,7 +1,7 @@
 // The training loss of a server's children: how far the mean has fallen since the first.
 //
-// Slicers that adapt to the progress of training (SliceContext::loss_ratio) ask for it. A child's
-// loss travels in the headers of its pushes.
+// Slicers that adapt to the progress of training use it (SliceContext::loss_ratio). A child's loss
+// travels in the headers of its pushes.
 #pragma once
 
 #include <cmath>
@@ -15,7 +15,7 @@ namespace geomx {
 
 class LossAverage {
  public:
-  // `children` is how many report; the first mean is taken once all of them have.
+  // `children`: how many report; the first mean is taken once all of them have.
   void Report(NodeId child, float loss, std::size_t children) {
     losses_[child] = loss;
     ratio_.reset();
@@ -38,7 +38,7 @@ class LossAverage {
 
   std::map<NodeId, float> losses_;  // the last of each child
   std::optional<double> first_;
-  std::optional<double> ratio_;  // of `losses_`, once it was asked for
+  std::optional<double> ratio_;  // of `losses_`, cached
 };
 
 }  // namespace geomx

@@ -67,8 +67,8 @@ void Membership::Hear(NodeId from, Time now) {
   state_.Emit({.kind = Event::Kind::kHeard, .peer = from, .text = state_.peers.Find(from)->name});
 }
 
-// Where there are no heartbeats (yet), peers say nothing unless they must: only broken connections are
-// watched.
+// Without heartbeats (or before they begin) a healthy peer may be silent: only broken connections
+// count.
 void Membership::HandleLinkLost(NodeId peer, const std::string& reason, Time now) {
   if (state_.config.heartbeat_interval <= 0 || state_.peers.Find(peer) == nullptr) return;
   if (!beating_) {
@@ -106,8 +106,8 @@ void Membership::HandleTimeout(Time now) {
   if (stopped_ || next_beat_ > now) return;
   const Time late = now - next_beat_;
   if (late > state_.config.heartbeat_interval) {
-    // This node did not run (it was stopped, or its machine slept): what arrived meanwhile is still
-    // to be read.
+    // This node did not run (it was stopped, or its machine slept): messages that arrived meanwhile
+    // are not read yet.
     for (auto& [id, contact] : contacts_) contact.heard = std::min(now, contact.heard + late);
   }
   next_beat_ = now + state_.config.heartbeat_interval;

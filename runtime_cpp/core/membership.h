@@ -2,11 +2,11 @@
 //
 //   joining --start--> running --Leave, everything answered: bye--> left --stop--> stopped
 //
-// From the start on, each end of every link says something at least once per heartbeat interval, so
-// that either end notices when the other, or the path between them, falls silent. A peer that is
-// silent for `failure_timeout` is suspect. With `patience` it is waited for until then; after that, or
-// without, it counts as lost. A broken connection alone is no reason: another one is made meanwhile.
-// Time in which this node itself did not run does not count as silence of others.
+// From the start on, each end of every link sends at least one message per heartbeat interval, so
+// either end notices when the other, or the path between them, falls silent. A peer that is silent
+// for `failure_timeout` is suspect; once it has been silent for `patience` as well, it counts as
+// lost. A broken connection alone is no reason, as a new one is made meanwhile. Time in which this
+// node itself did not run does not count as silence of others.
 #pragma once
 
 #include <map>
@@ -29,26 +29,27 @@ class Membership {
 
   bool started() const { return started_; }
   bool stopped() const { return stopped_; }
-  bool leaving() const { return leaving_; }  // wants to, and something is unanswered
-  bool left() const { return left_; }        // wants to, or has
+  bool leaving() const { return leaving_; }  // Leave was called, and something is unanswered
+  bool left() const { return left_; }        // Leave was called
 
-  // All members are connected; without heartbeats (simulation): only broken connections are watched.
+  // All members are connected, and there are no heartbeats (simulation): only broken connections
+  // count.
   void AssumeStarted() { started_ = true; }
-  // The same live: heartbeats begin.
+  // All members are connected: heartbeats begin (live).
   void Start(Time now);
   void Stop() { stopped_ = true; }
   void Ready(Time now);
 
-  // Says bye as soon as nothing is unanswered.
+  // Sends bye as soon as nothing is unanswered.
   void Leave();
-  // To be called after something was answered.
+  // Call it after something was answered.
   void SayByeIfAnswered() {
     if (leaving_ && !role_->Unanswered()) SayBye();
   }
-  // Says bye to parents and to the members of overlays: nothing more comes from here.
+  // Sends bye to parents and to the members of overlays: this node will send no more contributions.
   void TellFinished();
-  // `waiting` waits for round `round` of a key, but `left`, without which it cannot end, took part in
-  // `reached` rounds and has left: reports the loss to the scheduler, once, as that ends the run.
+  // Reports to the scheduler that a round cannot end: `waiting` waits for round `round` of a key,
+  // but `left` took part in `reached` rounds and has left. Reports once, as that ends the run.
   void EndRound(NodeId left, Round reached, NodeId waiting, Key key, Round round);
 
   // ---- links; see the functions of these names in Node ----
@@ -61,24 +62,24 @@ class Membership {
   }
   // `peer` may fall silent from now on.
   void HandleBye(NodeId peer) { contacts_.erase(peer); }
-  // Whether a change of members with this number is news.
+  // Returns true if `epoch` is newer than the last change, and records it.
   bool Advance(std::uint32_t epoch) {
     if (epoch <= epoch_) return false;
     epoch_ = epoch;
     return true;
   }
   std::uint32_t epoch() const { return epoch_; }  // of the last change that is known here
-  // `peer` is lost and may be silent, or has come back.
+  // `peer` is lost and will be silent, or (`back`) has come back.
   void HandleChange(NodeId peer, bool back, Time now);
-  // How long nothing has been heard of `peer`; 0 if it is not watched.
+  // Time since the last message from `peer`; 0 if it is not watched.
   Time Silence(NodeId peer, Time now) const;
 
   Time NextTimeout() const { return stopped_ ? kNever : next_beat_; }
-  // Sends heartbeats that are due, and looks for peers that fell silent.
+  // Sends heartbeats that are due, and checks for silent peers.
   void HandleTimeout(Time now);
 
  private:
-  // A peer that is not expected to be silent.
+  // A peer whose silence counts.
   struct Contact {
     Time heard = 0;
     std::string broken = {};  // why there is no connection; empty: there is one
@@ -99,7 +100,7 @@ class Membership {
   bool stopped_ = false;
   bool leaving_ = false;
   bool left_ = false;
-  bool ended_round_ = false;  // reported that a round will never be complete
+  bool ended_round_ = false;  // EndRound has reported
   std::uint32_t epoch_ = 0;
   Time next_beat_ = kNever;
   std::map<NodeId, Contact> contacts_;

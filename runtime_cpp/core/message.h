@@ -1,8 +1,8 @@
 // One message of the protocol and its form on the wire.
 //
 // Every message starts with the same fixed header, little-endian, then `payload_bytes` of payload.
-// docs/protocol.md describes each kind. ParseHeader accepts nothing that is inconsistent in itself;
-// what is inconsistent with the receiver's state is refused by the Node.
+// docs/protocol.md describes each kind. ParseHeader rejects headers that are inconsistent in
+// themselves; the Node refuses those that contradict its state.
 #pragma once
 
 #include <array>
@@ -27,26 +27,25 @@ enum class Kind : std::uint8_t {
   // Membership and control: channel 0, never cut.
   kHello,      // first message on a new connection, both ways (core/link.h): payload = token
   kJoin,       // node -> scheduler: payload = name, version, address
-  kRoster,     // scheduler -> node: everyone has joined; payload = the experiment
+  kRoster,     // scheduler -> node: all members have joined; payload = the experiment
   kReady,      // node -> scheduler: connected to all peers
-  kStart,      // scheduler -> node: everyone is ready
+  kStart,      // scheduler -> node: all members are ready
   kBarrier,    // worker -> scheduler: waiting at barrier `round`
   kRelease,    // scheduler -> worker: barrier `round` is complete
   kHeartbeat,  // on every connection, both ways
   kBye,        // member -> scheduler and parents: finished, leaving in good order
-  kStop,       // scheduler -> node: everyone has finished
+  kStop,       // scheduler -> node: all members have finished
   kDead,       // scheduler -> node: a member was lost; payload = its name and the reason
   kCommand,    // worker -> local server -> global servers (-> local servers): an instruction
   kReport,     // member -> coordinator: payload = numbers, `key` = which coordinator
   kReply,      // coordinator -> member
   // Data: a transfer of one shard, cut into slices.
   kInit,         // worker -> ... -> global server: initial value
-  kPullRequest,  // worker -> local server -> global server: send me the current value
+  kPullRequest,  // worker -> local server -> global server: asks for the current value
   kPush,         // towards the global server
   kValue,        // the answer, back down
-  kClosing,      // any -> any: this process closes its connections and makes no others
-  kMembers,      // scheduler -> all: who takes part no more, or again; local server -> global servers: how
-                 // many of its workers do (member_change.h)
+  kClosing,      // any -> any: this process closes its connections and opens no new ones
+  kMembers,      // scheduler -> all: a member is lost or back; local -> global server: its workers' number
 };
 inline constexpr std::uint8_t kKinds = static_cast<std::uint8_t>(Kind::kMembers) + 1;
 
@@ -58,7 +57,7 @@ inline bool IsTransfer(Kind kind) {
 enum Flags : std::uint8_t {
   kLast = 1,     // the sender will not push this key again
   kPlain = 2,    // not encoded: initial values travel at full precision
-  kAbsent = 4,   // zeros of workers that had nothing to contribute; of sums: of all of them
+  kAbsent = 4,   // zeros of a worker without a contribution; of a sum: of all its workers
 };
 
 struct Header {
@@ -69,7 +68,7 @@ struct Header {
   Key key = 0;
   std::uint32_t shard = 0;
   Round round = 0;
-  std::uint32_t merge_count = 0;  // how many workers this value stands for
+  std::uint32_t merge_count = 0;  // workers that this value includes
   std::int32_t priority = 0;
   std::uint32_t shard_elements = 0;
   std::uint32_t total_rows = 0;  // rows of the shard's encoded form; dense float32 has one per element
@@ -88,13 +87,13 @@ struct Header {
   }
 };
 
-// True for training traffic, which is what byte counts are about. Everything else is control: the
-// membership, instructions, and the initial values that travel once.
+// Returns true for training traffic, which byte counts are of. Everything else is control:
+// membership, instructions, and initial values.
 inline bool IsData(const Header& header) {
   return IsTransfer(header.kind) && (header.flags & kPlain) == 0;
 }
 
-// Which way a transfer goes.
+// The direction of a transfer.
 inline Direction DirectionOf(const Header& header) {
   return header.kind == Kind::kValue ? Direction::kPull : Direction::kPush;
 }
@@ -112,7 +111,7 @@ struct Traffic {
 struct Message {
   Header header;
   Payload payload;
-  std::uint32_t frames = 1;  // in a simulation: how many messages on the wire this one stands for
+  std::uint32_t frames = 1;  // in a simulation: messages on the wire that this one stands for
 
   std::size_t wire_bytes() const { return std::size_t{frames} * kHeaderBytes + payload.size(); }
 };
@@ -121,7 +120,7 @@ using WireHeader = std::array<std::byte, kHeaderBytes>;
 
 WireHeader SerializeHeader(const Header& header);
 
-// Returns nothing and sets `error` when the bytes are not a header that a correct peer could send.
+// Returns nothing and sets `error` if a correct peer cannot have sent these bytes as a header.
 std::optional<Header> ParseHeader(std::span<const std::byte, kHeaderBytes> bytes,
                                   std::string& error);
 

@@ -1,9 +1,9 @@
-// Where native parts of plugins make themselves known.
+// The registry of plugins' native parts.
 //
 // A plugin folder may hold C++ sources with a static `NativeCodec`, `NativeSlicer` or `NativePolicy`.
-// Its Python side then names it with options (numbers only), and the core makes it wherever it is
+// Its Python side names it with options (numbers only), and the core creates one wherever it is
 // needed: per shard and link for codecs and slicers, per node for policies. Both drivers use these
-// same objects, so what a plugin decides is written once.
+// objects, so a plugin's decisions are written once.
 #pragma once
 
 #include <cmath>
@@ -23,7 +23,7 @@ namespace geomx {
 
 using Options = std::map<std::string, double>;
 
-// A named option; throws std::invalid_argument if the Python side forgot it.
+// Returns a named option; throws std::invalid_argument if the Python side has not passed it.
 inline double Require(const Options& options, const std::string& name) {
   const auto found = options.find(name);
   if (found == options.end()) throw std::invalid_argument("missing option " + name);
@@ -42,8 +42,8 @@ class Natives {
 
   void Add(const std::string& name, Make make) { makers_[name] = std::move(make); }
 
-  // Throws std::invalid_argument if nothing of that name was compiled in, or an option is NaN: most
-  // become whole numbers.
+  // Throws std::invalid_argument if no part of that name was compiled in, or an option is NaN (most
+  // options are converted to integers).
   Product Create(const std::string& name, const Options& options) const {
     const auto found = makers_.find(name);
     if (found == makers_.end()) throw std::invalid_argument("no native part named " + name);

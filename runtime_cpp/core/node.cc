@@ -71,7 +71,7 @@ void Node::HandleControl(NodeId from, const Message& message, Time now) {
     case Kind::kHello:
     case Kind::kHeartbeat:
     case Kind::kClosing:
-    case Kind::kRoster:  // the driver read it before this node was made
+    case Kind::kRoster:  // the driver read it before it created this node
       return;
     case Kind::kStart:
       if (!from_scheduler || started()) return;
@@ -188,7 +188,7 @@ std::vector<Wait> Node::ListWaits() const {
   return waits.Take();
 }
 
-// ---- looking ---------------------------------------------------------------------------------
+// ---- inspection -------------------------------------------------------------------------------
 
 NodeStats Node::stats() const {
   NodeStats stats = state_.stats;
@@ -203,7 +203,7 @@ void Node::Describe(Digest& digest) const {
   const bool coordinated = overlay_ || !state_.config.coordinators.empty();
   if (coordinated || membership_.leaving() || receiver_.waiting() || state_.losses.known() ||
       !state_.device.idle()) {
-    digest.Unknown();  // coordinators do not say what they go by
+    digest.Unknown();  // coordinators do not describe their state
   }
   role_->Describe(digest);
 }

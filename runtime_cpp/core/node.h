@@ -6,13 +6,13 @@
 //
 // Not thread-safe: one driver, one thread. docs/protocol.md has the messages and their order.
 //
-// The node itself routes: a message goes to the part that it is about. The parts are in files of
-// their own: peers (send queues), sender and encoder (values out), receiver and flow (values in),
-// linear_sums, membership, coordinator_host, overlay, and the role (worker, server, global_server,
-// scheduler). What they share is in node_state.h.
+// The node itself only routes messages to its parts, which have files of their own: peers (send
+// queues), sender and encoder (values out), receiver and flow (values in), linear_sums, membership,
+// coordinator_host, overlay, and the role (worker, server, global_server, scheduler). Their shared
+// state is in node_state.h.
 //
 // Invariants
-//   1. What a node sends depends only on the sequence of calls made to it, never on the time they
+// 1. The messages of a node depend only on the sequence of calls made to it, never on the time they
 //      were made at, except heartbeats, their timeouts and the grace for best-effort slices.
 //   2. One round of a shard is in flight per worker: a push waits until the value of the one before
 //      has come. Nothing in here grows with the number of rounds.
@@ -57,17 +57,19 @@ class Node {
   Node& operator=(const Node&) = delete;
 
   // ---- driver: in ----
-  // Throws PluginFailure if a plugin's part fails on it. What a peer did wrong is an event.
+  // Throws PluginFailure if a plugin's part fails on the message. A peer's violation of the
+  // protocol is reported as an event.
   void HandleMessage(NodeId from, const Message& message, Time now);
-  // Bytes of `peer` arrive, if only the beginning of a message: it is not silent.
+  // Bytes from `peer` have arrived, possibly of an incomplete message: it is not silent.
   void Hear(NodeId peer, Time now) { membership_.Hear(peer, now); }
-  // The connection to `peer` has ended, and another is being made; or there is one again. Nothing is
-  // lost with it (see link.h), but a peer that stays away is suspect.
+  // The connection to `peer` has ended, and another is being made; or there is one again. No
+  // message is lost (see link.h), but a peer without a connection becomes suspect.
   void HandleLinkLost(NodeId peer, const std::string& reason, Time now) {
     membership_.HandleLinkLost(peer, reason, now);
   }
   void HandleLinkMade(NodeId peer, Time now) { membership_.HandleLinkMade(peer, now); }
-  // There will be no connection to `peer` any more. Expected once it said bye or all stopped.
+  // The connection to `peer` has ended for good. Expected after its bye, or after the stop of the
+  // run.
   void HandleLinkDown(NodeId peer, const std::string& reason, Time now) {
     membership_.HandleLinkDown(peer, reason, now);
   }
@@ -84,16 +86,16 @@ class Node {
   bool HasMessage(NodeId peer, Lane lane) const { return state_.peers.HasMessage(peer, lane); }
   // Whether the next reliable message for `peer` is a heartbeat.
   bool HasHeartbeat(NodeId peer) const { return state_.peers.HasHeartbeat(peer); }
-  // Peers for which messages were queued since the last call, in order of the first message: `dirty`
-  // becomes these; what it held is forgotten, its memory is used again.
+  // Sets `dirty` to the peers for which messages were queued since the last call, in order of the
+  // first message. Reuses the memory of `dirty`.
   void TakeDirty(std::vector<NodeId>& dirty) { state_.peers.TakeDirty(dirty); }
   std::optional<Event> PollEvent() { return state_.events.Poll(); }
-  // Whether there is neither: no dirty peer, no event.
+  // Returns true if there is no dirty peer and no event.
   bool Quiet() const { return state_.peers.quiet() && state_.events.empty(); }
   Time PollTimeout() const;  // kNever if none
   Work TakeWork() { return std::exchange(state_.work, {}); }
-  // Ends of work that this node has given its device since the last call (device_work.h). The driver
-  // has them waited for on another thread and, after each, in order, calls Resume.
+  // Markers of the work that was queued on the device since the last call (device_work.h). The
+  // driver waits for them on another thread and calls Resume after each, in order.
   DeviceWork::Ends TakeDeviceWork() { return state_.device.Take(); }
   void Resume(Time now) { state_.device.Resume(now); }
 
@@ -106,9 +108,9 @@ class Node {
               std::int32_t priority = INT32_MIN) {
     coordinators_.Report(host, number, values, priority);
   }
-  // What a master that is no member says to a global server, through the process that runs it: the
-  // initial value of a shard, as if a worker had sent it, and an instruction. Throws
-  // std::invalid_argument for any other role, or if the value has another size than its shard.
+  // For a master that is no member and speaks to a global server through the process that runs it:
+  // the initial value of a shard, as if a worker had sent it, and an instruction. Throws
+  // std::invalid_argument for any other role, or if the value does not have the shard's size.
   void Initialise(const ShardInfo& shard, Buffer value, Time now);
   void Instruct(const std::string& text, Time now);
   // Leaves in good order, once everything that was pushed is answered.
@@ -116,20 +118,20 @@ class Node {
     (void)now;
     membership_.Leave();
   }
-  // What this node waits for from others, once the run has started or on the scheduler; takes time in
-  // proportion to the shards.
+  // What this node waits for, once the run has started (on the scheduler: at any time). Takes time
+  // in proportion to the number of shards.
   std::vector<Wait> ListWaits() const;
   // The current global value of a shard. Null if there is none, or this is no global server.
   const Buffer* GlobalValue(Key key, std::uint32_t shard) const;
 
-  // Adds everything that this node's next actions depend on, besides the calls made to it.
+  // Adds the state that this node's next actions depend on.
   void Describe(Digest& digest) const;
 
   const NodeConfig& config() const { return state_.config; }
   const Peer* FindPeer(NodeId id) const { return state_.peers.Find(id); }  // null if there is none
   NodeStats stats() const;
-  // Which process of a member takes part, as far as this node was told since the start; 0: the first. What
-  // another one says must not reach this node.
+  // The incarnation of a member's process that takes part, as announced to this node; 0: the first.
+  // The driver must drop messages of any other process.
   std::uint32_t Incarnation(NodeId id) const {
     const auto found = incarnations_.find(id);
     return found == incarnations_.end() ? 0 : found->second;
@@ -144,7 +146,8 @@ class Node {
   }
   // Queues a message as it is.
   void Send(NodeId target, Message&& message) { state_.peers.Send(target, std::move(message)); }
-  // The messages of a value for `peer`, to be sent later, or to others; see Sender::Pack.
+  // Creates the messages of a value for `peer`, to be sent later or to other nodes; see
+  // Sender::Pack.
   void Pack(NodeId peer, ShardValue value, Buffer relayed, Time now, Sender::Packed then) {
     sender_.Pack(peer, std::move(value), std::move(relayed), now, std::move(then));
   }
@@ -155,29 +158,29 @@ class Node {
   NodeStats& counts() { return state_.stats; }
   bool IsChild(NodeId id) const { return state_.peers.IsChild(id); }
   std::uint32_t StandsFor(NodeId id) const { return state_.peers.StandsFor(id); }
-  bool IsAway(NodeId id) const { return state_.peers.Away(id); }  // it takes no part any more
+  bool IsAway(NodeId id) const { return state_.peers.Away(id); }  // lost
   void SetAway(NodeId id, bool away) { state_.peers.SetAway(id, away); }
-  // Codecs of what goes to `peer` and comes from it begin anew.
+  // Resets the codecs of values to and from `peer`.
   void Renew(NodeId peer) { flows_.Renew(peer); }
-  // Queues a message for a peer that may take no part.
+  // Queues a message even if the peer is lost.
   void SendAnyway(NodeId target, Message&& message) {
     state_.peers.Queue(state_.peers.Get(target), std::move(message));
   }
-  // What is to be done here about a member that is lost or comes back: by its links, then by roles.
+  // Handles a member that is lost or comes back: first its links, then the role.
   void Change(const MemberChange& change, Time now);
-  // What is wrong with a push from a child that stands for `merge_count` workers; empty: nothing. With
-  // an overlay a child may bring others' contributions with its own.
+  // Returns an error if `child` cannot push a sum of `merge_count` workers; empty if it can. With
+  // an overlay, a child's push may include others' contributions.
   std::string Miscount(NodeId child, std::uint32_t merge_count) const;
   LinearSums& sums() { return sums_; }
   FlowTable& flows() { return flows_; }
   Membership& membership() { return membership_; }
-  // Reports at once, wherever the coordinator lives: on this node too.
+  // Reports at once, also to a coordinator on this node.
   void Consult(NodeId host, std::uint32_t number, std::span<const double> values, Time now) {
     coordinators_.Consult(host, number, values, now);
   }
 
  private:
-  // Why this message is refused before anything looks at it; empty if it is not.
+  // Returns the reason to refuse a message before it is dispatched; empty if there is none.
   std::string Objection(NodeId from, const Header& header) const;
   bool Expected(NodeId from, const Header& header) const;
   void HandleControl(NodeId from, const Message& message, Time now);

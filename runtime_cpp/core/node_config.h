@@ -1,5 +1,5 @@
-// What a node is told when it is built: who it is, with whom it talks, and what the plugins decided
-// for each of its links. Plain data; `wiring.py` fills it in for both drivers.
+// A node's configuration: its identity, its peers, and the plugins' parts for each of its links.
+// Plain data; `wiring.py` fills it in for both drivers.
 #pragma once
 
 #include <cstdint>
@@ -27,18 +27,19 @@ struct Peer {
   Role role = Role::kWorker;
 };
 
-// What the plugins decided for one hop in one direction.
+// The plugins' parts for one hop in one direction.
 struct LinkPlan {
   CodecChain::Factories codecs;
   std::vector<std::shared_ptr<const SlicerFactory>> slicers;
-  Time grace = 0;  // how long a receiver waits for best-effort slices after the reliable ones
+  Time grace = 0;  // time that a receiver waits for best-effort slices after the reliable ones
 };
 
 // How global servers complete rounds.
 struct GlobalRounds {
-  // False: every party's push is applied and answered by itself, as it comes.
+  // False: every party's push is applied and answered by itself, on arrival.
   bool together = true;
-  // Then: a party may be at most this many rounds ahead of the slowest; it waits at the server.
+  // If not together: how many rounds a party may be ahead of the slowest before its push waits at
+  // the server.
   std::uint32_t staleness_bound = UINT32_MAX;
   // The global server answers with the sum, and every local server runs the optimizer on its own
   // replica of the weights. REQUIRES: together.
@@ -48,7 +49,7 @@ struct GlobalRounds {
 // What a worker does with a push that holds values that are NaN or infinite.
 enum class NonFinite : std::uint8_t { kIgnore, kWarn, kRefuse };
 
-// What messages are handled by comes first, so that it lies together.
+// The fields that are read for every message come first, to share cache lines.
 struct NodeConfig {
   NodeId id = 0;
   Role role = Role::kWorker;
@@ -57,28 +58,28 @@ struct NodeConfig {
   std::optional<NodeId> scheduler;  // absent on the scheduler itself
   std::uint32_t quorum = 0;         // merge count that completes a round here
   std::uint32_t frame_bytes = 256 * 1024;  // no message carries more payload than this
-  // In a simulation: up to so many frames of one long slice may leave as one message (see
-  // `Encoder::Bundle`). Bytes, messages and what they cost at either end are counted frame by frame.
+  // In a simulation: how many frames of one long slice may leave as one message (see
+  // `Encoder::Bundle`). Bytes, messages and their costs are still counted per frame.
   std::uint32_t bundle = 1;
-  std::uint32_t max_shard_elements = kMaxShardElements;  // larger shards are refused before memory is taken
+  std::uint32_t max_shard_elements = kMaxShardElements;  // larger shards are refused before allocation
   GlobalRounds rounds;              // global and local servers
   Time heartbeat_interval = 0;      // 0: none (simulation)
   Time failure_timeout = 5 * kSecond;  // silence after which a peer is suspect
-  Time patience = 0;                // more silence than that is waited for, as long as this; 0: it is not
+  Time patience = 0;                // silence after which a suspect peer is lost; 0: at once
   bool continues = false;           // rounds close without members that are lost
-  Time redial = kSecond;            // live: most time between two attempts at a broken connection
+  Time redial = kSecond;            // live: longest time between two attempts to reconnect
   std::vector<NodeId> parents;      // worker: its local server; local server: the global servers
-  std::vector<NodeId> children;     // who pushes to this node, ascending
-  std::map<std::uint32_t, std::shared_ptr<Coordinator>> coordinators;  // that live here, by number
+  std::vector<NodeId> children;     // nodes that push to this node, ascending
+  std::map<std::uint32_t, std::shared_ptr<Coordinator>> coordinators;  // on this node, by number
   std::string name;
-  std::vector<Peer> peers;          // whom this node talks with; for the scheduler: everyone else
+  std::vector<Peer> peers;          // nodes that this one is connected to; for the scheduler: all others
   std::map<std::pair<NodeId, Direction>, LinkPlan> links;  // (peer, direction of the value)
   std::shared_ptr<PartyPolicy> policy;                     // local servers
-  OptimizerFactories optimizers;                           // that plugins brought; servers
-  std::shared_ptr<kernels::Device> device;  // servers: where they update and encode; or null
+  OptimizerFactories optimizers;                           // of plugins; servers
+  std::shared_ptr<kernels::Device> device;  // servers: for updates and encoding; or null
   std::map<NodeId, std::uint32_t> stands_for;  // workers behind each child; one where absent
-  std::vector<OverlayGroup> groups;  // whose members talk with each other; their peers are in `peers`
-  std::string experiment;            // scheduler: what every member is told on joining
+  std::vector<OverlayGroup> groups;  // groups whose members are connected; their peers are in `peers`
+  std::string experiment;            // scheduler: sent to every member on joining
 };
 
 }  // namespace geomx

@@ -1,7 +1,8 @@
-// What the parts of one node share: its configuration, its peers, and what it tells the driver.
+// The state that the parts of one node share: its configuration, its peers, and its output to the
+// driver.
 //
-// The parts (sender, receiver, membership, ...) hold a reference to it; it is made before them and
-// outlives them. It holds no decisions.
+// The parts (sender, receiver, membership, ...) hold a reference to it; it is constructed before
+// them and outlives them. It contains no logic of the protocol.
 #pragma once
 
 #include <string>
@@ -22,12 +23,13 @@ struct NodeState {
   NodeState& operator=(const NodeState&) = delete;
 
   void Emit(Event&& event) { events.Add(std::move(event)); }
-  // The driver is to close the connection to `peer`, which did what `reason` says.
+  // Tells the driver to close the connection to `peer`, which has violated the protocol as `reason`
+  // says.
   void Fail(NodeId peer, std::string reason) {
     Emit({.kind = Event::Kind::kPeerError, .peer = peer, .reason = std::move(reason)});
   }
-  // `from` sent what a correct peer would not. Best-effort messages are dropped and counted, and the
-  // connection stays: it carries messages that a peer vouches for one by one.
+  // `from` has sent an invalid message. A best-effort one is dropped and counted, and the
+  // connection stays open; any other closes it.
   void Refuse(NodeId from, const Header& header, std::string reason) {
     if (header.channel == 0) return Fail(from, std::move(reason));
     ++stats.refused_slices;

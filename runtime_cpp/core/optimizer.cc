@@ -9,7 +9,7 @@
 namespace geomx {
 namespace {
 
-// An option that may be absent without having a default; the optimizer itself knows what then.
+// Marks an option without a default that may be absent; the optimizer handles its absence.
 constexpr double kNoDefault = std::numeric_limits<double>::quiet_NaN();
 
 using Options = std::map<std::string, double>;
@@ -71,7 +71,7 @@ bool OfOneKey(const std::string& option) {
   return false;
 }
 
-// One that a plugin brought has the common options alone; its learning rate is always given.
+// A plugin's optimizer has the common options only; its learning rate is always given.
 const Member& MemberOf(const OptimizerSpec& spec) {
   static const Member plugin = {nullptr, 0.01, {}};
   if (spec.factory) return plugin;

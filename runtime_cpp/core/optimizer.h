@@ -1,11 +1,10 @@
 // The optimizers that a global server runs on aggregated gradients (and a worker on its own, where
 // a sync policy exchanges parameters). Element-wise, so a shard needs nothing from its neighbours.
 //
-// An optimizer travels as a name and numbers, never as code. Options are spelled, have the defaults
-// and mean what they do in MXNet 1.9's constructors; the arithmetic follows its operators, in
-// float32. What MXNet lacks: adamw (its operator adamw_update, decay in proportion to the learning
-// rate), Adam's late_epsilon (epsilon where PyTorch adds it), and dcasgd's backup of the weights per
-// source.
+// An optimizer is sent as a name and numbers, never as code. Options have the names, defaults and
+// meaning of MXNet 1.9's constructors; the arithmetic follows its operators, in float32. Beyond
+// MXNet: adamw (its operator adamw_update, decay in proportion to the learning rate), Adam's
+// late_epsilon (epsilon where PyTorch adds it), and dcasgd's backup of the weights per source.
 #pragma once
 
 #include <cstdint>
@@ -23,15 +22,15 @@ namespace geomx {
 class Optimizer;
 struct OptimizerSpec;
 
-// Makes the optimizers that a plugin brought.
+// Creates a plugin's optimizers.
 class OptimizerFactory {
  public:
   virtual ~OptimizerFactory() = default;
-  // `spec` has every option that all optimizers have, defaults included.
+  // `spec` has every option common to all optimizers, defaults included.
   virtual std::unique_ptr<Optimizer> Make(const OptimizerSpec& spec, Key key) const = 0;
 };
 
-// By the name that instructions call them.
+// By their name in instructions.
 using OptimizerFactories = std::map<std::string, std::shared_ptr<const OptimizerFactory>>;
 
 // One line per item: the name, then "option value". Besides each optimizer's own, there are
@@ -43,16 +42,17 @@ struct OptimizerSpec {
   std::map<std::string, double> options;
   std::shared_ptr<const OptimizerFactory> factory;  // null: one of the core's own
 
-  // `plugins` come before the core's own. Throws std::invalid_argument, naming the optimizer or option that is unknown or out of range
-  // and what is allowed. What it returns can be made.
+  // Looks an optimizer up among `plugins`, then among the core's own. Throws std::invalid_argument
+  // that names the unknown optimizer, or the option that is unknown or out of range, and what is
+  // allowed. Optimizer::Make does not throw for the result.
   static OptimizerSpec Parse(const std::string& text, const OptimizerFactories& plugins = {});
 };
 
-// Where a gradient comes from.
+// The origin of a gradient.
 struct GradientSource {
-  std::uint32_t merge_count = 1;  // for how many workers it is the sum
-  NodeId source = 0;              // who pushed it; asynchronous optimizers keep state per source
-  bool absent = false;            // no worker had a gradient; it is zeros, or what codecs had kept
+  std::uint32_t merge_count = 1;  // number of workers that it is the sum of
+  NodeId source = 0;              // the node that pushed it; asynchronous optimizers keep state per source
+  bool absent = false;            // no worker had a gradient: zeros, or the codecs' residuals
 };
 
 // One tensor's (or shard's) optimizer, with its state.
@@ -66,8 +66,8 @@ class Optimizer {
     Update(weight, gradient, {});
   }
 
-  // The same where both lie on a device: queued there, the same bits. Called only if this optimizer
-  // has kernels for devices. What it keeps lies wherever it was last asked for.
+  // The same for spans on a device: queued there, with the same bits. Called only if this optimizer
+  // has device kernels. Its state moves to where the last update took place.
   virtual bool OnDevices() const { return false; }
   virtual void UpdateOn(const kernels::DeviceContext& device, std::span<float> weight,
                         std::span<const float> gradient, const GradientSource& from) {

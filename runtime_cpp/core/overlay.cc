@@ -69,7 +69,7 @@ void Overlay::OnBye(NodeId from) {
   }
 }
 
-// It left with an answer to all that it had pushed, so this round is a later one.
+// The member left with an answer to all its pushes, so the open round is a later one.
 void Overlay::CheckLeft(const Group& group, const Header& header) {
   for (const NodeId id : left_) {
     if (!group.Has(id)) continue;

@@ -1,17 +1,19 @@
-// Who sends to whom inside a group, where it is not everyone to and from its root.
+// Overlay routing inside a group: members forward for each other instead of all talking to the
+// root.
 //
 // A group is a root (a party's local server, or a global server) and its children. With an overlay,
-// contributions meet on the way up: a member that holds one says so, and is told either to send it to
-// another member or to the root, or to wait for one that will come to it and be added. On the way down
-// the root encodes a value once and members hand on what they received, as it came.
+// contributions are added on the way up: a member reports that it holds one, and the coordinator
+// tells it to send it to another member or to the root, or to wait for one that will be added to
+// it. On the way down the root encodes a value once, and members forward the messages that they
+// received, unchanged.
 //
 //   push   member -- ready --> coordinator -- send it to X --> member -- push --> X: ready again
 //   pull   holder -- has   --> coordinator -- send it to X --> holder -- value -> X: has it too
 //
-// Who is told what is the coordinator's business: a plugin's, on a node that all members talk with.
-// It learns of every transfer's end from the receiver, on its own clock. Shards and rounds know nothing
-// of each other here, so any number of keys is in flight. What is kept per shard is one contribution
-// until it is sent, and one encoded value until the next round's.
+// The coordinator, part of a plugin, decides; it runs on a node that all members are connected to,
+// and learns of every transfer's end from the receiver, on its own clock. Shards and rounds are
+// independent of each other here, so any number of keys can be in flight. Per shard, a member keeps
+// one contribution until it is sent, and one encoded value until the next round's.
 #pragma once
 
 #include <map>
@@ -37,30 +39,32 @@ class Overlay {
  public:
   Overlay(Node& node, std::span<const OverlayGroup> groups);
 
-  // Takes what the node's role wants to send, if an overlay serves that way. True if it did.
+  // Takes a value that the role sends, if an overlay serves its direction. Returns whether it did.
   bool Take(std::span<const NodeId> targets, const ShardValue& value, Time now);
 
-  // Whether `from` may send this transfer although it is neither parent nor child.
+  // Returns true if `from`, neither parent nor child, may send this transfer.
   bool Expects(NodeId from, const Header& header) const;
-  // Whether the messages of this transfer will be handed on.
+  // Returns true if the messages of this transfer will be forwarded.
   bool Relays(const Header& header) const;
 
-  // A whole contribution came from `from`. True if it was for this member to add to its own; the role
-  // must see it otherwise.
+  // Handles a complete contribution of `from`. Returns true if it was added to this member's own;
+  // otherwise the role must handle it.
   bool Merge(NodeId from, const Header& header, const Buffer& value, std::uint64_t bytes,
              Time now);
-  // A whole value came, in these messages; the role sees it too.
+  // Handles a complete value, which arrived in these messages; the role handles it as well.
   void Hold(NodeId from, const Header& header, std::vector<Message> messages, std::uint64_t bytes,
             Time now);
 
-  // A sibling will not contribute any more; what is held here for a round without it waits in vain.
+  // A sibling has left and will contribute no more; a contribution that needs it here cannot be
+  // completed.
   void OnBye(NodeId from);
   // All other members of the groups that this node is a member of.
   std::vector<NodeId> Siblings() const;
-  // Whether pushes to `root` may bring others' contributions.
+  // Returns true if pushes to `root` may include other members' contributions.
   bool BringsOthers(NodeId root) const;
 
-  // A reply that came from `from`. False if it is not an order of one of this node's overlays.
+  // Carries out a reply of `from`. Returns false if it is not an order for one of this node's
+  // overlays.
   bool Obey(NodeId from, std::uint32_t number, std::span<const double> numbers, Time now);
 
  private:
@@ -75,7 +79,7 @@ class Overlay {
     std::uint32_t shard;
     auto operator<=>(const ItemId&) const = default;
   };
-  // What this member has to contribute: its own value, and what others gave it on their way.
+  // A member's contribution: its own value and the sum of those that others sent it.
   struct Contribution {
     ShardValue value;
     Buffer relayed;
@@ -85,11 +89,11 @@ class Overlay {
     std::vector<Message> messages;
   };
 
-  // The group in which a transfer of this shard travels, seen from below (a member) or above (the
-  // root). Null if there is none.
+  // The group that a transfer of this shard belongs to, seen from a member (Above) or from the
+  // root. Null if there is none.
   const Group* Above(const Header& header) const;
   const Group* OwnGroup() const;
-  // Whether a contribution is held here for a round that a member that has left would have to join.
+  // Reports a loss if a contribution held here needs a member that has left.
   void CheckLeft(const Group& group, const Header& header);
   void Report(const OverlayGroup& group, OverlayReport::What what, const Header& header,
               std::optional<NodeId> from, std::uint64_t bytes, Time now);

@@ -7,7 +7,7 @@
 namespace geomx {
 namespace {
 
-// Numbers travel as float64; ids and counts are exact in it.
+// float64 holds ids and counts exactly.
 template <class Integer>
 bool Read(double number, Integer& out) {
   constexpr double kLeast = static_cast<double>(std::numeric_limits<Integer>::min());

@@ -1,8 +1,8 @@
-// What an overlay's members and its coordinator agree on: the group, and the numbers that they send
-// each other in reports and replies (overlay.h says what for).
+// An overlay's group, and the numbers that its members and its coordinator exchange in reports and
+// replies (their use: overlay.h).
 //
-// Packed as float64 numbers, in which ids and counts are exact. Unpack returns nothing for numbers
-// that no Pack makes.
+// Packed as float64 numbers, which hold ids and counts exactly. Unpack returns nothing for numbers
+// that Pack cannot produce.
 #pragma once
 
 #include <cstdint>
@@ -19,20 +19,20 @@ namespace geomx {
 struct OverlayGroup {
   NodeId root = 0;
   std::vector<NodeId> members;
-  NodeId host = 0;            // where the coordinator lives
-  std::uint32_t number = 0;   // which of the coordinators there
-  bool push = false;          // contributions are added on the way
-  bool pull = false;          // values are handed on
-  std::string label;          // whose it is, for errors
+  NodeId host = 0;            // the coordinator's node
+  std::uint32_t number = 0;   // of the coordinator on that node
+  bool push = false;          // members add contributions
+  bool pull = false;          // members forward values
+  std::string label;          // the plugin and hook that it came from, for errors
 };
 
-// What a group and its coordinator say to each other, as the numbers of a report and its reply.
+// A group's report and the coordinator's reply.
 struct OverlayReport {
   enum class What : std::uint8_t {
     kReady,     // this member holds a contribution that stands for `merge_count`
-    kMerged,    // the root, and no member, took a contribution in
+    kMerged,    // the root has received a contribution
     kOrigin,    // the root has a new value for all `members`
-    kHas,       // this member holds the value now
+    kHas,       // this member now holds the value
   };
   What what = What::kReady;
   NodeId root = 0;
@@ -40,7 +40,7 @@ struct OverlayReport {
   std::uint32_t shard = 0;
   Round round = 0;
   std::int32_t priority = 0;
-  std::optional<NodeId> from = {};  // whose transfer has just been received
+  std::optional<NodeId> from = {};  // sender of the transfer that has just been received
   std::uint64_t bytes = 0;         // of that transfer, as they crossed the wire
   std::vector<NodeId> members = {};  // kOrigin
 

@@ -40,7 +40,7 @@ Time PassClock::Arrived(std::vector<Arrival> arrivals, Time reply) {
   return now_;
 }
 
-// What is due before `until`.
+// Runs everything that is due before `until`.
 void PassClock::Run(Time until) {
   while (wake_ < until) {
     now_ = std::exchange(wake_, kNever);

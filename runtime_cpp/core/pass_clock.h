@@ -1,8 +1,9 @@
-// The passes of a worker that computes for real, on the clock of its nominal pace.
+// The passes of a live worker, on the clock of its nominal pace.
 //
-// A live worker computes a whole step at once, and what arrives when is measured. This puts both on
-// one clock: how its layers would have waited and computed, at the pace that it is given, with the
-// values arriving when they did. The rules are those of WorkerLoop, carried out at once.
+// A live worker computes a whole step at once and measures when values arrive. A PassClock combines
+// both: it computes how the layers would have waited and computed at the given pace, with the
+// values arriving at the measured times. It drives a WorkerLoop, whose rules it shares with
+// simulation.
 #pragma once
 
 #include <memory>
@@ -30,21 +31,23 @@ class PassClock final : private WorkerLoop::Driver {
   // At time 0 the initial values of all keys are awaited.
   PassClock(std::shared_ptr<const Layers> layers, std::shared_ptr<const Pace> pace);
 
-  // ---- orders; each goes on until a value is missing that has not been told of ----
+  // ---- orders; each runs until it needs a value whose arrival is not known yet ----
   void Forward(Time now);
-  // What is pushed, and when, in that order.
+  // Returns the keys that are pushed and when, in order.
   std::vector<std::pair<Key, Time>> Backward(WorkerLoop::Step step, Time now);
 
-  // Keys whose values have to be told of before the order is carried out.
+  // Keys whose arrival must be reported before the order can complete.
   std::vector<Key> Awaited() const { return loop_.Awaited(); }
-  // All that is awaited has arrived at these times, and the reply, where one is awaited, at `reply`.
-  // Returns when the order was carried out. Throws std::logic_error if something is still missing.
+  // Reports the arrival of everything awaited, and of the reply, if one is awaited, at `reply`.
+  // Returns the time at which the order completes. Throws std::logic_error if something is still
+  // missing.
   Time Arrived(std::vector<Arrival> arrivals, Time reply = kNever);
 
-  // How far the current order has been carried out; of a backward pass, when the pass itself was over.
+  // The time up to which the current order has run; after a backward pass, the end of the pass
+  // itself.
   Time now() const { return now_; }
 
-  // What the worker did since this was last asked.
+  // The worker's activity since the last call.
   std::vector<Span> TakeSpans() { return std::exchange(spans_, {}); }
 
  private:

@@ -1,10 +1,10 @@
-// What a message carries: real bytes, or only their number.
+// The payload of a message: real bytes, or only their number.
 //
-// A simulated run that asks for sizes and times alone moves "phantom" payloads: the protocol treats
-// them like any other, a 100 MB tensor costs nothing. Real bytes are never copied on their way out:
-// a payload points into memory that its owner keeps alive, possibly in a few pieces (the rows of a
-// slice lie in one piece per encoded part). Hundreds of thousands of messages may wait at a time,
-// so a payload itself is small: where its bytes are is kept elsewhere, and shared by copies.
+// A simulation of sizes and times alone uses "phantom" payloads: the protocol treats them like any
+// other, and a 100 MB tensor costs nothing. Real bytes are never copied on their way out: a payload
+// points into memory that its owner keeps alive, possibly in a few pieces (the rows of a slice are
+// one piece per encoded part). Hundreds of thousands of messages may wait at a time, so the object
+// itself is small: the list of pieces is allocated separately and shared by copies.
 #pragma once
 
 #include <cstddef>

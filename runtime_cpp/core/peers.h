@@ -1,4 +1,4 @@
-// The members that a node talks with, and the messages that are queued for each of them.
+// The nodes that a node is connected to, and the messages that are queued for each of them.
 //
 // One SendQueue per peer. The node queues messages (Send); the driver learns which peers have new
 // ones (TakeDirty) and takes messages out when the wire is free (Poll). Pointers and references to
@@ -19,18 +19,18 @@
 
 namespace geomx {
 
-// The plan of traffic that nothing encodes or slices.
+// The plan of traffic without codecs and slicers.
 inline const LinkPlan kDensePlan;
 
 class Peers {
  public:
-  // A peer, what is queued for it, and how values travel there and back.
+  // A peer, its queue, and the plans of values to and from it.
   struct Neighbour {
     const Peer* peer = nullptr;
     std::uint32_t stands_for = 0;  // a child: workers behind it; otherwise 0
     bool parent = false;
-    bool away = false;  // it takes no part: nothing is queued for it
-    std::uint64_t dirty = 0;  // `epoch_` when it was last put into `dirty_`
+    bool away = false;  // lost: nothing is queued for it
+    std::uint64_t dirty = 0;  // `epoch_` when it was last added to `dirty_`
     bool spoken_to = false;   // a reliable message has left since the last heartbeat was due
     std::array<const LinkPlan*, kDirections> plans;
     SendQueue queue;
@@ -48,20 +48,20 @@ class Peers {
   std::uint32_t StandsFor(NodeId id) const;
   // What the plugins decided for the link; dense and unsliced if there is no such peer.
   const LinkPlan& Plan(NodeId id, Direction direction) const;
-  // Which rounds advance together with those exchanged with `id`.
+  // The level whose rounds are exchanged with `id`.
   Digest::Level LevelOf(NodeId id) const;
 
   // Throws std::logic_error if there is no such peer.
   Neighbour& Get(NodeId id);
-  // Queues `message` in this node's name, unless the peer takes no part.
+  // Queues `message` with this node as its source, unless the peer is lost.
   void Send(Neighbour& target, Message&& message) {
     if (!target.away) Queue(target, std::move(message));
   }
-  // The same whether it takes part or not.
+  // The same for any peer, lost or not.
   void Queue(Neighbour& target, Message&& message);
   void Send(NodeId target, Message&& message) { Send(Get(target), std::move(message)); }
 
-  // Whether a peer takes no part any more; what is queued for it is forgotten when it is lost.
+  // Returns true if a peer is lost. Its queue is dropped when that happens.
   bool Away(NodeId id) const {
     const Neighbour* found = away_ == 0 ? nullptr : FindNeighbour(id);
     return found != nullptr && found->away;
@@ -82,7 +82,7 @@ class Peers {
   void Describe(Digest& digest) const;
 
  private:
-  // What is asked about a peer comes in rows: of the message that is handled, or that is sent.
+  // Consecutive look-ups are mostly of the same peer, so the last one is tried first.
   const Neighbour* FindNeighbour(NodeId id) const {
     if (last_ < ids_.size() && ids_[last_] == id) return &neighbours_[last_];
     return Search(id);
@@ -98,7 +98,7 @@ class Peers {
   mutable std::size_t last_ = 0;       // position of the peer that was found last
   std::vector<NodeId> dirty_;
   std::uint64_t epoch_ = 1;  // of `dirty_`
-  std::size_t away_ = 0;     // peers that are
+  std::size_t away_ = 0;     // number of lost peers
 };
 
 }  // namespace geomx

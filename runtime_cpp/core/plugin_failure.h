@@ -1,5 +1,5 @@
-// A part that a plugin brought broke a rule: it raised, answered with something else than it must, or
-// took too long. The text names plugin, hook and method, and is meant for users.
+// A plugin's part failed: it raised, returned an invalid result, or took too long. The text names
+// plugin, hook and method, and is meant for users.
 #pragma once
 
 #include <stdexcept>
@@ -11,8 +11,9 @@ class PluginFailure : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// A codec's `Decode` says that these bytes are nothing that its `Encode` makes. Where it is known which
-// peer sent them, that peer broke the protocol; elsewhere it is a failure like any other.
+// Thrown by a codec's `Decode` for bytes that its `Encode` cannot have produced. Where the sender
+// is known, that peer has violated the protocol; elsewhere it is handled as a failure of the
+// plugin.
 class Refusal : public PluginFailure {
  public:
   using PluginFailure::PluginFailure;

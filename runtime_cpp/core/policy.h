@@ -1,8 +1,8 @@
-// When a party synchronises with the world, and what it then says.
+// Sync policies: when a party synchronises with the others, and what it sends.
 //
 // A local server asks its policy once per shard and round, after the last of its workers has
 // contributed. The base class is the fully synchronous algorithm: every party round goes to the
-// global server, and what comes back is what the workers get.
+// global server, whose answer goes to the workers unchanged.
 #pragma once
 
 #include <memory>
@@ -26,39 +26,41 @@ class PartyPolicy {
 
   virtual ~PartyPolicy() = default;
 
-  // Whether a party's first push must come after `Initial`.
+  // Returns true if a party's first push must come after `Initial`.
   virtual bool NeedsInitial() const { return false; }
 
-  // The master's initial value of a shard. `value` is empty when sizes alone are simulated, here and
-  // below.
+  // Receives the master's initial value of a shard. `value` is empty where sizes alone are
+  // simulated, here and below.
   virtual void Initial(const ShardInfo& shard, std::span<const float> value) {
     (void)shard, (void)value;
   }
 
-  // `sum` is the sum over the party; change it into what crosses the WAN (kEscalate) or what the
-  // workers get at once (kReturn).
+  // `sum` is the sum over the party. Replaces it by the value to send over the WAN (kEscalate) or
+  // to the workers at once (kReturn).
   virtual Action Complete(const PartyRound& round, std::span<float> sum) {
     (void)round, (void)sum;
     return Action::kEscalate;
   }
 
-  // Whether a sum that lacks workers is made up to what all of the party's would have given before it
-  // comes to Complete: where it is a mean, for example. Otherwise global servers make up for them.
+  // Returns true if a sum without some workers is to be scaled up to all of the party's before
+  // Complete, for example where Complete takes a mean. Otherwise global servers scale it.
   virtual bool MakesUp() const { return false; }
 
-  // So many of the party's workers take part from now on.
+  // `present` of the party's `all` workers take part from now on.
   virtual void OnMembers(std::uint32_t present, std::uint32_t all) { (void)present, (void)all; }
 
-  // How many rounds of the party lead to `global` rounds: where a party that comes back goes on.
+  // The number of party rounds that lead to `global` rounds: where a party that comes back
+  // continues.
   virtual Round PartyRounds(Round global) const { return global; }
 
-  // What the policy's next decisions about a shard, whose last round was `round`, depend on.
+  // Adds the state that the policy's next decisions about a shard, whose last round was `round`,
+  // depend on.
   virtual void Describe(Digest& digest, Round round) const {
     (void)round;
     digest.Unknown();
   }
 
-  // `value` is the global server's answer; change it into what the workers get.
+  // `value` is the global server's answer. Replaces it by the value for the workers.
   virtual void Answer(const ShardInfo& shard, std::span<float> value) { (void)shard, (void)value; }
 };
 

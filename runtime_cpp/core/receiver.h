@@ -1,9 +1,9 @@
-// The receive path: slices of transfers go into their flow's inbox, and a round that is complete goes
-// to the node's role.
+// The receive path: slices of transfers go into their flow's inbox, and complete rounds go to the
+// node's role.
 //
 // A round is complete when all its slices are in, or when the reliable ones are and the link's grace
-// has passed (CloseDue). An overlay sees a completed round first: it adds what others send through this
-// member, and keeps the messages of values that it will hand on.
+// has passed (CloseDue). An overlay sees a completed round first: it adds contributions that others
+// send through this member, and keeps the messages of values that it will forward.
 #pragma once
 
 #include <cstdint>
@@ -29,19 +29,19 @@ class Receiver {
            std::unique_ptr<RoleLogic>& role)
       : state_(state), flows_(flows), sums_(sums), overlay_(overlay), role_(role) {}
 
-  // One slice of a transfer. REQUIRES: `from` is a peer and may send it (see Node).
+  // Handles one slice of a transfer. REQUIRES: `from` is a peer and may send it (see Node).
   void Accept(NodeId from, const Message& message, Time now);
 
-  // Rounds that have reliable slices only, and wait for the others.
+  // Returns true if some round has all its reliable slices and waits for others.
   bool waiting() const { return !closing_.empty(); }
   Time NextTimeout() const { return waiting() ? closing_.begin()->first.first : kNever; }
-  // Completes those whose grace has passed.
+  // Completes the rounds whose grace has passed.
   void CloseDue(Time now);
 
  private:
   void Close(const FlowId& id, Flow& flow, Time now);
-  // A completed value as the role takes it, dense where its codecs are linear. Nothing if the peer
-  // broke the protocol. Throws Refusal likewise.
+  // Returns a completed value as the role needs it, dense where its codecs are linear; nothing, or
+  // throws Refusal, if the peer violated the protocol.
   std::optional<Buffer> Value(const Pipeline& pipeline, const Header& header, Buffer value);
 
   NodeState& state_;

@@ -1,13 +1,15 @@
-// A node whose inputs are recorded, so that another process can continue where this one was killed.
+// A node whose inputs are recorded, so that another process can continue after this one was killed.
 //
-// What a node sends depends only on the calls made to it (node.h, invariant 1). A process that repeats
-// these calls therefore reaches the same state, that of codecs, optimizers and policies included. Each call that a driver makes is recorded before it is made; so is the order in
-// which messages are taken and leave, as that gives them their numbers (link.h). Before anything leaves
-// that depends on them, the driver calls Commit. This is pessimistic message logging: Elnozahy et al., "A
-// survey of rollback-recovery protocols in message-passing systems", ACM Computing Surveys 34 (3), 2002.
+// A node's messages depend only on the calls made to it (node.h, invariant 1). A process that
+// repeats these calls therefore reaches the same state, including that of codecs, optimizers and
+// policies. Each call of the driver is recorded before it is made; so is the order in which
+// messages are taken and leave, which determines their numbers (link.h). The driver calls Commit
+// before any message leaves that depends on them. This is pessimistic message logging: Elnozahy et
+// al., "A survey of rollback-recovery protocols in message-passing systems", ACM Computing Surveys
+// 34 (3), 2002.
 //
-// Heartbeats are left out: they decide only which peers count as silent. Without a journal nothing is
-// recorded, and a call costs one comparison more.
+// Heartbeats are not recorded: they affect only which peers count as silent. Without a journal
+// nothing is recorded, and a call costs one more comparison.
 #pragma once
 
 #include <map>
@@ -23,15 +25,15 @@ class RecordedNode {
  public:
   explicit RecordedNode(NodeConfig config) : node_(std::move(config)) {}
 
-  // From now on calls are recorded to `journal`, which outlives this; null: they are not.
+  // Records calls to `journal`, which must outlive this, from now on; null: stops recording.
   void RecordTo(JournalOut* journal) { journal_ = journal; }
   bool recorded() const { return journal_ != nullptr; }
-  // What was recorded outlives this process from now on. Throws JournalError.
+  // Makes all records durable. Throws JournalError.
   void Commit() {
     if (journal_) CommitNow();
   }
 
-  // ---- what Node does, recorded ----
+  // ---- Node's functions, recorded ----
   void HandleMessage(NodeId from, const Message& message, Time now);
   void Hear(NodeId peer, Time now);
   void HandleLinkLost(NodeId peer, const std::string& reason, Time now);
@@ -46,24 +48,25 @@ class RecordedNode {
   void Leave(Time now);
 
   // ---- the driver's part ----
-  // A message has arrived that is handed over later, by Release: of those held, in the order of `at`
-  // and then of arrival.
+  // Holds a message that Release will pass to the node later, in the order of `at`, then of
+  // arrival.
   void Hold(NodeId from, const Message& message, Time at);
   void Release(NodeId from, const Message& message, Time now);
-  // What becomes of the message that PollTransmit returned last.
+  // The fate of the message that PollTransmit returned last.
   void Took(NodeId peer, Lane lane, const Message& message, Fate fate) {
     if (journal_ && message.header.kind != Kind::kHeartbeat) AddSend(peer, lane, fate, true);
   }
-  // What has become of the oldest message of a lane that is under way.
+  // The fate of the oldest message under way on a lane.
   void Left(NodeId peer, Lane lane, Fate fate) {
     if (journal_) AddSend(peer, lane, fate, false);
   }
-  // The other end of a link has received so many messages: they need not be kept when this is replayed.
+  // The other end of a link has received `count` messages: a replay need not keep them.
   void Received(NodeId peer, std::uint32_t count);
-  // Another process speaks for `peer`; `anew`: what was exchanged with the one before is forgotten.
+  // Another process takes the place of `peer`'s; `anew`: the old link is dropped and a new one
+  // begins.
   void Renewed(NodeId peer, std::uint32_t incarnation, bool anew);
 
-  // ---- what Node does, unchanged ----
+  // ---- Node's functions, unchanged ----
   std::optional<Message> PollTransmit(NodeId peer, Lane lane) { return node_.PollTransmit(peer, lane); }
   bool HasMessage(NodeId peer, Lane lane) const { return node_.HasMessage(peer, lane); }
   bool HasHeartbeat(NodeId peer) const { return node_.HasHeartbeat(peer); }
@@ -81,7 +84,7 @@ class RecordedNode {
   bool stopped() const { return node_.stopped(); }
   // Workers are not recorded. Throws std::logic_error for any other role.
   Worker& worker() { return node_.worker(); }
-  // For a replay, and tests: what is done to it is not recorded.
+  // For a replay, and tests: calls to it are not recorded.
   Node& node() { return node_; }
   const Node& node() const { return node_; }
 
@@ -90,7 +93,7 @@ class RecordedNode {
     NodeId peer = 0;
     Lane lane = Lane::kReliable;
     Fate fate = Fate::kLinked;
-    bool taken = false;  // now; otherwise it was under way
+    bool taken = false;  // taken from the node just now; otherwise it was under way
     std::uint32_t times = 0;
   };
 

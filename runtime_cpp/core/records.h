@@ -1,8 +1,9 @@
-// The records of a node's journal: what was done to a node and in which order its messages left, so that
-// another process can do the same to a node of its own and continue (recorded_node.h, replay.h).
+// The records of a node's journal: the calls made to a node and the order in which its messages
+// left, so that another process can repeat them on its own node and continue (recorded_node.h,
+// replay.h).
 //
-// A record is a body of a few bytes (its kind, then its fields, little-endian) and, of a message, the
-// payload. docs/journal.md has the fields; the file that holds them is io/journal_file.h.
+// A record is a body of a few bytes (its kind, then its fields, little-endian) and, for a message,
+// the payload. The fields are in docs/journal.md, the file format in io/journal_file.h.
 #pragma once
 
 #include <cstring>
@@ -39,24 +40,24 @@ enum class RecordKind : std::uint8_t {
   kIncarnation,  // of a peer's process
 };
 
-// What becomes of a message that was taken from the node's queues.
+// The fate of a message that was taken from the node's queues.
 enum class Fate : std::uint8_t {
-  kLinked,    // it is on its link: numbered, and kept until it has been received
-  kUnderWay,  // it is in the emulated network; Linked or dropped later
-  kDropped,   // it left as a datagram, or not at all
+  kLinked,    // on its link: numbered, and kept until it has been received
+  kUnderWay,  // in the emulated network; linked or dropped later
+  kDropped,   // sent as a datagram, or not at all
 };
 
-// A journal that cannot be read or written, or that does not fit the node.
+// A journal cannot be read or written, or contradicts the node.
 class JournalError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-// Where records go, in order. Nothing of them is durable before Commit returns.
+// The output of records, in order. Records are durable once Commit has returned.
 class JournalOut {
  public:
   virtual ~JournalOut() = default;
-  // Takes a copy of `body`; `payload` shares its memory.
+  // Copies `body`; shares the memory of `payload`.
   virtual void Add(std::span<const std::byte> body, const Payload& payload) = 0;
   // Throws JournalError.
   virtual void Commit() = 0;
@@ -85,7 +86,7 @@ class RecordWriter {
   std::vector<std::byte> body_;
 };
 
-// Reads what a RecordWriter wrote. Throws JournalError if there is less.
+// Reads the fields that a RecordWriter wrote. Throws JournalError at the end of the body.
 class RecordReader {
  public:
   explicit RecordReader(std::span<const std::byte> body) : rest_(body) {}
@@ -122,8 +123,7 @@ class RecordReader {
   std::span<const std::byte> rest_;
 };
 
-// The first record: what a process needs before it can build the node, and what was exchanged before
-// there was one.
+// The first record: what a process needs to build the node, and the messages exchanged before that.
 struct JournalBegin {
   struct Member {
     std::string name, address;

@@ -7,7 +7,7 @@
 namespace geomx {
 namespace {
 
-// As a JournalError, which tells the user what to do.
+// Throws a JournalError that tells the user what to do.
 [[noreturn]] void Differs(const Node& node, const std::string& how) {
   throw JournalError("repeated from its journal, " + node.config().name + " " + how +
                      ": a plugin's part goes by more than what it is given");
@@ -149,7 +149,7 @@ void Replay::Resume(Time now) {
   node_.Resume(now);
 }
 
-// After each call, as a driver does.
+// Called after each call, as in a driver.
 void Replay::Follow(Time now) {
   node_.TakeWork();
   for (auto& end : node_.TakeDeviceWork()) ends_.push_back(std::move(end));

@@ -1,8 +1,9 @@
-// Does to a fresh node what a journal says was done to another one, which then has its state.
+// Replays a journal: repeats its calls on a fresh node, which then has the state of the recorded
+// one.
 //
 // A replay makes the calls that recorded_node.h recorded, waits for the device where the node was
-// resumed, and takes messages in the order in which they were taken. What concerns links, the emulated
-// network and the application goes to a handler: the driver's, or a test's.
+// resumed, and takes messages in their recorded order. Records about links, the emulated network
+// and the application go to a handler: the driver's, or a test's.
 #pragma once
 
 #include <deque>
@@ -43,13 +44,14 @@ class Replay {
     Message message;
   };
 
-  // Both outlive this. REQUIRES: nothing but AssumeStarted was done to `node`.
+  // Both outlive this. REQUIRES: `node` is fresh; AssumeStarted may have been called.
   Replay(Node& node, Handler& handler) : node_(node), handler_(handler) {}
 
-  // Throws JournalError if there is no such record, or if the node does not do what it did then.
+  // Throws JournalError if the record is invalid, or if the node behaves differently from the
+  // recorded one.
   void Apply(std::span<const std::byte> body, Payload payload);
 
-  std::uint32_t restarts() const { return restarts_; }  // that the journal tells of
+  std::uint32_t restarts() const { return restarts_; }  // recorded in the journal
   std::uint64_t records() const { return records_; }
 
   // ---- what is left to do after the last record ----
@@ -71,7 +73,7 @@ class Replay {
   Handler& handler_;
   std::map<std::pair<Time, std::uint64_t>, Held> held_;  // by time, then order of arrival
   std::map<std::pair<NodeId, Lane>, std::deque<Message>> under_way_;
-  std::deque<std::shared_ptr<kernels::Mark>> ends_;  // of device work after which it was not resumed
+  std::deque<std::shared_ptr<kernels::Mark>> ends_;  // markers of work not resumed after yet
   std::uint64_t records_ = 0;
   std::uint32_t restarts_ = 0;
 };

@@ -1,5 +1,5 @@
-// The weights of one shard and the optimizer that moves them, wherever they are kept: on its global
-// server or, where updates happen at the parties, on every local server.
+// The weights of one shard and their optimizer: on the shard's global server or, where updates
+// happen at the parties, on every local server.
 #pragma once
 
 #include <algorithm>
@@ -29,7 +29,8 @@ inline OptimizerSpec ParseInstruction(const std::string& text, const OptimizerFa
 class Replica {
  public:
   bool has_value() const { return value_ != nullptr; }
-  // Null if there is none; empty if phantom. What was handed out before stays as it was.
+  // Returns null if there is no value; an empty one if phantom. Values returned earlier do not
+  // change.
   std::shared_ptr<const Buffer> value() const { return value_; }
 
   void Set(Buffer value) {
@@ -39,11 +40,10 @@ class Replica {
   void ForgetOptimizer() { optimizer_.reset(); }
 
   // Applies a gradient. Without an optimizer `gradient` replaces the value, or is added to it. The
-  // optimizer works on `device` where there is one (not null) and it can. It does not see zeros that
-  // stand for absent gradients: weights and state stay as they are, without decay or momentum.
-  // Returns whether value() is the new one. If not, the device has been given the work; Complete is to
-  // be called when that is done, and nothing else before.
-  // REQUIRES: has_value(), if there is an optimizer.
+  // optimizer runs on `device` if that is not null and it has device kernels. An absent gradient is
+  // skipped: weights and state stay as they are, without decay or momentum. Returns true if value()
+  // is the new one; otherwise the work is queued on the device, and the next call must be Complete,
+  // when that is done. REQUIRES: has_value(), if there is an optimizer.
   bool Update(Buffer gradient, const std::optional<OptimizerSpec>& spec, Key key,
               const GradientSource& from, bool accumulate, kernels::Device* device) {
     if (gradient.empty() || value_ == nullptr || (!spec && !accumulate)) {
@@ -56,7 +56,7 @@ class Replica {
       UpdateOn(*device, gradient, from);
       return false;
     }
-    // An answer may still be leaving from the old value's memory.
+    // An answer may still be sent from the old value's memory.
     if (value_.use_count() > 1) value_ = std::make_shared<Buffer>(*value_);
     there_ = nullptr;
     if (spec) {
@@ -78,7 +78,7 @@ class Replica {
     return std::all_of(values.begin(), values.end(), [](float value) { return value == 0.0f; });
   }
 
-  // The weights stay on the device; the host has a copy to answer with.
+  // The weights stay on the device; the host gets a copy for answers.
   void UpdateOn(kernels::Device& device, const Buffer& gradient, const GradientSource& from) {
     const std::size_t n = gradient.size(), bytes = n * sizeof(float);
     if (there_ == nullptr) there_ = device.Upload(value_->data(), bytes);
@@ -89,8 +89,8 @@ class Replica {
   }
 
   std::shared_ptr<Buffer> value_;
-  std::shared_ptr<std::byte> there_;   // the same on the device, if it is known there
-  std::shared_ptr<std::byte> coming_;  // the next value, on its way from the device
+  std::shared_ptr<std::byte> there_;   // the same on the device, if it has a copy
+  std::shared_ptr<std::byte> coming_;  // the next value, being copied from the device
   std::unique_ptr<Optimizer> optimizer_;
 };
 

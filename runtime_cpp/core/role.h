@@ -1,7 +1,7 @@
 // The part of a node that its role decides: worker (worker.cc), local server (server.cc), global
 // server (global_server.cc) and scheduler (scheduler.cc).
 //
-// A role hears of whole values and of control messages; slices, heartbeats and coordinators are the
+// A role handles complete values and control messages; slices, heartbeats and coordinators are the
 // node's own. All calls come from the driver's thread.
 #pragma once
 
@@ -21,25 +21,26 @@ class Node;
 class RoleLogic {
  public:
   virtual ~RoleLogic() = default;
-  // A whole value arrived from `peer`. `value` is empty if phantom.
+  // A complete value has arrived from `peer`. `value` is empty if phantom.
   virtual void OnValue(NodeId peer, const Header& header, Buffer value, Time now) = 0;
-  // Likewise, of a flow whose values stay encoded.
+  // The same for a flow whose values stay encoded.
   virtual void OnEncoded(NodeId peer, const Header& header, Buffer encoded, Time now) {
     (void)peer, (void)header, (void)encoded, (void)now;
   }
   virtual void OnControl(NodeId peer, const Message& message, Time now) = 0;
-  // The connection to `peer` cannot be used any more. Reports the loss to the scheduler.
+  // The connection to `peer` has ended for good. Reports the loss to the scheduler.
   virtual void OnLinkDown(NodeId peer, const std::string& reason, Time now);
-  // A member, which may be no peer, takes part no more, or again with a process that remembers nothing.
+  // A member, not necessarily a peer, is lost, or (`back`) a new process of it without the old
+  // one's state takes part.
   virtual void OnMember(NodeId member, bool back, Time now) { (void)member, (void)back, (void)now; }
-  // `peer`, which takes part no more, said something all the same.
+  // `peer` has sent a message although it is lost.
   virtual void OnLate(NodeId peer, const Message& message, Time now) {
     (void)peer, (void)message, (void)now;
   }
   virtual void Describe(Digest& digest) const = 0;  // see Node::Describe
   virtual void OnTimeout(Time now) { (void)now; }
   virtual Time NextTimeout() const { return kNever; }
-  // Whether something that was sent is still to be answered: a member does not leave before that.
+  // Returns true if a message of this node is still to be answered: it does not leave before that.
   virtual bool Unanswered() const { return false; }
   virtual void ListWaits(Waits& waits) const = 0;  // see Node::ListWaits
 

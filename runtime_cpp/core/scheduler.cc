@@ -1,8 +1,8 @@
-// The scheduler: who takes part, when all may start, who waits at which barrier, who is gone.
+// The scheduler: membership, the common start, barriers, and losses.
 //
 //   joining --all joined--> connecting --all ready--> running --all workers left--> stopped
 //
-// A member that disappears in any state before it said bye is declared dead to everyone, once.
+// A member that disappears in any state before its bye is declared dead to all others, once.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -14,7 +14,8 @@
 namespace geomx {
 namespace {
 
-// What is handed on as part of a line must not end it, or divide it where it is not divided.
+// Returns true if `text` may be part of a line: it is not empty and has no control characters,
+// which end or separate.
 bool IsLine(const std::string& text) {
   return !text.empty() && std::none_of(text.begin(), text.end(), [](unsigned char c) {
     return c < 0x20 || c == 0x7f;
@@ -67,10 +68,10 @@ class Scheduler final : public RoleLogic {
     gone_.insert(peer);
     const Peer* lost = node_.FindPeer(peer);
     if (lost != nullptr && !left_.contains(peer)) DeclareDead(*lost, reason, now);
-    if (node_.config().continues) gone_.erase(peer);  // another process may take its place
+    if (node_.config().continues) gone_.erase(peer);  // a new process may take its place
   }
 
-  // A process that was taken for lost, or its successor.
+  // A message of a process that was declared lost, or of its successor.
   void OnLate(NodeId peer, const Message& message, Time now) override {
     if (message.header.kind == Kind::kJoin) return Join(peer, message, now);
     if (message.header.kind == Kind::kHeartbeat || !refused_.insert(peer).second) return;
@@ -101,8 +102,8 @@ class Scheduler final : public RoleLogic {
     }
   }
 
-  // Two members have lost each other. If one of them is gone, this node has not heard of it for long
-  // either; if neither is, it was the connection between them.
+  // Two members have lost their connection. If one of them is lost, it is silent here as well;
+  // otherwise only the connection is.
   void LookAtEnded(Time now) {
     while (!ended_.empty() && ended_.front().due <= now) {
       const Ended link = std::move(ended_.front());
@@ -114,7 +115,7 @@ class Scheduler final : public RoleLogic {
         DeclareDead(*node_.FindPeer(silent), link.reason, now);
         continue;
       }
-      if (node_.config().continues) {  // the one that more of the run can do without
+      if (node_.config().continues) {  // drop the one that the run needs less
         const Peer &one = *node_.FindPeer(link.one), &other = *node_.FindPeer(link.other);
         DeclareDead(one.role < other.role ? one : other, link.reason, now);
         continue;
@@ -130,8 +131,8 @@ class Scheduler final : public RoleLogic {
     }
   }
 
-  // Who left is said to be missed at a barrier only when it stays so for a moment: a worker that gave
-  // up waiting there may be leaving as well.
+  // A worker that has left is reported as missing at a barrier only after a moment: another that
+  // stopped waiting there may be leaving as well.
   void OnTimeout(Time now) override {
     LookAtEnded(now);
     if (now < look_again_) return;
@@ -142,7 +143,7 @@ class Scheduler final : public RoleLogic {
     return std::min(look_again_, ended_.empty() ? kNever : ended_.front().due);
   }
 
-  // It has no part in training; what else it does is not told.
+  // The scheduler has no part in training.
   void Describe(Digest&) const override {}
 
  private:
@@ -151,7 +152,7 @@ class Scheduler final : public RoleLogic {
     return membership.Silence(one, now) > membership.Silence(other, now) ? one : other;
   }
 
-  // A member that others declare dead hears of it too: it may still wait for one of them.
+  // A member that is declared dead is told too: it may still wait for others.
   void ToAll(Kind kind, std::initializer_list<std::string_view> strings = {}) {
     for (const Peer& peer : node_.config().peers) {
       if (!gone_.contains(peer.id)) node_.Send(peer.id, ControlMessage(kind, strings));
@@ -191,7 +192,8 @@ class Scheduler final : public RoleLogic {
 
   // ---- members that are lost and come back ----
 
-  // Another process of a member takes its place. It hears who else is lost, all others hear of it.
+  // A new process of a member takes its place. It is told of all lost members, and all others are
+  // told of it.
   void Return(const Peer& member, const std::string& address, Round incarnation, Time now) {
     if (!absent_.contains(member.id)) Lose(member, "another process took its place", now);
     if (node_.stopped()) return;
@@ -225,7 +227,7 @@ class Scheduler final : public RoleLogic {
     return changes;
   }
 
-  // Training goes on without a worker, or a party.
+  // Training continues without a worker, or a party.
   void Lose(const Peer& lost, const std::string& reason, Time now) {
     if (absent_.contains(lost.id)) return;
     const MemberChange change{.epoch = ++epoch_,
@@ -243,7 +245,7 @@ class Scheduler final : public RoleLogic {
     StopIfDone();
   }
 
-  // Workers that are neither lost nor gone in good order.
+  // The number of workers that are neither lost nor have left.
   std::size_t Present() const {
     const auto& peers = node_.config().peers;
     return static_cast<std::size_t>(std::count_if(peers.begin(), peers.end(), [&](const Peer& each) {
@@ -258,7 +260,8 @@ class Scheduler final : public RoleLogic {
     if (!Release(round)) CheckLeft(now);
   }
 
-  // Whether all workers have come to a barrier; with NodeConfig::continues, all that take part.
+  // Releases a barrier if all workers have come; with NodeConfig::continues, all that take part.
+  // Returns whether it did.
   bool Release(Round round) {
     const auto found = barriers_.find(round);
     const auto& waiting = found->second;
@@ -271,7 +274,7 @@ class Scheduler final : public RoleLogic {
     return true;
   }
 
-  // Releases every barrier to which all have come.
+  // Releases every complete barrier.
   void ReleaseAll() {
     for (auto each = barriers_.begin(); each != barriers_.end();) Release((each++)->first);
   }
@@ -280,8 +283,8 @@ class Scheduler final : public RoleLogic {
     if (look_again_ == kNever && Missed()) look_again_ = now + kPatience;
   }
 
-  // A worker that left and that others wait for at a barrier, where they would wait for ever; and why
-  // it is missed.
+  // A worker that has left while others wait for it at a barrier, which would never be released;
+  // and the reason to report.
   std::optional<std::pair<NodeId, std::string>> Missed() const {
     if (workers_left_.empty() || node_.stopped() || node_.config().continues) return std::nullopt;
     for (const auto& [round, waiting] : barriers_) {
@@ -309,7 +312,8 @@ class Scheduler final : public RoleLogic {
     Stop();
   }
 
-  // The last worker that takes part has left. Where all are lost, one of them may still come back.
+  // Stops the run once the last worker that takes part has left. If all are lost, one of them may
+  // still come back.
   void StopIfDone() {
     if (!node_.stopped() && Present() == 0 && !workers_left_.empty()) Stop();
   }
@@ -342,15 +346,15 @@ class Scheduler final : public RoleLogic {
   std::vector<Ended> ended_;  // connections between members, by the time at which they count
   std::size_t workers_ = 0;
   std::map<NodeId, std::string> addresses_;
-  std::map<NodeId, Round> incarnations_;  // as the driver counts the processes of one name
+  std::map<NodeId, Round> incarnations_;  // of each name's process, as the driver counts them
   std::set<NodeId> ready_, left_, workers_left_;
-  std::set<NodeId> dead_, gone_;  // declared dead; whose connection to this node has ended
+  std::set<NodeId> dead_, gone_;  // declared dead; connection to this node ended
   std::map<Round, std::set<NodeId>> barriers_;
-  std::map<NodeId, MemberChange> absent_;  // that training goes on without, by how they were lost
-  std::map<NodeId, MemberChange> back_;    // members whose present process is not the first
-  std::set<NodeId> refused_;               // of them, those that were told so
+  std::map<NodeId, MemberChange> absent_;  // lost members that training continues without
+  std::map<NodeId, MemberChange> back_;    // members whose process is not the first
+  std::set<NodeId> refused_;               // of these, those that have been told
   std::uint32_t epoch_ = 0;
-  Time look_again_ = kNever;  // whether somebody is missed at a barrier
+  Time look_again_ = kNever;  // for workers missing at a barrier
 };
 
 }  // namespace

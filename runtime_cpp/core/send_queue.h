@@ -1,8 +1,8 @@
-// What one node still has to say to one peer.
+// The messages that one node has queued for one peer.
 //
-// Messages leave when the driver says that the wire can take one, and the choice is made then: on
-// the reliable channel the largest priority first, equal priorities in the order of submission; on
-// the best-effort channels the lowest channel first. Late choice is what makes priorities true.
+// The next message is chosen when the driver can send one: on the reliable channel the largest
+// priority first, equal priorities in the order of submission; on the best-effort channels the
+// lowest channel first. Choosing this late is what makes priorities effective.
 #pragma once
 
 #include <cstddef>
@@ -20,17 +20,17 @@ class SendQueue {
  public:
   void Push(Message&& message);
 
-  // The next message of a lane, if any.
+  // Removes and returns the next message of a lane, if any.
   std::optional<Message> Pop(Lane lane);
 
   bool Empty(Lane lane) const { return heap(lane).empty(); }
-  // Whether a heartbeat is next: they leave before all else.
+  // Returns true if a heartbeat is next; heartbeats leave before all other messages.
   bool HasHeartbeat() const { return !reliable_.empty() && reliable_.front().rank == 0; }
   std::size_t queued_bytes() const { return queued_bytes_; }
 
   void Describe(Digest& digest, Digest::Level level) const;
 
-  // Forget best-effort slices of a shard older than `round`: their receiver would refuse them.
+  // Drops best-effort slices of a shard older than `round`, which the receiver would refuse.
   // Returns how many.
   std::size_t DropStale(Key key, std::uint32_t shard, Round round);
 

@@ -37,7 +37,7 @@ void Sender::Leave(Peers::Neighbour& target, Pipeline& pipeline, const Header& h
                [&](Message&& message) { state_.peers.Send(target, std::move(message)); });
 }
 
-// Best-effort slices of a round that the receiver has closed would be refused.
+// The receiver would refuse best-effort slices of a round that it has closed.
 void Sender::DropStale(Peers::Neighbour& target, const Header& header) {
   if (header.round < 2) return;
   state_.stats.dropped_slices += target.queue.DropStale(header.key, header.shard, header.round - 1);
@@ -47,7 +47,7 @@ void Sender::Pack(NodeId peer, ShardValue value, Buffer relayed, Time now, Packe
   const Header& header = value.header;
   Pipeline& pipeline = flows_.Outgoing(FlowOf(peer, header), header.shard_info());
   const bool merge = !value.phantom() && !relayed.empty();
-  const bool linear = pipeline.chain.Linear();  // what others sent is encoded
+  const bool linear = pipeline.chain.Linear();  // others' contributions are encoded
   auto sum = std::make_shared<Buffer>(std::move(relayed));
   if (merge && !linear && !pipeline.chain.Absorb(*sum)) {
     for (std::size_t i = 0; i < sum->size(); ++i) (*sum)[i] += value.data[i];
@@ -75,7 +75,7 @@ void Sender::Pack(NodeId peer, ShardValue value, Buffer relayed, Time now, Packe
 struct Sender::Departure {
   NodeId target;
   Header header;
-  std::size_t encoded = 0;  // codecs that are done
+  std::size_t encoded = 0;  // number of codecs applied
   bool cut = false;
   std::vector<Message> messages = {};  // whose rows have not arrived yet
 };
@@ -108,7 +108,7 @@ void Sender::Arrive(Departure& departure, const std::shared_ptr<Parts>& parts, s
     return;
   }
   Pipeline& pipeline = flows_.Outgoing(FlowOf(departure.target, header), header.shard_info());
-  // Other codecs and slicers look at the whole.
+  // Remaining codecs and slicers need all rows.
   if (!all && (departure.encoded < pipeline.chain.size() || !pipeline.slicers.empty())) return;
   Peers::Neighbour& target = state_.peers.Get(departure.target);
   if (!departure.cut) {

@@ -1,9 +1,9 @@
 // How a value leaves a node: encoded once where one encoding serves several targets, cut, and queued
 // for each target.
 //
-// A value that lies on a device is encoded there as far as its codecs can, and its messages are queued
-// as their rows arrive on the host. Where an overlay serves the way, the overlay decides when and to
-// whom a value goes, and asks for its messages (Pack).
+// A value on a device is encoded there as far as its codecs have kernels, and its messages are
+// queued as their rows arrive on the host. Where an overlay serves the direction, it decides when
+// and to whom a value goes, and asks for its messages (Pack).
 #pragma once
 
 #include <functional>
@@ -28,12 +28,12 @@ class Sender {
   Sender(NodeState& state, FlowTable& flows, Encoder& encoder, std::optional<Overlay>& overlay)
       : state_(state), flows_(flows), encoder_(encoder), overlay_(overlay) {}
 
-  // Queues a shard's value for `targets`; later, if it lies on a device or an overlay takes it.
+  // Queues a shard's value for `targets`; later, if it is on a device or an overlay takes it.
   void Send(std::span<const NodeId> targets, const ShardValue& value, Time now);
 
-  // Calls `then` with the messages of a value, encoded and cut as for `peer`: before this returns, or
-  // when the node's device has encoded it. `relayed` is added to the value: contributions of other
-  // members, in the form in which they came.
+  // Calls `then` with the messages of a value, encoded and cut as for `peer`: before this returns,
+  // or when the node's device has encoded it. Adds `relayed`, the contributions of other members in
+  // the form in which they arrived.
   using Packed = std::function<void(std::vector<Message> messages, Time now)>;
   void Pack(NodeId peer, ShardValue value, Buffer relayed, Time now, Packed then);
 

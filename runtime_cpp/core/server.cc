@@ -93,9 +93,9 @@ class Server final : public ServerRole {
     Round global_round = 0;  // the last one that was sent to the global server
     bool last = false;
     bool escalated = false;               // an answer to `global_round` is due
-    std::shared_ptr<const Buffer> value;  // the workers' last; null: none yet
-    NodeId parent = 0;                    // the one that was sent to last
-    bool stale = false;                   // other parties have gone on without this one
+    std::shared_ptr<const Buffer> value;  // last value for the workers; null: none yet
+    NodeId parent = 0;                    // the last target
+    bool stale = false;                   // other parties have continued without this one
   };
 
   Shard& shard(const Header& header) {
@@ -110,7 +110,8 @@ class Server final : public ServerRole {
     return std::nullopt;
   }
 
-  // Workers' instructions go up; those of a global server are about the replicas here.
+  // Forwards workers' instructions to the global servers; those of a global server apply to the
+  // replicas here.
   void Command(NodeId peer, const Message& message) {
     const auto text = Text(peer, message);
     if (!text) return;
@@ -143,7 +144,7 @@ class Server final : public ServerRole {
         children.begin(), children.end(), [this](NodeId child) { return Present(child); }));
   }
 
-  // Rounds that only `child` was missing from are complete. A party without workers says so.
+  // Closes rounds that waited only for `child`. A party without workers tells the global servers.
   void CloseWithout(NodeId child, Time now) {
     for (auto& [id, shard] : shards_) {
       std::erase(shard.waiting, child);
@@ -163,7 +164,7 @@ class Server final : public ServerRole {
     AnswerWaiting(shard, now);
   }
 
-  // The first worker is back in a party that had none: rounds between parties went on meanwhile.
+  // The first worker is back in a party that had none; global rounds have continued meanwhile.
   void Rejoin() {
     apart_ = false;
     ++rejoined_;
@@ -179,7 +180,7 @@ class Server final : public ServerRole {
       if (workers > 0) node_.Renew(parent);
       Message message = ControlMessage(Kind::kMembers);
       message.header.merge_count = workers;
-      message.header.priority = INT32_MIN;  // behind contributions that are queued
+      message.header.priority = INT32_MIN;  // after queued contributions
       node_.Send(parent, std::move(message));
     }
   }
@@ -190,7 +191,7 @@ class Server final : public ServerRole {
     return open + 1;
   }
 
-  // Workers that have come back and may have the value now get it.
+  // Sends the value to workers that have come back and may have it now.
   void AnswerWaiting(Shard& shard, Time now) {
     if (shard.waiting.empty() || shard.escalated || shard.stale || !shard.value) return;
     SkipEmptyRounds(shard);
@@ -268,7 +269,7 @@ class Server final : public ServerRole {
     AddWaiting(shard, peer);
   }
 
-  // What tells requests since it last rejoined from those before; no number of workers.
+  // Distinguishes requests after the last rejoin from earlier ones; not a valid number of workers.
   std::uint32_t Asking() const { return rejoined_ == 0 ? 0 : UINT32_MAX - rejoined_; }
 
   void Ask(NodeId peer, const Header& header, Shard& shard) {
@@ -276,7 +277,7 @@ class Server final : public ServerRole {
     if (!parent) return;
     Message request{.header = header};
     request.header.merge_count = Asking();
-    if (rejoined_ > 0) request.header.priority = INT32_MIN;  // behind the word that it has rejoined
+    if (rejoined_ > 0) request.header.priority = INT32_MIN;  // after the message that it has rejoined
     node_.Send(*parent, std::move(request));
     shard.parent = *parent;
   }
@@ -286,7 +287,7 @@ class Server final : public ServerRole {
   void Answer(NodeId peer, const Header& header, Shard& shard, Buffer value, Time now) {
     if ((header.flags & kPlain) != 0) return Initial(header, shard, std::move(value), now);
     if (!shard.escalated || header.round != shard.global_round) {
-      if (node_.config().continues) return;  // to a round before this party was without workers
+      if (node_.config().continues) return;  // answers a round from before this party lost its workers
       return node_.Fail(peer, "answer to round " + std::to_string(header.round) +
                                   " that is not open");
     }
@@ -306,17 +307,17 @@ class Server final : public ServerRole {
     });
   }
 
-  // What the global server answered, or what the replica here became.
+  // Handles the global server's answer, or the replica's new value.
   void Conclude(const Header& header, Shard& shard, Buffer value, Time now) {
     auto owned = std::make_shared<Buffer>(std::move(value));
     policy_->Answer(header.shard_info(), *owned);
     Deliver(header, shard, std::move(owned), now);
   }
 
-  // The current value, which a worker asked for.
+  // Handles the current value that a worker has requested.
   void Initial(const Header& header, Shard& shard, Buffer value, Time now) {
     if (shard.value && !shard.stale) return;
-    if (rejoined_ > 0 && header.merge_count != Asking()) return;  // asked before it rejoined
+    if (rejoined_ > 0 && header.merge_count != Asking()) return;  // requested before the rejoin
     shard.stale = false;
     if (node_.config().continues && header.round > shard.global_round) {
       shard.global_round = header.round;
@@ -331,7 +332,7 @@ class Server final : public ServerRole {
     SendCurrent(header, shard.round, shard.value, waiting, now);
   }
 
-  // What a round came to, to all workers.
+  // Sends the result of a round to all workers.
   void Deliver(const Header& header, Shard& shard, std::shared_ptr<const Buffer> value, Time now) {
     shard.value = std::move(value);
     const NodeConfig& config = node_.config();
@@ -343,10 +344,10 @@ class Server final : public ServerRole {
   }
 
   std::shared_ptr<PartyPolicy> policy_;
-  std::optional<OptimizerSpec> optimizer_;  // where updates happen here
+  std::optional<OptimizerSpec> optimizer_;  // if updates happen here
   FlatMap<ShardId, Shard, ShardHash> shards_;
-  std::uint32_t rejoined_ = 0;  // how often; its requests say so, and the answers to them
-  bool apart_ = false;  // no worker takes part: other parties go on without this one
+  std::uint32_t rejoined_ = 0;  // how often; marks requests and their answers
+  bool apart_ = false;  // no worker takes part: other parties continue without this one
 };
 
 }  // namespace

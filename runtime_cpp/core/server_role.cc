@@ -213,7 +213,7 @@ std::optional<OptimizerSpec> ServerRole::ParseOptimizer(const std::string& text)
 
 // ---- waiting ---------------------------------------------------------------------------------
 
-// A child leaves with an answer to everything that it pushed, so it has no part in an open round.
+// A child leaves with an answer to all its pushes, so it has contributed to no open round.
 void ServerRole::CheckLeft(Key key, const SummedShard& shard) {
   if (node_.config().continues) return;
   if (left_.empty() || shard.sum.merge_count() == 0) return;

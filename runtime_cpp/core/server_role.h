@@ -1,7 +1,7 @@
 // What local and global servers share: shards whose rounds are sums of what the children push.
 //
-// Every function that returns false or nothing has told the driver to close the connection of the peer
-// at fault, or the application that an instruction was refused; the caller then does nothing more.
+// A function that returns false or nothing has already reported the peer at fault to the driver, or
+// the refused instruction to the application; the caller then only returns.
 #pragma once
 
 #include <cstdint>
@@ -30,46 +30,46 @@ class ServerRole : public RoleLogic {
 
   using ShardId = std::pair<Key, std::uint32_t>;
   struct ShardHash {
-    std::size_t operator()(const ShardId& id) const {  // the shards of a key in a row lie in a row
+    std::size_t operator()(const ShardId& id) const {  // consecutive keys get consecutive hashes
       return (id.first | std::uint64_t{id.first} << 32) + id.second * 0x9e3779b97f4a7c15u;
     }
   };
   struct SummedShard {
     explicit SummedShard(const NodeConfig& config) : sum(config.children, config.quorum) {}
     Aggregator sum;
-    std::uint32_t elements = 0;   // 0: not known yet
-    NodeId sized_by = 0;          // the node that said so
+    std::uint32_t elements = 0;   // 0: unknown
+    NodeId sized_by = 0;          // the node that `elements` is from
     Round round = 0;              // the last one that was completed here
-    bool present = false;         // a child has contributed more than its absence to the open round
+    bool present = false;         // a contribution to the open round is not absent
     Replica weights;              // where the optimizer runs
-    std::vector<NodeId> waiting;  // children that asked for the value before there was one
+    std::vector<NodeId> waiting;  // children that requested the value before there was one
     bool updating = false;        // a device is at work on the weights
-    Header given = {};            // of the last contribution, where rounds may close without one
-    std::map<NodeId, Header> asked = {};  // last requests of those that wait
-    std::list<std::function<void(Time)>> deferred;  // what is to be done after that, in order
+    Header given = {};            // of the last contribution, if rounds may close early
+    std::map<NodeId, Header> asked = {};  // last requests of waiting children
+    std::list<std::function<void(Time)>> deferred;  // actions after the update, in order
   };
 
-  // Has `action(now)` called when a device has updated the shard. False if none is at work on it: the
-  // caller goes on at once. What is done to a shard is thus done in the order in which it came, while
-  // other shards go on.
+  // Defers `action(now)` until a device has updated the shard. Returns false if none is updating
+  // it: the caller then proceeds at once. A shard's messages are thus handled in their order,
+  // without holding up other shards.
   template <class Action>
   static bool Defer(SummedShard& shard, Action action) {
     if (!shard.updating) return false;
     shard.deferred.push_back(std::move(action));
     return true;
   }
-  // Applies `gradient` to the shard's weights. Returns whether they are new; if not, a device is at
-  // work on them, and WhenUpdated says what comes next.
+  // Applies `gradient` to the shard's weights. Returns true if that is done; otherwise a device is
+  // updating them, and the caller passes the rest to WhenUpdated.
   bool Update(const Header& header, SummedShard& shard, Buffer gradient,
               const std::optional<OptimizerSpec>& optimizer, const GradientSource& from,
               bool accumulate);
-  // Forgets the state of the optimizer before.
+  // Drops the state of the previous optimizer.
   static void ForgetOptimizer(SummedShard& shard) {
     if (!Defer(shard, [&shard](Time) { shard.weights.ForgetOptimizer(); })) {
       shard.weights.ForgetOptimizer();
     }
   }
-  // Calls `next(now)` when the weights are new, and then what was deferred.
+  // Calls `next(now)` when the weights are updated, and then the deferred actions.
   template <class Next>
   void WhenUpdated(SummedShard& shard, Next next) {
     shard.updating = true;
@@ -81,53 +81,58 @@ class ServerRole : public RoleLogic {
     });
   }
 
-  // Whether `header` gives the shard the size that it had before.
+  // Returns true if `header` gives the shard the size that it had before, or its first one.
   bool HasSize(NodeId peer, const Header& header, SummedShard& shard);
-  // Adds a push to the open round; see docs/protocol.md for what is refused.
+  // Adds a push to the open round; docs/protocol.md lists the reasons to refuse it.
   bool Contribute(NodeId peer, const Header& header, SummedShard& shard, Buffer value);
-  // Whether all who take part in the open round have contributed.
+  // Returns true if all participants of the open round have contributed.
   bool Complete(const SummedShard& shard) const;
-  // Multiplies a sum that lacks workers by what makes it the mean of those who are in times the number
-  // of all, `expected`, for whom it then stands. Returns whether it did.
+  // Scales a sum over `merge_count` of `expected` workers by expected / merge_count, so that it
+  // estimates the sum over all, and sets `merge_count` to `expected`. Returns true if the sum has
+  // changed.
   static bool MakeUp(Buffer& sum, std::uint32_t& merge_count, std::uint32_t expected);
-  // A push that is not of round `expected`.
+  // Reports a push that is not of round `expected`.
   void FailRound(NodeId peer, const Header& header, Round expected);
-  // The flags of a sum that is complete: `kAbsent` if no child contributed more than its absence.
+  // The flags of a complete sum: `kAbsent` if all contributions were absent.
   std::uint8_t TakeFlags(SummedShard& shard);
 
-  // Sends what a round came to.
+  // Sends the result of a round.
   void SendResult(Header header, Round round, std::uint32_t merge_count,
                   const std::shared_ptr<const Buffer>& value, std::span<const NodeId> targets,
                   Time now);
-  // Sends the current value, as it is, to nodes that asked for it.
+  // Sends the current value, not encoded, to nodes that requested it.
   void SendCurrent(Header header, Round round, const std::shared_ptr<const Buffer>& value,
                    std::span<const NodeId> targets, Time now);
-  // False if `peer` waits already.
+  // Returns false if `peer` waits already.
   static bool AddWaiting(SummedShard& shard, NodeId peer);
 
   // ---- members that are lost and come back (NodeConfig::continues) ----
-  // Whether `child` takes part in this round.
+  // Returns true if `child` takes part in this round.
   bool TakesPart(NodeId child, Round round) const;
-  // The children that take part in this round.
+  // The participants of this round.
   std::vector<NodeId> Participants(Round round) const;
-  // Whether `child` is not lost and has not left.
+  // Returns true if `child` is neither lost nor has left.
   bool Present(NodeId child) const;
-  // `child` has come back and will take part from a round on that is known when it asks for a value.
+  // `child` has come back. Its first round is set when it requests a value (Admit).
   void Await(NodeId child) { first_rounds_[child] = kNotAsked; }
-  // `child` asks for a value; if it has come back, it takes part from round `next` on, at all shards.
+  // `child` requests a value; if it has come back, it takes part from round `next` on, for all
+  // shards.
   void Admit(NodeId child, Round next);
-  // Whether `child` may have the value of the shard's last round: it takes part in the next one.
+  // Returns true if `child` takes part in the next round, and so may have the value of the last
+  // one.
   bool MayHave(NodeId child, const SummedShard& shard) const;
-  // Sends the current value to a child that waits for it, as the answer to its last request.
+  // Sends the current value to a waiting child, as the answer to its last request.
   void AnswerRequest(SummedShard& shard, NodeId child, Round round,
                      const std::shared_ptr<const Buffer>& value, Time now);
-  // Goes on to the last round before those that wait here take part, if no other child would end it.
+  // Skips to the last round before the waiting children take part, if no other child would end the
+  // rounds in between.
   void SkipEmptyRounds(SummedShard& shard);
-  // The round that is open or, if there is none, the next.
+  // The open round or, if none is open, the next.
   static Round OpenRound(const SummedShard& shard) {
     return shard.round + (shard.sum.merge_count() > 0 ? 1 : 0);
   }
-  // Tells who is not in a round that has just closed. To be called before the sum is taken.
+  // The event about a round that has just closed, with the children that are not in it. Call it
+  // before the sum is taken.
   Event Closing(const Header& header, const SummedShard& shard) const;
 
   // The text of a command message.
@@ -135,15 +140,15 @@ class ServerRole : public RoleLogic {
   // The optimizer that an instruction names.
   std::optional<OptimizerSpec> ParseOptimizer(const std::string& text);
 
-  // Children that have no part in a round that is open, and none in any later one: workers that said
-  // bye, or parties whose workers have all said it or are lost.
+  // Children that take part neither in the open round nor in any later one: workers that sent bye,
+  // or parties whose workers all have, or are lost.
   const std::set<NodeId>& left() const { return left_; }
-  // False if it was known.
+  // Returns false if it was known.
   bool AddLeft(NodeId child) { return left_.insert(child).second; }
   void ForgetLeft(NodeId child) { left_.erase(child); }
   // Reports a loss if the open round waits for a child that has left.
   void CheckLeft(Key key, const SummedShard& shard);
-  // Adds the children that an open round waits for.
+  // Adds the children that the open round waits for.
   static void AddWaits(Key key, const SummedShard& shard, Waits& waits);
 
  private:
@@ -155,7 +160,7 @@ class ServerRole : public RoleLogic {
 
   std::set<NodeId> left_;
   std::map<NodeId, Round> first_rounds_;  // of children that have come back
-  std::set<NodeId> returning_;            // those that have not contributed since
+  std::set<NodeId> returning_;            // of these, those that have not contributed since
 };
 
 }  // namespace geomx

@@ -10,10 +10,10 @@ namespace geomx {
 class DeviceValue;
 
 struct ShardValue {
-  Header header;                      // what it is; its kind says which way it goes
+  Header header;                      // describes the value; its kind gives the direction
   const float* data = nullptr;        // null if phantom
   std::shared_ptr<const void> owner;  // keeps `data` alive and unchanged until it has left
-  DeviceValue* device = nullptr;      // `data` lies there; null: on the host
+  DeviceValue* device = nullptr;      // where `data` is; null: on the host
 
   bool phantom() const { return data == nullptr; }
 };

@@ -1,4 +1,4 @@
-// The small words of the protocol: identities, time, roles. Nothing here owns anything.
+// The basic value types of the protocol: identities, time, roles.
 #pragma once
 
 #include <cmath>
@@ -8,16 +8,16 @@
 
 namespace geomx {
 
-// Nanoseconds since the driver's own epoch. The core never asks what time it is: every call that
-// depends on time takes `now`, virtual in simulation and monotonic in a live process.
+// Nanoseconds since the driver's own epoch. The core never reads a clock: every call that depends
+// on time takes `now`, virtual in simulation and monotonic in a live process.
 using Time = std::int64_t;
 inline constexpr Time kNever = INT64_MAX;
 inline constexpr Time kSecond = 1'000'000'000;
 inline constexpr Time kMicrosecond = 1'000;
 inline constexpr Time kMillisecond = 1'000'000;
 
-// Anything beyond some thirty years, before or after, counts as for ever. Throws
-// std::invalid_argument for NaN, which is no time.
+// Converts seconds; clamps to about thirty years, which count as for ever. Throws
+// std::invalid_argument for NaN.
 inline Time Nanoseconds(double seconds) {
   constexpr double kLongest = 1e9;
   if (!(std::fabs(seconds) < kLongest)) {
@@ -36,9 +36,9 @@ enum class Role : std::uint8_t { kWorker, kServer, kGlobalServer, kScheduler };
 enum class Direction : std::uint8_t { kPush, kPull };
 inline constexpr int kDirections = 2;
 
-// A piece of a tensor that is synchronised on its own: it has its own rounds and its own place on
-// one global server. A tensor that nobody cuts is one shard, as long as that is not too large for
-// the fields of a message.
+// A piece of a tensor that is synchronised on its own: it has its own rounds and belongs to one
+// global server. A tensor is one shard unless a plugin cuts it, or it is too large for the fields
+// of a message.
 inline constexpr std::uint32_t kMaxShardElements = 1u << 30;
 
 struct ShardInfo {

@@ -1,7 +1,7 @@
-// What a node cannot go on with until others act, and who they are: for lines and sentences to users.
+// The waits of a node, each with the nodes that it waits for: for messages to users.
 //
-// A role lists its waits on demand and remembers nothing for it; how long they last, and when that is
-// worth a line, is the driver's business (io/watch.h).
+// A role lists its waits on demand and keeps no state for them; the driver measures how long they
+// last and decides when to report them (io/watch.h).
 #pragma once
 
 #include <cstdint>
@@ -16,28 +16,28 @@ namespace geomx {
 struct Wait {
   enum class Kind : std::uint8_t {
     kScheduler,  // to be reached, before anything is known
-    kRoster,     // the scheduler's word that everyone has joined
+    kRoster,     // the scheduler to announce that all members have joined
     kJoin,       // the scheduler: members that have not joined
     kConnect,    // peers that are not connected to this node
     kReady,      // the scheduler: members that are not connected to all their peers
-    kStart,      // the scheduler's word that everyone is connected
-    kPush,       // a round of a key that others have pushed
+    kStart,      // the scheduler to announce that all members are connected
+    kPush,       // pushes to a round of a key that others have pushed to
     kAnswer,     // the value after a push
     kInitial,    // a value before any push
     kBarrier,    // the scheduler: workers that have not come
-    kRelease,    // the scheduler's word that all workers have come
+    kRelease,    // the scheduler to announce that all workers have come
     kLeave,      // the scheduler: workers that have not left, where others have
-    kStop,       // the scheduler's word that all workers have left
+    kStop,       // the scheduler to announce that all workers have left
     kReply,      // a coordinator's answer
   };
   Kind kind = Kind::kStart;
-  std::vector<NodeId> whom;  // ascending; none if the node cannot know
+  std::vector<NodeId> whom;  // ascending; empty if the node cannot know
   Key key = 0;               // of the least round, then the lowest
   Round round = 0;
-  std::uint32_t keys = 1;    // that wait for the same nodes
+  std::uint32_t keys = 1;    // number of keys that wait for the same nodes
 };
 
-// Waits for the same nodes as one.
+// Merges waits for the same nodes into one.
 class Waits {
  public:
   void Add(const Wait& wait) {

@@ -10,7 +10,7 @@
 namespace geomx {
 namespace {
 
-constexpr std::uint64_t kNonFiniteTold = 3;  // pushes of a worker that are told one by one
+constexpr std::uint64_t kNonFiniteTold = 3;  // pushes of a worker that are reported individually
 
 }  // namespace
 
@@ -76,8 +76,8 @@ Round Worker::Submit(Key key, Push push, Time now) {
   return round;
 }
 
-// Looks at what the host holds, before anything encodes it: a NaN that goes into a sum is in every
-// replica afterwards. False if it must not be sent.
+// Checks the values on the host before they are encoded: a NaN in a sum would reach every replica.
+// Returns false if the push must not be sent.
 bool Worker::Acceptable(Key key, const Tensor& tensor, const Push& push) {
   const NonFinite rule = node_.config().non_finite;
   if (rule == NonFinite::kIgnore || push.value == nullptr || push.device) return true;
@@ -194,7 +194,7 @@ void Worker::Arrive(NodeId peer, const Header& header, Store store, Time now) {
   if (tensor.arrived.Has(header.shard)) return;
   tensor.arrived.Add(header.shard);
   if ((header.flags & kPlain) != 0 && header.round > tensor.sent) {
-    const Round missed = header.round - tensor.sent;  // other processes took part in them, if any did
+    const Round missed = header.round - tensor.sent;  // rounds of other processes, if of any
     tensor.sent += missed;
     tensor.submitted += missed;
     tensor.complete += missed;
@@ -269,7 +269,7 @@ void Worker::Describe(Digest& digest) const {
   }
 }
 
-// Without its local server a worker has no part in the run.
+// Without its local server a worker cannot take part in the run.
 void Worker::OnMember(NodeId member, bool back, Time now) {
   (void)now;
   if (back || member != node_.config().parents.front()) return;

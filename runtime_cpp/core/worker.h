@@ -1,8 +1,8 @@
 // A worker's verbs: declare tensors, push, wait for values.
 //
-// Values are addressed by tensor; the worker cuts them into the shards that the plan gave it and
-// puts them together again. A push is answered with the new value, so there is no pull message after
-// a push; a worker that has not pushed asks for the current value.
+// Values are addressed by tensor; the worker cuts them into the plan's shards and reassembles them.
+// A push is answered with the new value, so no pull message follows a push; a worker that has not
+// pushed requests the current value.
 #pragma once
 
 #include <list>
@@ -30,44 +30,44 @@ class Worker final : public RoleLogic {
     std::shared_ptr<const void> owner;  // keeps `value` alive and unchanged until it has left
     float loss = 0;                // the last training loss; NaN if unknown
     bool last = false;
-    bool absent = false;           // zeros: this worker has nothing to contribute
-    std::shared_ptr<DeviceValue> device;  // `value` lies there; null: on the host
+    bool absent = false;           // this worker has nothing to contribute: `value` is zeros
+    std::shared_ptr<DeviceValue> device;  // where `value` is; null: on the host
   };
 
-  // How a tensor is cut; many workers of a simulation share one.
+  // A tensor's shards; shared by the workers of a simulation.
   using SharedShards = std::shared_ptr<const std::vector<ShardInfo>>;
 
-  // Shards with their key and numbers. Throws std::invalid_argument unless they cover the tensor in
-  // order.
+  // Sets the key and numbers of shards. Throws std::invalid_argument unless they cover the tensor
+  // in order.
   static SharedShards Cut(Key key, std::uint64_t elements, std::vector<ShardInfo> shards);
 
-  // A tensor and how it is cut: `shards` are of `Cut`. Declaring the same again is allowed; throws
-  // std::invalid_argument if it differs.
+  // Declares a tensor and its shards, which `Cut` has returned. A repeated declaration must be
+  // equal; throws std::invalid_argument otherwise.
   void Declare(Key key, std::uint64_t elements, SharedShards shards);
   void Declare(Key key, std::uint64_t elements, std::vector<ShardInfo> shards) {
     Declare(key, elements, Cut(key, elements, std::move(shards)));
   }
 
-  // Give the tensor its initial value, for everyone (the master does this, once).
+  // Sets the tensor's initial value for all workers. The master calls this, once.
   void Init(Key key, const float* value, std::shared_ptr<const void> owner, Time now);
 
-  // Queue one round's contribution. It leaves when the value of the round before is in.
+  // Queues one round's contribution, which leaves when the value of the previous round has arrived.
   // Returns the round.
   Round Submit(Key key, Push push, Time now);
 
-  // Ask for the current value. Answered by kValueReady with the round it belongs to.
+  // Requests the current value. kValueReady answers with its round.
   void Request(Key key, Time now);
 
   void Barrier(Time now);
 
-  // An instruction to all global servers: its first line is its name.
+  // Sends an instruction, whose first line is its name, to all global servers.
   void Command(const std::string& text, Time now);
 
   // The last complete value of a tensor: `elements` floats, empty before the first or if phantom.
   std::span<const float> Value(Key key);
 
-  // Values of this tensor are for a device: as far as they can be decoded there they stay encoded,
-  // from the next round on, until `Value` is asked for.
+  // Values of this tensor are for a device: from the next round on, those that can be decoded there
+  // stay encoded until `Value` is called.
   void KeepEncoded(Key key);
   // A shard of the last complete value, encoded; `decoder` decodes it on a device.
   struct Encoded {
@@ -75,11 +75,12 @@ class Worker final : public RoleLogic {
     Parts parts;
     const CodecChain* decoder = nullptr;
   };
-  // All of its shards; nothing if some are not encoded. Valid until the node is called again.
+  // All shards of the last complete value; empty if some are not encoded. Valid until the next call
+  // to the node.
   std::vector<Encoded> EncodedValue(Key key);
-  // The round that the last complete value belongs to.
+  // The round of the last complete value.
   Round ValueRound(Key key) { return tensor(key).complete; }
-  // Whether no worker contributed to that round, so that no optimizer has seen it.
+  // Returns true if no worker contributed to that round, so that no optimizer has run.
   bool Absent(Key key) { return tensor(key).absent; }
 
   void OnValue(NodeId peer, const Header& header, Buffer value, Time now) override;
@@ -91,25 +92,25 @@ class Worker final : public RoleLogic {
   void Describe(Digest& digest) const override;
 
  private:
-  // What has been pushed and not sent, and what has come.
+  // Pushes that are queued, and the value that has arrived.
   struct Content {
-    std::list<Push> queue;  // takes nothing while it is empty
+    std::list<Push> queue;  // std::list: allocates nothing while empty
     std::vector<float> value;
-    // Of the shards that are encoded, by number; the rest of the value is in `value`.
+    // Encoded shards, by number; the others are in `value`.
     std::map<std::uint32_t, std::pair<Round, std::shared_ptr<const Buffer>>> encoded;
   };
-  // Small, like an inbox, and for the same reason.
+  // Small for the same reason as an inbox.
   struct Tensor {
     std::uint32_t missing = 0;
-    Round submitted = 0;            // rounds that the application asked for
-    Round sent = 0;                 // pushes of the others are queued
+    Round submitted = 0;            // rounds that the application has submitted
+    Round sent = 0;                 // rounds that have left; later ones are queued
     Round complete = 0;
-    SliceSet arrived;               // shards of the value that is coming in
+    SliceSet arrived;               // shards of the incoming value
     SharedShards shards;
-    std::unique_ptr<Content> content;  // null: nothing
+    std::unique_ptr<Content> content;  // null: empty
     bool waiting = false;           // a push or a request is unanswered
     bool has_value = false;
-    bool absent = false;            // so far: all shards of the last value
+    bool absent = false;            // all shards so far of the last value are absent
 
     std::uint64_t elements() const { return shards->back().offset + shards->back().elements; }
     Content& Contents() {
@@ -118,20 +119,21 @@ class Worker final : public RoleLogic {
     }
   };
   struct KeyHash {
-    std::size_t operator()(Key key) const { return key; }  // keys are numbers from 0 on
+    std::size_t operator()(Key key) const { return key; }  // keys are small consecutive numbers
   };
 
   Tensor& tensor(Key key);
   void Send(Tensor& tensor, const Push& push, Time now);
   bool Acceptable(Key key, const Tensor& tensor, const Push& push);
   void Await(Tensor& tensor);
-  // Whether a value of this shard is due; if so, `store` puts it into its tensor.
+  // Accepts a shard's value if one is due: `store` then puts it into its tensor. Returns whether it
+  // was due.
   template <class Store>
   void Arrive(NodeId peer, const Header& header, Store store, Time now);
 
   FlatMap<Key, Tensor, KeyHash> tensors_;
   Round barriers_ = 0, released_ = 0;
-  std::size_t unanswered_ = 0;  // tensors with pushes whose value has not come
+  std::size_t unanswered_ = 0;  // tensors with pushes whose value has not arrived
 };
 
 }  // namespace geomx

@@ -42,7 +42,7 @@ void WorkerLoop::Begin(Phase phase, Time now) {
 void WorkerLoop::Start(Time now) {
   Begin(Phase::kWait, now);
   for (Key key = 0; key < layers_->of.size(); ++key) Expect(key);
-  step_.last = true;  // all values are waited for
+  step_.last = true;  // wait for all values
   Wait(now);
 }
 
@@ -112,7 +112,7 @@ void WorkerLoop::Wake(Time now) {
   }
 }
 
-// Layers whose parameters are there take one sleep together.
+// Consecutive layers whose parameters have arrived share one sleep.
 void WorkerLoop::ContinueForward(Time now) {
   for (; layer_ < layers_->keys.size(); ++layer_) {
     if (Blocked()) {
@@ -127,7 +127,7 @@ void WorkerLoop::ContinueForward(Time now) {
   End(Order::kForward, now);
 }
 
-// A layer whose gradients leave is slept for before they do, others together with the next.
+// Sleeps before a layer's gradients leave; layers that push nothing share the next one's sleep.
 void WorkerLoop::ContinueBackward(Time now) {
   const bool early = step_.push == Push::kGradients;
   if (early && layer_ < layers_->keys.size()) PushLayer(now);

@@ -47,8 +47,8 @@ class DcAsgd final : public ElementWise {
     State mean_square;
   };
 
-  // A source starts from the initial weights. They are kept until as many sources as are expected
-  // have been heard; one beyond those starts from the weights as they are.
+  // A source starts from the initial weights. They are kept until all expected sources have pushed;
+  // a source beyond those starts from the current weights.
   Source& Recall(const kernels::DeviceContext& device, NodeId id, const float* weight,
                  std::uint64_t n) {
     const auto copy = [&](State& to, const float* from) {

@@ -1,7 +1,7 @@
-// What the optimizers have in common, and how each is made. Only optimizer.cc and the optimizers'
-// own sources include this.
+// The base of all optimizers, and the functions that create them. Only optimizer.cc and the
+// optimizers' own sources include this.
 //
-// What they keep and which numbers they use is here; the arithmetic is in kernels/steps.h.
+// Their state and parameters are here; the arithmetic is in kernels/steps.h.
 #pragma once
 
 #include <limits>
@@ -26,7 +26,7 @@ struct Step {
   float rescale;        // on the gradient, before everything else
   float clip;           // bound on the gradient's elements
   std::uint64_t count;  // updates of this tensor, this one included
-  NodeId source;        // who pushed the gradient
+  NodeId source;        // the node that pushed the gradient
 
   kernels::Descent Descent(double correction = 1) const {
     return {.rate = static_cast<float>(rate * correction),
@@ -36,7 +36,7 @@ struct Step {
   }
 };
 
-// What an optimizer keeps per element.
+// An optimizer's state per element.
 using State = kernels::Resident;
 
 inline float Number(const OptimizerSpec& spec, const char* option) {
@@ -58,7 +58,7 @@ class ElementWise : public Optimizer {
                 std::span<const float> gradient, const GradientSource& from) final;
 
  protected:
-  // The optimizer's step on `n` elements where `device` works.
+  // The optimizer's step on `n` elements, on `device`.
   virtual void Apply(const kernels::DeviceContext& device, float* weight, const float* gradient,
                      std::uint64_t n, const Step& step) = 0;
 

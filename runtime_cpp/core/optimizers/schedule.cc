@@ -28,7 +28,7 @@ const Options kWarmup = {{"warmup_steps", 0}, {"warmup_begin_lr", 0}, {"warmup_c
 
 [[noreturn]] void Refuse(const std::string& complaint) { throw std::invalid_argument(complaint); }
 
-// What was said about one schedule, the rest at its defaults.
+// One schedule's options as given; the rest have their defaults.
 struct Given {
   std::string name;
   Options options;
@@ -158,7 +158,7 @@ class Gliding : public Schedule {
   }
 
  protected:
-  // What remains of the way at `position`, from 1 at 0 to 0 at 1.
+  // The fraction that remains at `position`, from 1 at 0 to 0 at 1.
   virtual double Left(double position) const = 0;
 
   double Decayed(std::uint64_t update) final {

@@ -1,7 +1,7 @@
 // How the learning rate changes with the number of updates: MXNet's four schedulers as numbers.
 //
-// A schedule is chosen by its options, "schedule.NAME.OPTION", which are spelled as MXNet's
-// constructors spell them; `learning_rate` is what MXNet calls base_lr.
+// A schedule is chosen by its options, "schedule.NAME.OPTION", named as in MXNet's constructors;
+// `learning_rate` is MXNet's base_lr.
 //   factor       step, factor, stop_factor_lr
 //   multifactor  step.0, step.1, ... (increasing), factor
 //   poly         max_update, pwr, final_lr
@@ -28,8 +28,8 @@ class Schedule {
 
   static bool IsOption(const std::string& option) { return option.starts_with("schedule."); }
 
-  // Makes what the "schedule." options among `options` say; nullptr where there are none.
-  // Throws std::invalid_argument, naming the option that is unknown, missing or out of range.
+  // Creates the schedule of the "schedule." options among `options`; returns null if there are
+  // none. Throws std::invalid_argument, naming the option that is unknown, missing or out of range.
   static std::unique_ptr<Schedule> Make(const std::map<std::string, double>& options,
                                         double learning_rate);
 
