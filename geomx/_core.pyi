@@ -776,9 +776,9 @@ class Loop:
     REASON"), and failure() says the same; TimeoutError means that time was up.
     """
 
-    def __init__(self, host: str = '127.0.0.1', port: int = 0, token: str = '', tls: tuple[str, str, str] | None = None) -> None:
+    def __init__(self, host: str = '127.0.0.1', port: int = 0, token: str = '', tls: tuple[str, str, str] | None = None, insecure: bool = False) -> None:
         """
-        Binds TCP and UDP on one port (0: any); RuntimeError if that cannot be had. `tls`: PEM files of the authority, the certificate and its key; all that is sent is then encrypted.
+        Binds TCP and UDP on one port (0: any); RuntimeError if that cannot be had, or the token is empty. `tls`: PEM files of the authority, the certificate and its key; all that is sent is then encrypted. Without, only addresses of this machine are listened on, unless `insecure`.
         """
 
     @property

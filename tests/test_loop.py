@@ -8,19 +8,23 @@ are bounded from below only.
 from __future__ import annotations
 
 import gc
+import os
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from geomx import _core
+from geomx.live.exit_status import FAILED
 
 TOKEN = "a token"
 PATIENCE_S = 30.0
@@ -166,7 +170,9 @@ def test_pushed_arrays_are_kept_and_let_go(cluster: LoopCluster) -> None:
     cluster.stop()
     del cluster.loops[:]
     gc.collect()
-    _core.Loop().close()  # any call from Python lets go of what the threads have left behind
+    _core.Loop(
+        token=TOKEN
+    ).close()  # any call from Python lets go of what the threads have left behind
     assert sys.getrefcount(array) == before
 
 
@@ -341,6 +347,35 @@ def test_nobody_there() -> None:
         _core.Loop("192.0.2.1", 0, TOKEN)
 
 
+def test_ports_are_for_this_machine_unless_tls_or_the_user_says_otherwise() -> None:
+    for host in ("0.0.0.0", "::", "192.0.2.1"):
+        with pytest.raises(RuntimeError, match=f"cannot listen on {host} without TLS.*insecure"):
+            _core.Loop(host, 0, TOKEN)
+    _core.Loop("0.0.0.0", 0, TOKEN, insecure=True).close()
+    for insecure in (False, True):
+        with pytest.raises(RuntimeError, match="without a token"):
+            _core.Loop("127.0.0.1", 0, insecure=insecure)
+
+
+def test_a_node_started_by_hand_opens_no_port_that_it_must_not(tmp_path: Path) -> None:
+    argv = [sys.executable, "-P", "-m", "geomx.live", "--scheduler", "127.0.0.1:9", "--name", "a"]
+    argv += ["--notes", str(tmp_path / "a")]
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("GEOMX_")}
+    for host, token, reason in [
+        ("0.0.0.0", {"GEOMX_TOKEN": "t"}, "without TLS"),
+        ("127.0.0.1", {}, "without a token"),
+    ]:
+        done = subprocess.run(
+            [*argv, "--host", host],
+            env={**plain, **token},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == FAILED, done.stderr
+        assert reason in done.stderr and "Traceback" not in done.stderr
+
+
 def test_the_missing_are_named() -> None:
     loop = _core.Loop("127.0.0.1", 0, TOKEN)
     loop.run(node_config(SCHEDULER), {}, None)
@@ -364,7 +399,7 @@ def test_a_signal_ends_a_wait(cluster: LoopCluster) -> None:
 
 
 def test_reports_outlive_the_loop() -> None:
-    loop = _core.Loop()
+    loop = _core.Loop(token=TOKEN)
     loop.close()
     loop.close()
     assert loop.stats()["links"] == []

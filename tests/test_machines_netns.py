@@ -105,7 +105,7 @@ import sys
 from geomx import _core
 for files in sys.argv[2:]:
     tls = tuple(filter(None, files.split(","))) or None
-    loop = _core.Loop("0.0.0.0", 0, "a guess", tls)
+    loop = _core.Loop("0.0.0.0", 0, "a guess", tls, True)
     try:
         loop.join(sys.argv[1], "west/worker0", 6, 10.0)
     except RuntimeError as error:

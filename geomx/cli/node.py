@@ -63,8 +63,10 @@ def _be(options: argparse.Namespace, command: list[str]) -> int:
     if options.tls:
         access.read_files(Path(options.tls))
         env[access.TLS] = options.tls
-    if not env[access.TOKEN] and not options.tls:
-        remedy = "must be set to a secret shared by all nodes of the run, as there is no TLS"
+    elif options.insecure:
+        env[access.INSECURE] = "1"
+    if not env[access.TOKEN]:
+        remedy = "must be set to a secret shared by all nodes of the run"
         raise ConfigError(access.TOKEN, "", remedy)
     given = [each for each in (options.job, options.experiment, options.scheduler) if each]
     if len(given) != 1 or bool(options.scheduler) == (options.role == "scheduler"):

@@ -67,7 +67,8 @@ def _join(type: str) -> KVStore:
     except (KeyError, ValueError) as error:
         raise GeomxError(f"{SCHEDULER} is set, but {NAME} or {ID} is not right: {error}") from error
     token, host = os.environ.get(TOKEN, ""), os.environ.get(HOST, "127.0.0.1")
-    member = Member.join(scheduler, name, id, token, host, access.folder_from_environment())
+    tls, insecure = access.folder_from_environment(), access.insecure_from_environment()
+    member = Member.join(scheduler, name, id, token, host, tls, insecure=insecure)
     try:
         member.wire()
         member.wait_started()

@@ -16,8 +16,9 @@ from pathlib import Path
 from geomx import _core
 from geomx.errors import NO_TLS, ConfigError
 
-TOKEN, TLS = "GEOMX_TOKEN", "GEOMX_TLS"
-"""Environment variables: the token, and the folder with a node's `FILES`."""
+TOKEN, TLS, INSECURE = "GEOMX_TOKEN", "GEOMX_TLS", "GEOMX_INSECURE"
+"""Environment variables: the token, the folder with a node's `FILES`, and "1" where addresses
+beyond this machine may be listened on without TLS. The core checks that where it opens a port."""
 
 FILES = {"authority": "authority.pem", "certificate": "node.pem", "key": "node.key"}
 """Files of a node's folder: the trusted authority, the node's certificate, and its key."""
@@ -92,6 +93,11 @@ def folder_from_environment() -> Path | None:
     """Return the folder of this process's files from its environment; None if unset."""
     folder = os.environ.get(TLS)
     return Path(folder) if folder else None
+
+
+def insecure_from_environment() -> bool:
+    """Return whether this process may listen beyond this machine without TLS."""
+    return os.environ.get(INSECURE, "") == "1"
 
 
 def write_files(folder: Path, contents: Mapping[str, str]) -> Path:

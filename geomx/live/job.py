@@ -69,8 +69,12 @@ class Job:
         self.spec = dataclasses.replace(spec, usage_file=str(self._usage_file.resolve()))
         self.directory = directory
         self.command = list(command)
-        self._token = secrets.token_hex(16)
-        self._forks = ForkServer({access.TOKEN: self._token})
+        token = secrets.token_hex(16)
+        # Namespaces of this machine have addresses like others', and no way in.
+        self._secrets = {access.TOKEN: token}
+        if emulate == "netns":
+            self._secrets[access.INSECURE] = "1"
+        self._forks = ForkServer(self._secrets)
         self._running: dict[str, Tied | Fork] = {}
         self._all: dict[str, Tied | Fork] = {}
         self._unjoined = Unjoined(spec.cluster, directory, self.command)
@@ -203,7 +207,7 @@ class Job:
         """Start the script of a worker."""
         command = [sys.executable, "-P", "-m", "geomx.live.lifetime", str(os.getpid())]
         environment = {
-            access.TOKEN: self._token,
+            **self._secrets,
             "GEOMX_SCHEDULER": self._address,
             "GEOMX_NAME": node.name,
             "GEOMX_ID": str(node.id),

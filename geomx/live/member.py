@@ -116,7 +116,12 @@ class Member:
 
     @classmethod
     def open_scheduler(
-        cls, spec: Spec, token: str, host: str = "127.0.0.1", tls: Path | None = None
+        cls,
+        spec: Spec,
+        token: str,
+        host: str = "127.0.0.1",
+        tls: Path | None = None,
+        insecure: bool = False,
     ) -> Member:
         """Be the scheduler of the run that `spec` describes; others can join once it is wired.
 
@@ -125,12 +130,13 @@ class Member:
             token: That others must show.
             host: The address to listen on.
             tls: Folder of this node's certificates (`geomx.live.access`); None: no TLS.
+            insecure: Whether `host` may be beyond this machine without TLS.
 
         Raises:
-            GeomxError: The port cannot be had.
+            GeomxError: The port cannot be had, or must not be opened.
         """
         try:
-            loop = _core.Loop(host, spec.runtime.port, token, paths(tls))
+            loop = _core.Loop(host, spec.runtime.port, token, paths(tls), insecure)
         except RuntimeError as error:
             raise GeomxError(str(error)) from error
         return cls(loop, spec, spec.cluster.scheduler.name, {})
@@ -145,6 +151,7 @@ class Member:
         host: str = "127.0.0.1",
         tls: Path | None = None,
         patience_s: float = JOIN_TIMEOUT_S,
+        insecure: bool = False,
     ) -> Member:
         """Join the run whose scheduler is at ``host:port``; return when all nodes have joined.
 
@@ -156,13 +163,14 @@ class Member:
             host: The address to listen on.
             tls: As for `open_scheduler`.
             patience_s: How long to try.
+            insecure: As for `open_scheduler`.
 
         Raises:
             GeomxError: The scheduler was not reached, or refused.
             NodeLost: A node was lost meanwhile.
         """
         try:
-            loop = _core.Loop(host, 0, token, paths(tls))
+            loop = _core.Loop(host, 0, token, paths(tls), insecure)
         except RuntimeError as error:
             raise GeomxError(str(error)) from error
         try:
@@ -185,6 +193,7 @@ class Member:
         token: str,
         host: str = "127.0.0.1",
         tls: Path | None = None,
+        insecure: bool = False,
     ) -> Member:
         """Continue, once it is wired, a node whose process was killed: under its old address.
 
@@ -194,6 +203,7 @@ class Member:
             token: Of the run.
             host: The address to listen on.
             tls: As for `open_scheduler`.
+            insecure: As for `open_scheduler`.
 
         Raises:
             GeomxError: Another program has its port.
@@ -201,7 +211,7 @@ class Member:
         deadline_s = time.monotonic() + PORT_TIMEOUT_S
         while True:
             try:
-                loop = _core.Loop(host, journal.port, token, paths(tls))
+                loop = _core.Loop(host, journal.port, token, paths(tls), insecure)
                 break
             except RuntimeError as error:
                 if time.monotonic() > deadline_s:

@@ -4,7 +4,8 @@ It joins the scheduler (or is it), learns the experiment, plays its node's part 
 measured beside its log. It ends when the run ends, when a node is lost, when it is asked to
 (SIGINT, SIGTERM) and when its launcher dies; never later. The token that lets it in comes in the
 environment variable GEOMX_TOKEN, so that it is not seen in lists of processes; GEOMX_TLS names the
-folder of its certificates, if there are any.
+folder of its certificates, if there are any. Without them GEOMX_INSECURE=1 is needed to listen
+beyond this machine.
 """
 
 from __future__ import annotations
@@ -90,13 +91,15 @@ class Node:
 
     def _play(self) -> None:
         options, token = self._options, os.environ.get(access.TOKEN, "")
-        tls = access.folder_from_environment()
+        tls, insecure = access.folder_from_environment(), access.insecure_from_environment()
         journal = self._journal()
         if journal is not None and journal.begun:
-            member = self._member = Member.resume(journal, options.name, token, options.host, tls)
+            member = self._member = Member.resume(
+                journal, options.name, token, options.host, tls, insecure
+            )
         elif options.experiment:
             spec = Spec.from_json(Path(options.experiment).read_text(encoding="utf-8"))
-            member = self._member = Member.open_scheduler(spec, token, options.host, tls)
+            member = self._member = Member.open_scheduler(spec, token, options.host, tls, insecure)
         else:
             member = self._member = Member.join(
                 options.scheduler,
@@ -106,6 +109,7 @@ class Node:
                 options.host,
                 tls,
                 options.patience,
+                insecure,
             )
         if member.node.role == "worker":
             self._work(member)

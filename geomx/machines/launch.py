@@ -109,6 +109,7 @@ class _Start:
         self._directory = directory
         self._command = command
         self._homes = job.homes(experiment.cluster)
+        self._insecure = {access.INSECURE: "1"} if job.insecure else {}
         self._tls: dict[str, dict[str, str]] = {}
         if job.tls is not None:
             for name in self._homes:
@@ -134,6 +135,6 @@ class _Start:
             "host": host.address,
             "command": self._command if scripted else [],
             "directory": directory if scripted else "",
-            "env": {**job.env, **host.env},
+            "env": {**job.env, **host.env, **self._insecure},
             "tls": self._tls.get(node.name, {}),
         }

@@ -46,11 +46,11 @@ void LookAtSignals() {
 using TlsPaths = std::tuple<std::string, std::string, std::string>;
 
 std::shared_ptr<Loop> MakeLoop(const std::string& host, int port, const std::string& token,
-                               const std::optional<TlsPaths>& paths) {
+                               const std::optional<TlsPaths>& paths, bool insecure) {
   nb::gil_scoped_release unlocked;
   std::optional<TlsFiles> tls;
   if (paths) tls = TlsFiles{std::get<0>(*paths), std::get<1>(*paths), std::get<2>(*paths)};
-  std::shared_ptr<Loop> loop(new Loop(host, port, token, tls), [](Loop* old) {
+  std::shared_ptr<Loop> loop(new Loop(host, port, token, tls, insecure), [](Loop* old) {
     if (PyGILState_Check() == 0) {
       delete old;
       return;
@@ -283,9 +283,10 @@ bandwidth is a BandwidthSchedule, or a constant in bytes/s.)")
 Thread-safe. Once a node of the run is lost, every wait raises RuntimeError("node NAME was lost:
 REASON"), and failure() says the same; TimeoutError means that time was up.)")
       .def(nb::new_(&MakeLoop), "host"_a = "127.0.0.1", "port"_a = 0, "token"_a = "",
-           "tls"_a.none() = nb::none(),
-           "Binds TCP and UDP on one port (0: any); RuntimeError if that cannot be had. `tls`: PEM "
-           "files of the authority, the certificate and its key; all that is sent is then encrypted.")
+           "tls"_a.none() = nb::none(), "insecure"_a = false,
+           "Binds TCP and UDP on one port (0: any); RuntimeError if that cannot be had, or the token is "
+           "empty. `tls`: PEM files of the authority, the certificate and its key; all that is sent is "
+           "then encrypted. Without, only addresses of this machine are listened on, unless `insecure`.")
       .def_prop_ro("address", &Loop::address, "host:port, as others reach this node.")
       .def("join", &Join, "scheduler"_a, "name"_a, "id"_a.none(), "timeout_s"_a,
            "Join the run whose scheduler is at host:port: (experiment, addresses by name). Without "

@@ -28,9 +28,14 @@ std::thread StartQuietly(std::function<void()> body) {
 }  // namespace
 
 Loop::Loop(const std::string& host, int port, const std::string& token,
-           const std::optional<TlsFiles>& tls) {
+           const std::optional<TlsFiles>& tls, bool insecure) {
+  if (token.empty()) {
+    throw std::runtime_error(
+        "cannot listen on " + host + " without a token, which keeps strangers out: set GEOMX_TOKEN to a "
+        "secret that all nodes of the run share");
+  }
   auto opened = tls ? OpenTls(*tls) : nullptr;
-  Port bound = Bind(host, port);
+  Port bound = Bind(host, port, tls || insecure);
   address_ = Format(bound.address);
   state_ = std::make_shared<State>(std::move(bound), token, std::move(opened));
   thread_ = StartQuietly([state = state_] { state->driver.ThreadMain(); });

@@ -45,10 +45,10 @@ struct PushOptions {
 class Loop : public std::enable_shared_from_this<Loop> {
  public:
   // Binds TCP and UDP on one port (0: any free one) and starts the thread. All that is sent is
-  // encrypted where there is `tls`. Throws std::runtime_error if the port cannot be bound, or a file
-  // cannot be used.
+  // encrypted where there is `tls`; without, only this machine can connect unless `insecure`. Throws
+  // std::runtime_error if the token is empty, the port cannot be bound, or a file cannot be used.
   Loop(const std::string& host, int port, const std::string& token,
-       const std::optional<TlsFiles>& tls = std::nullopt);
+       const std::optional<TlsFiles>& tls = std::nullopt, bool insecure = false);
   ~Loop();
   Loop(const Loop&) = delete;
   Loop& operator=(const Loop&) = delete;

@@ -119,8 +119,13 @@ Address WithPort(Address host, const Address& port) {
   return host;
 }
 
-Port Bind(const std::string& host, int port) {
+Port Bind(const std::string& host, int port, bool beyond) {
   const Address wanted = Lookup(host, std::to_string(port), true);
+  if (!beyond && !IsLoopback(wanted)) {
+    throw std::runtime_error(
+        "cannot listen on " + host + " without TLS: others than this machine could read and change what "
+        "is sent. Give certificates (`geomx certs` makes them), or choose insecure");
+  }
   int error = 0;
   for (int tries = 0; tries < (port == 0 ? kBindTries : 1); ++tries) {
     Port bound;

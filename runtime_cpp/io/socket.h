@@ -66,8 +66,9 @@ struct Port {
   Address address;
 };
 
-// `port` 0: any that is free for both. Throws std::runtime_error.
-Port Bind(const std::string& host, int port);
+// `port` 0: any that is free for both. Throws std::runtime_error, also where others than this machine
+// could connect and not `beyond`.
+Port Bind(const std::string& host, int port, bool beyond = false);
 
 // A connection being made. Nothing if that failed at once (errno). It comes from the host `from`, if
 // that names one beyond this machine: who listens on one of several interfaces calls from there too.
