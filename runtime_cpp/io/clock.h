@@ -1,5 +1,5 @@
-// The live driver's clock: CLOCK_MONOTONIC, as Python's time.monotonic() reads it. Every process of
-// one machine sees the same one, which is what lets emulated links stamp arrival times.
+// The live driver's clock: CLOCK_MONOTONIC, as Python's time.monotonic() reads it. All processes of
+// one machine share it, so emulated links can stamp messages with arrival times.
 #pragma once
 
 #include <ctime>

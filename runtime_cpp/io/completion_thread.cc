@@ -35,7 +35,7 @@ void CompletionThread::Run() {
       failure = std::current_exception();
     }
     item.action(failure);
-    item = {};  // what it kept is let go before the next is waited for
+    item = {};  // releases its resources before the next wait
     lock.lock();
   }
 }

@@ -1,4 +1,4 @@
-// A thread that waits for the work of devices, so that no other thread has to.
+// A thread that waits for the work of devices, so that other threads need not.
 //
 // Watch may be called from any thread. Actions are called on this thread, one at a time, in the order
 // of the calls of Watch; the destructor returns when all of them have been called.
@@ -18,7 +18,7 @@ namespace geomx::io {
 
 class CompletionThread {
  public:
-  // Called with what went wrong, or null.
+  // Called with the error of the work, or null.
   using Action = std::function<void(std::exception_ptr)>;
 
   CompletionThread() = default;

@@ -13,7 +13,7 @@ namespace {
 constexpr std::uint32_t kPolynomial = 0x82f63b78u;  // reflected
 using Table = std::array<std::array<std::uint32_t, 256>, 8>;
 
-// Of the values of a byte, followed by so many zeros.
+// The CRCs of all byte values, each followed by `zeros` zero bytes.
 constexpr Table MakeTable() {
   Table table{};
   for (std::uint32_t value = 0; value < 256; ++value) {

@@ -7,7 +7,7 @@
 
 namespace geomx::io {
 
-// Of `bytes`, behind what `before` is the CRC of.
+// The CRC of `bytes`, appended to data whose CRC is `before`.
 std::uint32_t Crc32c(Bytes bytes, std::uint32_t before = 0);
 
 }  // namespace geomx::io

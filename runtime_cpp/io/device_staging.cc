@@ -18,7 +18,7 @@ void Move(void* to, const void* from, std::size_t bytes) {
   if (bytes > 0) std::memcpy(to, from, bytes);
 }
 
-// A tensor's values, which lie at `from` as those of `tensor` do, as float32.
+// Converts values at `from`, which have the element type of `tensor`, to float32.
 void Store(kernels::Queue& queue, const DeviceTensor& tensor, const std::byte* from, float* to) {
   switch (tensor.width) {
     case Width::kFloat32: return queue.Copy(to, from, tensor.bytes());
@@ -194,7 +194,7 @@ void DeviceStaging::Lift(Parts parts, const Mark& complete, const DeviceValue::E
   encode(context, parts);
   copying_->After(*encoding_->Record());
 
-  const auto there = std::make_shared<const Parts>(std::move(parts));  // with all that it owns
+  const auto there = std::make_shared<const Parts>(std::move(parts));  // with its owners
   const auto here = std::make_shared<Parts>(*there);
   here->owners.clear();
   for (Part& part : here->parts) {

@@ -1,10 +1,10 @@
 // The staging of tensors between one device and the store: onto the wire, and back.
 //
-// It has three queues on its device: one that meets the streams of those that compute, one on which
-// codecs encode, one for copies to the host, so that while a value is being copied the next one is
-// encoded and what arrived before is sent. A thread of its own (completion_thread.h) sleeps until a copy
-// is done and says so; the device waits only for the streams that it was asked to wait for. All memory
-// comes from pools (kernels/buffer_pool.h): of pinned memory there is never more than a bound.
+// It has three queues on its device: one synchronised with the application's streams, one for
+// encoding, one for copies to the host, so that a value is copied while the next one is encoded and
+// earlier ones are sent. Its own thread (completion_thread.h) waits for copies and calls back; the
+// device waits only for the streams that it was asked to wait for. All memory comes from pools
+// (kernels/buffer_pool.h), with a bound on pinned memory.
 #pragma once
 
 #include <functional>
@@ -23,7 +23,7 @@
 
 namespace geomx::io {
 
-// Values of a tensor as they lie in its memory.
+// The element type of a tensor.
 enum class Width { kFloat32, kFloat16, kBfloat16 };
 
 // A contiguous tensor; `owner` keeps its memory alive.
@@ -36,40 +36,40 @@ struct DeviceTensor {
   std::size_t bytes() const { return elements * (width == Width::kFloat32 ? 4 : 2); }
 };
 
-using Stream = std::optional<std::uintptr_t>;  // nothing: it is not known
+using Stream = std::optional<std::uintptr_t>;  // nothing: unknown
 
 class DeviceStaging : public std::enable_shared_from_this<DeviceStaging> {
  public:
   using Open = std::function<std::unique_ptr<kernels::Queue>()>;
   using Post = std::function<void(std::function<void()>)>;  // to the node's thread
 
-  // `most_kept`: bytes of memory of each kind that are kept between values; `piece`: bytes that
-  // cross the bus before their callback is called.
+  // `most_kept`: bytes of each kind of memory that are kept between values; `piece`: bytes copied
+  // to the host between two callbacks.
   DeviceStaging(const Open& open, std::size_t most_kept, std::size_t piece = std::size_t{4} << 20);
 
   std::string device() const { return outer_->device().name; }
-  // Of the queue that others wait for, and that waits for others, as a number.
+  // The handle of the queue that is synchronised with the application's streams.
   std::uintptr_t stream() const { return outer_->stream(); }
   std::size_t pinned() { return pinned_->kept(); }
 
-  // What `producer` was asked for so far comes before what is asked for here from now on.
+  // Work queued here from now on runs after the work queued on `producer` so far.
   void After(std::uintptr_t producer);
 
-  // A tensor's values; waits for them.
+  // Copies a tensor's values to `out`, and waits for them.
   void Fetch(const DeviceTensor& tensor, std::span<float> out);
-  // Values into a tensor. `consumer` waits for them; if it is not known, the caller does.
+  // Copies values into a tensor. `consumer` waits for them; if it is unknown, the caller does.
   void Fill(std::span<const float> values, const DeviceTensor& tensor, const Stream& consumer);
-  // The same of a shard of them that is still encoded, from element `offset` on: what is encoded crosses
-  // the bus. Returns when it can be waited for; this is not needed where `consumer` is known.
+  // The same for a shard, from element `offset` on, that is copied to the device encoded and
+  // decoded there. Returns a marker to wait for; not needed if `consumer` is known.
   using Decode = std::function<void(kernels::DeviceContext& device, const Parts& there, float* out)>;
   std::shared_ptr<kernels::Mark> Fill(const Parts& encoded, const Decode& decode,
                                       const DeviceTensor& tensor, std::uint64_t offset,
                                       const Stream& consumer);
 
-  // A tensor's values on their way to the wire, as float32 on the device.
+  // A tensor's values as float32 on the device, to be sent.
   class Value;
-  // With `copy` the tensor may be changed afterwards: by what `producer` is asked for, or, if that is
-  // not known, as soon as this returns. Without, it stays as it is until its owner is let go.
+  // With `copy` the tensor may be changed afterwards: by later work on `producer` or, if that is
+  // unknown, as soon as this returns. Without, it must not change until its owner is released.
   std::shared_ptr<Value> Take(const DeviceTensor& tensor, bool copy, const Stream& producer);
 
   // One of several tensors of the same size; `stage` is its device's.
@@ -78,12 +78,12 @@ class DeviceStaging : public std::enable_shared_from_this<DeviceStaging> {
     DeviceTensor tensor;
     Stream producer;
   };
-  // Their sum, in their order; those of other devices come here first. All may be changed afterwards,
-  // as with `copy`.
+  // The sum of the terms, in their order; those of other devices are copied here first. All may be
+  // changed afterwards, as with `copy`.
   std::shared_ptr<Value> TakeSum(std::span<const Term> terms);
 
  private:
-  // A moment by which all is done that others' streams were waited for.
+  // A marker that passes when all work that waited for other streams is done.
   std::shared_ptr<kernels::Mark> Ready();
   void Lift(Parts parts, const kernels::Mark& complete, const DeviceValue::Encode& encode,
             const DeviceValue::Arrival& arrival, const Post& post);
@@ -93,10 +93,10 @@ class DeviceStaging : public std::enable_shared_from_this<DeviceStaging> {
   std::size_t piece_;
   std::mutex outside_;  // of outer_
   std::mutex inside_;   // of encoding_ and copying_
-  CompletionThread completions_;  // ends first
+  CompletionThread completions_;  // destroyed first
 };
 
-// Handed to the loop, which says how its thread is reached.
+// A value to be pushed; the loop supplies `Post` to reach its thread.
 class DeviceStaging::Value final : public DeviceValue {
  public:
   Value(std::shared_ptr<DeviceStaging> stage, const float* values, std::uint64_t elements,

@@ -1,8 +1,7 @@
-// Making connections: again and again, with growing pauses, for as long as a link lasts. See
-// sessions.h.
+// Dialing peers, repeatedly and with growing pauses, for as long as a link lasts. See sessions.h.
 //
-// Calls overlap: over a long or lossy way an answer may take several pauses, and a call that began
-// before a path healed says nothing about the path now.
+// Calls overlap: over a long or lossy path an answer may take several pauses, and a call that began
+// before a path recovered may never be answered.
 #include <algorithm>
 #include <cerrno>
 #include <stdexcept>
@@ -35,7 +34,7 @@ void Sessions::Dial(NodeId peer, NodeId self, const std::string& name, const Add
   dialing.pause = kFirstPause;
 }
 
-// Peers are called while no connection carries the link, or nothing comes over it.
+// Peers are called while no connection carries the link, or while that is silent.
 bool Sessions::IsCallDue(const Dialing& dialing, Time now) const {
   if (dialing.next_try > now || dialing.calls.size() >= kMostCalls) return false;
   const auto link = links_.find(dialing.peer);
@@ -44,8 +43,8 @@ bool Sessions::IsCallDue(const Dialing& dialing, Time now) const {
   return limits_.probe != kNever && session->reading && now - session->heard >= limits_.probe;
 }
 
-// Pauses double, and are drawn between half and all of that, so that those who lost one peer at the
-// same moment do not come back at the same moment.
+// Pauses double, and each is drawn between half and all of that, so that nodes that lost a peer at
+// the same time do not all call again at the same time.
 void Sessions::Try(Dialing& dialing, Time now) {
   ++dialing.tries;
   const Time half = std::max<Time>(dialing.pause / 2, 1);
@@ -78,7 +77,7 @@ Sessions::Dialing* Sessions::DialingOf(NodeId peer) {
   return nullptr;
 }
 
-// A call has come to nothing. What it was told says nothing about the peer if another was answered.
+// A call has failed. A refusal counts only if no other call was answered.
 void Sessions::Failed(Session& session, const std::string& reason, Dialing::Answer final) {
   if (Find(session.peer) != nullptr) final = Dialing::Answer::kNone;
   if (Dialing* dialing = DialingOf(session.peer)) {
@@ -89,8 +88,8 @@ void Sessions::Failed(Session& session, const std::string& reason, Dialing::Answ
   Close(session, reason);
 }
 
-// After a hello, without an answer to it. Once may be chance; a peer that never lets this node in wants
-// something else, such as TLS.
+// The other end has closed a call without an answer to its hello. Once may be chance; if it happens
+// every time, the peer probably expects something else, such as TLS.
 void Sessions::HungUp(Session& session, const std::string& reason) {
   Dialing* dialing = DialingOf(session.peer);
   const bool enough = dialing != nullptr && ++dialing->hung_up >= kMostHungUp && !Knows(session.peer);
@@ -109,7 +108,7 @@ void Sessions::FinishConnect(Session& session) {
   Shake(session);
 }
 
-// The connection stands: the first message on it.
+// Sends the first message on a new connection.
 void Sessions::Greet(Session& session) {
   const Dialing* dialing = DialingOf(session.peer);
   if (dialing == nullptr) return Close(session, "not wanted any more");
@@ -130,7 +129,7 @@ void Sessions::Greet(Session& session) {
   ReadAgain(session);
 }
 
-// The first message from the end that was called.
+// Handles the first message of the called end.
 void Sessions::Answered(Session& session, const Frame& frame) {
   const Header& header = frame.message.header;
   if (header.kind == Kind::kDead) {
@@ -153,7 +152,8 @@ void Sessions::Answered(Session& session, const Frame& frame) {
     std::erase(dialing->calls, session.id);
     dialing->pause = kFirstPause;
     dialing->hung_up = 0;
-    // Calls that have not said hello are not needed; the others, if answered, carry the link instead.
+    // Calls that have not sent a hello are not needed; any other one will carry the link if it is
+    // answered.
     for (const std::uint64_t id : std::vector(dialing->calls)) {
       Session* other = FindById(id);
       if (other == nullptr || other->state == Session::State::kGreeting) continue;

@@ -1,5 +1,5 @@
-// What a scenario does to the ways between nodes: cuts and resets, from the ends that it concerns. What
-// the protocol does about it is not known here.
+// Disturbances of connections for scenarios: cuts and resets, applied at both ends. Recovery is the
+// protocol's.
 #include <sys/socket.h>
 
 #include <vector>
@@ -8,8 +8,8 @@
 
 namespace geomx::io {
 
-// Both ends of a way are cut at the same time, each by its own process. Calls that are under way get no
-// answer; connections stay, and go on where they were if neither end has given them up before Heal.
+// Both ends of a path are cut at the same time, each by its own process. Calls under way get no
+// answer; connections stay open, and continue if neither end has given them up before Heal.
 void Sessions::Cut(NodeId peer) {
   if (++cuts_[peer] > 1) return;
   std::vector<Session*> calls;

@@ -9,7 +9,7 @@ namespace {
 constexpr std::uint64_t kMailbox = 1;
 constexpr std::uint64_t kDatagrams = 2;
 constexpr int kDatagramBudget = 256;
-constexpr Time kSchedulerGone = 5 * kSecond;     // while joining, without a connection to it
+constexpr Time kSchedulerGone = 5 * kSecond;     // time without a connection to it, while joining
 
 }  // namespace
 
@@ -75,12 +75,12 @@ void Driver::Cycle() {
   ReleaseDelayed(now);
   if (node_ && node_->PollTimeout() <= now) {
     sessions_.EachPeer([&](Session& session) {
-      if (!session.reading) node_->Hear(session.peer, now);  // what came is not read on purpose
+      if (!session.reading) node_->Hear(session.peer, now);  // not read deliberately, so not silent
     });
     node_->HandleTimeout(now);
     DrainEvents();
   }
-  sessions_.Tick(now);  // before the next: a scheduler that was not reached is the better answer
+  sessions_.Tick(now);  // first: an unreachable scheduler explains more than the deadline below
   if (join_deadline_ <= now) {
     join_deadline_ = kNever;
     status_.SetJoinError("connected to the scheduler at " + join_address_ +
@@ -310,7 +310,7 @@ void Driver::Act(Event& event, Time now) {
   }
 }
 
-// Training goes on without a member, or with another process of it.
+// Training continues without a member, or with a new process of it.
 void Driver::ActOnMember(const Event& event) {
   const bool back = event.kind == Event::Kind::kBack;
   if (join_address_.empty()) {  // one line is enough: the scheduler's
@@ -326,7 +326,7 @@ void Driver::Request(Key key) {
 }
 
 void Driver::Submit(Key key, Worker::Push push, Time not_before) {
-  // Rounds of a key leave in the order in which they were asked for.
+  // Rounds of a key leave in the order of their submission.
   Time& last = last_submission_[key];
   const Time now = Now();
   if (started_ && not_before > 0) {

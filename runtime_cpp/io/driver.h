@@ -1,13 +1,13 @@
 // The live counterpart of the simulation's Fabric: one thread that moves messages between a core Node
 // and the network, in real time.
 //
-// In every cycle it takes what has arrived, what applications asked for and what has come due, gives
-// it to the node, and then sends what the node has queued: to a socket that takes bytes (real
-// network) or to the model of the network (shaper.h). The next message is always chosen at the last
-// moment. Nothing here decides anything about the protocol.
+// In every cycle it passes arrived messages, the application's requests and expired timers to the
+// node, and then sends the messages that the node has queued: to a writable socket (real network)
+// or to the model of the network (shaper.h). The next message is always chosen as late as possible.
+// The driver makes no decision of the protocol.
 //
-// Memory is bounded: a connection whose messages wait to be handled is not read beyond a limit, and
-// messages are taken from the node only as fast as they leave.
+// Memory is bounded: a connection is not read while too many of its messages wait to be handled,
+// and messages are taken from the node only as fast as they leave.
 //
 // Thread safety: Post from anywhere; everything else on the loop's thread, or after it has ended.
 #pragma once
@@ -39,7 +39,7 @@
 
 namespace geomx::io {
 
-// What a node sent to one peer.
+// Counts of the messages that a node has sent to one peer.
 struct LinkCounts {
   Traffic data[kDirections];  // training traffic (IsData)
   std::uint64_t control_bytes = 0;
@@ -51,47 +51,47 @@ struct Report {
   NodeStats node;
   Datagrams::Counts datagrams;
   std::uint64_t lost_messages = 0;    // by the emulated network
-  std::uint64_t refused_callers = 0;  // strangers that were no members
+  std::uint64_t refused_callers = 0;  // callers that were not members
   std::uint64_t held_bytes_max = 0;   // most bytes that waited to be handled
   std::uint64_t spans_dropped = 0;
-  std::uint64_t paced_pushes = 0;  // that were to leave no earlier than at a given time
-  Time behind = 0;                 // how long after it they came, added up
+  std::uint64_t paced_pushes = 0;  // pushes with a given earliest time
+  Time behind = 0;                 // sum of their delays after it
 };
 
 using ReadyCallback = std::function<void(std::span<const float>)>;
 
 class Driver final : private Sessions::Handler, private Replay::Handler {
  public:
-  // `tls`: protects all that is sent; none: nothing does.
+  // `tls` encrypts everything that is sent; null: no encryption.
   Driver(Port port, const std::string& token, std::unique_ptr<Tls> tls, RunStatus& status);
   ~Driver() override = default;
 
-  // False once the thread has ended.
+  // Returns false once the thread has ended.
   bool Post(Mailbox::Task task) { return mailbox_.Post(std::move(task)); }
   void ThreadMain();
 
   void Join(const Address& scheduler, NodeId self, const std::string& name, Time deadline);
-  // With a `journal` the node is recorded, and continues from there if it was before.
+  // With a `journal` the node is recorded, and continues from the records that it already holds.
   void Run(const NodeConfig& config, const std::map<NodeId, Address>& addresses,
            const std::optional<Shape>& shape, const std::string& congestion,
            Time connect_deadline, std::shared_ptr<JournalFile> journal);
   // Throws std::logic_error before Run.
   RecordedNode& node();
-  // For messages: what the application calls a key.
+  // Sets the application's name of a key, for messages.
   void Name(Key key, std::string name) { key_names_[key] = std::move(name); }
   void Request(Key key);
   void Submit(Key key, Worker::Push push, Time not_before);
   void SendReport(NodeId host, std::uint32_t number, std::vector<double> values, Time not_before);
   void WhenReady(Key key, Round round, ReadyCallback callback);
   void Leave();
-  // What a scenario does to the way to a peer; see sessions.h.
+  // Disturbances of the path to a peer, for scenarios; see sessions.h.
   void Cut(NodeId peer) { sessions_.Cut(peer); }
   void Heal(NodeId peer) {
     sessions_.Heal(peer);
     dirty_.insert(peer);
   }
   void Reset(NodeId peer) { sessions_.Reset(peer); }
-  // The scheduler's word to all that members which are not connected never joined.
+  // Scheduler: declares to all that the members which are not connected have never joined.
   void GiveUpOnMissing(const std::string& why);
   void BeginClose();
 
@@ -103,13 +103,13 @@ class Driver final : private Sessions::Handler, private Replay::Handler {
  private:
   using Verdict = Sessions::Verdict;
 
-  struct Outlet {  // what there is to know about sending to one peer
+  struct Outlet {  // state of sending to one peer
     std::optional<Address> address;  // for datagrams
     LinkCounts counts;
     Time busy_until = 0;
     net::Pacer pacer;
   };
-  struct Delayed {  // arrived at the socket, not yet in the emulated network's time
+  struct Delayed {  // read from the socket, but arrives later in the emulated network
     Time at = 0;
     std::uint64_t order = 0;
     NodeId from = 0;
@@ -127,8 +127,8 @@ class Driver final : private Sessions::Handler, private Replay::Handler {
   void RunSubmissions(Time now);
   void SubmitNow(Key key, Worker::Push push, Time now);
   void Handle(NodeId from, const Message& message);
-  // After the node did something about a round of a key, since `begin`: traces it, has its device work
-  // waited for, acts on its events.
+  // After the node has handled a round of a key since `begin`: traces it, registers its device
+  // work, and acts on its events.
   void Follow(Key key, Round round, Time begin);
   void ResumeNode(std::exception_ptr failed, Key key, Round round);
   void WatchDevice(const DeviceWork::Ends& ends, Key key, Round round,
@@ -217,11 +217,11 @@ class Driver final : private Sessions::Handler, private Replay::Handler {
   Time join_deadline_ = kNever;
   bool joined_ = false;
   bool join_said_ = false;
-  Time scheduler_lost_ = kNever;  // since when it is not connected, while joining
+  Time scheduler_lost_ = kNever;  // when its connection was lost, while joining
   std::string scheduler_lost_why_;
-  Joined told_;  // by the scheduler
+  Joined told_;  // the scheduler's message
   std::map<std::string, std::uint32_t> roster_incarnations_;
-  std::map<NodeId, std::uint32_t> incarnations_;  // of the process of each peer that takes part
+  std::map<NodeId, std::uint32_t> incarnations_;  // of each peer's current process
   NodeId self_ = kUnknownPeer;
 
   std::shared_ptr<JournalFile> journal_;  // or null
@@ -231,12 +231,12 @@ class Driver final : private Sessions::Handler, private Replay::Handler {
   std::optional<Time> started_;
   bool closing_ = false;
   Time close_deadline_ = kNever;
-  bool restarted_at_the_end_ = false;  // the process before this one knew that the run had stopped
+  bool restarted_at_the_end_ = false;  // the previous process had seen the run stop
 
   std::map<NodeId, Outlet> outlets_;
-  std::set<NodeId> dirty_;          // peers to look at when pumping
+  std::set<NodeId> dirty_;          // peers that may have messages to send
   std::map<NodeId, Time> pacing_;   // peers whose datagrams wait for their turn
-  Time acknowledge_at_ = kNever;    // what has arrived meanwhile
+  Time acknowledge_at_ = kNever;    // when to acknowledge what has arrived
   std::vector<Delayed> delayed_;    // heap
   std::uint64_t order_ = 0;
   std::size_t delayed_bytes_ = 0, delayed_bytes_max_ = 0;
@@ -248,8 +248,8 @@ class Driver final : private Sessions::Handler, private Replay::Handler {
   std::uint64_t lost_messages_ = 0;
   Watch watch_;
   std::map<Key, std::string> key_names_;
-  std::map<std::uint32_t, NodeId> hosts_;  // of coordinators that were reported to
-  CompletionThread completions_;           // of the node's device work; ends first
+  std::map<std::uint32_t, NodeId> hosts_;  // of coordinators that have got reports
+  CompletionThread completions_;           // of device work; destroyed first
 };
 
 }  // namespace geomx::io

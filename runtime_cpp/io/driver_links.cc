@@ -1,5 +1,4 @@
-// The driver's part in links: when they are lost and made again, what has arrived over them, and how they
-// end. See driver.h.
+// The driver's part in links: loss and recovery, acknowledgements, and their end. See driver.h.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -10,17 +9,17 @@ namespace geomx::io {
 namespace {
 
 constexpr Time kCloseTime = kSecond / 2;
-constexpr Time kLongestFarewell = 30 * kSecond;       // of a run that has stopped
+constexpr Time kLongestFarewell = 30 * kSecond;       // after a run has stopped
 constexpr Time kLongestProbe = 3 * kSecond / 2;
 constexpr std::size_t kLastWords = 64 * 1024;
-constexpr std::size_t kUnacknowledged = 1024 * 1024;  // bytes that a sender keeps longer than it must
+constexpr std::size_t kUnacknowledged = 1024 * 1024;  // bytes received before an acknowledgement is due
 constexpr Time kAcknowledgeAfter = 20 * kMillisecond;
 
 }  // namespace
 
-// ---- lost, and made again --------------------------------------------------------------------
+// ---- loss and recovery -----------------------------------------------------------------------
 
-// A line for the log, if there was a connection before.
+// Writes a line to the log if there was a connection before.
 void Driver::TellMade(PeerLink& link) {
   const Time lost_at = std::exchange(link.lost_at, 0);
   if (lost_at == 0 || closing_) return;
@@ -71,10 +70,10 @@ void Driver::CannotJoin(const std::string& reason, bool told) {
                        "): check that token, node, version and certificate are of its run");
 }
 
-// ---- what has arrived ------------------------------------------------------------------------
+// ---- acknowledgements ------------------------------------------------------------------------
 
-// Mostly what is sent anyway says what has arrived; where nothing is, a heartbeat does: after a moment, or
-// when its sender would keep much.
+// Acknowledgements mostly travel with other messages. Without any, a heartbeat carries them: after
+// a moment, or when the sender keeps many bytes.
 void Driver::Acknowledge(PeerLink& link) {
   const std::size_t bytes = link.frames.unacknowledged();
   if (bytes == 0) return;
@@ -90,7 +89,7 @@ void Driver::AcknowledgeAll() {
 }
 
 void Driver::SayArrived(PeerLink& link) {
-  if (!link.frames.empty() || link.session == nullptr) return;  // what is to leave says it
+  if (!link.frames.empty() || link.session == nullptr) return;  // queued messages carry it
   Message beat;
   beat.header.kind = Kind::kHeartbeat;
   beat.header.source = self_;
@@ -104,10 +103,10 @@ void Driver::BeginClose() {
   if (closing_) return;
   closing_ = true;
   close_deadline_ = Now() + kCloseTime;
-  if (node_ && node_->stopped()) {  // those who are away for a moment are to hear of it, too
+  if (node_ && node_->stopped()) {  // disconnected peers must learn of it too
     const NodeConfig& config = node_->config();
     const Time bearable = std::max(config.failure_timeout, config.patience);
-    // Peers that still wait for a word of one that was restarted after the end call at once.
+    // Peers that still wait for a node that was restarted after the end call at once.
     const Time longest = restarted_at_the_end_ ? 2 * config.redial : kLongestFarewell;
     close_deadline_ = Now() + std::max(kCloseTime, std::min(bearable, longest));
   }
@@ -125,7 +124,7 @@ bool Driver::Flushed() {
   return flushed;
 }
 
-// Silence means something once peers say something at least now and then (core/membership.h).
+// Silence counts only once peers send heartbeats (core/membership.h).
 void Driver::WatchLinks(bool running) {
   const NodeConfig& config = node_->config();
   Sessions::Limits limits{.redial = config.redial, .kernel = config.failure_timeout};
@@ -142,7 +141,7 @@ std::string Driver::NameOf(NodeId peer) const {
   return known ? known->name : "the scheduler at " + join_address_;
 }
 
-// So that the other end does not wait for another connection.
+// Tells the other end not to wait for another connection.
 void Driver::SayClosing(Session& session) {
   Message closing;
   closing.header.kind = Kind::kClosing;

@@ -20,7 +20,7 @@ namespace {
 
 constexpr char kJournalMagic[] = "GMXJRNL1";
 constexpr std::size_t kMagicBytes = sizeof kJournalMagic - 1;
-constexpr std::size_t kShort = 4096;  // payloads up to so many bytes are copied, longer ones are not
+constexpr std::size_t kShort = 4096;  // bytes; payloads up to this size are copied
 constexpr std::uint32_t kMostBody = 1u << 30;
 
 struct Head {
@@ -80,7 +80,7 @@ void JournalFile::Unwritable(int error) const {
 
 // ---- reading -----------------------------------------------------------------------------------
 
-// Nothing at the end, and where the last record is cut short.
+// Returns nothing at the end of the file, and for an incomplete last record.
 std::optional<JournalFile::Record> JournalFile::ReadRecord(std::FILE* file) {
   Head head;
   const auto bytes = std::as_writable_bytes(std::span(&head, 1));

@@ -1,8 +1,9 @@
-// Who belongs to the run: every member knows its token.
+// Authentication of members by the run's token, which every member knows.
 //
-// A connection shows the token once; a datagram carries a 64-bit hash of its bytes under a key made
-// from the token, so that strangers' datagrams are dropped. The hash is SipHash-2-4 (Aumasson and
-// Bernstein, 2012), which was designed for this: short inputs, a secret key, no forgeries without it.
+// A connection presents the token once; a datagram carries a 64-bit hash of its bytes under a key
+// derived from the token, so that other senders' datagrams are dropped. The hash is SipHash-2-4
+// (Aumasson and Bernstein, 2012), which was designed for this: short inputs, a secret key, no
+// forgeries without it.
 #pragma once
 
 #include <bit>
@@ -84,10 +85,10 @@ class KeyedHash {
   std::uint64_t a_, b_, c_, d_;
   std::uint64_t tail_ = 0;
   int filled_ = 0;
-  std::uint8_t length_ = 0;  // modulo 256, as the algorithm wants it
+  std::uint8_t length_ = 0;  // modulo 256, as the algorithm requires
 };
 
-// Takes the same time wherever the two differ.
+// Compares in constant time: the position of the first difference does not matter.
 inline bool SameSecret(std::string_view a, std::string_view b) {
   unsigned char difference = a.size() == b.size() ? 0 : 1;
   for (std::size_t i = 0; i < a.size() && i < b.size(); ++i) {

@@ -1,4 +1,4 @@
-// Links: which connection carries each of them, and what becomes of the one before. See sessions.h.
+// Links: the connection that carries each of them, and the end of the previous one. See sessions.h.
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -84,7 +84,7 @@ void Sessions::Settle(Session& session, Verdict verdict) {
   Watch(session);
 }
 
-// One call of each caller waits: the latest.
+// Only the latest call of each caller waits.
 void Sessions::DismissEarlier(const Session& session) {
   std::vector<Session*> earlier;
   for (const auto& [id, other] : sessions_) {
@@ -95,7 +95,7 @@ void Sessions::DismissEarlier(const Session& session) {
   for (Session* other : earlier) Refuse(*other, "it has called again since", false);
 }
 
-// The caller is a peer: it may go on from where an earlier connection ended.
+// The caller is a peer: it may continue after an earlier connection.
 void Sessions::Welcome(Session& session) {
   PeerLink& link = LinkOf(session.peer);
   if (link.closed) return Refuse(session, "the connection with it was ended for good");
@@ -115,8 +115,8 @@ void Sessions::Welcome(Session& session) {
   Attach(session, link);
 }
 
-// A newer connection carries the link from now on. The end that called does not know yet, and would take
-// the end of this one for a loss: so it may `linger`, unread, until the caller ends it.
+// A newer connection carries the link from now on. The caller does not know that yet and would take
+// the end of this one for a loss, so it may `linger`, unread, until the caller closes it.
 void Sessions::Replace(PeerLink& link, bool linger) {
   if (link.session == nullptr) return;
   Session& old = *std::exchange(link.session, nullptr);
@@ -168,7 +168,8 @@ void Sessions::Recheck() {
 
 // ---- time ------------------------------------------------------------------------------------
 
-// A caller over whose connection nothing comes may not hear this node either, and has to call again.
+// If nothing arrives from a caller, it may receive nothing either: closes the connection, so that
+// it calls again.
 void Sessions::TickSilent(Time now) {
   look_at_ = now + limits_.probe / kLooksPerProbe;
   std::vector<Session*> silent;

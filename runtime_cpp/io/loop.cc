@@ -12,7 +12,7 @@
 namespace geomx::io {
 namespace {
 
-// Signals are for the application's threads.
+// Blocks signals in the new thread: the application's threads handle them.
 std::thread StartQuietly(std::function<void()> body) {
   sigset_t all, before;
   sigfillset(&all);
@@ -147,9 +147,9 @@ void Loop::Declare(Key key, std::uint64_t elements, std::vector<ShardInfo> shard
     if (known != tensors_.end()) FindTensor(key, elements);
   }
   if (first) {
-    Call(declare);  // there may be no worker here
+    Call(declare);  // throws if this node is not a worker
   } else {
-    driver.Post(declare);  // what follows comes after it
+    driver.Post(declare);  // before later tasks
   }
   std::lock_guard lock(verbs_);
   tensors_[key].elements = elements;

@@ -1,19 +1,20 @@
 // The live driver as applications use it: one node of a run, on one port, with one thread.
 //
-// A Loop owns the sockets, the thread and the core Node of one member. Everything here may be called
-// from any thread; what changes the node is handed to the loop's thread, and what waits, waits on a
-// status that this thread writes (run_status.h). Values are copied once, straight into the caller's memory.
+// A Loop owns the sockets, the thread and the core Node of one member. All functions may be called
+// from any thread: those that change the node post to the loop's thread, and those that wait use a
+// status that this thread writes (run_status.h). Values are copied once, directly into the caller's
+// memory.
 //
 //   Loop loop("127.0.0.1", 0, token);
 //   loop.StartJoin(scheduler, name, id, 30.0);        // not on the scheduler
 //   auto joined = loop.WaitJoined(30.0);              // the experiment, and all addresses
 //   loop.Run(config, joined->roster, shape);          // a Node, connections to all peers
-//   loop.WaitStarted(30.0);                           // everyone is connected: time 0
+//   loop.WaitStarted(30.0);                           // all members are connected: time 0
 //   ... verbs ...
 //   loop.Leave(); loop.WaitStopped(10.0); loop.Close();
 //
-// The first member that is lost fails the run here: every wait, present and future, throws NodeLost
-// unless what it waits for is already there. Waits return nothing (or false) when time is up.
+// The loss of a member fails the run: every wait, present and future, throws NodeLost unless its
+// result has already arrived. Waits return nothing (or false) when time is up.
 #pragma once
 
 #include <functional>
@@ -37,15 +38,15 @@ namespace geomx::io {
 
 struct PushOptions {
   float loss = std::numeric_limits<float>::quiet_NaN();  // the worker's last training loss
-  bool last = false;          // this key will not be pushed again
-  bool absent = false;        // zeros: the worker has nothing to contribute to this round
+  bool last = false;          // the last push of this key
+  bool absent = false;        // the worker has nothing to contribute: the value is zeros
   double not_before_s = 0.0;  // since the start of the run; leaves no earlier
 };
 
 class Loop : public std::enable_shared_from_this<Loop> {
  public:
-  // Binds TCP and UDP on one port (0: any free one) and starts the thread. All that is sent is
-  // encrypted where there is `tls`; without, only this machine can connect unless `insecure`. Throws
+  // Binds TCP and UDP on one port (0: any free one) and starts the thread. With `tls` everything
+  // that is sent is encrypted; without, only this machine can connect unless `insecure`. Throws
   // std::runtime_error if the token is empty, the port cannot be bound, or a file cannot be used.
   Loop(const std::string& host, int port, const std::string& token,
        const std::optional<TlsFiles>& tls = std::nullopt, bool insecure = false);
@@ -59,19 +60,19 @@ class Loop : public std::enable_shared_from_this<Loop> {
   const std::string& address() const { return address_; }  // "host:port"
 
   // ---- membership ----
-  // Calls the scheduler at "host:port", again and again until it answers or time is up. Without an
-  // id the name says which node this is.
+  // Calls the scheduler at "host:port" repeatedly until it answers or time is up. Without an id the
+  // name identifies this node.
   void StartJoin(const std::string& scheduler, const std::string& name, std::optional<NodeId> id,
                  double timeout_s);
   // Throws std::runtime_error that says what was tried and what to check.
   std::optional<Joined> WaitJoined(double timeout_s);
 
-  // Makes the node and connects it to its peers. `roster`: addresses by name. `shape`: how its links
-  // are slowed down, or nothing on a real network. `congestion` names the congestion control of
-  // connections to peers beyond this machine, used if the kernel has it; empty leaves the system's.
-  // The scheduler calls this first and is then joined. With a `journal`, which no worker has, another
-  // process can continue if this one is killed; one that has a record of this node is continued, and
-  // neither joins nor is joined. Throws JournalError if that cannot be.
+  // Creates the node and connects it to its peers. `roster`: addresses by name. `shape`: the
+  // emulation of its links, or nothing on a real network. `congestion`: the congestion control of
+  // connections to other machines, used if the kernel has it; empty: the system's default. The
+  // scheduler calls this first, and the other members then join it. With a `journal`, which workers
+  // do not have, another process can continue after this one is killed; if it already has records
+  // of this node, the node continues from them without joining. Throws JournalError if it cannot.
   void Run(const NodeConfig& config, const std::map<std::string, std::string>& roster,
            const std::optional<Shape>& shape, const std::string& congestion = "bbr",
            std::shared_ptr<JournalFile> journal = nullptr);
@@ -82,13 +83,13 @@ class Loop : public std::enable_shared_from_this<Loop> {
     Call([&] { is = state_->driver.node().config().role == Role::kScheduler; });
     return is;
   }
-  // Who has not connected yet, for the message of a caller that gave up waiting.
+  // The names of members that have not connected yet, for the error message after a timeout.
   std::vector<std::string> Missing();
   void GiveUpOnMissing(const std::string& why) {
     Call([&] { state_->driver.GiveUpOnMissing(why); });
     state_->status.ThrowIfFailed();
   }
-  // What a scenario does to the way to a peer: see Sessions.
+  // Disturbances of the path to a peer, for scenarios: see Sessions.
   void Cut(NodeId peer) {
     Call([&] { state_->driver.Cut(peer); });
   }
@@ -101,48 +102,51 @@ class Loop : public std::enable_shared_from_this<Loop> {
   void Leave();
   bool WaitStopped(double timeout_s);
   std::optional<Failure> failure() const { return state_->status.failure(); }
-  // Ends the thread: control messages that are queued still leave (at most half a second), then all
-  // connections are closed. To peers this is a loss unless the run was stopped or this node left.
-  // On the loop's own thread (a callback that held the last reference) it does not wait for that.
+  // Ends the thread: queued control messages still leave (within half a second), then all
+  // connections are closed. Peers see a loss unless the run was stopped or this node left. Does not
+  // wait if called on the loop's own thread (by a callback that held the last reference).
   void Close();
 
   // ---- a worker's verbs ----
-  // `name`: what the application calls it, for messages; empty: "key NUMBER".
+  // `name`: the application's name of the key, for messages; empty: "key NUMBER".
   void Declare(Key key, std::uint64_t elements, std::vector<ShardInfo> shards,
                const std::string& name = {});
   void Init(Key key, std::span<const float> value, std::shared_ptr<const void> owner);
-  // `value` is read later and never copied: `owner` keeps it alive and unchanged. Returns the round.
+  // `value` is read later and not copied: `owner` must keep it alive and unchanged. Returns the
+  // round.
   Round Push(Key key, std::span<const float> value, std::shared_ptr<const void> owner,
              const PushOptions& options = {});
-  // Of a value on a device: it is encoded there as far as codecs can, and leaves as it comes to the
-  // host. Nothing waits for the device.
+  // Pushes a value on a device: it is encoded there as far as its codecs have kernels, and leaves
+  // as it arrives on the host. Does not wait for the device.
   Round Push(Key key, const std::shared_ptr<DeviceStaging::Value>& value, const PushOptions& options = {});
   void Request(Key key);
-  // Seconds since the start at which the value of `round` (or of a later one) was complete.
+  // Waits for the value of `round` (or of a later one). Returns when it was complete, in seconds
+  // since the start.
   std::optional<double> Wait(Key key, Round round, double timeout_s);
-  // Calls back on the loop's thread, once, when that value is there: with the value, which is valid
-  // during the call, or with nothing if it will never come (a node was lost, the loop was closed).
+  // Calls back on the loop's thread, once, when that value has arrived: with the value, which is
+  // valid during the call, or with nothing if it never will (a node was lost, the loop was closed).
   // A callback may push, request callbacks and read the clock; it must not wait for the loop.
   void WhenReady(Key key, Round round, ReadyCallback callback);
-  // Whether no worker contributed to the last complete value.
+  // Returns true if no worker contributed to the last complete value.
   bool Absent(Key key);
   // Copies the last complete value. Throws std::invalid_argument if sizes differ or there is none.
   void Value(Key key, std::span<float> out);
-  // The same into a tensor of a device, which the stage's `consumer` waits for or else the caller. From
-  // the next round on, values of this key come encoded to the device where it can decode them.
+  // The same into a tensor on a device; `consumer` waits for it, or the caller if that is unknown.
+  // From the next round on, values of this key are copied to the device encoded if it can decode
+  // them.
   void Fill(Key key, DeviceStaging& stage, const io::DeviceTensor& tensor, const Stream& consumer);
   Round StartBarrier();
   bool WaitBarrier(Round barrier, double timeout_s);
-  void Command(const std::string& text);  // a global server obeys it itself
-  // The initial value of a global server's shard, of a master that is no member.
+  void Command(const std::string& text);  // a global server applies it to itself
+  // Sets the initial value of a global server's shard, for a master that is not a member.
   void Initialise(const ShardInfo& shard, Buffer value);
-  // Numbers for a coordinator; they leave after everything that was pushed before, and no earlier
-  // than `not_before_s` after the start.
+  // Sends numbers to a coordinator, after all earlier pushes and no earlier than `not_before_s`
+  // after the start.
   void SendReport(NodeId host, std::uint32_t number, std::vector<double> values,
                   double not_before_s);
   std::optional<std::vector<double>> WaitReply(std::uint32_t number, double timeout_s);
 
-  // Who called and was no member, and why, since the last call: the first hundred of a run.
+  // Callers since the last call that were not members, and why: the first hundred of a run.
   std::vector<std::string> TakeRefusals() { return state_->status.TakeRefusals(); }
 
   // ---- reports; also after Close ----
@@ -158,12 +162,12 @@ class Loop : public std::enable_shared_from_this<Loop> {
     Round submitted = 0;
   };
 
-  // Runs `task` on the loop's thread and waits for it; here, if that thread has ended.
+  // Runs `task` on the loop's thread and waits for it; on the caller's, if that thread has ended.
   void Call(const std::function<void()>& task);
   Declared& FindTensor(Key key, std::size_t elements);  // REQUIRES: verbs_ is held
   Round Submit(Key key, std::size_t elements, Worker::Push push, const PushOptions& options);
 
-  // What the thread works on; it outlives the loop if the loop ends on that thread.
+  // The thread's state; it outlives the loop if the loop is destroyed on that thread.
   struct State {
     RunStatus status;
     Driver driver;
@@ -177,7 +181,7 @@ class Loop : public std::enable_shared_from_this<Loop> {
   std::mutex verbs_;  // never held while the loop's thread is waited for; keeps rounds and barriers in the order in which they were asked for
   std::map<Key, Declared> tensors_;
   Round barriers_ = 0;
-  std::mutex ended_;  // one at a time on what an ended thread left behind
+  std::mutex ended_;  // serialises access to the state of an ended thread
   std::mutex joining_;
   std::thread thread_;
   std::thread::id thread_id_;

@@ -1,4 +1,4 @@
-// How application threads hand work to the loop's thread: a queue and an eventfd that wakes it.
+// A queue of application threads' tasks for the loop's thread, with an eventfd that wakes it.
 #pragma once
 
 #include <sys/eventfd.h>
@@ -23,7 +23,7 @@ class Mailbox {
     if (!wake_) throw std::runtime_error("cannot make an eventfd: " + ErrorText(errno));
   }
 
-  // Any thread. False, and the task is dropped, once the mailbox is closed.
+  // Any thread. Returns false and drops the task once the mailbox is closed.
   bool Post(Task task) {
     std::lock_guard lock(mutex_);
     if (closed_) return false;
@@ -40,7 +40,7 @@ class Mailbox {
     if (!tasks_.empty()) eventfd_read(wake_.get(), &count);
     return std::exchange(tasks_, {});
   }
-  // Takes what is there and refuses what comes later.
+  // Takes all tasks and refuses later ones.
   std::vector<Task> Close() {
     std::lock_guard lock(mutex_);
     closed_ = true;

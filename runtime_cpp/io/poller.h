@@ -1,8 +1,8 @@
 // One thread's wait: for readiness of file descriptors, until a moment on the monotonic clock.
 //
-// Level-triggered epoll, and a timerfd because epoll's own timeout counts in milliseconds. What is
-// watched is known by a number that its owner chose and never uses twice, so that an event for a
-// descriptor that was closed meanwhile is not taken for another's.
+// Level-triggered epoll, and a timerfd because epoll's own timeout counts in milliseconds. Every
+// descriptor has an id that its owner chose and never reuses, so an event of a closed descriptor is
+// not mistaken for another's.
 #pragma once
 
 #include <sys/epoll.h>
@@ -35,7 +35,8 @@ class Poller {
   }
   void Remove(int fd) { epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr); }
 
-  // Sleeps until something is ready or `until` is over. The answer is valid until the next call.
+  // Sleeps until a descriptor is ready or `until` has passed. The result is valid until the next
+  // call.
   std::span<const epoll_event> Wait(Time until) {
     if (until != armed_) Arm(until);
     int count = epoll_wait(epoll_.get(), events_.data(), static_cast<int>(events_.size()), -1);
@@ -46,7 +47,7 @@ class Poller {
     int kept = 0;
     for (int i = 0; i < count; ++i) {
       if (events_[i].data.u64 == kTimer) {
-        armed_ = 0;  // it has fired: whatever comes next must arm it again
+        armed_ = 0;  // it has fired: the next wait must arm it again
         std::uint64_t expirations = 0;
         (void)!read(timer_.get(), &expirations, sizeof expirations);
       } else {

@@ -1,5 +1,5 @@
-// The driver's receive path: which callers are peers, what arrives, and when it counts as arrived. See
-// driver.h.
+// The driver's receive path: identifying callers, and passing messages on at their time of arrival.
+// See driver.h.
 #include <algorithm>
 #include <charconv>
 #include <utility>
@@ -9,7 +9,7 @@
 namespace geomx::io {
 namespace {
 
-constexpr std::size_t kMaxDelayed = 64 * 1024 * 1024;  // of one connection, not yet handled
+constexpr std::size_t kMaxDelayed = 64 * 1024 * 1024;  // bytes of one connection that wait to be handled
 
 }  // namespace
 
@@ -28,9 +28,10 @@ Sessions::Verdict Driver::Judge(Session& caller) {
   return Genuine(caller, *peer) ? JudgeIncarnation(caller) : Verdict::kImpostor;
 }
 
-// The scheduler counts the processes that come in a member's name; all others know the count of the one
-// that takes part from the roster. One whose first hello is repeated, as the answer was lost, counts
-// again: it has said nothing yet. One that was killed continues as another, of a larger number.
+// The scheduler counts the processes that join under a member's name; all others learn the current
+// count from the roster. A process that repeats its first hello, as the answer was lost, counts
+// again: it has sent no message yet. A process that continues after another was killed has a larger
+// count.
 Sessions::Verdict Driver::JudgeIncarnation(Session& caller) {
   std::uint32_t& present = incarnations_[caller.peer];
   std::uint32_t& own = caller.greeting.incarnation;
@@ -48,7 +49,7 @@ bool Driver::Genuine(const Session& session, const Peer& peer) const {
   return !session.tls || session.certified.name == peer.name;
 }
 
-// Datagrams to and from a peer live as long as the connection whose keys they use.
+// Datagrams to and from a peer are exchanged as long as the connection whose keys they use.
 void Driver::SealDatagrams(Session& session) {
   if (session.tls) datagrams_.SetSeal(session.peer, session.tls->MakeSeal());
 }
@@ -122,7 +123,7 @@ void Driver::OnFrame(Session& session, Frame frame) {
         .message = std::move(frame.message)});
 }
 
-// The scheduler's answer to a join comes before this node knows what it will be.
+// The scheduler's answer to a join arrives before this node has its configuration.
 void Driver::BeforeTheNode(Session& session, const Message& message) {
   std::vector<std::byte> scratch;
   const Kind kind = message.header.kind;
@@ -140,7 +141,7 @@ void Driver::BeforeTheNode(Session& session, const Message& message) {
   status_.SetJoined(std::move(joined));
 }
 
-// A line for each node: name, address, and the number of its process; tabs between them.
+// Parses the roster: a line per node with name, address and incarnation, separated by tabs.
 bool Driver::TakeRoster(const std::string& lines, Joined& joined) {
   for (std::size_t at = 0; at < lines.size();) {
     const std::size_t end = lines.find('\n', at);

@@ -1,5 +1,5 @@
-// The driver's part in journals: beginning one, and going on from where another process was killed. See
-// core/recorded_node.h.
+// The driver's part in journals: beginning one, and continuing after another process was killed.
+// See core/recorded_node.h.
 #include <algorithm>
 #include <set>
 #include <string>
@@ -10,14 +10,14 @@
 namespace geomx::io {
 namespace {
 
-constexpr std::uint64_t kGoneSession = UINT64_MAX;  // of what another process received
-constexpr std::uint32_t kRecordedEvery = 16;        // messages of a link that were received
+constexpr std::uint64_t kGoneSession = UINT64_MAX;  // of messages that the previous process received
+constexpr std::uint32_t kRecordedEvery = 16;        // received messages of a link
 const char* const kRestarted = "it was restarted";
 
 }  // namespace
 
-// Children call parents; of two siblings, the later one calls. All have called the scheduler before
-// there was a node, except one that continues.
+// Children call parents; of two siblings, the later one calls. All members called the scheduler
+// before they had a node, except one that continues.
 std::vector<NodeId> Driver::PeersToCall() const {
   const NodeConfig& config = node_->config();
   std::set<NodeId> called(config.parents.begin(), config.parents.end());
@@ -50,7 +50,7 @@ void Driver::BeginJournal() {
   node_->Commit();
 }
 
-// Messages that other ends have received need not be kept by a process that repeats this.
+// A process that replays the journal need not keep messages that their receivers have acknowledged.
 void Driver::RecordReceived() {
   sessions_.EachLink([this](PeerLink& link) {
     const std::uint32_t received = link.frames.acknowledged();
@@ -61,7 +61,8 @@ void Driver::RecordReceived() {
   node_->Commit();
 }
 
-// ---- going on ------------------------------------------------------------------------------------
+// ---- continuing
+// ----------------------------------------------------------------------------------
 
 void Driver::Recover() {
   const Time began = Now();
@@ -96,7 +97,7 @@ void Driver::Recover() {
          std::to_string(journal_->size() / 1'000'000) + " MB, repeated in " + std::to_string(took) + " ms");
 }
 
-// What the other process had begun, as far as the journal tells.
+// Continues what the previous process had begun, as far as the journal records it.
 void Driver::GoOn(Replay& replay) {
   const Time now = Now();
   for (Replay::Held& held : replay.TakeHeld()) {
@@ -111,7 +112,7 @@ void Driver::GoOn(Replay& replay) {
   WatchDevice(replay.TakeDeviceWork(), 0, 0, [] {});
   sessions_.EachLink([&](PeerLink& link) {
     if (!link.made || link.closed) return;
-    node_->Hear(link.peer, now);  // it is silent from now on at the earliest
+    node_->Hear(link.peer, now);  // its silence counts from now on
     node_->HandleLinkLost(link.peer, kRestarted, now);
   });
 }
@@ -146,7 +147,7 @@ void Driver::OnLinkDown(NodeId peer, const std::string& reason) {
 
 void Driver::OnReady() { ready_ = true; }
 
-// What waits for something here is told; what was done about peers is on record.
+// Wakes the application's waits; actions about peers are in the journal already.
 void Driver::OnEvent(Event event, Time now) {
   switch (event.kind) {
     case Event::Kind::kStarted:

@@ -1,4 +1,4 @@
-// Which datagrams have been here before: by their numbers, of which the latest are remembered.
+// Replay protection of datagrams by their numbers, of which a window of the latest is kept.
 #pragma once
 
 #include <bitset>
@@ -10,8 +10,8 @@ class ReplayWindow {
  public:
   static constexpr std::uint64_t kRemembered = 4096;
 
-  // Whether `number` is new; to be asked about what is known to be genuine only. What is older than
-  // all that is remembered counts as seen.
+  // Returns true if `number` is new, and records it. Call it for authentic datagrams only. Numbers
+  // older than the window count as seen.
   bool Accept(std::uint64_t number) {
     if (number >= next_) {
       if (number - next_ >= kRemembered) {

@@ -1,7 +1,7 @@
-// What the loop's thread has seen, and where application threads wait for it.
+// The state of a run as the loop's thread has seen it, and the waits of application threads.
 //
 // One mutex and one condition variable: the thread writes, applications read and wait. The first
-// failure stays; from then on a wait ends at once unless what it waits for is already there.
+// failure is final; from then on a wait ends at once, unless its result has already arrived.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +27,7 @@ struct Failure {
   std::string reason;
 };
 
-// A member of the run is gone, and with it the run.
+// A member was lost, and the run has failed.
 class NodeLost : public std::runtime_error {
  public:
   explicit NodeLost(Failure failure)
@@ -41,7 +41,7 @@ class NodeLost : public std::runtime_error {
   Failure failure_;
 };
 
-// What the scheduler tells a node that has joined.
+// The scheduler's answer to a node that has joined.
 struct Joined {
   std::string experiment;
   std::map<std::string, std::string> roster;  // addresses by name
@@ -49,8 +49,8 @@ struct Joined {
 
 class RunStatus {
  public:
-  // Waiting threads call `look` ten times a second, for what only they can notice (a signal). It may
-  // throw, which ends the wait. To be set before the first wait.
+  // Waiting threads call `look` ten times a second, for example to handle signals. An exception of
+  // it ends the wait. Set it before the first wait.
   void OnWait(std::function<void()> look) { look_ = std::move(look); }
 
   // ---- the loop's thread ----
@@ -58,7 +58,7 @@ class RunStatus {
     Change([&] { joined_ = std::move(joined); });
   }
   void SetJoinError(std::string error) {
-    Change([&] {  // the first says most
+    Change([&] {  // the first failure is the cause
       if (join_error_.empty()) join_error_ = std::move(error);
     });
   }
@@ -87,7 +87,7 @@ class RunStatus {
       if (!failure_) failure_ = Failure{std::move(name), std::move(reason)};
     });
   }
-  // Callers that were no members; the first are remembered.
+  // Records a caller that was not a member; the first hundred are kept.
   void AddRefusal(std::string what) {
     std::lock_guard lock(mutex_);
     if (refusals_told_ < kRefusalsTold) refusals_.push_back(std::move(what));
@@ -106,7 +106,7 @@ class RunStatus {
     std::lock_guard lock(mutex_);
     return failure_;
   }
-  // The coordinator whose answer the application waits for.
+  // The coordinator whose reply the application waits for.
   std::optional<std::uint32_t> awaited() const {
     std::lock_guard lock(mutex_);
     return awaited_;
@@ -141,7 +141,7 @@ class RunStatus {
     std::unique_lock lock(mutex_);
     return Wait(lock, timeout_s, [&] { return released_ >= barrier; });
   }
-  // The oldest answer of a coordinator that has not been taken yet.
+  // Waits for and takes the oldest reply of a coordinator.
   std::optional<std::vector<double>> WaitReply(std::uint32_t coordinator, double timeout_s) {
     std::unique_lock lock(mutex_);
     auto& replies = replies_[coordinator];
@@ -153,12 +153,13 @@ class RunStatus {
     replies.pop_front();
     return values;
   }
-  // Waits for the loop's thread to have written its last.
+  // Waits for the end of the loop's thread.
   void WaitEnded() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return ended_; });
   }
-  // When the value of `round`, or of the first later one that is remembered, was complete.
+  // Waits for the value of `round`. Returns when it, or the first later one that is kept, was
+  // complete.
   std::optional<Time> WaitValue(Key key, Round round, double timeout_s) {
     std::unique_lock lock(mutex_);
     const auto complete = [&] {

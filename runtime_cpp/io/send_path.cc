@@ -1,5 +1,5 @@
-// The driver's send path: which message leaves when, through the model of the network or straight into
-// a socket. See driver.h.
+// The driver's send path: messages leave through the model of the network or directly into a
+// socket. See driver.h.
 #include <algorithm>
 #include <cerrno>
 #include <utility>
@@ -11,10 +11,10 @@ namespace {
 
 constexpr std::size_t kWriteBytes = 256 * 1024;       // of one system call; the kernel takes less
 constexpr std::size_t kChosenAhead = 16 * 1024;       // messages are chosen while less is pending
-constexpr std::size_t kFlushBudget = 1024 * 1024;     // then others have their turn
-constexpr std::size_t kMaxPending = 4 * 1024 * 1024;  // left the model, not taken by the socket
+constexpr std::size_t kFlushBudget = 1024 * 1024;     // then other connections get their turn
+constexpr std::size_t kMaxPending = 4 * 1024 * 1024;  // bytes that left the model, but are not in the socket
 
-// What keeps the run together is not part of what is emulated: it leaves and arrives at once.
+// Membership messages are not part of the emulation: they leave and arrive at once.
 bool OutOfBand(Kind kind) {
   switch (kind) {
     case Kind::kHello:
@@ -41,7 +41,7 @@ void Driver::Pump() {
     dirty_.insert(each->first);
     each = pacing_.erase(each);
   }
-  // Sending may find a connection broken, and the node then has more to say.
+  // Sending may find a connection broken, and the node then queues more messages.
   for (std::vector<NodeId> queued;;) {
     const Time now = Now();
     AdvanceShaper(now);
@@ -58,7 +58,7 @@ void Driver::PumpPeer(NodeId peer, Time now) {
   Session* session = sessions_.Find(peer);
   if (session == nullptr) return;
   if (shaper_ && shaper_->Shapes(peer, Lane::kReliable)) {
-    // Heartbeats do not wait while the model is busy with a message: an outage in it is not silence.
+    // Heartbeats bypass the model while it is busy: an emulated outage is not silence.
     while (!sessions_.IsCut(peer) && node_->HasHeartbeat(peer)) {
       auto beat = node_->PollTransmit(peer, Lane::kReliable);
       Count(peer, *beat);
@@ -181,8 +181,8 @@ void Driver::OnWritable(Session& session) {
   dirty_.insert(session.peer);  // the model may have waited for the socket
 }
 
-// On a real network best-effort messages leave when no other is waiting, here or in a queue on the
-// way, and at a pace (net/pacer.h).
+// On a real network best-effort messages leave when no reliable message is waiting, here or in a
+// queue of the network, and paced (net/pacer.h).
 void Driver::PumpDatagrams(Session& session, Time now) {
   const NodeId peer = session.peer;
   if (closing_ || !node_->HasMessage(peer, Lane::kBestEffort)) return;

@@ -17,12 +17,12 @@ namespace {
 constexpr std::uint64_t kListener = 16;  // smaller ids are the owner's
 constexpr std::size_t kMaxStrangers = 256;
 constexpr Time kHelloTime = 2 * kSecond;
-constexpr Time kTlsTime = 8 * kSecond;  // the same behind a handshake: two round trips, arithmetic
+constexpr Time kTlsTime = 8 * kSecond;  // the same after a TLS handshake: two round trips and its arithmetic
 constexpr int kAcceptsPerEvent = 64;
 constexpr Time kAcceptPause = 100 * kMillisecond;
-constexpr std::size_t kReadBudget = 1024 * 1024;  // then others have their turn
+constexpr std::size_t kReadBudget = 1024 * 1024;  // then other connections get their turn
 
-// Why no further connection can be accepted.
+// The reason why no further connection can be accepted.
 std::string NoDescriptors() {
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
@@ -111,7 +111,7 @@ bool Sessions::Dispatch(std::uint64_t id, std::uint32_t events) {
   }
   // A broken connection is readable: the error comes out of read(), after what was received.
   const bool broken = (events & (EPOLLERR | EPOLLHUP)) != 0;
-  if (IsCut(session->peer)) {  // what came is not heard; one that ended would be reported for ever
+  if (IsCut(session->peer)) {  // ignored; a closed one would be reported for ever
     if (broken) Close(*session, "connection reset");
     return true;
   }
@@ -124,7 +124,7 @@ bool Sessions::Dispatch(std::uint64_t id, std::uint32_t events) {
 
 // ---- strangers -------------------------------------------------------------------------------
 
-// No descriptor is left: make room, and give the others time to do the same.
+// No descriptor is left: makes room, and pauses to let other processes do the same.
 void Sessions::PauseAccepting() {
   if (!strangers_.empty()) Refuse(*sessions_.at(*strangers_.begin()), NoDescriptors(), false);
   accept_at_ = Now() + kAcceptPause;
@@ -164,7 +164,7 @@ void Sessions::Accept() {
   }
 }
 
-// Goes on with a handshake, of a caller or of one who was called.
+// Continues a TLS handshake, at either end.
 void Sessions::Shake(Session& session) {
   const TlsStream::Step step = session.tls->Handshake();
   switch (step) {
@@ -179,7 +179,7 @@ void Sessions::Shake(Session& session) {
     case TlsStream::Step::kRefused: {
       const std::string reason = session.tls->error();
       if (!session.dialed) return Close(session, reason);
-      // A certificate is not another when it is shown again.
+      // The same certificate would fail again: calling again is useless.
       return Failed(session, reason,
                     step == TlsStream::Step::kRefused ? Dialing::Answer::kCertificate
                                                       : Dialing::Answer::kNone);
@@ -216,7 +216,7 @@ void Sessions::Refuse(Session& session, const std::string& reason, bool useless)
     message.header.round = useless ? 1 : 0;
     message.payload = Payload::Copy(PackStrings({"", reason}));
     WriteAlone(session.fd.get(), session.tls.get(), std::move(message));
-    // A connection that is closed with bytes unread is reset, and the other end may not hear why.
+    // Closing a connection with unread bytes resets it, and the reason may not arrive.
     Receive(session, scratch_, false);
   }
   if (useless && !session.closed && session.state == Session::State::kWaiting) {
@@ -235,12 +235,12 @@ void Sessions::StopListening() {
 
 // ---- reading ---------------------------------------------------------------------------------
 
-// What TLS holds already decrypted makes no socket readable.
+// Bytes that TLS has already decrypted do not make the socket readable.
 void Sessions::ReadAgain(const Session& session) {
   if (session.tls && !session.closed && !IsCut(session.peer)) again_.insert(session.id);
 }
 
-// Into `room`, and if there is more and `ahead`, into the scratch behind it.
+// Reads into `room` and, with `ahead`, further bytes into the scratch buffer.
 ssize_t Sessions::Receive(Session& session, std::span<std::byte> room, bool ahead) {
   if (session.tls) return session.tls->Read(room);
   const iovec pieces[2] = {{room.data(), room.size()}, {scratch_.data(), scratch_.size()}};
@@ -250,7 +250,7 @@ ssize_t Sessions::Receive(Session& session, std::span<std::byte> room, bool ahea
 void Sessions::Read(Session& session) {
   std::size_t budget = kReadBudget;
   while (budget > 0 && session.reading && !session.closed) {
-    // What follows a hello must stay in the socket: it may not be ours to read yet.
+    // Bytes after a hello must stay in the socket until the caller is accepted.
     const bool ahead = session.state == Session::State::kPeer;
     const std::span<std::byte> room = session.reader.Room();
     const ssize_t got = Receive(session, room, ahead);
@@ -309,7 +309,7 @@ void Sessions::Fill(Session& session, std::size_t bytes) {
   handler_.OnFrame(session, std::move(frame));
 }
 
-// What comes is no message, or none of this version; it would not be another time.
+// The other end sends no messages, or of another version: calling again is useless.
 void Sessions::Garbage(Session& session) {
   const std::string reason = session.reader.error();
   switch (session.state) {

@@ -1,22 +1,22 @@
-// Connections: accepting them, making them, finding out who calls, and making them again when they end.
+// Connections: accepting, dialing, identifying callers, and reconnecting.
 //
-// A caller must say hello with the run's token and its node id before anything else, within a few
-// seconds; until then it is a stranger. There are at most 256 strangers, the oldest of them goes when
-// another comes, and whatever a stranger sends beyond a correct hello ends its connection and nothing
-// else. A caller that comes before this node knows its peers is kept unread until it does. The answer
-// to a hello is a hello, after which messages may follow; or a refusal, which says whether there is any
-// use in calling again.
+// A caller must first send a hello with the run's token and its node id, within a few seconds;
+// until then it is a stranger. There are at most 256 strangers: another one replaces the oldest.
+// Anything but a correct hello from a stranger closes its connection and has no other effect. A
+// caller that arrives before this node knows its peers is kept unread until it does. The answer to
+// a hello is a hello, after which messages may follow, or a refusal, which says whether calling
+// again makes sense.
 //
-// A PeerLink is what lasts: its messages go over whichever connection carries it (core/link.h). The end
-// that dialed calls again for as long as the run lasts: when a connection breaks, when an answer does
-// not come, and beside a connection over which nothing is heard, as TCP itself would wait ever longer
-// before it tried again. The newest connection that was answered carries the link.
+// A PeerLink outlasts its connections (core/link.h). The end that dialed calls again for as long as
+// the run lasts: when a connection breaks, when no answer arrives, and in parallel to a silent
+// connection, as TCP itself would retry at ever longer intervals. The newest connection that was
+// answered carries the link.
 //
-// With TLS nothing is said or heard before both ends have shown their certificates; a caller is then
-// only whom its certificate names.
+// With TLS no message is exchanged before both ends have verified certificates; a caller can then
+// only be the node that its certificate names.
 //
-// What is read is handed up as frames; what is written is the owner's business (PeerLink::frames). One
-// thread. A session that was closed stays in memory until Sweep().
+// Received frames go to the owner, which also does the sending (PeerLink::frames). Single-threaded.
+// A closed session stays in memory until Sweep().
 #pragma once
 
 #include <array>
@@ -37,26 +37,27 @@
 
 namespace geomx::io {
 
-// What a node dials before it has been told its scheduler's id.
+// The id under which a node dials its scheduler before it knows the scheduler's id.
 inline constexpr NodeId kUnknownPeer = UINT32_MAX;
 
 struct Session;
 
-// The way to one peer, over all connections that there are.
+// The link to one peer, over all its connections.
 struct PeerLink {
   NodeId peer = kUnknownPeer;
   FrameLink frames;
-  Session* session = nullptr;  // that carries it; null: none at present
-  bool made = false;           // there has been one
-  bool closed = false;         // there will not be another
-  std::uint32_t recorded = 0;  // messages that the other end has received, as the journal knows
+  Session* session = nullptr;  // the connection that carries it; null: none at present
+  bool made = false;           // there has been a connection
+  bool closed = false;         // for good
+  std::uint32_t recorded = 0;  // messages received by the other end, as of the journal
   Time lost_at = 0;            // when the last one ended
   std::string lost_why;
 };
 
 struct Session {
-  // kConnecting: TCP, TLS. kGreeting: the answer to its hello is due. kStranger: its hello is. kWaiting:
-  // to be judged. kPeer: it carries a link. kReplaced: another does; its caller will end it.
+  // kConnecting: TCP, TLS. kGreeting: waits for the answer to its hello. kStranger: waits for the
+  // caller's hello. kWaiting: to be judged. kPeer: carries a link. kReplaced: a newer one does; its
+  // caller will close it.
   enum class State { kConnecting, kGreeting, kStranger, kWaiting, kPeer, kReplaced };
 
   std::uint64_t id = 0;
@@ -64,92 +65,93 @@ struct Session {
   State state = State::kStranger;
   NodeId peer = kUnknownPeer;
   std::string address;       // of a caller
-  std::string name;          // of one that does not know its number, and is kUnknownPeer
+  std::string name;          // of a caller that is kUnknownPeer, as it does not know its id
   std::unique_ptr<TlsStream> tls;
-  bool shaking = false;      // hands, as TLS does first
-  Certified certified;       // with TLS: whom the other end's certificate names
+  bool shaking = false;      // in the TLS handshake
+  Certified certified;       // with TLS: the other end's certified identity
   FrameReader reader{0};
-  PeerLink* link = nullptr;  // that it carries
+  PeerLink* link = nullptr;  // the link that it carries
   Greeting greeting;         // of a caller
   bool dialed = false;       // by this node
-  Time heard = 0;            // when bytes came last
+  Time heard = 0;            // when bytes last arrived
   Time deadline = kNever;    // of a hello, or of an answer to it
-  std::size_t delayed_bytes = 0;  // of its messages that wait to be handled
+  std::size_t delayed_bytes = 0;  // of received messages that wait to be handled
   bool reading = true;
-  bool writing = false;      // wants to know when the socket takes more
+  bool writing = false;      // to be told when the socket is writable
   bool closed = false;
   std::uint32_t interest = 0;
 };
 
 class Sessions {
  public:
-  // kTaken: a process of that name takes part. kLate: it was replaced by another.
+  // kTaken: another process of that name takes part. kLate: a newer process has replaced it.
   enum class Verdict { kPeer, kNotYet, kNobody, kImpostor, kTaken, kLate };
 
-  // How long nothing may be heard over a connection until its caller makes another (probe), and until
-  // the called end closes it (silence); how long calls are apart at most (redial); after how much silence
-  // the kernel is to act (kernel).
+  // The silence of a connection after which its caller makes another (probe), and after which the
+  // called end closes it (silence); the longest time between two calls (redial); the silence after
+  // which the kernel gives up (kernel).
   struct Limits {
     Time probe = kNever, silence = kNever, redial = kSecond, kernel = kNever;
   };
 
-  // The owner. Calls come from inside Dispatch, Tick and Close.
+  // The owner. Called from within Dispatch, Tick and Close.
   class Handler {
    public:
     virtual ~Handler() = default;
-    // Finds the number of a caller that gives its name, and counts its incarnations.
+    // Looks up the id of a caller that gives its name, and counts its incarnations.
     virtual Verdict Judge(Session& caller) = 0;
-    virtual void OnGreeting() = 0;  // a hello is to leave, which says what has been received
+    virtual void OnGreeting() = 0;  // before a hello with the count of received messages leaves
     virtual void OnConnected(Session& session) = 0;  // it carries a link
-    virtual void OnHeard(Session& session) = 0;      // bytes have come over it
+    virtual void OnHeard(Session& session) = 0;      // bytes have arrived
     virtual void OnFrame(Session& session, Frame frame) = 0;
     virtual void OnWritable(Session& session) = 0;
-    // No connection carries the link any more; none ever will, if it is closed.
+    // The connection that carried the link has ended; for good, if the link is closed.
     virtual void OnLost(PeerLink& link) = 0;
-    virtual void OnUnreachable(NodeId peer, const std::string& reason) = 0;  // dialed in vain
-    // The other end does not want this node; as it said itself, or it hung up without a word.
+    virtual void OnUnreachable(NodeId peer, const std::string& reason) = 0;  // not reached before the deadline
+    // The other end has refused this node: with a message (`told`), or by closing the connection.
     virtual void OnTurnedAway(NodeId peer, const std::string& reason, bool told) = 0;
     virtual void OnRefused(const std::string& address, const std::string& reason) = 0;  // a stranger
   };
 
-  // `tls`: of all connections; none: they are in the clear.
+  // `tls`: for all connections; null: no encryption.
   Sessions(Fd listener, std::string token, std::unique_ptr<Tls> tls, Poller& poller,
            Handler& handler);
 
-  // Calls `peer` and says hello as node `self`; by its name, if it does not know its number. The first
-  // answer must come before `deadline`; after that it is called whenever there is no connection.
+  // Calls `peer` and sends a hello as node `self`, or as `name` if this node does not know its id.
+  // The first answer must arrive before `deadline`; after that the peer is called whenever there is
+  // no connection.
   void Dial(NodeId peer, NodeId self, const std::string& name, const Address& address,
             Time deadline);
-  // Of connections to peers from now on.
+  // Sets the congestion control of new connections to peers.
   void SetCongestion(std::string name) { congestion_ = std::move(name); }
   void SetLimits(const Limits& limits);
-  // The peer that was dialed as unknown is `peer`.
+  // Sets the id of the peer that was dialed as kUnknownPeer.
   void Identify(NodeId peer);
-  // Forgets what was exchanged with a process that `peer`'s present one replaces.
+  // Begins a new link to `peer`, whose process was replaced.
   void Renew(NodeId peer);
-  // Asks again about callers whose verdict was kNotYet.
+  // Judges callers again whose verdict was kNotYet.
   void Recheck();
   void StopListening();
 
-  // What is known of the way to a peer that is being dialed; empty if none is.
+  // The last error of a peer that is being dialed; empty if there is none.
   std::string Trying() const;
 
-  // Whether there has been a connection to `peer`.
+  // Returns true if there has been a connection to `peer`.
   bool Knows(NodeId peer) const;
-  // The connection that carries the link to `peer`, if there is one.
+  // Returns the connection that carries the link to `peer`, or null.
   Session* Find(NodeId peer) const;
   Session* FindById(std::uint64_t id);
   PeerLink& LinkOf(NodeId peer);
-  // Nothing passes between this node and `peer` until as many calls of Heal. Connections are not told:
-  // what they carry waits, and no call is made or answered (disturbances.cc).
+  // Stops all traffic between this node and `peer` until Heal is called as often as Cut.
+  // Connections stay open and hold their data, and no call is made or answered (disturbances.cc).
   void Cut(NodeId peer);
   void Heal(NodeId peer);
   bool IsCut(NodeId peer) const { return !cuts_.empty() && cuts_.contains(peer); }
   // Breaks the connection that carries the link, for both ends.
   void Reset(NodeId peer);
-  // Ends a connection; another will be made where it carried a link.
+  // Closes a connection; if it carried a link, another will be made.
   void Close(Session& session, const std::string& reason);
-  // Ends a link for good, as its peer said that it closes, or is at fault; see OnLost.
+  // Closes a link for good, as its peer has announced to close it, or is at fault; see OnLost.
   void CloseLink(PeerLink& link, const std::string& reason);
   void SetReading(Session& session, bool on);
   void SetWriting(Session& session, bool on);
@@ -164,7 +166,7 @@ class Sessions {
     for (auto& [peer, link] : links_) visit(link);
   }
 
-  // Events of the poller that concern connections. False if `id` is not one of ours.
+  // Handles the poller's events of connections. Returns false if `id` is not one of them.
   bool Dispatch(std::uint64_t id, std::uint32_t events);
   Time NextDeadline() const;
   void Tick(Time now);
@@ -187,10 +189,10 @@ class Sessions {
     Time next_try = 0;
     Time pause = 0;
     int tries = 0;
-    std::vector<std::uint64_t> calls;  // that are under way
+    std::vector<std::uint64_t> calls;  // under way
     enum class Answer { kNone, kRefused, kHungUp, kCertificate };
-    Answer final = Answer::kNone;      // that makes further calls useless
-    int hung_up = 0;                   // calls that ended without a word
+    Answer final = Answer::kNone;      // an answer after which calling again is useless
+    int hung_up = 0;                   // calls that the other end closed without an answer
     std::string last_error;
   };
 
@@ -221,7 +223,7 @@ class Sessions {
   void Replace(PeerLink& link, bool linger);
   void DismissEarlier(const Session& session);
   void Attach(Session& session, PeerLink& link);
-  // And tells it why. `useless`: there is no use in calling again.
+  // Closes a session and sends the reason. `useless`: calling again is useless.
   void Refuse(Session& session, const std::string& reason, bool useless = true);
   void TickSilent(Time now);
   void TickReplaced(Time now);
@@ -235,15 +237,15 @@ class Sessions {
   std::uint64_t next_id_;
   std::unordered_map<std::uint64_t, std::unique_ptr<Session>> sessions_;
   std::map<NodeId, PeerLink> links_;
-  std::map<NodeId, int> cuts_;  // how many there are, by peer
+  std::map<NodeId, int> cuts_;  // calls of Cut without Heal, by peer
   Limits limits_;
-  Time look_at_ = kNever;  // for connections that are silent; now and then, as bytes come all the time
+  Time look_at_ = kNever;  // when to look for silent connections next
   std::minstd_rand jitter_;
-  std::set<std::uint64_t> strangers_;  // in the order in which they came
+  std::set<std::uint64_t> strangers_;  // in order of arrival
   std::vector<Dialing> dialing_;
   std::vector<std::uint64_t> closed_;
   std::deque<std::uint64_t> replaced_;  // by deadline
-  std::set<std::uint64_t> again_;      // may hold bytes of which the poller does not know
+  std::set<std::uint64_t> again_;      // may hold decrypted bytes that the poller does not see
   Time accept_at_ = kNever;            // listening is suspended until then
   std::uint64_t refused_ = 0;
   std::array<std::byte, 16 * 1024> scratch_;

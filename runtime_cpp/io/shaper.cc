@@ -8,7 +8,7 @@ namespace geomx::io {
 
 namespace {
 
-constexpr double kSameShare = 1e-3;  // of the whole edge; smaller differences are none
+constexpr double kSameShare = 1e-3;  // of the edge's capacity; smaller differences are ignored
 
 bool Same(double one, double other, double whole) {
   if (one == other) return true;

@@ -1,13 +1,13 @@
 // The emulated network of one node: when its messages leave, and when they arrive.
 //
-// The arithmetic is the simulator's (net/flows.h), run against the real clock: connections share the
-// edges of this node's outgoing paths by max-min fairness, with slow start and windows. A connection
-// takes its next message when the model says that the last byte of the one before has left, so the
-// choice is as late as on a real link. The message is then written to a socket at once, with the time
-// at which it arrives; the receiver holds it until then. Of an edge that other nodes send over too,
-// this node has its share (usage_table.h), looked at whenever it begins to send and every `kLook`
-// while it does. Times come from the model, not from when the thread woke up, so that scheduling delays do not
-// add up. Senders and receivers read one clock: this is for a run whose processes are on one machine.
+// The arithmetic is the simulator's (net/flows.h), run against the real clock: connections share
+// the edges of this node's outgoing paths by max-min fairness, with slow start and windows. A
+// connection takes its next message when the last byte of the previous one has left the model, as
+// late as on a real link. The message is then written to a socket at once, with its time of
+// arrival; the receiver holds it until then. Of an edge that other nodes use too, this node gets
+// its share (usage_table.h), updated when it begins to send and every `kLook` while it sends. Times
+// come from the model, not from when the thread woke up, so scheduling delays do not add up.
+// Senders and receivers must share a clock: this is for runs whose processes are on one machine.
 //
 // Sans-IO like the model itself: time is an argument.
 #pragma once
@@ -30,27 +30,27 @@
 
 namespace geomx::io {
 
-// What the emulated network does to the messages of one node.
+// The emulated network of one node.
 struct Shape {
   struct Edge {
-    net::BandwidthSchedule schedule;  // from the start of the run on
+    net::BandwidthSchedule schedule;  // from the start of the run
     Time delay = 0;      // one way
   };
-  using Path = net::LinkOptions;  // what this node may send to one peer, in both lanes
+  using Path = net::LinkOptions;  // to one peer, for both lanes
   struct Shared {
     net::EdgeId edge = 0;
-    std::uint32_t row = 0;  // the edge's in the file that all who send over it share
+    std::uint32_t row = 0;  // the edge's row in the file that its users share
   };
 
   std::uint64_t seed = 0;              // of loss and jitter
   std::vector<Edge> edges;             // their index is their EdgeId
-  std::map<NodeId, Path> paths;        // peers without one are not slowed down
-  std::vector<Shared> shared;          // edges that other nodes send over, too
-  std::string usage_file;              // that file; empty: no other node sends over the edges
-  std::size_t slots = 1, slot = 0;     // nodes that may send, and which of them this is
+  std::map<NodeId, Path> paths;        // messages to other peers are not delayed
+  std::vector<Shared> shared;          // edges that other nodes use too
+  std::string usage_file;              // that file; empty: no edge is shared
+  std::size_t slots = 1, slot = 0;     // number of nodes that may send, and this node's index
 };
 
-// The way out.
+// The model of a node's outgoing links.
 class Shaper {
  public:
   // A message whose last byte has left.
@@ -69,23 +69,25 @@ class Shaper {
   // Throws std::invalid_argument for a path over edges that do not exist.
   explicit Shaper(const Shape& shape);
 
-  // Schedules count from here; until then edges are as at their time 0.
+  // Sets time 0 of the schedules; until then edges have their bandwidth at time 0.
   void SetOrigin(Time now);
 
   bool Shapes(NodeId peer, Lane lane) const { return links_.contains({peer, lane}); }
-  // REQUIRES: Shapes. True if the link has nothing to send.
+  // Returns true if the link has nothing to send. REQUIRES: Shapes.
   bool Idle(NodeId peer, Lane lane) const { return !links_.at({peer, lane}).message; }
-  // Until when datagrams to `peer` must wait, as net::HeldUntil says. REQUIRES: Shapes.
+  // The time until which datagrams to `peer` must wait, by net::HeldUntil. REQUIRES: Shapes.
   Time HeldUntil(NodeId peer, Time now);
   // REQUIRES: Idle, and Advance(now) was called.
   void Start(NodeId peer, Lane lane, Message message, Time now);
 
-  // How long this node has been sending to `peer`, in either lane, until the last message left.
+  // The time that this node has spent sending to `peer`, on either lane, until the last message
+  // left.
   Time Busy(NodeId peer) const;
 
-  // When something happens next.
+  // The time of the next event.
   Time NextEvent();
-  // Goes to `now`. What left is handed to `sent`, in order; `next` says what follows on that link.
+  // Advances to `now`. Passes messages that have left to `sent`, in order; `next` supplies the next
+  // message of that link.
   void Advance(Time now, const OnSent& sent, const Next& next);
 
  private:
@@ -100,7 +102,7 @@ class Shaper {
   static constexpr Time kLook = 2 * kMillisecond;
 
   using LinkId = std::pair<NodeId, Lane>;
-  struct Crossing {  // one connection over a shared edge
+  struct Crossing {  // a connection over a shared edge
     net::ConnectionId connection = 0;
     int priority_class = 0;
     double weight = 1.0, efficiency = 1.0;
@@ -109,7 +111,7 @@ class Shaper {
     net::EdgeId edge = 0;
     std::uint32_t row = 0;
     net::BandwidthSchedule schedule;
-    double ours = 0.0;  // bytes/s, as the model has it
+    double ours = 0.0;  // bytes/s, in the model
     std::vector<Crossing> crossings;
   };
   struct Activity {
@@ -118,7 +120,7 @@ class Shaper {
     Time total = 0;
   };
   void Finish(const LinkId& id, Link& link, Time now, const OnSent& sent);
-  // Takes this node's part of every shared edge, and tells the others what it does with it.
+  // Takes this node's share of every shared edge, and publishes its use of it.
   void Share(Time now);
   Use UseOf(const SharedEdge& shared) const;
   double Draw() { return std::uniform_real_distribution<double>()(random_); }
@@ -132,7 +134,7 @@ class Shaper {
   std::unique_ptr<UsageTable> usage_;
   Time next_look_ = kNever;
   bool advancing_ = false;
-  net::BandwidthSchedules schedules_;  // of edges that no other node sends over
+  net::BandwidthSchedules schedules_;  // of edges that are not shared
   std::optional<Time> origin_;
   std::mt19937_64 random_;
 };

@@ -55,11 +55,11 @@ Fd BindSocket(const Address& address, int type) {
   return fd;
 }
 
-// Any port, chosen when the other end is known.
+// Binds to `host` with any port, which the kernel chooses on connect.
 void CallFrom(int fd, Address host) {
   SetOption(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1);
   host = WithPort(host, Address{});
-  (void)!bind(fd, host.get(), host.length);  // if not, the system chooses
+  (void)!bind(fd, host.get(), host.length);  // on failure the system chooses
 }
 
 bool IsLoopback(const Address& address) {
@@ -170,7 +170,7 @@ void TuneConnection(int fd, const std::string& congestion, Time silence) {
     SetOption(fd, IPPROTO_TCP, TCP_KEEPINTVL, seconds);
   }
   const bool local = IsLoopback(LocalAddress(fd));
-  const std::string& name = local ? "reno" : congestion;  // nothing to control: no pacing wanted
+  const std::string& name = local ? "reno" : congestion;  // no congestion to control; avoids pacing
   if (!name.empty()) {
     setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name.data(), static_cast<socklen_t>(name.size()));
   }

@@ -1,4 +1,4 @@
-// File descriptors, addresses and socket options: what the rest of io/ needs of POSIX sockets.
+// File descriptors, addresses and socket options: the POSIX sockets of the rest of io/.
 #pragma once
 
 #include <sys/socket.h>
@@ -44,8 +44,8 @@ struct Address {
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
 };
 
-// "host:port", with brackets around an IPv6 address. May ask the name service, so not on the loop's
-// thread. Throws std::runtime_error that names what cannot be resolved.
+// "host:port", with brackets around an IPv6 address. May block on the name service, so must not be
+// called on the loop's thread. Throws std::runtime_error that names a host that cannot be resolved.
 Address Resolve(const std::string& host_port);
 
 std::string Format(const Address& address);
@@ -53,7 +53,7 @@ std::string Format(const Address& address);
 // The address of this end of a connection.
 Address LocalAddress(int fd);
 
-// True for an address that means every interface, and so says nothing to others.
+// Returns true for an address that means every interface, which other hosts cannot use.
 bool IsWildcard(const Address& address);
 
 // The host of one address with the port of another.
@@ -66,23 +66,25 @@ struct Port {
   Address address;
 };
 
-// `port` 0: any that is free for both. Throws std::runtime_error, also where others than this machine
-// could connect and not `beyond`.
+// `port` 0: any port free for both. Throws std::runtime_error, also if `host` is reachable from other
+// machines and `beyond` is false.
 Port Bind(const std::string& host, int port, bool beyond = false);
 
-// A connection being made. Nothing if that failed at once (errno). It comes from the host `from`, if
-// that names one beyond this machine: who listens on one of several interfaces calls from there too.
+// Starts a connection; returns an empty Fd if that failed at once (errno). Connects from the host
+// `from` unless that is a loopback address: a node that listens on one of several interfaces also
+// calls from it.
 Fd Connect(const Address& address, const Address& from);
 
-// Small writes leave at once, and what has been written but not sent stays short, so that the next
-// message is chosen late. Congestion control is left alone on this machine's own addresses. The kernel
-// gives up after twice `silence` without a sign of the other end, be there data under way or not.
+// Sets a connection's options: small writes leave at once, and the kernel's unsent data is kept
+// short, so that the next message is chosen late. Congestion control is not changed for this
+// machine's own addresses. The kernel gives up after twice `silence` without a reply from the other
+// end, with or without data under way.
 void TuneConnection(int fd, const std::string& congestion, Time silence);
 
-// How far a connection is with what was written to it.
+// The progress of the data written to a connection.
 struct Progress {
   double delivered = 0.0;  // bytes/s, lately; 0 if unknown
-  double standing = 0.0;   // bytes in queues, here or on the way: more than is in flight without any
+  double standing = 0.0;   // bytes queued here or in the network, beyond those in flight
 };
 
 Progress ProgressOf(int fd);

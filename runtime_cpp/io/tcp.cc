@@ -13,7 +13,7 @@ namespace geomx::io {
 namespace {
 
 constexpr std::size_t kMaxPieces = 64;           // of one system call
-constexpr std::size_t kKeptBlock = 1024 * 1024;  // larger payloads' memory is given back
+constexpr std::size_t kKeptBlock = 1024 * 1024;  // larger payloads' memory is freed
 constexpr std::size_t kSmallestBlock = 4096;
 constexpr std::size_t kTlsRecord = 16 * 1024;
 
@@ -24,7 +24,7 @@ ssize_t SendPlain(int fd, std::span<const iovec> pieces) {
   return sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-// Encryption copies anyhow, but wants its bytes in one piece.
+// Encryption copies anyway, but needs its bytes in one piece.
 ssize_t SendRecord(TlsStream& tls, std::span<const iovec> pieces) {
   if (pieces.size() == 1) {
     return tls.Write({static_cast<const std::byte*>(pieces[0].iov_base), pieces[0].iov_len});
@@ -189,7 +189,7 @@ FrameLink::Arrival FrameLink::Take(const Frame& frame) {
   return link_.arrivals.Take() ? Arrival::kNew : Arrival::kRepeat;
 }
 
-// What has left is to leave again, and what had begun to leave begins anew.
+// Unacknowledged messages leave again, and a partly written one starts again.
 FrameLink::Outcome FrameLink::Restart(Outcome outcome) {
   if (outcome != Outcome::kCarried) return outcome;
   written_ = 0;

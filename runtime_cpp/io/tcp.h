@@ -1,14 +1,14 @@
-// Messages on a TCP connection: how they are cut out of a stream of bytes and put into one.
+// Messages on a TCP connection: parsing them from a stream of bytes, and writing them to one.
 //
 // A frame is a driver prefix, the message's header and its payload:
 //
 //     0  magic "GMXT"   4  numbered messages that the sender of this one has received   16  header
 //     8  arrival time (ns; 0: on arrival)                                                96  payload
 //
-// The reader checks magic, header, size and arrival time before it believes a length, and reads each
-// payload straight into memory of its own, which it uses again once nothing holds the message any
-// more. A FrameLink outlives its connections: it keeps what it was given until the other end has
-// received it (core/link.h), and never copies a payload.
+// The reader checks magic, header, size and arrival time before it uses a length, and reads each
+// payload directly into its own memory, which it reuses once the message is released. A FrameLink
+// outlives its connections: it keeps messages until the other end has received them (core/link.h),
+// and never copies a payload.
 #pragma once
 
 #include <array>
@@ -39,11 +39,11 @@ struct Frame {
 
 class FrameReader {
  public:
-  // Until it is known who calls, no message may carry more than `max_payload` bytes.
+  // `max_payload`: the largest payload to accept, small until the caller is known.
   explicit FrameReader(std::uint32_t max_payload) : max_payload_(max_payload) {}
   void set_max_payload(std::uint32_t bytes) { max_payload_ = bytes; }
 
-  // Where the next bytes of the stream belong; never empty.
+  // The buffer for the next bytes of the stream; never empty.
   std::span<std::byte> Room();
 
   enum class Outcome { kMore, kFrame, kError };
@@ -74,34 +74,35 @@ class FrameReader {
   std::string error_;
 };
 
-// Messages to and from one peer, whatever connection carries them at the moment.
+// Messages to and from one peer, independent of the connection that carries them.
 class FrameLink {
  public:
-  // A frame that the kernel has taken whole for the first time; `started`: when it was pushed.
+  // Called when the kernel has first taken a complete frame; `started`: when it was pushed.
   using Done = std::function<void(const Message& message, Time started)>;
 
   // ---- sending ----
   void Push(Message message, Time arrives, Time now);
-  bool empty() const { return link_.outbox.unsent() == 0; }   // all has left
-  bool settled() const { return empty() && link_.outbox.kept() == 0; }  // and was received
-  std::size_t pending_bytes() const { return pending_bytes_; }  // that have not left
-  // Writes at most about `limit` bytes with one system call; one record through `tls`, if there is
-  // one. Returns how many were taken; 0 if the socket is full; -1 if the connection is broken (errno).
+  bool empty() const { return link_.outbox.unsent() == 0; }   // all messages have left
+  bool settled() const { return empty() && link_.outbox.kept() == 0; }  // and were received
+  std::size_t pending_bytes() const { return pending_bytes_; }  // of messages that have not left
+  // Writes about `limit` bytes at most with one system call, or as one record of `tls` if that is
+  // not null. Returns the number of bytes taken; 0 if the socket is full; -1 if the connection is
+  // broken (errno).
   long Write(int fd, TlsStream* tls, std::size_t limit, const Done& done);
 
   // ---- receiving ----
   enum class Arrival {
     kNew,
-    kRepeat,    // it came on an earlier connection: to be dropped
-    kMismatch,  // its sender has received what was never sent
+    kRepeat,    // arrived on an earlier connection before: to be dropped
+    kMismatch,  // its sender counts messages that were never sent
   };
   Arrival Take(const Frame& frame);
-  // Bytes of messages that their sender does not know to have arrived.
+  // Bytes of messages that were received but not acknowledged.
   std::size_t unacknowledged() const { return unacknowledged_; }
 
   // ---- from a journal; see core/link.h ----
   void Begin(std::uint32_t sent, std::uint32_t received);
-  void Restore(Message message);  // that may have left
+  void Restore(Message message);  // one that may have left
   bool Arrived() { return link_.arrivals.Take(); }
   bool Acknowledge(std::uint32_t received) { return link_.outbox.Acknowledge(received); }
   std::uint32_t acknowledged() const { return link_.outbox.acknowledged(); }
@@ -112,7 +113,7 @@ class FrameLink {
   Outcome Answered(const Greeting& answer) { return Restart(link_.Answered(answer)); }
   Outcome Answer(const Greeting& call, Greeting& answer) { return Restart(link_.Answer(call, answer)); }
   std::uint32_t received() const { return link_.arrivals.received(); }
-  // Of this process, as the scheduler counts; where this end calls.
+  // Sets the incarnation of this process, for links where this end calls.
   void SetIncarnation(std::uint32_t number) { link_.incarnation = number; }
 
  private:
@@ -121,19 +122,20 @@ class FrameLink {
     Message message;
     Time started = 0;
     std::size_t size = 0;
-    bool told = false;  // that it has left
+    bool told = false;  // `Done` was called
   };
 
   static Outgoing MakeFrame(Message message, Time arrives, Time now);
   Outcome Restart(Outcome outcome);
 
   geomx::Link<Outgoing> link_;
-  std::size_t written_ = 0;  // of the first that has not left
+  std::size_t written_ = 0;  // bytes of the first message that has not left
   std::size_t pending_bytes_ = 0;
   std::size_t unacknowledged_ = 0;
 };
 
-// One message on a connection that carries no link (yet). False unless the kernel took it whole.
+// Writes one message on a connection that carries no link (yet). Returns false unless the kernel
+// took all of it.
 bool WriteAlone(int fd, TlsStream* tls, Message message);
 
 }  // namespace geomx::io

@@ -35,7 +35,7 @@ using Context = std::unique_ptr<SSL_CTX, Freer<SSL_CTX_free>>;
 using Connection = std::unique_ptr<SSL, Freer<SSL_free>>;
 using Cipher = std::unique_ptr<EVP_CIPHER_CTX, Freer<EVP_CIPHER_CTX_free>>;
 
-// What OpenSSL complains about, and forgets.
+// Takes the oldest error of OpenSSL's queue and clears the queue.
 std::string TakeError() {
   const unsigned long code = ERR_get_error();
   ERR_clear_error();
@@ -273,7 +273,7 @@ class OpenSslTls final : public Tls {
     SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
     SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
                                   SSL_MODE_RELEASE_BUFFERS);
-    // Every connection shows its certificates: nothing is resumed, nothing is sent ahead.
+    // Every connection verifies certificates: no session resumption, no early data.
     SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
     SSL_CTX_set_num_tickets(context, 0);
     SSL_CTX_set_quiet_shutdown(context, 1);

@@ -1,12 +1,11 @@
-// TLS 1.3 on the connections of a run, both ends with a certificate of the run's own authority, and
-// the keys that protect datagrams between the same two ends.
+// TLS 1.3 for the connections of a run, with certificates of the run's own authority at both ends,
+// and keys for the datagrams between the same two ends.
 //
 // A certificate names its node as an address: URI "geomx:NAME", NAME percent-encoded; the
-// scheduler's also holds "geomx-role:scheduler", so that no other certificate serves to hand
-// out experiments. OpenSSL is seen by tls.cc alone; a build without it has tls_absent.cc instead,
-// whose OpenTls says so.
+// scheduler's also holds "geomx-role:scheduler", so no other node can pose as the scheduler. Only
+// tls.cc uses OpenSSL; a build without it compiles tls_absent.cc instead, whose OpenTls throws.
 //
-// One thread, which must have SIGPIPE blocked. Nothing here waits.
+// Single-threaded; the thread must have SIGPIPE blocked. No function blocks.
 #pragma once
 
 #include <sys/types.h>
@@ -22,30 +21,30 @@ namespace geomx::io {
 
 // PEM files of one node.
 struct TlsFiles {
-  std::string authority;    // whom it trusts
-  std::string certificate;  // its own
-  std::string key;          // of that
+  std::string authority;    // the trusted authority's certificate
+  std::string certificate;  // the node's own
+  std::string key;          // of that certificate
 };
 
-// What a certificate says of its owner.
+// The identity that a certificate states.
 struct Certified {
   std::string name;
   bool scheduler = false;
 };
 
-// Protects the datagrams between the two ends of one connection, each with a key of its own
-// direction that was derived from the connection's (RFC 5705, as RFC 8446 has it): AES-256-GCM, with
-// a counter that makes every nonce new and lets a datagram be opened once.
+// Protects the datagrams between the two ends of one connection, with one key per direction derived
+// from the connection's (RFC 5705, as updated by RFC 8446): AES-256-GCM, with a counter that makes
+// every nonce unique and every datagram acceptable once.
 class Seal {
  public:
   static constexpr std::size_t kCounterBytes = 8;
   static constexpr std::size_t kTagBytes = 16;
 
   virtual ~Seal() = default;
-  // Appends counter, sealed bytes and tag to `out`; `about` is protected too, but not hidden.
+  // Appends counter, sealed bytes and tag to `out`; `about` is authenticated, but not encrypted.
   virtual void Close(Bytes about, std::span<const Bytes> parts, std::vector<std::byte>& out) = 0;
-  // The bytes of `sealed`, which is what Close appended. False: changed on the way, sent by another
-  // than the other end, or seen before.
+  // Decrypts `sealed`, the output of Close. Returns false if it was altered, is not from the other
+  // end, or was seen before.
   virtual bool Open(Bytes about, Bytes sealed, std::vector<std::byte>& out) = 0;
 };
 
@@ -55,8 +54,8 @@ class TlsStream {
   enum class Step { kDone, kWantsRead, kWantsWrite, kLost, kRefused };
 
   virtual ~TlsStream() = default;
-  // Goes on with the handshake. kLost: the connection ended; kRefused: one end does not trust the
-  // other, or does not speak TLS: error().
+  // Continues the handshake. kLost: the connection ended; kRefused: one end does not trust the
+  // other, or does not use TLS; see error().
   virtual Step Handshake() = 0;
   // As recv and send: -1 and errno, EAGAIN where the socket is empty or full, EPROTO with error().
   virtual ssize_t Read(std::span<std::byte> room) = 0;
@@ -79,7 +78,7 @@ class Tls {
 // Throws std::runtime_error that says which file is wrong, and how.
 std::unique_ptr<Tls> OpenTls(const TlsFiles& files);
 
-// What protects connections in this build: "openssl 3.0.2", or "no_openssl".
+// The TLS library of this build: "openssl 3.0.2", or "no_openssl".
 std::string TlsBuild();
 
 }  // namespace geomx::io

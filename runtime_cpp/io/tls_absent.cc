@@ -1,4 +1,4 @@
-// What a build without OpenSSL has of tls.h: a sentence.
+// tls.h in a build without OpenSSL: OpenTls throws an error that says so.
 #include <stdexcept>
 
 #include "io/tls.h"

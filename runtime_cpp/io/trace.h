@@ -1,5 +1,5 @@
-// What a node spent its time on, for the run's timeline. Bounded: the first spans are kept, what
-// does not fit is counted.
+// Spans of a node's activity, for the run's timeline. Bounded: the first spans are kept, later ones
+// counted.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct Span {
   const char* category = "";  // send, wait, encode, aggregate, update
   Key key = 0;
   Round round = 0;
-  // Of what is sent:
+  // Of a message sent:
   Kind kind = Kind::kPush;
   std::string peer;
   std::uint8_t channel = 0;

@@ -94,7 +94,7 @@ void Datagrams::SendPieces(const Address& address, std::uint8_t channel,
   ++(sent ? counts_.sent : counts_.unsent);
 }
 
-// Takes off what proves that a member sent it.
+// Verifies and removes the hash or seal.
 std::optional<Frame> Datagrams::Open(Bytes bytes) {
   std::uint64_t first;
   if (bytes.size() < sizeof first) return std::nullopt;

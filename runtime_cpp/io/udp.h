@@ -1,15 +1,16 @@
-// Best-effort messages: one datagram each, nothing is sent again.
+// Best-effort messages: one datagram each, without retransmission.
 //
 //     0  keyed hash of all that follows   8  arrival time (ns)   16  header   96  payload
 //
-// Only a member of the run can make the hash (keyed_hash.h); what does not fit it is dropped and
+// Only a member of the run can compute the hash (keyed_hash.h); other datagrams are dropped and
 // counted. Where connections are encrypted, so are datagrams, by the seal (tls.h) of the connection
 // between the same two nodes:
 //
 //     0  node id of the sender   8  counter   16  sealed: arrival time, header, payload   tag
 //
-// Then nothing else is sent or taken. Channels carry a DSCP mark of one class with rising drop precedence (AF11, AF12, AF13), so
-// that a network that looks at it loses the least important first.
+// Plain datagrams are then neither sent nor accepted. Channels carry DSCP marks of one class with
+// rising drop precedence (AF11, AF12, AF13), so that a network that evaluates them drops the least
+// important first.
 #pragma once
 
 #include <functional>
@@ -27,9 +28,9 @@ namespace geomx::io {
 
 class Datagrams {
  public:
-  static constexpr std::size_t kMaxBytes = 65'000;  // and a seal's
-  // An emulated link's datagrams say when they arrive, and wait here until then: at most so many bytes
-  // of one peer, and of all together. What is more is refused.
+  static constexpr std::size_t kMaxBytes = 65'000;  // without the seal's
+  // Datagrams of an emulated link carry their arrival time and wait here until then: at most this
+  // many bytes of one peer, and of all together. Further ones are refused.
   struct Bounds {
     std::size_t of_one = std::size_t{128} << 20;
     std::size_t of_all = std::size_t{512} << 20;
@@ -38,8 +39,8 @@ class Datagrams {
   struct Counts {
     std::uint64_t sent = 0;
     std::uint64_t received = 0;
-    std::uint64_t refused = 0;  // strangers', damaged, or more than may wait
-    std::uint64_t unsent = 0;   // the kernel did not take them
+    std::uint64_t refused = 0;  // of strangers, damaged, or beyond the bounds
+    std::uint64_t unsent = 0;   // not taken by the kernel
   };
 
   Datagrams(Fd fd, std::string_view token, bool sealed) : Datagrams(std::move(fd), token, sealed, {}) {}
@@ -48,19 +49,19 @@ class Datagrams {
   int fd() const { return fd_.get(); }
   const Counts& counts() const { return counts_; }
 
-  // Larger messages must take the connection.
+  // Returns false for messages too large for a datagram, which use the connection instead.
   static bool Fits(const Message& message) {
     return kPrefixBytes + message.wire_bytes() <= kMaxBytes;
   }
 
-  // How datagrams to and from `peer` are sealed from now on; null: there are none.
+  // Sets the seal of datagrams to and from `peer`; null: none are exchanged.
   void SetSeal(NodeId peer, std::unique_ptr<Seal> seal);
 
   // REQUIRES: Fits(message).
   void Send(NodeId peer, const Address& address, const Message& message, Time arrives);
 
-  // Reads what is there, at most `budget` datagrams. What the sink keeps (it returns true) waits, until
-  // Release says that it does not any more.
+  // Reads at most `budget` datagrams. Those that the sink keeps (it returns true) count as waiting
+  // until Release.
   void Receive(int budget, const std::function<bool(Frame)>& sink);
   void Release(NodeId from, std::size_t bytes);
 

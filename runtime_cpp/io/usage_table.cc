@@ -19,7 +19,7 @@ double FairShare(double capacity, double weight, std::vector<Demand> others) {
   double all = weight;
   for (const Demand& other : others) all += other.weight;
   for (const Demand& other : others) {
-    if (other.most * all > capacity * other.weight) break;  // it gets no more than its share either
+    if (other.most * all > capacity * other.weight) break;  // limited to its share as well
     capacity -= other.most;
     all -= other.weight;
   }

@@ -1,10 +1,10 @@
-// Edges that several nodes send over, when nodes are processes that emulate their own links each.
+// Edges that several nodes share, where each node is a process that emulates its own links.
 //
-// A node's model (Shaper) knows its own messages alone. Of an edge that others send over too, every
-// node writes down what it sends over it now and whether it would send more if it could, and reads
-// what the others wrote. From that each works out its own part of the edge: the weighted max-min share
-// that one model of all of them would give it (maxmin.h), a moment later. What is written lies in a
-// file that the processes map into their memory, a row for each edge and in it a slot for each node.
+// A node's model (Shaper) knows its own messages only. For a shared edge, every node publishes its
+// present rate and whether it would send more if it could, and reads those of the others. From
+// these each computes its share of the edge: the weighted max-min share that one model of all nodes
+// would give it (maxmin.h), with a short delay. The table is a file that the processes map into
+// memory, with a row per edge and a slot per node in each row.
 #pragma once
 
 #include <array>
@@ -15,19 +15,20 @@
 
 namespace geomx::io {
 
-inline constexpr std::size_t kClasses = 2;  // reliable messages, and those that take what is left
+inline constexpr std::size_t kClasses = 2;  // reliable and best-effort messages
 
-// What one node does with an edge, by class.
+// One node's use of an edge, by class.
 struct Use {
   std::array<double, kClasses> load{};     // bytes/s
-  std::array<double, kClasses> weight{};   // of its connections that have something to send
-  std::array<double, kClasses> hungry{};   // 1: this edge is what limits them
+  std::array<double, kClasses> weight{};   // of its connections with data to send
+  std::array<double, kClasses> hungry{};   // 1: this edge limits them
 };
 
 class UsageTable {
  public:
-  // The file at `path`, which has FileBytes(rows, slots) zeros at first. Throws std::runtime_error if
-  // it cannot be had, std::invalid_argument if it is too small or there is no such slot.
+  // Maps the file at `path`, which must initially hold FileBytes(rows, slots) zeros. Throws
+  // std::runtime_error if it cannot be mapped, std::invalid_argument if it is too small or there is
+  // no such slot.
   UsageTable(const std::string& path, std::size_t slots, std::size_t slot);
   ~UsageTable();
   UsageTable(const UsageTable&) = delete;
@@ -38,7 +39,7 @@ class UsageTable {
 
   void Write(std::size_t row, const Use& own);
 
-  // Bytes/s of an edge of `capacity` that are this node's, whose own use is `own`.
+  // This node's share, in bytes/s, of an edge of `capacity`. `own`: the node's own use.
   double Share(std::size_t row, double capacity, const Use& own) const;
 
  private:
@@ -57,8 +58,8 @@ struct Demand {
   double most = 0.0;  // bytes/s that it can use
 };
 
-// The part of `capacity` that a user of `weight` gets which can use all of it, beside `others`:
-// weighted max-min fairness on one edge.
+// The weighted max-min fair share of `capacity` of a user of `weight` with unlimited demand, beside
+// `others`.
 double FairShare(double capacity, double weight, std::vector<Demand> others);
 
 }  // namespace geomx::io

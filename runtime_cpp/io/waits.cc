@@ -1,4 +1,4 @@
-// The driver's part that tells for whom this node waits.
+// The driver's reports of the nodes that this one waits for.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -21,7 +21,7 @@ void Driver::LookAtWaits(Time now) {
 }
 
 std::vector<Wait> Driver::ListWaits() const {
-  if (!node_ && join_address_.empty()) return {};  // no instruction has come
+  if (!node_ && join_address_.empty()) return {};  // no instruction has arrived
   if (!node_ && joined_) return {};
   if (!node_) {
     const bool there = sessions_.Trying().empty();

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::size_t kNamed = 8;    // nodes by name in one line
 constexpr int kLooksPerPatience = 4;
-constexpr int kShareOfTime = 100;    // of the thread's time, looking takes one part at most
+constexpr int kShareOfTime = 100;    // checking takes at most 1 / this of the thread's time
 
 std::atomic<int> notices_to = STDERR_FILENO;
 

@@ -1,5 +1,6 @@
-// Says for whom a node waits: a line once a wait has lasted for as long as a node may be silent, and
-// another each time that it has lasted twice as long. Waiting is no failure, so nothing is ended.
+// Reports long waits and the nodes waited for: a line once a wait has lasted as long as a node may
+// be silent, and another each time that this time has doubled. A long wait is no failure and ends
+// nothing.
 #pragma once
 
 #include <functional>
@@ -13,9 +14,10 @@
 
 namespace geomx::io {
 
-// A line for the user, on standard error: "geomx: TEXT". Launchers look for these in nodes' logs.
+// Writes a line for the user to standard error: "geomx: TEXT". Launchers search nodes' logs for
+// such lines.
 void Notice(const std::string& text);
-// Notices go to this descriptor from now on.
+// Redirects notices to this descriptor.
 void SendNotices(int descriptor);
 
 class Watch {
@@ -23,11 +25,11 @@ class Watch {
   using NameOf = std::function<std::string(NodeId)>;
   using KeyName = std::function<std::string(Key)>;
 
-  // `patience`: how long a wait may last before it is worth a line.
+  // `patience`: how long a wait may last before it is reported.
   void SetPatience(Time patience) { patience_ = patience; }
   Time next() const { return next_; }
-  // Compares the node's present waits with those before, and returns the lines that are due.
-  // `self`: this node's name. `scheduler`: what is known of the way to it.
+  // Compares the node's waits with those of the last call, and returns the lines that are due.
+  // `self`: this node's name. `scheduler`: the state of dialing it.
   std::vector<std::string> Look(Time now, const std::vector<Wait>& waits, const std::string& self,
                                 const NameOf& name, const KeyName& key,
                                 const std::string& scheduler);
