@@ -1,5 +1,5 @@
-// Codecs by themselves: what a link's chain makes of a value, without nodes around it. Tests hold every
-// installed codec, of any origin, to the same laws with this.
+// Codec chains without nodes. Tests use this to hold every installed codec, of any origin, to the
+// same laws.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
@@ -107,8 +107,8 @@ class PyCodecChain {
   CodecChain chain_;
 };
 
-// Which of a link's codecs take part in what is sent of a shard (the others find no float32 values), and
-// which of its slicers change how it is cut, by position.
+// The positions of a link's codecs that take part in encoding a shard (the others find no float32
+// values), and of its slicers that change how it is cut.
 nb::tuple Effects(const std::vector<CodecHandle>& codecs, const std::vector<SlicerHandle>& slicers,
                   std::uint32_t elements) {
   const ShardInfo shard{.elements = elements};

@@ -1,4 +1,4 @@
-// Python's view of the protocol: how a node is configured, the native parts, the optimizers.
+// Python's view of the protocol: a node's configuration, the native parts, the optimizers.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/map.h>

@@ -1,5 +1,5 @@
-// Tensors of other frameworks, on whatever device: what DLPack says about one, and the DeviceStaging that its
-// values pass.
+// Tensors of other frameworks, on any device: their DLPack description, and the DeviceStaging that
+// copies their values.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>

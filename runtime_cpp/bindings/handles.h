@@ -1,4 +1,5 @@
-// What Python holds of things that the core shares: factories of codecs and slicers, policies, counts.
+// Python's handles of shared objects of the core: factories of codecs and slicers, policies,
+// counts.
 #pragma once
 
 #include <nanobind/nanobind.h>

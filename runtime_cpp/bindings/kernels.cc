@@ -1,4 +1,4 @@
-// What Python may say about how arrays are computed: threads and vector instructions. Neither changes
+// Python's control over how arrays are computed: threads and vector instructions. Neither changes
 // any result.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>

@@ -1,7 +1,7 @@
-// Codecs in shared libraries that plugins bring (geomx/include/geomx/codec.h), as the core sees them.
+// Adapts codecs in plugins' shared libraries (geomx/include/geomx/codec.h) to the core's interface.
 //
-// They run where the compiled-in ones run, without the interpreter lock. A library stays loaded for as
-// long as any codec of it lives, and in practice until the process ends.
+// They run where the compiled-in ones run, without the interpreter lock. A library stays loaded as
+// long as any of its codecs lives, in practice until the process ends.
 #include <dlfcn.h>
 #include <geomx/codec.h>
 #include <nanobind/nanobind.h>
@@ -26,7 +26,7 @@ namespace geomx {
 namespace {
 
 struct Library {
-  std::string label;  // whose it is
+  std::string label;  // plugin and hook, for errors
   std::map<std::string, double> options;
   const geomx_codec* table = nullptr;
 
@@ -119,7 +119,7 @@ class LibraryCodec final : public Codec {
   bool FixedSize() const override { return (library_->table->flags & GEOMX_FIXED_SIZE) != 0; }
 
  private:
-  // The parts that this codec makes of the values; sets the number of rows.
+  // The parts that this codec makes from the values; sets the number of rows.
   std::vector<Part> Own(Parts& parts) const {
     const Part* values = parts.Find("values");
     if (values == nullptr || values->bits != 32) {

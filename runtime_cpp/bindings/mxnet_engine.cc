@@ -1,14 +1,15 @@
 // Push and pull as operations of MXNet's own engine.
 //
-// MXNet runs every operator when its inputs are ready and nothing still needs what it overwrites. Our
-// two operations join in: Python returns at once, a push starts when the backward pass has written
-// the gradient, a forward pass waits for the pull that fills its weights, and no thread waits for the
-// network. An asynchronous operation of the engine ends when its callback is called, which here the
-// loop's thread does: for a push when its memory is free again, for a pull when the value is in.
+// MXNet runs an operator when its inputs are ready and its outputs are no longer in use. Our two
+// operations take part in that: Python returns at once, a push starts when the backward pass has
+// written the gradient, a forward pass waits for the pull that fills its weights, and no thread
+// waits for the network. An asynchronous operation of the engine ends when its callback is called,
+// which here the loop's thread does: for a push when its memory is free again, for a pull when the
+// value has arrived.
 //
-// MXNet's headers are not needed. The library is in the process already, so Python passes the address
-// of the one C function used, and the two layouts below are those of 1.9 (include/mxnet/c_api.h,
-// include/mxnet/engine.h). Nothing in here is used unless geomx.mxnet is imported.
+// MXNet's headers are not needed. The library is already loaded, so Python passes the address of
+// the one C function used, and the two layouts below are those of 1.9 (include/mxnet/c_api.h,
+// include/mxnet/engine.h). Only geomx.mxnet uses this file.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/shared_ptr.h>
 
@@ -95,7 +96,7 @@ void RunPull(void*, void* on_complete, void* operation) {
   const auto& pull = *static_cast<const PullOperation*>(operation);
   const Completion done(on_complete);
   const std::span<float> target = pull.target;
-  io::Loop* const loop = pull.loop.get();  // it makes the call below, so it exists then
+  io::Loop* const loop = pull.loop.get();  // it makes the call below, so it still exists
   try {
     pull.loop->WhenReady(pull.key, pull.round, [done, target, loop](std::span<const float> value) {
       if (value.size() == target.size()) {
@@ -148,7 +149,7 @@ class MxnetEngine {
   void Submit(std::unique_ptr<Operation> operation, Run run, std::span<void* const> reads,
               std::span<void* const> writes, int priority, const char* name) {
     const CpuContext context;
-    // From here on the engine owns the operation, which may have run and gone when this returns.
+    // From here on the engine owns the operation, which may have finished when this returns.
     const int failed =
         push_async_(run, operation.release(), &DeleteOperation<Operation>, &context, reads.data(),
                     static_cast<int>(reads.size()), writes.data(), static_cast<int>(writes.size()),

@@ -1,6 +1,6 @@
 // Python's view of the network model: the two transfer calculators behind geomx.sim.transfer_times,
-// and FlowNetwork itself, which tests and notebooks drive by hand. Everything is copied at the door;
-// the interpreter lock is not held while the calculators run.
+// and FlowNetwork itself, which tests and notebooks drive by hand. All arguments are copied; the
+// interpreter lock is not held while the calculators run.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>

@@ -1,4 +1,4 @@
-// A worker's passes over its layers, as a live worker in Python uses them.
+// A worker's passes over its layers, for a live worker in Python.
 #include "bindings/passes.h"
 
 #include <nanobind/nanobind.h>

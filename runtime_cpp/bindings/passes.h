@@ -1,4 +1,4 @@
-// Names by which Python says what a step pushes.
+// Python's names of what a step pushes.
 #pragma once
 
 #include <stdexcept>

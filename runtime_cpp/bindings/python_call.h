@@ -1,9 +1,10 @@
-// Calls into a plugin's Python objects: with the interpreter lock, timed, and with blame.
+// Calls into a plugin's Python objects: with the interpreter lock, timed, and with errors that name
+// the plugin.
 //
-// Everything that the core asks of Python on the data path goes through `Guarded`. It counts how long
-// calls of each plugin took and how long they waited for the lock (live runs report it), it knows which
-// call each thread is in at the moment (a watchman ends those that do not return), and what Python
-// raises becomes a `PluginFailure` that names plugin, hook, class and method.
+// All calls of the core into Python on the data path go through `Guarded`. It measures the time of
+// each plugin's calls and their wait for the lock (live runs report it), records the current call
+// of each thread (a watchdog ends those that do not return), and converts exceptions to a
+// `PluginFailure` that names plugin, hook, class and method.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -23,7 +24,7 @@
 
 namespace geomx {
 
-// A plugin's object and whose it is ("accel NAME: HOOK"); may be dropped on any thread.
+// A plugin's object and its label ("accel NAME: HOOK"); may be destroyed on any thread.
 class PythonObject {
  public:
   PythonObject(nanobind::object object, std::string label)
@@ -55,12 +56,12 @@ inline std::string NameOf(nanobind::handle object) {
   return nanobind::cast<std::string>(object.type().attr("__name__"));
 }
 
-// What a codec raises that refuses bytes. REQUIRES: the interpreter lock.
+// The exception by which a codec refuses bytes. REQUIRES: the interpreter lock.
 inline nanobind::object RefusedType() {
   return nanobind::module_::import_("geomx.errors").attr("Refused");
 }
 
-// What calls into Python have cost this process, by plugin, and which are under way.
+// The cost of this process's calls into Python, by plugin, and the calls under way.
 class Ledger {
  public:
   using Clock = std::chrono::steady_clock;
@@ -72,8 +73,8 @@ class Ledger {
   struct Call {
     std::string what;
     Clock::time_point since;
-    unsigned long thread = 0;   // as Python numbers it
-    std::uint64_t number = 0;   // tells it from all others
+    unsigned long thread = 0;   // Python's thread id
+    std::uint64_t number = 0;   // identifies the call
   };
 
   static Ledger& Instance() {
@@ -122,7 +123,7 @@ class Entry {
     Ledger::Instance().End(label_, locked_ - asked_, Ledger::Clock::now() - locked_ - apart_);
   }
   void Locked() { locked_ = Ledger::Clock::now(); }
-  // The lock was let go for this long in between.
+  // The lock was released for this long in between.
   void Apart(Ledger::Clock::duration duration) { apart_ += duration; }
 
  private:
@@ -157,7 +158,7 @@ auto Guarded(const PythonObject& held, const char* method, const char* wanted, F
     throw blame(": " + NameOf(error.value()) + ": " + nanobind::str(error.value()).c_str());
   } catch (const std::bad_cast&) {
     throw blame(std::string(" must return ") + wanted);
-  } catch (const std::invalid_argument& broken) {  // a promise that was not kept
+  } catch (const std::invalid_argument& broken) {  // the result breaks the contract
     throw blame(std::string(" ") + broken.what());
   }
 }

@@ -1,8 +1,8 @@
-// Codecs written in Python, as the core sees them.
+// Adapts codecs written in Python to the core's interface.
 //
-// The object a hook returned is a prototype: every shard on every link works on a deep copy, so its
-// attributes are that copy's state. Calls take the interpreter lock for as long as Python works; arrays
-// are copied, in and out, while others may have it.
+// The object that a hook returns is a prototype: every shard on every link has a deep copy, whose
+// attributes are that copy's state. Calls hold the interpreter lock only while Python runs; arrays
+// are copied, in and out, without it.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/map.h>
@@ -26,7 +26,7 @@ using namespace nb::literals;
 namespace geomx {
 namespace {
 
-// No codec makes a value larger than this many times itself, but a plugin's mistake may.
+// Limits the size of an encoded value, relative to the dense one, in case of a plugin's mistake.
 constexpr std::uint64_t kLargestGrowth = 16, kAlwaysAllowed = 64 << 10;
 
 // The numpy type of a part's items, by their width; "values" is the one floating-point part.
@@ -181,7 +181,7 @@ class PythonCodec final : public Codec {
     return part.bits == 8 || part.bits == 16 || part.bits == 32 || part.name == "indices";
   }
 
-  // What an earlier codec made beside the values, and this one does not speak of.
+  // Parts of an earlier codec, besides the values, that this one does not mention.
   static std::vector<Part> Passing(const Parts& given, const std::vector<Part>& made) {
     std::vector<Part> passing;
     for (const Part& part : given.parts) {
@@ -238,7 +238,7 @@ class PythonCodec final : public Codec {
                                            Code(item.part, floats)));
   }
 
-  // Encodes, where there is a promise to be kept, or decodes.
+  // Encodes if `promised` is not null, otherwise decodes.
   void Call(const char* method, Parts& parts, const Parts* promised) const {
     bool cut = false;  // by rows; a codec of whole parts only is never cut
     for (const Part& part : parts.parts) cut = cut || !part.whole;
@@ -268,7 +268,7 @@ class PythonCodec final : public Codec {
     });
   }
 
-  // What Python made, against what it had to make; nothing is copied yet.
+  // Checks Python's result against the layout; copies nothing.
   std::vector<Part> Inspect(const nb::dict& answer, const Parts* promised, std::uint64_t length,
                             nb::list& alive, std::vector<View>& views) const {
     nb::object numpy = nb::module_::import_("numpy");

@@ -1,7 +1,8 @@
-// Slicers, party policies, coordinators and optimizers written in Python, as the core sees them.
+// Adapts slicers, party policies, coordinators and optimizers written in Python to the core's
+// interfaces.
 //
-// They are asked once per shard and round, or per report. Each node, or each shard, has a deep copy of
-// what the hook returned.
+// They are called once per shard and round, or per report. Each node, or each shard, has a deep
+// copy of the object that the hook returned.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
@@ -32,7 +33,7 @@ namespace {
 
 using Values = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-// A float32 vector that Python may keep.
+// Copies a float32 vector, so that Python may keep it.
 nb::object Copied(std::span<const float> values) {
   float* copy = new float[std::max<std::size_t>(values.size(), 1)];
   std::copy(values.begin(), values.end(), copy);
@@ -40,7 +41,7 @@ nb::object Copied(std::span<const float> values) {
   return nb::cast(nb::ndarray<nb::numpy, float, nb::ndim<1>>(copy, {values.size()}, owner));
 }
 
-// What Python answered, into `out`: float32, as what was handed over.
+// Copies Python's result to `out`; it must be float32, like the argument.
 void Take(nb::handle answer, std::span<float> out) {
   const nb::object numpy = nb::module_::import_("numpy");
   const nb::object array = numpy.attr("asarray")(answer);
@@ -219,9 +220,9 @@ class PythonCoordinator final : public Coordinator {
 
   static double Seconds(Time time) { return static_cast<double>(time) / kSecond; }
 
-  // The first nanosecond that is at `seconds` or after it, in doubles as well: a coordinator that
-  // compares what on_timeout gives it with the time that it asked for finds that it has come. Were it
-  // a nanosecond early, it would ask for the same time again, and virtual time would stand still.
+  // The first nanosecond that is not before `seconds`, also when converted back to a double:
+  // otherwise a coordinator that compares the time of on_timeout with the one that it has requested
+  // might request the same time again, and virtual time would not advance.
   static Time NotBefore(double seconds) {
     Time time = Nanoseconds(seconds);
     for (int tries = 0; tries < 256 && Seconds(time) < seconds; ++tries) ++time;

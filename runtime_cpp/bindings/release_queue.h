@@ -1,5 +1,6 @@
-// Python objects that native threads no longer need, until a thread with the interpreter lock lets them
-// go. Keep may be called, and what it returns dropped, on any thread; Release only with that lock.
+// Holds Python objects that native threads have released until a thread with the interpreter lock
+// can destroy them. Keep may be called, and its result dropped, on any thread; Release only with
+// that lock.
 #pragma once
 
 #include <memory>

@@ -1,8 +1,8 @@
 // Python's view of the live driver: Loop and the Shape of its emulated links.
 //
-// No call holds the interpreter lock while it waits or while bytes move, and the loop's thread never
-// takes it: arrays that it no longer needs are queued (release_queue.h), and the next call from Python lets them
-// go.
+// No call holds the interpreter lock while it waits or copies data, and the loop's thread never
+// takes it: arrays that it no longer needs are queued (release_queue.h), and the next call from
+// Python releases them.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/map.h>
@@ -74,7 +74,7 @@ std::pair<std::string, std::map<std::string, std::string>> Join(Loop& loop,
                                                                 double timeout_s) {
   nb::gil_scoped_release unlocked;
   loop.StartJoin(scheduler, name, id, timeout_s);
-  // The loop's thread watches the time, and knows what to say when it is up.
+  // The loop's thread watches the deadline, and has the better error message.
   const Joined joined = *loop.WaitJoined(Seconds(kNever));
   return {joined.experiment, joined.roster};
 }

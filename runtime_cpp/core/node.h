@@ -12,8 +12,8 @@
 // state is in node_state.h.
 //
 // Invariants
-// 1. The messages of a node depend only on the sequence of calls made to it, never on the time they
-//      were made at, except heartbeats, their timeouts and the grace for best-effort slices.
+//   1. A node's messages depend only on the sequence of calls made to it, not on the time of the
+//      calls, except heartbeats, their timeouts and the grace for best-effort slices.
 //   2. One round of a shard is in flight per worker: a push waits until the value of the one before
 //      has come. Nothing in here grows with the number of rounds.
 //   3. Sums are made in the order of node ids (see aggregator.h).

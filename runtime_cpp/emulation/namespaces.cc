@@ -20,7 +20,7 @@ namespace geomx::emulation {
 namespace {
 
 constexpr char kDevice[] = "wan";
-constexpr int kDeviceQueue = 10'000;  // packets; the underlay's queues are those that count
+constexpr int kDeviceQueue = 10'000;  // packets; the limits are the underlay's queues
 constexpr int kMtu = 1500;
 
 [[noreturn]] void Fail(const std::string& what) {
@@ -84,7 +84,7 @@ void Configure(const std::vector<std::uint32_t>& addresses) {
   if (ioctl(fd.get(), SIOCADDRT, &everything) != 0) Fail("set a route");
 }
 
-// The namespace is the thread's own, so the caller's is never touched.
+// Runs on a thread of its own, so the caller's namespace does not change.
 template <class Work>
 void Elsewhere(Work&& work) {
   std::exception_ptr error;

@@ -26,10 +26,10 @@ struct Site {
 Site MakeSite(const std::vector<std::uint32_t>& addresses,
               const std::map<std::string, std::string>& settings);
 
-// Takes the calling thread to a namespace. Throws std::runtime_error.
+// Moves the calling thread to a namespace. Throws std::runtime_error.
 void EnterNamespace(int fd);
 
-// Why MakeSite would not work here; empty if it would.
+// The reason why MakeSite would fail here; empty if it would not.
 std::string WhyNoNamespaces();
 
 }  // namespace geomx::emulation

@@ -17,8 +17,8 @@ namespace geomx::emulation {
 namespace {
 
 constexpr std::uint64_t kWake = UINT64_MAX - 1;
-constexpr int kBudget = 64;  // packets of one site, then others have their turn
-constexpr Time kGrain = kMillisecond / 8;  // packets so close to each other are handled together
+constexpr int kBudget = 64;  // packets of one site, then others get their turn
+constexpr Time kGrain = kMillisecond / 8;  // packets closer than this are handled together
 constexpr std::size_t kIpHeader = 20;
 
 std::uint32_t AddressAt(const std::byte* packet, std::size_t offset) {

@@ -29,25 +29,25 @@ class Router {
     Underlay::Counts underlay;
     std::uint64_t strangers = 0;   // packets between addresses that have no route
     std::uint64_t refused = 0;     // packets that a site's device did not take
-    Time late = 0;                 // the most that a packet came out after its time
+    Time late = 0;                 // the largest delay of a packet beyond its time
   };
 
   explicit Router(std::uint64_t seed);
   ~Router() { Stop(); }
 
   // ---- before Start ----
-  // A namespace with these addresses; the descriptor that leads there, which stays the router's.
-  // Throws std::runtime_error.
+  // Creates a namespace with these addresses. Returns its descriptor, which the router owns. Throws
+  // std::runtime_error.
   int AddSite(const std::vector<std::uint32_t>& addresses,
               const std::map<std::string, std::string>& settings);
   EdgeId AddEdge(Underlay::Edge edge) { return underlay_.AddEdge(std::move(edge)); }
-  // The way of packets between two addresses of sites. Throws std::invalid_argument.
+  // Sets the path of packets between two addresses of sites. Throws std::invalid_argument.
   void AddRoute(std::uint32_t source, std::uint32_t target, std::vector<EdgeId> edges);
 
   void Start();
 
   // ---- from any thread ----
-  // The run began at this moment of the monotonic clock.
+  // Sets the start of the run on the monotonic clock.
   void SetOrigin(Time origin) { origin_.store(origin); }
   void Stop();
 

@@ -32,9 +32,9 @@ class Underlay {
   struct Edge {
     net::BandwidthSchedule schedule;  // from the start of the run on, bytes/s of whole IP packets
     Time delay = 0;                 // one way
-    Time jitter = 0;                // at most so much more
+    Time jitter = 0;                // largest additional delay
     double loss = 0.0;              // of a packet
-    std::uint64_t queue_bytes = 0;  // that may wait, beside the packet that is being sent
+    std::uint64_t queue_bytes = 0;  // that may wait, besides the packet being sent
   };
   struct Packet {
     PacketId id = 0;
@@ -58,11 +58,11 @@ class Underlay {
   // A packet enters its route.
   void Enter(const Packet& packet, Time now) { moves_.push({now, order_++, packet, 0}); }
 
-  // When the next packet moves.
+  // The time of the next event.
   Time NextEvent() const { return moves_.empty() ? kNever : moves_.top().at; }
 
-  // Goes to `now`. What came out by then is handed to `arrived(packet)`, in order, what was lost to
-  // `gone(id)`.
+  // Advances to `now`. Calls `arrived(packet)` for packets that have left the network, in order,
+  // and `gone(id)` for lost ones.
   template <class Arrived, class Gone>
   void Advance(Time now, Arrived&& arrived, Gone&& gone) {
     while (NextEvent() <= now) {
@@ -93,14 +93,14 @@ class Underlay {
     std::uint64_t queued_bytes = 0;
     Time free_at = 0;
     Time drawn_at = 0;
-    Time extra = 0;  // of the delay, at present
+    Time extra = 0;  // current additional delay
     Time last_arrival = 0;
   };
   struct Move {
     Time at = 0;
     std::uint64_t order = 0;
     Packet packet;
-    std::uint32_t hop = 0;  // the edge of the route that it comes to
+    std::uint32_t hop = 0;  // index of the next edge of its route
   };
   struct Later {
     bool operator()(const Move& a, const Move& b) const {

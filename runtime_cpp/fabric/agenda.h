@@ -26,7 +26,7 @@ class Agenda {
     Item item;
   };
 
-  // kNever if nothing is to happen.
+  // The time of the next event; kNever if there is none.
   Time next() const { return next_; }
 
   // Throws std::logic_error if `time` is before that of the last Take.
@@ -36,7 +36,7 @@ class Agenda {
     next_ = std::min(next_, time);
   }
 
-  // The first of what happens next. REQUIRES: next() != kNever.
+  // Removes and returns the next event. REQUIRES: next() != kNever.
   Item Take() {
     if (next_ != reached_) Reach(next_);
     const Item item = buckets_[0][taken_++].item;
@@ -48,7 +48,7 @@ class Agenda {
     return item;
   }
 
-  // All that is to happen, in order.
+  // All future events, in order.
   std::vector<Entry> Coming() const {
     std::vector<Entry> coming(buckets_[0].begin() + static_cast<std::ptrdiff_t>(taken_),
                               buckets_[0].end());
@@ -67,7 +67,7 @@ class Agenda {
     filled_ |= std::uint64_t{1} << bucket;
   }
 
-  // REQUIRES: nothing is left of the time that has been reached.
+  // REQUIRES: no event is left at the time that has been reached.
   Time Earliest() const {
     if (filled_ == 0) return kNever;
     Time earliest = kNever;
@@ -76,7 +76,7 @@ class Agenda {
     return earliest;
   }
 
-  // What lies in the lowest bucket that holds anything moves to those below it, in order.
+  // Moves the entries of the lowest non-empty bucket to those below it, in order.
   void Reach(Time time) {
     reached_ = time;
     const int lowest = std::countr_zero(filled_);
@@ -86,10 +86,10 @@ class Agenda {
     moving_.clear();
   }
 
-  // By the bits that are needed to tell an entry's time from the time reached: none, one, ...
+  // By the number of low bits in which an entry's time may differ from the time reached.
   std::array<std::vector<Entry>, 64> buckets_;
   std::uint64_t filled_ = 0;  // a bit for each bucket that is not empty
-  std::size_t taken_ = 0;     // so many of the first bucket are over
+  std::size_t taken_ = 0;     // entries of the first bucket that were taken
   Time reached_ = 0;
   Time next_ = kNever;
   std::vector<Entry> moving_;

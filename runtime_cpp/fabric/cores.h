@@ -16,12 +16,13 @@ namespace geomx {
 
 class Cores {
  public:
-  // None: every node has its own, and nothing waits.
+  // 0: every node has its own core, and no work waits.
   explicit Cores(std::size_t count = 0) : free_(count, 0) {}
 
   bool shared() const { return !free_.empty(); }
 
-  // Takes a core for `cost`, at `time` or as soon as one is free; returns when. REQUIRES: shared().
+  // Takes a core for `cost`, at `time` or as soon as one is free. Returns the time of the start.
+  // REQUIRES: shared().
   Time Take(Time time, Time cost) {
     const auto better = [time](Time a, Time b) {
       const bool idle_a = a <= time, idle_b = b <= time;
@@ -40,7 +41,7 @@ class Cores {
   }
 
  private:
-  std::vector<Time> free_;  // when each has done what it has been given
+  std::vector<Time> free_;  // when each is free
 };
 
 }  // namespace geomx

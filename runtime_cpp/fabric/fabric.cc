@@ -95,7 +95,7 @@ void Fabric::Run(const Action& action, Time now) {
       if (faults_ && !Arrives(messages_[action.which])) return Forget(action.which);
       return Deliver(action.node, action.which, now);
     case Action::Kind::kRelease:
-      if (endpoint.busy_until > now) {  // more work was added meanwhile
+      if (endpoint.busy_until > now) {  // work was added in the meantime
         agenda_.Add(endpoint.busy_until, action);
         return;
       }
@@ -282,7 +282,7 @@ void Fabric::Serve(NodeId id, Time now) {
     Forget(place);
     Charge(id, now, endpoint.costs->receive.For({frames, bytes}), key, round);
   }
-  if (waiting != kNone && !endpoint.release_due) {  // busy with sending
+  if (waiting != kNone && !endpoint.release_due) {  // still sending
     endpoint.release_due = true;
     agenda_.Add(endpoint.busy_until, Own(Action::Kind::kRelease, id));
   }
@@ -308,7 +308,7 @@ void Fabric::Charge(NodeId id, Time now, double seconds, Key key, Round round) {
              .start = start,
              .end = endpoint.busy_until});
   }
-  // What was only taken in is over by itself; a delivery meanwhile waits by `busy_until`.
+  // Receiving alone needs no release event; a delivery in the meantime waits by `busy_until`.
   const bool silent = endpoint.node->Quiet() && endpoint.node->PollTimeout() >= endpoint.timer;
   if (!endpoint.release_due && !silent) {
     endpoint.release_due = true;
@@ -382,7 +382,7 @@ void Fabric::Touch(NodeId id, Time now, Key key, Round round) {
   Charge(id, now, 0.0, key, RoundOfRun(round, Digest::Level::kParty));
 }
 
-// ---- looking ---------------------------------------------------------------------------------
+// ---- inspection ---------------------------------------------------------------------------------
 
 std::vector<LinkStats> Fabric::Links() const {
   std::vector<LinkStats> stats;

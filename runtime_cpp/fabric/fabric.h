@@ -56,16 +56,16 @@ struct LinkStats {
 // Notices for the simulated applications.
 struct Notice {
   enum class Kind : std::uint8_t {
-    kForward,  // a trainer's forward pass is over
+    kForward,  // a trainer's forward pass has ended
     kReady,    // a trainer has the values that it waited for
     kReply,    // a coordinator's answer: `values`
-    kValue,    // a tensor's new value is in: `key`, `round` (if asked for, see ReportValues)
+    kValue,    // a tensor's new value has arrived: `key`, `round` (see ReportValues)
     kRefused,  // an instruction, `text`, was refused: `reason`
     kLost,       // a node or a connection was lost, `text`, which ends the run: `reason`
-    kGone,       // training goes on without a member, `node`, whose name is `text`: `reason`
+    kGone,       // training continues without a member, `node`, whose name is `text`: `reason`
     kTakesPart,  // `node` contributes again, for the first time
-    kEnds,       // a worker, `node`, cannot take part any more, as `reason` says
-    kPartial,    // `node`, a server, closed `round` of `key` without `values`; `partial` says more
+    kEnds,       // a worker, `node`, can no longer take part: `reason`
+    kPartial,    // `node`, a server, closed `round` of `key` without `values`; see `partial`
     kNonFinite,  // a push holds values that are NaN or infinite: `key`, `round`, `text`
   };
   NodeId node = 0;
@@ -73,7 +73,7 @@ struct Notice {
   Key key = 0;
   Round round = 0;
   struct {
-    std::uint32_t shard = 0, workers = 0;  // whom the sum stands for
+    std::uint32_t shard = 0, workers = 0;  // the workers that the sum includes
     Round above = 0;                       // the global round that it became; 0: none
   } partial = {};
   std::string text = {}, reason = {};
@@ -92,58 +92,60 @@ class Fabric {
   net::EdgeId AddEdge(net::BandwidthSchedule schedule, Time delay);
   // Node ids must come in order from 0.
   void AddNode(NodeConfig config, std::shared_ptr<const Costs> costs);
-  // What `source` may send to `target`.
+  // Adds a link from `source` to `target`.
   void Connect(NodeId source, NodeId target, const net::LinkOptions& options);
-  // `worker` trains: its loop runs in here (see trainer.h). REQUIRES: its role is kWorker.
+  // `worker` trains: the fabric runs its loop (see trainer.h). REQUIRES: its role is kWorker.
   void Train(NodeId worker, std::shared_ptr<const TrainingPlan> plan,
              std::shared_ptr<const Pace> pace);
   // All nodes run on one machine with so many cores; 0: each has its own.
   void ShareCores(std::size_t count) { cores_ = Cores(count); }
-  // Whether every new value at a trainer makes a notice.
+  // Sets whether every new value at a trainer causes a notice.
   void ReportValues(bool report) { report_values_ = report; }
 
   // ---- running ----
   Trainer& trainer(NodeId worker) { return *endpoints_.at(worker).trainer; }
   Node& node(NodeId id) { return *endpoints_.at(id).node; }
   const Node& node(NodeId id) const { return *endpoints_.at(id).node; }
-  // To be called after using a node directly (its worker's verbs) at `now`, for a tensor's round if
-  // that was what it was about.
+  // Call it after using a node directly (its worker's functions) at `now`; `key` and `round` if
+  // that concerned a round of a tensor.
   void Touch(NodeId id, Time now, Key key = Span::kNoKey, Round round = 0);
-  // Run events strictly before `limit`, stopping after the first instant that left notices. Returns
-  // the time reached: that instant's, or `limit` (kNever: nothing is left to do).
+  // Runs events strictly before `limit` and stops after the first instant with notices. Returns the
+  // time reached: that instant's, or `limit` (kNever: no event is left).
   Time Advance(Time limit);
-  // Whether nothing is left to happen, at whatever time.
+  // Returns true if no event is left.
   bool idle() { return network_.NextEvent() == kNever && agenda_.next() == kNever; }
   std::vector<Notice> TakeNotices() { return std::exchange(notices_, {}); }
 
   // ---- faults (faults.cc) ----
-  // Connections will break. To be called after building and before running.
+  // Connections may break. Call it after building and before running.
   void ExpectFaults();
-  // Nothing passes between two nodes, in either direction, until Heal; what is under way is lost. Neither
-  // node is told. Cuts add up. Throws std::invalid_argument if nothing connects the two.
+  // Stops all traffic between two nodes, in both directions, until Heal; messages under way are
+  // lost. The nodes are not told. Cuts add up: each needs a Heal. Throws std::invalid_argument if
+  // no link connects the two.
   void Cut(NodeId one, NodeId other, Time now);
   void Heal(NodeId one, NodeId other, Time now);
-  // The same where the connection has been there all the time, as between nodes one of which was paused.
+  // Heals a link whose connection never ended, as between nodes one of which was paused.
   void Reconnect(NodeId one, NodeId other, Time now);
-  // The connection between them breaks, and both are told; what is under way is lost.
+  // Breaks the connection between two nodes and tells both; messages under way are lost.
   void Reset(NodeId one, NodeId other, Time now);
-  // The node does not run for so long: what it computes goes on afterwards, timers are late.
+  // The node does not run for `duration`: its computation continues afterwards, and its timers are
+  // late.
   void Pause(NodeId id, Time duration, Time now);
 
-  // The node's process dies. Its connections break, what it was doing is lost with all that it knew, and
-  // the scheduler is told, as launchers do that see a process end.
+  // The node's process dies: its connections break, its state is lost, and the scheduler is told,
+  // as a launcher does when a process ends.
   void Kill(NodeId id, const std::string& reason, Time now);
-  // Another process of a node that was killed joins the run; it remembers nothing. Its worker is to be
-  // trained anew.
+  // A new process of a killed node joins the run, without the state of the old one. The caller must
+  // call Train again for a worker.
   void Restart(NodeConfig config, Time now);
-  // A worker has trained: it leaves.
+  // A worker that has finished training leaves.
   void Leave(NodeId worker, Time now);
 
   // ---- repetition (repeat.cc) ----
-  // Whether the state is now that of the mark; nothing if there is none or it cannot be told. To be
-  // asked when all notices have been taken.
+  // Returns true if the state is now that of the mark; nothing if there is no mark or a part cannot
+  // describe its state. Call it when all notices have been taken.
   std::optional<bool> Recurs(Time now);
-  // Marks the state that Recurs was asked about last, which was at `now`.
+  // Marks the state of the last call of Recurs, which was at `now`.
   void Mark(Time now);
   // Counts everything since the mark `times` more times, without simulating it. The clock and the
   // nodes' rounds do not change, as nothing depends on their absolute values. REQUIRES: Recurs(now).
@@ -154,9 +156,9 @@ class Fabric {
   void Notify(Notice notice) { notices_.push_back(std::move(notice)); }
   void AddSpan(const Span& span) { spans_.Add(span); }
 
-  // ---- looking ----
+  // ---- inspection ----
   std::vector<LinkStats> Links() const;
-  // How long each node has worked on messages, as its costs say.
+  // The time that each node has spent on messages, by its costs.
   std::vector<Time> Worked() const;
   // How long each edge had a message under way, by EdgeId.
   std::vector<Time> EdgesBusy() const { return network_.EdgesBusy(network_.now()); }
@@ -168,7 +170,7 @@ class Fabric {
 
  private:
   static constexpr std::uint32_t kNone = UINT32_MAX;
-  // Messages that were delivered and are not yet handled: places in `messages_`.
+  // Messages that were delivered and not handled yet: indices into `messages_`.
   struct Waiting {
     std::uint32_t first = kNone, last = kNone;
   };
@@ -178,18 +180,18 @@ class Fabric {
     std::shared_ptr<const Costs> costs;
     Time busy_until = 0;
     Time paused_until = 0, paused_for = 0;
-    Time worked = 0;                       // in all, on messages
+    Time worked = 0;                       // total, on messages
     Time timer = kNever;                   // the node's deadline that is scheduled
     Waiting waiting;
     bool release_due = false;              // a release event is scheduled
-    bool dead = false;                     // its process is
-    std::uint32_t life = 0;                // counts its processes; what an earlier one awaits is void
+    bool dead = false;                     // its process has died
+    std::uint32_t life = 0;                // counts its processes; events of earlier ones are void
     std::vector<std::pair<NodeId, std::uint32_t>> links;  // outgoing: (target, index), ascending
   };
-  // What the sending end of a link knows, where connections break.
+  // State of a link's sending end, where connections may break.
   struct Broken {
     geomx::Link<Message> link;  // its outbox, and the arrivals of the other direction
-    std::uint32_t connection = 0;  // which one it is: what began on an earlier one is lost
+    std::uint32_t connection = 0;  // its number: messages of earlier ones are lost
     std::uint32_t remake = 0;      // counts attempts to make another; only the latest counts
     int cuts = 0;
     Time cut_at = 0;
@@ -197,9 +199,9 @@ class Fabric {
   };
   // One direction between two nodes. Each lane is a connection of the network model.
   struct Link {
-    net::LinkOptions options;  // what every message needs comes after what few do
+    net::LinkOptions options;  // fields that every message needs come last
     net::Pacer pacer;          // of datagrams
-    bool pacing = false;       // they wait for their turn, which is on the agenda
+    bool pacing = false;       // they wait for an event on the agenda
     Time last_delivery = 0;
     Time delay = 0;
     LinkStats stats;
@@ -207,22 +209,22 @@ class Fabric {
     std::uint32_t in_flight[2] = {0, 0};  // places in `messages_`
     Time started[2] = {0, 0};
     int active = 0;
-    bool gives_way = false;  // datagrams to everything else, by the sender's doing
+    bool gives_way = false;  // the sender holds datagrams back for other messages
     Time active_since = 0;
-    std::unique_ptr<Broken> broken;  // null where none breaks
+    std::unique_ptr<Broken> broken;  // null where connections do not break
   };
   // A message on its way, from the sender's queue until handled.
   struct Passing {
     Message message;
-    std::uint32_t next = kNone;  // that waits at the same endpoint
-    std::uint32_t link = 0, connection = 0;  // over which it came, where connections break
-    std::uint32_t lives = 0;  // of the processes at both ends, when it left
+    std::uint32_t next = kNone;  // the next message that waits at the same endpoint
+    std::uint32_t link = 0, connection = 0;  // that carried it, where connections may break
+    std::uint32_t lives = 0;  // of the processes at both ends when it left; see Lives
   };
   struct Action {
     enum class Kind : std::uint8_t { kDeliver, kRelease, kTimer, kWake, kPace, kRemake, kTell };
     Kind kind;
     NodeId node;
-    // kDeliver: the message's place in `messages_`; kPace, kRemake: the link; kTell: to whom.
+    // kDeliver: the message's index in `messages_`; kPace, kRemake: the link; kTell: the receiver.
     std::uint32_t which = 0;
     std::uint32_t count = 0;  // kRemake: see Broken; kRelease, kTimer, kWake: the node's life
   };
@@ -242,13 +244,14 @@ class Fabric {
   void Pump(NodeId id, Time now);
   bool Send(std::uint32_t link, Lane lane, Time now);
   void Count(Link& link, const Message& message);
-  // What leaves next over a link whose connections break.
+  // The next message to leave over a link whose connections may break.
   std::optional<Message> NextOver(Link& link, Lane lane);
   // Counts the processes at both ends.
   std::uint32_t Lives(const Link& link) const {
     return endpoints_[link.stats.source].life + endpoints_[link.stats.target].life;
   }
-  // Whether a message is lost with its connection or a process, or by a cut; and its arrival.
+  // Returns true if a message and its arrival are lost with its connection, with a process, or by a
+  // cut.
   bool Swept(const Passing& passing) const;
   bool Arrives(const Passing& passing);
   std::pair<std::uint32_t, std::uint32_t> LinksBetween(NodeId one, NodeId other);  // there, back
@@ -259,13 +262,14 @@ class Fabric {
   void Remake(const Action& action, Time now);
   void Tell(NodeId from, NodeId to, Time now);
   std::vector<NodeId> LinkedWith(NodeId id) const;
-  // Whether `one` has not heard yet that the present process of `other` takes part: it refuses its calls.
+  // Returns true if `one` does not know yet that the current process of `other` takes part, and so
+  // refuses its calls.
   bool Refuses(NodeId one, NodeId other) const;
-  // Whether an action was for a process that is dead.
+  // Returns true if an action was for a process that is dead.
   bool Void(const Action& action) const;
-  // Whether the node is paused; the action then comes later.
+  // Returns true if the node is paused; the action is then postponed.
   bool Postponed(const Action& action, Time now);
-  // Whether the link's datagrams give way to other traffic for now.
+  // Returns true while the link's datagrams must wait for other traffic.
   bool MustWait(std::uint32_t link, Time now);
   Time Occupy(Endpoint& endpoint, Time now, Time cost);  // with work; when it starts
   double WorkSeconds(const Endpoint& endpoint, const Work& work) const;
@@ -274,7 +278,7 @@ class Fabric {
 
   net::FlowNetwork network_;
   net::BandwidthSchedules schedules_;
-  std::size_t under_way_ = 0;  // messages in the network; without one no schedule makes a difference
+  std::size_t under_way_ = 0;  // messages in the network; without any, schedules have no effect
   std::vector<Endpoint> endpoints_;
   Cores cores_;
   std::vector<Link> links_;
@@ -284,7 +288,7 @@ class Fabric {
   std::vector<Notice> notices_;
   bool report_values_ = false;
   std::vector<net::ConnectionId> completed_;
-  std::vector<NodeId> dirty_;  // peers that the node which is asked has messages for
+  std::vector<NodeId> dirty_;  // peers that the present node has messages for
   SpanLog spans_;
   std::uint64_t random_;
   std::uint64_t processed_ = 0;
@@ -303,12 +307,12 @@ class Fabric {
   };
   Digest Describe(Time now);
   Digest::Level LevelOf(const Message& message) const;
-  // As if nothing had been skipped.
+  // The round of the whole run, including skipped repetitions.
   Round RoundOfRun(Round round, Digest::Level level) const {
     return round + skipped_rounds_[static_cast<int>(level)];
   }
   Round RoundOfRun(const Message& message) const {
-    // Usually none were skipped, and the sender does not matter.
+    // Usually both levels have skipped equally many rounds, and the sender does not matter.
     if (skipped_rounds_[0] == skipped_rounds_[1]) return message.header.round + skipped_rounds_[0];
     return RoundOfRun(message.header.round, LevelOf(message));
   }

@@ -1,5 +1,5 @@
-// Connections that break in the simulated network. What both ends do about it is the core's (link.h,
-// membership.h), as in a live run; what is simulated here is how long it takes, as io/dialing.cc does it.
+// Connections that break in the simulated network. Recovery at both ends is the core's (link.h,
+// membership.h), as in a live run; this file simulates its duration, by the rules of io/dialing.cc.
 #include <algorithm>
 #include <stdexcept>
 #include <string>
@@ -9,7 +9,7 @@
 namespace geomx {
 namespace {
 
-constexpr Time kFirstPause = 20 * kMillisecond;  // until the end that calls does so
+constexpr Time kFirstPause = 20 * kMillisecond;  // before the calling end calls
 
 }  // namespace
 
@@ -32,7 +32,7 @@ std::pair<std::uint32_t, std::uint32_t> Fabric::LinksBetween(NodeId one, NodeId 
   return {find(one, other), find(other, one)};
 }
 
-// ---- what happens ------------------------------------------------------------------------------
+// ---- disturbances ------------------------------------------------------------------------------
 
 void Fabric::Cut(NodeId one, NodeId other, Time now) {
   const auto [there, back] = LinksBetween(one, other);
@@ -52,7 +52,7 @@ bool Fabric::Uncut(NodeId one, NodeId other) {
 
 void Fabric::Heal(NodeId one, NodeId other, Time now) {
   if (!Uncut(one, other)) return;
-  // Calls were made all the time, with growing pauses; on average half of one is left.
+  // Calls were made all the time, with growing pauses; on average half a pause is left.
   const Time longest = endpoints_[one].node->config().redial;
   const Time cut_at = links_[LinksBetween(one, other).first].broken->cut_at;
   RemakeAfter(one, other, std::min(now - cut_at, longest) / 2, now);
@@ -64,7 +64,7 @@ void Fabric::Reconnect(NodeId one, NodeId other, Time now) {
 
 void Fabric::Reset(NodeId one, NodeId other, Time now) {
   const auto [there, back] = LinksBetween(one, other);
-  if (links_[there].broken->cuts > 0) return;  // nothing passes, neither does a reset
+  if (links_[there].broken->cuts > 0) return;  // all traffic is stopped, resets included
   Sever(one, other, "connection reset", now);
   RemakeAfter(one, other, kFirstPause, now);
 }
@@ -79,7 +79,7 @@ void Fabric::Pause(NodeId id, Time duration, Time now) {
 bool Fabric::Postponed(const Action& action, Time now) {
   const Endpoint& endpoint = endpoints_[action.node];
   if (now >= endpoint.paused_until) return false;
-  // A computation goes on where it was; a timer is late.
+  // A computation continues after the pause; a timer is late.
   const bool computes = action.kind == Action::Kind::kWake;
   agenda_.Add(computes ? now + endpoint.paused_for : endpoint.paused_until, action);
   return true;
@@ -157,7 +157,7 @@ void Fabric::Leave(NodeId worker, Time now) {
   Touch(worker, now);
 }
 
-// ---- how it goes on ----------------------------------------------------------------------------
+// ---- recovery ----------------------------------------------------------------------------------
 
 void Fabric::Sever(NodeId one, NodeId other, const std::string& reason, Time now) {
   const auto [there, back] = LinksBetween(one, other);
@@ -174,7 +174,7 @@ void Fabric::Sever(NodeId one, NodeId other, const std::string& reason, Time now
   }
 }
 
-// Two round trips: one makes the connection, on the other the ends tell each other where they are.
+// Two round trips: one for the connection, one for the greetings (link.h).
 void Fabric::RemakeAfter(NodeId one, NodeId other, Time pause, Time now) {
   const auto [there, back] = LinksBetween(one, other);
   const Time round_trip = links_[there].delay + links_[back].delay;
@@ -245,12 +245,12 @@ bool Fabric::Arrives(const Passing& passing) {
   const auto [there, back] = LinksBetween(link.stats.source, link.stats.target);
   Broken &sender = *links_[there].broken, &receiver = *links_[back].broken;
   if (!receiver.link.arrivals.Take()) return false;
-  // In a live run what flows the other way says so; nothing here depends on when.
+  // In a live run messages of the other direction carry it; no result here depends on when.
   sender.link.outbox.Acknowledge(receiver.link.arrivals.received());
   return true;
 }
 
-// The membership's messages do not cross the network that is simulated.
+// Membership messages do not cross the simulated network.
 void Fabric::Tell(NodeId from, NodeId to, Time now) {
   bool told = false;
   while (auto message = endpoints_[from].node->PollTransmit(to, Lane::kReliable)) {

@@ -1,6 +1,6 @@
-// Items that come and go: each has a place, a number, and stays where it is until its place is free.
+// A pool of items with indices; an item does not move until its index is free again.
 //
-// Free places are used again, so that there are as many as items existed at a time.
+// Free indices are reused, so there are only as many as items existed at one time.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace geomx {
 template <class Item>
 class Pool {
  public:
-  // A place; what is there is what was there last, or an item made without arguments.
+  // Returns a free index; its item has its last value, or is default-constructed.
   std::uint32_t Take() {
     if (!free_.empty()) {
       const std::uint32_t place = free_.back();

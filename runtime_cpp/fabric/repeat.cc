@@ -1,5 +1,5 @@
-// Is the simulation in a state in which it was before? Then it need not be simulated again: what
-// happened in between is counted as often as it would happen.
+// Repetition: a simulation that returns to an earlier state need not be simulated further; the
+// totals in between are counted as often as they would occur.
 #include <algorithm>
 
 #include "fabric/fabric.h"
@@ -23,7 +23,7 @@ Digest Fabric::Describe(Time now) {
       add(place);
       place = messages_[place].next;
     }
-    digest.Add(std::uint64_t{kNone});  // and no more
+    digest.Add(std::uint64_t{kNone});  // end of the list
   }
   cores_.Describe(digest, now);
   for (const Link& link : links_) {
@@ -44,7 +44,7 @@ Digest Fabric::Describe(Time now) {
     if (action.kind == Action::Kind::kDeliver) add(action.which);
     if (action.kind == Action::Kind::kPace) digest.Add(std::uint64_t{action.which});
   }
-  digest.Add(random_);  // moves on with every loss or delay that was drawn
+  digest.Add(random_);  // advances with every random loss or delay
   if (!notices_.empty() || schedules_.Next() != kNever) digest.Unknown();
   return digest;
 }

@@ -56,7 +56,7 @@ void Trainer::Describe(Digest& digest) const {
   if (!step_.values.empty() || step_.report) digest.Unknown();
 }
 
-// ---- what the loop asks for ------------------------------------------------------------------
+// ---- WorkerLoop::Driver --------------------------------------------------------------------
 
 void Trainer::WakeAt(Time time) { fabric_.WakeAt(id_, time); }
 

@@ -63,13 +63,13 @@ class Trainer final : private WorkerLoop::Driver {
 
   void Describe(Digest& digest) const;
 
-  // Whether it cannot go on before a coordinator replies.
+  // Returns true if it cannot continue before a coordinator replies.
   bool AwaitsReply() const { return loop_.AwaitsReply(); }
 
   // ---- from the fabric ----
   void OnValue(Key key, Round round, Time now) { loop_.OnValue(key, round, now); }
   void OnReply(Time now) { loop_.OnReply(now); }
-  void Wake(Time now) { loop_.Wake(now); }  // a time that was asked for has come
+  void Wake(Time now) { loop_.Wake(now); }  // at the time of WakeAt
 
  private:
   void WakeAt(Time time) override;

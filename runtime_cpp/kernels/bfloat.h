@@ -1,6 +1,6 @@
 // bfloat16, the upper half of a float32, rounded to nearest even: the range of float32 with 8 bits of
-// precision. What rounds beyond that range becomes infinite; NaN stays NaN, quiet, with the upper bits
-// of its payload.
+// precision. Values that round beyond that range become infinite; NaN stays NaN, quiet, with the
+// upper bits of its payload.
 #pragma once
 
 #include <cstddef>

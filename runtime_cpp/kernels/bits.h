@@ -1,5 +1,5 @@
-// Whole numbers of 1 to 32 bits, packed one after the other from the lowest bit of the first byte up:
-// how rows narrower than a byte, or of odd width, lie in a part.
+// Integers of 1 to 32 bits, packed consecutively from the lowest bit of the first byte up: the
+// layout of rows of odd width, or narrower than a byte, in a part.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@ namespace geomx {
 // REQUIRES: every number fits; `out` holds (count * bits + 7) / 8 bytes.
 inline void PackBits(const std::uint32_t* numbers, std::uint64_t count, std::uint32_t bits,
                      std::byte* out) {
-  std::uint64_t pending = 0;  // not yet passed; fewer than 8 bits between two numbers
+  std::uint64_t pending = 0;  // not written yet; fewer than 8 bits between two numbers
   std::uint32_t filled = 0;
   std::byte* const end = out + (count * bits + 7) / 8;
   std::uint64_t i = 0;

@@ -25,7 +25,7 @@ std::shared_ptr<std::byte> BufferPool::Acquire(std::size_t bytes) {
       const auto plain = ShareMemory(bytes);
       return {plain, plain.get()};
     }
-    // The smallest that is large enough, but no waste of half of it.
+    // The smallest that is large enough, unless more than half of it would be wasted.
     auto best = kept_.end();
     for (auto each = kept_.begin(); each != kept_.end(); ++each) {
       if (each->bytes < bytes || each->bytes > 2 * bytes) continue;
@@ -49,7 +49,7 @@ std::byte* BufferPool::Take(std::size_t bytes) {
   };
   try {
     return take();
-  } catch (const std::bad_alloc&) {  // what is kept is of other sizes
+  } catch (const std::bad_alloc&) {  // the kept buffers have other sizes
     for (const Block& block : kept_) GiveBack(block.memory);
     kept_.clear();
     kept_bytes_ = 0;
@@ -63,7 +63,7 @@ void BufferPool::Return(Block block) {
   if (block.bytes > most_) return GiveBack(block.memory);
   kept_.push_back(block);
   kept_bytes_ += block.bytes;
-  while (kept_bytes_ > most_) {  // the smallest serve the fewest
+  while (kept_bytes_ > most_) {  // small ones are the least useful
     const auto least = std::min_element(
         kept_.begin(), kept_.end(), [](const Block& a, const Block& b) { return a.bytes < b.bytes; });
     GiveBack(least->memory);

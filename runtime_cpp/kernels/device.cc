@@ -21,7 +21,7 @@ Device::Device(const std::function<std::unique_ptr<Queue>()>& open,
       least_(least_elements) {}
 
 std::shared_ptr<std::byte> Device::Upload(const void* values, std::size_t bytes) {
-  // From pinned memory: a copy from any other would wait for the work that is queued before it.
+  // From pinned memory: a copy from other memory would block until earlier work is done.
   const std::shared_ptr<std::byte> passing = pinned_->Acquire(bytes);
   if (bytes > 0) std::memcpy(passing.get(), values, bytes);
   std::shared_ptr<std::byte> there = memory_->Acquire(bytes);

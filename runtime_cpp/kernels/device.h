@@ -1,5 +1,5 @@
-// Where codecs and optimizers work on whole tensors: on the host or on a device; and the arrays that
-// they keep from round to round, which move to where they are needed.
+// The places where codecs and optimizers process whole tensors (the host or a device), and the
+// arrays that they keep from round to round, which move to where they are needed.
 #pragma once
 
 #include <cstddef>
@@ -14,20 +14,20 @@
 
 namespace geomx::kernels {
 
-// A device's queue and memory, as kernels' callers use them. A buffer of `memory` must live until the
-// work on it is done: codecs put it into the owners of the parts that they encode.
+// A device's queue and memory, for callers of kernels. A buffer of `memory` must live until the
+// work on it is done: codecs add it to the owners of the parts that they encode.
 struct DeviceContext {
   Queue& queue;
   BufferPool& memory;
 };
 
-// The host's: everything is done at once. Any thread.
+// The host's context, which executes everything at once. Any thread.
 const DeviceContext& Host();
 
-// A queue and memory of one thread's own, on a device.
+// A queue and memory on a device, for one thread.
 class Device {
  public:
-  // Where starting the work takes about as long as doing it on the host.
+  // Below this size, launching work takes about as long as doing it on the host.
   static constexpr std::uint64_t kLeastElements = std::uint64_t{1} << 14;
 
   // Arrays of fewer elements than `least_elements` stay on the host. `most_kept`: see BufferPool.
@@ -36,15 +36,15 @@ class Device {
 
   bool Suits(std::uint64_t elements) const { return elements >= least_; }
   DeviceContext context() { return {*queue_, *memory_}; }
-  // `values` of the host, there once the queue has come that far. The caller may change them at once.
+  // Copies host memory to the device, as work of the queue. The caller may change `values` at once.
   std::shared_ptr<std::byte> Upload(const void* values, std::size_t bytes);
-  // What lies there, in the host's memory once the queue has come that far.
+  // Copies device memory to the host, as work of the queue.
   std::shared_ptr<std::byte> Download(const std::byte* there, std::size_t bytes);
   // Work in the queue uses `memory`.
   void Keep(std::shared_ptr<const void> memory) { in_use_.push_back(std::move(memory)); }
 
-  // The end of all work that the queue was given so far, and the memory that this work uses, to be let
-  // go when the mark has passed.
+  // A mark behind all work queued so far, and the memory that this work uses, to be released when
+  // the mark has passed.
   struct End {
     std::shared_ptr<Mark> mark;
     std::vector<std::shared_ptr<const void>> memory;
@@ -58,7 +58,7 @@ class Device {
   std::uint64_t least_;
 };
 
-// What a codec or an optimizer keeps from round to round, wherever it was last worked on.
+// State of a codec or an optimizer, kept from round to round where it was last used.
 class Resident {
  public:
   Resident() = default;
@@ -70,13 +70,13 @@ class Resident {
     return *this;
   }
 
-  // `n` values where `device` works: zeros at first, then what was left. They stay there until they are
-  // asked for elsewhere, which takes a copy and waits for the device.
+  // Returns `n` values on `device`: zeros at first, then their last state. A request for another
+  // place copies them and waits for the device.
   template <class T = float>
   T* At(const DeviceContext& device, std::uint64_t n) {
     return reinterpret_cast<T*>(BytesAt(device, n * sizeof(T)));
   }
-  // What keeps those values alive until work that was asked for is done.
+  // Keeps those values alive until queued work is done.
   const std::shared_ptr<std::byte>& buffer() const { return buffer_; }
   bool empty() const { return bytes_ == 0; }
 

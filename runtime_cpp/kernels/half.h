@@ -1,5 +1,5 @@
-// Half precision: IEEE binary16, rounded to nearest even. What lies beyond its range becomes
-// infinite; NaN stays NaN, quiet, with the upper bits of its payload, as hardware does it.
+// Half precision: IEEE binary16, rounded to nearest even. Values beyond its range become infinite;
+// NaN stays NaN, quiet, with the upper bits of its payload, as in hardware.
 #pragma once
 
 #include <cstddef>

@@ -1,10 +1,10 @@
-// Which vector instructions the kernels use: found out once, at run time, so that one build serves
+// The vector instructions that the kernels use, detected once at run time, so that one build serves
 // every machine.
 //
-// What a kernel answers does not depend on the level, nor on the number of threads, to the last bit:
-// element-wise arithmetic is the same in any width (products and sums are never contracted), and
-// whatever is added up over elements is added in an order of its own, not the instructions'. Tests
-// hold every level that the machine has against the portable one.
+// Results do not depend on the level, nor on the number of threads, to the last bit: element-wise
+// arithmetic is the same in any width (products and sums are never contracted), and sums over
+// elements have a fixed order, independent of the instructions. Tests compare every level of the
+// machine with the portable one.
 #pragma once
 
 #include <vector>
@@ -15,10 +15,10 @@ enum class Level { kPortable, kAvx2, kAvx512 };
 
 const char* Name(Level level);
 
-// The levels that this build has and this machine can run, ascending.
+// The levels of this build that this machine can run, ascending.
 const std::vector<Level>& Levels();
 
-// The one in use: at first the highest.
+// The level in use; initially the highest.
 Level Current();
 
 // For tests and benchmarks. REQUIRES: `level` is one of Levels(), and no kernel is running.

@@ -1,6 +1,6 @@
 // The inner loops of the kernels, once for every level of vector instructions. Private to this
-// folder: what others call is in the headers beside it, which cut arrays into blocks and come here
-// with one block at a time, on whatever thread.
+// folder: the public headers beside it cut arrays into blocks and call these functions with one
+// block at a time, on any thread.
 #pragma once
 
 #include <cstddef>
@@ -33,8 +33,8 @@ struct Loops {
   bool (*finite)(const float* values, std::uint64_t n);  // any number of elements
   Norms (*norms)(const float* a, const float* b, std::uint64_t n);
 
-  // sparse.h; `first` is the index of entry 0. Room for kFindRoom entries more than n. Returns how
-  // many were found.
+  // sparse.h; `first` is the index of entry 0. The output needs room for n + kFindRoom entries.
+  // Returns how many were found.
   std::uint64_t (*accumulate)(const Accumulation& accumulation, const float* term, float* velocity,
                               float* sum, std::uint64_t n, std::uint32_t threshold,
                               std::uint32_t first, std::uint32_t* indices, float* values);
@@ -62,7 +62,7 @@ struct Loops {
 
 inline constexpr std::uint64_t kFindRoom = 16;
 
-// Those of the current level.
+// The loops of the current level.
 const Loops& TheLoops();
 
 }  // namespace geomx::kernels

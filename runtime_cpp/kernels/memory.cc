@@ -29,14 +29,14 @@ std::align_val_t AlignmentOf(std::size_t size) {
 void* FreshMemory(std::size_t size) {
   void* memory = ::operator new(size, AlignmentOf(size));
 #if defined(__linux__)
-  if (size >= kHuge) madvise(memory, size / kHugePage * kHugePage, MADV_HUGEPAGE);  // a wish
+  if (size >= kHuge) madvise(memory, size / kHugePage * kHugePage, MADV_HUGEPAGE);  // advice only
 #endif
   return memory;
 }
 
 class Store {
  public:
-  // Never destroyed: arrays may be given back until the very end.
+  // Never destroyed: arrays may be released until the process ends.
   static Store& Instance() {
     static Store* const store = new Store;
     return *store;
@@ -88,7 +88,7 @@ void GiveMemory(void* memory, std::size_t bytes) noexcept {
   try {
     if (Store::Instance().Keep(memory, size)) return;
   } catch (const std::bad_alloc&) {
-    // The list has no room for it: so it goes back.
+    // The list cannot grow: the block goes back to the system.
   }
   ::operator delete(memory, AlignmentOf(size));
 }

@@ -1,8 +1,8 @@
-// Memory of large arrays, used again instead of being handed back.
+// Memory for large arrays, reused instead of returned to the system.
 //
-// A fresh page costs the system more time than a codec needs to fill it, and a tensor's arrays have
-// the same sizes in every round. So large blocks are kept for the next who asks, up to a bound, and
-// lie in huge pages where the system has them. Small ones come from the heap as ever.
+// Allocating a page takes longer than a codec needs to fill it, and a tensor's arrays have the same
+// sizes in every round. So large blocks are kept for later requests, up to a bound, in huge pages
+// where the system has them. Small ones come from the heap.
 #pragma once
 
 #include <cstddef>
@@ -14,10 +14,10 @@ namespace geomx::kernels {
 
 // At least `bytes`, not cleared, aligned to 64. Throws std::bad_alloc.
 void* TakeMemory(std::size_t bytes);
-// `bytes` as they were asked for. Null is nothing.
+// `bytes`: the size of the request. Null is ignored.
 void GiveMemory(void* memory, std::size_t bytes) noexcept;
 
-// Most bytes that are kept for later in the whole process.
+// Limit of the bytes that a process keeps for reuse.
 inline constexpr std::size_t kMostKept = std::size_t{512} << 20;
 std::size_t KeptMemory();
 
@@ -41,7 +41,7 @@ struct RecyclingAllocator {
   }
 };
 
-// A vector for what is as large as a tensor.
+// A vector for arrays as large as a tensor.
 template <class T>
 using Array = std::vector<T, RecyclingAllocator<T>>;
 

@@ -19,7 +19,7 @@ class Past final : public Mark {
   void Wait() override {}
 };
 
-// Everything is done when it is asked for.
+// Executes all work on submission.
 class ProcessorQueue final : public Queue {
  public:
   const DeviceInfo& device() const override { return kProcessor; }

@@ -1,10 +1,10 @@
-// The kernels on the device where the array lies, behind one signature for all devices.
+// The kernels on a device, behind one interface for all devices.
 //
-// A Queue is work on one device, done in the order in which it was asked for. The processor's queue does
-// it at once, by the kernels of this folder; a GPU's hands it to a stream of its own and returns, and
-// its kernels (cuda/) are those kernels' twins: the same bits, whatever device encodes. Arrays are
-// addressed by the device's own pointers; what depends on data (how many entries passed, a norm) stays
-// on the device, so that nothing waits for it.
+// A Queue is work on one device, executed in the order of submission. The processor's queue
+// executes it at once, with the kernels of this folder; a GPU's submits it to its own stream and
+// returns, and its kernels (cuda/) give the same bits. Arrays are addressed by the device's
+// pointers; data-dependent values (counts of entries, a norm) stay on the device, so the host never
+// waits for them.
 //
 // A queue is used by one thread at a time. Several queues of a device overlap.
 #pragma once
@@ -31,17 +31,18 @@ struct DeviceInfo {
 // The processor first, then every GPU that this build has code for.
 std::vector<DeviceInfo> Devices();
 
-// What was built: "no_cuda", or the toolkit's version and the architectures covered.
+// The CUDA support of this build: "no_cuda", or the toolkit's version and the architectures
+// covered.
 std::string CudaBuild();
 
-// A moment in a queue's work: what was asked for before it. Any thread may wait for it.
+// A marker in a queue, behind the work submitted before it. Any thread may wait for it.
 class Mark {
  public:
   Mark() = default;
   Mark(const Mark&) = delete;
   Mark& operator=(const Mark&) = delete;
   virtual ~Mark() = default;
-  // Throws std::runtime_error if anything of it failed.
+  // Throws std::runtime_error if any of that work failed.
   virtual void Wait() = 0;
 };
 
@@ -56,35 +57,35 @@ class Queue {
 
   // ---- memory, order ----
 
-  // At least `bytes` of the device's memory, not cleared, aligned to 256; null for none. Throws
+  // Returns at least `bytes` of device memory, not cleared, aligned to 256; null for 0. Throws
   // std::bad_alloc.
   virtual std::byte* Take(std::size_t bytes) = 0;
-  // Once all work that was asked for here is done. Null is nothing.
+  // Frees memory once all work submitted here is done. Null is ignored.
   virtual void Give(std::byte* memory) = 0;
-  // Host memory that copies to and from the device are quick with, and do not hold anyone up.
+  // Pinned host memory, for fast copies to and from the device that do not block the host.
   virtual std::byte* TakePinned(std::size_t bytes) = 0;
   virtual void GivePinned(std::byte* memory) = 0;
 
-  // Either side may be the host's. What is on the host stays as it is until Wait.
+  // Either side may be host memory, which must not change until Wait.
   virtual void Copy(void* to, const void* from, std::size_t bytes) = 0;
   virtual void Clear(void* memory, std::size_t bytes) = 0;
 
-  // Until all that was asked for is done. Throws std::runtime_error if anything of it failed.
+  // Waits until all submitted work is done. Throws std::runtime_error if any of it failed.
   virtual void Wait() = 0;
-  // Until everything is done that any queue of this device was asked for.
+  // Waits for all queues of this device.
   virtual void WaitForAll() = 0;
-  // Whether Wait would return at once.
+  // Returns true if Wait would return at once.
   virtual bool Done() = 0;
 
   // Streams are cudaStream_t as numbers: this queue's own, 0 where there are none.
   virtual std::uintptr_t stream() const = 0;
-  // `stream` is such a number, 0 the default one. What was asked for there so far comes
-  // before what is asked for here from now on; and the other way round. The caller does not wait.
+  // `stream` is such a number, 0 the default stream. After: work submitted here from now on runs
+  // after the work of `stream` so far; Before: the other way round. The caller does not wait.
   virtual void After(std::uintptr_t stream) = 0;
   virtual void Before(std::uintptr_t stream) = 0;
 
   virtual std::shared_ptr<Mark> Record() = 0;
-  // What is asked for here from now on comes after `mark`, which is of a queue of this device.
+  // Work submitted here from now on runs after `mark`, which is of a queue of this device.
   virtual void After(const Mark& mark) = 0;
 
   // ---- half.h, bfloat.h ----
@@ -96,7 +97,7 @@ class Queue {
   virtual void WidenBfloat(const std::byte* in, float* out, std::uint64_t n) = 0;
   virtual void WidenBfloatAdd(const std::byte* in, float* out, std::uint64_t n) = 0;
 
-  // ---- sums.h; `terms`, `ranges` and `count` are the host's, what is found goes to the device ----
+  // ---- sums.h; `terms`, `ranges` and `count` are on the host, results go to the device ----
 
   virtual void Add(float* sum, const float* const* terms, std::size_t count, std::uint64_t n) = 0;
   virtual void AddBytes(const std::byte* in, float* out, std::uint64_t n) = 0;
@@ -107,8 +108,8 @@ class Queue {
 
   // ---- selector.h, bits.h, sparse.h ----
 
-  // The chosen entries go to `indices` and `values`, which have room for `rows`; `next_fill` is where
-  // filling up goes on (0 at first), kept for the tensor's next time.
+  // The chosen entries go to `indices` and `values`, which have room for `rows`; `next_fill` is
+  // where filling up continues (0 at first), kept between the calls for a tensor.
   virtual void Sparsify(const Sparsification& how, const float* term, float* velocity, float* sum,
                         std::uint64_t n, std::uint64_t rows, std::uint64_t* next_fill,
                         std::uint32_t* indices, float* values) = 0;
@@ -120,7 +121,7 @@ class Queue {
                       float* out) = 0;
   virtual void Scatter(const float* values, const std::uint32_t* rows, std::uint64_t count,
                        float* to) = 0;
-  // `refused` becomes 1, and nothing is added, if an index is `elements` or more; else 0.
+  // If an index is `elements` or more, `refused` becomes 1 and nothing is added; otherwise 0.
   virtual void ScatterAdd(const std::byte* values, const std::byte* indices, std::uint64_t count,
                           std::uint64_t elements, float* out, std::uint32_t* refused) = 0;
 

@@ -1,9 +1,10 @@
-// Sparsifying in one pass: accumulate a term, take the entries of largest magnitude out of the sum.
+// Sparsification in one pass: accumulates a term and takes the entries of largest magnitude out of
+// the sum.
 //
-// A threshold comes from a sample, everything above it is found as the pass goes by, and the largest of
-// those are kept. If the threshold let too few pass, an exact choice looks again, another takes some more
-// entries, every time others. The sample is drawn by hashing its own count, so that every
-// implementation draws the same sample, in any order.
+// A sample gives a threshold, the pass collects all entries above it, and the largest of those are
+// kept. If too few entries reach the threshold, an exact choice makes a second pass, and an
+// approximate one adds other entries, different ones every time. The sample is drawn by hashing a
+// counter, so that every implementation draws the same sample, in any order.
 #pragma once
 
 #include <cmath>
@@ -14,10 +15,10 @@
 
 namespace geomx::kernels {
 
-// How a threshold is read off a sample of `size` entries: it is the magnitude of rank `rank` there.
+// A sample of `size` entries; the threshold is its magnitude of rank `rank`.
 struct Sampling {
-  std::uint64_t size = 0;  // 0: too few entries for a sample to be worth it
-  double rank = 0;         // of the last entry wanted, were the sample perfect
+  std::uint64_t size = 0;  // 0: too few entries for a sample to pay off
+  double rank = 0;         // of the last entry wanted, if the sample were perfect
 
   Sampling(std::uint64_t elements, std::uint64_t rows) {
     constexpr double kSampleRank = 32;  // more: finer, slower
@@ -27,8 +28,8 @@ struct Sampling {
     rank = wanted * share;
   }
 
-  // Two standard deviations further down, so that rather more than fewer entries pass than are
-  // wanted. The sample may not go so far.
+  // Two standard deviations lower, so that rather too many than too few entries pass. May exceed
+  // the sample.
   static std::uint64_t Rank(double rank) {
     return static_cast<std::uint64_t>(rank + 2 * std::sqrt(rank));
   }
@@ -36,7 +37,8 @@ struct Sampling {
 
 inline constexpr std::uint64_t kSampleStep = 0x9e3779b97f4a7c15u;
 
-// Which of `elements` (up to 2^32) a sample takes for `state`: the seed plus kSampleStep, times 1, 2 ...
+// The index, of `elements` (up to 2^32), that a sample takes for `state`: the seed plus kSampleStep
+// times 1, 2, ...
 constexpr std::uint64_t SampledAt(std::uint64_t state, std::uint64_t elements) {
   std::uint64_t hash = state;
   hash = (hash ^ (hash >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -47,11 +49,11 @@ constexpr std::uint64_t SampledAt(std::uint64_t state, std::uint64_t elements) {
 // Chooses exactly as many entries as are wanted, in ascending order.
 class Selector {
  public:
-  // `next_fill`: where taking some more entries goes on.
+  // `next_fill`: where adding other entries continues.
   explicit Selector(std::uint64_t next_fill = 0) : next_fill_(next_fill) {}
 
   // `rows` of the `elements` entries of `values`; valid until the next call.
-  //   peek(i): what entry i is going to be.
+  //   peek(i): the future value of entry i.
   //   pass(threshold, scratch, found): computes the entries, and finds those of that magnitude.
   // REQUIRES: 0 < rows <= elements <= 2^32.
   template <class Peek, class Pass>
@@ -74,13 +76,13 @@ class Selector {
     return chosen_;
   }
 
-  // Whether the last choice is known to hold everything that is not zero.
+  // Returns true if the last choice is known to include all entries that are not zero.
   bool complete() const { return complete_; }
   std::uint64_t next_fill() const { return next_fill_; }
   void set_next_fill(std::uint64_t next_fill) { next_fill_ = next_fill; }
 
  private:
-  // At least 1: zeros are never worth a row. 1 if the sample does not go so far.
+  // At least 1, as zeros are never chosen; 1 if the rank exceeds the sample.
   std::uint32_t Threshold(double rank);
   void FillUp(const float* values, std::uint64_t elements, std::uint64_t rows);
 
@@ -93,22 +95,22 @@ class Selector {
   std::vector<std::uint32_t> numbers_;
 };
 
-// What a tensor goes through before its largest entries leave.
+// Options of a sparsification.
 struct Sparsification {
-  float momentum = 0;    // of the velocity; 0: there is none
+  float momentum = 0;    // of the velocity; 0: no velocity
   double clip = 0;       // bound on the term's norm; 0: none
-  bool masking = false;  // where an entry leaves, the velocity ends too
-  bool exact = false;    // the largest, rather than nearly
+  bool masking = false;  // the velocity of a chosen entry becomes zero too
+  bool exact = false;    // the exact choice instead of the approximate one
   std::uint64_t seed = 0;
 };
 
-// scale <- what brings the term's norm within `clip`;  velocity <- Step(term, velocity);
-// sum <- sum + velocity;  the `rows` largest of the sum leave, and are zero from then on.
+// scale <- ClipScale(clip, term, n);  velocity <- Step(term, velocity);
+// sum <- sum + velocity;  the `rows` largest of the sum are taken out, and become zero.
 // `velocity` is null without momentum. REQUIRES: 0 < rows <= n <= 2^32.
 const Entries& Sparsify(const Sparsification& how, const float* term, float* velocity, float* sum,
                         std::uint64_t n, std::uint64_t rows, Selector& selector);
 
-// What the term is multiplied by so that its norm is at most `clip`.
+// The factor that limits the term's norm to `clip`.
 float ClipScale(double clip, const float* term, std::uint64_t n);
 
 }  // namespace geomx::kernels

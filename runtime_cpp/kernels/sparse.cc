@@ -49,14 +49,14 @@ void FindInBlocks(std::uint64_t n, FindScratch& scratch, Entries& found, const L
   }
 }
 
-// Into `scratch`: of `values`, the magnitudes that share their upper bits (the exponent, and some of
-// the mantissa) with the one of rank `rank`, which becomes its rank among them.
+// Copies to `scratch` the magnitudes of `values` that share their upper bits (the exponent, and
+// some of the mantissa) with the one of rank `rank`, and sets `rank` to its rank among them.
 template <int kBits>
 void SharingUpperBits(const float* values, std::uint64_t n, std::uint64_t& rank,
                       std::vector<std::uint32_t>& scratch) {
   constexpr int kShift = 31 - kBits;
   constexpr std::size_t kBuckets = std::size_t{1} << kBits;
-  // Neighbours often have the same upper bits, and counting twice in one place takes its time.
+  // Neighbours often have the same upper bits, and consecutive increments of one counter are slow.
   std::uint32_t even[kBuckets] = {}, odd[kBuckets] = {};
   for (std::uint64_t i = 0; i + 2 <= n; i += 2) {
     ++even[Magnitude(values[i]) >> kShift];
@@ -120,7 +120,7 @@ void KeepLargest(Entries& entries, std::uint64_t count, std::vector<std::uint32_
   std::uint32_t* indices = entries.indices.data();
   float* values = entries.values.data();
   const std::uint32_t least = MagnitudeOfRank(values, n, count - 1, scratch);
-  std::uint64_t reach = least == 0 ? n : 0;  // how many are as large as the last that is kept
+  std::uint64_t reach = least == 0 ? n : 0;  // how many reach the last kept magnitude
   for (std::uint64_t first = 0; reach < n && first < n; first += kFew) {
     std::uint32_t places[kFew + kFindRoom];
     float large[kFew + kFindRoom];
@@ -131,7 +131,7 @@ void KeepLargest(Entries& entries, std::uint64_t count, std::vector<std::uint32_
       values[reach] = large[hit];
     }
   }
-  if (reach > count) {  // several equal it: the first of those
+  if (reach > count) {  // several are equal to it: keep the first of those
     std::uint64_t equal = count;
     for (std::uint64_t i = 0; i < reach; ++i) equal -= Magnitude(values[i]) > least;
     std::uint64_t kept = 0;

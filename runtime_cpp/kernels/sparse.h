@@ -1,8 +1,8 @@
-// Which entries of an array are large, found while it is being computed.
+// Finding the large entries of an array while it is being computed.
 //
 // Values are ordered by magnitude: their bits without the sign, as an integer. That orders finite
-// values and infinities as their absolute values do, and puts NaN above all, so that it is chosen,
-// travels and is noticed.
+// values and infinities as their absolute values do, and puts NaN above all, so that NaN is chosen,
+// sent and noticed.
 #pragma once
 
 #include <bit>
@@ -16,7 +16,7 @@ inline std::uint32_t Magnitude(float value) {
   return std::bit_cast<std::uint32_t>(value) & 0x7fffffffu;
 }
 
-// Entries of an array: where they are, ascending, and what they are.
+// Entries of an array: ascending indices, and values.
 struct Entries {
   std::vector<std::uint32_t> indices;
   std::vector<float> values;
@@ -24,13 +24,13 @@ struct Entries {
   std::size_t size() const { return indices.size(); }
 };
 
-// What Accumulate adds: scale * term, and a velocity where there is one.
+// The term that Accumulate adds: scale * term, plus a velocity if there is one.
 struct Accumulation {
   float scale = 1;
   float momentum = 0;
 
-  // The step of one entry. Velocities that nothing feeds any more would end as subnormal numbers,
-  // which are slow: they become zero.
+  // The step of one entry. Decaying velocities would end as subnormal numbers, which are slow: they
+  // become zero instead.
   float Step(float term) const { return scale * term; }
   float Step(float term, float velocity) const {
     const float step = scale * term + momentum * velocity;
@@ -49,7 +49,7 @@ struct FindScratch {
 void Accumulate(const Accumulation& accumulation, const float* term, float* velocity, float* sum,
                 std::uint64_t n, std::uint32_t threshold, FindScratch& scratch, Entries& found);
 
-// The same of values as they are.
+// The same for values that do not change.
 void Find(const float* values, std::uint64_t n, std::uint32_t threshold, FindScratch& scratch,
           Entries& found);
 

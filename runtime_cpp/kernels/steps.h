@@ -1,14 +1,14 @@
 // The arithmetic of the optimizers (core/optimizers), element by element, each in one pass over its
-// arrays. Weights and state are updated in place; all arrays have `n` elements. What the formulas
-// mean and where they come from is said there.
+// arrays. Weights and state are updated in place; all arrays have `n` elements. The formulas and
+// their sources are explained there.
 #pragma once
 
 #include <cstdint>
 
 namespace geomx::kernels {
 
-// What every step begins with: g = the gradient times `rescale`, within [-clip, clip]. A bound that
-// was not asked for is infinite.
+// The start of every step: g = the gradient times `rescale`, clipped to [-clip, clip]. Without a
+// bound, `clip` is infinite.
 struct Descent {
   float rate;
   float wd;

@@ -46,7 +46,8 @@ void Add(float* sum, const float* const* terms, std::size_t count, std::uint64_t
       for (std::size_t i = 0; i < count; ++i) here[i] = terms[i] + first;
       return loops.add(sum + first, here, count, many);
     }
-    // More terms take turns over a stretch of the sum that stays in the nearest cache.
+    // With more terms, a piece of the sum that fits the first-level cache is completed before the
+    // next.
     for (std::uint64_t at = first; at < first + many; at += kRun) {
       for (std::size_t term = 0; term < count; term += kAtOnce) {
         const std::size_t few = std::min(kAtOnce, count - term);

@@ -1,8 +1,8 @@
 // Sums of arrays, and sums over the elements of one.
 //
-// Sums of arrays are made term by term, in the order of the terms. Sums over elements are made in 16
-// lanes per run of at most kRun elements and then, in float64, run by run: an order of their own,
-// the same for every instruction set and number of threads.
+// Sums of arrays are computed term by term, in the order of the terms. Sums over elements are
+// computed in 16 lanes per run of at most kRun elements and then, in float64, run by run: a fixed
+// order, the same for every instruction set and number of threads.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ void AddBytes(const std::byte* in, float* out, std::uint64_t n);
 double SumOfSquares(const float* values, std::uint64_t n);
 double SumOfMagnitudes(const float* values, std::uint64_t n);
 
-// Whether no value is NaN or infinite.
+// Returns true if no value is NaN or infinite.
 bool AllFinite(const float* values, std::uint64_t n);
 
 struct Norms {
@@ -41,8 +41,8 @@ struct Range {
   std::uint64_t first, count;
 };
 
-// How much each of several ranges matters, averaged over time: average <- alpha average +
-// (1 - alpha) the mean magnitude of the range, 0 where it is empty.
+// The contribution of each of several ranges, averaged over time: average <- alpha average + (1 -
+// alpha) (mean magnitude of the range, 0 if empty).
 void Contribute(const float* values, const Range* ranges, std::uint64_t count, double alpha,
                 double* averages);
 

@@ -36,7 +36,7 @@ struct Job {
 
 class Pool {
  public:
-  // Never destroyed: its threads may sleep until the process has gone.
+  // Never destroyed: its threads may sleep until the process ends.
   static Pool& Instance() {
     static Pool* const pool = new Pool;
     return *pool;
@@ -59,7 +59,7 @@ class Pool {
 
   unsigned threads() const { return threads_.load(std::memory_order_relaxed); }
 
-  // False, and nothing is done, if the threads are at work on something else.
+  // Returns false and does nothing if the threads are busy.
   bool Run(Job& job) {
     const std::unique_lock busy(busy_, std::try_to_lock);
     if (!busy) return false;
@@ -70,8 +70,8 @@ class Pool {
     }
     wake_.notify_all();
     job.Work();
-    // Only helpers that have begun are waited for: one that has not woken up yet finds nothing, and
-    // in a process that was forked there are none.
+    // Waits only for helpers that have begun: one that wakes up later finds no work, and a forked
+    // process has none.
     std::unique_lock lock(mutex_);
     job_ = nullptr;
     idle_.wait(lock, [this] { return working_ == 0; });
@@ -108,7 +108,7 @@ class Pool {
   }
 
   std::mutex busy_;   // one array at a time
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   std::condition_variable wake_, idle_;
   Job* job_ = nullptr;
   std::uint64_t jobs_ = 0;

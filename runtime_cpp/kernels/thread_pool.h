@@ -1,9 +1,9 @@
 // Several cores for one large array.
 //
-// Kernels work through arrays in blocks of fixed size, whatever the number of threads, and what they
-// add up over elements they add up per block first; so no answer depends on how many threads there
-// are, or on which of them was faster. The pool belongs to the process. It is off until SetThreads,
-// and a second caller, while it is busy, works alone: no caller waits for another's array.
+// Kernels process arrays in blocks of fixed size, and sum over elements per block first, so no
+// result depends on the number of threads or on their speed. The pool belongs to the process and is
+// off until SetThreads. While it is busy, a second caller works alone: callers never wait for each
+// other.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ inline constexpr std::uint64_t kBlock = std::uint64_t{1} << 16;  // elements
 
 inline std::uint64_t Blocks(std::uint64_t n) { return (n + kBlock - 1) / kBlock; }
 
-// How many threads may work on one array, the caller's included; 0 counts as 1. Waits for arrays
-// that are being worked on. Throws std::system_error if the system has no more threads to give.
+// Sets how many threads may work on one array, the caller's included; 0 counts as 1. Waits for
+// running calls. Throws std::system_error if the system cannot create more threads.
 void SetThreads(unsigned threads);
 unsigned Threads();
 
@@ -24,8 +24,8 @@ using BlockFunction = void (*)(const void* context, std::uint64_t first, std::ui
 void RunBlocks(std::uint64_t n, BlockFunction function, const void* context);
 }  // namespace internal
 
-// Calls run(first, count) for every block of [0, n), each once, and returns when all are done. What
-// a call throws is thrown here, once the others have ended.
+// Calls run(first, count) once for every block of [0, n), and returns when all are done. Rethrows
+// an exception of a call once the others have ended.
 template <class Run>
 void ForBlocks(std::uint64_t n, const Run& run) {
   if (n <= kBlock) {

@@ -1,5 +1,5 @@
-// What a device takes to move a tensor to the host and back, to encode and to update one: what `geomx calibrate`
-// asks the queue of every device.
+// The time that a device takes to copy a tensor to the host and back, to encode it and to update
+// it; `geomx calibrate` measures every device with it.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,14 @@
 
 namespace geomx::kernels {
 
-// Seconds by the clock, one of each for every repeat, each from an idle queue until all is done.
+// Wall-clock seconds, one entry per repeat, each from an idle queue until all work is done.
 struct Timings {
   std::vector<double> to_host, to_device;  // of the tensor's bytes, through pinned memory
   std::vector<double> encode;              // to half precision, on the device
   std::vector<double> update;              // by momentum, likewise
 };
 
-// Of a tensor of `elements` float32 values; a first repeat does not count.
+// Times a tensor of `elements` float32 values; an additional first repeat does not count.
 Timings TimeQueue(Queue& queue, std::uint64_t elements, std::uint64_t repeats);
 
 }  // namespace geomx::kernels

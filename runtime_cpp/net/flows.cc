@@ -1,6 +1,6 @@
 // The event loop of fluid connections. Progress of a connection is a straight line from its anchor;
-// it is integrated only when its rate is about to change. `left` counts from the anchor, so a message
-// that follows at once is added to it and inherits what rounding to nanoseconds left over.
+// it is integrated only when its rate is about to change. `left` counts from the anchor, so a
+// message that follows at once is added to it and inherits the rounding error of nanoseconds.
 #include "net/flows.h"
 
 #include <cmath>
@@ -147,7 +147,7 @@ void FlowNetwork::MoveTo(Time now) {
 }
 
 void FlowNetwork::Settle() {
-  // Integrating may itself open or close a window; then its demand is told and solved as well.
+  // Integrating may itself open or close a window, whose new demand is then solved as well.
   while (!touched_.empty() || solver_.dirty()) {
     settling_.swap(touched_);
     for (const ConnectionId id : settling_) {

@@ -1,4 +1,5 @@
-// A WAN as fluid: connections that share edges, and the times at which their messages have left.
+// A fluid model of a WAN: connections that share edges, and the times at which their messages have
+// left.
 //
 // The entity is the connection, not the message. Between two nodes there is one ordered byte stream
 // per channel, as in the runtime; the sender's queue decides the next message when the connection
@@ -11,7 +12,7 @@
 // How a driver uses it
 //
 //     network.Start(connection, bytes, now);          // an idle connection begins a message
-//     Time next = network.NextEvent();                // when something happens next
+//     Time next = network.NextEvent();                // the next event
 //     network.Advance(next, &completed);              // whose last byte left at `next`
 //     for (auto c : completed) if (more) network.Start(c, more, next);   // same instant: no solve
 //
@@ -62,18 +63,18 @@ class FlowNetwork {
   // Begins a message of `bytes` of payload on a connection that has none.
   void Start(ConnectionId connection, double bytes, Time now);
 
-  // From `now` on the edge carries at most `bytes_per_s`; 0 is an outage, infinity no limit.
+  // From `now` on the edge carries at most `bytes_per_s`; 0: an outage; infinite: no limit.
   void SetCapacity(EdgeId edge, double bytes_per_s, Time now);
 
   // The earliest time at which a message completes or a rate changes by itself; kNever if none.
   // Ends the current instant: connections that completed and were not started again are idle.
   Time NextEvent();
 
-  // Goes to `now`, which is at most NextEvent(), and appends the connections whose message's last
-  // byte has left, in the order of their ids.
+  // Advances to `now`, which is at most NextEvent(), and appends the connections whose message's
+  // last byte has left, in the order of their ids.
   void Advance(Time now, std::vector<ConnectionId>* completed);
 
-  // What happens next depends on. Ends the current instant, as NextEvent does.
+  // Adds the state that future events depend on. Ends the current instant, as NextEvent does.
   void Describe(Digest& digest);
 
   Time now() const { return now_; }
@@ -87,10 +88,10 @@ class FlowNetwork {
   double Load(EdgeId edge) const { return solver_.Load(edge); }          // bytes/s on the edge
   double Capacity(EdgeId edge) const { return solver_.capacity(edge); }
 
-  // How long each edge has had a message under way on any connection, until `now`; by EdgeId.
+  // For each edge, by EdgeId: the time until `now` in which any connection had a message under way.
   // REQUIRES: now >= now().
   std::vector<Time> EdgesBusy(Time now) const;
-  // Counts `time` more for an edge, for a driver that passes over what repeats itself.
+  // Adds `time` to an edge's, for a driver that skips repetitions.
   void AddBusy(EdgeId edge, Time time) { uses_.at(edge).total += time; }
   const TcpRamp& Ramp(ConnectionId connection) const { return connections_[connection].ramp; }
 
@@ -108,17 +109,17 @@ class FlowNetwork {
     bool touched = false;     // listed in `touched_`
     bool stale = false;       // its event times are to be computed again
     double rate = 0.0;        // payload bytes/s since `anchor`
-    Time anchor = 0;          // when `left` was right
+    Time anchor = 0;          // the time of `left`
     double left = 0.0;        // payload bytes of the message at `anchor`
     Time done_at = kNever;    // the message's last byte
     Time ramp_at = kNever;    // the window's next change
     std::uint32_t first_edge = 0, edges = 0;  // of its path, in `paths_`
   };
-  // How long an edge was in use.
+  // The time that an edge was in use.
   struct Use {
     int active = 0;  // connections that have a message
-    Time since = 0;  // that is so
-    Time total = 0;  // of earlier times
+    Time since = 0;  // of the present use
+    Time total = 0;  // of earlier uses
   };
 
   void MoveTo(Time now);                 // a later instant begins

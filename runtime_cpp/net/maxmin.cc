@@ -1,6 +1,7 @@
 // Weighted max-min rates by progressive filling of the streams that a change can reach; the header
-// says why that is exact. `kSlack` is the tolerance of every comparison between rates: the levels of
-// streams that were solved at different times differ by rounding, and must count as equal.
+// explains why that is exact. `kSlack` is the tolerance of every comparison between rates: the
+// levels of streams that were solved at different times differ by rounding, and must count as
+// equal.
 #include "net/maxmin.h"
 
 #include <algorithm>
@@ -186,7 +187,8 @@ void MaxMin::SolveClass(int priority_class) {
     for (const Member& member : edges_[edge].members) {
       const Stream& stream = streams_[member.stream];
       if (stream.priority_class != priority_class) continue;
-      // What a lower class left may have become more or less, so everyone above it is asked.
+      // The capacity that lower classes leave may have changed, so all streams of higher classes
+      // are checked.
       if (priority_class > 0 || stream.bottleneck == static_cast<std::int32_t>(edge)) {
         Choose(member.stream);
       }

@@ -1,16 +1,17 @@
-// Weighted max-min fairness over shared edges, solved again only where something changed.
+// Weighted max-min fairness over shared edges, solved incrementally after changes.
 //
 // A stream crosses edges; on edge e it uses `share` bytes of capacity per byte of its own rate (1 on
 // its path, a few per cent on the way back for acknowledgements). The rates are the weighted max-min
 // ones: raise a common level, rate = level * weight, until an edge is full or a stream meets its
-// cap; what meets a limit stays there, the others go on (Bertsekas and Gallager, Data Networks, 6.5).
+// cap; such streams are fixed, the others continue (Bertsekas and Gallager, Data Networks, 6.5).
 //
 // Re-solving everything at each start and end of a stream would make a simulation quadratic. A
 // solution is max-min exactly if every stream is at its cap or crosses a full edge on which no other
 // stream has a higher level. So after a change only the streams whose limiting edge was touched are
 // solved, all others held fixed; then the touched edges are checked against that condition, streams
-// that violate it join, and it is solved again. A stream that a distant change cannot reach is never
-// looked at. Should that not settle in a few rounds, the whole connected component is solved.
+// that violate it join, and it is solved again. A stream that a distant change cannot reach is
+// never visited. If that does not converge in a few rounds, the whole connected component is
+// solved.
 //
 // Priority classes are strict: class 0 is filled first, class 1 gets what that leaves on each edge,
 // and so on.
@@ -41,20 +42,21 @@ class MaxMin {
   // `capacity` in bytes/s, may be infinite. Throws std::invalid_argument if negative or NaN.
   EdgeId AddEdge(double capacity);
 
-  // An idle stream over `hops`; the same edge named twice counts with the sum of its shares.
+  // Adds an idle stream over `hops`; an edge that occurs twice counts with the sum of its shares.
   StreamId AddStream(std::span<const Hop> hops, int priority_class = 0);
 
   void SetCapacity(EdgeId edge, double capacity);
 
-  // What the stream asks for from now on: its weight and the most it can use (bytes/s). A cap of 0
-  // takes it out of the sharing.
+  // Sets the stream's weight and the most that it can use (bytes/s). A cap of 0 removes it from the
+  // sharing.
   void SetDemand(StreamId stream, double weight, double cap);
 
-  // Makes the rates right after any number of changes. Returns the streams whose rate is different
-  // now, in the order of their ids; valid until the next call.
+  // Computes the rates after any number of changes. Returns the streams whose rate has changed, in
+  // the order of their ids; valid until the next call.
   const std::vector<StreamId>& Solve();
 
-  // What the rates to come depend on: sums are made in the order of an edge's members.
+  // Adds the state that future rates depend on, such as the order of an edge's members, in which
+  // sums are computed.
   void Describe(Digest& digest) const;
 
   bool dirty() const {
@@ -65,7 +67,7 @@ class MaxMin {
   double Load(EdgeId edge) const;                                       // bytes/s in use
   std::size_t edges() const { return edges_.size(); }
 
-  // How many times streams were given a rate: the work done, for benchmarks.
+  // How often a stream's rate was computed, for benchmarks.
   std::uint64_t work() const { return work_; }
 
  private:

@@ -65,7 +65,7 @@ inline constexpr double kSegmentBytes = 1448.0;              // payload of one f
 inline constexpr double kPayloadShare = 1448.0 / 1500.0;     // payload bytes per byte on the link
 inline constexpr double kInitialWindow = 10 * kSegmentBytes;
 inline constexpr double kWindowLimit = 2.75e6;               // bytes; measured by calibration
-inline constexpr Time kLocalRtt = 1000;                      // below 1 us no window is ever felt
+inline constexpr Time kLocalRtt = 1000;                      // below 1 us no window limits a connection
 // A growing window leaves no faster than a 100 Gbit/s card sends: on an edge without limit it would
 // otherwise be gone within the nanosecond to which events are rounded, and more with it.
 inline constexpr double kBurstRate = 12.5e9;                 // bytes/s
@@ -73,10 +73,10 @@ inline constexpr double kBurstRate = 12.5e9;                 // bytes/s
 // measured, 2.85 to 2.95.
 inline constexpr double kPacingGain = 2.885;
 inline constexpr double kQuantumShare = 0.2;                 // of w0: two segments leave at once,
-inline constexpr double kQuantumSeconds = 1.0 / 1024;        // or what bbr paces in so much time
-inline constexpr double kNews = 1.0001;                      // times as much changes the pace
-inline constexpr double kFullGrowth = 1.25;                  // a round that brings less found no more
-inline constexpr int kFullRounds = 3;                        // after so many of them the way is full
+inline constexpr double kQuantumSeconds = 1.0 / 1024;        // or what bbr paces in this time
+inline constexpr double kNews = 1.0001;                      // a larger factor changes the pace
+inline constexpr double kFullGrowth = 1.25;                  // a round below it finds the path full
+inline constexpr int kFullRounds = 3;                        // after this many of them the path is full
 inline constexpr Time kRtoMargin = 200 * kMillisecond;
 inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
@@ -124,7 +124,7 @@ class TcpRamp {
         window_(std::min(options.initial_window, options.window_limit)),
         floor_(window_) {}
 
-  // The connection has something to send again. Idle time since `End` costs what it costs.
+  // The connection has data to send again. Applies the effects of idle time since `End`.
   void Begin(Time now) {
     if (!limited_) return;
     ahead_ = used_ ? std::min(Ahead(0.0, now), Quantum()) : floor_;
@@ -178,7 +178,8 @@ class TcpRamp {
     last_ = now;
   }
 
-  // Nothing more to send for now; what left until `now` has been reported with `Sent`.
+  // The connection has no data to send. The bytes that left until `now` have been reported with
+  // `Sent`.
   void End(Time now) {
     if (!limited_) return;
     last_ = now;
@@ -187,8 +188,9 @@ class TcpRamp {
     delivered_ = std::max(delivered_, rate);
   }
 
-  // Payload bytes/s that the window allows at the time of the last call: all that a card can send,
-  // window / RTT, or 0 while the window is used up. Infinite where no window is felt.
+  // Payload bytes/s that the window allows at the time of the last call: the rate of a network
+  // card, window / RTT, or 0 while the window is used up. Infinite if no window limits the
+  // connection.
   double RateCap() const {
     if (!limited_) return options_.rate_limit;
     if (Smooth()) return std::min(options_.rate_limit, Allowed() / Seconds(options_.rtt));
@@ -196,27 +198,27 @@ class TcpRamp {
     return std::min({options_.rate_limit, kBurstRate, Free() ? kInfinity : Pace()});
   }
 
-  // When the answer of `RateCap` changes if bytes go on leaving at `rate`; kNever if it does not.
+  // The time at which `RateCap` changes if bytes keep leaving at `rate`; kNever if it does not.
   // Valid at the time of the last call.
   Time NextChange(double rate) const {
     if (!limited_ || Smooth()) return kNever;
     const Time round_end = round_start_ + options_.rtt;
     if (UsedUp()) return round_end;
     if (rate <= 0.0) return kNever;
-    Time paced = rate >= Pace() * (1 - 1e-9) ? round_end : kNever;  // then it knows of more
+    Time paced = rate >= Pace() * (1 - 1e-9) ? round_end : kNever;  // then the estimate grows
     if (Free() && rate > Pace()) paced = std::min(paced, After(ahead_ / (rate - Pace())));
     const double until_used_up = (Allowed() - round_sent_) / rate;
     if (until_used_up < Seconds(round_end - last_)) {
       return std::min({paced, round_end, After(until_used_up)});
     }
-    // This round ends first. Look whether the next one, with its own window, could stall.
+    // This round ends first. The next one, with its own window, may stall.
     const double sent = round_sent_ + rate * Seconds(round_end - last_);
     const double allowed = std::min(Grown(sent), options_.window_limit);
     return rate * Seconds(options_.rtt) <= allowed ? paced : std::min(paced, round_end);
   }
 
-  // What the answers to come depend on. Under bbr a window at its limit stays there, whatever is sent,
-  // and a way that is known to be full has nothing more to tell.
+  // Adds the state that future results depend on. Under bbr a window at its limit stays there, and
+  // the estimate of a path that is known to be full no longer changes.
   void Describe(Digest& digest) const {
     digest.Add(std::uint64_t{used_});
     if (!limited_ || !used_) return;
@@ -239,8 +241,9 @@ class TcpRamp {
 
   double window() const { return window_; }
 
-  // Payload bytes/s that were lately delivered: in the last whole round, or by a shorter burst since
-  // that was faster (Linux: tcpi_delivery_rate). What a card sends where no window is felt.
+  // The recent delivery rate in payload bytes/s: of the last whole round, or of a faster, shorter
+  // burst since (Linux: tcpi_delivery_rate). The rate of a network card if no window limits the
+  // connection.
   double Delivered() const { return limited_ ? delivered_ : kBurstRate; }
 
   const RampOptions& options() const { return options_; }
@@ -248,7 +251,7 @@ class TcpRamp {
  private:
   static double Seconds(Time ns) { return static_cast<double>(ns) / kSecond; }
 
-  // So many seconds, below a round trip or so, after the last call.
+  // The time `seconds`, about a round trip at most, after the last call.
   Time After(double seconds) const {
     return last_ + static_cast<Time>(std::ceil(std::min(seconds, 1e6) * kSecond));
   }
@@ -256,11 +259,11 @@ class TcpRamp {
   // Bytes that may be under way.
   double Allowed() const { return std::min(window_, options_.window_limit); }
 
-  // Half a byte forgives the rounding of event times to nanoseconds.
+  // Half a byte tolerates the rounding of event times to nanoseconds.
   bool UsedUp() const { return round_sent_ >= Allowed() - 0.5; }
 
-  // At its limit the window moves evenly from the second round after a pause on; the first one leaves
-  // as a burst.
+  // At its limit the window is sent evenly from the second round after a pause on; the first round
+  // leaves as a burst.
   bool Smooth() const { return window_ >= options_.window_limit && !fresh_; }
 
   double Grown(double sent) const {
@@ -273,14 +276,14 @@ class TcpRamp {
     return options_.congestion == Congestion::kBbr && full_rounds_ < kFullRounds;
   }
 
-  // What may leave unpaced once `sent` more bytes have left until `now`.
+  // Bytes that may leave unpaced once `sent` more bytes have left until `now`.
   double Ahead(double sent, Time now) const {
     if (!Paced()) return 0.0;
     const double left = ahead_ + Pace() * Seconds(now - last_) - sent;
     return std::clamp(left, 0.0, std::max(ahead_, Quantum()));
   }
 
-  // How fast a connection sends that does not know the way yet. Infinite where nothing paces it.
+  // The rate of a connection that is still learning the path. Infinite if it is not paced.
   double Pace() const {
     if (!Paced()) return kInfinity;
     return kPacingGain * std::max(estimate_, floor_ / Seconds(options_.rtt));
@@ -290,11 +293,11 @@ class TcpRamp {
     return std::max(kQuantumShare * floor_, kQuantumSeconds * Pace());
   }
 
-  // Whether it may send unpaced now. Half a byte forgives rounding.
+  // Returns true if it may send unpaced now. Half a byte tolerates rounding.
   bool Free() const { return ahead_ > 0.5 && Paced(); }
 
-  // `sent` bytes left in each of some rounds in a row. Those that the window ended tell nothing of how
-  // much the way would have taken.
+  // `sent` bytes left in each of several consecutive rounds. Rounds that the window has ended say
+  // nothing about the path's capacity.
   void LearnRounds(double sent, Time rounds) {
     const Time spread = UsedUp() ? spread_ : options_.rtt;
     const double rate = rounds > 1 ? sent / Seconds(options_.rtt) : Rate(sent, spread);
@@ -309,16 +312,16 @@ class TcpRamp {
     delivered_ = rate;
   }
 
-  // Bytes/s that are delivered while the last of a round's `sent` bytes is under way, all of which left
-  // within `spread`: what was then left of the round before counts as well.
+  // The delivery rate in bytes/s that the last of a round's `sent` bytes, which left within
+  // `spread`, measures; the rest of the previous round counts as well.
   double Rate(double sent, Time spread) const {
     const Time later = spread - spread_before_;
     if (later < 0) sent -= sent_before_ * Seconds(later) / Seconds(spread_before_);
     return sent / Seconds(options_.rtt + std::max<Time>(later, 0));
   }
 
-  // So many bytes/s were delivered. Bursts that pace the next ones like them come ever closer to a
-  // rate; close enough is there, so that what repeats is seen to.
+  // Updates the estimate with a delivery rate in bytes/s. Repeated bursts converge to a rate; below
+  // a small difference the estimate does not change, so that repetition can be detected.
   void Learn(double rate) {
     if (rate > kNews * estimate_) estimate_ = rate;
   }
@@ -337,10 +340,10 @@ class TcpRamp {
   Time round_start_ = 0;
   Time last_ = 0;           // of the last Begin, Sent or End
   bool used_ = false;       // Begin was called before
-  double ahead_ = 0.0;      // bytes that leave before any is paced
+  double ahead_ = 0.0;      // bytes that may leave unpaced
   double estimate_ = 0.0;   // bytes/s, bbr's: the most that was delivered
-  double delivered_ = 0.0;  // bytes/s, lately
-  int full_rounds_ = 0;     // rounds in a row that have not brought more
+  double delivered_ = 0.0;  // bytes/s, recent
+  int full_rounds_ = 0;     // consecutive rounds without growth
   Time spread_ = 0;         // within which the window of this round left, once it is used up
   Time spread_before_ = 0;  // that of the round before, within which this one's window opened
   double sent_before_ = 0;  // bytes of the round before

@@ -1,4 +1,4 @@
-// Both families walk from event to event: the next flow that starts, the next flow that ends.
+// Both families step from event to event: the next flow that starts or ends.
 #include "net/transfer.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace geomx::net {
 
 namespace {
 
-// Relative difference below which two ends in double seconds are one moment.
+// Relative difference below which two end times in double seconds count as equal.
 constexpr double kSameMoment = 1e-13;
 
 void Check(const std::vector<TransferRoute>& routes, const std::vector<Transfer>& transfers) {
@@ -110,7 +110,7 @@ std::vector<double> FluidTransfers(const std::vector<TransferEdge>& edges,
     }
     for (const EdgeId edge : routes[i].reverse) hops.push_back({edge, model.cross_traffic});
     solver.AddStream(hops);
-    // The bound by the slowest edge needs no cap: the edge itself sees to it.
+    // The slowest edge needs no cap: its capacity limits the flow.
     if (!model.latency) continue;
     latencies[i] = PathDelay(edges, routes[i].path);
     inverse_weight += latencies[i];
@@ -141,7 +141,7 @@ std::vector<double> FluidTransfers(const std::vector<TransferEdge>& edges,
     while (!ends.empty() && ends.top().at <= same) {
       const std::uint32_t route = ends.top().id;
       RouteState& state = states[route];
-      // The first one is over by definition; those within rounding of it are over too.
+      // The first one has ended by definition; so have those within rounding of it.
       const double over = state.goals.top().progress * (1.0 + kSameMoment);
       while (!state.goals.empty() && state.goals.top().progress <= over) {
         finish_s[state.goals.top().flow] = now;
@@ -170,7 +170,7 @@ std::vector<double> FluidTransfers(const std::vector<TransferEdge>& edges,
       ends.Set(route, state.End());
     };
     for (const StreamId route : solver.Solve()) settle(route);
-    // A stream keeps its rate when its flows change in number where a window is not the limit.
+    // Without a window as the limit, a stream keeps its rate when its number of flows changes.
     for (const std::uint32_t route : touched) {
       states[route].touched = false;
       settle(route);

@@ -32,7 +32,7 @@ struct TransferEdge {
 
 struct TransferRoute {
   std::vector<EdgeId> path;
-  std::vector<EdgeId> reverse;  // empty if there is no way back
+  std::vector<EdgeId> reverse;  // empty if there is no reverse path
   double loss = 0.0;            // share of the packets, used by the TCP model
 };
 

@@ -1,4 +1,4 @@
-// Stands in for the GPU's queues where no CUDA compiler was found, or none was wanted.
+// Replaces the GPU's queues in a build without CUDA.
 #include "kernels/queue.h"
 
 namespace geomx::kernels::cuda {

@@ -1,5 +1,6 @@
-// The arithmetic of one element (levels/elements.h), as device code. No product is contracted into a
-// sum (the build says so), divisions and roots are rounded to nearest: the processor's bits.
+// The arithmetic of one element (levels/elements.h), as device code. No product is contracted into
+// a sum (by the build's flags), and divisions and roots are rounded to nearest, so results equal
+// the processor's.
 #pragma once
 
 #include "kernels/bfloat.h"

@@ -1,5 +1,5 @@
-// What all device code here shares: errors, launches, scratch memory, and access to memory that may
-// lie anywhere. Private to this folder.
+// Shared by all device code here: errors, launches, scratch memory, and access to unaligned memory.
+// Private to this folder.
 //
 // Arrays may be views that begin at any address of their type: kernels move 16 bytes at a time
 // where all addresses allow it, and single elements elsewhere. Counts are 64-bit throughout.
@@ -26,13 +26,13 @@ inline constexpr unsigned kWave = 16;          // blocks per multiprocessor that
 
 inline void Check(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return;
-  (void)cudaGetLastError();  // it has been noticed
+  (void)cudaGetLastError();  // clears the error
   if (error == cudaErrorMemoryAllocation) throw std::bad_alloc();
   throw std::runtime_error(std::string("cuda: ") + what + ": " + cudaGetErrorString(error));
 }
 
-// A stream, and memory for what kernels leave to each other: one growing block, taken anew by every
-// operation, which is safe because a stream does one thing after the other.
+// A stream, and scratch memory that kernels use to pass data on: one growing block that every
+// operation reuses, which is safe because a stream executes in order.
 struct Context {
   int device = 0;
   unsigned multiprocessors = 1;
@@ -55,7 +55,7 @@ struct Context {
   }
 };
 
-// Hands out pieces of scratch memory; with null memory, to learn how much is wanted.
+// Allocates pieces of scratch memory; with null memory, computes the size needed.
 class Outline {
  public:
   explicit Outline(std::byte* memory) : memory_(memory) {}
@@ -84,14 +84,14 @@ void Launch(const Context& context, std::uint64_t blocks, unsigned threads,
   Check(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...), "launching");
 }
 
-// Blocks for `items` that threads take in turns.
+// The number of blocks for `items` of a grid-stride loop.
 inline std::uint64_t BlocksFor(const Context& context, std::uint64_t items) {
   const std::uint64_t wanted = (items + kThreads - 1) / kThreads;
   const std::uint64_t most = std::uint64_t{context.multiprocessors} * kWave;
   return wanted < most ? wanted : most;
 }
 
-// A thread's place in the whole grid, and how many threads there are.
+// A thread's index in the whole grid, and the number of threads.
 __device__ inline std::uint64_t Place() {
   return std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x;
 }
@@ -147,8 +147,8 @@ __device__ inline std::uint16_t LoadShort(const std::byte* from) {
   return static_cast<std::uint16_t>(low | high << 8);
 }
 
-// What the threads of the block before this one have together; `total` is what all have. `room` holds
-// a number for each warp, and may be used again after the next __syncthreads.
+// The sum over the block's threads before this one; `total` is that of all. `room` holds a number
+// per warp, and may be reused after the next __syncthreads.
 __device__ inline std::uint64_t SumBefore(std::uint64_t mine, std::uint64_t& total,
                                           std::uint64_t* room) {
   const unsigned lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;

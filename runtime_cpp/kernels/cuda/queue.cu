@@ -27,7 +27,7 @@ class On {
 
 cudaStream_t StreamOf(std::uintptr_t number) { return reinterpret_cast<cudaStream_t>(number); }
 
-// Waiting threads sleep, so that they take no core from computing threads.
+// Waiting threads sleep instead of spinning, to leave the cores to computing threads.
 class Event final : public Mark {
  public:
   explicit Event(const Context& context) : device_(context.device) {
@@ -64,7 +64,7 @@ class DeviceQueue final : public Queue {
     Check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "making an event");
   }
 
-  // What fails here has failed before, or the process is ending and the driver has gone.
+  // Errors here were reported before, or the process is ending and the driver has shut down.
   ~DeviceQueue() override {
     int before = 0;
     (void)cudaGetDevice(&before);

@@ -5,7 +5,7 @@
 namespace geomx::kernels::GEOMX_CUDA {
 namespace {
 
-// A thread has one 32-bit word of the output, and looks up the numbers that reach into it.
+// Each thread computes one 32-bit word of the output from the numbers that overlap it.
 __global__ void __launch_bounds__(kThreads)
     PackKernel(const std::uint32_t* numbers, std::uint64_t count, std::uint32_t bits,
                std::byte* out, std::uint64_t bytes) {
@@ -54,8 +54,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Codecs make ascending indices, which no two threads share. Others (from a stranger) are added by
-// one thread in their order: slow, and the same sum as anywhere.
+// Codecs produce ascending indices, so no two threads share one. Other indices (from a faulty peer)
+// are added by one thread in their order: slow, but with the same result as on any device.
 __global__ void __launch_bounds__(kThreads)
     ScatterKernel(const std::byte* values, const std::byte* indices, std::uint64_t count,
                   float* out, const std::uint32_t* refused, const std::uint32_t* disordered) {

@@ -1,10 +1,11 @@
-// Sparsifying on a GPU: selector.h, the same entries as there, bit for bit, and no waiting for the host.
+// Sparsification on a GPU: the same entries as selector.h, bit for bit, without synchronising with
+// the host.
 //
-// One pass over the tensor does what must touch all of it: it reads the term, reads and writes velocity
-// and sum, and puts what reaches the threshold aside, tile by tile, so that order can be restored. All
-// that follows is about these few, unless the threshold let too many or (in an exact choice) too few
-// pass: then the whole sum takes their place. Which of it is so is decided on the device: kernels are
-// always launched in the same order, and those that have nothing to do return at once.
+// One pass over the tensor reads the term, reads and writes velocity and sum, and copies the
+// entries that reach the threshold, tile by tile, so that their order can be restored. Later
+// kernels work on these few entries, or on the whole sum if too many or (in an exact choice) too
+// few have passed. The device decides which: kernels are always launched in the same order, and
+// those without work return at once.
 #include "kernels/cuda/sparsify/choice.h"
 #include "kernels/cuda/sparsify/filling.h"
 #include "kernels/cuda/sparsify/pass.h"
@@ -33,7 +34,8 @@ Pieces Lay(Outline& outline, const Tensor& tensor, double clip, std::uint64_t sa
   pieces.squares_room = outline.Piece<double>(clip > 0 ? SquaresRoom(tensor.n) : 0);
   pieces.sample = outline.Piece<float>(sample);
   pieces.tiles = outline.Piece<Tile>(tiles);
-  // A threshold from a sample lets some 1.3 times as many pass as are wanted, hardly ever four times.
+  // A threshold from a sample passes about 1.3 times as many entries as wanted, and hardly ever
+  // four times.
   std::uint64_t room = sample == 0 ? 0 : 4 * tensor.rows + kTile;
   room = room < tensor.n ? room : tensor.n;
   pieces.aside.indices = outline.Piece<std::uint32_t>(room);

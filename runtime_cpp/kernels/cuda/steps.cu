@@ -66,7 +66,7 @@ struct AdaGradOp {
   __device__ void operator()(float* x) const { AdaGradOne(step, epsilon, x[0], x[2], x[1]); }
 };
 
-// Weight, backup, then what there is of velocity and mean square, then the gradient.
+// Weight, backup, then velocity and mean square if present, then the gradient.
 template <bool kAdaptive, bool kMomentum>
 struct DcAsgdOp {
   static constexpr int kWritten = 2 + kMomentum + kAdaptive, kArrays = kWritten + 1;

@@ -1,5 +1,5 @@
-// Sums on a GPU: sums.h. Sums over elements keep the order that is laid down there: 16 lanes per run,
-// here the lanes of half a warp; then, in float64, run by run within a block, and block by block.
+// Sums on a GPU: sums.h. Sums over elements have the order defined there: 16 lanes per run, here
+// the lanes of half a warp; then, in float64, run by run within a block, and block by block.
 #include "kernels/cuda/arrays.h"
 #include "kernels/cuda/elements.h"
 #include "kernels/cuda/twins.h"
@@ -50,7 +50,7 @@ __device__ inline void AddTo(NormPair& sum, const NormPair& more) {
   sum.squares += more.squares;
 }
 
-// Lane 0's first: what the 16 lanes of half a warp hold. All lanes of the warp take part.
+// Sums over the 16 lanes of half a warp, lane 0 first. All lanes of the warp must take part.
 template <class Number>
 __device__ inline double InOrder(Number mine) {
   double sum = 0;
@@ -112,7 +112,7 @@ __global__ void __launch_bounds__(kThreads)
     RunsKernel(Of of, std::uint64_t n, typename Of::Sum* runs) {
   const unsigned lane = threadIdx.x % kLanes;
   const std::uint64_t count = (n + kRun - 1) / kRun;
-  // Both halves of a warp go round equally often.
+  // Both halves of a warp must iterate equally often.
   for (std::uint64_t run = Place() / kLanes; run / 2 * 2 < count; run += Stride() / kLanes) {
     const std::uint64_t first = run * kRun;
     const std::uint64_t many = run < count ? Least(kRun, n - first) : 0;
@@ -132,7 +132,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// By one block, whose first thread adds up what the others fetch.
+// Runs in one block, whose first thread adds the values that the others load.
 template <class Sum>
 __global__ void __launch_bounds__(kThreads)
     TotalKernel(const Sum* blocks, std::uint64_t count, Sum* total) {

@@ -1,4 +1,4 @@
-// Codes of two bits on a GPU: ternary.h. A thread has four values and their byte.
+// Codes of two bits on a GPU: ternary.h. Each thread handles four values and their byte.
 #include <algorithm>
 
 #include "kernels/cuda/elements.h"
@@ -7,7 +7,7 @@
 namespace geomx::kernels::GEOMX_CUDA {
 namespace {
 
-// The level is given, or follows from norms on the device, and is left at `level`.
+// The level is given, or computed from norms on the device, and stored to `level`.
 template <bool kAdded>
 __global__ void __launch_bounds__(kThreads)
     QuantiseKernel(Ternary ternary, const Norms* norms, float* level, const float* added,
@@ -77,11 +77,11 @@ void Quantise(Context& context, const Ternary& ternary, const float* added, floa
 
 void QuantiseToLevel(Context& context, const float* added, float* residual, float* level,
                      std::byte* codes, std::uint64_t n) {
-  constexpr std::size_t kHead = 256;  // what follows is aligned as all memory of a device
+  constexpr std::size_t kHead = 256;  // keeps the alignment of device memory
   std::byte* const room = context.Scratch(kHead + NormsRoom(n));
   auto* norms = reinterpret_cast<Norms*>(room);
   NormsIn(context, residual, added, n, norms, room + kHead);
-  const std::uint64_t threads = std::max<std::uint64_t>(1, Groups(n));  // one says the level
+  const std::uint64_t threads = std::max<std::uint64_t>(1, Groups(n));  // one stores the level
   QueueCodes(context, {}, norms, level, added, residual, codes, n, threads);
 }
 

@@ -1,5 +1,5 @@
 // The GPU's twins of the kernels, as cuda/queue.cu calls them: each queues its work on the context's
-// stream. What they do is said by the headers that they mirror and by queue.h.
+// stream. They are documented in the headers that they mirror and in queue.h.
 #pragma once
 
 #include <bit>

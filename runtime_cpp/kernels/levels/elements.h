@@ -1,6 +1,6 @@
-// What the kernels do to one element: the arithmetic that all vector levels and the devices share, so
-// that they agree to the last bit. Part of a level (table.h) and of the device code (cuda/elements.h),
-// which both say beforehand what GEOMX_EACH is and how BitsOf, FloatOf and RootOf are had.
+// The kernels' arithmetic on one element, shared by all vector levels and the devices, so that they
+// agree to the last bit. Part of a level (table.h) and of the device code (cuda/elements.h), which
+// both define GEOMX_EACH, BitsOf, FloatOf and RootOf first.
 
 GEOMX_EACH float Within(float bound, float value) {
   const float above = value < -bound ? -bound : value;
@@ -30,7 +30,7 @@ GEOMX_EACH float MovedBy(float scale, float momentum, float term, float velocity
 
 // ---- ternary.h ----
 
-// The code of a value, and what is left of it once that is said.
+// Returns the code of a value, and subtracts the code's value from it.
 GEOMX_EACH std::uint32_t QuantiseOne(std::uint32_t scale_bits, float threshold, float& value) {
   const std::uint32_t bits = BitsOf(value);
   const std::uint32_t says = FloatOf(bits & 0x7fffffffu) < threshold ? 0u : ~0u;
@@ -101,7 +101,7 @@ GEOMX_EACH void AdaGradOne(const Descent& s, float epsilon, float& w, float grad
   w -= s.rate * (g / RootOf(history + epsilon) + s.wd * w);
 }
 
-// How strongly staleness is made up for, where that follows the gradients' mean square.
+// The strength of the compensation for staleness, where it depends on the gradients' mean square.
 GEOMX_EACH float StrengthOne(const Descent& s, const Compensation& c, float gradient,
                              float& mean_square) {
   const float g = Within(s.clip, s.rescale * gradient);
@@ -109,7 +109,7 @@ GEOMX_EACH float StrengthOne(const Descent& s, const Compensation& c, float grad
   return c.lamda / RootOf(mean_square + c.epsilon);
 }
 
-// By how much the weight is to become smaller.
+// The amount to subtract from the weight.
 GEOMX_EACH float CompensatedOne(const Descent& s, float strength, float w, float gradient,
                                 float backup) {
   const float g = Within(s.clip, s.rescale * gradient);

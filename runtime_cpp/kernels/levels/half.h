@@ -1,6 +1,6 @@
 // Half precision at one level (half.h); part of a level, see table.h. Without instructions for it,
-// and for the last few values with them, it is arithmetic on whole numbers. Comparisons are of signed
-// numbers, which all machines have instructions for: magnitudes have 31 bits.
+// and for the last few values with them, it is arithmetic on whole numbers. Comparisons are signed,
+// as every instruction set has them: magnitudes have 31 bits.
 
 using HalfAt = std::uint16_t __attribute__((aligned(1), may_alias));  // at any address
 

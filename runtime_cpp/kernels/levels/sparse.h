@@ -1,11 +1,11 @@
-// Finding what is large at one level (sparse.h); part of a level, see table.h. Entries are looked at
-// by chunks that stay in the nearest cache: first computed, then compared, then written down.
+// Finding large entries at one level (sparse.h); part of a level, see table.h. Entries are
+// processed in chunks that fit the first-level cache: first computed, then compared, then written.
 
 using IndexAt = std::uint32_t __attribute__((aligned(1), may_alias));  // at any address
 
 constexpr std::uint64_t kChunk = 512;
 
-// A bit for each of up to kChunk values: whether its magnitude reaches the threshold.
+// Sets a bit for each of up to kChunk values whose magnitude reaches the threshold.
 static inline void MarkLarge(const float* values, std::uint64_t n, std::uint32_t threshold,
                              std::uint64_t* marks) {
   std::uint8_t bytes[kChunk / 8];
@@ -28,7 +28,7 @@ static inline void MarkLarge(const float* values, std::uint64_t n, std::uint32_t
     bytes[i / 8] = static_cast<std::uint8_t>(_mm256_movemask_ps(large));
   }
 #else
-  // A byte for each, by whatever vector instructions there are; a product brings eight together.
+  // A byte per value, with the available vector instructions; a product combines eight.
   std::uint8_t large[kChunk];
   const auto least = static_cast<std::int32_t>(threshold);
   for (std::uint64_t k = 0; k < n; ++k) {
@@ -52,8 +52,8 @@ static inline void MarkLarge(const float* values, std::uint64_t n, std::uint32_t
   __builtin_memcpy(marks, bytes, (n + 63) / 64 * 8);
 }
 
-// The entries of one chunk that reach the threshold. A few are written before it is known whether
-// there are so many: that no branch depends on it is what makes this fast.
+// Writes the entries of one chunk that reach the threshold. May write a few more than there are:
+// avoiding the branch makes this fast.
 static inline std::uint64_t FindInChunk(const float* values, std::uint64_t n,
                                         std::uint32_t threshold, std::uint32_t first,
                                         std::uint32_t* __restrict indices,

@@ -37,7 +37,7 @@ static void AddBytes(const std::byte* in, float* __restrict out, std::uint64_t n
   for (std::uint64_t i = 0; i < n; ++i) out[i] += values[i];
 }
 
-// The lanes of a run become one number: lane 0 first.
+// Adds up the lanes of a run, lane 0 first.
 static inline double SumOf(const Lanes* registers) {
   float lanes[16];
   __builtin_memcpy(lanes, registers, sizeof lanes);

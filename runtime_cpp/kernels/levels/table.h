@@ -1,7 +1,7 @@
 // One level of the kernels' inner loops. loops.cc includes this once per level, inside that level's
 // namespace and with its instructions allowed: plain loops that the compiler turns into vector
 // instructions, and intrinsics where it does not. GEOMX_LEVEL is 0 (portable), 2 (AVX2) or 5
-// (AVX-512). Nothing but the parts may be included from here, hence no guards either.
+// (AVX-512). Only the parts may be included here, hence no include guards.
 #define GEOMX_EACH static inline
 GEOMX_EACH std::uint32_t BitsOf(float value) {
   std::uint32_t bits;

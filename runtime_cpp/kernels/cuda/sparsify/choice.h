@@ -1,4 +1,4 @@
-// The choice of exactly as many entries as are wanted among those put aside, or among all.
+// Choosing exactly as many entries as wanted among those that passed, or among all.
 #pragma once
 
 #include "kernels/cuda/sparsify/shared.h"
@@ -19,7 +19,7 @@ __global__ void DecideKernel(Control* control, Tensor tensor, std::uint64_t room
   *control = now;
 }
 
-// Zeros are never chosen: where the rank fell on one, all others are.
+// Zeros are never chosen: if the rank is that of a zero, all other entries are.
 __global__ void LeastKernel(Control* control) {
   if (control->selecting == 0) return;
   control->least = control->prefix == 0 ? 1 : control->prefix;
@@ -94,8 +94,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// A warp per tile. Where there are as many as wanted, they go where they are wanted; else `waiting`
-// keeps them for FillKernel.
+// A warp per tile. Writes the entries to the output if there are as many as wanted; otherwise to
+// `waiting`, for FillKernel.
 __global__ void __launch_bounds__(kThreads)
     EmitKernel(const Control* control, Tensor tensor, Aside aside, const Tile* tiles,
                std::uint64_t tile_count, Rows wanted, Rows waiting) {

@@ -1,4 +1,4 @@
-// Filling up with other entries, where fewer than wanted were chosen.
+// Filling up with other entries if fewer than wanted were chosen.
 #pragma once
 
 #include "kernels/cuda/sparsify/shared.h"
@@ -6,7 +6,7 @@
 namespace geomx::kernels::GEOMX_CUDA {
 namespace {
 
-// Of the chosen, ascending entries.
+// Queries on the chosen, ascending entries.
 struct Chosen {
   const std::uint32_t* indices;
   std::uint64_t count;
@@ -34,7 +34,7 @@ struct Chosen {
     const std::uint64_t end = start + reach;
     return end <= n ? Others(start, end) : Others(start, n) + Others(0, end - n);
   }
-  // How far to go from `start` for `wanted` of them.
+  // The distance from `start` that includes `wanted` of them.
   __device__ std::uint64_t ReachFor(std::uint64_t start, std::uint64_t wanted,
                                     std::uint64_t n) const {
     std::uint64_t low = wanted, high = wanted + count;
@@ -61,16 +61,16 @@ __global__ void ReachKernel(Control* control, Tensor tensor, const std::uint32_t
   *next_fill = (start + reach) % tensor.n;
 }
 
-// The chosen that wait, and the others that are taken with them, each to its place among both.
+// Merges the chosen entries and those that fill up, in ascending order.
 __global__ void __launch_bounds__(kThreads)
     FillKernel(const Control* control, Tensor tensor, Rows waiting, Rows wanted) {
   const Control now = *control;
   if (now.kept >= tensor.rows) return;
   const Chosen taken{waiting.indices, now.kept};
   const std::uint64_t missing = tensor.rows - now.kept, end = now.start + now.reach;
-  const std::uint64_t around = end > tensor.n ? end - tensor.n : 0;  // the reach begins anew at 0
+  const std::uint64_t around = end > tensor.n ? end - tensor.n : 0;  // the part that wraps around to 0
   const std::uint64_t last = end > tensor.n ? tensor.n : end;
-  // Others that are taken and lie before `index`.
+  // Entries that fill up and are before `index`.
   const auto added_before = [&](std::uint64_t index) {
     return taken.Others(0, index < around ? index : around) +
            taken.Others(now.start, index < last ? index : last);

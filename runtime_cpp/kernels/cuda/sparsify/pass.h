@@ -1,4 +1,4 @@
-// The one pass over the whole tensor: accumulating, and putting aside what reaches the threshold.
+// The pass over the whole tensor: accumulates, and collects the entries that reach the threshold.
 #pragma once
 
 #include "kernels/cuda/sparsify/shared.h"

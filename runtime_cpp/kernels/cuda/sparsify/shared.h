@@ -1,5 +1,5 @@
-// What the kernels of one sparsification tell each other. Like the other headers of this folder, part
-// of sparsify.cu alone.
+// The state that the kernels of one sparsification share. Like the other headers of this folder,
+// part of sparsify.cu only.
 #pragma once
 
 #include "kernels/cuda/elements.h"
@@ -20,7 +20,7 @@ struct Digit {
 constexpr Digit kDigits[] = {{20, 11}, {10, 10}, {0, 10}};
 constexpr unsigned kBuckets = 1u << 11;
 
-// What kernels tell those after them.
+// Results of kernels for later ones.
 struct Control {
   float scale;
   std::uint32_t threshold;
@@ -38,12 +38,12 @@ struct Control {
 };
 
 struct Tile {
-  std::uint64_t start;                 // among the entries put aside
+  std::uint64_t start;                 // among the collected entries
   std::uint64_t greater_before, equal_before;  // in earlier tiles
   std::uint32_t count, greater, equal;
 };
 
-// The tensor and what happens to it.
+// The tensor and its buffers.
 struct Tensor {
   const float* term;
   float* velocity;  // may be null

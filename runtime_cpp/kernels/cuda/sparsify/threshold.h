@@ -1,4 +1,4 @@
-// The threshold: a rank found among a sample, or later among what passed.
+// The threshold: a magnitude of given rank in a sample, or later among the collected entries.
 #pragma once
 
 #include "kernels/cuda/sparsify/shared.h"
@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(kThreads)
     histogram[top - place] = 0;
     mine += counts[k];
   }
-  std::uint64_t before = SumBefore(mine, total, room);  // after it, everyone has read the rank
+  std::uint64_t before = SumBefore(mine, total, room);  // synchronises: all threads have read the rank
   if (before > rank || before + mine <= rank) return;
   for (unsigned k = 0; k < kEach; before += counts[k++]) {
     if (before + counts[k] <= rank) continue;
