@@ -135,6 +135,12 @@ class NodeConfig:
     def continues(self, arg: bool, /) -> None: ...
 
     @property
+    def absent(self) -> list[int]: ...
+
+    @absent.setter
+    def absent(self, arg: Sequence[int], /) -> None: ...
+
+    @property
     def experiment(self) -> str: ...
 
     @experiment.setter
@@ -744,6 +750,8 @@ def send_notices(descriptor: int) -> None:
     Lines for the user go to this file descriptor from now on, and not to standard error.
     """
 
+TAKEN_FOR_LOST: str = 'it was taken for lost: '
+
 class Shape:
     """
     How an emulated network treats one node's messages.
@@ -825,6 +833,20 @@ class Loop:
         Callers refused since the last call, with reasons; the first hundred of a run.
         """
 
+    @property
+    def late(self) -> bool:
+        """
+        Whether training goes on already, as another process of this node was lost.
+        """
+
+    def report_ended(self, name: str, reason: str) -> None:
+        """On the scheduler: the process of a member is known to have ended."""
+
+    def members(self) -> list:
+        """
+        What was told about who takes part since the last call: (monotonic s, kind, names, key, shard, round, global round, workers); kinds: gone, back, takes_part, partial.
+        """
+
     def close(self) -> None:
         """End the thread and all connections. May be called twice."""
 
@@ -857,6 +879,11 @@ class Loop:
     def absent(self, key: int) -> bool:
         """Whether no worker contributed to the last complete value."""
 
+    def go_on(self, key: int) -> int:
+        """
+        The round of the last complete value, from which pushes are counted: for a worker that is late.
+        """
+
     def value(self, key: int, out: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')]) -> None:
         """Copy the last complete value into a float32 array."""
 
@@ -871,9 +898,9 @@ class Loop:
     def wait_reply(self, number: int, timeout_s: float) -> list[float]:
         """The oldest answer not yet taken."""
 
-    def command(self, text: str) -> None:
+    def command(self, text: str, unless_given: bool = False) -> None:
         """
-        An instruction to all global servers: its name, then lines; on one of them, to itself.
+        An instruction to all global servers: its name, then lines; on one of them, to itself. `unless_given`: it counts only where there was none before.
         """
 
     def initialise(self, key: int, index: int, shard: tuple[int, int, int, int], array: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)]) -> None:

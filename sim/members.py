@@ -7,15 +7,14 @@ of who takes part is recorded.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from typing import Any
 
 import simpy
 
 from geomx.cluster import NodeSpec
 from geomx.errors import NodeLost
-from geomx.results.participation import Partial
+from geomx.results.participation import Partial, Shards
 from geomx.sim.worker import SimulatedWorker
 from geomx.sim.world import Notice, Worker, World
 from geomx.training.pace import NS
@@ -96,22 +95,16 @@ class Members:
         if not self._training:
             self._end.succeed()
 
-    def finish(self, shards: Sequence[Sequence[tuple[int, int, int, int]]]) -> None:
+    def finish(self, shards: Shards) -> None:
         """Count the rounds of all servers.
 
         Args:
             shards: Of each tensor: (offset, elements, global server, priority).
         """
         cluster = self._simulation.experiment.cluster
-        held = Counter(piece[2] for pieces in shards for piece in pieces)
         for node in cluster.nodes:
-            if node.role not in ("server", "global_server"):
-                continue
             shard_rounds = self._simulation.fabric.node_stats(node.id)["rounds"]
-            whose = sum(held.values())
-            if node.role == "global_server":
-                whose = held[cluster.global_servers.index(node)]
-            self._participation.closed(-(-shard_rounds // max(1, whose)))
+            self._participation.closed(node, cluster, shards, shard_rounds)
 
     # ---- what the core tells ----
 

@@ -57,8 +57,6 @@ def _check_continues(experiment: Experiment) -> None:
             party cannot get them.
     """
     cluster, selection = experiment.cluster, experiment.selection
-    if experiment.mode != "sim":
-        experiment.faults.check_live()
     remedy = "leave it out, or choose faults.on_loss=stop or wait"
     for group, _ in selection.overlays(cluster):
         why = "passes contributions on from member to member, any of which may be lost with them"

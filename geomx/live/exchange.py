@@ -67,6 +67,17 @@ class Exchange(Protocol):
         """
         ...
 
+    def go_on(self, key: int) -> int:
+        """Count rounds of `key` from that of its value on, which another worker may have reached.
+
+        Args:
+            key: Number of a tensor whose value has arrived, and that was not pushed yet.
+
+        Returns:
+            The round.
+        """
+        ...
+
     def flush(self) -> None:
         """Wait until the loop has all that was pushed, so that what it is given next comes behind.
 
@@ -170,6 +181,11 @@ class ArrayExchange:
         """See `Exchange.wait`."""
         with naming_the_lost(self._loop):
             return self._loop.wait(key, self._rounds[key], FOREVER_S)
+
+    def go_on(self, key: int) -> int:
+        """See `Exchange.go_on`."""
+        self._rounds[key] = self._loop.go_on(key)
+        return self._rounds[key]
 
     def absent(self, key: int) -> bool:
         """Return whether no worker contributed to the last value, which must have arrived."""

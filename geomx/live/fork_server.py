@@ -11,9 +11,9 @@ Requests and reports are JSON, one per message of the socket that the launcher p
 (`geomx.live.forks` is its side):
 
 ``{"arguments": [...], "environment": {...}, "namespace": path}`` (path: of a network namespace, or
-null), with descriptors for the output and the log, is answered, in order, by ``{"pid": number}``
-(null if there can be no more processes; the log says why), and when the node ends, by
-``{"ended": pid, "status": status}``.
+null), with descriptors for the output and the log, and perhaps for the input, is answered, in
+order, by ``{"pid": number}`` (null if there can be no more processes; the log says why), and when
+the node ends, by ``{"ended": pid, "status": status}``.
 """
 
 from __future__ import annotations
@@ -72,14 +72,14 @@ class Server:
 
     def _answer(self) -> bool:
         """Fork the process of one request; return False if there are no more."""
-        text, streams, _, _ = socket.recv_fds(self._requests, MESSAGE_BYTES, 2)
+        text, streams, _, _ = socket.recv_fds(self._requests, MESSAGE_BYTES, 3)
         if not text:
             return False
         pid: int | None = None
         try:
             pid = os.fork()
         except OSError as error:
-            os.write(streams[-1], f"cannot start a process: {error.strerror}\n".encode())
+            os.write(streams[1], f"cannot start a process: {error.strerror}\n".encode())
         if pid == 0:
             self._become(json.loads(text), streams)
         for stream in streams:
@@ -109,7 +109,7 @@ class Server:
         status = FAILED
         try:
             self._leave_server()
-            for number, stream in enumerate(streams, start=1):
+            for number, stream in zip((1, 2, 0), streams, strict=False):
                 os.dup2(stream, number)
                 os.close(stream)
             os.environ.update(request["environment"])

@@ -51,6 +51,7 @@ class ForkServer:
         output: IO[bytes],
         log: IO[bytes],
         namespace: str | None = None,
+        words: IO[bytes] | None = None,
     ) -> Fork:
         """Start a node; return without waiting for its process.
 
@@ -59,6 +60,7 @@ class ForkServer:
             output: Its standard output.
             log: Its standard error; the first node's is that of the server too.
             namespace: Path of the network namespace in which it lives; None: this process' own.
+            words: Its standard input; None: that of the server.
         """
         if self._process is None:
             self._begin(arguments, log)
@@ -71,7 +73,7 @@ class ForkServer:
         }
         try:
             assert self._socket is not None
-            streams = [output.fileno(), log.fileno()]
+            streams = [stream.fileno() for stream in (output, log, words) if stream is not None]
             socket.send_fds(self._socket, [json.dumps(request).encode()], streams)
         except (BrokenPipeError, ConnectionResetError, AssertionError):
             self._lost()

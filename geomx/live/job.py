@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import os
 import secrets
 import shutil
@@ -31,8 +32,8 @@ from geomx.live.diagnosis import Unjoined, culprit, last_words
 from geomx.live.emulation import inside, place
 from geomx.live.exit_status import DONE
 from geomx.live.forks import Fork, ForkServer
+from geomx.live.journal import Reader, stem
 from geomx.live.journal import path as file_of
-from geomx.live.journal import stem
 from geomx.live.lifetime import Tied
 from geomx.live.relay import Patience, Relay
 from geomx.live.restarts import Restarts
@@ -83,6 +84,7 @@ class Job:
         self._address = ""
         self._experiment = directory / "nodes" / "experiment.json"
         self._restarts = Restarts(self.spec, directory)
+        self._words: int | None = None  # to a scheduler that goes on without lost nodes
         self._place = place(
             emulate,
             spec.cluster,
@@ -136,8 +138,7 @@ class Job:
             status = process.poll()
             if status is not None:
                 del self._running[name]
-                if not self._restarts.take(name, status):
-                    self._ended[name] = status
+                self._take(name, status)
         for node in self._restarts.due():
             self._start(node)
         if any(status != DONE for status in self._ended.values()):
@@ -147,6 +148,35 @@ class Job:
             raise culprit(self.spec.cluster, self.directory, self._ended, shown)
         self._unjoined.check(self._ended, lambda name: self._all[name].leaves_any())
         return bool(self._running) or self._restarts.pending
+
+    def _take(self, name: str, status: int) -> None:
+        """Decide what becomes of a node whose process has ended."""
+        if status < 0:
+            self._tell_scheduler(name, f"killed by {signal.Signals(-status).name}")
+        over = self._ended.get(self.spec.cluster.scheduler.name) == DONE
+        if over and self._restarts.again(name):
+            return  # it came too late to take part
+        if not self._restarts.take(name, status):
+            self._ended[name] = status
+        if self._ended.get(self.spec.cluster.scheduler.name) == DONE:
+            self._restarts.cancel()
+            self._end_late()
+
+    def _tell_scheduler(self, name: str, reason: str) -> None:
+        if self._words is not None:
+            word = json.dumps({"ended": name, "reason": reason})
+            with contextlib.suppress(OSError):  # it has ended itself
+                os.write(self._words, word.encode() + b"\n")
+
+    def _end_late(self) -> None:
+        """End processes that were to take the place of lost ones and have not started."""
+        for name, process in self._running.items():
+            if not self._restarts.again(name):
+                continue
+            notes = [next(iter(note)) for note in Reader(stem(self.directory, name)).new()]
+            latest = len(notes) - notes[::-1].index("again") if "again" in notes else 0
+            if "started" not in notes[latest:]:
+                process.signal_all(signal.SIGTERM)
 
     def end(self) -> None:
         """End every process: ask, wait, kill. Also all that a training script started."""
@@ -159,6 +189,7 @@ class Job:
                 process.signal_all(signal.SIGKILL)
             self._wait(KILLED_S)
             self._forks.end()
+            self._close_words()
             self._usage_file.unlink(missing_ok=True)
             self._place.__exit__()
 
@@ -193,6 +224,12 @@ class Job:
     def _fork(self, node: NodeSpec, *role: str, output: IO[bytes] | None = None) -> None:
         """Start geomx's own program for a node; its output goes to its log unless it is given."""
         journal = self._restarts.journal(node)
+        words = None
+        if node.role == "scheduler" and self.spec.faults.continues:
+            words = self._open_words()
+            role = (*role, "--told")
+        if self._restarts.again(node.name):
+            role = (*role, "--again")
         arguments = [
             *role, "--name", node.name, "--id", str(node.id),
             "--notes", str(stem(self.directory, node.name)), "--host", self._place.host(node),
@@ -200,8 +237,23 @@ class Job:
         ]  # fmt: skip
         with self._log(node.name).open("ab" if node.name in self._all else "wb") as log:
             namespace = self._place.namespace(node)
-            process = self._forks.start(arguments, output or log, log, namespace)
+            process = self._forks.start(arguments, output or log, log, namespace, words)
+        if words is not None:
+            words.close()
         self._running[node.name] = self._all[node.name] = process
+
+    def _open_words(self) -> IO[bytes]:
+        """Return the other end of a new way to the scheduler."""
+        reading, writing = os.pipe()
+        os.set_blocking(writing, False)
+        self._close_words()
+        self._words = writing
+        return os.fdopen(reading, "rb")
+
+    def _close_words(self) -> None:
+        if self._words is not None:
+            os.close(self._words)
+        self._words = None
 
     def _run_command(self, node: NodeSpec) -> None:
         """Start the script of a worker."""
@@ -215,7 +267,7 @@ class Job:
         }
         namespace = self._place.namespace(node)
         place = inside(namespace) if namespace else contextlib.nullcontext()
-        with self._log(node.name).open("wb") as log, place:
+        with self._log(node.name).open("ab" if node.name in self._all else "wb") as log, place:
             # The first worker's output is the script's output, as if it had been run alone.
             to = None if node == self.spec.cluster.workers[0] else log
             # A group of its own: Ctrl-C reaches the launcher alone, which ends the others in order.

@@ -86,6 +86,14 @@ class Notes:
         """Note that the scenario kills this process now; None: for good."""
         self._write({"killed": restart_s})
 
+    def again(self) -> None:
+        """Note that another process of this node begins, which remembers nothing."""
+        self._write({"again": True})
+
+    def member(self, time_s: float, kind: str, names: Sequence[str], about: Sequence[int]) -> None:
+        """Note who takes part; see ``members`` of `geomx._core.Loop`."""
+        self._write({"member": kind, "time_s": time_s, "names": names, "about": about})
+
     def recovered(self, monotonic_s: float) -> None:
         """Note when another process of this node has continued it."""
         self._write({"recovered": monotonic_s})

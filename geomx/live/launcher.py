@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -26,6 +27,7 @@ from geomx.live.journal import path as file_of
 from geomx.live.spec import Spec
 from geomx.report import page
 from geomx.results.link_traffic import record_traffic
+from geomx.results.participation import Partial
 from geomx.results.recorder import Recorder
 from geomx.results.results import Results
 from geomx.results.traffic import EdgeTraffic
@@ -157,6 +159,7 @@ class Collector:
         recorder.edges(EdgeTraffic(experiment.cluster, experiment.seed))
         nodes = experiment.cluster.nodes  # the scheduler comes first
         self._readers = [(node, Reader(stem(directory, node.name))) for node in nodes]
+        self._shards = shards(experiment.cluster, experiment.selection, experiment.workload.tensors)
         self._first = experiment.cluster.workers[0]
         # Others than the first evaluate too where parties end on their own; the latest counts.
         self._latest: tuple[NodeSpec, float, Note] | None = None
@@ -168,6 +171,9 @@ class Collector:
         self._all_wait_since: float | None = None
         self._ended: set[str] = set()
         self._recovered: dict[str, list[float]] = defaultdict(list)  # when, seconds since the start
+        continues = experiment.faults.continues
+        self._participation = recorder.continues() if continues else None
+        self._told: list[tuple[float, NodeSpec, Note]] = []  # of who takes part
 
     def collect(self, advance: Advance | None = None) -> None:
         """Record the notes that were written since the last call."""
@@ -207,7 +213,7 @@ class Collector:
         recovered = {name: list(times) for name, times in self._recovered.items()}
         rows = self._experiment.happens.rows(until_s)
         for row in rows:
-            if row["what"] != "kill":
+            if row["what"] != "kill" or self._participation:
                 continue
             later = [at for at in recovered.get(row["node"], ()) if at > row["time_s"]]
             row["recovered_s"] = later[0] - row["time_s"] if later else None
@@ -215,12 +221,31 @@ class Collector:
                 recovered[row["node"]].remove(later[0])
         for name, times in recovered.items():  # of those that something else has killed
             rows += [{"time_s": at, "what": "restart", "node": name} for at in times]
-        for row in sorted(rows, key=lambda row: row["time_s"]):
-            self._recorder.fault(row)
+        told: list[tuple[float, Callable[[], None]]] = [
+            (row["time_s"], partial(self._recorder.fault, row)) for row in rows
+        ]
+        for time_s, node, note in self._told:
+            told.append((time_s, partial(self._member, time_s, node, note)))
+        for _, record in sorted(told, key=lambda each: each[0]):
+            record()
+
+    def _member(self, time_s: float, node: NodeSpec, note: Note) -> None:
+        """Record what `node` was told, or has decided, about who takes part."""
+        assert self._participation is not None
+        kind, names = note["member"], note["names"]
+        if kind == "gone" and node.role == "scheduler":
+            self._participation.lost(time_s, names[0])
+        elif kind == "takes_part":
+            self._participation.takes_part(time_s, names[0])
+        elif kind == "partial":
+            key, shard, number, above, workers = note["about"]
+            tensor = self._experiment.workload.tensors[key].name
+            absent = tuple(names)
+            row = Partial(time_s, node.name, tensor, shard, number, above, workers, absent)
+            self._participation.partial(row)
 
     def finish(self, wall_seconds: float) -> Results:
         """Close the records of a finished run, and return its results."""
-        experiment = self._experiment
         self.happened(self.seconds)
         if self._latest is not None and self._latest[0] != self._first:
             self._evaluation(*self._latest[1:])
@@ -229,8 +254,7 @@ class Collector:
         if parameters.exists():
             with np.load(parameters) as archive:
                 self._recorder.parameters(dict(archive))
-        cut = shards(experiment.cluster, experiment.selection, experiment.workload.tensors)
-        rounds = self._shard_rounds // sum(len(pieces) for pieces in cut)
+        rounds = self._shard_rounds // sum(len(pieces) for pieces in self._shards)
         return self._recorder.finish(self.seconds, rounds, wall_seconds)
 
     def _record(self, node: NodeSpec, note: Note, advance: Advance | None) -> None:
@@ -250,6 +274,11 @@ class Collector:
                 self._waiting[node.name] = note["waits"]
         elif "killed" in note:
             pass  # the scenario says so too
+        elif "again" in note:
+            self._ended.discard(node.name)
+            self._waiting.pop(node.name, None)
+        elif "member" in note:
+            self._told.append((note["time_s"] + self._late_s.get(node.name, 0.0), node, note))
         elif "evaluation" in note:
             time_s = note["time_s"] + self._late_s[node.name]
             if node == self._first:
@@ -296,6 +325,9 @@ class Collector:
             late_s = self._late_s.get(node.name, 0.0)
             kept_s = max((span[2] + span[3] for span in facts["spans"]), default=0.0)
             self._recorder.spans_lost(facts["spans_dropped"], kept_s + late_s)
+        if self._participation:
+            cluster = self._experiment.cluster
+            self._participation.closed(node, cluster, self._shards, facts["node"]["rounds"])
         if node.role == "global_server":
             self._shard_rounds += facts["node"]["rounds"]
             self._recorder.global_server(facts["node"])

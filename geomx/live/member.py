@@ -98,6 +98,7 @@ class Member:
         on_kill: Is told before a scenario kills this process; as for `Disturbances`.
         journal: Records the node, so that another process can continue it; None: nothing does.
         resumed: Whether this process continues another's node.
+        late: Whether training goes on already, as another process of this node was lost.
     """
 
     def __init__(self, loop: _core.Loop, spec: Spec, name: str, roster: dict[str, str]) -> None:
@@ -113,6 +114,7 @@ class Member:
         self.on_kill: Callable[[float | None], None] = lambda restart_s: None
         self.journal: _core.Journal | None = None
         self.resumed = False
+        self.late = False
 
     @classmethod
     def open_scheduler(
@@ -177,7 +179,9 @@ class Member:
             left_s = _await_name(scheduler, patience_s)
             with naming_the_lost(loop):
                 text, roster = loop.join(scheduler, name, id, left_s)
-            return cls(loop, Spec.from_json(text), name, roster)
+            member = cls(loop, Spec.from_json(text), name, roster)
+            member.late = loop.late
+            return member
         except RuntimeError as error:
             loop.close()
             raise GeomxError(str(error)) from error
@@ -281,7 +285,7 @@ class Member:
                 peers,
                 scenario,
                 self.started_s,
-                self.resumed,
+                self.resumed or self.late,
                 self.on_kill,
             ).start()
 

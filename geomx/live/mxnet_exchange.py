@@ -100,6 +100,11 @@ class EngineExchange:
         with naming_the_lost(self._loop):
             return self._loop.wait(key, self._slots[key].round, FOREVER_S)
 
+    def go_on(self, key: int) -> int:
+        """See `Exchange.go_on`."""
+        self._slots[key].round = self._loop.go_on(key)
+        return self._slots[key].round
+
     def flush(self) -> None:
         """See `Exchange.flush`; includes values that are encoded late."""
         for slot in self._slots.values():

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -42,6 +43,7 @@ REFUSALS_NAMED = 100  # in the log of a node, as its board remembers them
 
 _GRACE_S = 1.0  # from a loss or a signal until a thread that is stuck somewhere is given up
 _WATCH_S = 0.05
+_WORDS = 0  # the descriptor over which the launcher speaks
 _ENDING = {signal.SIGINT, signal.SIGTERM}
 _FAREWELL_S = 0.5  # how long a scheduler stays for others to hear that all is over
 
@@ -52,13 +54,15 @@ class Node:
     def __init__(self, options: argparse.Namespace) -> None:
         self._options = options
         self._stem = Path(options.notes)
-        self._notes = Notes(
-            self._stem, resumed=bool(options.journal) and Path(options.journal).exists()
-        )
+        continues = bool(options.journal) and Path(options.journal).exists()
+        self._notes = Notes(self._stem, resumed=continues or options.again)
+        if options.again and not continues:
+            self._notes.again()
         self._member: Member | None = None
         self._interrupted = False
         self._trains = False
         self._calls: Calls | None = None  # in the main thread
+        self._telling = threading.Lock()
 
     def run(self) -> int:
         """Run the node to its end, and return the exit status."""
@@ -69,7 +73,7 @@ class Node:
             self._end("done")
             return DONE
         except NodeLost as lost:
-            return self._failed(lost.reason) if self._is_me(lost.name) else self._lost(lost)
+            return self._failed(lost.reason) if self._is_mine(lost) else self._lost(lost)
         except KeyboardInterrupt:
             self._end("interrupted")
             return INTERRUPTED
@@ -79,7 +83,7 @@ class Node:
                 self._end("interrupted")
                 return INTERRUPTED
             failure = self._member.loop.failure() if self._member else None
-            if failure is not None and not self._is_me(failure[0]):
+            if failure is not None and not self._is_mine(NodeLost(*failure)):
                 return self._lost(NodeLost(*failure))
             sentence = refused_file(error) if isinstance(error, OSError) else None
             if sentence is not None:
@@ -111,10 +115,11 @@ class Node:
                 options.patience,
                 insecure,
             )
+        member.on_kill = self._notes.killed
         if member.node.role == "worker":
             self._work(member)
             return
-        member.journal, member.on_kill = journal, self._notes.killed
+        member.journal = journal
         member.wire()
         if member.resumed:
             self._notes.recovered(time.monotonic())
@@ -163,8 +168,10 @@ class Node:
         self._end("failed", reason=reason)
         return FAILED
 
-    def _is_me(self, name: str) -> bool:
-        return self._member is not None and self._member.node.name == name
+    def _is_mine(self, lost: NodeLost) -> bool:
+        """Whether this process itself is at fault: not where others took it for lost."""
+        me = self._member is not None and self._member.node.name == lost.name
+        return me and not lost.reason.startswith(_core.TAKEN_FOR_LOST)
 
     def _end(self, status: str, **facts: Any) -> None:
         """Write down how it ended and all counts, and let go of the connections."""
@@ -172,6 +179,7 @@ class Node:
         if self._member is not None:
             loop = self._member.loop
             loop.close()
+            self._tell_members()
             self._tell_refusals()
             self._tell_total(loop.stats()["refused_callers"])
             report = {**loop.stats(), "spans": loop.spans(), "python": _core.python_costs()}
@@ -192,11 +200,15 @@ class Node:
 
     def _watchman(self, signals: socket.socket) -> None:
         deadline: float | None = None
+        sources = [signals.fileno(), *([_WORDS] if self._options.told else [])]
         while deadline is None or time.monotonic() < deadline:
-            heard = readable([signals.fileno()], _WATCH_S)
+            heard = readable(sources, _WATCH_S)
             loop = self._member.loop if self._member else None
             self._tell_refusals()
-            if heard and _ENDING.intersection(signals.recv(16)):
+            self._tell_members()
+            if _WORDS in heard and not self._hear_launcher():
+                sources.remove(_WORDS)
+            if signals.fileno() in heard and _ENDING.intersection(signals.recv(16)):
                 self._interrupted = True
                 deadline = deadline or time.monotonic() + _GRACE_S
                 if loop is not None:
@@ -208,10 +220,28 @@ class Node:
                 os._exit(FAILED)  # its thread, and the others', cannot be waited for
         failure = loop.failure() if loop is not None else None
         if failure is not None and not self._interrupted:
-            mine = self._is_me(failure[0])
-            os._exit(self._failed(failure[1]) if mine else self._lost(NodeLost(*failure)))
+            lost = NodeLost(*failure)
+            os._exit(self._failed(lost.reason) if self._is_mine(lost) else self._lost(lost))
         self._end("interrupted")
         os._exit(INTERRUPTED)
+
+    def _hear_launcher(self) -> bool:
+        """Hear which processes have ended; return whether the launcher may say more."""
+        text = os.read(_WORDS, 65536)
+        for line in text.splitlines():  # a short line is written whole
+            word = json.loads(line)
+            if self._member is not None:
+                self._member.loop.report_ended(word["ended"], word["reason"])
+        return bool(text)
+
+    def _tell_members(self) -> None:
+        """Note what was told about who takes part since the last call."""
+        member = self._member
+        if member is None or not member.spec.faults.continues:
+            return
+        with self._telling:
+            for at_s, kind, names, *about in member.loop.members():
+                self._notes.member(at_s - member.started_s, kind, names, about)
 
     def _tell_refusals(self) -> None:
         """Log the callers refused since the last call."""
@@ -264,6 +294,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         default="",
         help="file from which the node can be continued if its process is killed; if it holds a "
         "node, that is continued",
+    )
+    parser.add_argument(
+        "--again", action="store_true", help="an earlier process of the node was lost"
+    )
+    parser.add_argument(
+        "--told", action="store_true", help="hear of processes that have ended on standard input"
     )
     parser.add_argument("--parent", type=int, help="end when this process does")
     options = parser.parse_args(arguments)

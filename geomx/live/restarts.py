@@ -1,17 +1,20 @@
-"""Which nodes of a live run are started again after their processes were killed, and when.
+"""Which nodes of a live run are started again after their processes ended, and when.
 
-A node whose process is killed continues from its journal (``faults.durable=log``). One that ends by
-itself does not: it would come to the same end again.
+A node whose process is killed continues from its journal (``faults.durable=log``), or training goes
+on without it until another process, which remembers nothing, takes its place
+(``faults.on_loss=continue``). One that ends by itself is not started again: it would come to the
+same end.
 """
 
 from __future__ import annotations
 
 import signal
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 
 from geomx.cluster import NodeSpec
+from geomx.live.exit_status import LOST
 from geomx.live.journal import Reader, durable, stem
 from geomx.live.relay import notice
 from geomx.live.spec import Spec
@@ -46,6 +49,9 @@ class Restarts:
         self._made: Counter[str] = Counter()  # of nodes that were killed by chance
         self._killed: Counter[str] = Counter()  # by the scenario
         self._due: dict[str, float] = {}
+        self._began_s: dict[str, float] = {}  # the latest process of each that was started again
+        self._gone: set[str] = set()  # training goes on without them
+        self._orphans: dict[str, list[str]] = defaultdict(list)  # workers, by their lost server
 
     def journal(self, node: NodeSpec) -> Path | None:
         """Return the path of a node's journal; None: it has none."""
@@ -58,17 +64,51 @@ class Restarts:
         """Whether a node is going to be started."""
         return bool(self._due)
 
+    def again(self, name: str) -> bool:
+        """Return whether a node is one that was started before."""
+        return name in self._began_s
+
     def take(self, name: str, status: int) -> bool:
-        """Return whether a node is going to be started again, whose process has ended.
+        """Take note that the process of a node has ended; return whether the run goes on.
 
         Args:
             name: Of the node.
             status: Exit status of its process; negative: the signal that ended it.
+
+        Returns:
+            True if the node is going to be started again, or training goes on without it.
         """
-        journal = self.journal(self._spec.cluster.node(name))
-        if status >= 0 or journal is None or not begun(journal):
+        node = self._spec.cluster.node(name)
+        journal = self.journal(node)
+        if journal is not None:
+            return status < 0 and begun(journal) and self._after_kill(name, status)
+        if not self._spec.faults.continues or node.role not in ("worker", "server"):
             return False
-        by = signal.Signals(-status).name
+        if status == LOST and node.role == "worker" and self._lost_server(node):
+            return True
+        if status >= 0 and status != LOST:
+            return False
+        return self._after_kill(name, status) or self._without(node)
+
+    def due(self) -> list[NodeSpec]:
+        """Return the nodes that are to be started now, once."""
+        now = time.monotonic()
+        names = [name for name, at in self._due.items() if at <= now]
+        for name in tuple(names):
+            names += self._orphans.pop(name, ())
+        for name in names:
+            self._due.pop(name, None)
+            self._began_s[name] = now
+        return [self._spec.cluster.node(name) for name in names]
+
+    def cancel(self) -> None:
+        """Start no more nodes: the run is over."""
+        self._due.clear()
+        self._orphans.clear()
+
+    def _after_kill(self, name: str, status: int) -> bool:
+        """Plan the next process of a node that was killed, or taken for lost; return whether."""
+        how = "taken for lost" if status == LOST else f"killed by {signal.Signals(-status).name}"
         notes = list(Reader(stem(self._directory, name)).new())
         killed = [note["killed"] for note in notes if "killed" in note]
         if len(killed) > self._killed[name]:
@@ -79,20 +119,32 @@ class Restarts:
             return True
         limit = self._spec.faults.restarts
         if self._made[name] >= limit:
-            notice(f"{name} was killed by {by}, and is not restarted: faults.restarts={limit}")
+            notice(f"{name} was {how}, and is not restarted: faults.restarts={limit}")
             return False
         self._made[name] += 1
         pause_s = min(LONGEST_S, FIRST_S * GROWTH ** (self._made[name] - 1))
-        self._plan(name, pause_s, f"{name} was killed by {by} ({self._made[name]} of {limit})")
+        self._plan(name, pause_s, f"{name} was {how} ({self._made[name]} of {limit})")
         return True
 
-    def due(self) -> list[NodeSpec]:
-        """Return the nodes that are to be started now, once."""
-        now = time.monotonic()
-        names = [name for name, at in self._due.items() if at <= now]
-        for name in names:
-            del self._due[name]
-        return [self._spec.cluster.node(name) for name in names]
+    def _lost_server(self, worker: NodeSpec) -> bool:
+        """Look whether a worker has ended with its server, with which it is started again."""
+        server = self._spec.cluster.party_of(worker).server.name
+        if server in self._gone:
+            return self._without(worker)
+        if server in self._due:
+            self._orphans[server].append(worker.name)
+            return True
+        if self._began_s.get(server, 0.0) > self._began_s.get(worker.name, 0.0):
+            self._due[worker.name] = time.monotonic()
+            return True
+        return False
+
+    def _without(self, node: NodeSpec) -> bool:
+        """Go on without a node for good; return False if no worker would be left."""
+        self._gone.add(node.name)
+        for name in self._orphans.pop(node.name, ()):
+            self._gone.add(name)
+        return any(worker.name not in self._gone for worker in self._spec.cluster.workers)
 
     def _plan(self, name: str, pause_s: float, why: str) -> None:
         self._due[name] = time.monotonic() + pause_s

@@ -69,7 +69,6 @@ class Spec:
     @classmethod
     def of(cls, experiment: Experiment, script: bool = False) -> Spec:
         """Return the part of `experiment` that nodes need; a script brings its own workload."""
-        experiment.faults.check_live()
         workload = (experiment.workload.name, dict(experiment.workload_options))
         runtime = experiment.runtime
         if experiment.emulate == "netns" and runtime.threads is None:

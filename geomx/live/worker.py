@@ -180,9 +180,9 @@ class LiveWorker:
         for key, tensor in enumerate(workload.tensors):
             loop.declare(key, tensor.elements, shards[key], f"key {tensor.name!r}")
             self._exchange.declare(key, tensor.shape)
-        if self._rank == 0:
+        if self._rank == 0:  # of one that is late it counts only where its predecessor gave nothing
             if self._global_optimizer is not None:
-                loop.command("optimizer\n" + optimizer_text(self._global_optimizer))
+                loop.command("optimizer\n" + optimizer_text(self._global_optimizer), member.late)
             for key in self._keys:
                 value = self._parameters[key]
                 if self._model is not None:
@@ -190,7 +190,16 @@ class LiveWorker:
                 loop.init(key, as_vector(value))
         for key in self._keys:
             loop.request(key)
+        if member.late:
+            self._go_on()
         return self._waited()
+
+    def _go_on(self) -> None:
+        """Take the place of a worker that was lost, at the step at which the others are."""
+        for key in self._keys:
+            self._exchange.wait(key)
+        self._round = max(self._exchange.go_on(key) for key in self._keys)
+        self._steps.resume(self._round)
 
     def _waited(self, reply_ns: int = -1) -> int:
         """Wait for what the current pass needs; when it was over, in nanoseconds.
@@ -272,12 +281,14 @@ class LiveWorker:
         """Whether the model after the current step is to be evaluated, here.
 
         That is the first worker's task. But where parties do not wait for each other it may be done
-        long before the model is, so that all workers evaluate at the end, and the last one counts.
+        long before the model is, and where training goes on without lost workers it may be lost:
+        then all workers evaluate at the end, and the last one counts.
         """
         last, spec = self._steps.last, self._member.spec
         if self._model is None or not evaluates(self._steps, spec.evaluate_every):
             return False
-        return self._rank == 0 or (last and not self._member.policy.together)
+        alone = not self._member.policy.together or spec.faults.continues
+        return self._rank == 0 or (last and alone)
 
     def _publish(self, kind: str, key: int, number: int, time_s: float) -> None:
         if self._events.observed:

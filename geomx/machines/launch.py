@@ -57,6 +57,9 @@ def launch(
     if experiment.faults.durable != "none":
         remedy = "must be none: nodes on other machines are not restarted yet"
         raise ConfigError("faults.durable", experiment.faults.durable, remedy)
+    if experiment.faults.continues:
+        remedy = "must be stop or wait: nodes on other machines are not restarted yet"
+        raise ConfigError("faults.on_loss", "continue", remedy)
     emulation.check(experiment)
     start = _Start(job, experiment, directory, list(command))
     if not command:

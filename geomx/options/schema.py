@@ -68,18 +68,9 @@ class FaultOptions:
     # are restarted from there when they are killed; others wait meanwhile, as with wait. The files
     # grow with all that is received.
     durable: Annotated[str, OneOf(("none", "log"))] = "none"
-    # With durable=log: how often one node that was killed is restarted, at growing intervals.
+    # With durable=log or continue: how often one node that was killed is restarted, at growing
+    # intervals.
     restarts: Amount = 3
-
-    def check_live(self) -> None:
-        """Check that a live run can do what is asked for.
-
-        Raises:
-            ConfigError: It is to go on without lost nodes.
-        """
-        if self.continues:
-            remedy = "live runs do not go on without lost nodes yet; choose stop or wait"
-            raise ConfigError("faults.on_loss", self.on_loss, remedy)
 
     @property
     def continues(self) -> bool:

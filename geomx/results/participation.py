@@ -7,9 +7,12 @@ without some of them, and of nodes that are lost and come back. Simulated and li
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from geomx.cluster import Cluster, NodeSpec
 from geomx.results.files import Table
 from geomx.results.rounding import rounded
 
@@ -18,6 +21,7 @@ PARTICIPATION = (
 )  # fmt: skip
 
 Fault = dict[str, Any]
+Shards = Sequence[Sequence[tuple[int, int, int, int]]]
 
 
 class Partial(NamedTuple):
@@ -89,9 +93,21 @@ class Participation:
             self._table = Table(self._path, PARTICIPATION)
         self._table.add(dict(zip(PARTICIPATION, (*row[:-1], " ".join(row.absent)), strict=True)))
 
-    def closed(self, rounds: int) -> None:
-        """Count the rounds that a server closed, with everybody or without."""
-        self._rounds += rounds
+    def closed(self, node: NodeSpec, cluster: Cluster, shards: Shards, shard_rounds: int) -> None:
+        """Count the rounds that a server closed, with everybody or without.
+
+        Args:
+            node: Any node; only servers count.
+            cluster: All nodes.
+            shards: Of each tensor: (offset, elements, global server, priority).
+            shard_rounds: Rounds that the node closed, each shard's counted.
+        """
+        if node.role not in ("server", "global_server"):
+            return
+        held = Counter(piece[2] for pieces in shards for piece in pieces)
+        of_all = node.role == "server"
+        whose = held.total() if of_all else held[cluster.global_servers.index(node)]
+        self._rounds += -(-shard_rounds // max(1, whose))
 
     # ---- the end ----
 

@@ -175,6 +175,7 @@ void init_core(nb::module_& m) {
       .def_rw("bundle", &NodeConfig::bundle)
       .def_rw("phantom", &NodeConfig::phantom)
       .def_rw("continues", &NodeConfig::continues)
+      .def_rw("absent", &NodeConfig::absent)
       .def_rw("experiment", &NodeConfig::experiment)
       .def_ro("id", &NodeConfig::id)
       .def_ro("name", &NodeConfig::name)

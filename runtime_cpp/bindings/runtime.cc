@@ -19,6 +19,7 @@
 
 #include "bindings/release_queue.h"
 #include "bindings/handles.h"
+#include "bindings/members.h"
 #include "io/loop.h"
 
 namespace nb = nanobind;
@@ -247,6 +248,8 @@ void init_runtime(nb::module_& m) {
   m.def("send_notices", &SendNotices, "descriptor"_a,
         "Lines for the user go to this file descriptor from now on, and not to standard error.");
 
+  m.attr("TAKEN_FOR_LOST") = std::string(kTakenForLost);
+
   nb::class_<Shape>(m, "Shape", R"(How an emulated network treats one node's messages.
 
 Edges are this node's own copies of those on its outgoing paths. An edge that others send over too
@@ -318,6 +321,14 @@ REASON"), and failure() says the same; TimeoutError means that time was up.)")
            "(name, reason) of the lost node; None if there is none.")
       .def("refusals", &Loop::TakeRefusals, nb::call_guard<nb::gil_scoped_release>(),
            "Callers refused since the last call, with reasons; the first hundred of a run.")
+      .def_prop_ro("late", &Loop::late,
+                   "Whether training goes on already, as another process of this node was lost.")
+      .def("report_ended", &Loop::ReportEnded, "name"_a, "reason"_a,
+           nb::call_guard<nb::gil_scoped_release>(),
+           "On the scheduler: the process of a member is known to have ended.")
+      .def("members", &Members,
+           "What was told about who takes part since the last call: (monotonic s, kind, names, key, "
+           "shard, round, global round, workers); kinds: gone, back, takes_part, partial.")
       .def("close",
            [](Loop& self) {
              {
@@ -348,6 +359,8 @@ REASON"), and failure() says the same; TimeoutError means that time was up.)")
            "Arrival of the value after `round`, in seconds since the start.")
       .def("absent", &Loop::Absent, "key"_a, nb::call_guard<nb::gil_scoped_release>(),
            "Whether no worker contributed to the last complete value.")
+      .def("go_on", &Loop::GoOn, "key"_a, nb::call_guard<nb::gil_scoped_release>(),
+           "The round of the last complete value, from which pushes are counted: for a worker that is late.")
       .def("value",
            [](Loop& self, Key key, const Output& out) {
              nb::gil_scoped_release unlocked;
@@ -369,8 +382,10 @@ REASON"), and failure() says the same; TimeoutError means that time was up.)")
              return *values;
            },
            "number"_a, "timeout_s"_a, "The oldest answer not yet taken.")
-      .def("command", &Loop::Command, "text"_a, nb::call_guard<nb::gil_scoped_release>(),
-           "An instruction to all global servers: its name, then lines; on one of them, to itself.")
+      .def("command", &Loop::Command, "text"_a, "unless_given"_a = false,
+           nb::call_guard<nb::gil_scoped_release>(),
+           "An instruction to all global servers: its name, then lines; on one of them, to itself. "
+           "`unless_given`: it counts only where there was none before.")
       .def("initialise", &Initialise, "key"_a, "index"_a, "shard"_a, "array"_a.noconvert(),
            "The initial value of a global server's shard: (offset, elements, server, priority).")
       .def("global_value", &GlobalValue, "key"_a, "shard"_a,

@@ -19,7 +19,7 @@ namespace geomx {
 struct Event {
   enum class Kind : std::uint8_t {
     kRoster,      // all members have joined; text = the experiment, names/addresses in `roster`
-    kStarted,     // all members are connected: training may begin
+    kStarted,     // all members are connected: training may begin, or has begun `text` ns ago
     kValueReady,  // worker: the value of `key` after `round` is in
     kBarrier,     // worker: barrier `round` is complete
     kUpdated,     // global server: shard `shard` of `key` finished `round`
@@ -103,8 +103,16 @@ struct NodeStats {
 // Prefix of the reason for which a node closes the connection to a peer at fault.
 inline constexpr std::string_view kBrokeProtocol = "broke the protocol: ";
 
+// Prefix of the reason for which a process is told to end whose member was declared lost.
+inline constexpr std::string_view kTakenForLost = "it was taken for lost: ";
+// The reason for which a member is lost of which a new process has joined.
+inline constexpr const char* kReplaced = "another process took its place";
+
 // Separates the names of two members that have lost the connection between them.
 inline constexpr std::string_view kBetween = " <-> ";
+
+// The round of a `command` that has no effect after another one.
+inline constexpr Round kUnlessGiven = 1;
 
 // The round of a `dead` message about a connection between two members that has ended; the
 // scheduler finds out whether one of them is lost.

@@ -42,6 +42,7 @@ class GlobalServer final : public ServerRole {
         return;
       }
       case Kind::kCommand:
+        if (header.round == kUnlessGiven && obeys_) return;
         if (const auto text = Text(peer, message)) Obey(*text);
         return;
       case Kind::kBye:  // all workers of a party have left
@@ -191,6 +192,7 @@ class GlobalServer final : public ServerRole {
   void Obey(const std::string& text) {
     auto optimizer = ParseOptimizer(text);
     if (!optimizer) return;
+    obeys_ = true;
     for (auto& [id, shard] : shards_) ForgetOptimizer(shard);
     if (rules_.update_at_party) {
       for (const NodeId child : node_.config().children) {
@@ -362,6 +364,7 @@ class GlobalServer final : public ServerRole {
   const GlobalRounds rules_;
   FlatMap<ShardId, Shard, ShardHash> shards_;
   std::optional<OptimizerSpec> optimizer_;
+  bool obeys_ = false;  // an instruction was given
 };
 
 }  // namespace

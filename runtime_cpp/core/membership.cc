@@ -12,7 +12,9 @@ void Membership::Start(Time now) {
   if (state_.config.heartbeat_interval <= 0) return;
   beating_ = true;
   next_beat_ = now;
-  for (const NodeId id : state_.peers.ids()) contacts_[id].heard = now;
+  for (const NodeId id : state_.peers.ids()) {
+    if (!state_.peers.Away(id)) contacts_[id].heard = now;
+  }
 }
 
 void Membership::Ready(Time now) {

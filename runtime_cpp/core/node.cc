@@ -17,7 +17,14 @@ Node::Node(NodeConfig config)
       coordinators_(state_, overlay_),
       membership_(state_, overlay_, role_) {
   if (!state_.config.groups.empty()) overlay_.emplace(*this, state_.config.groups);
+  for (const NodeId id : state_.config.absent) {
+    if (FindPeer(id) != nullptr) SetAway(id, true);
+  }
   role_ = MakeRole(*this);
+  for (const NodeId id : state_.config.absent) {
+    const Peer* peer = FindPeer(id);
+    if (peer != nullptr && peer->role == Role::kWorker) coordinators_.HandleMember(id, false, 0);
+  }
 }
 
 Node::~Node() = default;
@@ -73,10 +80,12 @@ void Node::HandleControl(NodeId from, const Message& message, Time now) {
     case Kind::kClosing:
     case Kind::kRoster:  // the driver read it before it created this node
       return;
-    case Kind::kStart:
+    case Kind::kStart: {
       if (!from_scheduler || started()) return;
-      membership_.Start(now);
-      return Emit({.kind = Event::Kind::kStarted});
+      std::vector<std::byte> scratch;
+      const auto words = UnpackStrings(message.payload.Contiguous(scratch), 1);
+      return StartWithParents(words ? words->front() : "", now);
+    }
     case Kind::kStop:
       if (!from_scheduler || stopped()) return;
       membership_.Stop();
@@ -107,6 +116,18 @@ void Node::HandleControl(NodeId from, const Message& message, Time now) {
   role_->OnControl(from, message, now);
 }
 
+// A member that joins while its parent is lost starts when that is back.
+void Node::StartWithParents(std::string age, Time now) {
+  const auto& parents = state_.config.parents;
+  if (std::any_of(parents.begin(), parents.end(), [this](NodeId id) { return IsAway(id); })) {
+    start_due_ = std::move(age);
+    return;
+  }
+  start_due_.reset();
+  membership_.Start(now);
+  Emit({.kind = Event::Kind::kStarted, .text = std::move(age)});
+}
+
 void Node::Change(const MemberChange& change, Time now) {
   const NodeId who = change.who;
   if (who == state_.config.id) return;
@@ -125,6 +146,7 @@ void Node::Change(const MemberChange& change, Time now) {
         .text = change.name,
         .reason = change.back ? change.address : change.reason});
   role_->OnMember(who, change.back, now);
+  if (start_due_ && change.back) StartWithParents(*start_due_, now);
 }
 
 std::string Node::Miscount(NodeId child, std::uint32_t merge_count) const {

@@ -184,6 +184,7 @@ class Node {
   std::string Objection(NodeId from, const Header& header) const;
   bool Expected(NodeId from, const Header& header) const;
   void HandleControl(NodeId from, const Message& message, Time now);
+  void StartWithParents(std::string age, Time now);
 
   NodeState state_;
   std::optional<Overlay> overlay_;
@@ -196,6 +197,7 @@ class Node {
   Membership membership_;
   std::unique_ptr<RoleLogic> role_;
   std::map<NodeId, std::uint32_t> incarnations_;  // of members that came back
+  std::optional<std::string> start_due_;          // see StartWithParents
 };
 
 }  // namespace geomx

@@ -68,6 +68,7 @@ struct NodeConfig {
   Time patience = 0;                // silence after which a suspect peer is lost; 0: at once
   bool continues = false;           // rounds close without members that are lost
   Time redial = kSecond;            // live: longest time between two attempts to reconnect
+  std::vector<NodeId> absent;       // members that join when training goes on; `continues` then
   std::vector<NodeId> parents;      // worker: its local server; local server: the global servers
   std::vector<NodeId> children;     // nodes that push to this node, ascending
   std::map<std::uint32_t, std::shared_ptr<Coordinator>> coordinators;  // on this node, by number

@@ -26,7 +26,9 @@ void RoleLogic::OnLinkDown(NodeId peer, const std::string& reason, Time now) {
     return;
   }
   const Round link = reason.starts_with(kBrokeProtocol) ? 0 : kLinkEnded;
-  node_.Send(*node_.config().scheduler, ControlMessage(Kind::kDead, {lost->name, reason}, link));
+  Message report = ControlMessage(Kind::kDead, {lost->name, reason}, link);
+  report.header.key = node_.Incarnation(peer);
+  node_.Send(*node_.config().scheduler, std::move(report));
 }
 
 }  // namespace geomx

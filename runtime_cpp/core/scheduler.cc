@@ -25,7 +25,13 @@ bool IsLine(const std::string& text) {
 class Scheduler final : public RoleLogic {
  public:
   explicit Scheduler(Node& node) : RoleLogic(node) {
-    for (const Peer& peer : node.config().peers) workers_ += peer.role == Role::kWorker;
+    const NodeConfig& config = node.config();
+    for (const Peer& peer : config.peers) {
+      workers_ += peer.role == Role::kWorker;
+      if (std::find(config.absent.begin(), config.absent.end(), peer.id) == config.absent.end()) continue;
+      absent_[peer.id] = {.who = peer.id, .name = peer.name, .reason = "it has not joined yet"};
+    }
+    expected_ = config.peers.size() - absent_.size();
   }
 
   void OnValue(NodeId peer, const Header& header, Buffer value, Time now) override {
@@ -38,10 +44,12 @@ class Scheduler final : public RoleLogic {
       case Kind::kJoin: Join(peer, message, now); return;
       case Kind::kReady:
         ready_.insert(peer);
-        if (ready_.size() == node_.config().peers.size() && !node_.started()) {
+        if (ready_.size() == expected_ && !node_.started()) {
           node_.membership().Start(now);
+          started_at_ = now;
           ToAll(Kind::kStart);
           node_.Emit({.kind = Event::Kind::kStarted});
+          for (const auto& [early, join] : std::exchange(early_, {})) Join(early, join, now);
         }
         return;
       case Kind::kBarrier: Barrier(peer, message.header.round, now); return;
@@ -52,8 +60,9 @@ class Scheduler final : public RoleLogic {
         if (!words) return;
         for (const Peer& lost : node_.config().peers) {
           if (lost.name != (*words)[0]) continue;
+          if (IsOld(lost.id, message.header.key)) return;
           if (message.header.round == kLinkEnded) {
-            ended_.push_back({now + kLinkGrace, peer, lost.id, (*words)[1]});
+            ended_.push_back({now + kLinkGrace, peer, lost.id, (*words)[1], message.header.key});
           } else {
             DeclareDead(lost, (*words)[1], now);
           }
@@ -74,9 +83,10 @@ class Scheduler final : public RoleLogic {
   // A message of a process that was declared lost, or of its successor.
   void OnLate(NodeId peer, const Message& message, Time now) override {
     if (message.header.kind == Kind::kJoin) return Join(peer, message, now);
+    if (message.header.kind == Kind::kReady && joining_.contains(peer)) return Return(peer, now);
     if (message.header.kind == Kind::kHeartbeat || !refused_.insert(peer).second) return;
     const Peer& late = *node_.FindPeer(peer);
-    node_.SendAnyway(peer, ControlMessage(Kind::kDead, {late.name, "it was taken for lost: " +
+    node_.SendAnyway(peer, ControlMessage(Kind::kDead, {late.name, std::string(kTakenForLost) +
                                                                        absent_.at(peer).reason}));
   }
 
@@ -84,11 +94,12 @@ class Scheduler final : public RoleLogic {
     const auto all_but = [&](Wait::Kind kind, auto here, bool workers, Round round = 0) {
       Wait wait{.kind = kind, .whom = {}, .round = round};
       for (const Peer& each : node_.config().peers) {
+        if (absent_.contains(each.id)) continue;
         if ((!workers || each.role == Role::kWorker) && !here(each.id)) wait.whom.push_back(each.id);
       }
       if (!wait.whom.empty()) waits.Add(wait);
     };
-    if (addresses_.size() < node_.config().peers.size()) {
+    if (addresses_.size() < expected_) {
       return all_but(Wait::Kind::kJoin, [&](NodeId id) { return addresses_.contains(id); }, false);
     }
     if (!node_.started()) {
@@ -110,6 +121,7 @@ class Scheduler final : public RoleLogic {
       ended_.erase(ended_.begin());
       if (node_.stopped() || !dead_.empty()) continue;
       if (absent_.contains(link.one) || absent_.contains(link.other)) continue;
+      if (IsOld(link.other, link.incarnation)) continue;
       const NodeId silent = MoreSilent(link.one, link.other, now);
       if (node_.membership().Silence(silent, now) > node_.config().failure_timeout / 2) {
         DeclareDead(*node_.FindPeer(silent), link.reason, now);
@@ -168,12 +180,13 @@ class Scheduler final : public RoleLogic {
       return node_.Fail(peer, "a join whose address is empty or has control characters");
     }
     if (node_.started() && node_.config().continues) {
-      return Return(*member, (*words)[2], message.header.round, now);
+      return JoinLate(*member, (*words)[2], message.header.round, now);
     }
+    if (absent_.contains(peer)) return early_.insert_or_assign(peer, message), void();
     if (addresses_.contains(peer)) return node_.Fail(peer, "joined twice");
     addresses_[peer] = (*words)[2];
     incarnations_[peer] = message.header.round;
-    if (addresses_.size() < node_.config().peers.size()) return;
+    if (addresses_.size() < expected_) return;
     Event roster{.kind = Event::Kind::kRoster, .text = node_.config().experiment};
     ToAll(Kind::kRoster, {node_.config().experiment, Lines(&roster)});
     node_.Emit(std::move(roster));
@@ -183,6 +196,7 @@ class Scheduler final : public RoleLogic {
   std::string Lines(Event* roster) {
     std::string lines;
     for (const Peer& each : node_.config().peers) {
+      if (!addresses_.contains(each.id)) continue;  // it has not joined yet
       lines += each.name + "\t" + addresses_[each.id] + "\t" + std::to_string(incarnations_[each.id]) +
                "\n";
       if (roster != nullptr) roster->roster.emplace_back(each.name, addresses_[each.id]);
@@ -192,30 +206,42 @@ class Scheduler final : public RoleLogic {
 
   // ---- members that are lost and come back ----
 
-  // A new process of a member takes its place. It is told of all lost members, and all others are
-  // told of it.
-  void Return(const Peer& member, const std::string& address, Round incarnation, Time now) {
-    if (!absent_.contains(member.id)) Lose(member, "another process took its place", now);
+  // A new process of a member has joined. It is told the experiment, from which it builds its node.
+  void JoinLate(const Peer& member, const std::string& address, Round incarnation, Time now) {
+    if (!absent_.contains(member.id)) Lose(member, kReplaced, now);
     if (node_.stopped()) return;
-    absent_.erase(member.id);
-    refused_.erase(member.id);
-    left_.erase(member.id);
-    workers_left_.erase(member.id);
+    joining_[member.id] = {.who = member.id,
+                           .back = true,
+                           .incarnation = incarnation,
+                           .name = member.name,
+                           .address = address};
     addresses_[member.id] = address;
     incarnations_[member.id] = incarnation;
-    MemberChange change{.epoch = ++epoch_,
-                        .who = member.id,
-                        .back = true,
-                        .incarnation = incarnation,
-                        .name = member.name,
-                        .address = address};
+    node_.SendAnyway(member.id, ControlMessage(Kind::kRoster, {node_.config().experiment, Lines(nullptr)},
+                                               epoch_));
+  }
+
+  // That node is ready and takes the member's place. It is told of all lost members, and all others
+  // are told of it.
+  void Return(NodeId member, Time now) {
+    MemberChange change = std::move(joining_.extract(member).mapped());
+    if (node_.stopped()) return;
+    change.epoch = ++epoch_;
+    absent_.erase(member);
+    refused_.erase(member);
+    left_.erase(member);
+    workers_left_.erase(member);
     node_.Change(change, now);
-    node_.Send(member.id,
-               ControlMessage(Kind::kRoster, {node_.config().experiment, Lines(nullptr)}));
-    for (const auto& [epoch, known] : Changes()) node_.Send(member.id, Pack(known));
-    back_[member.id] = change;
+    for (const auto& [epoch, known] : Changes()) node_.Send(member, Pack(known));
+    back_[member] = change;
     for (const Peer& peer : node_.config().peers) node_.Send(peer.id, Pack(change));
-    node_.Send(member.id, ControlMessage(Kind::kStart));
+    node_.Send(member, ControlMessage(Kind::kStart, {std::to_string(now - started_at_)}));
+  }
+
+  // Whether a report is about an earlier process of a member than the one that takes part.
+  bool IsOld(NodeId member, std::uint32_t incarnation) const {
+    const auto back = back_.find(member);
+    return back != back_.end() && back->second.incarnation != incarnation;
   }
 
   // The latest change of each member that is lost or has come back, by epoch.
@@ -224,6 +250,7 @@ class Scheduler final : public RoleLogic {
     for (const auto* members : {&absent_, &back_}) {
       for (const auto& [id, change] : *members) changes[change.epoch] = change;
     }
+    changes.erase(0);  // members that have not joined yet, as the experiment says
     return changes;
   }
 
@@ -237,6 +264,7 @@ class Scheduler final : public RoleLogic {
                               .reason = reason};
     absent_[lost.id] = change;
     back_.erase(lost.id);
+    joining_.erase(lost.id);
     node_.Change(change, now);
     for (const Peer& peer : node_.config().peers) node_.Send(peer.id, Pack(change));
     if (lost.role != Role::kWorker) return;
@@ -341,10 +369,12 @@ class Scheduler final : public RoleLogic {
     Time due = 0;
     NodeId one = 0, other = 0;
     std::string reason;
+    std::uint32_t incarnation = 0;  // of `other`, as `one` knows it
   };
 
   std::vector<Ended> ended_;  // connections between members, by the time at which they count
   std::size_t workers_ = 0;
+  std::size_t expected_ = 0;  // members before the start
   std::map<NodeId, std::string> addresses_;
   std::map<NodeId, Round> incarnations_;  // of each name's process, as the driver counts them
   std::set<NodeId> ready_, left_, workers_left_;
@@ -352,8 +382,11 @@ class Scheduler final : public RoleLogic {
   std::map<Round, std::set<NodeId>> barriers_;
   std::map<NodeId, MemberChange> absent_;  // lost members that training continues without
   std::map<NodeId, MemberChange> back_;    // members whose process is not the first
-  std::set<NodeId> refused_;               // of these, those that have been told
+  std::map<NodeId, MemberChange> joining_; // lost members of which a new process has joined
+  std::map<NodeId, Message> early_;        // joins of members that are to join later
+  std::set<NodeId> refused_;               // of the absent, those that have been told
   std::uint32_t epoch_ = 0;
+  Time started_at_ = 0;
   Time look_again_ = kNever;  // for workers missing at a barrier
 };
 

@@ -13,6 +13,7 @@ class Server final : public ServerRole {
  public:
   explicit Server(Node& node) : ServerRole(node), policy_(node.config().policy) {
     if (!policy_) policy_ = std::make_shared<PartyPolicy>();
+    if (!node.config().absent.empty()) TellPolicy();
   }
 
   void OnValue(NodeId peer, const Header& header, Buffer value, Time now) override {
@@ -54,8 +55,7 @@ class Server final : public ServerRole {
     } else {
       CloseWithout(member, now);
     }
-    const auto& children = node_.config().children;
-    policy_->OnMembers(PresentChildren(), static_cast<std::uint32_t>(children.size()));
+    TellPolicy();
   }
 
   void ListWaits(Waits& waits) const override {
@@ -118,7 +118,7 @@ class Server final : public ServerRole {
     const auto& parents = node_.config().parents;
     if (std::find(parents.begin(), parents.end(), peer) != parents.end()) return Obey(*text);
     for (const NodeId parent : parents) {
-      node_.Send(parent, ControlMessage(Kind::kCommand, {*text}));
+      node_.Send(parent, ControlMessage(Kind::kCommand, {*text}, message.header.round));
     }
   }
 
@@ -137,6 +137,11 @@ class Server final : public ServerRole {
   }
 
   // ---- workers that are lost and come back ----
+
+  void TellPolicy() {
+    const auto& children = node_.config().children;
+    policy_->OnMembers(PresentChildren(), static_cast<std::uint32_t>(children.size()));
+  }
 
   std::uint32_t PresentChildren() const {
     const auto& children = node_.config().children;

@@ -139,9 +139,10 @@ void Worker::Barrier(Time now) {
   node_.Send(*node_.config().scheduler, ControlMessage(Kind::kBarrier, {}, ++barriers_));
 }
 
-void Worker::Command(const std::string& text, Time now) {
+void Worker::Command(const std::string& text, Time now, bool unless_given) {
   (void)now;
-  node_.Send(node_.config().parents.front(), ControlMessage(Kind::kCommand, {text}));
+  node_.Send(node_.config().parents.front(),
+             ControlMessage(Kind::kCommand, {text}, unless_given ? kUnlessGiven : 0));
 }
 
 std::span<const float> Worker::Value(Key key) {
@@ -272,7 +273,7 @@ void Worker::Describe(Digest& digest) const {
 // Without its local server a worker cannot take part in the run.
 void Worker::OnMember(NodeId member, bool back, Time now) {
   (void)now;
-  if (back || member != node_.config().parents.front()) return;
+  if (back || member != node_.config().parents.front() || !node_.started()) return;
   node_.Emit({.kind = Event::Kind::kDead,
               .peer = member,
               .text = node_.FindPeer(member)->name,

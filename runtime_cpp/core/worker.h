@@ -60,8 +60,9 @@ class Worker final : public RoleLogic {
 
   void Barrier(Time now);
 
-  // Sends an instruction, whose first line is its name, to all global servers.
-  void Command(const std::string& text, Time now);
+  // Sends an instruction, whose first line is its name, to all global servers. `unless_given`: it has
+  // no effect after another one.
+  void Command(const std::string& text, Time now, bool unless_given = false);
 
   // The last complete value of a tensor: `elements` floats, empty before the first or if phantom.
   std::span<const float> Value(Key key);

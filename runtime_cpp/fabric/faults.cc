@@ -149,6 +149,7 @@ void Fabric::Restart(NodeConfig config, Time now) {
   const std::string& name = endpoint.node->config().name;
   Message join = ControlMessage(Kind::kJoin, {name, "", name}, endpoint.life + 1);
   endpoint.node->Send(scheduler, std::move(join));
+  endpoint.node->Send(scheduler, ControlMessage(Kind::kReady));
   Touch(id, now);
 }
 

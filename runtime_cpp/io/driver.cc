@@ -139,6 +139,7 @@ void Driver::Run(const NodeConfig& config, const std::map<NodeId, Address>& addr
   }
   self_ = config.id;
   name_ = config.name;
+  connect_deadline_ = connect_deadline;
   watch_.SetPatience(config.failure_timeout);
   for (const Peer& peer : config.peers) {
     Outlet& outlet = outlets_[peer.id];
@@ -164,6 +165,7 @@ void Driver::Run(const NodeConfig& config, const std::map<NodeId, Address>& addr
   for (const NodeId peer : PeersToCall()) {
     if (sessions_.LinkOf(peer).closed) continue;
     const auto& address = outlets_.at(peer).address;
+    if (!address && config.continues) continue;  // it will be announced
     if (!address) throw std::invalid_argument(name_ + ": the roster lacks a peer");
     sessions_.LinkOf(peer).frames.SetIncarnation(roster_incarnations_[name_]);
     sessions_.Dial(peer, self_, name_, *address, connect_deadline);
@@ -180,8 +182,9 @@ RecordedNode& Driver::node() {
 void Driver::CheckReady() {
   if (!node_ || ready_ || !node_->config().scheduler) return;
   const std::vector<Peer>& peers = node_->config().peers;
-  const auto knows = [this](const Peer& peer) { return sessions_.Knows(peer.id); };
-  if (!std::all_of(peers.begin(), peers.end(), knows)) return;
+  // A late one says so when its node is there: its peers are told of it then, and let it in.
+  const auto knows = [this](const Peer& peer) { return !IsMissing(peer.id); };
+  if (!told_.late && !std::all_of(peers.begin(), peers.end(), knows)) return;
   ready_ = true;
   node_->Ready(Now());
 }
@@ -190,7 +193,7 @@ std::vector<std::string> Driver::Missing() const {
   std::vector<std::string> missing;
   if (!node_) return missing;
   for (const Peer& peer : node_->config().peers) {
-    if (!sessions_.Knows(peer.id)) missing.push_back(peer.name);
+    if (IsMissing(peer.id)) missing.push_back(peer.name);
   }
   return missing;
 }
@@ -250,7 +253,7 @@ void Driver::DrainEvents() {
 void Driver::Act(Event& event, Time now) {
   switch (event.kind) {
     case Event::Kind::kStarted:
-      started_ = now;
+      started_ = now - (event.text.empty() ? 0 : std::stoll(event.text));
       WatchLinks(true);
       if (shaper_) shaper_->SetOrigin(*started_);
       status_.SetStarted(*started_);
@@ -301,20 +304,12 @@ void Driver::Act(Event& event, Time now) {
       return;
     }
     case Event::Kind::kGone:
-    case Event::Kind::kBack: return ActOnMember(event);
+    case Event::Kind::kBack:
     case Event::Kind::kTakesPart:
-    case Event::Kind::kPartial:
+    case Event::Kind::kPartial: return ActOnMember(event, now);
     case Event::Kind::kRoster:
     case Event::Kind::kUpdated:
     case Event::Kind::kCommand: return;
-  }
-}
-
-// Training continues without a member, or with a new process of it.
-void Driver::ActOnMember(const Event& event) {
-  const bool back = event.kind == Event::Kind::kBack;
-  if (join_address_.empty()) {  // one line is enough: the scheduler's
-    Notice(event.text + (back ? " is back" : " is lost, training goes on without: " + event.reason));
   }
 }
 

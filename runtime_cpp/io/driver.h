@@ -91,6 +91,8 @@ class Driver final : private Sessions::Handler, private Replay::Handler {
     dirty_.insert(peer);
   }
   void Reset(NodeId peer) { sessions_.Reset(peer); }
+  // On the scheduler: the process of a member is known to have ended.
+  void ReportEnded(const std::string& name, const std::string& reason);
   // Scheduler: declares to all that the members which are not connected have never joined.
   void GiveUpOnMissing(const std::string& why);
   void BeginClose();
@@ -135,7 +137,10 @@ class Driver final : private Sessions::Handler, private Replay::Handler {
                    const std::function<void()>& after);
   void DrainEvents();
   void Act(Event& event, Time now);
-  void ActOnMember(const Event& event);
+  void ActOnMember(Event& event, Time now);
+  void Without(const Event& event);
+  void With(const Event& event);
+  void ForgetMessages(NodeId peer);
   void CheckReady();
   void FailCallbacks();
 
@@ -164,6 +169,9 @@ class Driver final : private Sessions::Handler, private Replay::Handler {
   Verdict Judge(Session& caller) override;
   bool Genuine(const Session& session, const Peer& peer) const;
   Verdict JudgeIncarnation(Session& caller);
+  Verdict CountCaller(Session& caller);
+  bool RemembersNothing(NodeId peer) const;
+  bool IsMissing(NodeId peer) const;
   void SayJoin(Session& session);
   void OnGreeting() override;
   void OnConnected(Session& session) override;
@@ -222,6 +230,7 @@ class Driver final : private Sessions::Handler, private Replay::Handler {
   Joined told_;  // the scheduler's message
   std::map<std::string, std::uint32_t> roster_incarnations_;
   std::map<NodeId, std::uint32_t> incarnations_;  // of each peer's current process
+  Time connect_deadline_ = kNever;  // of peers that are to be called
   NodeId self_ = kUnknownPeer;
 
   std::shared_ptr<JournalFile> journal_;  // or null

@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/event.h"
 #include "io/sessions.h"
 
 namespace geomx::io {
@@ -48,6 +49,15 @@ void Sessions::Identify(NodeId peer) {
   links_.insert(std::move(link));
 }
 
+void Sessions::Drop(NodeId peer, const std::string& reason) {
+  PeerLink& link = LinkOf(peer);
+  std::erase_if(dialing_, [peer](const Dialing& dialing) { return dialing.peer == peer; });
+  Replace(link, false);
+  link.closed = true;
+  link.lost_why = reason;
+  link.frames = {};
+}
+
 void Sessions::Renew(NodeId peer) {
   const auto found = links_.find(peer);
   if (found == links_.end()) return;
@@ -75,6 +85,9 @@ void Sessions::Settle(Session& session, Verdict verdict) {
   }
   if (verdict == Verdict::kNobody) return Refuse(session, "nobody this node talks with");
   if (verdict == Verdict::kTaken) return Refuse(session, "a node of that name takes part already");
+  if (verdict == Verdict::kOccupied) {  // until its process is known to be gone
+    return Refuse(session, "a node of that name takes part already", false);
+  }
   if (verdict == Verdict::kLate) return Refuse(session, "another process has taken its place");
   if (verdict == Verdict::kPeer) return Welcome(session);
   strangers_.erase(session.id);
@@ -98,7 +111,11 @@ void Sessions::DismissEarlier(const Session& session) {
 // The caller is a peer: it may continue after an earlier connection.
 void Sessions::Welcome(Session& session) {
   PeerLink& link = LinkOf(session.peer);
-  if (link.closed) return Refuse(session, "the connection with it was ended for good");
+  if (link.closed) {
+    return Refuse(session, link.lost_why.starts_with(kTakenForLost)
+                               ? link.lost_why
+                               : "the connection with it was ended for good");
+  }
   Message answer;
   answer.header.kind = Kind::kHello;
   Greeting greeting;

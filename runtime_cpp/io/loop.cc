@@ -112,6 +112,14 @@ std::vector<std::string> Loop::Missing() {
   return missing;
 }
 
+std::string Loop::NameOf(NodeId id) {
+  std::string name;
+  Call([&] {
+    if (const Peer* peer = state_->driver.node().FindPeer(id)) name = peer->name;
+  });
+  return name;
+}
+
 void Loop::Leave() {
   Call([&] { state_->driver.Leave(); });
 }
@@ -244,6 +252,13 @@ bool Loop::Absent(Key key) {
   return absent;
 }
 
+Round Loop::GoOn(Key key) {
+  Round round = 0;
+  Call([&] { round = state_->driver.node().worker().ValueRound(key); });
+  std::lock_guard lock(verbs_);
+  return tensors_.at(key).submitted = round;
+}
+
 void Loop::Fill(Key key, DeviceStaging& stage, const io::DeviceTensor& tensor, const Stream& consumer) {
   std::shared_ptr<kernels::Mark> mark;
   {
@@ -279,13 +294,13 @@ bool Loop::WaitBarrier(Round barrier, double timeout_s) {
   return state_->status.WaitReleased(barrier, timeout_s);
 }
 
-void Loop::Command(const std::string& text) {
+void Loop::Command(const std::string& text, bool unless_given) {
   Call([&] {
     RecordedNode& node = state_->driver.node();
     if (node.config().role == Role::kGlobalServer) {
       node.Instruct(text, Now());
     } else {
-      node.worker().Command(text, Now());
+      node.worker().Command(text, Now(), unless_given);
     }
   });
 }

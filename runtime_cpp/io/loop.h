@@ -99,6 +99,15 @@ class Loop : public std::enable_shared_from_this<Loop> {
   void Reset(NodeId peer) {
     Call([&] { state_->driver.Reset(peer); });
   }
+  // Whether training goes on already, as another process of this node was lost; once joined.
+  bool late() const { return state_->status.late(); }
+  // On the scheduler: the process of a member is known to have ended; see Driver.
+  void ReportEnded(const std::string& name, const std::string& reason) {
+    Call([&] { state_->driver.ReportEnded(name, reason); });
+  }
+  // Events about who takes part since the last call, with the times of Now().
+  std::vector<std::pair<Time, Event>> TakeMembers() { return state_->status.TakeMembers(); }
+  std::string NameOf(NodeId peer);  // empty if there is no such peer
   void Leave();
   bool WaitStopped(double timeout_s);
   std::optional<Failure> failure() const { return state_->status.failure(); }
@@ -129,6 +138,9 @@ class Loop : public std::enable_shared_from_this<Loop> {
   void WhenReady(Key key, Round round, ReadyCallback callback);
   // Returns true if no worker contributed to the last complete value.
   bool Absent(Key key);
+  // The round of the last complete value, from which on pushes of the key are counted. For a worker that
+  // is late, before its first push.
+  Round GoOn(Key key);
   // Copies the last complete value. Throws std::invalid_argument if sizes differ or there is none.
   void Value(Key key, std::span<float> out);
   // The same into a tensor on a device; `consumer` waits for it, or the caller if that is unknown.
@@ -137,7 +149,8 @@ class Loop : public std::enable_shared_from_this<Loop> {
   void Fill(Key key, DeviceStaging& stage, const io::DeviceTensor& tensor, const Stream& consumer);
   Round StartBarrier();
   bool WaitBarrier(Round barrier, double timeout_s);
-  void Command(const std::string& text);  // a global server applies it to itself
+  // A global server applies it to itself. `unless_given`: see Worker::Command.
+  void Command(const std::string& text, bool unless_given = false);
   // Sets the initial value of a global server's shard, for a master that is not a member.
   void Initialise(const ShardInfo& shard, Buffer value);
   // Sends numbers to a coordinator, after all earlier pushes and no earlier than `not_before_s`

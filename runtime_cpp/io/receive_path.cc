@@ -36,13 +36,11 @@ Sessions::Verdict Driver::JudgeIncarnation(Session& caller) {
   std::uint32_t& present = incarnations_[caller.peer];
   std::uint32_t& own = caller.greeting.incarnation;
   if (node_->config().scheduler || own != 0) {
+    if (own > present && RemembersNothing(caller.peer)) return Verdict::kNotYet;  // it will be announced
     if (own > present) node_->Renewed(caller.peer, present = own, false);
     return own == present ? Verdict::kPeer : Verdict::kLate;
   }
-  if (sessions_.LinkOf(caller.peer).frames.received() > 0) return Verdict::kTaken;
-  sessions_.Renew(caller.peer);
-  node_->Renewed(caller.peer, own = ++present, true);
-  return Verdict::kPeer;
+  return CountCaller(caller);
 }
 
 bool Driver::Genuine(const Session& session, const Peer& peer) const {
@@ -136,6 +134,7 @@ void Driver::BeforeTheNode(Session& session, const Message& message) {
     return sessions_.CloseLink(*session.link, "a malformed roster");
   }
   joined_ = true;
+  joined.late = message.header.round > 0;
   join_deadline_ = kNever;
   told_ = joined;
   status_.SetJoined(std::move(joined));

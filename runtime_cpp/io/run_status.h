@@ -45,6 +45,7 @@ class NodeLost : public std::runtime_error {
 struct Joined {
   std::string experiment;
   std::map<std::string, std::string> roster;  // addresses by name
+  bool late = false;  // training goes on already: another process of this node was lost
 };
 
 class RunStatus {
@@ -93,6 +94,11 @@ class RunStatus {
     if (refusals_told_ < kRefusalsTold) refusals_.push_back(std::move(what));
     refusals_told_ += refusals_told_ < kRefusalsTold ? 1 : 0;
   }
+  // What is told about who takes part, at a time of Now(); see TakeMembers.
+  void AddMember(Time at, Event event) {
+    std::lock_guard lock(mutex_);
+    members_.emplace_back(at, std::move(event));
+  }
   void SetEnded() {
     Change([&] { ended_ = true; });
   }
@@ -101,6 +107,15 @@ class RunStatus {
   std::vector<std::string> TakeRefusals() {
     std::lock_guard lock(mutex_);
     return std::exchange(refusals_, {});
+  }
+  bool late() const {
+    std::lock_guard lock(mutex_);
+    return joined_ && joined_->late;
+  }
+  // Events about who takes part since the last call.
+  std::vector<std::pair<Time, Event>> TakeMembers() {
+    std::lock_guard lock(mutex_);
+    return std::exchange(members_, {});
   }
   std::optional<Failure> failure() const {
     std::lock_guard lock(mutex_);
@@ -219,6 +234,7 @@ class RunStatus {
   std::optional<Failure> failure_;
   std::vector<std::string> refusals_;
   int refusals_told_ = 0;
+  std::vector<std::pair<Time, Event>> members_;
   std::optional<std::uint32_t> awaited_;
   std::function<void()> look_;
 };

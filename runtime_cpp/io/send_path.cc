@@ -118,9 +118,10 @@ void Driver::Leave(Shaper::Sent sent) {
   const auto& address = outlets_.at(sent.peer).address;
   const bool lost = sent.lost || (datagram && sessions_.IsCut(sent.peer));
   const bool alone = datagram && address && Datagrams::Fits(sent.message);
-  node_->Left(sent.peer, sent.lane, lost || link.closed || alone ? Fate::kDropped : Fate::kLinked);
+  const bool dropped = lost || link.closed || sent.outdated;
+  node_->Left(sent.peer, sent.lane, dropped || alone ? Fate::kDropped : Fate::kLinked);
   lost_messages_ += lost ? 1 : 0;
-  if (lost || link.closed) return;
+  if (dropped) return;
   if (alone) {
     node_->Commit();
     datagrams_.Send(sent.peer, *address, sent.message, sent.arrives);

@@ -84,8 +84,9 @@ struct Session {
 
 class Sessions {
  public:
-  // kTaken: another process of that name takes part. kLate: a newer process has replaced it.
-  enum class Verdict { kPeer, kNotYet, kNobody, kImpostor, kTaken, kLate };
+  // kTaken: another process of that name takes part. kOccupied: the same, for now. kLate: a newer
+  // process has replaced it.
+  enum class Verdict { kPeer, kNotYet, kNobody, kImpostor, kTaken, kOccupied, kLate };
 
   // The silence of a connection after which its caller makes another (probe), and after which the
   // called end closes it (silence); the longest time between two calls (redial); the silence after
@@ -127,6 +128,8 @@ class Sessions {
   void SetLimits(const Limits& limits);
   // Sets the id of the peer that was dialed as kUnknownPeer.
   void Identify(NodeId peer);
+  // Ends the link with a process that is lost, for good; the owner knows, and is not told.
+  void Drop(NodeId peer, const std::string& reason);
   // Begins a new link to `peer`, whose process was replaced.
   void Renew(NodeId peer);
   // Judges callers again whose verdict was kNotYet.

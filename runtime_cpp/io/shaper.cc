@@ -72,6 +72,13 @@ void Shaper::Start(NodeId peer, Lane lane, Message message, Time now) {
   if (usage_ && !advancing_) Share(now);
 }
 
+void Shaper::Outdate(NodeId peer) {
+  for (const Lane lane : {Lane::kReliable, Lane::kBestEffort}) {
+    const auto found = links_.find({peer, lane});
+    if (found != links_.end()) found->second.outdated = found->second.message.has_value();
+  }
+}
+
 Time Shaper::Busy(NodeId peer) const {
   const auto found = activity_.find(peer);
   return found == activity_.end() ? 0 : found->second.total;
@@ -146,7 +153,8 @@ void Shaper::Finish(const LinkId& id, Link& link, Time now, const OnSent& sent) 
            .message = std::move(*link.message),
            .started = link.started,
            .left = now,
-           .arrives = now + network_.Delay(link.connection)};
+           .arrives = now + network_.Delay(link.connection),
+           .outdated = std::exchange(link.outdated, false)};
   link.message.reset();
   Activity& activity = activity_[id.first];
   if (--activity.links == 0) activity.total += now - activity.since;

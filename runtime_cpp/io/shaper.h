@@ -62,6 +62,7 @@ class Shaper {
     Time left = 0;
     Time arrives = 0;
     bool lost = false;
+    bool outdated = false;  // for a process that is gone
   };
   using OnSent = std::function<void(Sent)>;
   using Next = std::function<std::optional<Message>(NodeId peer, Lane lane)>;
@@ -80,6 +81,9 @@ class Shaper {
   // REQUIRES: Idle, and Advance(now) was called.
   void Start(NodeId peer, Lane lane, Message message, Time now);
 
+  // Messages under way to `peer` are for a process that is gone.
+  void Outdate(NodeId peer);
+
   // The time that this node has spent sending to `peer`, on either lane, until the last message
   // left.
   Time Busy(NodeId peer) const;
@@ -95,6 +99,7 @@ class Shaper {
     net::ConnectionId connection = 0;
     net::LinkOptions options;
     std::optional<Message> message;
+    bool outdated = false;  // the message
     Time started = 0;
     Time last_arrival = 0;
     net::Pacer pacer;  // of a best-effort lane

@@ -132,14 +132,22 @@ class Training {
     cluster_.Do(worker, [this, incarnation](Node& node, Time) {
       node.AssumeStarted();
       node.Send(0, ControlMessage(Kind::kJoin, {node.config().name, "0.1.0", "here"}, incarnation));
+      node.Send(0, ControlMessage(Kind::kReady));
     });
   }
 
   // It asks for values when its server has heard of it; drivers keep its connection waiting until then.
   bool Join(NodeId worker) {
     const NodeId server = cluster_.node(worker).config().parents.front();
-    if (cluster_.node(server).Incarnation(worker) != incarnations_.at(worker)) return false;
+    const Round incarnation = incarnations_.at(worker);
+    if (cluster_.node(server).Incarnation(worker) != incarnation) return false;
     joining_.erase(worker);
+    // What is said of the process before is not about this one.
+    cluster_.Do(server, [incarnation, worker](Node& node, Time) {
+      Message stale = ControlMessage(Kind::kDead, {node.FindPeer(worker)->name, "it is silent"});
+      stale.header.key = incarnation - 1;
+      node.Send(0, std::move(stale));
+    });
     for (Key key = 0; key < keys_; ++key) {
       cluster_.Do(worker, [key](Node& node, Time now) {
         node.worker().Declare(key, kMemberElements, std::vector<ShardInfo>{{.elements = kMemberElements}});
@@ -234,6 +242,84 @@ TEST(WorkersThatComeBackTakePartAgain) {
     again += training.takes_part();
   });
   CHECK(again > check::Draws(300));
+}
+
+// A worker that joins while its server is lost has nobody to ask: it starts when that is back.
+TEST(LateWorkersStartWithTheirServer) {
+  Plan plan;
+  plan.continues = true;
+  Cluster cluster(1, plan);
+  const NodeId server = cluster.servers.front();
+  Node node(cluster.node(cluster.parties.front().front()).config());
+  MemberChange change{.epoch = 1, .who = server, .name = "server", .reason = "killed"};
+  const auto hear = [&node, &cluster](Message message) {
+    message.header.source = cluster.scheduler;
+    node.HandleMessage(cluster.scheduler, message, 1);
+  };
+  const auto starts = [&node] {
+    bool starts = false;
+    while (const auto event = node.PollEvent()) starts = starts || event->kind == Event::Kind::kStarted;
+    return starts;
+  };
+  hear(Pack(change));
+  hear(ControlMessage(Kind::kStart, {"5"}));
+  CHECK(!starts());
+  change = {.epoch = 2, .who = server, .back = true, .incarnation = 2, .name = "server"};
+  hear(Pack(change));
+  CHECK(starts());
+}
+
+// Members that join later count as lost from the start: the others start without them.
+TEST(MembersMayJoinLater) {
+  Plan plan;
+  plan.continues = true;
+  Cluster cluster(1, plan);
+  NodeConfig config = cluster.node(cluster.scheduler).config();
+  config.absent = {cluster.workers.back()};
+  Node scheduler(config);
+  const auto say = [&scheduler](NodeId from, Message message) {
+    message.header.source = from;
+    scheduler.HandleMessage(from, message, 1);
+  };
+  const auto join = [&](NodeId id) {
+    say(id, ControlMessage(Kind::kJoin, {scheduler.FindPeer(id)->name, "0.1.0", "here"}, 1));
+  };
+  const auto told = [&scheduler](NodeId id) {
+    std::vector<Kind> kinds;
+    while (auto message = scheduler.PollTransmit(id, Lane::kReliable)) kinds.push_back(message->header.kind);
+    return kinds;
+  };
+  const NodeId late = config.absent.front();
+  join(late);  // before the others
+  for (const Peer& peer : config.peers) {
+    if (peer.id != late) join(peer.id);
+  }
+  for (const Peer& peer : config.peers) {
+    if (peer.id != late) say(peer.id, ControlMessage(Kind::kReady));
+  }
+  CHECK(scheduler.started());
+  CHECK(told(late) == std::vector<Kind>{Kind::kRoster});
+  told(cluster.workers.front());
+  say(late, ControlMessage(Kind::kReady));
+  CHECK(told(late) == (std::vector<Kind>{Kind::kMembers, Kind::kStart}));
+  CHECK(told(cluster.workers.front()) == std::vector<Kind>{Kind::kMembers});
+}
+
+// A master that comes back repeats what was said once, in case it was never said.
+TEST(InstructionsThatWereGivenAreNotGivenAgain) {
+  Plan plan;
+  plan.continues = true;
+  Cluster cluster(1, plan);
+  const auto say = [&](bool unless_given) {
+    cluster.Do(cluster.workers.front(), [unless_given](Node& node, Time now) {
+      node.worker().Command("optimizer\nsgd\nlearning_rate 0.1", now, unless_given);
+    });
+    cluster.Drive();
+    return cluster.Events(cluster.globals.front(), Event::Kind::kCommand).size();
+  };
+  CHECK_EQ(say(true), 1u);
+  CHECK_EQ(say(true), 1u);
+  CHECK_EQ(say(false), 2u);
 }
 
 // With everybody there nothing is different: the sums are not touched.

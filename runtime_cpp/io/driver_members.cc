@@ -1,0 +1,106 @@
+// The driver's part in members that are lost and come back: links with processes that are gone end, those
+// that take their place get links of their own. See core/member_change.h and driver.h.
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "io/driver.h"
+
+namespace geomx::io {
+
+void Driver::ActOnMember(Event& event, Time now) {
+  const bool gone = event.kind == Event::Kind::kGone, back = event.kind == Event::Kind::kBack;
+  if ((gone || back) && join_address_.empty()) {  // one line is enough: the scheduler's
+    const char* joins = event.key > 1 ? " is back" : " has joined";
+    Notice(event.text + (back ? joins : " is lost, training goes on without: " + event.reason));
+  }
+  if (gone) Without(event);
+  if (back) With(event);
+  status_.AddMember(now, std::move(event));
+}
+
+// What the lost process sends from now on reaches nothing here, and nothing reaches it.
+void Driver::Without(const Event& event) {
+  if (node_->FindPeer(event.peer) == nullptr) return;
+  ForgetMessages(event.peer);
+  datagrams_.SetSeal(event.peer, nullptr);
+  sessions_.Drop(event.peer, std::string(kTakenForLost) + event.reason);
+}
+
+// Its link begins anew. The end that calls is the same as before.
+void Driver::With(const Event& event) {
+  const NodeId peer = event.peer;
+  if (node_->FindPeer(peer) == nullptr) return;
+  std::uint32_t& present = incarnations_[peer];
+  const bool known = present == event.key && !sessions_.LinkOf(peer).closed;
+  if (!known) {
+    ForgetMessages(peer);
+    sessions_.Renew(peer);
+    node_->Renewed(peer, present = event.key, true);
+    Outlet& outlet = outlets_[peer];
+    try {
+      outlet.address = Resolve(event.reason);
+    } catch (const std::runtime_error&) {
+      outlet.address.reset();  // it cannot be called, and counts as lost when it stays silent
+    }
+    const auto called = PeersToCall();
+    if (outlet.address && std::find(called.begin(), called.end(), peer) != called.end()) {
+      sessions_.LinkOf(peer).frames.SetIncarnation(roster_incarnations_[name_]);
+      sessions_.Dial(peer, self_, name_, *outlet.address, connect_deadline_);
+    }
+  }
+  sessions_.Recheck();
+}
+
+// Messages from and to a process that is gone, on their way through the emulated network.
+void Driver::ForgetMessages(NodeId peer) {
+  if (shaper_) shaper_->Outdate(peer);
+  const auto gone = std::stable_partition(delayed_.begin(), delayed_.end(),
+                                          [peer](const Delayed& each) { return each.from != peer; });
+  for (auto each = gone; each != delayed_.end(); ++each) {
+    const std::size_t bytes = each->message.wire_bytes();
+    delayed_bytes_ -= bytes;
+    if (each->session == 0) datagrams_.Release(peer, bytes);
+  }
+  delayed_.erase(gone, delayed_.end());
+  std::make_heap(delayed_.begin(), delayed_.end(), Later{});
+}
+
+void Driver::ReportEnded(const std::string& name, const std::string& reason) {
+  if (!node_ || node_->stopped()) return;
+  for (const Peer& peer : node_->config().peers) {
+    if (peer.name == name) node_->HandleLinkDown(peer.id, reason, Now());
+  }
+  DrainEvents();
+}
+
+// Whether a peer is to be connected before the run starts, and is not.
+bool Driver::IsMissing(NodeId peer) const {
+  const auto& absent = node_->config().absent;
+  return !sessions_.Knows(peer) && std::find(absent.begin(), absent.end(), peer) == absent.end();
+}
+
+// A worker's process always begins anew. Servers do, too, where nothing continues them.
+bool Driver::RemembersNothing(NodeId peer) const {
+  (void)peer;
+  return node_->config().continues;
+}
+
+// A process that has not been counted calls the scheduler.
+Sessions::Verdict Driver::CountCaller(Session& caller) {
+  const PeerLink& link = sessions_.LinkOf(caller.peer);
+  if (link.frames.received() > 0) {
+    if (!node_->config().continues || !node_->started()) return Verdict::kTaken;
+    // Where the machine of the one before went down its connection stands until it is silent.
+    if (link.session != nullptr) return Verdict::kOccupied;
+    node_->HandleLinkDown(caller.peer, kReplaced, Now());
+    DrainEvents();
+  }
+  sessions_.Renew(caller.peer);
+  const std::uint32_t number = ++incarnations_[caller.peer];
+  node_->Renewed(caller.peer, caller.greeting.incarnation = number, true);
+  return Verdict::kPeer;
+}
+
+}  // namespace geomx::io
