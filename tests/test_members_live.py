@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from geomx.cli import launch
 from geomx.errors import NodeLost
 from geomx.results.files import read_table
-from tests.test_members import WORKERS, participants, replay, run, words
+from tests.test_members import NETWORK, WORKERS, participants, replay, run, words
 from tests.test_restarts import killer
 
 pytestmark = pytest.mark.slow(3)
@@ -80,3 +86,69 @@ def test_a_paused_worker_comes_back_as_another_process(tmp_path: Path) -> None:
     (lost,) = [row for row in results.summary["faults"] if row["what"] == "lost"]
     assert lost["node"] == "west/worker1"
     assert lost["recovered_s"] is not None
+
+
+# ---- scripts ----
+
+SCRIPT = """
+import os, pathlib, sys, time
+import numpy as np
+from geomx import kv
+
+folder, rounds = pathlib.Path(sys.argv[1]), int(sys.argv[2])
+store = kv.create("dist_sync")
+weights = np.zeros(3, np.float32)
+store.init("weights", weights)
+if store.is_master_worker:
+    store.set_optimizer("sgd", learning_rate=1.0)
+store.pull("weights", out=weights)
+with (folder / f"{store.global_rank}.began").open("a") as began:
+    began.write(f"{os.getpid()} {store.rounds} {weights[0]:.6f}\\n")
+for _ in range(store.rounds, rounds):
+    time.sleep(0.02)
+    store.push("weights", -np.ones(3, np.float32))
+    store.pull("weights", out=weights)
+np.save(folder / f"{store.global_rank}.npy", weights)
+"""
+
+
+@pytest.mark.parametrize("rank", [0, 3])
+def test_a_script_goes_on_without_a_worker_and_with_it_again(tmp_path: Path, rank: int) -> None:
+    script, rounds = tmp_path / "script.py", 150
+    script.write_text(SCRIPT)
+    (tmp_path / "network.yaml").write_text(str(NETWORK))
+
+    def began() -> list[str]:
+        file = tmp_path / f"{rank}.began"
+        return file.read_text().splitlines() if file.exists() else []
+
+    def kill() -> None:
+        while not began():
+            time.sleep(0.02)
+        time.sleep(0.5)
+        os.kill(int(began()[0].split()[0]), signal.SIGKILL)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    words = [f"network={tmp_path}/network.yaml", f"hydra.run.dir={tmp_path}/run"]
+    launch.main([*words, "--", sys.executable, str(script), str(tmp_path), str(rounds)])
+    thread.join()
+    _, again = began()
+    at = int(again.split()[1])
+    assert 0 < at < rounds
+    # Without it the others' sum was made up, so that every round moved the weights alike.
+    assert float(again.split()[2]) == pytest.approx(5 * at)
+    for each in range(len(WORKERS)):
+        assert np.allclose(np.load(tmp_path / f"{each}.npy"), 5 * rounds)
+
+
+def test_a_script_stops_where_it_cannot_go_on(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    experiment, _ = launch.composed(["+accel=[tsengine]", f"hydra.run.dir={tmp_path}/run"])
+    assert experiment.faults.on_loss == "stop"
+    assert "geomx: faults.on_loss=stop, since continue is not possible" in capfd.readouterr().err
+    experiment, _ = launch.composed(["faults.on_loss=wait", f"hydra.run.dir={tmp_path}/other"])
+    assert experiment.faults.on_loss == "wait"
+    experiment, _ = launch.composed([f"hydra.run.dir={tmp_path}/third"])
+    assert experiment.faults.on_loss == "continue"

@@ -9,7 +9,9 @@ from pathlib import Path
 from geomx.cli.parser import split
 from geomx.config.compose import compose
 from geomx.errors import ConfigError
+from geomx.experiment.experiment import Experiment
 from geomx.live.launcher import run_script
+from geomx.live.relay import notice
 from geomx.machines.launch import launch
 from geomx.terminal.output import show
 
@@ -38,8 +40,31 @@ def main(arguments: Sequence[str]) -> None:
         raise ConfigError(
             "launch", " ".join(arguments), "needs a command: geomx launch ... -- COMMAND"
         )
-    experiment, directory = compose(own)
+    experiment, directory = composed(own)
     run_script(experiment, directory, command)
+
+
+def composed(overrides: Sequence[str]) -> tuple[Experiment, Path]:
+    """Compose the experiment of a script, which goes on without lost nodes if plugins allow it.
+
+    Args:
+        overrides: As for ``python -m geomx``; one of ``faults.on_loss`` counts as it is.
+
+    Returns:
+        As of `compose`.
+
+    Raises:
+        ConfigError: The overrides do not describe an experiment.
+    """
+    given = ("faults.on_loss=", "faults.durable=")
+    if not any(word.lstrip("+").startswith(given) for word in overrides):
+        try:
+            return compose([*overrides, "faults.on_loss=continue"])
+        except ConfigError as error:
+            if error.key != "faults.on_loss":
+                raise
+            notice(f"faults.on_loss=stop, since {error.value} is not possible: {error.remedy}")
+    return compose(overrides)
 
 
 def epilog() -> str:

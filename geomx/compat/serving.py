@@ -25,8 +25,8 @@ from geomx.compat.rendezvous import Note, Spoke
 from geomx.compat.roles import Role
 from geomx.compat.scheduler import Scheduler
 from geomx.errors import GeomxError, NodeLost
-from geomx.kv import store as kv
 from geomx.kv.keys import Keys
+from geomx.kv.rules import global_rule
 from geomx.live.exit_status import DONE, FAILED, LOST
 from geomx.live.member import Member
 
@@ -204,7 +204,7 @@ class Server:
         self._log.started(first.started_s)
         if first.node.role == "global_server" and note["outside"]:
             self._keys = Keys(first.spec.cluster, first.selection)
-            rule = kv.global_rule(first)
+            rule = global_rule(first)
             if rule is not None:
                 first.loop.command(rule)
         for early in self._early:

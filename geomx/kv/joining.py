@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
+from pathlib import Path
 
 from geomx.errors import ConfigError, GeomxError
 from geomx.kv.local import LocalCluster, unshaped
 from geomx.kv.store import TYPES, KVStore
 from geomx.live import access
+from geomx.live.exit_status import LOST
+from geomx.live.journal import Notes
 from geomx.live.member import Member
 
 # Environment variables that the job's launcher sets for every worker.
 SCHEDULER, NAME, ID, TOKEN = "GEOMX_SCHEDULER", "GEOMX_NAME", "GEOMX_ID", "GEOMX_TOKEN"
 HOST = "GEOMX_HOST"
+NOTES = "GEOMX_NOTES"
 
 _stores: list[KVStore] = []  # all stores of this process; all but the last are closed
 
@@ -48,12 +53,22 @@ def create(type: str = TYPES[0]) -> KVStore:
         raise ConfigError("kvstore", type, f"must be one of {', '.join(TYPES)}")
     if not _stores or _stores[-1].closed:
         _stores.append(_join(type))
-        atexit.register(_stores[-1].close)
+        atexit.register(_end, _stores[-1])
     store = _stores[-1]
     if type == "dist_async" and store.member.policy.together and store.num_all_workers > 1:
         sync, _ = store.member.spec.sync
         raise ConfigError("kvstore", type, f"this job is synchronous: it runs sync={sync}")
     return store
+
+
+def _end(store: KVStore) -> None:
+    """Leave the job when the program ends; tell its launcher if it ends because a node was lost."""
+    store.close()
+    lost = store.member.loop.failure() is not None and getattr(sys, "last_value", None) is not None
+    if lost and SCHEDULER in os.environ:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(LOST)
 
 
 def _join(type: str) -> KVStore:
@@ -71,7 +86,12 @@ def _join(type: str) -> KVStore:
     member = Member.join(scheduler, name, id, token, host, tls, insecure=insecure)
     try:
         member.wire()
+        notes = Notes(Path(os.environ[NOTES]), resumed=True) if NOTES in os.environ else None
+        if notes is not None:
+            member.on_kill = notes.killed
         member.wait_started()
+        if notes is not None:
+            notes.started(member.started_s)
     except BaseException:
         member.loop.close()
         raise

@@ -11,10 +11,10 @@ import numpy as np
 from geomx import _core
 from geomx.cluster import Party
 from geomx.errors import ConfigError, GeomxError, NodeLost
-from geomx.experiment.native_parts import OF_SCRIPT, check_optimizer, chosen_optimizers
 from geomx.frameworks import tensors
 from geomx.kv.compression import check_compression
 from geomx.kv.keys import Entry, Keys
+from geomx.kv.rules import global_rule, named
 from geomx.kv.values import Key, devices, optimizer_numbers, pairs, to_float32
 from geomx.live.exchange import ArrayExchange, Exchange
 from geomx.live.member import FOREVER_S, Member, naming_the_lost
@@ -52,6 +52,8 @@ class KVStore:
         self._keys = Keys(member.spec.cluster, member.selection)
         self._rhythm: SyncSteps | None = None
         self._pulled: set[int] = set()  # keys pulled since the last `take_arrivals`
+        self._rounds = 0
+        self._instructs_again = member.late  # what a predecessor may have said
         self.closed = False
 
     def use(self, exchange: Exchange) -> None:
@@ -99,6 +101,15 @@ class KVStore:
         """The initialised keys, in order."""
         return tuple(self._keys)
 
+    @property
+    def rounds(self) -> int:
+        """Rounds that were over when the keys were initialised.
+
+        That is 0, unless this process takes the place of one that was lost: its script goes on
+        with round `rounds`, the values of which it has.
+        """
+        return self._rounds
+
     def _party(self) -> Party:
         return self.member.spec.cluster.party_of(self.member.node)
 
@@ -130,6 +141,8 @@ class KVStore:
                 self.member.loop.request(entry.key)
         for entry in entries:
             self.exchange.wait(entry.key)
+            if self.member.late:
+                self._rounds = max(self._rounds, self.exchange.go_on(entry.key))
 
     def push(self, key: Key | Sequence[Key], value: Any, priority: int = 0) -> None:
         """Contribute to one key or several; returns at once.
@@ -234,7 +247,7 @@ class KVStore:
         sync, _ = self.member.spec.sync
         if self.member.policy.exchange == "parameters":
             remedy = f"under sync={sync} every worker runs its own optimizer"
-            raise ConfigError("optimizer", _name(optimizer), remedy)
+            raise ConfigError("optimizer", named(optimizer), remedy)
         text = optimizer_text(optimizer_numbers(optimizer, options))
         try:
             _core.Optimizer(text, 0)
@@ -243,8 +256,7 @@ class KVStore:
             name = text.split("\n", 1)[0]
             raise ConfigError("optimizer", name, f"{error}; available: {known}") from error
         if self.is_master_worker:
-            with naming_the_lost(self.member.loop):
-                self.member.loop.command("optimizer\n" + text)
+            self.instruct("optimizer\n" + text)
 
     def set_gradient_compression(self, compression_params: Mapping[str, Any]) -> None:
         """Check that the job has the requested compression, which is set when it is launched.
@@ -270,6 +282,8 @@ class KVStore:
             step, ``scale`` is the factor on what is pushed, and ``exchanged()`` ends the exchange.
         """
         self._rhythm = SyncSteps(self, steps)
+        if self.member.late:
+            self._rhythm.resume(self._rounds)
         return self._rhythm
 
     def barrier(self) -> None:
@@ -312,6 +326,20 @@ class KVStore:
             GeomxError: It was never initialised.
         """
         return self._keys.entry(key)
+
+    def instruct(self, text: str) -> None:
+        """Instruct all global servers, as the master worker.
+
+        Args:
+            text: The instruction. The first one of a process that takes the place of a lost one
+                counts only if that has given none.
+
+        Raises:
+            NodeLost: A node of the job died.
+        """
+        with naming_the_lost(self.member.loop):
+            self.member.loop.command(text, self._instructs_again)
+        self._instructs_again = False
 
     def check_shape(self, key: Key, shape: Sequence[int]) -> None:
         """Check the shape of an array for a key.
@@ -369,27 +397,4 @@ class KVStore:
         """Send the sync policy's instruction to global servers, if parameters are exchanged."""
         rule = global_rule(self.member)
         if rule is not None:
-            with naming_the_lost(self.member.loop):
-                self.member.loop.command(rule)
-
-
-def global_rule(member: Member) -> str | None:
-    """Return the instruction that makes global servers average the pushed parameters.
-
-    Args:
-        member: A member of the job.
-
-    Returns:
-        The instruction; None if gradients are exchanged, where the training script decides.
-    """
-    if member.policy.exchange != "parameters":
-        return None
-    rule, _ = chosen_optimizers(member.spec.cluster, member.selection, OF_SCRIPT)
-    check_optimizer(member.selection, rule)
-    return None if rule is None else "optimizer\n" + optimizer_text(rule)
-
-
-def _name(optimizer: Any) -> str:
-    """Return the name of an optimizer for error messages."""
-    given = optimizer.get("name") if isinstance(optimizer, Mapping) else optimizer
-    return given if isinstance(given, str) else type(given).__name__.lower()
+            self.instruct(rule)

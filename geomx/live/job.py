@@ -32,7 +32,7 @@ from geomx.live.diagnosis import Unjoined, culprit, last_words
 from geomx.live.emulation import inside, place
 from geomx.live.exit_status import DONE
 from geomx.live.forks import Fork, ForkServer
-from geomx.live.journal import Reader, stem
+from geomx.live.journal import Notes, Reader, stem
 from geomx.live.journal import path as file_of
 from geomx.live.lifetime import Tied
 from geomx.live.relay import Patience, Relay
@@ -264,7 +264,10 @@ class Job:
             "GEOMX_NAME": node.name,
             "GEOMX_ID": str(node.id),
             "GEOMX_HOST": self._place.host(node),
+            "GEOMX_NOTES": str(stem(self.directory, node.name).resolve()),
         }
+        if self._restarts.again(node.name):
+            Notes(stem(self.directory, node.name), resumed=True).again()
         namespace = self._place.namespace(node)
         place = inside(namespace) if namespace else contextlib.nullcontext()
         with self._log(node.name).open("ab" if node.name in self._all else "wb") as log, place:

@@ -48,6 +48,10 @@ class SyncSteps:
         self.scale = float(self._steps.scale)
         """What to multiply pushed parameters by, so that their sum is a mean."""
 
+    def resume(self, rounds: int) -> None:
+        """Go on after `rounds` exchanges, in the place of a worker that was lost."""
+        self._steps.resume(rounds)
+
     @property
     def last(self) -> bool:
         """Whether the current step is the last one, whose exchange is the last of all keys."""

@@ -25,7 +25,7 @@ import torch.distributed as dist
 from geomx import kv
 from geomx.errors import ConfigError, GeomxError
 from geomx.live.torch_exchange import TensorExchange
-from geomx.torch.exchange import claimed, shaped
+from geomx.torch.exchange import NO_WEIGHTS, claimed, shaped
 from geomx.training.steps import Steps
 
 
@@ -64,6 +64,8 @@ class PartyHook:
         place = torch.zeros(2, dtype=torch.int64, device=trained[0].device)
         if dist.get_rank() == 0:
             self._store = store or kv.create()
+            if self._store.member.late:
+                raise GeomxError(NO_WEIGHTS)
             self._steps = _checked_steps(self._store)
             self._exchange = claimed(self._store, copy=True)
             place[0], place[1] = self._store.global_rank, self._store.num_all_workers

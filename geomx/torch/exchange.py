@@ -7,8 +7,14 @@ import torch
 from numpy.typing import NDArray
 
 from geomx import kv
-from geomx.errors import GeomxError
+from geomx.errors import ConfigError, GeomxError
 from geomx.live.torch_exchange import TensorExchange, on_host
+
+NO_WEIGHTS = (
+    "this worker was restarted, and nobody can give it the parameters: workers keep them to "
+    "themselves; choose update='servers', or launch with faults.on_loss=stop"
+)
+"""Why a process cannot take the place of a worker that was lost."""
 
 
 def shaped(tensor: torch.Tensor) -> NDArray[np.float32]:
@@ -31,3 +37,10 @@ def claimed(store: kv.KVStore, copy: bool) -> TensorExchange:
     exchange = TensorExchange(store.member.loop, copy=copy)
     store.use(exchange)
     return exchange
+
+
+def checked(update: str) -> str:
+    """Return `update` if it is one of the words of `geomx.torch.Optimizer`."""
+    if update not in ("servers", "worker"):
+        raise ConfigError("update", update, "must be servers or worker")
+    return update

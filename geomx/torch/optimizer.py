@@ -25,9 +25,8 @@ import torch
 from geomx import kv
 from geomx.errors import ConfigError, GeomxError
 from geomx.experiment.native_parts import OF_SCRIPT, check_optimizer, chosen_optimizers
-from geomx.live.member import naming_the_lost
 from geomx.plugin.parts import optimizer_text
-from geomx.torch.exchange import claimed, shaped
+from geomx.torch.exchange import NO_WEIGHTS, checked, claimed, shaped
 from geomx.torch.numbers import groups, keeps_state, translated
 from geomx.torch.slots import OWN_CHANGED, Slot, trained
 from geomx.torch.waiting import watching
@@ -96,7 +95,7 @@ class Optimizer(torch.optim.Optimizer):
         named = dict(model.named_parameters())
         self._slots = trained(optimizer, named)
         self._exchange = claimed(self._store, copy=False)
-        self._in_worker = _checked(update) == "worker" and self._by_gradients
+        self._in_worker = checked(update) == "worker" and self._by_gradients
         self._told: list[dict[str, Any]] | None = None
         self._steps_locally = self._kept_away = False
         self._choose()
@@ -120,6 +119,11 @@ class Optimizer(torch.optim.Optimizer):
     def workers(self) -> int:
         """Number of workers of all parties."""
         return self._store.num_all_workers
+
+    @property
+    def made(self) -> int:
+        """Steps made so far, by a lost process in whose place this one is too."""
+        return self._steps.step + (0 if self._begun else 1)
 
     @property
     def done(self) -> bool:
@@ -219,8 +223,7 @@ class Optimizer(torch.optim.Optimizer):
     def wait(self) -> None:
         """Wait until all parameters are those after the last `step`.
 
-        Forward passes and the model's ``state_dict`` do so automatically; call this before reading
-        parameters in other ways.
+        Forward passes and the model's ``state_dict`` do so; call this before other reads.
 
         Raises:
             NodeLost: A node of the job died.
@@ -268,6 +271,8 @@ class Optimizer(torch.optim.Optimizer):
         member = self._member
         policy, cluster = member.policy, member.spec.cluster
         if self._in_worker:
+            if member.late:
+                raise GeomxError(NO_WEIGHTS)
             if not policy.together:
                 name, _ = member.spec.sync
                 raise ConfigError("update", "worker", f"sync={name} updates on the global servers")
@@ -280,8 +285,7 @@ class Optimizer(torch.optim.Optimizer):
         if self._by_gradients:
             self._told, self._kept_away = groups(self.inner), keeps_state(numbers)
         if at_servers is not None and self._store.is_master_worker:
-            with naming_the_lost(member.loop):
-                member.loop.command("optimizer\n" + optimizer_text(at_servers))
+            self._store.instruct("optimizer\n" + optimizer_text(at_servers))
 
     def _introduce(self, named: Mapping[str, torch.Tensor]) -> None:
         """Give every parameter a key, and set it to the first worker's value."""
@@ -289,6 +293,8 @@ class Optimizer(torch.optim.Optimizer):
         self._store.init(names, [shaped(parameter) for parameter in named.values()])
         for name, parameter in named.items():
             self._exchange.pull(self._store.entry(name).key, [parameter])
+        if self._member.late:
+            self._steps.resume(self._store.rounds)
 
     # ---- the parts of a step ----
 
@@ -376,12 +382,6 @@ class Optimizer(torch.optim.Optimizer):
         report = self._steps.report(computed_s)
         if report is not None:
             self._steps.reply(self._member.consult(report))
-
-
-def _checked(update: str) -> str:
-    if update not in ("servers", "worker"):
-        raise ConfigError("update", update, "must be servers or worker")
-    return update
 
 
 def _reporting(optimizer: Optimizer, slot: Slot) -> Callable[[torch.Tensor], None]:
