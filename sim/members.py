@@ -7,7 +7,7 @@ of who takes part is recorded.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any
 
 import simpy
@@ -27,6 +27,9 @@ class Members:
 
     Args:
         simulation: The simulation before its start.
+
+    Attributes:
+        unjoined: Ids of nodes that have not joined yet.
     """
 
     def __init__(self, simulation: World) -> None:
@@ -35,14 +38,19 @@ class Members:
         self._processes: dict[int, simpy.Process] = {}
         self._training: set[int] = set()
         self._dead: set[int] = set()
+        self.unjoined = set(simulation.experiment.happens.late)
         self._ended_with: dict[int, list[NodeSpec]] = {}  # workers, by the server that they lost
         self._left = False  # a worker has trained to its end
         self._end = simulation.env.event()
 
     def start(self) -> simpy.Event:
         """Let all workers train; return the event that happens when the last has ended."""
-        for worker in self._simulation.workers.values():
-            self._train(worker)
+        for node in self.unjoined:
+            self._dead.add(node)
+            self._simulation.fabric.kill(node, "it has not joined yet", self._simulation.env.now)
+        for worker in tuple(self._simulation.workers.values()):
+            if worker.spec.id not in self.unjoined:
+                self._train(worker)
         return self._end
 
     # ---- what happens to processes ----
@@ -68,6 +76,7 @@ class Members:
         if node.id not in self._dead or self._end.triggered:
             return
         self._dead.discard(node.id)
+        self.unjoined.discard(node.id)
         simulation = self._simulation
         simulation.fabric.restart(simulation.config(node), simulation.env.now)
         if node.role == "worker":
@@ -75,6 +84,16 @@ class Members:
             self._train(SimulatedWorker(simulation, node, rank, returns=True))
         for worker in self._ended_with.pop(node.id, ()):
             self.restart(worker)
+
+    def join(self, nodes: Sequence[NodeSpec]) -> None:
+        """Start the first processes of nodes that join later, servers before their workers."""
+        for node in sorted(nodes, key=lambda node: node.role == "worker"):
+            self.restart(node)
+
+    def leave(self, node: NodeSpec) -> None:
+        """Let a worker leave after the step that it begins next; nothing if it does not train."""
+        if node.id in self._training:
+            self._simulation.workers[node.id].steps.leave()
 
     def _train(self, worker: Worker) -> None:
         self._simulation.workers[worker.spec.id] = worker

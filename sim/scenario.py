@@ -7,6 +7,7 @@ from typing import Any
 
 import simpy
 
+from geomx.cluster import NodeSpec
 from geomx.errors import NodeLost
 from geomx.experiment.wiring import peers
 from geomx.scenario import Act, Scenario
@@ -46,6 +47,10 @@ def _acts(
             if act.what == "kill" and act.for_ns and members is None:
                 row["recovered_s"] = act.for_ns / NS
             simulation.recorder.fault(row)
+        if act.what in ("join", "leave"):
+            assert members is not None  # checked when the experiment was composed
+            _membership(act, [cluster.nodes[each] for each in sorted(act.one)], members)
+            continue
         if act.what in ("kill", "restart") and members:
             do_to = members.kill if act.what == "kill" else members.restart
             do_to(cluster.nodes[min(act.one)])
@@ -60,6 +65,13 @@ def _acts(
         do = getattr(simulation.fabric, verb)
         for one, other in _pairs(act, linked):
             do(one, other, simulation.env.now)
+
+
+def _membership(act: Act, nodes: list[NodeSpec], members: Members) -> None:
+    if act.what == "join":
+        members.join(nodes)
+    else:
+        members.leave(nodes[0])
 
 
 def _pairs(act: Act, linked: dict[int, set[int]]) -> list[tuple[int, int]]:

@@ -109,6 +109,7 @@ class Simulation:
             [(tensor.elements, tensor.layer, pieces) for tensor, pieces in placed],
         )
         self._latest: tuple[Worker, int] | None = None
+        self.members: Members | None = None
         self.skipped_ns = 0
         self.idle = False
         self._end_ns = 0
@@ -170,6 +171,7 @@ class Simulation:
             seed=experiment.seed,
         )
         config.bundle = self._bundled
+        config.absent = sorted(self.members.unjoined if self.members else experiment.happens.late)
         return config
 
     def _bundle(self) -> int:
@@ -202,7 +204,8 @@ class Simulation:
         started = time.monotonic()
         self.repetition = Repetition(self)
         total = self.experiment.iterations * len(self.workers)
-        self.members = Members(self) if self.experiment.faults.continues else None
+        if self.experiment.faults.continues:
+            self.members = Members(self)
         if self.members:
             self.fabric.expect_faults()
             end: simpy.Event = self.members.start()

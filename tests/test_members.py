@@ -206,3 +206,54 @@ def test_what_cannot_go_on_is_refused_at_the_door() -> None:
         ConfigError, match=r"faults\.on_loss=continue: accel tsengine passes .*; leave it out"
     ):
         compose(["faults.on_loss=continue", "+accel=[tsengine]"])
+
+
+# ---- joining and leaving ----
+
+TURNS = {
+    "a worker leaves": "[{at_s: 0.5, leave: west/worker1}]",
+    "a worker joins": "[{at_s: 0.5, join: {party: west, workers: 1}}]",
+    "a party joins": "[{at_s: 0.5, join: {party: south, workers: 1}}]",
+    "one comes, one goes": (
+        "[{at_s: 0.3, join: {party: west, workers: 2}}, {at_s: 0.9, leave: east/worker1}]"
+    ),
+}
+
+
+@pytest.mark.parametrize("mode", ["sim", pytest.param("live", marks=pytest.mark.slow(3))])
+@pytest.mark.parametrize("scenario", TURNS.values(), ids=TURNS)
+def test_members_join_and_leave(tmp_path: Path, scenario: str, mode: str) -> None:
+    given = words(tmp_path / "run", scenario, f"mode={mode}", "iterations=60")
+    results = runner.run(*given)
+    replayed = replay(tmp_path / "run", *(word for word in given if "hydra" not in word))
+    for name, value in results.parameters().items():
+        assert np.array_equal(value, replayed[name]), name
+    steps = {row["worker"]: 0 for row in results.iterations}
+    assert set(steps) == set(WORKERS)
+    for row in results.iterations:
+        steps[row["worker"]] += 1
+    assert 60 in steps.values()
+    turned = [worker for worker, count in steps.items() if count < 60]
+    assert len(turned) == {"one": 3}.get(scenario_name(scenario).split()[0], 1)
+    assert {fault["what"] for fault in results.summary["faults"]} <= {"join", "leave"}
+
+
+def scenario_name(scenario: str) -> str:
+    return next(name for name, text in TURNS.items() if text == scenario)
+
+
+def test_who_cannot_join_or_leave_is_refused(tmp_path: Path) -> None:
+    def refused(scenario: str, *more: str) -> str:
+        with pytest.raises(ConfigError) as error:
+            compose(words(tmp_path / "run", f"[{scenario}]", *more))
+        return str(error.value)
+
+    join = "{{at_s: 1, join: {{party: {}, workers: {}}}}}"
+    assert "must be 1 to 2" in refused(join.format("west", 3))
+    assert "there is no such party" in refused(join.format("wset", 1))
+    assert "gives the initial values" in refused(join.format("east", 2))
+    twice = f"{join.format('west', 1)}, {join.format('west', 2)}"
+    assert "only 1 more can join" in refused(twice)
+    stop = "faults.on_loss=stop"
+    assert "needs faults.on_loss=continue" in refused("{at_s: 1, leave: west/worker1}", stop)
+    assert "there is no such node" in refused("{at_s: 1, leave: west/server}")

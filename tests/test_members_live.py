@@ -52,7 +52,7 @@ def test_parameters_are_those_of_a_replay_of_who_took_part(tmp_path: Path, scena
 
 def test_who_took_part_is_as_simulated(tmp_path: Path) -> None:
     slow = ["workload.forward_ms=400", "workload.backward_ms=20", "iterations=6"]
-    scenario = "[{at_s: 0.9, kill: west/worker1}, {at_s: 1.8, kill: south/worker0}]"
+    scenario = "[{at_s: 1.1, kill: west/worker1}, {at_s: 2.0, kill: south/worker0}]"
     tables = []
     for mode in ("sim", "live"):
         results = run(tmp_path / mode, scenario, f"mode={mode}", *slow)

@@ -57,7 +57,7 @@ def cluster() -> Cluster:
             {"cut": ["east", "hub"], "at_s": -1, "for_s": 1},
             r"scenario\[0\]\.at_s=-1.0: must be 0 or more",
         ),
-        ({"leave": "east/server", "at_s": 1}, r"\.leave=east/server: is not carried out yet"),
+        ({"slow": "east/server", "at_s": 1}, r"\.slow=east/server: is not carried out yet"),
         ({"kil": "east/server", "at_s": 1}, r"scenario\[0\]\.kil=east/server: unknown option"),
     ],
 )

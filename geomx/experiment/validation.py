@@ -23,6 +23,7 @@ def validate(experiment: Experiment) -> None:
         PluginWarning: An accelerator changes nothing.
     """
     _check_restarts(experiment)
+    _check_members(experiment)
     warn_of_foreign_costs(experiment.costs, __version__, here=experiment.mode != "sim")
     cluster, selection = experiment.cluster, experiment.selection
     selection.validate(experiment)
@@ -47,6 +48,26 @@ def _check_restarts(experiment: Experiment) -> None:
         if experiment.faults.durable != "log":
             remedy = "needs faults.durable=log, from which nodes are restarted"
             raise ConfigError(key, happening.restart_s, remedy)
+
+
+def _check_members(experiment: Experiment) -> None:
+    """Check that members can join and leave when the scenario says so.
+
+    Raises:
+        ConfigError: The others could not go on without them.
+    """
+    for index, happening in enumerate(experiment.scenario):
+        if happening.what not in ("join", "leave"):
+            continue
+        key, value = f"scenario[{index}].{happening.what}", happening.targets[0]
+        if not experiment.faults.continues:
+            remedy = "needs faults.on_loss=continue, with which others go on without it"
+            raise ConfigError(key, value, remedy)
+        if happening.what == "leave" and experiment.selection.coordinators(experiment.cluster):
+            name, _ = experiment.selection.sync
+            remedy = f"sync={name} plans the steps of all workers, none of which may leave before"
+            raise ConfigError(key, value, remedy)
+    experiment.happens.check()
 
 
 def _check_continues(experiment: Experiment) -> None:

@@ -33,6 +33,7 @@ class Disturbances(threading.Thread):
         resumed: Whether another process of this node has carried out what was due before.
         on_kill: Is told before this process is killed, with the seconds after which another is to
             continue; None: none is.
+        on_leave: Is told when this worker is to leave.
     """
 
     def __init__(
@@ -44,12 +45,13 @@ class Disturbances(threading.Thread):
         started_s: float,
         resumed: bool = False,
         on_kill: Callable[[float | None], None] = lambda restart_s: None,
+        on_leave: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__(name="scenario", daemon=True)
         self._loop, self._node, self._peers = loop, node, frozenset(peers)
         self._scenario, self._started_s = scenario, started_s
         self._since_s = time.monotonic() - started_s if resumed else -1.0
-        self._on_kill = on_kill
+        self._on_kill, self._on_leave = on_kill, on_leave
 
     def run(self) -> None:
         """Wait for each act in turn, and carry it out."""
@@ -69,6 +71,8 @@ class Disturbances(threading.Thread):
         if act.what == "kill":
             self._on_kill(act.for_ns / NS if act.for_ns else None)
             os.kill(os.getpid(), signal.SIGKILL)
+        elif act.what == "leave":
+            self._on_leave()
         elif act.what == "pause":
             wake = f"sleep {act.for_ns / NS:.9f}; kill -CONT {os.getpid()}"
             waker = subprocess.Popen(["sh", "-c", wake], start_new_session=True)

@@ -36,7 +36,7 @@ from geomx.live.journal import Notes, Reader, stem
 from geomx.live.journal import path as file_of
 from geomx.live.lifetime import Tied
 from geomx.live.relay import Patience, Relay
-from geomx.live.restarts import Restarts
+from geomx.live.restarts import Joins, Restarts
 from geomx.live.spec import Spec
 
 SPEAK_TIMEOUT_S = 60.0
@@ -84,6 +84,7 @@ class Job:
         self._address = ""
         self._experiment = directory / "nodes" / "experiment.json"
         self._restarts = Restarts(self.spec, directory)
+        self._joins = Joins(self.spec, directory)
         self._words: int | None = None  # to a scheduler that goes on without lost nodes
         self._place = place(
             emulate,
@@ -109,7 +110,7 @@ class Job:
         try:
             self._start_scheduler()
             for node in self.spec.cluster.nodes:
-                if node.role != "scheduler":
+                if node.role != "scheduler" and node.id not in self._joins.late:
                     self._start(node)
         except BaseException:
             self.end()
@@ -139,7 +140,8 @@ class Job:
             if status is not None:
                 del self._running[name]
                 self._take(name, status)
-        for node in self._restarts.due():
+        for node in (*self._restarts.due(), *self._joins.due()):
+            self._restarts.begins(node.name)
             self._start(node)
         if any(status != DONE for status in self._ended.values()):
             self._wait(NOTICE_S)
@@ -160,6 +162,7 @@ class Job:
             self._ended[name] = status
         if self._ended.get(self.spec.cluster.scheduler.name) == DONE:
             self._restarts.cancel()
+            self._joins.cancel()
             self._end_late()
 
     def _tell_scheduler(self, name: str, reason: str) -> None:

@@ -95,6 +95,7 @@ class Member:
         started_s: When the run started, in seconds of `time.monotonic`.
         on_wait: Is told for whom this node has waited for ``runtime.failure_timeout_s``, and ""
             when that is over.
+        on_leave: Is told when the scenario has this worker leave.
         on_kill: Is told before a scenario kills this process; as for `Disturbances`.
         journal: Records the node, so that another process can continue it; None: nothing does.
         resumed: Whether this process continues another's node.
@@ -111,6 +112,7 @@ class Member:
         self.selection = self.registry.select(spec.sync, spec.accel)
         self.policy: SyncPolicy = self.selection.sync_policy(spec.cluster)
         self.on_wait: Callable[[str], None] = _tell
+        self.on_leave: Callable[[], None] = lambda: None
         self.on_kill: Callable[[float | None], None] = lambda restart_s: None
         self.journal: _core.Journal | None = None
         self.resumed = False
@@ -249,6 +251,7 @@ class Member:
             seed=spec.seed,
             experiment_json=spec.to_json() if scheduling else "",
         )
+        config.absent = list(Scenario(spec.scenario, cluster, spec.seed).late)
         shape = (
             links.shape(cluster, self.selection, self.node, spec.tcp, spec.seed, spec.usage_file)
             if spec.emulated
@@ -287,6 +290,7 @@ class Member:
                 self.started_s,
                 self.resumed or self.late,
                 self.on_kill,
+                self.on_leave,
             ).start()
 
     def consult(self, report: Report, not_before_s: float = 0.0) -> list[float]:

@@ -18,6 +18,8 @@ from geomx.live.exit_status import LOST
 from geomx.live.journal import Reader, durable, stem
 from geomx.live.relay import notice
 from geomx.live.spec import Spec
+from geomx.scenario import Scenario
+from geomx.scenario.acts import NS, Act
 
 FIRST_S = 0.05
 GROWTH = 4
@@ -64,8 +66,12 @@ class Restarts:
         """Whether a node is going to be started."""
         return bool(self._due)
 
+    def begins(self, name: str) -> None:
+        """Take note that a node is started while training goes on."""
+        self._began_s[name] = time.monotonic()
+
     def again(self, name: str) -> bool:
-        """Return whether a node is one that was started before."""
+        """Return whether a node was started while training went on."""
         return name in self._began_s
 
     def take(self, name: str, status: int) -> bool:
@@ -98,7 +104,6 @@ class Restarts:
             names += self._orphans.pop(name, ())
         for name in names:
             self._due.pop(name, None)
-            self._began_s[name] = now
         return [self._spec.cluster.node(name) for name in names]
 
     def cancel(self) -> None:
@@ -149,3 +154,41 @@ class Restarts:
     def _plan(self, name: str, pause_s: float, why: str) -> None:
         self._due[name] = time.monotonic() + pause_s
         notice(f"{why}: it is restarted after {pause_s:g} s")
+
+
+class Joins:
+    """The nodes of one run that the scenario lets join later.
+
+    Args:
+        spec: The experiment.
+        directory: Of the run.
+
+    Attributes:
+        late: Their ids.
+    """
+
+    def __init__(self, spec: Spec, directory: Path) -> None:
+        scenario = Scenario(spec.scenario, spec.cluster, spec.seed)
+        self._cluster = spec.cluster
+        self.late = frozenset(scenario.late)
+        self._left: list[Act] = scenario.joins()  # in the order of time
+        self._scheduler = Reader(stem(directory, spec.cluster.scheduler.name))
+        self._started_s: float | None = None
+
+    def due(self) -> list[NodeSpec]:
+        """Return the nodes that are to be started now, once."""
+        if not self._left:
+            return []
+        if self._started_s is None:
+            started = [note["started"] for note in self._scheduler.new() if "started" in note]
+            self._started_s = started[0] if started else None
+        if self._started_s is None:
+            return []
+        since_ns = (time.monotonic() - self._started_s) * NS
+        due = [act for act in self._left if act.at_ns <= since_ns]
+        self._left = self._left[len(due) :]
+        return [self._cluster.nodes[node] for act in due for node in sorted(act.one)]
+
+    def cancel(self) -> None:
+        """Start no more nodes: the run is over."""
+        self._left = []

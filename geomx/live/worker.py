@@ -60,6 +60,7 @@ class LiveWorker:
         layer_of_key = [tensor.layer for tensor in workload.tensors]
         self._clock = _core.PassClock(layer_of_key, self._pace.native)
         self._steps = Steps(member.policy, spec.cluster, member.node, spec.iterations)
+        member.on_leave = self._steps.leave
         self._parameters: Sequence[Any] = (
             [np.zeros(tensor.shape, np.float32) for tensor in workload.tensors]
             if self._model is None

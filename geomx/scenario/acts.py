@@ -10,6 +10,7 @@ from itertools import takewhile
 from typing import Any
 
 from geomx.cluster import Cluster
+from geomx.errors import ConfigError
 from geomx.scenario.happenings import ANY, ENDS, Happening, nodes_of
 
 NS = 1_000_000_000
@@ -59,12 +60,56 @@ class Scenario:
         """Whether anything happens."""
         return bool(self._happenings)
 
+    @property
+    def late(self) -> dict[int, int]:
+        """The nodes that join later, by id, with the number of the happening by which they do.
+
+        Raises:
+            ConfigError: One would join twice, or the first worker, which gives the initial values.
+        """
+        late: dict[int, int] = {}
+        for number, happening in enumerate(self._happenings):
+            if happening.join is None:
+                continue
+            party = next(p for p in self._cluster.parties if p.name in happening.targets)
+            staying = [node.id for node in party.workers if node.id not in late]
+            joining = staying[len(staying) - happening.join["workers"] :]
+            key = f"scenario[{number}].join"
+            if happening.join["workers"] > len(staying):
+                raise ConfigError(key, happening.join, f"only {len(staying)} more can join")
+            if self._cluster.workers[0].id in joining:
+                remedy = "the first of all workers gives the initial values, and cannot join later"
+                raise ConfigError(key, happening.join, remedy)
+            late |= dict.fromkeys(joining, number)
+            if all(node.id in late for node in party.workers):
+                joins = [late[node.id] for node in party.workers]
+                late[party.server.id] = min(joins, key=lambda n: self._happenings[n].at_s or 0.0)
+        return late
+
+    def check(self) -> None:
+        """Check that every member joins once.
+
+        Raises:
+            ConfigError: See `late`.
+        """
+        _ = self.late
+
     def acts(self) -> Iterator[Act]:
         """Yield what happens by time; without end, if a happening repeats."""
         numbered = list(enumerate(self._happenings))
         begins = [self._begins(number, happening) for number, happening in numbered]
         ends = [self._ends(number, each) for number, each in numbered if each.lasts_s]
         return heapq.merge(*begins, *ends, key=lambda act: act.at_ns)
+
+    def joins(self) -> list[Act]:
+        """Return the acts by which members join, by time."""
+        joins = [
+            act
+            for number, happening in enumerate(self._happenings)
+            if happening.join is not None
+            for act in self._begins(number, happening)
+        ]
+        return sorted(joins)
 
     def row(self, act: Act) -> dict[str, Any] | None:
         """Return an act as ``summary.json`` has it, in ``faults``.
@@ -77,6 +122,8 @@ class Scenario:
             return None
         happening = self._happenings[act.happening]
         row: dict[str, Any] = {"time_s": act.at_ns / NS, "what": act.what}
+        if happening.join is not None:
+            return row | happening.join
         if act.other:
             row["link"] = list(happening.targets)
         else:
@@ -95,6 +142,11 @@ class Scenario:
     def _begins(self, number: int, happening: Happening) -> Iterator[Act]:
         draws = random.Random(f"{self._seed}/{number}")
         lasts_ns = round((happening.lasts_s or 0.0) * NS)
+        if happening.join is not None:
+            assert happening.at_s is not None
+            joining = frozenset(node for node, by in self.late.items() if by == number)
+            yield Act(round(happening.at_s * NS), number, happening.what, joining)
+            return
         for at_ns in _times(happening, draws):
             one, *other = (self._nodes(name, draws) for name in happening.targets)
             yield Act(at_ns, number, happening.what, one, frozenset().union(*other), lasts_ns)

@@ -16,11 +16,11 @@ from geomx.errors import ConfigError, near
 from geomx.options.parsing import build_options
 
 BETWEEN = ("cut", "reset")
-KINDS = (*BETWEEN, "kill", "pause")
+KINDS = (*BETWEEN, "kill", "pause", "leave", "join")
 ENDS = {"cut": "heal", "pause": "resume", "kill": "restart"}
 """What ends those that last; a kill does with ``restart_s``."""
 
-LATER = ("join", "leave", "set", "traffic", "slow", "at_iteration")
+LATER = ("set", "traffic", "slow", "at_iteration")
 """Words of a scenario that are not carried out yet."""
 
 ANY = "any "
@@ -36,6 +36,9 @@ class Happening:
         reset: Two sites or nodes between which all connections break.
         kill: A node whose process ends without a word; ``any worker``: one that is drawn.
         pause: A node whose process does not run for `for_s`; likewise.
+        leave: A worker that leaves in good order after the step that it begins next; likewise.
+        join: A party, and how many of its workers join then: those that come last in it. They count
+            as lost until then, and so does its local server if these are all of its workers.
         at_s: When, seconds since the start of the run.
         every_s: Again and again after so many seconds.
         random: With `every_s`: the times between are exponential, with that mean.
@@ -47,6 +50,8 @@ class Happening:
     reset: list[str] | None = None
     kill: str | None = None
     pause: str | None = None
+    leave: str | None = None
+    join: dict[str, Any] | None = None
     at_s: Annotated[float | None, Ge(0)] = None
     every_s: Annotated[float | None, Ge(0.001)] = None
     random: bool = False
@@ -61,6 +66,8 @@ class Happening:
     @property
     def targets(self) -> tuple[str, ...]:
         """The names that it is about, as given: two, or one."""
+        if self.join is not None:
+            return (str(self.join["party"]),)
         given = getattr(self, self.what)
         return (given,) if isinstance(given, str) else tuple(given)
 
@@ -136,8 +143,27 @@ def _happening(given: Any, key: str, cluster: Cluster) -> Happening:
         raise ConfigError(f"{key}.for_s", given.get("for_s", "null"), remedy)
     if happening.restart_s is not None and what != "kill":
         raise ConfigError(f"{key}.restart_s", happening.restart_s, "is about a kill")
-    _check_targets(happening, f"{key}.{what}", cluster)
+    if happening.join is not None:
+        _check_join(happening, f"{key}.join", cluster)
+    else:
+        _check_targets(happening, f"{key}.{what}", cluster)
     return happening
+
+
+def _check_join(happening: Happening, key: str, cluster: Cluster) -> None:
+    assert happening.join is not None
+    given = happening.join
+    if set(given) != {"party", "workers"}:
+        raise ConfigError(key, given, "must be {party: NAME, workers: NUMBER}")
+    sizes = {party.name: len(party.workers) for party in cluster.parties}
+    name, count = given["party"], given["workers"]
+    if name not in sizes:
+        raise ConfigError(f"{key}.party", name, f"there is no such party; {near(name, sizes)}")
+    if not isinstance(count, int) or not 1 <= count <= sizes[name]:
+        remedy = f"must be 1 to {sizes[name]}, of which the network's party {name} is"
+        raise ConfigError(f"{key}.workers", count, remedy)
+    if happening.at_s is None:
+        raise ConfigError(key, given, "happens once, at_s")
 
 
 def _check_targets(happening: Happening, key: str, cluster: Cluster) -> None:
@@ -149,7 +175,10 @@ def _check_targets(happening: Happening, key: str, cluster: Cluster) -> None:
             raise ConfigError(key, list(targets), "must be two different sites or nodes")
         known = nodes | sites
     else:
-        known = nodes | {ANY + role for role in ("worker", "server", "global_server")}
+        roles: tuple[str, ...] = ("worker", "server", "global_server")
+        if happening.what == "leave":
+            nodes, roles = {node.name for node in cluster.workers}, roles[:1]
+        known = nodes | {ANY + role for role in roles}
     for name in targets:
         if name not in known:
             what = "site or node" if happening.what in BETWEEN else "node"

@@ -72,7 +72,7 @@ class Steps:
         self.sync: WorkerSync = policy.worker(cluster, worker, steps)
         self.scale = np.float32(policy.push_scale(cluster, worker))
         self._synchronises: bool | None = None
-        self._reply_due = False
+        self._reply_due = self._leaves = False
         number = self.sync.coordinator
         self._host = None if number is None else policy.coordinators(cluster)[number].host
 
@@ -82,13 +82,17 @@ class Steps:
         self.last = step is None
         self.step = -1 if step is None else step - 1
 
+    def leave(self) -> None:
+        """Let the step that begins next be the last one."""
+        self._leaves = True
+
     def begin(self) -> int:
         """Begin the next local step, and return its number."""
         if self._reply_due:
             raise RuntimeError(f"step {self.step} waits for its coordinator's reply")
         self.step += 1
         self._synchronises = None
-        self.last = self.sync.finished(self.step)
+        self.last = self._leaves or self.sync.finished(self.step)
         return self.step
 
     def synchronises(self) -> bool:

@@ -218,7 +218,7 @@ class Scheduler final : public RoleLogic {
     addresses_[member.id] = address;
     incarnations_[member.id] = incarnation;
     node_.SendAnyway(member.id, ControlMessage(Kind::kRoster, {node_.config().experiment, Lines(nullptr)},
-                                               epoch_));
+                                               epoch_ + 1));
   }
 
   // That node is ready and takes the member's place. It is told of all lost members, and all others
