@@ -147,7 +147,7 @@ def test_a_full_disk_is_told_in_a_sentence(
     with pytest.raises(OSError, match="No space left") as caught:
         notes.started(1.5)
     assert caught.value.filename == str(tmp_path / "notes.jsonl")
-    one = Node(argparse.Namespace(notes=str(tmp_path / "node"), journal=""))
+    one = Node(argparse.Namespace(notes=str(tmp_path / "node"), journal="", again=False))
     monkeypatch.setattr(one, "_watch", lambda: None)
     monkeypatch.setattr(one, "_play", lambda: one._notes.started(1.5))
     assert one.run() == 1
