@@ -340,6 +340,26 @@ def test_explain_says_that_a_run_was_killed(
     assert "Errno" not in err
 
 
+def test_a_refused_run_leaves_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    monkeypatch.chdir(empty)
+    refused = [*BRIEF, "+sync=hfa", "sync.k1=-3"]
+    assert cli.run(refused) == 2
+    assert list(empty.iterdir()) == []
+    assert cli.run([*refused, "hydra.run.dir=."]) == 2
+    assert list(empty.iterdir()) == []
+    assert cli.run([*refused, f"hydra.run.dir={tmp_path / 'elsewhere'}"]) == 2
+    assert not (tmp_path / "elsewhere").exists()
+    (empty / "mine").mkdir()
+    (empty / "mine" / "notes.txt").touch()
+    assert cli.run([*refused, "hydra.run.dir=mine"]) == 2
+    assert (empty / "mine" / "notes.txt").exists()
+    assert capfd.readouterr().err.count("sync.k1=-3") == 4
+
+
 def test_no_run_overwrites_another(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     words = [*BRIEF, "hydra.run.dir=here"]
     assert cli.run(words) == 0

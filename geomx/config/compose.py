@@ -11,6 +11,7 @@ with its run directories, sweeps and flags (`main`). And it converts Hydra's err
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
@@ -155,10 +156,15 @@ def main(
         run = HydraConfig.get()
         sweep = run.mode == RunMode.MULTIRUN
         typed = list(run.overrides.task) if sweep else plain
+        directory = Path(run.runtime.output_dir)
         try:
-            with _explained(typed, registry):
-                experiment = _experiment(config, run.runtime.choices, typed, registry)
-            directory = Path(run.runtime.output_dir)
+            try:
+                with _explained(typed, registry):
+                    experiment = _experiment(config, run.runtime.choices, typed, registry)
+            except GeomxError:
+                if not sweep:  # whose table shows what was refused
+                    _remove_unused(directory)
+                raise
             _refuse_used(directory, "hydra.sweep.dir" if sweep else "hydra.run.dir", experiment)
             job(experiment, directory)
         except GeomxError as error:
@@ -203,6 +209,22 @@ def _refuse_used(directory: Path, key: str, experiment: Experiment) -> None:
     if experiment.study is None and any((directory / name).exists() for name in A_RUN):
         place = directory.parent if key == "hydra.sweep.dir" else directory
         raise ConfigError(key, place, "already holds a run; choose another folder, or delete it")
+
+
+def _remove_unused(directory: Path) -> None:
+    """Remove the directory of a refused run, if it holds only what Hydra wrote into it.
+
+    Folders above it, below the working directory, that this leaves empty go as well.
+    """
+    if [path.name for path in directory.iterdir()] != [".hydra"]:
+        return
+    shutil.rmtree(directory / ".hydra")
+    here = Path.cwd()
+    for folder in (directory, *directory.parents):
+        ours = folder == directory != here or here in folder.parents
+        if not ours or any(folder.iterdir()):
+            return
+        folder.rmdir()
 
 
 def _no_directory(error: OSError) -> GeomxError:
