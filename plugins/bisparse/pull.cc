@@ -1,9 +1,9 @@
-// Bi-Sparse on the way down: the sum of what the parties sent is sparse too. `times` k rows hold the
-// union of `times` parties' choices; with fewer rows (a re-selection) the largest go and the rest
-// waits in a residual for later rounds, so that nothing is ever lost.
+// Bi-Sparse's codec for answers. Encodes the sum of the parties' pushes as `times` * k rows, which hold
+// every nonzero entry if `times` is the number of parties. With fewer rows (option `reselect`), the
+// entries of largest magnitude are sent, and a residual keeps the others for later rounds.
 //
-// Every party must get the same rows, or their replicas would drift apart: the residual belongs to
-// the sum, not to a receiver, and one encoding serves them all.
+// All parties must receive the same rows, as their replicas of the weights would diverge otherwise.
+// The residual therefore belongs to the sum and not to a receiver, and one encoding serves all of them.
 #include "rows.h"
 
 namespace geomx::bisparse {

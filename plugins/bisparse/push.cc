@@ -1,12 +1,12 @@
-// Bi-Sparse on the way up, Deep Gradient Compression (Lin et al., ICLR 2018) of a party's sum:
+// Bi-Sparse's codec for pushes: Deep Gradient Compression (Lin et al., ICLR 2018) of a party's sum.
 //
-//   g <- clipped g         the norm of the shard's part, if `clip` is positive
-//   u <- m u + g           momentum correction: what accumulates is velocity
+//   g <- clipped g         by the norm of the shard, if `clip` is positive
+//   u <- m u + g           momentum correction: velocities accumulate instead of gradients
 //   v <- v + u
 //   send the k entries of v of largest magnitude, k = max(1, int(ratio n)); there v <- 0, u <- 0
 //
-// u and v are this party's own; what is not sent stays in them. Zeroing u as well is DGC's momentum
-// factor masking, `masking`.
+// Each party has its own u and v, in which entries that are not sent remain. Zeroing u as well is DGC's
+// momentum factor masking (option `masking`).
 #include <algorithm>
 #include <cmath>
 #include <span>
@@ -71,7 +71,7 @@ class Push final : public Codec {
     parts.owners.insert(parts.owners.end(), {sum_.buffer(), velocity_.buffer(), next_fill_.buffer()});
   }
 
-  // What others have sent already had its momentum and its clipping.
+  // Contributions of other parties have been clipped, and have passed the momentum, before they were sent.
   bool Absorb(std::span<const float> relayed) override {
     const float* const terms[] = {relayed.data()};
     kernels::Add(sum_.At(kernels::Host(), relayed.size()), terms, 1, relayed.size());
@@ -86,7 +86,7 @@ class Push final : public Codec {
             .seed = Seed(shard_, parts.round)};
   }
 
-  // So many rows are wanted that their indices are not worth it.
+  // For rounds in which rows with indices would take more bytes than all values.
   void SendAll(Parts& parts, const float* gradient, float* velocity, float* sum) {
     const kernels::Accumulation step{.scale = kernels::ClipScale(clip_, gradient, parts.elements),
                                      .momentum = momentum_};
@@ -112,8 +112,8 @@ class Push final : public Codec {
   bool exact_;
   ShardInfo shard_;
   kernels::Selector selector_;
-  kernels::Resident velocity_, sum_;  // u and v; only where values are sent from
-  kernels::Resident next_fill_;       // of the selection
+  kernels::Resident velocity_, sum_;  // u and v; allocated by the first encoding only
+  kernels::Resident next_fill_;       // the selector's state, on the device that encodes
 };
 
 const Registered<NativeCodecs> registered("bisparse", MakeCodecFactory<Push>);

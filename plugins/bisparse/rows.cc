@@ -10,7 +10,7 @@
 namespace geomx::bisparse {
 namespace {
 
-constexpr double kFirstShare = 0.25;  // of a warm-up
+constexpr double kFirstShare = 0.25;  // share of the elements that is sent when a warm-up begins
 
 std::uint32_t IndexBits(std::uint64_t elements) {
   return std::max(1, static_cast<int>(std::bit_width(elements - 1)));

@@ -1,5 +1,5 @@
-// What both directions of Bi-Sparse share: how many rows a round sends, and how they lie in the parts
-// of an encoded shard. Which rows those are is chosen by kernels/selector.h.
+// Shared by both codecs of Bi-Sparse: the number of rows that a round sends, and their layout in the
+// parts of an encoded shard. kernels/selector.h chooses the rows.
 #pragma once
 
 #include <cstdint>
@@ -9,20 +9,21 @@
 
 namespace geomx::bisparse {
 
-// How many rows a shard sends in a round, and the form they have: values, and indices of
+// The number of rows of a shard that are sent in a round, and their format: values, and indices of
 // ceil(log2 elements) bits.
 class Density {
  public:
-  // `times` as many rows as `ratio` asks for.
+  // `times` multiplies the number of rows that option `ratio` gives.
   Density(const Options& options, std::uint64_t times);
 
-  // The share of the elements in `round`, before `times`: from 25 % down to the ratio in equal
-  // factors over the first `warmup_rounds`, as in DGC.
+  // Returns the share of the elements that is sent in `round`, not multiplied by `times`. It falls from
+  // 25 % to the ratio in equal factors over the first `warmup_rounds`, as in DGC.
   double Share(Round round) const;
+  // Returns the number of rows in `round`, 1 to `elements`.
   std::uint64_t Rows(std::uint64_t elements, Round round) const;
 
-  // Turn the parts of a dense float32 shard into those of its chosen rows. False, and nothing
-  // changes, where rows with indices would take more bytes than all values.
+  // Changes the parts of a dense float32 shard to those of its selected rows. Returns false, and changes
+  // nothing, if rows with indices would take more bytes than all values.
   bool Layout(Parts& parts) const;
 
  private:
@@ -31,16 +32,16 @@ class Density {
   std::uint64_t times_;
 };
 
-// Whether `parts` are a dense shard of float32: what can be made sparse.
+// Returns whether `parts` are a dense shard of float32. Only such parts can be made sparse.
 bool IsDense(const Parts& parts);
 
-// Indices back to 32 bits, for adding the rows up.
+// Unpacks the indices to 32 bits, which sums need.
 void Expand(Parts& parts);
 
-// Fill the parts that Density::Layout made.
+// Fills the parts that Density::Layout added.
 void Store(Parts& parts, const kernels::Entries& rows);
 
-// What a round's sample is drawn by.
+// Returns the seed for the sample from which a round's threshold is estimated.
 std::uint64_t Seed(const ShardInfo& shard, Round round);
 
 }  // namespace geomx::bisparse

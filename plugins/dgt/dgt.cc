@@ -1,14 +1,14 @@
-// Differential gradient transmission (Zhou et al., FGCS 121, 2021): the rows of a shard are cut into
-// blocks; the blocks that contribute most to the update leave first and reliably, the others by
-// best-effort channels, most important first.
+// Differential gradient transmission (Zhou et al., FGCS 121, 2021). Divides the rows of a shard into
+// blocks. The blocks that contribute most to the update are sent first, on the reliable channel; the
+// others on best-effort channels, in order of contribution.
 //
 //   contribution  c <- alpha c + (1 - alpha) mean |x|      per block, starting from 0
 //   reliable      round(k n) of n blocks, at least one
 //   others        spread evenly over channels 1..C by rank
-//   k             max(k0 loss / loss_0, k_min) where the loss is known and `adaptive` is on
+//   k             max(k0 loss / loss_0, k_min), at most 1, if the loss is known and `adaptive` is on
 //
-// Blocks whose contribution is exactly zero are sent all the same, last: a block that is never sent
-// would leave the receiver unable to tell zero from lost.
+// Blocks whose contribution is exactly zero are sent too, last; without them, the receiver could not
+// distinguish zero from lost.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -21,7 +21,8 @@
 namespace geomx {
 namespace {
 
-// Stands for a contribution where sizes alone are simulated: a hash of where and when, in [0, 1).
+// Returns a block's contribution in simulations without gradients: a hash of shard, round and block,
+// in [0, 1).
 double PhantomContribution(const ShardInfo& shard, Round round, std::uint64_t block) {
   std::uint64_t x = (std::uint64_t{shard.key} << 40) ^ (std::uint64_t{shard.index} << 20) ^ block;
   x = (x + round) * 0x9e3779b97f4a7c15u;
@@ -30,7 +31,8 @@ double PhantomContribution(const ShardInfo& shard, Round round, std::uint64_t bl
   return static_cast<double>((x ^ (x >> 31)) >> 11) * 0x1p-53;
 }
 
-// Over blocks that are values in single or half precision; 0 for others, whose order then decides.
+// Returns the mean magnitude of values in single or half precision. Returns 0 for other encodings,
+// whose blocks are then sent in their order.
 double MeanMagnitude(const Part& values, std::uint64_t first, std::uint64_t count) {
   double sum = 0;
   if (values.bits == 32) {

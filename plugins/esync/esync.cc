@@ -1,17 +1,16 @@
-// ESync's state server (Li et al., IEEE TSC 15(4), 2022): how many local steps each worker makes in
-// the next round, so that fast ones work instead of waiting for the slowest.
+// ESync's state server (Li et al., IEEE TSC 15(4), 2022). Plans the number of local steps of each worker
+// for the next round, so that fast workers compute instead of waiting for the slowest.
 //
-// A worker reports at every sync, behind what it pushed: how many steps it made and how long one
-// took. The report's arrival here is the worker's reach-server time, on this node's clock, counted
-// from the replies of the round before; what is not computing is transmission. When all have
-// reported, the slowest member s is the one that would reach the server last with its minimum of
-// steps m, at R = m c_s + x_s, and every member gets
+// A worker reports (steps made, seconds per step) at every sync, after its pushes. The time from this
+// server's last reply to the arrival of the report, on this node's clock, is the worker's reach-server
+// time; without the computing time, it is the transmission time x. When all workers have reported, the
+// slowest member s is the one that would reach the server last with the minimum number of steps m, at
+// R = m c_s + x_s, where c is the time per step. Each member is replied
 //
 //     n_i = max(m, floor((R - epsilon - x_i) / c_i))
 //
-// steps, at most `most`. A worker that has not reported `timeout` after the first report is left out
-// of the plan, and planned for alone when it comes. Reports: (steps, seconds per step). Replies: the
-// steps of the next round.
+// steps, at most `most`. The plan does not wait for a worker that has not reported `timeout` after the
+// first report; that worker gets its steps as soon as it reports.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -35,22 +34,24 @@ class StateServer final : public Coordinator {
         timeout_(static_cast<Time>(Require(options, "timeout_s") * kSecond)) {}
 
   std::vector<Reply> OnReport(NodeId from, std::span<const double> values, Time now) override {
-    constexpr double kMost = 1e15;  // neither steps nor seconds: what is no number is no report
+    // Reports with NaN, infinite or implausible values are ignored.
+    constexpr double kMost = 1e15;
     if (values.size() != 2 || !(values[0] >= 1 && values[0] < kMost)) return {};
     if (!(values[1] > 0 && values[1] < kMost)) return {};
     Member& member = known_[from];
     const double elapsed = member.released ? Seconds(now - *member.released) : 0.0;
     member.step_s = values[1];
-    // The first report's clock started before this server's, so nothing is known of its way yet.
+    // There was no reply before the first report, so its transmission time is unknown.
     member.transmission_s =
         member.released ? std::max(0.0, elapsed - values[0] * values[1]) : 0.0;
-    if (++member.rounds <= planned_) return {Release(from, member, now)};  // others went ahead
+    // A plan that did not wait for this worker has been made already.
+    if (++member.rounds <= planned_) return {Release(from, member, now)};
     member.reported = true;
     if (waiting_since_ == kNever) waiting_since_ = now;
     return PlanIfComplete(now);
   }
 
-  // A member that is lost is planned without from now on; one that is back counts with the next plan.
+  // Plans do not wait for a lost member. A member that is back takes part in the next plan.
   std::vector<Reply> OnMember(NodeId member, bool back, Time now) override {
     if (back) {
       ++members_;
@@ -73,8 +74,8 @@ class StateServer final : public Coordinator {
     double step_s = 0;
     double transmission_s = 0;
     bool reported = false;
-    std::int64_t rounds = 0;  // that it has reported
-    std::optional<Time> released;  // when it was last told to go on
+    std::int64_t rounds = 0;       // number of its reports
+    std::optional<Time> released;  // time of the last reply
   };
 
   static double Seconds(Time ns) { return static_cast<double>(ns) / kSecond; }
@@ -114,14 +115,14 @@ class StateServer final : public Coordinator {
   double least_, most_, epsilon_;
   Time timeout_;
   std::map<NodeId, Member> known_;
-  std::int64_t planned_ = 0;  // rounds
-  double reach_ = 0;          // of the last plan, seconds
+  std::int64_t planned_ = 0;  // number of plans
+  double reach_ = 0;          // R of the last plan, in seconds
   Time waiting_since_ = kNever;
 };
 
-// What a party tells the world: how far its workers, on average, moved away from the last common
-// model, weighted by their share of all workers. A move, not a model, so that codecs which keep only
-// the largest values keep the right ones.
+// A party's pseudo-gradient: the last global model minus the mean of its workers' parameters, multiplied
+// by the party's share of all workers. It is sent instead of parameters because sparsifying codecs
+// select by magnitude, which is the importance of a difference, but not that of a parameter.
 class Move final : public PartyPolicy {
  public:
   explicit Move(const Options& options) : workers_(static_cast<float>(Require(options, "workers"))) {}

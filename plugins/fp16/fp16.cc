@@ -1,6 +1,5 @@
-// Half precision on the wire: the part "values" narrows from float32 to IEEE binary16, rounding to
-// nearest even. Values beyond the range of binary16 become infinities, as in any cast; whatever is
-// summed is summed in float32 after decoding.
+// Converts the part "values" from float32 to IEEE binary16, rounding to nearest even. Values beyond the
+// range of binary16 become infinities, as in any cast. Sums are computed in float32 after decoding.
 #include "core/natives.h"
 #include "kernels/half.h"
 

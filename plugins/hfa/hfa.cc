@@ -1,10 +1,11 @@
-// Hierarchical frequency aggregation, the party's side: every K2-th round of the party goes to the
-// global server, as what the party moved away from the last common model, times the party's weight;
-// the other rounds go straight back to the workers as the party's mean.
+// Hierarchical frequency aggregation, the local server's part. In every K2-th round and in the last one,
+// it sends a pseudo-gradient to the global server: (milestone - mean of the party) times the party's
+// weight, where the milestone is the last global model. In the other rounds it returns the party's mean
+// to its workers.
 //
-// What crosses the WAN is a pseudo-gradient, milestone minus mean: the global server's outer
-// optimizer (SGD at rate 1) subtracts it, so that w = milestone + sum of weighted moves, and every
-// party starts its next cycle from the same w. The first milestone is the master's initial value.
+// The global server's optimizer (SGD with learning rate 1) subtracts the pseudo-gradients, so that the
+// new model is the weighted mean of the parties, from which all parties start their next cycle. The
+// first milestone is the master's initial value.
 #include <cmath>
 #include <cstdint>
 #include <map>
@@ -37,7 +38,7 @@ class Hfa final : public PartyPolicy {
     return Action::kEscalate;
   }
 
-  // The workers' pushes add up to a mean.
+  // The workers' pushes add up to a mean, so a sum that lacks workers is scaled up before Complete().
   bool MakesUp() const override { return true; }
 
   Round PartyRounds(Round global) const override { return global * k2_; }
@@ -52,7 +53,7 @@ class Hfa final : public PartyPolicy {
 
  private:
   Round k2_;
-  float weight_;  // of this party among all
+  float weight_;  // of this party in the global mean
   std::map<std::pair<Key, std::uint32_t>, std::vector<float>> milestones_;
 };
 

@@ -1,21 +1,23 @@
-// TSEngine's scheduler (Zhou et al., IEEE TNSM 18(4), 2021): which two members of a group meet next, so
-// that contributions are added along a tree and values spread along another, each growing over the links
-// that were fast lately.
+// TSEngine's scheduler (Zhou et al., IEEE TNSM 18(4), 2021). Chooses pairs of sender and receiver in a
+// group, so that contributions are aggregated along one tree and values are forwarded along another, and
+// both trees prefer links whose recent throughput was high.
 //
-// Every shard's round is an item of its own, on its way up or down. In an item,
+// Each direction of each round of a shard is an item. In an item,
 //
-//   up    a node with a contribution may send it to another that has one, or to the root; each
-//         sends once, so the transfers form a tree, in the order of arrival: late members attach late
-//   down  a node with the value may send it to one without: senders double with every step
+//   up    a node with a contribution may send it to another node with a contribution, or to the root;
+//         each node sends once, so the transfers form a tree, which late members join when they report
+//   down  a node with the value may send it to a node without it; the number of senders doubles with
+//         every step
 //
-// A member takes part in at most one transfer of an item, and in at most `in_flight` each way over all
-// items, so that no link becomes the common bottleneck. Values that the fewest have come first (then
-// the highest priority): every sender's link carries each value about once, whatever their number.
+// A member takes part in at most one transfer of an item, and in at most `in_flight` transfers per
+// direction in total, so that no node's link becomes a bottleneck. Values that the fewest members have
+// are sent first, then those of highest priority; each sender's link then carries each value about
+// once, whatever the number of values.
 //
-// A pair's throughput is a transfer's bytes over the time from the order to the receiver's report, on
-// this node's clock. A sample counts for `expiry_rounds` rounds. Among the pairs that may meet, the
-// fastest known one does with probability min(known / all, greed); otherwise one that is not known, or
-// any if all are.
+// A sample of a pair's throughput is the bytes of a transfer divided by the time from the order to the
+// receiver's report, on this node's clock. It is valid for `expiry_rounds` rounds. The fastest pair with
+// a valid sample is chosen with probability min(known pairs / all pairs, greed); otherwise a random pair
+// without a valid sample, or any random pair if all have one.
 #include <algorithm>
 #include <cstdint>
 #include <map>
@@ -70,8 +72,8 @@ class Matcher final : public Coordinator {
   struct Item {
     Round round = 0;
     std::int32_t priority = 0;
-    std::set<NodeId> idle = {};     // hold the contribution or the value, and are in no transfer of it
-    std::set<NodeId> missing = {};  // down: have no value, and none is on its way to them
+    std::set<NodeId> idle = {};     // have the contribution or the value, and take part in no transfer
+    std::set<NodeId> missing = {};  // down: neither have nor are being sent the value
   };
   using Pair = std::pair<NodeId, NodeId>;  // (sender, receiver)
   struct Sample {
@@ -82,8 +84,8 @@ class Matcher final : public Coordinator {
     std::uint32_t sending = 0, receiving = 0;
   };
   struct Rank {
-    std::int64_t served;    // down: minus how many lack the value
-    std::int64_t priority;  // negated
+    std::int64_t served;    // down: -(number of members without the value)
+    std::int64_t priority;  // -(priority of the item)
     ItemId id;
     auto operator<=>(const Rank&) const = default;
   };
@@ -98,7 +100,8 @@ class Matcher final : public Coordinator {
     return {-static_cast<std::int64_t>(item.missing.size()), -std::int64_t{item.priority}, id};
   }
 
-  // Items in which two could meet are kept in order. Leave before a change, Enter after it.
+  // `open_` holds the items in which a transfer is possible, in order. An item must Leave before it is
+  // changed, and Enter after that.
   void Leave(const ItemId& id, const Item& item) { open_.erase(RankOf(id, item)); }
   void Enter(const ItemId& id, const Item& item) {
     const bool open = id.direction == Direction::kPush
@@ -107,7 +110,7 @@ class Matcher final : public Coordinator {
     if (open) open_.insert(RankOf(id, item));
   }
 
-  // False if it was no transfer of ours.
+  // Ends a transfer and stores its throughput. Returns false if this scheduler has not ordered it.
   bool Finish(const ItemId& id, NodeId sender, NodeId receiver, const OverlayReport& report,
               Time now) {
     const auto transfer = began_.find({id, sender, receiver});
@@ -120,8 +123,8 @@ class Matcher final : public Coordinator {
     return true;
   }
 
-  // Whether two can meet in an item in which none could before the last report, by which `freed`, a
-  // sender and a receiver, ended a transfer: one of them must be among the two.
+  // Returns whether the end of the transfer `freed` may have made a transfer of `item` possible. None was
+  // possible before, so the sender or the receiver of `freed` must take part in it.
   static bool Concerned(const ItemId& id, const Item& item, const Pair& freed) {
     const auto& [sender, receiver] = freed;
     if (item.idle.contains(sender)) return true;
@@ -129,7 +132,8 @@ class Matcher final : public Coordinator {
                                             : item.missing.contains(receiver);
   }
 
-  // `changed`: the item of the last report, if it is open.
+  // Orders all transfers that have become possible. `changed` is the item of the last report, or null if
+  // no transfer of it is possible; `freed` the transfer that this report ended.
   std::vector<Reply> Match(const Item* changed, const std::optional<Pair>& freed, Time now) {
     std::vector<Reply> replies;
     for (auto rank = open_.begin(); rank != open_.end();) {
@@ -153,14 +157,14 @@ class Matcher final : public Coordinator {
       const OverlayOrder order{id.direction, id.root, id.key, id.shard, item.round, receiver};
       replies.push_back({sender, order.Pack()});
       Enter(id, item);
-      rank = open_.lower_bound(was);  // in those before it no two could meet, nor can they now
+      rank = open_.lower_bound(was);  // no transfer of an earlier item is possible, as before
     }
     return replies;
   }
 
   std::optional<Pair> Choose(const ItemId& id, const Item& item) {
     const bool up = id.direction == Direction::kPush;
-    std::vector<std::pair<NodeId, std::uint32_t>> receivers;  // free receivers, and their load
+    std::vector<std::pair<NodeId, std::uint32_t>> receivers;  // node and its number of transfers
     for (const NodeId receiver : up ? item.idle : item.missing) {
       const std::uint32_t receiving = load_[receiver].receiving;
       if (receiving < in_flight_) receivers.emplace_back(receiver, receiving);
@@ -195,7 +199,7 @@ class Matcher final : public Coordinator {
     return from[Draw() % from.size()];
   }
 
-  // SplitMix64 (Steele, Lea, Flood 2014): the same numbers on every platform.
+  // SplitMix64 (Steele, Lea, Flood 2014), which yields the same numbers on every platform.
   std::uint64_t Draw() {
     std::uint64_t mixed = random_ += 0x9e3779b97f4a7c15u;
     mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -211,7 +215,7 @@ class Matcher final : public Coordinator {
   std::uint64_t random_;
   std::map<ItemId, Item> items_;
   std::set<Rank> open_;
-  std::map<std::tuple<ItemId, NodeId, NodeId>, Time> began_;  // transfers under way
+  std::map<std::tuple<ItemId, NodeId, NodeId>, Time> began_;  // transfers in progress
   std::map<NodeId, Load> load_;
   std::map<Pair, Sample> samples_;
 };

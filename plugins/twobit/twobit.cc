@@ -1,14 +1,14 @@
-// Two bits a value: +s, -s or nothing, and what was not said is kept for later.
+// Encodes a value in two bits, +s, -s or 0, and adds the quantisation error to the next value.
 //
-//   r <- r + g;  where |r| reaches t: send s with the sign of r, r <- r - what was sent
+//   r <- r + g;  if |r| >= t, send s with the sign of r and subtract it from r; else send 0
 //
-// With a fixed threshold t = s, as in MXNet's 2-bit compression. Without, s follows the values: the
-// nearest of -s, 0, s is sent, t = s / 2, with s = sum r^2 / sum |r|. That is the best s for Laplace
-// distributed values, twice their mean magnitude, more where tails are heavier, and little more than
-// the mean of rows that another codec has chosen for their size. Residuals belong to elements,
-// whatever row they travel in.
+// With a fixed threshold, t = s, as in MXNet's 2-bit compression. Without one, t = s / 2, so that the
+// nearest of -s, 0 and s is sent, and s = sum r^2 / sum |r|. For Laplace distributed values this is the
+// best s, twice their mean magnitude; it is larger for heavier tails, and little more than the mean
+// magnitude of rows that another codec has selected by magnitude. Residuals belong to elements,
+// whichever rows these are sent in.
 //
-// Codes are MXNet's: 11 is +s, 10 is -s, 00 is nothing, the first row in the two top bits.
+// Codes are MXNet's: 11 is +s, 10 is -s, 00 is 0; the first row is in the two most significant bits.
 #include <cstring>
 #include <stdexcept>
 
@@ -42,7 +42,7 @@ class TwoBit final : public Codec {
     const std::uint32_t* elements = Elements(parts);
     Layout(parts);
 
-    // Rows that were chosen are gathered, and go back to their elements when they have spoken.
+    // Residuals of selected rows are gathered, and scattered to their elements after quantisation.
     float* pending = residual;
     if (elements != nullptr) {
       chosen_.resize(parts.rows);
@@ -119,19 +119,19 @@ class TwoBit final : public Codec {
     return scale;
   }
 
-  // Which element every row is, if an earlier codec has chosen rows.
+  // Returns the element of each row if an earlier codec has selected rows, else null.
   const std::uint32_t* Elements(const Parts& parts) {
     const Part* indices = parts.Find("indices");
     if (indices == nullptr) return nullptr;
     elements_.resize(parts.rows);
     UnpackBits(indices->data, parts.rows, indices->bits, elements_.data());
     for (const std::uint32_t element : elements_) {
-      if (element >= parts.elements) throw std::out_of_range("twobit: a row of no element");
+      if (element >= parts.elements) throw std::out_of_range("twobit: index out of range");
     }
     return elements_.data();
   }
 
-  float fixed_;  // 0: the threshold follows the values
+  float fixed_;  // threshold; 0: adapt it to the values
   kernels::Resident residual_;
   std::vector<float> chosen_;
   std::vector<std::uint32_t> elements_;
