@@ -1,4 +1,4 @@
-"""The plugin interface: hooks, what answers them, and how plugins are found and called."""
+"""The plugin interface: hooks, the objects that they return, and how plugins are called."""
 
 from geomx.plugin.coordination import Coordinator, Group, Overlay, Site
 from geomx.plugin.parts import (

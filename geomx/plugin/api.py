@@ -1,9 +1,10 @@
 """The version of the plugin interface, and its public names.
 
-``geomx.api_version`` counts the hooks, the nouns and the C header of codecs together: the second
-number grows when something is added, the first when something that plugins use changes or goes. A
-plugin's module says ``geomx_api = "2.0"``, the version that it was written with; one that says
-nothing is taken at its word. `PUBLIC` is the list: whatever is not in it may change at any time.
+``geomx.api_version`` covers the hooks, the objects that they return, and the C header of codecs.
+The minor version increases when something is added, the major version when something that plugins
+use changes or is removed. A plugin's module may declare the version that it was written for,
+``geomx_api = "2.0"``; modules without a declaration are not checked. `PUBLIC` lists the public
+names; all others may change at any time.
 """
 
 from __future__ import annotations

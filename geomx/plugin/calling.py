@@ -1,11 +1,11 @@
-"""How one plugin is asked one hook: admitted, called, traced, and held to its answer.
+"""Calls one hook of one plugin: checks the plugin, traces the call, and checks the result.
 
-Every plugin is held by a pluggy manager of its own, so that whom to ask and when stays ours to say.
-Mistakes that pluggy alone passes over, or words for its own developers, are sentences here: a
-misspelt hook, a hook without its decorator, an argument that the hook does not have, a method
-without ``self``, ``self`` where nothing is bound, and a class in place of its instance. With
-``GEOMX_TRACE_HOOKS=1`` in the environment every call is printed on standard error with its
-arguments and its answer, in live runs in the nodes' logs.
+Every plugin has its own pluggy manager, so that geomx decides which plugins are called, and in
+which order. This module reports mistakes that pluggy ignores, or reports in terms of its own
+implementation: a misspelt hook, a hook without its decorator, an unknown argument, a method without
+``self``, ``self`` in a function that is not bound, and a class instead of its instance. With
+``GEOMX_TRACE_HOOKS=1`` in the environment, every call is printed to standard error with its
+arguments and its result; in live runs, to the nodes' logs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from geomx.plugin.contracts import check_part
 
 TRACE = "GEOMX_TRACE_HOOKS"
 
-# The classes of geomx.plugin that each building hook may answer with.
+# The classes of geomx.plugin that each hook may return.
 ANSWERS = {
     "geomx_sync_policy": ("SyncPolicy",),
     "geomx_placement": ("Placement",),
@@ -43,7 +43,7 @@ ANSWERS = {
 }
 
 PARTS = {"geomx_codec": "codec", "geomx_slicer": "slicer", "geomx_optimizer": "optimizer"}
-"""Hooks that answer with parts on the data path, and the kind of part."""
+"""Hooks that return parts of the data path, and the kind of part."""
 
 
 @cache
@@ -65,7 +65,7 @@ def one_line(error: BaseException) -> str:
 
 
 class _Manager(pluggy.PluginManager):
-    """A manager that looks for specifications once per process: there is one per plugin."""
+    """A manager that caches hook specifications per process, as there is a manager per plugin."""
 
     def parse_hookspec_opts(self, module_or_class: Any, name: str) -> Any:
         """Return the options of the hook `name`; None if that is no hook."""
@@ -123,7 +123,7 @@ def check_instance(plugin: Any, label: str) -> None:
 
 
 def _candidates(plugin: Any) -> Iterator[tuple[str, bool]]:
-    """(name, whether it is decorated) of everything that is, or is called like, a hook."""
+    """Yield (name, whether it is decorated) of all hooks, and of functions named like hooks."""
     for name in dir(plugin):
         found = inspect.getattr_static(plugin, name, None)
         routine = inspect.isroutine(found)
@@ -159,7 +159,7 @@ def _check_arguments(plugin: Any, label: str, name: str, allowed: tuple[str, ...
 
 
 def _unbound(plugin: Any, name: str) -> str:
-    """Why calling a hook does not hand over ``self``."""
+    """Return why a hook is called without ``self``."""
     if isinstance(plugin, ModuleType):
         return "it is a module's function, not a method"
     if isinstance(inspect.getattr_static(plugin, name), staticmethod):
@@ -208,7 +208,7 @@ def _trace(caller: Any, label: str, hook: str, arguments: dict[str, Any], end: s
 
 
 def _brief(value: Any) -> str:
-    """What tells this value from others of its kind, in a few words."""
+    """Return a short description that distinguishes a value from others of its type."""
     if isinstance(value, Link):
         return f"{value.kind} {value.direction} {value.source.name} -> {value.target.name}"
     name = getattr(value, "name", None) or getattr(getattr(value, "root", None), "name", None)
@@ -241,7 +241,7 @@ def check_answer(label: str, hook: str, answer: Any) -> None:
 
 
 def _missing(names: tuple[str, ...], answer: Any) -> str:
-    """What an object lacks that would serve if it had all of a protocol's attributes."""
+    """Return which attributes an object lacks to be one of the protocols `names`, as text."""
     for name in names:
         noun = _type(name)
         wanted = _attributes(noun) if getattr(noun, "_is_protocol", False) else set()
@@ -253,12 +253,12 @@ def _missing(names: tuple[str, ...], answer: Any) -> str:
 
 
 def _attributes(protocol: type) -> set[str]:
-    """The methods and attributes that an object must have to be one."""
+    """Return the methods and attributes that an object must have to satisfy `protocol`."""
     named = (*vars(protocol), *inspect.get_annotations(protocol))
     return {name for name in named if not name.startswith("_")}
 
 
 def _type(name: str) -> type:
-    """A class that a hook may answer with, by the name it has in errors."""
+    """Return the class with a name that errors use."""
     found: type = {"str": str, "Cluster": Cluster}.get(name) or getattr(geomx.plugin, name)
     return found

@@ -1,4 +1,4 @@
-"""Plugins that are made of other plugins: their options become its own, declared once."""
+"""Plugins that combine other plugins, whose options become their own, declared once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""For what an answer of a plugin's object is refused, and in which words."""
+"""Checks of what the objects of plugins return, and their error messages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from geomx.errors import PluginError
 from geomx.plugin.coordination import Coordinator, Site
 from geomx.plugin.parts import Native
 
-_ALIKE = 0.88  # of difflib: a letter more, less or swapped in a name of eight or more
+_ALIKE = 0.88  # similarity of difflib: one letter added, omitted or swapped in eight or more
 _OPTIONAL_METHODS = {
     "PartySync": ("initial", "answer"),
     "Coordinator": ("next_timeout", "on_timeout"),
@@ -71,7 +71,7 @@ def _misspelt(noun: type, kind: type) -> tuple[str, str] | None:
 
 
 class Held:
-    """One object of a plugin's, and how it is called in errors."""
+    """An object of a plugin, with its name in errors."""
 
     def __init__(self, answer: object, label: str) -> None:
         self.label = label

@@ -1,13 +1,13 @@
-"""What a plugin's policies, placements and partitioners answer, held to what `geomx.plugin` says.
+"""Checks what plugins' sync policies, placements and partitioners return against the contracts.
 
-Both modes, and scripts with a training loop of their own, get these objects from the selection,
-which hands out the ones below: the plugin's object behind a check of everything that it answers. An
-answer that the contract does not allow is a `PluginError` that names plugin, hook, class and method
-and says what is allowed. Parts on the data path (codecs, slicers, parties' sides, coordinators,
-optimizers) are held to theirs where the core calls them (runtime_cpp/bindings/python_*.cc).
+`geomx.plugin.selection` wraps each of these objects in one of the classes below, which check every
+result, in both modes and for scripts with their own training loop. A result that the contract does
+not allow raises a `PluginError` with the plugin, the hook, the class, the method and what is
+allowed. Parts on the data path (codecs, slicers, party policies, coordinators, optimizers) are
+checked where the core calls them (runtime_cpp/bindings/python_*.cc).
 
-A public method or attribute whose name is nearly one that geomx looks for is refused as misspelt
-(`check_spelling`), since its class would otherwise do what its base class does, in silence.
+A public method or attribute whose name is almost one that geomx uses is refused as misspelt
+(`check_spelling`). Otherwise, the method of the base class would silently be used instead.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ STAGES = ("select", "quantise", "cast")
 
 
 class CheckedPolicy(SyncPolicy):
-    """A plugin's sync policy, held to its contract.
+    """A plugin's sync policy, with checks of its results.
 
     Args:
-        policy: The plugin's.
-        label: Whose it is, for errors.
+        policy: The plugin's policy.
+        label: The plugin, as named in errors.
 
     Raises:
-        PluginError: An attribute is not what the contract allows, or a name is misspelt. Methods
-            raise it for what the plugin answers.
+        PluginError: An attribute has a value that the contract does not allow, or a name is
+            misspelt. Methods raise it for invalid results.
     """
 
     def __init__(self, policy: SyncPolicy, label: str) -> None:
@@ -118,15 +118,15 @@ class CheckedPolicy(SyncPolicy):
 
 
 class CheckedWorker(WorkerSync):
-    """A plugin's side of one worker, held to its contract.
+    """A worker's part of a plugin's sync policy, with checks of its results.
 
     Args:
-        sync: The plugin's.
-        label: Whose it is, for errors.
-        coordinators: How many coordinators its policy has.
+        sync: The plugin's object.
+        label: The plugin, as named in errors.
+        coordinators: Number of coordinators of the policy.
 
     Attributes:
-        stepwise: Whether it goes by its policy's `SyncPolicy.after_step` and by nothing else.
+        stepwise: Whether it depends on its policy's `SyncPolicy.after_step` only.
     """
 
     def __init__(self, sync: WorkerSync, label: str, coordinators: int) -> None:
@@ -174,7 +174,7 @@ class CheckedWorker(WorkerSync):
 
 
 class CheckedPlacement(Placement):
-    """A plugin's placement, held to its contract: `servers` are as many as there are."""
+    """A plugin's placement, with checks: indices must be less than `servers`."""
 
     def __init__(self, placement: Placement, label: str, servers: int) -> None:
         check_spelling(label, Placement, placement)
@@ -188,7 +188,7 @@ class CheckedPlacement(Placement):
 
 
 class CheckedPartitioner(Partitioner):
-    """A plugin's partitioner, held to its contract: the same elements, in order."""
+    """A plugin's partitioner, with checks: shards must cover the tensor in order."""
 
     def __init__(self, partitioner: Partitioner, label: str) -> None:
         check_spelling(label, Partitioner, partitioner)
@@ -215,15 +215,15 @@ class CheckedPartitioner(Partitioner):
 
 
 def check_part(label: str, kind: str, answer: Any) -> None:
-    """Refuse a codec, slicer or optimizer whose attributes are not what the contract allows.
+    """Check the attributes of a codec, slicer or optimizer.
 
     Args:
-        label: Whose it is, for errors.
+        label: The plugin, as named in errors.
         kind: ``codec``, ``slicer`` or ``optimizer``.
-        answer: The plugin's, of one of the types that the hook may answer with.
+        answer: The object, of one of the types that the hook may return.
 
     Raises:
-        PluginError: One is not; says what is allowed.
+        PluginError: An attribute is invalid; the message says what is allowed.
     """
     held = Held(answer, label)
     if isinstance(answer, Native):

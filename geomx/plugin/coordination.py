@@ -1,4 +1,4 @@
-"""Coordinators, and overlays: the members of a group talk with each other as a coordinator says."""
+"""Coordinators, and overlays, in which members of a group exchange data as a coordinator orders."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ __all__ = ["Coordinator", "Group", "Overlay", "Site"]
 class Coordinator(Protocol):
     """A coordinator written in Python.
 
-    Its attribute ``seed`` is set to the experiment's. With ``next_timeout()``, seconds of its clock
-    or None, and ``on_timeout(now_s)``, which answers like `on_report`, it can act by itself.
+    geomx sets its attribute ``seed`` to the experiment's seed. It can also act without a report, by
+    two optional methods: ``next_timeout()`` returns the time of its next action, in seconds of its
+    clock, or None, and ``on_timeout(now_s)`` is called then and returns messages like `on_report`.
     """
 
     def on_report(
@@ -26,10 +27,9 @@ class Coordinator(Protocol):
         """Handle the report of a node.
 
         Args:
-            source: Id of the node that reports.
-            values: What it reports, as numbers.
-            now_s: Seconds on this node's clock, which starts at an arbitrary moment and never
-                jumps.
+            source: Id of the reporting node.
+            values: Its report, as numbers.
+            now_s: Seconds of this node's clock, which is monotonic and has an arbitrary origin.
 
         Returns:
             Messages as (node id, numbers), in the order in which they are sent.
@@ -42,7 +42,7 @@ class Site:
     """A coordinator and the node that it runs on.
 
     Attributes:
-        host: A local server or the scheduler; nodes that report must already talk with it.
+        host: A local server or the scheduler; the nodes that report must have a link with it.
         native: The coordinator, compiled or in Python.
     """
 
@@ -52,14 +52,14 @@ class Site:
 
 @dataclass(frozen=True)
 class Group:
-    """A node and all nodes that push to it, as an overlay sees them.
+    """A server and the nodes that push to it, for which an overlay may be used.
 
     Attributes:
         level: ``party`` for a local server and its workers; ``global`` for a global server and the
             local servers of all parties.
         root: The server.
         members: The nodes that push to it, at least two, in order of their ids.
-        scheduler: The scheduler, which all nodes talk with.
+        scheduler: The scheduler, with which all nodes have a link.
     """
 
     level: str
@@ -70,16 +70,16 @@ class Group:
 
 @dataclass(frozen=True)
 class Overlay:
-    """Members of a group talk with each other, as a coordinator tells them.
+    """Members of a group exchange data directly, as a coordinator orders.
 
     Groups with equal overlays share one coordinator.
 
     Attributes:
-        site: The coordinator, on a node that all members talk with anyway: the root or the
-            scheduler. It hears `OverlayReport` and answers with `overlay_order`
-            (`geomx.plugin.overlay`); a native one gets the experiment's ``seed`` among its options.
-        push: Contributions are added on the way to the root.
-        pull: Values are handed on from member to member.
+        site: The coordinator, on the root or the scheduler, with which all members have a link. It
+            receives `OverlayReport` and replies with `overlay_order` (`geomx.plugin.overlay`). A
+            native coordinator receives the experiment's ``seed`` as an option.
+        push: Whether contributions are aggregated by members on the way to the root.
+        pull: Whether members forward values.
     """
 
     site: Site

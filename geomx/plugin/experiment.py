@@ -1,4 +1,4 @@
-"""An experiment as plugins see it, when they are asked whether they can take part."""
+"""The experiment and the simulation, as passed to the hooks `geomx_validate` and `geomx_sim`."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from geomx.workload import Workload
 
 
 class Experiment(Protocol):
-    """What `geomx_validate` may look at.
+    """The experiment that `geomx_validate` checks.
 
     Attributes:
         mode: ``sim``, ``live`` or ``both``.
-        seed: Seeds everything that draws.
+        seed: Seed of all random numbers.
         iterations: Local steps per worker.
         evaluate_every: Local steps between evaluations.
         numerics: Whether real gradients are computed.
-        cluster: The nodes, and the network that joins them.
-        workload: What is trained.
+        cluster: The nodes and their network.
+        workload: The model and its data.
         workload_options: The workload's options as given.
         runtime: Options of the live runtime.
         tcp: Options of WAN connections.
-        emulate: What makes the network's links in a live run: ``shaper``, ``netns`` or ``none``.
+        emulate: Emulation of the network in a live run: ``shaper``, ``netns`` or ``none``.
         costs: Endpoint costs in simulation.
         optimizers: Names of the optimizers that come with geomx.
     """
@@ -50,25 +50,27 @@ class Experiment(Protocol):
 
 
 class Simulation(Protocol):
-    """What `geomx_sim` is given, before virtual time starts.
+    """The simulation, as passed to `geomx_sim` before virtual time starts.
 
     Attributes:
-        env: SimPy's environment. Its clock counts whole nanoseconds; delays are rounded up to one.
-        costs: What endpoints take, in seconds per message and per byte, by kind of work: ``send``,
-            ``receive``, ``encode``, ``decode``, ``aggregate`` and ``update``; may be changed.
+        env: SimPy's environment. Its clock counts whole nanoseconds; delays are rounded up.
+        costs: Execution times of endpoints, (seconds per message, seconds per byte) by kind of
+            work: ``send``, ``receive``, ``encode``, ``decode``, ``aggregate`` and ``update``. May
+            be changed.
     """
 
     env: Any
     costs: MutableMapping[str, tuple[float, float]]
 
     def charge(self, accelerator: str, costs: CodecCosts) -> None:
-        """Bring what an accelerator's codecs take, measured.
+        """Supply the measured execution times of an accelerator's codecs.
 
-        It counts with ``costs.by_plugin=true``, where the experiment's costs do not list the
-        accelerator, and then takes the place of the general figures; those of several add up.
+        They apply with ``costs.by_plugin=true``, unless the experiment's costs list the
+        accelerator, and replace the general costs of encoding and decoding. The costs of several
+        accelerators are added.
 
         Args:
             accelerator: The plugin's name.
-            costs: Seconds per tensor and per byte, and where they were measured.
+            costs: Seconds per tensor and per byte, and their source.
         """
         ...

@@ -1,4 +1,4 @@
-"""The groups of a cluster, in each of which an overlay may let the members talk with each other."""
+"""The groups of a cluster, for each of which an overlay may be used."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a coordinator of an overlay hears, and what it says: numbers on the wire, words here.
+"""The messages between a group's members and the coordinator of their overlay.
 
-A plugin's coordinator in Python reads reports with `OverlayReport.read` and answers with
-`overlay_order`; those in C++ use the same numbers (runtime_cpp/core/overlay.h).
+Messages consist of numbers. A coordinator in Python reads reports with `OverlayReport.read` and
+replies with `overlay_order`; those in C++ use runtime_cpp/core/overlay.h.
 """
 
 from __future__ import annotations
@@ -13,19 +13,20 @@ from geomx import _core
 
 
 class OverlayReport(NamedTuple):
-    """What a member of a group tells the group's coordinator (runtime_cpp/core/overlay.h).
+    """A member's report to the coordinator (runtime_cpp/core/overlay.h).
 
     Attributes:
-        what: ``ready``: this member holds a contribution. ``merged``: the root, and no member, took
-            one in. ``origin``: the root has a new value for all `members`. ``has``: this member
-            holds the value now.
+        what: ``ready``: the member has a contribution. ``merged``: the root has added a
+            contribution. ``origin``: the root has a new value for all `members`. ``has``: the
+            member has the value.
         root: Node id of the group's root.
-        key: The tensor.
-        shard: Its shard.
-        round: Of that shard.
-        priority: Of that shard.
-        source: Node id of the sender whose transfer has just been received; None if none has.
-        bytes: Of that transfer.
+        key: Number of the tensor.
+        shard: Number of the shard within it.
+        round: Round of the shard.
+        priority: Priority of the shard.
+        source: Node id of the sender of the transfer that has just been received; None if there was
+            none.
+        bytes: Size of that transfer.
         members: Node ids, with ``origin``.
     """
 
@@ -41,32 +42,32 @@ class OverlayReport(NamedTuple):
 
     @classmethod
     def read(cls, values: Sequence[float]) -> OverlayReport:
-        """Read a report from the numbers that a coordinator gets.
+        """Read a report.
 
         Args:
-            values: As they come to `Coordinator.on_report`.
+            values: The numbers that `Coordinator.on_report` received.
 
         Returns:
             The report.
 
         Raises:
-            ValueError: The numbers are no report.
+            ValueError: The numbers are not a report.
         """
         return cls(*_core.read_overlay_report(list(values)))
 
 
 def overlay_order(direction: str, report: OverlayReport, target: int) -> list[float]:
-    """Make the message that tells a member of a group to send what a report is about.
+    """Return an order to a member to send its contribution or value to another member.
 
-    The member obeys once, if it holds a value of that round.
+    The member carries out the order once, if it has the contribution or value of that round.
 
     Args:
-        direction: ``push`` for its contribution, ``pull`` for the value.
-        report: The report about the shard and the round.
-        target: Node id of the member that is to receive it.
+        direction: ``push`` for the contribution, ``pull`` for the value.
+        report: A report, which identifies the shard and the round.
+        target: Node id of the receiver.
 
     Returns:
-        The numbers of the message.
+        The order as numbers, for a reply of `Coordinator.on_report`.
 
     Example:
         >>> report = OverlayReport("ready", 1, 0, 0, 3, 0, None, 0, ())

@@ -1,10 +1,10 @@
-"""The nouns that plugins answer hooks with. Hooks build them; they do the work afterwards.
+"""The objects that hooks return, and that geomx calls during a run.
 
-Everything on the data path (codecs, slicers, party policies, coordinators, optimizers) is either
-*native*, named by a `Native` (compiled with the core from the plugin's own folder or, for codecs,
-in a shared library of the plugin's), or a Python object with the methods below, which the core
-calls with the interpreter lock held. Decisions that are taken per tensor or per local step are
-always Python.
+A part of the data path (codec, slicer, party policy, coordinator, optimizer) is either *native* or
+a Python object. A native part is named by a `Native`, and is compiled with the core from the
+plugin's folder or, if it is a codec, loaded from a shared library. A Python object has the methods
+below, which the core calls with the interpreter lock held. Parts that are called once per tensor or
+per local step are always Python objects.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Native:
-    """A part compiled into the core or into a shared library, by name.
+    """The name and options of a part that is compiled into the core or into a shared library.
 
     Attributes:
         kind: ``codec``, ``slicer``, ``policy`` or ``coordinator``.
         name: As registered by the plugin's C++ source.
-        options: Numbers only (booleans count as 0 and 1).
+        options: Numbers by name; booleans are converted to 0 and 1.
         library: Codecs only: the path of the shared library (geomx/include/geomx/codec.h); empty
             for a codec that was compiled into the core.
         grace_s: Slicers only: seconds for which a receiver waits for best-effort slices after the
@@ -67,8 +67,8 @@ def native_options(config: Any, **others: float) -> dict[str, float]:
     Args:
         config: An instance of the dataclass. Booleans count as 0 and 1, and None as 0; fields that
             are not numbers are left out.
-        others: Additional numbers, which follow from the link or the cluster, and numbers that
-            replace options of the same name.
+        others: Additional numbers that depend on the link or the cluster, and numbers that replace
+            options of the same name.
 
     Returns:
         Numbers by name, for `Native`.
@@ -84,12 +84,12 @@ def native_options(config: Any, **others: float) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Shard:
-    """A piece of a tensor that is synchronised on its own.
+    """A piece of a tensor that is synchronised independently.
 
     Attributes:
         offset: First element within the tensor.
         elements: Number of elements.
-        priority: Larger leaves first, on every hop and in both directions.
+        priority: Shards with a larger value are sent first, on every hop and in both directions.
     """
 
     offset: int
@@ -98,7 +98,7 @@ class Shard:
 
 
 class Partitioner:
-    """Cuts tensors into shards. Partitioners chain, each refining what the one before returned.
+    """Divides tensors into shards; in a chain, each partitioner divides those of the previous one.
 
     Example:
         >>> class Halves(Partitioner):
@@ -109,23 +109,23 @@ class Partitioner:
     """
 
     def cut(self, tensor: TensorSpec, priority: int, shards: Sequence[Shard]) -> list[Shard]:
-        """Cut the shards of one tensor further.
+        """Divide the shards of one tensor further.
 
         Args:
-            tensor: The tensor that the shards belong to.
-            priority: What the training loop asks for: minus the tensor's position, so that the
-                first layers, which the next forward pass needs first, come first.
-            shards: What earlier partitioners made; at first one shard for the whole tensor, of
-                priority 0.
+            tensor: The tensor.
+            priority: The training loop's priority for the tensor: minus its position, because the
+                next forward pass needs the first layers first.
+            shards: The shards from earlier partitioners; initially the whole tensor as one shard
+                with priority 0.
 
         Returns:
-            Shards that cover what `shards` cover, in order of offset.
+            Shards that cover the tensor, in order of offset.
         """
         raise NotImplementedError
 
 
 class Placement:
-    """Which global server holds which shard.
+    """Assigns shards to global servers.
 
     Example:
         >>> class ByKey(Placement):
@@ -136,7 +136,7 @@ class Placement:
     """
 
     def server(self, key: int, shard: int, shards: Sequence[Shard]) -> int:
-        """Choose the global server of one shard.
+        """Return the global server of one shard.
 
         Args:
             key: Position of the tensor among all tensors.
@@ -144,14 +144,14 @@ class Placement:
             shards: All shards of the tensor.
 
         Returns:
-            Index of the global server, from 0; the same on every node for the same arguments.
+            Index of the global server, from 0. Must be the same on every node for equal arguments.
         """
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class ByTurns(Placement):
-    """The default placement: shard i of key k goes to server (k + i) mod n."""
+    """The default placement: shard i of key k is stored on server (k + i) mod n."""
 
     servers: int
 
@@ -162,7 +162,7 @@ class ByTurns(Placement):
 
 @runtime_checkable
 class Optimizer(Protocol):
-    """An optimizer written in Python; a deep copy of it updates each shard.
+    """An optimizer written in Python; each shard is updated by its own deep copy.
 
     Example:
         >>> class Signs:
@@ -177,12 +177,12 @@ class Optimizer(Protocol):
     def update(
         self, weight: NDArray[np.float32], gradient: NDArray[np.float32], learning_rate: float
     ) -> NDArray[np.float32]:
-        """Make one update of a shard.
+        """Compute one update of a shard.
 
         Args:
             weight: The weights, float32 of the shard's length.
-            gradient: Of the same shape, scaled and clipped as the workload says.
-            learning_rate: Of this update, after the workload's schedule.
+            gradient: The gradient, of the same shape, after the workload's scaling and clipping.
+            learning_rate: The learning rate of this update, after the workload's schedule.
 
         Returns:
             The new weights, float32 of the same shape.
@@ -197,20 +197,20 @@ Parts = dict[str, NDArray[Any]]
 class Codec(Protocol):
     """A codec written in Python; its attributes are its state.
 
-    The dense input is ``{"values": float32[n]}``. Arrays whose length is the number of rows are cut
-    into slices together; name those that must stay in one piece in `whole` (they travel in the
-    first slice), or in ``in_every_slice``, where there is that attribute: small ones such as a
-    scale. A codec that keeps some rows only adds ``"indices"``, uint32, one per row. What a hook
-    returns is a prototype: every shard on every link works on a deep copy of it.
+    The dense input is ``{"values": float32[n]}``. Encoded arrays with one entry per row are divided
+    into slices together. Arrays named in `whole` stay in one piece and are sent in the first slice;
+    small arrays, such as a scale, may instead be named in the optional attribute
+    ``in_every_slice``. A codec that selects rows adds ``"indices"``, uint32, one per row. The
+    object that a hook returns is a prototype: each shard on each link has its own deep copy.
 
-    With ``linear = True`` a codec says that encodings of different senders add up: all its parts
-    are float32, it chooses no rows, and the sum of what they encoded decodes to the sum of what
-    each decodes to. Servers then add parts and decode once; where the sum comes back
-    (`Link.summed`) it comes as it is. There a method ``settle(parts)`` is called, if there is one,
-    with that sum after it was decoded, on all senders in the same rounds.
+    ``linear = True`` promises that encodings can be added: all parts are float32, no rows are
+    selected, and the sum of encodings decodes to the sum of the decoded values. Servers then add
+    the parts of all senders and decode once. On links where the sum is returned (`Link.summed`), it
+    is not decoded on the way; the optional method ``settle(parts)`` is called with that sum after
+    it has been decoded, on all senders in the same rounds.
 
     Attributes:
-        whole: Names of the parts that are never cut.
+        whole: Names of the parts that are never divided.
         survives_holes: Whether a slice can be decoded without the others.
 
     Example:
@@ -235,7 +235,9 @@ class Codec(Protocol):
     survives_holes: bool
 
     def layout(self, spec: Mapping[str, tuple[int, str]]) -> dict[str, tuple[int, str]]:
-        """Say what `encode` makes, without making it; simulations of sizes need nothing else.
+        """Return the sizes and types of what `encode` would return.
+
+        Simulations without gradients call this instead of `encode` and `decode`.
 
         Args:
             spec: (length, numpy dtype) of each part of the input, by name.
@@ -249,36 +251,37 @@ class Codec(Protocol):
         """Encode the parts of one shard.
 
         Args:
-            parts: One-dimensional arrays by name, as `layout` was told.
+            parts: One-dimensional arrays by name, as in `layout`'s argument.
 
         Returns:
-            One-dimensional arrays by name, as `layout` promised.
+            One-dimensional arrays by name, as `layout` returned.
         """
         ...
 
     def decode(self, parts: Parts, length: int) -> Parts:
-        """Undo `encode` for one slice.
+        """Decode one slice.
 
         Args:
-            parts: The slice's rows of what `encode` made, and the parts that are never cut. Lengths
-                and types are as promised; the content came over a network.
-            length: Number of rows in this slice, or of elements where all parts are whole.
+            parts: The slice's rows of the encoded arrays, and the parts that are never divided.
+                Lengths and types are as `layout` returned; the content comes from the network and
+                may be anything.
+            length: Number of rows in this slice, or of elements if all parts are whole.
 
         Returns:
-            ``{"values": float32[length]}``, and ``"indices"`` where `parts` have them.
+            ``{"values": float32[length]}``, and ``"indices"`` if `parts` contain them.
 
         Raises:
-            Refused: The bytes are none that `encode` makes.
+            Refused: `encode` cannot have produced these bytes.
         """
         ...
 
 
 @dataclass(frozen=True)
 class BySize:
-    """Codecs that depend on the size of the shard, chosen when the shard is first sent.
+    """Codecs that depend on the size of the shard, selected when the shard is first sent.
 
     Attributes:
-        bound: A shard of at least this many elements is large.
+        bound: Number of elements from which a shard is large.
         small: Codecs in order for shards below the bound; empty for dense float32.
         large: Codecs in order for the others.
     """
@@ -290,7 +293,7 @@ class BySize:
 
 @runtime_checkable
 class Slicer(Protocol):
-    """A slicer written in Python; every shard on every link works on a deep copy of it.
+    """A slicer written in Python; each shard on each link has its own deep copy.
 
     Example:
         >>> class LastFirst:
@@ -305,16 +308,16 @@ class Slicer(Protocol):
     def cut(
         self, slices: Sequence[tuple[int, int, int, int]], row_bytes: float, round_number: int
     ) -> list[tuple[int, int, int, int]]:
-        """Cut encoded rows into the slices that become messages.
+        """Divide encoded rows into slices, each of which becomes a message.
 
         Args:
-            slices: (first row, rows, priority, channel) of each slice that earlier slicers made.
+            slices: (first row, rows, priority, channel) of each slice from earlier slicers.
             row_bytes: Bytes of one row.
-            round_number: Of this shard.
+            round_number: Round of this shard, from 1.
 
         Returns:
-            Slices in the same form that cover the same rows. First rows are multiples of 8. Of a
-            larger priority leaves first; channel 0 is reliable, 1 to 63 may lose.
+            Slices in the same form that cover the same rows. First rows are multiples of 8. Slices
+            with a larger priority are sent first. Channel 0 is reliable, 1 to 63 are best effort.
         """
         ...
 
@@ -327,11 +330,11 @@ def optimizer_text(optimizer: Mapping[str, Any]) -> str:
 
 
 def cut_evenly(shard: Shard, elements: int) -> list[Shard]:
-    """Cut a shard into pieces that are as equal as possible, in the same places as GeoMX.
+    """Divide a shard into pieces of sizes as equal as possible, at the same offsets as GeoMX.
 
     Args:
-        shard: What to cut.
-        elements: The most that a piece may hold, 1 or more.
+        shard: The shard.
+        elements: Upper bound on the elements of a piece, 1 or more.
 
     Returns:
         The pieces, in order of offset, with the shard's priority.

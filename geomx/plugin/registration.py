@@ -1,4 +1,4 @@
-"""How plugins are announced: the record of one, and what `geomx_register` is given."""
+"""Registration of plugins: the record of a plugin, and the argument of `geomx_register`."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Plugin:
 
     Attributes:
         kind: One of `KINDS`.
-        name: As typed by users.
+        name: Its name on the command line.
         config: Dataclass of its options.
         factory: Builds the plugin, workload or network from an instance of `config`.
-        origin: The module, and the distribution where known.
-        made_of: Plugins of the same kind that this one is made of, by name, each with those of its
+        origin: The module, and the distribution if known.
+        made_of: Plugins of the same kind that this one combines, by name, each with those of its
             options that are not options of this plugin.
     """
 
@@ -40,7 +40,7 @@ class Plugin:
 
     @property
     def summary(self) -> str:
-        """First line of the factory's own documentation, else of its module's."""
+        """First line of the factory's docstring, or of its module's if it has none."""
         module = inspect.getmodule(self.factory)
         own = getattr(self.factory, "__doc__", None)
         text = own or getattr(module, "__doc__", None) or ""
@@ -48,18 +48,19 @@ class Plugin:
 
     @property
     def lossless(self) -> bool:
-        """Whether training with it gives the same numbers, up to the order of additions.
+        """Whether training with it gives the same values, up to the order of additions.
 
-        A factory that promises this says so by ``lossless = True``.
+        True if the factory has ``lossless = True``.
         """
         return bool(getattr(self.factory, "lossless", False))
 
     @property
     def mxnet(self) -> Mapping[str, str]:
-        """How scripts of MXNet and GeoMX ask for it in ``set_gradient_compression``.
+        """Its names in ``set_gradient_compression`` of MXNet's and GeoMX's scripts.
 
-        ``type`` is its name there; other words mean options of `config`. Empty: they have no name
-        for it. A factory that has one says so by ``mxnet = {"type": ..., "word": "option"}``.
+        ``type`` is the plugin's name there; other keys are names of parameters, and their values
+        the options of `config`. From the factory's attribute
+        ``mxnet = {"type": ..., "word": "option"}``; empty without it.
         """
         return dict(getattr(self.factory, "mxnet", {}))
 
@@ -69,9 +70,9 @@ class Broken:
     """A module that was found but could not be used.
 
     Attributes:
-        origin: The module, and the distribution where known.
-        error: What went wrong, in one line.
-        names: Under which its plugins are probably asked for: of its entry point, and its own.
+        origin: The module, and the distribution if known.
+        error: The error, in one line.
+        names: Probable names of its plugins: that of its entry point, and the module's.
     """
 
     origin: str
@@ -83,13 +84,13 @@ class Broken:
 
 
 class Register:
-    """What `geomx_register` is given: call it to announce a plugin.
+    """The argument of `geomx_register`; call it to register a plugin.
 
     Args:
-        add: Takes a plugin that is announced.
-        load: Takes the name of a module that may announce others, and the distribution.
-        module: That announces.
-        distribution: Name and version of what installed it, where known.
+        add: Receives each registered plugin.
+        load: Receives the name of a module that may register plugins, and its distribution.
+        module: The module that registers.
+        distribution: Name and version of its distribution, if known.
     """
 
     def __init__(
@@ -111,11 +112,11 @@ class Register:
         factory: Callable[..., Any],
         made_of: Mapping[str, Collection[str]] | None = None,
     ) -> None:
-        """Announce one plugin.
+        """Register one plugin.
 
         Args:
             kind: One of `KINDS`.
-            name: As typed by users.
+            name: Its name on the command line.
             config: Dataclass of its options.
             factory: Builds the plugin from an instance of `config`.
             made_of: Other plugins of that kind that this one is made of, by name, each with the
@@ -134,7 +135,7 @@ class Register:
     def package(self, name: str) -> None:
         """Load every sub-package and module of package `name`, each in isolation.
 
-        Those without a `geomx_register` are taken for helpers and left alone.
+        Those without a `geomx_register` are ignored.
         """
         package = importlib.import_module(name)
         for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda info: info.name):

@@ -1,14 +1,14 @@
-"""Which plugins exist, and which of them one experiment uses.
+"""Finds the installed plugins, and builds those that an experiment selects.
 
-`Registry` knows what exists: it asks every installed module for its plugins, loading each in
-isolation, so that a broken plugin is shown as broken and the others work. `Registry.select` makes a
-`Selection`: instances built from validated options, each held by a plugin manager of its own. There
-is no global state: experiments, tests and sweeps in one process do not see each other.
+`Registry` loads every installed module in isolation and collects its plugins, so that a broken
+plugin is shown as broken and the others work. `Registry.select` builds a `Selection`: instances
+with validated options, each with its own plugin manager. There is no global state: experiments,
+tests and sweeps in one process are independent of each other.
 
-A misspelt hook is an error that names the right one. `geomx.plugin.selection` says in which order
-plugins are asked and how their errors are reported.
+A misspelt hook is an error that names the correct one. `geomx.plugin.selection` documents the order
+of calls, and how errors of plugins are reported.
 
-Live node processes use this module too (they receive names and options from the scheduler), so it
+Live node processes, which receive names and options from the scheduler, use this module too, so it
 imports neither Hydra nor OmegaConf.
 """
 
@@ -47,15 +47,15 @@ ENTRY_POINTS = "geomx"
 
 @dataclass(frozen=True)
 class _NoOptions:
-    """The default policy has none."""
+    """The default policy has no options."""
 
 
 class _Default:
-    """The fully synchronous base policy, in case no installed plugin bears the default's name."""
+    """The fully synchronous base policy, if no installed plugin has the default's name."""
 
     @hookspecs.hookimpl
     def geomx_register(self, register: Register) -> None:
-        """Announce the base policy under the default's name."""
+        """Register the base policy under the default's name."""
         register("sync", DEFAULT_SYNC, _NoOptions, _DefaultPolicy)
 
 
@@ -67,18 +67,18 @@ class _DefaultPolicy:
 
     @hookspecs.hookimpl
     def geomx_sync_policy(self, cluster: Cluster) -> SyncPolicy:
-        """The base class of all policies."""
+        """Return the base class of all policies."""
         return SyncPolicy()
 
 
 class Registry:
-    """Everything that is installed. See the module's documentation."""
+    """The installed plugins. See the module's documentation."""
 
     def __init__(self) -> None:
         self.broken: list[Broken] = []
         self._plugins: dict[tuple[str, str], Plugin] = {}
         self._clashes: dict[tuple[str, str], list[str]] = {}
-        self._waiting: list[Plugin] | None = None  # for those that they are made of
+        self._waiting: list[Plugin] | None = None  # combine plugins that may not be loaded yet
 
     @classmethod
     def discover(cls) -> Registry:
@@ -97,12 +97,12 @@ class Registry:
         return registry
 
     def load(self, module: str, distribution: str | None = None, name: str = "") -> None:
-        """Import `module` and ask it `geomx_register`; a failure is kept in `broken`, not raised.
+        """Import a module and call its `geomx_register`; failures are stored in `broken`.
 
         Args:
-            module: By its full name.
-            distribution: Name and version of what installed it, where known.
-            name: Of its entry point, by which a user may ask for it.
+            module: Full name of the module.
+            distribution: Name and version of its distribution, if known.
+            name: Name of its entry point, which a user may select.
         """
         origin = f"{module} ({distribution})" if distribution else module
         names = frozenset(filter(None, (name, module.rpartition(".")[2])))
@@ -177,7 +177,7 @@ class Registry:
             )
 
     def _compose(self) -> None:
-        """Add the plugins that are made of others, now that all modules have been loaded."""
+        """Add the plugins that combine others, after all modules have been loaded."""
         waiting, self._waiting = self._waiting or [], None
         while waiting:
             plugin = waiting.pop(0)
@@ -305,7 +305,7 @@ class Registry:
         name, options = choice
         plugin = self.find(kind, name)
         config: Any = build_options(plugin.config, options, prefix)
-        # A workload may load its data meanwhile, however long that takes.
+        # No time limit for workloads, whose factories may load data.
         limited = (
             nullcontext()
             if kind == "workload"

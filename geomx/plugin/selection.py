@@ -1,8 +1,8 @@
-"""The plugins that one experiment uses, each held by a plugin manager of its own.
+"""The plugins of one experiment, each with its own plugin manager.
 
-Plugins are asked in the order of the command line. Two answers to an exclusive hook are refused,
-naming both plugins. An exception or a wrong answer of a plugin becomes a `PluginError` that names
-the plugin and the hook.
+Hooks are called in the order of the command line. Two results of an exclusive hook are an error
+that names both plugins. An exception or an invalid result raises a `PluginError` that names the
+plugin and the hook.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True)
 class Built:
-    """A selected plugin: what it is, all its options, and the instance."""
+    """A selected plugin: its registration, all its options, and the instance."""
 
     plugin: Plugin
     options: Options
@@ -63,12 +63,12 @@ class Built:
 
     @property
     def label(self) -> str:
-        """How it is called in errors: ``accel NAME``."""
+        """Its name in errors: ``accel NAME``."""
         return f"{self.plugin.kind} {self.plugin.name}"
 
     @property
     def choice(self) -> Choice:
-        """Name and options, as `Registry.select` takes them."""
+        """Its name and options, for `Registry.select`."""
         return self.plugin.name, dict(self.options)
 
 
@@ -78,7 +78,8 @@ class Selection:
     Attributes:
         sync: Name and all options of the sync plugin.
         accel: Names and all options of the accelerators, in order.
-        changed_cluster: Whose answer to `geomx_cluster` was another cluster, as errors name it.
+        changed_cluster: The plugins, as named in errors, whose `geomx_cluster` returned another
+            cluster.
     """
 
     def __init__(self, chosen: Sequence[Built]) -> None:
@@ -116,7 +117,7 @@ class Selection:
         return built, CheckedPolicy(answer, f"{built.label}: geomx_sync_policy")
 
     def coordinators(self, cluster: Cluster) -> list[tuple[str, Site]]:
-        """Return (plugin, coordinator) by number: the policy's, then each overlay's once."""
+        """Return (plugin, coordinator) by number: the policy's first, then those of overlays."""
         built, policy = self._sync(cluster)
         label = f"{built.label}: geomx_sync_policy"
         found = [(label, site) for site in policy.coordinators(cluster)]
@@ -180,8 +181,8 @@ class Selection:
     def once(self, cluster: Cluster, find: Callable[[Selection, Cluster], Found]) -> Found:
         """Return `find` of this selection and `cluster`, cached until the cluster changes.
 
-        For what every link of an experiment would ask anew: answers must be plain facts, since
-        objects with a state of their own would be shared by all who ask.
+        For results that every link of an experiment needs. They must not have state, because all
+        callers share them.
         """
         if self._kept[0] is not cluster:
             self._kept = cluster, {}
@@ -223,7 +224,7 @@ class Selection:
         return [(f"{built.label}: {hook}", answer) for built, answer in answers]
 
     def deciders(self) -> list[tuple[str, list[str]]]:
-        """Return every accelerator, as named in errors, and the hooks by which it decides."""
+        """Return every accelerator, as named in errors, and the hooks that it implements."""
         pairs = zip(self._chosen[1:], self._managers[1:], strict=True)
         return [
             (built.label, [hook for hook in ANSWERS if has_hook(m, hook)]) for built, m in pairs
@@ -232,9 +233,9 @@ class Selection:
     def blamed(self, error: BaseException) -> PluginError | None:
         """Return `error` as a `PluginError` if code of a selected plugin raised it; else None.
 
-        For what plugins' objects raise while an experiment runs: hooks themselves are asked with
-        blame, and so are codecs and other parts on the data path. An error that was raised again
-        with another's traceback, as SimPy does, is put down to where it came from.
+        For exceptions of plugins' objects during a run. Exceptions of hooks, and of codecs and
+        other parts on the data path, are attributed where they are called. An exception that was
+        raised again with another traceback, as SimPy does, is attributed to its first origin.
         """
         raised: BaseException | None = error
         while raised is not None:
@@ -315,7 +316,7 @@ class Selection:
 
 
 def _hook_of(answer: Any) -> str:
-    """The hook that an object of a plugin answered, for errors; empty if it is none of these."""
+    """Return the hook that returned an object, for errors; empty if unknown."""
     kinds = {
         "geomx_sync_policy": (SyncPolicy, WorkerSync),
         "geomx_placement": (Placement,),

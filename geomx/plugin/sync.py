@@ -1,7 +1,7 @@
 """Sync policies: when nodes synchronise, what they exchange, and where optimizers run.
 
-A plugin answers ``geomx_sync_policy`` with a `SyncPolicy`. Decisions about local steps are always
-taken in Python; a local server's side may be native.
+A plugin's hook ``geomx_sync_policy`` returns a `SyncPolicy`. The part of workers is always Python;
+that of local servers may be native.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ class SyncPolicy:
 
     The base class is the fully synchronous algorithm: every worker pushes its gradient after every
     local step, and the global server updates the weights with the mean of all gradients. Override
-    what differs. A policy decides by its arguments alone, because every node has its own copy.
+    what differs. Results must depend on the arguments only, because every node has its own copy of
+    the policy.
 
     Attributes:
-        exchange: What a worker pushes and pulls: its ``gradients`` (the answer is new weights), or
-            its ``parameters`` (the worker runs an optimizer of its own between two exchanges).
+        exchange: ``gradients``: workers push gradients and receive new weights. ``parameters``:
+            workers run their own optimizer, push parameters, and receive new ones.
         together: Whether a global server waits for all parties before it updates and answers. If
-            not, it applies and answers each party's push on its own.
-        staleness_bound: Where `together` is False, how many rounds a party may be ahead of the
-            slowest one; None for any number.
+            not, it applies and answers each party's push separately.
+        staleness_bound: If `together` is False, the number of rounds by which a party may be ahead
+            of the slowest; None for no limit.
 
     Example:
         >>> class EverySecond(SyncPolicy):
@@ -52,18 +53,18 @@ class SyncPolicy:
 
         Args:
             step: Number of the step that has just ended, from 0.
-            steps: How many local steps the worker makes in all.
+            steps: Total number of the worker's local steps.
 
         Returns:
-            True to synchronise; a `bool` and nothing like it. The last step must synchronise.
+            True to synchronise. Must be a `bool`, and True for the last step.
         """
         return True
 
     def push_scale(self, cluster: Cluster, worker: NodeSpec) -> float:
-        """Choose the factor by which a worker multiplies what it pushes.
+        """Return the factor by which a worker multiplies what it pushes.
 
-        Servers sum and never divide, so a mean of parameters needs a factor of one over the number
-        of workers.
+        Servers add and never divide, so the mean of parameters requires a factor of 1 / (number of
+        workers).
 
         Args:
             cluster: All nodes.
@@ -75,73 +76,74 @@ class SyncPolicy:
         return 1.0
 
     def global_optimizer(self, optimizer: Mapping[str, Any], workers: int) -> dict[str, Any] | None:
-        """Choose what the global servers run.
+        """Return the optimizer of the global servers.
 
         Args:
             optimizer: The workload's optimizer: its ``name`` and numbers such as ``learning_rate``.
-            workers: How many workers contribute to a sum.
+            workers: Number of workers that contribute to a sum.
 
         Returns:
-            An optimizer in the same form; None where global servers only sum.
+            An optimizer in the same form; None if global servers only add.
         """
         return {**optimizer, "rescale_grad": 1.0 / workers}
 
     def local_optimizer(self, optimizer: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Choose what every worker runs after each local step.
+        """Return the optimizer that every worker applies after each local step.
 
         Args:
             optimizer: The workload's optimizer: its ``name`` and numbers such as ``learning_rate``.
 
         Returns:
-            An optimizer in the same form; None where workers do not update.
+            An optimizer in the same form; None if workers do not update.
         """
         return None
 
     def coordinators(self, cluster: Cluster) -> Sequence[Site]:
-        """List the coordinators that the policy needs.
+        """Return the coordinators of the policy.
 
         Args:
             cluster: All nodes.
 
         Returns:
-            Coordinators with the nodes that they run on. A worker names the one that it reports to
-            by its position in this list (`WorkerSync.coordinator`).
+            Coordinators with the nodes that they run on. `WorkerSync.coordinator` is a position in
+            this list.
         """
         return ()
 
     def worker(self, cluster: Cluster, worker: NodeSpec, steps: int) -> WorkerSync:
-        """Make one worker's side of the policy.
+        """Return one worker's part of the policy.
 
         Args:
             cluster: All nodes.
             worker: The worker.
-            steps: How many local steps it makes in all; where a policy plans steps by speed, how
-                many the slowest worker makes.
+            steps: Total number of its local steps; under a policy that plans steps by speed, of the
+                slowest worker's.
 
         Returns:
-            By default an object that asks `after_step` and ends after `steps` steps.
+            By default, an object that calls `after_step` and ends after `steps` steps.
         """
         return Stepwise(self, steps)
 
     def party_policy(self, cluster: Cluster, party: Party) -> Native | PartySync | None:
-        """Make a local server's side of the policy.
+        """Return a local server's part of the policy.
 
         Args:
             cluster: All nodes.
             party: The party of the local server.
 
         Returns:
-            What decides whether a sum of the party goes on to the global servers, and in which
-            form; None where every round goes on as it is.
+            An object that decides whether the party's sum is sent to the global servers, and that
+            may change it; None if every sum is sent unchanged.
         """
         return None
 
 
 class WorkerSync:
-    """When one worker synchronises, and when it ends; it may listen to a coordinator.
+    """A worker's part of a sync policy: when the worker synchronises, and when it ends.
 
     Attributes:
-        coordinator: Position of its coordinator among `SyncPolicy.coordinators`; None for none.
+        coordinator: Position in `SyncPolicy.coordinators` of the coordinator to which this worker
+            reports; None for none.
     """
 
     coordinator: int | None = None
@@ -153,12 +155,12 @@ class WorkerSync:
             step: Number of the step, from 0.
 
         Returns:
-            True to synchronise; a `bool` and nothing like it.
+            True to synchronise. Must be a `bool`.
         """
         raise NotImplementedError
 
     def finished(self, step: int) -> bool:
-        """Decide whether a step is this worker's last; the worker synchronises after its last step.
+        """Decide whether a step is this worker's last, after which it always synchronises.
 
         Args:
             step: Number of the step, from 0.
@@ -169,15 +171,16 @@ class WorkerSync:
         raise NotImplementedError
 
     def resume(self, rounds: int) -> int | None:
-        """Find where a worker goes on that takes the place of a lost one.
+        """Return the first step of a worker that replaces a lost one.
 
-        It is asked before the first step. By default `after_step` is asked for all steps before.
+        Called before the first step. By default, `after_step` is called for all earlier steps, to
+        find the step that follows `rounds` synchronisations.
 
         Args:
-            rounds: Synchronisations that are over, with the lost worker or without.
+            rounds: Number of completed synchronisations, with or without the lost worker.
 
         Returns:
-            The number of the step with which it begins; None if none is left.
+            The number of the worker's first step; None if no step is left.
         """
         step = 0
         while rounds > 0:
@@ -188,27 +191,27 @@ class WorkerSync:
         return step
 
     def report(self, step_s: float) -> list[float]:
-        """Say what the coordinator gets at a synchronisation.
+        """Return the worker's report to its coordinator at a synchronisation.
 
         Args:
             step_s: Seconds of computing in one local step, without waiting.
 
         Returns:
-            Numbers; the coordinator gets them as ``values``.
+            The report as numbers, which the coordinator receives as ``values``.
         """
         return []
 
     def reply(self, values: Sequence[float]) -> None:
-        """Handle the coordinator's answer, which always comes before the next local step.
+        """Receive the coordinator's reply. Called before the next local step.
 
         Args:
-            values: The numbers that the coordinator sent.
+            values: The reply as numbers.
         """
 
 
 @dataclass(frozen=True)
 class Stepwise(WorkerSync):
-    """Synchronise as the policy says, a fixed number of steps."""
+    """Synchronises as the policy's `SyncPolicy.after_step` decides, for a fixed number of steps."""
 
     policy: SyncPolicy
     steps: int
@@ -224,27 +227,27 @@ class Stepwise(WorkerSync):
 
 @runtime_checkable
 class PartySync(Protocol):
-    """A local server's side of a sync policy, written in Python; every server has a deep copy.
+    """A local server's part of a sync policy, written in Python; every server has a deep copy.
 
-    Where sizes alone are simulated all arrays are empty, and what is made of them must be empty
-    too. Two more methods are called where they exist: ``initial(shard, value)`` gets the initial
-    values before anything is pushed, and ``answer(shard, value)`` turns the global server's answer
-    into what the workers get.
+    In simulations without gradients all arrays are empty, and returned arrays must be empty too.
+    Two methods are optional: ``initial(shard, value)`` receives the initial values before the first
+    push, and ``answer(shard, value)`` receives the global server's answer and returns the value for
+    the workers.
     """
 
     def complete(
         self, shard: tuple[int, int], round_number: int, last: bool, total: NDArray[np.float32]
     ) -> tuple[bool, NDArray[np.float32]]:
-        """Decide what becomes of a round whose contributions are all in.
+        """Decide what to do with the party's sum. Called when all workers have contributed.
 
         Args:
             shard: (key of the tensor, number of the shard).
-            round_number: Of this shard, from 1.
+            round_number: Round of this shard, from 1.
             last: Whether this is the shard's last round.
-            total: Sum of what the party's workers pushed, float32 of the shard's length.
+            total: Sum of the workers' pushes, float32 of the shard's length.
 
         Returns:
-            Whether the round goes on to the global server (True) or straight back to the workers
-            (False), and the float32 array that goes there.
+            Whether to send a value to the global server (True) or to return it to the workers
+            (False), and the value, a float32 array of the same length.
         """
         ...

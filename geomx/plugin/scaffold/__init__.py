@@ -1,9 +1,9 @@
 """``geomx new-plugin``: generates a small, complete project to install, run and change.
 
-A template per kind is in ``templates/``: one Python module that works as it is written, in both
-modes; for ``native``, a package with a codec in C++ and what builds it. Around it go a pyproject
-with the entry point, a test of one line (`geomx.testing`) and a README with the commands. What is
-generated is checked by our own tests, so it cannot rot.
+``templates/`` contains a template per kind: a Python module that works in both modes; for
+``native``, a package with a codec in C++ and its build files. The project also contains a
+pyproject.toml with the entry point, a test that runs `geomx check`, and a README with the commands.
+geomx's tests generate and check a project of every kind.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ KINDS = {
     "codec": "accel", "native": "accel", "slicer": "accel", "sync": "sync", "placement": "accel",
     "overlay": "accel", "optimizer": "accel", "workload": "workload", "network": "network",
 }  # fmt: skip
-"""What may be asked for, and the kind as which it is registered."""
+"""The values of ``--kind``, and the kind of plugin that each registers."""
 
-_NATIVE = "native"  # a codec like that of the kind codec, in C++
+_NATIVE = "native"  # the codec of the kind codec, in C++
 
 _WORDS = {
     "accel": "workload=tiny '+accel=[{name}]'",
@@ -44,15 +44,15 @@ def new_plugin(name: str, kind: str, folder: Path) -> list[Path]:
     """Write a project ``geomx-NAME`` into ``folder/geomx-NAME``.
 
     Args:
-        name: Of the plugin, as it will be typed on the command line; a Python identifier.
+        name: Name of the plugin on the command line; a Python identifier.
         kind: One of `KINDS`.
-        folder: Where the project's own folder goes.
+        folder: Parent of the project's folder.
 
     Returns:
         The files that were written.
 
     Raises:
-        ConfigError: The name or the kind will not do, or the folder is there already.
+        ConfigError: The name or the kind is invalid, or the project's folder exists.
     """
     if kind not in KINDS:
         raise ConfigError("kind", kind, near(kind, KINDS))
@@ -89,7 +89,7 @@ def new_plugin(name: str, kind: str, folder: Path) -> list[Path]:
 
 
 def _contents(name: str, kind: str) -> dict[str, str]:
-    """The files of a project and their templates."""
+    """Return the templates of a project's files, by file name."""
     own = {"pyproject.toml": "pyproject.txt", f"geomx_{name}.py": f"{kind}.txt"}
     if kind == _NATIVE:
         own = {
