@@ -184,6 +184,15 @@ class Optimizer:
         over `merge_count` workers, pushed by node `source`.
         """
 
+    def save(self) -> bytes:
+        """All that later updates depend on besides options and weights."""
+
+    def load(self, saved: bytes, elements: int) -> None:
+        """
+        Continue from what `save` returned of an optimizer of that name, for a tensor of so many
+        elements. RuntimeError if it is damaged or of something else; use another object then.
+        """
+
 def optimizers() -> list[str]: ...
 
 def link_effects(codecs: Sequence[Codec], slicers: Sequence[Slicer], elements: int) -> tuple:

@@ -302,3 +302,52 @@ def test_what_an_optimizer_does_not_take_is_refused_by_name(
     with pytest.raises(ConfigError, match=words) as caught:
         digits_cnn(replace(DigitsConfig(), **changes))
     assert caught.value.key == f"workload.{key}"
+
+
+# ---- saving and loading ----
+
+
+class Heavy:
+    """Momentum, in Python."""
+
+    def __init__(self) -> None:
+        self.velocity = np.zeros(0, np.float32)
+
+    def update(self, weight: Vector, gradient: Vector, learning_rate: float) -> Vector:
+        self.velocity = np.float32(0.9) * (self.velocity if self.velocity.size else 0 * weight)
+        self.velocity += np.float32(learning_rate) * gradient
+        moved: Vector = weight - self.velocity
+        return moved
+
+
+class Telling(Heavy):
+    def save(self) -> Vector:
+        return self.velocity
+
+    def load(self, velocity: Vector) -> None:
+        self.velocity = velocity
+
+
+def test_optimizers_in_python_continue_from_what_they_saved(seed: int) -> None:
+    def trained(saved_at: int) -> Vector:
+        factory = [_core.python_optimizer("heavy", Telling(), "accel heavy")]
+        optimizer = _core.Optimizer("heavy\nlearning_rate 0.1", 0, factory)
+        weight = start(seed)
+        for step, gradient in enumerate(gradients(seed)):
+            if step == saved_at:
+                saved = optimizer.save()
+                optimizer = _core.Optimizer("heavy\nlearning_rate 0.1", 0, factory)
+                optimizer.load(saved, ELEMENTS)
+            optimizer.update(weight, gradient)
+        return weight
+
+    undisturbed = trained(-1)
+    for saved_at in (0, seed % STEPS, STEPS - 1):
+        assert np.array_equal(trained(saved_at), undisturbed)
+
+
+def test_a_state_that_an_optimizer_cannot_tell_is_refused_by_name() -> None:
+    factory = [_core.python_optimizer("heavy", Heavy(), "accel heavy")]
+    optimizer = _core.Optimizer("heavy\nlearning_rate 0.1", 0, factory)
+    with pytest.raises(RuntimeError, match="accel heavy: its optimizer keeps state and cannot"):
+        optimizer.save()

@@ -164,6 +164,10 @@ class ByTurns(Placement):
 class Optimizer(Protocol):
     """An optimizer written in Python; each shard is updated by its own deep copy.
 
+    One that has attributes is asked for its state where that is kept (``resume``, checkpoints): by
+    ``save()``, which returns a float32 vector of any length, and ``load(vector)``, which continues
+    from it. Both are optional; without them such runs are refused.
+
     Example:
         >>> class Signs:
         ...     def update(self, weight, gradient, learning_rate):

@@ -64,6 +64,15 @@ class PyOptimizer {
                        {.merge_count = merge_count, .source = source});
   }
 
+  nb::bytes Save() {
+    const std::vector<std::byte> saved = optimizer_->Save();
+    return nb::bytes(reinterpret_cast<const char*>(saved.data()), saved.size());
+  }
+
+  void Load(const nb::bytes& saved, std::uint64_t elements) {
+    optimizer_->Load(std::as_bytes(std::span(saved.c_str(), saved.size())), elements);
+  }
+
  private:
   std::unique_ptr<Optimizer> optimizer_;
 };
@@ -209,6 +218,11 @@ void init_core(nb::module_& m) {
       .def("update", &PyOptimizer::Update, "weight"_a, "gradient"_a, "merge_count"_a = 1,
            "source"_a = 0,
            "Update `weight` in place; both are float32 vectors of one length. The gradient is the sum\n"
-           "over `merge_count` workers, pushed by node `source`.");
+           "over `merge_count` workers, pushed by node `source`.")
+      .def("save", &PyOptimizer::Save,
+           "All that later updates depend on besides options and weights.")
+      .def("load", &PyOptimizer::Load, "saved"_a, "elements"_a,
+           "Continue from what `save` returned of an optimizer of that name, for a tensor of so many\n"
+           "elements. RuntimeError if it is damaged or of something else; use another object then.");
   m.def("optimizers", &Optimizer::Names);
 }

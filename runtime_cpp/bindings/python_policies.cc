@@ -263,7 +263,39 @@ class PythonOptimizer final : public ElementWise {
     });
   }
 
+  // One vector, in the format of the object; nothing for an object without attributes.
+  void ExchangeOwn(OptimizerArchive& archive) override {
+    std::vector<float> values;
+    if (!archive.loading()) values = Saved();
+    archive.Vector("saved", values);
+    if (!archive.loading() || (values.empty() && IsBare())) return;
+    CheckMethod("load");
+    Guarded(optimizer_, "load", "None", [&] { optimizer_.get().attr("load")(Copied(values)); });
+  }
+
  private:
+  std::vector<float> Saved() {
+    if (IsBare()) return {};
+    CheckMethod("save");
+    return Guarded(optimizer_, "save", "a float32 vector", [&] {
+      const nb::object saved = optimizer_.get().attr("save")();
+      std::vector<float> values(nb::len(saved));
+      Take(saved, values);
+      return values;
+    });
+  }
+  bool IsBare() {
+    nb::gil_scoped_acquire lock;
+    const nb::object own = nb::getattr(optimizer_.get(), "__dict__", nb::dict());
+    return nb::len(own) == 0 && !nb::hasattr(optimizer_.get(), "save");
+  }
+  void CheckMethod(const char* method) {
+    nb::gil_scoped_acquire lock;
+    if (nb::hasattr(optimizer_.get(), method)) return;
+    throw StateError(optimizer_.label() + ": its optimizer keeps state and cannot tell it: give it the methods "
+                     "save and load (geomx.plugin.Optimizer)");
+  }
+
   PythonObject optimizer_;
 };
 

@@ -12,6 +12,8 @@ namespace {
 // Marks an option without a default that may be absent; the optimizer handles its absence.
 constexpr double kNoDefault = std::numeric_limits<double>::quiet_NaN();
 
+constexpr std::string_view kKind = "optimizer";
+
 using Options = std::map<std::string, double>;
 
 struct Member {
@@ -99,7 +101,8 @@ double OfKey(const OptimizerSpec& spec, const std::string& multiplier, Key key) 
 }  // namespace
 
 ElementWise::ElementWise(const OptimizerSpec& spec, Key key)
-    : rate_(spec.options.at("learning_rate")),
+    : name_(spec.name),
+      rate_(spec.options.at("learning_rate")),
       rate_multiplier_(OfKey(spec, "lr_mult.", key)),
       schedule_(Schedule::Make(spec.options, rate_)),
       wd_(static_cast<float>(spec.options.at("wd") * OfKey(spec, "wd_mult.", key))),
@@ -112,6 +115,12 @@ ElementWise::ElementWise(const OptimizerSpec& spec, Key key)
     throw std::invalid_argument("begin_num_update must be 0 or more");
   }
   count_ = static_cast<std::uint64_t>(begin);
+}
+
+void ElementWise::Exchange(OptimizerArchive& archive) {
+  archive.Name(name_);
+  archive.Number(count_);
+  ExchangeOwn(archive);
 }
 
 void ElementWise::UpdateOn(const kernels::DeviceContext& device, std::span<float> weight,
@@ -152,6 +161,20 @@ OptimizerSpec OptimizerSpec::Parse(const std::string& text, const OptimizerFacto
   }
   Optimizer::Make(spec, 0);
   return spec;
+}
+
+std::vector<std::byte> Optimizer::Save() {
+  FieldWriter fields;
+  OptimizerArchive archive(fields);
+  Exchange(archive);
+  return SealState(kKind, fields);
+}
+
+void Optimizer::Load(Bytes saved, std::uint64_t elements) {
+  StateReader fields = UnsealState(kKind, saved);
+  OptimizerArchive archive(fields, elements);
+  Exchange(archive);
+  fields.End();
 }
 
 std::unique_ptr<Optimizer> Optimizer::Make(const OptimizerSpec& spec, Key key) {

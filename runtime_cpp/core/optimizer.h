@@ -14,12 +14,14 @@
 #include <string>
 #include <vector>
 
+#include "core/state.h"
 #include "core/types.h"
 #include "kernels/device.h"
 
 namespace geomx {
 
 class Optimizer;
+class OptimizerArchive;
 struct OptimizerSpec;
 
 // Creates a plugin's optimizers.
@@ -74,9 +76,21 @@ class Optimizer {
     (void)device, (void)weight, (void)gradient, (void)from;
   }
 
+  // Returns all that later updates depend on besides options and weights (state.h), after waiting for
+  // the device. Throws StateError if a plugin's optimizer cannot tell.
+  std::vector<std::byte> Save();
+  // Continues from what Save returned of an optimizer of the same name; options may differ, and so
+  // may the device. `elements`: the length of the tensor. Throws StateError; this optimizer must not
+  // be used then.
+  void Load(Bytes saved, std::uint64_t elements);
+
   // Throws std::invalid_argument.
   static std::unique_ptr<Optimizer> Make(const OptimizerSpec& spec, Key key);
   static std::vector<std::string> Names();
+
+ protected:
+  // Writes or reads the whole state, in one order.
+  virtual void Exchange(OptimizerArchive& archive) = 0;
 };
 
 }  // namespace geomx

@@ -6,7 +6,7 @@ namespace geomx {
 
 // ---- records -----------------------------------------------------------------------------------
 
-void RecordedNode::Add(const RecordWriter& record, const Payload& payload) {
+void RecordedNode::Add(const FieldWriter& record, const Payload& payload) {
   FlushSends();
   journal_->Add(record.body(), payload);
 }

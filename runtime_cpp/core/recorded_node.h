@@ -97,7 +97,7 @@ class RecordedNode {
     std::uint32_t times = 0;
   };
 
-  void Add(const RecordWriter& record, const Payload& payload = {});
+  void Add(const FieldWriter& record, const Payload& payload = {});
   void AddSend(NodeId peer, Lane lane, Fate fate, bool taken);
   void AddMessage(RecordKind kind, NodeId from, const Message& message, Time time);
   void FlushSends();

@@ -6,14 +6,12 @@
 // the payload. The fields are in docs/journal.md, the file format in io/journal_file.h.
 #pragma once
 
-#include <cstring>
 #include <span>
 #include <stdexcept>
 #include <string>
-#include <string_view>
-#include <type_traits>
 #include <vector>
 
+#include "core/fields.h"
 #include "core/message.h"
 
 namespace geomx {
@@ -63,65 +61,12 @@ class JournalOut {
   virtual void Commit() = 0;
 };
 
-class RecordWriter {
+class RecordWriter : public FieldWriter {
  public:
   explicit RecordWriter(RecordKind kind) { Put(kind); }
-
-  template <class Number>
-    requires std::is_trivially_copyable_v<Number>
-  RecordWriter& Put(const Number& number) {
-    const auto* const bytes = reinterpret_cast<const std::byte*>(&number);
-    body_.insert(body_.end(), bytes, bytes + sizeof number);
-    return *this;
-  }
-  RecordWriter& Text(std::string_view text) {
-    Put(static_cast<std::uint32_t>(text.size()));
-    const auto* const bytes = reinterpret_cast<const std::byte*>(text.data());
-    body_.insert(body_.end(), bytes, bytes + text.size());
-    return *this;
-  }
-  std::span<const std::byte> body() const { return body_; }
-
- private:
-  std::vector<std::byte> body_;
 };
 
-// Reads the fields that a RecordWriter wrote. Throws JournalError at the end of the body.
-class RecordReader {
- public:
-  explicit RecordReader(std::span<const std::byte> body) : rest_(body) {}
-
-  template <class Number>
-    requires std::is_trivially_copyable_v<Number>
-  Number Get() {
-    if constexpr (std::is_same_v<Number, bool>) {
-      const auto byte = Get<std::uint8_t>();
-      if (byte > 1) throw JournalError("a record has " + std::to_string(byte) + " for yes or no");
-      return byte == 1;
-    } else {
-      Number number;
-      std::memcpy(&number, Take(sizeof number).data(), sizeof number);
-      return number;
-    }
-  }
-  std::string Text() {
-    const Bytes bytes = Take(Get<std::uint32_t>());
-    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-  }
-  bool empty() const { return rest_.empty(); }
-  void End() const {
-    if (!rest_.empty()) throw JournalError("a record is too long");
-  }
-  Bytes Take(std::size_t count) {
-    if (count > rest_.size()) throw JournalError("a record is too short");
-    const Bytes taken = rest_.first(count);
-    rest_ = rest_.subspan(count);
-    return taken;
-  }
-
- private:
-  std::span<const std::byte> rest_;
-};
+using RecordReader = FieldReader<JournalError>;
 
 // The first record: what a process needs to build the node, and the messages exchanged before that.
 struct JournalBegin {

@@ -13,7 +13,7 @@
 #include <cstdio>
 #include <utility>
 
-#include "io/crc32c.h"
+#include "core/crc32c.h"
 
 namespace geomx::io {
 namespace {

@@ -55,4 +55,10 @@ std::byte* Resident::BytesAt(const DeviceContext& device, std::size_t bytes) {
   return buffer_.get();
 }
 
+std::vector<std::byte> Resident::Fetch() const {
+  std::vector<std::byte> bytes(bytes_);
+  if (!bytes.empty()) pool_->Fetch(bytes.data(), buffer_.get(), bytes.size());
+  return bytes;
+}
+
 }  // namespace geomx::kernels

@@ -79,6 +79,8 @@ class Resident {
   // Keeps those values alive until queued work is done.
   const std::shared_ptr<std::byte>& buffer() const { return buffer_; }
   bool empty() const { return bytes_ == 0; }
+  // Returns a copy of all bytes on the host, after waiting for the device.
+  std::vector<std::byte> Fetch() const;
 
  private:
   std::byte* BytesAt(const DeviceContext& device, std::size_t bytes);

@@ -10,7 +10,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "io/crc32c.h"
+#include "core/crc32c.h"
 #include "tests/check.h"
 #include "tests/seeds.h"
 

@@ -295,5 +295,77 @@ TEST(InstructionsThatMakeNoSenseAreRefusedByName) {
   for (const std::string& name : Optimizer::Names()) CHECK_EQ(complaint(name), "");
 }
 
+// ---- saving and loading ----
+
+const char* const kSaved[] = {
+    "sgd", "sgd\nmomentum 0.9", "nag\nmomentum 0.8", "adam\nwd 0.01", "adamw\nwd 0.1",
+    "rmsprop", "rmsprop\ncentered 1", "adagrad", "dcasgd\nmomentum 0.5\nvariance 1\nsources 2",
+    "adam\nschedule.factor.step 3\nschedule.factor.factor 0.5",
+    "sgd\nmomentum 0.9\nschedule.cosine.max_update 20\nschedule.cosine.warmup_steps 4"};
+
+// What 12 updates make of `weight`, saved after `when` of them and continued by another optimizer.
+std::vector<float> Train(const OptimizerSpec& spec, std::vector<float> weight, int when, Random random) {
+  auto optimizer = Optimizer::Make(spec, 0);
+  for (int t = 0; t < 12; ++t) {
+    if (t == when) {
+      const std::vector<std::byte> saved = optimizer->Save();
+      optimizer = Optimizer::Make(spec, 0);
+      optimizer->Load(saved, weight.size());
+      CHECK(optimizer->Save() == saved);
+    }
+    const std::vector<float> gradient = Draw(weight.size(), 3, random);
+    optimizer->Update(weight, gradient, {.source = static_cast<NodeId>(random() % 3)});
+  }
+  return weight;
+}
+
+TEST(OptimizersContinueFromWhatTheySaved) {
+  check::ForSeeds(30, [](std::uint64_t seed) {
+    Random random(seed);
+    for (const char* text : kSaved) {
+      const OptimizerSpec spec = OptimizerSpec::Parse(text);
+      const std::vector<float> weight = Draw(Between(random, 1, 200), 2, random);
+      const int when = static_cast<int>(Between(random, 0, 11));
+      const Random gradients(random());
+      CHECK(Train(spec, weight, when, gradients) == Train(spec, weight, -1, gradients));
+    }
+  });
+}
+
+std::string Refusal(const OptimizerSpec& spec, Bytes saved, std::uint64_t elements) {
+  try {
+    Optimizer::Make(spec, 0)->Load(saved, elements);
+  } catch (const StateError& error) {
+    return error.what();
+  }
+  return {};
+}
+
+TEST(StatesThatAreDamagedOrOfSomethingElseAreRefused) {
+  check::ForSeeds(20, [](std::uint64_t seed) {
+    Random random(seed);
+    const auto spec = OptimizerSpec::Parse(kSaved[Between(random, 0, std::size(kSaved) - 1)]);
+    auto optimizer = Optimizer::Make(spec, 0);
+    std::vector<float> weight = Draw(Between(random, 2, 9), 2, random);
+    optimizer->Update(weight, Draw(weight.size(), 3, random));
+    const std::vector<std::byte> saved = optimizer->Save();
+    CHECK_EQ(Refusal(spec, saved, weight.size()), "");
+    for (std::size_t i = 0; i < saved.size(); ++i) {
+      std::vector<std::byte> bad = saved;
+      bad[i] ^= std::byte(1 << Between(random, 0, 7));
+      CHECK(!Refusal(spec, bad, weight.size()).empty());
+      CHECK(!Refusal(spec, Bytes(saved).first(i), weight.size()).empty());
+    }
+    const auto other = OptimizerSpec::Parse(spec.name == "nag" ? "sgd" : "nag");
+    CHECK_EQ(Refusal(other, saved, weight.size()),
+             "it is the state of '" + spec.name + "', and not of '" + other.name + "'");
+  });
+  auto adam = Optimizer::Make(OptimizerSpec::Parse("adam"), 0);
+  std::vector<float> weight{1, 2};
+  adam->Update(weight, std::vector<float>{1, 1});
+  CHECK_EQ(Refusal(OptimizerSpec::Parse("adam"), adam->Save(), 3),
+           "it is the state of 2 elements, and the tensor has 3");
+}
+
 }  // namespace
 }  // namespace geomx

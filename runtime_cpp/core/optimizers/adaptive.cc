@@ -26,6 +26,10 @@ class Adam : public ElementWise {
     device.queue.Adam(step.Descent(Correction(step.count)), Moments(step.count), weight, gradient,
                      mean, square, n);
   }
+  void ExchangeOwn(OptimizerArchive& archive) override {
+    archive.Values("mean", mean_);
+    archive.Values("square", square_);
+  }
 
   double Root(std::uint64_t count) const {
     return std::sqrt(1.0 - std::pow(beta2_, static_cast<double>(count)));
@@ -92,6 +96,11 @@ class RmsProp final : public ElementWise {
     device.queue.RmsPropCentered(step.Descent(), numbers_, weight, gradient, square, mean, velocity,
                                 n);
   }
+  void ExchangeOwn(OptimizerArchive& archive) override {
+    archive.Values("square", square_);
+    archive.Values("mean", mean_);
+    archive.Values("velocity", velocity_);
+  }
 
  private:
   kernels::RmsProp numbers_;
@@ -110,6 +119,7 @@ class AdaGrad final : public ElementWise {
              std::uint64_t n, const Step& step) override {
     device.queue.AdaGrad(step.Descent(), eps_, weight, gradient, history_.At(device, n), n);
   }
+  void ExchangeOwn(OptimizerArchive& archive) override { archive.Values("history", history_); }
 
  private:
   float eps_;

@@ -40,6 +40,22 @@ class DcAsgd final : public ElementWise {
     device.queue.DcAsgd(step.Descent(), numbers_, weight, gradient, from.backup.At(device, n),
                        velocity, mean_square, n);
   }
+  void ExchangeOwn(OptimizerArchive& archive) override {
+    archive.Values("initial", initial_);
+    archive.Values("velocity", velocity_);
+    auto count = static_cast<std::uint32_t>(sources_.size());
+    archive.Number(count);
+    if (archive.loading()) sources_.clear();
+    auto known = sources_.begin();
+    for (std::uint32_t i = 0; i < count; ++i) {
+      NodeId id = archive.loading() ? 0 : known->first;
+      archive.Number(id);
+      Source& source = archive.loading() ? sources_[id] : (known++)->second;
+      archive.Values("backup", source.backup);
+      archive.Values("mean_square", source.mean_square);
+    }
+    if (sources_.size() != count) throw StateError("it has two states of one source");
+  }
 
  private:
   struct Source {

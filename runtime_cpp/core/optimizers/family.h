@@ -7,8 +7,10 @@
 #include <limits>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "core/optimizer.h"
+#include "core/optimizers/archive.h"
 #include "core/optimizers/schedule.h"
 #include "kernels/device.h"
 
@@ -61,8 +63,13 @@ class ElementWise : public Optimizer {
   // The optimizer's step on `n` elements, on `device`.
   virtual void Apply(const kernels::DeviceContext& device, float* weight, const float* gradient,
                      std::uint64_t n, const Step& step) = 0;
+  // Writes or reads the optimizer's own state, beside the count of updates.
+  virtual void ExchangeOwn(OptimizerArchive& archive) = 0;
 
  private:
+  void Exchange(OptimizerArchive& archive) final;
+
+  std::string name_;
   double rate_, rate_multiplier_;
   std::unique_ptr<Schedule> schedule_;
   float wd_;

@@ -18,6 +18,7 @@ class Descending final : public ElementWise {
     float* velocity = velocity_.At(device, n);
     (device.queue.*kRoll)(step.Descent(), momentum_, weight, gradient, velocity, n);
   }
+  void ExchangeOwn(OptimizerArchive& archive) override { archive.Values("velocity", velocity_); }
 
  private:
   float momentum_;

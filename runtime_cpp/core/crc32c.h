@@ -5,9 +5,9 @@
 
 #include "core/payload.h"
 
-namespace geomx::io {
+namespace geomx {
 
 // The CRC of `bytes`, appended to data whose CRC is `before`.
 std::uint32_t Crc32c(Bytes bytes, std::uint32_t before = 0);
 
-}  // namespace geomx::io
+}  // namespace geomx

@@ -1,4 +1,4 @@
-#include "io/crc32c.h"
+#include "core/crc32c.h"
 
 #include <array>
 #include <cstring>
@@ -7,7 +7,7 @@
 #include <nmmintrin.h>
 #endif
 
-namespace geomx::io {
+namespace geomx {
 namespace {
 
 constexpr std::uint32_t kPolynomial = 0x82f63b78u;  // reflected
@@ -72,4 +72,4 @@ std::uint32_t Crc32c(Bytes bytes, std::uint32_t before) {
   return ~Portable(~before, bytes.data(), bytes.size());
 }
 
-}  // namespace geomx::io
+}  // namespace geomx
