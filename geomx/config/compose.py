@@ -11,7 +11,6 @@ with its run directories, sweeps and flags (`main`). And it converts Hydra's err
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
@@ -37,6 +36,7 @@ from omegaconf.errors import (
 )
 from yaml import YAMLError
 
+from geomx.config.directories import no_directory, refuse_used, remove_unused
 from geomx.config.groups import network_choice, offer, store_file
 from geomx.config.messages import explain
 from geomx.errors import ConfigError, GeomxError
@@ -51,7 +51,6 @@ from geomx.plugin.registry import Registry
 CONF = "geomx.conf"
 GROUPS = ("sync", "accel", "workload", "network", "experiment")
 SWEEP = {"-m", "--multirun"}
-A_RUN = ("summary.json", "comparison.json", "nodes")  # what the directory of a run holds
 REPORTED = "reported"  # attribute of the error of a sweep's job that has been printed already
 STARTED = "started"  # attribute of an error, maybe of another process: the job had begun
 Job = Callable[[Experiment, Path], None]
@@ -90,7 +89,7 @@ def compose(
         experiment = _experiment(config, config.hydra.runtime.choices, overrides, registry)
         if directory is None:
             directory = _run_directory(config)
-            _refuse_used(directory, "hydra.run.dir", experiment)
+            refuse_used(directory, "hydra.run.dir", experiment)
         directory.mkdir(parents=True, exist_ok=True)
         (directory / ".hydra").mkdir(exist_ok=True)
         OmegaConf.save(OmegaConf.create(list(translated)), directory / ".hydra/overrides.yaml")
@@ -163,9 +162,9 @@ def main(
                     experiment = _experiment(config, run.runtime.choices, typed, registry)
             except GeomxError:
                 if not sweep:  # whose table shows what was refused
-                    _remove_unused(directory)
+                    remove_unused(directory)
                 raise
-            _refuse_used(directory, "hydra.sweep.dir" if sweep else "hydra.run.dir", experiment)
+            refuse_used(directory, "hydra.sweep.dir" if sweep else "hydra.run.dir", experiment)
             job(experiment, directory)
         except GeomxError as error:
             if sweep:
@@ -188,7 +187,7 @@ def main(
         except OSError as error:
             if STARTED in vars(error) or isinstance(error, HydraException):
                 raise
-            raise _no_directory(error) from error
+            raise no_directory(error) from error
         finally:
             sys.argv = arguments
             sweep_directory = _sweep.get()
@@ -196,40 +195,6 @@ def main(
             if sweep_directory is not None:
                 swept(sweep_directory, [*flags, *plain])
     return sweep_directory
-
-
-def _refuse_used(directory: Path, key: str, experiment: Experiment) -> None:
-    """Refuse a directory that contains a run, which would be lost.
-
-    A study is resumed in its directory, and a plan's base experiment is not run there.
-
-    Raises:
-        ConfigError: It contains a run.
-    """
-    if experiment.study is None and any((directory / name).exists() for name in A_RUN):
-        place = directory.parent if key == "hydra.sweep.dir" else directory
-        raise ConfigError(key, place, "already holds a run; choose another folder, or delete it")
-
-
-def _remove_unused(directory: Path) -> None:
-    """Remove the directory of a refused run, if it holds only what Hydra wrote into it.
-
-    Folders above it, below the working directory, that this leaves empty go as well.
-    """
-    if [path.name for path in directory.iterdir()] != [".hydra"]:
-        return
-    shutil.rmtree(directory / ".hydra")
-    here = Path.cwd()
-    for folder in (directory, *directory.parents):
-        ours = folder == directory != here or here in folder.parents
-        if not ours or any(folder.iterdir()):
-            return
-        folder.rmdir()
-
-
-def _no_directory(error: OSError) -> GeomxError:
-    remedy = "work in a writable folder, or set hydra.run.dir=FOLDER"
-    return GeomxError(f"the run's directory cannot be made: {error}; {remedy}")
 
 
 def _on_all_cores(overrides: Sequence[str]) -> list[str]:
@@ -375,7 +340,7 @@ def _explained(overrides: Sequence[str], registry: Registry) -> Iterator[None]:
         yield
     except (HydraException, OmegaConfBaseException, GrammarParseError, YAMLError) as error:
         if (unmade := _unmade(error)) is not None:
-            raise _no_directory(unmade) from error
+            raise no_directory(unmade) from error
         raise explain(error, overrides, registry) from error
 
 

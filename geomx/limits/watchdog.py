@@ -1,6 +1,6 @@
 """Plugins' code runs in a thread of its own, while the thread that asked for it looks on.
 
-An experiment is carried out by `attended`: a new thread does the work, and its caller waits and
+An experiment is carried out by `attended`: another thread does the work, and its caller waits and
 looks at it a few times a second. What takes too long (`geomx.limits.rules` has the limits) is
 interrupted by an exception raised in the work's thread. A call that does not come back even then,
 because it sleeps or swallows exceptions, is abandoned: the caller goes on, with a sentence that
@@ -15,11 +15,13 @@ from __future__ import annotations
 
 import contextvars
 import ctypes
+import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from queue import SimpleQueue
 from types import FrameType, SimpleNamespace
 from typing import Any, TypeVar
 
@@ -76,6 +78,29 @@ class _Interruption(BaseException):
     said = ""  # the whole sentence
 
 
+class _Thread(threading.Thread):
+    """A thread that does one work after another.
+
+    A new thread for every work would cost memory that never comes back: MXNet keeps what it
+    allocates for a thread, 17 MB for the example CNN, until the process ends.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(name="geomx-run", daemon=True)
+        self._works: SimpleQueue[_Work] = SimpleQueue()
+        self.start()
+
+    def do(self, work: _Work) -> None:
+        """Do `work` next."""
+        self._works.put(work)
+
+    def run(self) -> None:
+        """See `threading.Thread.run`."""
+        with suppress(_Interruption, KeyboardInterrupt):  # that comes after the work has ended
+            while self._works.get().do():
+                pass
+
+
 class _Work:
     """Work in its thread, as its caller sees it."""
 
@@ -84,22 +109,31 @@ class _Work:
         self.on_abandon: list[Callable[[str], None]] = []
         self._context, self._function = contextvars.copy_context(), work
         self._done = threading.Event()
+        self._interrupted = False
         self._value: Any = None
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._do, name="geomx-run", daemon=True)
+        self._thread = _idle.pop() if _idle else _Thread()
 
-    def _do(self) -> None:
+    def do(self) -> bool:
+        """Do it in the thread that calls; return whether that thread can do more."""
         _here.work = self
         try:
             self._value = self._context.run(self._function)
         except BaseException as error:
             self._error = error
         finally:
+            _here.work = None
             self._done.set()
+        return not self._interrupted
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has returned or raised."""
+        return self._done.is_set()
 
     def result(self) -> Any:
         """Start it, look on, and return what it returns."""
-        self._thread.start()
+        self._thread.do(self)
         try:
             while not self._done.wait(self._pause_s()):
                 for look in self._asked():
@@ -109,6 +143,8 @@ class _Work:
         except KeyboardInterrupt:
             self._stop()
             raise
+        if not self._interrupted:  # else the exception may still be on its way to the thread
+            _idle.append(self._thread)
         error = self._error
         if isinstance(error, _Interruption):
             raise PluginError(error.said) from error
@@ -158,11 +194,12 @@ class _Work:
                 return
 
     def _raise(self, error: type[BaseException]) -> None:
+        self._interrupted = True
         thread = ctypes.c_ulong(self._thread.ident or 0)
         ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, ctypes.py_object(error))
 
     def _abandon(self, reason: str) -> None:
-        _abandoned.append(self._thread)
+        _abandoned.append(self)
         for call in self.on_abandon:
             call(reason)
 
@@ -175,7 +212,9 @@ def _interruption(base: type[BaseException], text: str, said: str) -> type[BaseE
 
 _here = threading.local()
 _process = SimpleNamespace(own=False)
-_abandoned: list[threading.Thread] = []
+_abandoned: list[_Work] = []
+_idle: list[_Thread] = []
+os.register_at_fork(after_in_child=_idle.clear)  # the child has none of these threads
 
 
 def attended(work: Callable[[], T]) -> T:
@@ -202,7 +241,7 @@ def here() -> _Work | None:
 
 def any_abandoned() -> bool:
     """Return whether an abandoned call is still running."""
-    return any(thread.is_alive() for thread in _abandoned)
+    return any(not work.ended for work in _abandoned)
 
 
 @contextmanager
