@@ -1,8 +1,8 @@
-"""Nodes that are lost in virtual time and come back, in runs that go on without them.
+"""Loss and return of nodes in simulations that continue without lost nodes.
 
-The scenario kills and restarts processes; the core decides what that means for the rounds. Here
-workers' training ends with their process and begins anew with the next one, and what the core tells
-of who takes part is recorded.
+The scenario kills and restarts processes, and the core decides the consequences for rounds. This
+module ends a worker's training with its process, restarts it with the next one, and records the
+core's notices of participation.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ KILLED = "it was killed by the scenario"
 
 
 class Members:
-    """The processes of a simulation that goes on without lost nodes.
+    """The processes of a simulation that continues without lost nodes.
 
     Args:
         simulation: The simulation before its start.
@@ -39,12 +39,12 @@ class Members:
         self._training: set[int] = set()
         self._dead: set[int] = set()
         self.unjoined = set(simulation.experiment.happens.late)
-        self._ended_with: dict[int, list[NodeSpec]] = {}  # workers, by the server that they lost
-        self._left = False  # a worker has trained to its end
+        self._ended_with: dict[int, list[NodeSpec]] = {}  # workers, by the lost server
+        self._left = False  # a worker has completed its training
         self._end = simulation.env.event()
 
     def start(self) -> simpy.Event:
-        """Let all workers train; return the event that happens when the last has ended."""
+        """Start the training of all workers; return the event of the last one's end."""
         for node in self.unjoined:
             self._dead.add(node)
             self._simulation.fabric.kill(node, "it has not joined yet", self._simulation.env.now)
@@ -53,13 +53,13 @@ class Members:
                 self._train(worker)
         return self._end
 
-    # ---- what happens to processes ----
+    # ---- processes ----
 
     def kill(self, node: NodeSpec, reason: str = KILLED) -> None:
-        """End a node's process; nothing happens if it has none.
+        """Kill a node's process; no effect if it has none.
 
         Raises:
-            NodeLost: The run cannot go on without it.
+            NodeLost: The run cannot continue without it.
         """
         if node.id in self._dead:
             return
@@ -72,7 +72,7 @@ class Members:
             process.interrupt()
 
     def restart(self, node: NodeSpec) -> None:
-        """Start another process of a node; nothing happens if it has one."""
+        """Start a new process of a node; no effect if it has one."""
         if node.id not in self._dead or self._end.triggered:
             return
         self._dead.discard(node.id)
@@ -91,7 +91,7 @@ class Members:
             self.restart(node)
 
     def leave(self, node: NodeSpec) -> None:
-        """Let a worker leave after the step that it begins next; nothing if it does not train."""
+        """Let a worker leave after the next step that it begins; no effect if it does not train."""
         if node.id in self._training:
             self._simulation.workers[node.id].steps.leave()
 
@@ -125,10 +125,10 @@ class Members:
             shard_rounds = self._simulation.fabric.node_stats(node.id)["rounds"]
             self._participation.closed(node, cluster, shards, shard_rounds)
 
-    # ---- what the core tells ----
+    # ---- notices of the core ----
 
     def hear(self, notice: Notice) -> bool:
-        """Take a notice of the fabric that is about who takes part; return whether it is."""
+        """Handle a notice of the fabric if it concerns participation; return whether it does."""
         node, kind, key, number, text, reason, values, partial = notice
         simulation = self._simulation
         nodes, now_s = simulation.experiment.cluster.nodes, simulation.env.now / NS

@@ -59,8 +59,8 @@ def _acts(
             raise NodeLost(cluster.nodes[min(act.one)].name, KILLED)
         if act.what in ("pause", "kill"):
             simulation.fabric.pause(min(act.one), act.for_ns, simulation.env.now)
-        # A node that does not run is as far as others can tell one that is cut off; one that was
-        # killed continues where it was.
+        # To its peers, a node that does not run equals one whose links are cut. A killed
+        # node resumes where it was.
         verb = VERBS.get(act.what, act.what)
         do = getattr(simulation.fabric, verb)
         for one, other in _pairs(act, linked):
@@ -75,7 +75,7 @@ def _membership(act: Act, nodes: list[NodeSpec], members: Members) -> None:
 
 
 def _pairs(act: Act, linked: dict[int, set[int]]) -> list[tuple[int, int]]:
-    """Return the links that an act is about; all of a node's, if it is about a node."""
+    """Return the links that an act affects; all links of a node for an act on a node."""
     return [
         (one, other)
         for one in sorted(act.one)

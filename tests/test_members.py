@@ -201,9 +201,9 @@ def test_a_link_that_is_cut_costs_the_party_its_part(tmp_path: Path) -> None:
 
 
 @pytest.mark.needs("tsengine")
-def test_what_cannot_go_on_is_refused_at_the_door() -> None:
+def test_overlays_that_aggregate_are_refused_with_continue() -> None:
     with pytest.raises(
-        ConfigError, match=r"faults\.on_loss=continue: accel tsengine passes .*; leave it out"
+        ConfigError, match=r"faults\.on_loss=continue: accel tsengine forwards .*; leave it out"
     ):
         compose(["faults.on_loss=continue", "+accel=[tsengine]"])
 
@@ -242,7 +242,7 @@ def scenario_name(scenario: str) -> str:
     return next(name for name, text in TURNS.items() if text == scenario)
 
 
-def test_who_cannot_join_or_leave_is_refused(tmp_path: Path) -> None:
+def test_invalid_joins_and_leaves_are_refused(tmp_path: Path) -> None:
     def refused(scenario: str, *more: str) -> str:
         with pytest.raises(ConfigError) as error:
             compose(words(tmp_path / "run", f"[{scenario}]", *more))
@@ -251,7 +251,7 @@ def test_who_cannot_join_or_leave_is_refused(tmp_path: Path) -> None:
     join = "{{at_s: 1, join: {{party: {}, workers: {}}}}}"
     assert "must be 1 to 2" in refused(join.format("west", 3))
     assert "there is no such party" in refused(join.format("wset", 1))
-    assert "gives the initial values" in refused(join.format("east", 2))
+    assert "supplies the initial values" in refused(join.format("east", 2))
     twice = f"{join.format('west', 1)}, {join.format('west', 2)}"
     assert "only 1 more can join" in refused(twice)
     stop = "faults.on_loss=stop"

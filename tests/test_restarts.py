@@ -188,7 +188,7 @@ def test_restarts_that_cannot_be_are_refused(tmp_path: Path) -> None:
 
     kill = "at_s: 1, kill: east/server"
     assert "needs faults.durable=log" in refused(f"{{{kill}, restart_s: 1}}")
-    assert "is about a kill" in refused("{at_s: 1, pause: east/server, for_s: 1, restart_s: 1}")
+    assert "is for kill only" in refused("{at_s: 1, pause: east/server, for_s: 1, restart_s: 1}")
     for worker in ("east/worker0", "any worker"):
         said = refused(f"{{at_s: 1, kill: {worker}, restart_s: 1}}", DURABLE)
         assert "needs faults.on_loss=continue" in said

@@ -40,16 +40,16 @@ def cluster() -> Cluster:
 @pytest.mark.parametrize(
     ("happening", "sentence"),
     [
-        ("cut", r"scenario\[0\]=cut: must be a happening"),
+        ("cut", r"scenario\[0\]=cut: must be an event"),
         ({"at_s": 1}, r"must have exactly one of cut, reset, kill, pause"),
         ({"at_s": 1, "kill": "east/server", "reset": ["east", "hub"]}, r"must have exactly one of"),
-        ({"kill": "east/server"}, r"must say when: at_s, or every_s"),
-        ({"kill": "east/server", "at_s": 1, "every_s": 2}, r"must say when: at_s, or every_s"),
+        ({"kill": "east/server"}, r"must have a time: at_s or every_s"),
+        ({"kill": "east/server", "at_s": 1, "every_s": 2}, r"must have a time: at_s or every_s"),
         ({"kill": "east/server", "at_s": 1, "random": True}, r"\.random=true: needs every_s"),
         ({"kill": "east/servr", "at_s": 1}, r"\.kill=east/servr: .* did you mean east/server\?"),
         ({"kill": "east", "at_s": 1}, r"\.kill=east: there is no such node"),
         ({"cut": ["east", "hub"], "at_s": 1}, r"\.for_s=null: cut needs for_s"),
-        ({"reset": ["east", "hub"], "at_s": 1, "for_s": 2}, r"\.for_s=2: reset does not last"),
+        ({"reset": ["east", "hub"], "at_s": 1, "for_s": 2}, r"\.for_s=2: reset has no duration"),
         ({"reset": ["east"], "at_s": 1}, r"\.reset=.*must be two different sites or nodes"),
         ({"reset": ["east", "east/worker0"], "at_s": 1}, r"one of them is part of the other"),
         ({"reset": ["east", "nort"], "at_s": 1}, r"\.reset=nort: there is no such site or node"),
@@ -57,7 +57,7 @@ def cluster() -> Cluster:
             {"cut": ["east", "hub"], "at_s": -1, "for_s": 1},
             r"scenario\[0\]\.at_s=-1.0: must be 0 or more",
         ),
-        ({"slow": "east/server", "at_s": 1}, r"\.slow=east/server: is not carried out yet"),
+        ({"slow": "east/server", "at_s": 1}, r"\.slow=east/server: is not supported yet"),
         ({"kil": "east/server", "at_s": 1}, r"scenario\[0\]\.kil=east/server: unknown option"),
     ],
 )
@@ -80,8 +80,8 @@ def test_a_scenario_comes_from_a_file_or_the_command_line(tmp_path: Path) -> Non
     assert (drawn.what, drawn.targets) == ("kill", ("any worker",))
     for wrong, why in (
         (tmp_path / "none.yaml", "cannot be read"),
-        ("world.py", "must be a list of happenings, or a file NAME.yaml"),
-        ("5", "must be a list of happenings"),
+        ("world.py", "must be a list of events, or a file NAME.yaml"),
+        ("5", "must be a list of events"),
     ):
         with pytest.raises(ConfigError, match=f"scenario={wrong}: {why}"):
             compose([f"scenario={wrong}"])

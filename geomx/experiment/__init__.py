@@ -1,1 +1,1 @@
-"""One experiment as data: how it is built and checked, and the nodes and links it consists of."""
+"""One experiment as data: built from configuration, checked, and translated for the core."""

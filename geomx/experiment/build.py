@@ -1,4 +1,4 @@
-"""From plain configuration to an experiment whose every value is typed, checked and final."""
+"""Builds a typed and validated experiment from plain configuration."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def build_experiment(
 
 
 def _network(content: Mapping[str, Any], registry: Registry) -> Cluster:
-    """The network: the content of a file, or ``{"plugin": NAME}`` with the options of one."""
+    """Build the network from a file's content, or from ``{"plugin": NAME}`` and its options."""
     if "plugin" not in content:
         return read_network(content)
     name = str(content["plugin"])
@@ -95,6 +95,6 @@ def _network(content: Mapping[str, Any], registry: Registry) -> Cluster:
 
 
 def _changed(config: type, options: Mapping[str, Any], names: Sequence[str]) -> bool:
-    """Whether any of `names` is not at its default in the dataclass `config`."""
+    """Return whether any option in `names` differs from its default in the dataclass `config`."""
     defaults = {field.name: field.default for field in dataclasses.fields(config)}
     return any(name in options and options[name] != defaults[name] for name in names)

@@ -19,7 +19,7 @@ from geomx.workload import Layer, Workload
 
 
 class CostsWarning(UserWarning):
-    """The figures were measured elsewhere, or for something else."""
+    """The costs were measured on another machine, or for another version or workload."""
 
 
 def beside_device(
@@ -125,12 +125,12 @@ def read_costs(path: Path) -> dict[str, Any]:
 
 
 def warn_of_foreign_costs(costs: Costs, version: str, here: bool) -> None:
-    """Warn where figures from a file hold for another version or another machine.
+    """Warn if costs from a file were measured with another version or on another machine.
 
     Args:
-        costs: The figures.
-        version: Of this geomx.
-        here: Whether they are to predict a run on this machine.
+        costs: The costs.
+        version: Version of this geomx.
+        here: Whether they are used to predict a run on this machine.
     """
     if costs.source == SHIPPED_SOURCE or costs.source in named_costs():
         return

@@ -1,4 +1,4 @@
-"""One experiment: what is trained, by whom, over which network, with which plugins."""
+"""One experiment: workload, nodes, network, plugins and options."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ SCHEMA = 1
 
 @dataclass
 class Experiment:
-    """Everything that a run needs to know.
+    """The complete description of a run.
 
     Attributes:
         mode: ``sim``, ``live`` or ``both``.
-        seed: Seeds everything that draws.
+        seed: Seed of all random numbers.
         iterations: Local steps per worker.
         numerics: Whether real gradients are computed.
-        cluster: The nodes, and the network that joins them.
-        workload: What is trained.
+        cluster: The nodes and their network.
+        workload: The model and its data.
         selection: The plugins, in order.
         evaluate_every: Local steps between evaluations.
         runtime: Options of the live runtime.
-        faults: What is done about lost links and nodes.
-        scenario: What happens to them.
+        faults: Treatment of lost links and nodes.
+        scenario: Events that are injected during the run.
         tcp: Options of WAN connections.
-        emulate: What makes the network's links in a live run: ``shaper``, ``netns`` or ``none``.
-        costs: Endpoint costs in simulation, and where they come from.
-        sim: Options of the simulator itself.
-        overrides: Overrides of the command line that repeat it.
-        workload_options: The workload's options as given; live processes build it from them.
-        study: What to compare instead of running this experiment itself; None: nothing.
+        emulate: Emulation of the network in a live run: ``shaper``, ``netns`` or ``none``.
+        costs: Endpoint costs in simulation, and their source.
+        sim: Options of the simulator.
+        overrides: Overrides of the command line that reproduce the experiment.
+        workload_options: The workload's options as given, from which live processes build it.
+        study: Variants to compare instead of running this experiment; None: no study.
     """
 
     mode: str
@@ -62,7 +62,7 @@ class Experiment:
     study: StudyOptions | None = None
 
     def __post_init__(self) -> None:
-        """Decide what the links' options leave open."""
+        """Set options of links that depend on the emulation."""
         self.tcp = self.tcp.over(self.emulate)
 
     @property
@@ -72,12 +72,12 @@ class Experiment:
 
     @property
     def happens(self) -> Scenario:
-        """The scenario, in the order of time."""
+        """The scenario's events, in the order of time."""
         return Scenario(self.scenario, self.cluster, self.seed)
 
     @property
     def on_device(self) -> bool:
-        """Whether workers' tensors lie on a GPU."""
+        """Whether workers' tensors are on a GPU."""
         said = self.costs.on_device
         return self.workload.device != "cpu" if said is None else said
 

@@ -1,10 +1,9 @@
-"""Accelerators that change nothing in an experiment, and why: a run with one says so at the door.
+"""Detects accelerators that change nothing in an experiment, to warn before the run.
 
-A plugin may be chosen where it has nothing to do: a codec behind one that leaves no values, a
-slicer of what travels in one piece, an overlay between parties that do not update together. Its
-run is then the same as without it, and nothing would show that. What it answers is therefore held
-against what would happen otherwise, hook by hook, before anything runs; the first effect ends the
-search.
+Examples are a codec after one that leaves no values, a slicer of shards that fit in one message,
+and an overlay between parties that do not update together. Such a run equals one without the
+plugin, which its results would not show. For each hook of an accelerator, its result is therefore
+compared with the default, until the first effect is found.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ from geomx.plugin.selection import Selection
 from geomx.workload import TensorSpec
 
 MOST_LINKS = 200
-"""So many links are looked at; of a plugin that may act on others only, nothing is said."""
+"""Upper bound on the links that are checked; beyond it, a codec or slicer is assumed to be used."""
 
 
 class PluginWarning(UserWarning):
-    """A plugin was chosen and changes nothing."""
+    """A selected plugin has no effect."""
 
 
 def warn_of_idle_plugins(experiment: Experiment) -> None:
@@ -71,10 +70,10 @@ def _idle(experiment: Experiment) -> Iterator[tuple[str, list[str]]]:
 
 
 class _Looking:
-    """What one experiment's plugins answer, in the ways in which hooks have effects.
+    """The effects of the plugins of one experiment, by hook.
 
-    Each method says why the answer of `label` to its hook has no effect; None: it has one, or that
-    cannot be known.
+    Each method returns why the result of plugin `label` for its hook has no effect; None if it has
+    an effect, or if that is unknown.
     """
 
     def __init__(self, experiment: Experiment) -> None:
@@ -85,17 +84,17 @@ class _Looking:
         self._links: dict[str, str | None] | None = None
 
     def changes_cluster(self, label: str) -> str | None:
-        """`geomx_cluster`; the selection has noted it."""
+        """Check `geomx_cluster`, whose effect the selection has recorded."""
         changed = label in self.selection.changed_cluster
         return None if changed else "the network already has what it adds"
 
     def decides_sync(self, label: str) -> str | None:
-        """`geomx_sync_policy`: the policy of an accelerator is always taken."""
+        """Check `geomx_sync_policy`; an accelerator's policy is always used."""
         own = self.selection.sync_label(self.cluster)
         return None if own == label else "it returns no sync policy"
 
     def updates(self, label: str) -> str | None:
-        """`geomx_update`."""
+        """Check `geomx_update`."""
         if self._answered("geomx_update", label, cluster=self.cluster) is None:
             return "it does not ask for updates at the parties"
         if self.selection.sync_policy(self.cluster).together:
@@ -106,7 +105,7 @@ class _Looking:
         )
 
     def optimizes(self, label: str) -> str | None:
-        """`geomx_optimizer`."""
+        """Check `geomx_optimizer`."""
         brought = self.selection.optimizer()
         if brought is None or brought[1] != label:
             return "it supplies no optimizer"
@@ -116,7 +115,7 @@ class _Looking:
         return f"sync={self.sync} uses another optimizer"
 
     def overlays(self, label: str) -> str | None:
-        """`geomx_overlay`."""
+        """Check `geomx_overlay`."""
         together = self.selection.sync_policy(self.cluster).together
         groups = groups_of(self.cluster, together)
         for group in groups:
@@ -131,7 +130,7 @@ class _Looking:
         )
 
     def partitions(self, label: str) -> str | None:
-        """`geomx_partitioner`."""
+        """Check `geomx_partitioner`."""
         chain = self.selection.partitioners(self.cluster)
         labels = [label for label, _ in self._asked("geomx_partitioner", cluster=self.cluster)]
         if label not in labels:
@@ -146,7 +145,7 @@ class _Looking:
         return "it leaves every tensor as it is"
 
     def places(self, label: str) -> str | None:
-        """`geomx_placement`."""
+        """Check `geomx_placement`."""
         tensors, servers = self.workload.tensors, len(self.cluster.global_servers)
         if self._answered("geomx_placement", label, cluster=self.cluster, tensors=tensors) is None:
             return "it places nothing"
@@ -160,13 +159,13 @@ class _Looking:
         return f"with {servers} global server{plural} every shard is where it is without it"
 
     def works_on_links(self, label: str) -> str | None:
-        """`geomx_codec` and `geomx_slicer`."""
+        """Check `geomx_codec` and `geomx_slicer`."""
         if self._links is None:
             self._links = self._look_at_links()
         return self._links.get(label, _NOWHERE[label.rpartition(" ")[2]])
 
     def _look_at_links(self) -> dict[str, str | None]:
-        """By label, why it has no effect on any link; None where it has one."""
+        """Return by label why a codec or slicer has no effect on any link; None if it has one."""
         sizes = sorted({piece.elements for pieces in self._pieces() for piece in pieces})
         found: dict[str, str | None] = {}
         known: set[tuple[Any, ...]] = set()
@@ -190,7 +189,7 @@ class _Looking:
                 encoding = [label for (label, _), on in zip(codecs, encodes, strict=True) if on]
                 for label in labels:
                     found.setdefault(label, _unused(label, encoding))
-        if next(links, None) is not None:  # there are more than were looked at
+        if next(links, None) is not None:  # some links were not checked
             return {f"{label}: {hook}": None for label, hooks in self.selection.deciders()
                     for hook in hooks}  # fmt: skip
         return found
@@ -211,7 +210,7 @@ class _Looking:
 
 
 def _whole(tensor: TensorSpec) -> list[Shard]:
-    """A tensor before any partitioner has seen it."""
+    """Return the shards of a tensor without partitioners."""
     return cut_evenly(Shard(0, tensor.elements), MOST_SHARD_ELEMENTS)
 
 
@@ -222,7 +221,7 @@ _NOWHERE = {
 
 
 def _unused(label: str, encoding: Sequence[str]) -> str:
-    """Why a codec or slicer that was put on a link has no effect there."""
+    """Return why a codec or slicer has no effect on its links."""
     others = " and ".join(other.rpartition(":")[0] for other in encoding)
     if label.endswith("geomx_codec"):
         return f"its codec comes after {others}, which leaves no float32 values to encode"
@@ -232,7 +231,7 @@ def _unused(label: str, encoding: Sequence[str]) -> str:
 
 
 def _links(cluster: Cluster, selection: Selection) -> Iterator[Link]:
-    """Every directed hop, those of the first party first."""
+    """Yield every directed hop, those of the first party first."""
     for party in cluster.parties:
         ends = [(party.server, root) for root in cluster.global_servers]
         ends += [(worker, party.server) for worker in party.workers]
@@ -252,4 +251,4 @@ _WAYS: dict[str, Callable[[_Looking, str], str | None]] = {
     "geomx_partitioner": _Looking.partitions,
     "geomx_placement": _Looking.places,
 }
-"""By hook, how its effect is found; what is quickly found first."""
+"""The check of each hook; fast ones first."""

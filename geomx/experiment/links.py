@@ -1,4 +1,4 @@
-"""The links of an experiment: the edges that nodes send over, and how live nodes are shaped."""
+"""The links of an experiment: the edges that limit them, and their emulation in live nodes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def wan_ways(cluster: Cluster, selection: Selection) -> Iterator[tuple[list[Edge
 
 
 def _senders(cluster: Cluster, selection: Selection) -> dict[Edge, list[NodeSpec]]:
-    """Whose messages cross each edge that may limit them."""
+    """Return the nodes that send over each edge of limited bandwidth."""
     found: dict[Edge, list[NodeSpec]] = {}
     for source in cluster.nodes:
         edges = {

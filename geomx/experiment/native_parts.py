@@ -1,7 +1,7 @@
-"""From what plugins answer to what the core takes: handles of codecs, slicers and optimizers.
+"""Converts codecs, slicers and optimizers that plugins return to handles of the core.
 
-A `Native` is looked up by name, or loaded from a plugin's library; anything else is a Python object
-that the core calls, with whose it is for errors.
+A `Native` is looked up by name or loaded from a shared library. Any other object is a Python object
+that the core calls; its handle contains the plugin's label for errors.
 """
 
 from __future__ import annotations
@@ -36,18 +36,17 @@ def _by_size(bound: int, small: tuple[Any, ...], large: tuple[Any, ...]) -> Any:
 
 
 def part(answer: Any, kind: str, label: str = "") -> Any:
-    """Return what a hook returned as a handle of the core.
+    """Return the result of a hook as a handle of the core.
 
-    Equal natives share a handle, by which the core sees that two links encode alike, to encode
-    once.
+    Equal natives share a handle. The core encodes a value once for all links with equal handles.
 
     Args:
-        answer: To `geomx_codec` or `geomx_slicer`.
+        answer: The result of `geomx_codec` or `geomx_slicer`.
         kind: ``codec`` or ``slicer``.
-        label: Whose it is, for errors.
+        label: The plugin, as named in errors.
 
     Raises:
-        PluginError: There is no such native part, or not with these options.
+        PluginError: There is no such native part, or it refuses its options.
     """
     if isinstance(answer, Native):
         whose = f"{label}: " if label else ""
@@ -99,7 +98,7 @@ def linear_traits(codec: Any) -> str:
 
 
 def optimizers(selection: Selection) -> list[_core.OptimizerFactory]:
-    """Return the optimizers of plugins as the core takes them."""
+    """Return the optimizers of plugins as handles of the core."""
     brought = selection.optimizer()
     if brought is None:
         return []

@@ -15,12 +15,12 @@ def validate(experiment: Experiment) -> None:
     """Check with every plugin that it supports the experiment, and that no two plugins conflict.
 
     Raises:
-        ConfigError: One cannot, or two do.
+        ConfigError: A plugin does not support it, or two plugins conflict.
         PluginError: A plugin broke a rule.
 
     Warns:
-        ModelWarning: The prediction will not be exact.
-        PluginWarning: An accelerator changes nothing.
+        ModelWarning: The prediction is known to be inexact.
+        PluginWarning: An accelerator has no effect.
     """
     _check_restarts(experiment)
     _check_members(experiment)
@@ -51,17 +51,17 @@ def _check_restarts(experiment: Experiment) -> None:
 
 
 def _check_members(experiment: Experiment) -> None:
-    """Check that members can join and leave when the scenario says so.
+    """Check that members can join and leave as the scenario requires.
 
     Raises:
-        ConfigError: The others could not go on without them.
+        ConfigError: Training could not continue without them.
     """
     for index, happening in enumerate(experiment.scenario):
         if happening.what not in ("join", "leave"):
             continue
         key, value = f"scenario[{index}].{happening.what}", happening.targets[0]
         if not experiment.faults.continues:
-            remedy = "needs faults.on_loss=continue, with which others go on without it"
+            remedy = "needs faults.on_loss=continue, with which others continue without it"
             raise ConfigError(key, value, remedy)
         if happening.what == "leave" and experiment.selection.coordinators(experiment.cluster):
             name, _ = experiment.selection.sync
@@ -71,19 +71,19 @@ def _check_members(experiment: Experiment) -> None:
 
 
 def _check_continues(experiment: Experiment) -> None:
-    """Check that rounds can close without lost nodes.
+    """Check that rounds can complete without lost nodes.
 
     Raises:
-        ConfigError: Contributions travel by way of other members, or weights are kept where a lost
-            party cannot get them.
+        ConfigError: Members forward contributions of others, or weights are stored at the parties
+            only, so that a returning party cannot obtain them.
     """
     cluster, selection = experiment.cluster, experiment.selection
     remedy = "leave it out, or choose faults.on_loss=stop or wait"
     for group, _ in selection.overlays(cluster):
-        why = "passes contributions on from member to member, any of which may be lost with them"
+        why = "forwards contributions by members, whose loss would lose contributions of others"
         label = selection.overlay_label(group.root).split(":")[0]
         raise ConfigError("faults.on_loss", "continue", f"{label} {why}; {remedy}")
     if selection.update_at_party(cluster):
         label = selection.labelled("geomx_update", cluster=cluster)[0][0].split(":")[0]
-        why = "keeps the weights in the parties, and one that comes back finds them nowhere else"
+        why = "stores the weights at the parties only, so a party that comes back cannot get them"
         raise ConfigError("faults.on_loss", "continue", f"{label} {why}; {remedy}")

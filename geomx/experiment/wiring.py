@@ -1,7 +1,7 @@
-"""From an experiment to the nodes of the core: the one place where both modes get their wiring.
+"""Builds the core's node configurations from an experiment, for both modes.
 
-The simulator and the live processes call the same functions with the same arguments, so a codec, a
-slicer or a policy cannot be on a link in one mode and absent in the other.
+The simulator and the live processes call the same functions with the same arguments, so that both
+modes have the same codecs, slicers and policies on every link.
 """
 
 from __future__ import annotations
@@ -22,27 +22,29 @@ from geomx.plugin.selection import Selection
 from geomx.workload import TensorSpec
 
 PlacedShard = tuple[int, int, int, int]
-"""(offset, elements, global server index, priority), as the core takes it."""
+"""(offset, elements, global server index, priority), the form that the core takes."""
 
 MOST_SHARD_ELEMENTS: int = _core.MAX_SHARD_ELEMENTS
-"""Larger tensors are cut, in both modes: a message counts the rows of a shard in 32 bits."""
+"""Larger tensors are divided, in both modes: a message has 32 bits for the rows of a shard."""
 
 MOST_ELEMENTS = 2**42
-"""Of a tensor: 16 TiB, beyond any model there is."""
+"""Upper bound on the elements of a tensor: 16 TiB, more than any existing model needs."""
 
 
 @dataclass(frozen=True)
 class Common:
-    """What holds for every node and link of an experiment, so that plugins are asked for it once.
+    """Settings of all nodes and links of an experiment, for which plugins are called once.
 
     Attributes:
-        together: As the sync policy says, likewise the next two.
-        staleness_bound: Of updates.
-        exchange: What workers exchange.
-        at_party: Local servers run the optimizer.
-        hosts: Ids of nodes that coordinators live on.
-        sites: Of all coordinators, by number; their parts are not to be used.
-        overlays: By node id, in order: those whose group the node leads or is a member of.
+        together: See `SyncPolicy.together`.
+        staleness_bound: See `SyncPolicy.staleness_bound`.
+        exchange: See `SyncPolicy.exchange`.
+        at_party: Whether local servers run the optimizer.
+        hosts: Ids of nodes that run coordinators.
+        sites: Sites of all coordinators, by number. Their coordinators must not be used, because
+            each node needs its own.
+        overlays: The groups, with their overlays, of which a node is the root or a member, by the
+            node's id.
     """
 
     together: bool
@@ -113,12 +115,12 @@ def node_config(
         cluster: All nodes.
         selection: The plugins of the experiment.
         node: The node.
-        phantom: Whether payloads are sizes only.
+        phantom: Whether messages have sizes but no payloads.
         runtime: Frame size, and in live mode the servers' device.
-        faults: How long silence is tolerated.
-        live: Whether real processes run it.
-        seed: Seed of the experiment, for coordinators with random choices.
-        experiment_json: Content that the scheduler sends to every joining member.
+        faults: Time limits of silence.
+        live: Whether the node is a real process.
+        seed: Seed of the experiment, for coordinators that draw random numbers.
+        experiment_json: Text that the scheduler sends to every joining member.
 
     Returns:
         The configuration.
@@ -180,10 +182,10 @@ def node_config(
 
 
 def _set_device(config: _core.NodeConfig, name: str) -> None:
-    """Let a server update and encode there.
+    """Set the device on which a server updates and encodes.
 
     Raises:
-        ConfigError: This machine, or this build, has no such device.
+        ConfigError: This machine or this build does not have the device.
     """
     if name == "cpu":
         return
@@ -239,7 +241,7 @@ def _add_groups(
     selection: Selection,
     node: NodeSpec,
 ) -> None:
-    """The overlays that `node` belongs to; links among siblings are as those with the root."""
+    """Add the node's overlays; links between siblings have the parts of links with the root."""
     known = set()
     shared = common(cluster, selection)
     for group, overlay in shared.overlays.get(node.id, ()):
@@ -272,7 +274,7 @@ def _add_link(
     peer: NodeSpec,
     direction: Direction,
 ) -> list[tuple[str, Any]]:
-    """Tell the core what plugins say to one link; the codecs, and whose they are."""
+    """Add one link with its codecs and slicers; return the codecs with their plugins' labels."""
     link = hop(cluster, selection, source, target, direction)
     chosen = selection.labelled("geomx_codec", link=link)
     codecs = [part(codec, "codec", label) for label, codec in chosen]
@@ -284,10 +286,10 @@ def _add_link(
 
 
 def _check_linear(node: NodeSpec, arriving: Sequence[Sequence[tuple[str, Any]]]) -> None:
-    """What linear codecs encode is added up as it is, so all senders must encode alike.
+    """Check that all senders to a server have the same linear codecs, as encodings are added.
 
     Raises:
-        PluginError: They do not.
+        PluginError: The codecs differ.
     """
     chains = [{label: linear_traits(codec) for label, codec in chain} for chain in arriving]
     for label in {label for chain in chains for label in chain}:
@@ -346,7 +348,7 @@ def shards(
     """
     placement = selection.placement(cluster, tensors) or ByTurns(len(cluster.global_servers))
     partitioners = selection.partitioners(cluster)
-    # A placement of a plugin's may go by what it has placed before.
+    # A plugin's placement may depend on earlier calls, so it is called for all tensors.
     start = first if isinstance(placement, ByTurns) else 0
     placed = []
     for key, tensor in enumerate(tensors[start:], start):

@@ -1,1 +1,1 @@
-"""Every option that is not a plugin's, as dataclasses, and how values are parsed and checked."""
+"""All options that do not belong to plugins, as dataclasses; parsing and checks of options."""

@@ -1,11 +1,11 @@
-"""What an option may be, beyond its type, declared in its annotation.
+"""Bounds and units of options, declared in their annotations.
 
 Bounds and units are the markers of `annotated-types`, which other libraries read as well::
 
     k: Annotated[float, Interval(ge=0, le=1), Unit("share of blocks")] = 0.8
 
-`OneOf` and `Matching` add what that package has no marker for. `build_options` checks them all;
-rules about several options at once belong into the dataclass's ``__post_init__``.
+`OneOf` and `Matching` are additional markers. `build_options` checks all of them. Rules about
+several options belong in the dataclass's ``__post_init__``.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ Count = Annotated[int, Ge(1)]
 Amount = Annotated[int, Ge(0)]
 """A whole number, 0 or more."""
 Share = Annotated[float, Interval(gt=0, le=1)]
-"""A part of a whole, not nothing."""
+"""A fraction, above 0 and up to 1."""
 
 
 @dataclass(frozen=True)
 class OneOf:
-    """The value is one of some words."""
+    """The value is one of the strings in `words`."""
 
     words: tuple[str, ...]
 
@@ -49,11 +49,11 @@ class OneOf:
 
 @dataclass(frozen=True)
 class Matching:
-    """The whole text matches a regular expression.
+    """The value matches a regular expression completely.
 
     Attributes:
         pattern: The expression.
-        meaning: What that is, for the error message: ``must be`` and this.
+        meaning: Its meaning, for the error message ``must be MEANING``.
     """
 
     pattern: str
@@ -72,7 +72,7 @@ class Matching:
 
 
 Device = Annotated[str, Matching(r"cpu|cuda(:\d+)?", "cpu, cuda or cuda:N")]
-"""What names a device, as in PyTorch; cuda is the first GPU."""
+"""The name of a device, as in PyTorch; ``cuda`` is the first GPU."""
 
 
 def markers(hint: Any) -> list[Any]:
@@ -93,14 +93,14 @@ def unit_of(hint: Any) -> str:
 
 
 def refusal(value: Any, hint: Any) -> str | None:
-    """Why an annotation's markers forbid `value`, as the remedy of a `ConfigError`.
+    """Return why the markers of an annotation refuse a value.
 
     Args:
-        value: Of the right type; None is always allowed.
+        value: A value of the right type; None is always allowed.
         hint: The annotation.
 
     Returns:
-        None where the value is allowed. Markers that nothing here knows allow everything.
+        The remedy of a `ConfigError`; None if the value is allowed. Unknown markers are ignored.
     """
     said = markers(hint)
     if value is None or not said:

@@ -1,11 +1,11 @@
-"""What endpoints and layers take on a machine: figures, where they come from, what they hold for.
+"""Execution times of endpoints and layers on a machine, with their source.
 
-The simulator charges endpoints by `Costs`: seconds per message and per byte of each kind of work.
-Its defaults were measured on the machine that `SHIPPED` names; ``costs=NAME`` takes others that
-come with geomx (`geomx.options.named_costs`), and ``geomx calibrate`` measures a machine's and
-writes a file that ``costs=FILE`` reads (see docs/calibration.md). Such a file may also hold the
-times of a workload's layers, which then replace the workload's own in both modes: in simulation as
-they are, in live emulation as the least that a step takes.
+`Costs` contains the simulated execution times of endpoints: seconds per message and per byte of
+each kind of work. The defaults were measured on the machine `SHIPPED`; ``costs=NAME`` selects other
+costs that come with geomx (`geomx.options.named_costs`), and ``costs=FILE`` reads a file that
+``geomx calibrate`` has measured on a machine (docs/calibration.md). Such a file may also contain
+the times of a workload's layers, which replace the workload's own in both modes: exactly in
+simulation, and as the minimum duration of a step in live emulation.
 """
 
 from __future__ import annotations
@@ -21,48 +21,48 @@ from geomx.errors import ConfigError
 from geomx.options.bounds import Amount, Count
 
 WORK = ("send", "receive", "encode", "decode", "aggregate", "update")
-"""What an endpoint does with messages; each kind has two figures."""
+"""The kinds of work of an endpoint, each with seconds per message and per byte."""
 
 SHIPPED_SOURCE, GIVEN = "shipped", "given"
 
 
 Seconds = Annotated[float, Ge(0)]
-"""What a piece of work takes."""
+"""The duration of a piece of work."""
 
 
 @dataclass
 class Measured:
-    """Where, when and by which version figures were measured."""
+    """Where, when and with which version costs were measured."""
 
     # The processor's name.
     machine: str = ""
-    # Cores that the measuring process could use.
+    # Cores that the measuring process was allowed to use.
     cores: int = 0
     # UTC, ISO 8601.
     date: str = ""
     # Version of geomx.
     geomx: str = ""
-    # Half the distance of the quartiles over the median, by figure.
+    # Half the interquartile range divided by the median, by name of the cost.
     spread: dict[str, float] = field(default_factory=dict)
 
 
 SHIPPED = Measured("Intel(R) Xeon(R) Processor @ 2.10GHz", 2, "2026-11-21T09:17:54Z", "0.1.0")
-"""Where the defaults of `Costs` come from."""
+"""The source of the defaults of `Costs`."""
 
 
 @dataclass
 class LayerTimes:
     """Measured times of a workload's layers, on a worker of speed 1.0, in seconds."""
 
-    # Samples per step when they were measured.
+    # Samples per step during the measurement.
     batch_size: Count
-    # Worker processes that computed at the same time, on the machine's cores.
+    # Worker processes that computed at the same time on the machine.
     processes: Count
     # Names of the layers, in forward order.
     layers: list[str]
     forward_s: list[Seconds]
     backward_s: list[Seconds]
-    # Half the distance of a step's quartiles over its median.
+    # Half the interquartile range of a step's duration divided by its median.
     spread: float = 0.0
 
     def __post_init__(self) -> None:
@@ -76,82 +76,82 @@ class LayerTimes:
 
 @dataclass
 class CodecCosts:
-    """What one accelerator's codecs take, in seconds per tensor and per byte of dense float32."""
+    """Execution times of one accelerator's codecs, per tensor and per byte of dense float32."""
 
     encode_message_s: Seconds = 0.0
     encode_byte_s: Seconds = 0.0
     decode_message_s: Seconds = 0.0
     decode_byte_s: Seconds = 0.0
-    # Where the figures come from: how, where and when they were measured.
+    # The source: how, where and when the times were measured.
     basis: str = ""
 
 
 @dataclass
 class DeviceCosts:
-    """What it takes that tensors of workers or servers lie on a GPU; `geomx calibrate` measures it.
+    """Costs of tensors on a GPU, of workers or servers; `geomx calibrate` measures them.
 
-    The shipped figures were measured nowhere: bytes go at the bandwidths that NVIDIA publishes for
-    the device named, which is the best that can be; the times per message are assumed.
+    The defaults were not measured. The times per byte follow from the peak bandwidths that NVIDIA
+    publishes for the named device, so they are lower bounds; the times per message are assumed.
     """
 
     # The device.
     name: str = "NVIDIA H200 SXM"
-    # Where the figures come from; measured, or what they were derived from.
+    # The source: how the costs were measured or derived.
     basis: str = "published peaks (memory 4.8 TB/s, bus 64 GB/s each way), assumed latencies"
-    # Starting a copy between the device and the host, and its bytes.
+    # Copying between the device and the host.
     copy_message_s: Seconds = 1e-05
     copy_byte_s: Seconds = 1.56e-11
-    # Encoding or decoding there, by codecs with kernels for it; bytes of float32 values, 1.5 of
-    # memory for each.
+    # Encoding or decoding on the device, by codecs with kernels for it; per byte of float32 values,
+    # each of which reads or writes 1.5 bytes of memory.
     encode_message_s: Seconds = 5e-06
     encode_byte_s: Seconds = 3.13e-13
-    # A server's optimizer there; 5 bytes of memory for each of the weights (momentum).
+    # A server's optimizer on the device; each byte of weights reads or writes 5 bytes (momentum).
     update_message_s: Seconds = 5e-06
     update_byte_s: Seconds = 1.04e-12
 
 
 @dataclass
 class Costs:
-    """What endpoints spend, in seconds per message and per byte; calibration measures them."""
+    """Execution times of endpoints, per message and per byte; `geomx calibrate` measures them."""
 
-    # Handing a message to the network.
+    # Sending a message.
     send_message_s: Seconds = 7.472e-06
     send_byte_s: Seconds = 2.088e-10
-    # Taking a message from the network.
+    # Receiving a message.
     receive_message_s: Seconds = 7.472e-06
     receive_byte_s: Seconds = 2.088e-10
-    # Encoding with a codec; bytes before encoding. For accelerators that `codecs` does not list.
+    # Encoding, per byte before encoding; for accelerators that `codecs` does not list.
     encode_message_s: Seconds = 9.206e-07
     encode_byte_s: Seconds = 1.203e-10
-    # Decoding; bytes after decoding. Likewise.
+    # Decoding, per byte after decoding; for accelerators that `codecs` does not list.
     decode_message_s: Seconds = 8.514e-07
     decode_byte_s: Seconds = 3.666e-11
-    # Adding a received tensor to a sum, as far as it can be told from receiving it.
+    # Adding a received tensor to a sum, as far as it can be measured separately from receiving.
     aggregate_message_s: Seconds = 0.0
     aggregate_byte_s: Seconds = 3.209e-11
-    # The optimizer's step on a global server.
+    # An update by the optimizer of a global server.
     update_message_s: Seconds = 1.057e-06
     update_byte_s: Seconds = 1.155e-10
-    # Cores that all simulated nodes share; 0: each node has its own; null: this machine's in the
-    # prediction of mode=both, where live nodes share them, and otherwise each node has its own.
+    # Number of cores that all simulated nodes share; 0: each node has its own core; null: this
+    # machine's cores for the prediction of mode=both, as live nodes share them, otherwise 0.
     cores: Amount | None = None
-    # What is charged in addition, or instead, where tensors lie on a GPU.
+    # Costs of tensors on a GPU, in addition to or instead of the above.
     device: DeviceCosts = field(default_factory=DeviceCosts)
-    # Whether workers' do; null: as the workload says (workload.device). For servers see
+    # Whether workers' tensors are on a GPU; null: as workload.device. For servers see
     # runtime.server_device.
     on_device: bool | None = None
-    # Charge encoding and decoding by the figures that accelerators' plugins bring, where `codecs`
-    # does not list them; false: by the general figures above.
+    # Use the encoding and decoding times that accelerators supply, unless `codecs` lists them;
+    # false: use the general times above.
     by_plugin: bool = False
-    # Encoding and decoding by accelerator.
+    # Encoding and decoding times by accelerator.
     codecs: dict[str, CodecCosts] = field(default_factory=dict)
-    # Measured times of layers by workload; they replace the workload's own.
+    # Measured times of layers by workload, which replace the workload's own.
     compute: dict[str, LayerTimes] = field(default_factory=dict)
-    # Where these figures were measured.
+    # Where these costs were measured.
     measured: Measured = field(default_factory=lambda: dataclasses.replace(SHIPPED))
-    # The file they were read from, or their name; shipped: the defaults.
+    # The file or name that selected these costs; shipped: the defaults.
     source: str = SHIPPED_SOURCE
-    # What figures that were not measured were derived from.
+    # How costs that were not measured were derived.
     basis: str = ""
 
     def of(self, work: str, accelerators: tuple[str, ...] = ()) -> tuple[float, float]:

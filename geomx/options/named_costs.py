@@ -1,14 +1,14 @@
 """Endpoint costs that come with geomx under a name, for ``costs=NAME``.
 
-``none`` charges nothing: what remains is the network and the workload's own steps. ``cpu`` are the
-defaults, by name. The others stand for endpoints whose tensors lie on a GPU and whose network card
-reads and writes the GPU's memory itself, so that no processor touches a byte.
+``none`` is zero costs, so that only the network and the workload's steps take time. ``cpu`` are the
+defaults. The others model endpoints whose tensors are on a GPU and whose network card accesses the
+GPU's memory directly, without the processor.
 
-Nothing about a GPU was measured here. Each figure follows from the memory bandwidth that the
-manufacturer publishes, by the number of times that a kind of work passes over the memory, and from
-times per message that are assumed. Real kernels reach less than the published peak, and a runtime
-over ordinary sockets, such as geomx's own, takes longer: these figures say what the device allows,
-and ``geomx calibrate`` measures what a machine does.
+The costs of GPUs were not measured. Times per byte are computed from the memory bandwidth that the
+manufacturer publishes, and the bytes of memory that each kind of work reads and writes. Times per
+message are assumed. Real kernels do not reach the published peak, and a runtime over ordinary
+sockets, such as geomx's own, takes longer. These costs are therefore lower bounds for the device;
+``geomx calibrate`` measures a machine.
 """
 
 from __future__ import annotations
@@ -17,19 +17,20 @@ from dataclasses import dataclass
 from typing import Any
 
 DEFAULT_GPU = "gpu"
-"""What stands for the endpoints of a workload on a GPU where no costs are given."""
+"""The costs of workloads on a GPU if none are given."""
 
 PASSES = {"send": 1, "receive": 1, "encode": 5, "decode": 2, "aggregate": 3, "update": 7}
 """Bytes of memory read or written per byte of work.
 
-The network card reads what it sends and writes what it receives. Sparsifying reads the gradient,
-and reads and writes velocity and sum, which is the most of all codecs. Decoding reads and writes
-the values. For a sum, it and a term are read, and it is written. Adam reads the gradient, the
-weight and two moments, and writes all but the gradient, which is the most of all optimizers.
+The network card reads what it sends and writes what it receives. Encoding is sparsification, the
+codec with the most accesses: it reads the gradient, and reads and writes velocity and sum. Decoding
+reads and writes the values. Aggregation reads the sum and a term, and writes the sum. The
+update is that of Adam, the optimizer with the most accesses: it reads the gradient, the weight and
+two moments, and writes all but the gradient.
 """
 
 WORK_REQUEST_S = 1e-6
-"""Assumed: handing a message to a network card that works by itself, or taking one from it."""
+"""Assumed: passing a message to, or taking one from, a network card with direct memory access."""
 
 LAUNCH_S = 5e-6
 """Assumed: starting a kernel."""
@@ -37,12 +38,12 @@ LAUNCH_S = 5e-6
 
 @dataclass(frozen=True)
 class Gpu:
-    """A device, by what its manufacturer publishes.
+    """Published data of a GPU.
 
     Attributes:
-        name: Of the device.
-        memory_bytes_s: Bandwidth of its memory.
-        source: Where that is published.
+        name: The GPU's name.
+        memory_bytes_s: Peak bandwidth of its memory, in bytes per second.
+        source: The publication.
     """
 
     name: str
@@ -81,7 +82,7 @@ def _of_gpu(gpu: Gpu) -> dict[str, Any]:
 
 
 def _everywhere(figures: dict[str, float], name: str, basis: str) -> dict[str, Any]:
-    """The same figures wherever tensors lie, and no copies between a host and a device."""
+    """Return costs that are equal for tensors on the host and the device, without copies."""
     device = {key: figures[key] for key in figures if key.startswith(("encode", "update"))}
     copies = {"copy_message_s": 0.0, "copy_byte_s": 0.0}
     of_device = {"name": name, "basis": basis, **copies, **device}

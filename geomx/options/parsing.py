@@ -1,8 +1,8 @@
-"""A plugin's options: from a plain dict to an instance of its dataclass, every mistake named.
+"""Builds instances of option dataclasses from plain dicts, with errors that name key and value.
 
-Options reach a plugin from the command line (where Hydra has already checked types), from Python
-and, in live mode, over the wire from the scheduler; all go through here, so all are checked alike.
-Errors carry the key as the user types it (``accel.NAME.k``), the value, and what is allowed.
+Options come from the command line (where Hydra has already checked types), from Python and, in live
+mode, from the scheduler; this module checks all of them in the same way. Errors contain the key as
+on the command line (``accel.NAME.k``), the value, and what is allowed.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def build_options(config: type[T], options: Mapping[str, Any], prefix: str) -> T
     except GeomxError:
         raise
     except ValueError as error:
-        # "k must be between 0 and 1": the option at fault is the one that the sentence names.
+        # In "k must be between 0 and 1", the message names the invalid option.
         named = [word for word in str(error).replace(":", " ").split() if word in fields]
         if not named:
             raise ConfigError(prefix, dict(options), str(error)) from error
@@ -180,14 +180,14 @@ def _require(value: Any, holds: bool) -> Any:
 
 
 def _typed(value: Any) -> str:
-    """A value as the command line spells it."""
+    """Return a value in the syntax of the command line."""
     if value is None:
         return "null"
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _text(hint: Any) -> str:
-    """An annotation in words that a user of the command line understands."""
+    """Return a description of an annotation for users of the command line."""
     words = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
     if hint in words:
         return words[hint]

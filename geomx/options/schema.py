@@ -1,7 +1,7 @@
-"""Every option of an experiment that is not a plugin's, as dataclasses: types, defaults, meaning.
+"""All options of an experiment that do not belong to plugins, as dataclasses.
 
-Hydra composes these with the options of the chosen plugins (`geomx.config.compose`); this module
-knows nothing of Hydra, so that live node processes can use the same dataclasses without it.
+Hydra composes these options with those of the selected plugins (`geomx.config.compose`). This
+module does not import Hydra, because live node processes use it too.
 """
 
 from __future__ import annotations
@@ -27,59 +27,59 @@ PACE = ("forward_ms", "backward_ms")
 
 @dataclass
 class RuntimeOptions:
-    """How the live runtime behaves (mode=live)."""
+    """Options of the live runtime (mode=live)."""
 
-    # Seconds after which a wait is worth a line, that one call of a plugin may take, and of silence
-    # after which a node is suspect, unless faults.suspect_s says otherwise.
+    # Time limit in seconds: a longer wait is logged, a longer call of a plugin is an error, and a
+    # node that is silent for longer is suspect (unless faults.suspect_s is set).
     failure_timeout_s: Annotated[float, Ge(0.1)] = 5.0
-    # Most payload bytes in one message, in both modes: an urgent message waits for at most one.
+    # Upper bound on the payload bytes of a message, in both modes; an urgent message waits for at
+    # most one other.
     frame_bytes: Annotated[int, Ge(1024)] = 262144
-    # Let a live step take at least the workload's own time over the worker's speed; false: as fast
-    # as this machine computes.
+    # true: a live step takes at least the workload's time divided by the worker's speed; false: it
+    # runs as fast as this machine computes.
     pace: bool = True
-    # TCP and UDP port of the scheduler; 0 lets the system choose a free one.
+    # TCP and UDP port of the scheduler; 0: any free port.
     port: Annotated[int, Interval(ge=0, le=65535)] = 0
-    # Threads of each process that work on one large tensor; null: this machine's cores, shared
-    # among the processes of the run that are on it. Results do not depend on it.
+    # Number of threads of each process for one large tensor; null: the cores of this machine
+    # divided by the number of the run's processes on it. Results do not depend on it.
     threads: Count | None = None
-    # A gradient, or parameters, with values that are NaN or infinite: warn, by worker and tensor;
-    # refuse, which ends the run before others take them over; ignore. What lies on a GPU is not
-    # looked at.
+    # Treatment of gradients or parameters that contain NaN or infinite values. warn: log worker and
+    # tensor; refuse: end the run before other nodes receive them; ignore. Tensors on a GPU are not
+    # checked.
     non_finite: Annotated[str, OneOf(("warn", "refuse", "ignore"))] = "warn"
-    # Where servers run the optimizer and encode: cpu, cuda or cuda:N of the machine they are on.
+    # Device on which servers update and encode: cpu, cuda or cuda:N of their machine.
     server_device: Device = "cpu"
 
 
 @dataclass
 class FaultOptions:
-    """What a run does when it loses a link or a node."""
+    """Treatment of lost links and nodes."""
 
-    # A link or node over or from which nothing has come for suspect_s: stop, which ends the run and
-    # names it; wait, until something comes again; continue, without the lost worker or party.
+    # Reaction to a suspect link or node. stop: end the run with an error that names it; wait: wait
+    # until it responds again; continue: train without the lost worker or party.
     on_loss: Annotated[str, OneOf(("stop", "wait", "continue"))] = "stop"
-    # Seconds of silence after which the far end of a link is suspect; null:
-    # runtime.failure_timeout_s, which is 5.
+    # Seconds of silence after which a peer is suspect; null: runtime.failure_timeout_s (5).
     suspect_s: Annotated[float | None, Ge(0.1)] = None
     # With wait: seconds of silence after which the run ends as with stop.
     patience_s: Annotated[float, Ge(0.1)] = 600.0
-    # Most seconds between two attempts to make a broken connection again; the first come sooner.
+    # Upper bound on the seconds between two attempts to reconnect; the first ones are sooner.
     redial_s: Annotated[float, Interval(ge=0.02, le=60)] = 1.0
-    # log: servers and the scheduler write what they receive to the folder durable/ of the run, and
-    # are restarted from there when they are killed; others wait meanwhile, as with wait. The files
-    # grow with all that is received.
+    # log: servers and the scheduler log what they receive in the folder durable/ of the run, and
+    # are restarted from these logs when they are killed; other nodes wait meanwhile, as with wait.
+    # The logs grow with all received data.
     durable: Annotated[str, OneOf(("none", "log"))] = "none"
-    # With durable=log or continue: how often one node that was killed is restarted, at growing
-    # intervals.
+    # With durable=log or continue: how often each killed node is restarted, after increasing
+    # delays.
     restarts: Amount = 3
 
     @property
     def continues(self) -> bool:
-        """Whether training goes on without a worker or a party that is lost."""
+        """Whether training continues without lost workers and parties."""
         return self.on_loss == "continue"
 
     @property
     def waits(self) -> bool:
-        """Whether a silent node is waited for, as long as `patience_s`."""
+        """Whether nodes wait for silent ones, for up to `patience_s`."""
         return self.on_loss == "wait" or self.durable == "log"
 
     def __post_init__(self) -> None:
@@ -88,43 +88,45 @@ class FaultOptions:
             raise ConfigError("durable", self.durable, remedy)
 
     def suspect_after_s(self, runtime: RuntimeOptions) -> float:
-        """Seconds of silence after which the far end of a link is suspect."""
+        """Return the seconds of silence after which a peer is suspect."""
         return runtime.failure_timeout_s if self.suspect_s is None else self.suspect_s
 
 
 @dataclass
 class TcpOptions:
-    """How WAN connections behave: the simulator's model, and in live mode the sockets."""
+    """WAN connections: the simulator's model, and the sockets of live runs."""
 
-    # Congestion control: bbr (shares equally), cubic or reno (share by 1 / round-trip time).
+    # Congestion control: bbr (equal shares), cubic or reno (shares by 1 / round-trip time).
     congestion: Annotated[str, OneOf(("bbr", "cubic", "reno"))] = "bbr"
-    # Connections that carry what one node sends another, in parallel: so many windows and shares.
+    # Number of parallel connections from one node to another, each with its own window and share.
     streams: Count = 1
-    # Most bytes that one connection has under way; its rate is at most this over the round trip.
+    # Upper bound on the unacknowledged bytes of a connection; limits its rate to window / round
+    # trip time.
     window_bytes: Annotated[int, Ge(1448)] = 2750000
-    # What routers do with best-effort datagrams: priority (by their marks: after all else) or fifo
-    # (first come, first served: senders hold them back); null: fifo with emulate=netns.
+    # Queueing of best-effort datagrams by routers. priority: after all other packets, by their
+    # marks; fifo: in the order of arrival, so senders delay them; null: fifo with emulate=netns,
+    # else priority.
     queueing: Annotated[str | None, OneOf(QUEUEING)] = None
 
     def over(self, emulate: str) -> TcpOptions:
-        """Return these options with open values set to what fits the emulation `emulate`."""
+        """Return these options with null values replaced by the defaults of `emulate`."""
         queueing = self.queueing or ("fifo" if emulate == "netns" else "priority")
         return dataclasses.replace(self, queueing=queueing)
 
 
 @dataclass
 class StudyOptions:
-    """Several variants of one experiment, run and compared; none: a single run."""
+    """Variants of the experiment to run and compare; without any, the experiment itself is run."""
 
-    # One variant for every plugin found of these kinds: sync, accel.
+    # One variant for each installed plugin of these kinds: sync, accel.
     each: list[Annotated[str, OneOf(STUDIED)]] = field(default_factory=list)
-    # More variants, each as words of the command line: "sync=NAME accel=[NAME,NAME]".
+    # More variants, each as overrides of the command line: "sync=NAME accel=[NAME,NAME]".
     variants: list[str] = field(default_factory=list)
-    # The variant that the others are held against; empty: the default sync without accelerators.
+    # The variant with which the others are compared; empty: the default sync, no accelerators.
     baseline: str = ""
-    # Accuracy in 0..1 for "time to accuracy"; null: 95 % of the best that the baseline reaches.
+    # Accuracy in 0..1 for "time to accuracy"; null: 95 % of the baseline's best accuracy.
     target_accuracy: Share | None = None
-    # Variants that run at the same time; null: one per core, one by one where runs are live.
+    # Number of variants that run at the same time; null: one per core, or one if runs are live.
     jobs: Count | None = None
 
     @property
@@ -135,7 +137,7 @@ class StudyOptions:
 
 @dataclass
 class PlanOptions:
-    """What ``geomx plan`` looks for, and where."""
+    """The search of ``geomx plan``."""
 
     by: Annotated[str | None, OneOf(AIMS)] = option(
         None, "time_to_accuracy, with real gradients, or seconds_per_iteration"
@@ -159,56 +161,56 @@ class PlanOptions:
 
 @dataclass
 class SimOptions:
-    """How the simulator works, and how much it keeps (mode=sim)."""
+    """Options of the simulator (mode=sim)."""
 
-    # Where sizes and times alone are simulated and the run repeats itself exactly: count what
-    # repeats instead of simulating it. Results are the same.
+    # In a simulation without gradients that repeats itself exactly, count the repetitions instead
+    # of simulating them. Results are the same.
     skip: bool = True
-    # Let several frames of a tensor of more than 128 MiB leave as one event where nothing could
-    # come between: without numerics, slices, priorities, coordinators or jitter, with frames of
-    # 256 KiB. Bytes and messages are the same, times within 0.4 % of what handling takes.
+    # Simulate several frames of a tensor of more than 128 MiB as one event if nothing could be sent
+    # in between: without numerics, slices, priorities, coordinators and jitter, with frames of
+    # 256 KiB. Bytes and messages are the same; times differ by at most 0.4 % of the handling time.
     bundle: bool = True
-    # Most spans that are kept for the timeline; half of them of the run's beginning.
+    # Upper bound on the spans stored for the timeline; half of them are from the run's beginning.
     max_spans: Amount = 100000
 
 
 @dataclass
 class Root:
-    """The whole configuration, as ``python -m geomx --help`` shows it."""
+    """The complete configuration, as ``python -m geomx --help`` shows it."""
 
-    # sim: virtual time; live: real processes on this machine; both: both, and compared.
+    # sim: virtual time; live: real processes on this machine; both: run and compare both.
     mode: Annotated[str, OneOf(MODES)] = "sim"
-    # What makes the network's links in a live run. shaper: each process, by the simulator's model;
-    # netns: packets of the kernel's own TCP between network namespaces (needs root); none: nothing.
+    # Emulation of the network in a live run. shaper: each process delays its messages by the
+    # simulator's model; netns: the kernel's TCP between network namespaces (needs root); none.
     emulate: Annotated[str, OneOf(EMULATIONS)] = "shaper"
-    # Seeds everything that draws.
+    # Seed of all random numbers.
     seed: Amount = 0
-    # Local steps per worker; null: as the workload says.
+    # Local steps per worker; null: the workload's default.
     iterations: Count | None = None
-    # true: real gradients; false: sizes and times only; null: true where the workload can.
+    # true: real gradients; false: sizes and times only; null: true if the workload supports it.
     numerics: bool | None = None
-    # Local steps between evaluations on held-out data; null: as the workload says.
+    # Local steps between evaluations on held-out data; null: the workload's default.
     evaluate_every: Count | None = None
     # Sites, nodes and links: the content of a network file.
     network: dict[str, Any] = field(default_factory=dict)
-    # What is trained; the options of the chosen workload.
+    # Options of the selected workload.
     workload: Any = None
-    # When nodes synchronise; the options of the chosen sync plugin.
+    # Options of the selected sync plugin.
     sync: Any = None
-    # What makes it cheaper; options by accelerator, in order.
+    # Options of the selected accelerators by name, in order.
     accel: dict[str, Any] = field(default_factory=dict)
-    # The live runtime.
+    # Options of the live runtime.
     runtime: RuntimeOptions = field(default_factory=RuntimeOptions)
-    # Links and nodes that are lost.
+    # Treatment of lost links and nodes.
     faults: FaultOptions = field(default_factory=FaultOptions)
-    # What happens to links and nodes meanwhile: a list of happenings, or a YAML file of one.
+    # Faults and other events to inject during the run: a list, or the name of a YAML file.
     scenario: Any = field(default_factory=list)
     # WAN connections.
     tcp: TcpOptions = field(default_factory=TcpOptions)
-    # Endpoints in simulation, and measured times of layers. costs=NAME: none, or those of a device;
-    # costs=FILE: what calibration wrote.
+    # Endpoint costs in simulation, and measured times of layers. costs=NAME: none, or a device;
+    # costs=FILE: a file from geomx calibrate.
     costs: Costs = field(default_factory=Costs)
-    # Compare variants of this experiment; null: run it as it is.
+    # Variants of this experiment to compare; null: run it as it is.
     study: StudyOptions | None = field(default_factory=StudyOptions)
-    # The simulator itself.
+    # Options of the simulator.
     sim: SimOptions = field(default_factory=SimOptions)

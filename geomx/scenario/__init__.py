@@ -1,7 +1,7 @@
-"""What happens to the world of an experiment while it runs: the option ``scenario``.
+"""Faults and other events that are injected into a run: the option ``scenario``.
 
-A scenario is a list of happenings, each with what happens, to what, and when. `Scenario` turns it
-into acts in the order of time, which depend on the seed alone. Simulated runs
+A scenario is a list of events (`Happening`), each with its kind, its targets and its time.
+`Scenario` expands it to acts in the order of time, which depend on the seed only. Simulated runs
 (`geomx.sim.scenario`) and live ones (`geomx.live.disturbances`) carry out the same acts.
 """
 

@@ -18,16 +18,16 @@ NS = 1_000_000_000
 
 @dataclass(frozen=True, order=True)
 class Act:
-    """One change of the world.
+    """The beginning or the end of an event.
 
     Attributes:
-        at_ns: When, nanoseconds since the start of the run.
-        happening: Number of the happening in its scenario.
-        what: The happening's kind; at its end ``heal`` after ``cut``, ``resume`` after ``pause``,
+        at_ns: Time, in nanoseconds since the start of the run.
+        happening: Number of the event in its scenario.
+        what: The event's kind; for its end, ``heal`` after ``cut``, ``resume`` after ``pause``,
             ``restart`` after ``kill``.
         one: Ids of nodes.
-        other: Ids of those at the other end; empty where there is none.
-        for_ns: How long it lasts, nanoseconds; 0: it does not.
+        other: Ids of the nodes at the other end of links; empty for events of nodes.
+        for_ns: Duration in nanoseconds; 0: instantaneous.
     """
 
     at_ns: int
@@ -38,17 +38,17 @@ class Act:
     for_ns: int = 0
 
     def peers_of(self, node: int) -> frozenset[int]:
-        """Return the nodes to which a node's ways are concerned."""
+        """Return the ids of nodes whose links with `node` are affected."""
         return self.other if node in self.one else self.one if node in self.other else frozenset()
 
 
 class Scenario:
-    """A scenario as it happens.
+    """The acts of a scenario.
 
     Args:
-        happenings: From `read_scenario`.
+        happenings: The events, from `read_scenario`.
         cluster: The nodes.
-        seed: Seeds what is drawn; the same seed gives the same acts, in every process.
+        seed: Seed of random times and nodes; equal seeds give equal acts, in every process.
     """
 
     def __init__(self, happenings: Sequence[Happening], cluster: Cluster, seed: int) -> None:
@@ -57,15 +57,16 @@ class Scenario:
         self._seed = seed
 
     def __bool__(self) -> bool:
-        """Whether anything happens."""
+        """Whether the scenario has any event."""
         return bool(self._happenings)
 
     @property
     def late(self) -> dict[int, int]:
-        """The nodes that join later, by id, with the number of the happening by which they do.
+        """The nodes that join later: the number of the joining event, by node id.
 
         Raises:
-            ConfigError: One would join twice, or the first worker, which gives the initial values.
+            ConfigError: A node would join twice, or the first worker, which supplies the initial
+                values, would join later.
         """
         late: dict[int, int] = {}
         for number, happening in enumerate(self._happenings):
@@ -78,7 +79,7 @@ class Scenario:
             if happening.join["workers"] > len(staying):
                 raise ConfigError(key, happening.join, f"only {len(staying)} more can join")
             if self._cluster.workers[0].id in joining:
-                remedy = "the first of all workers gives the initial values, and cannot join later"
+                remedy = "the first worker of all supplies the initial values and must be present"
                 raise ConfigError(key, happening.join, remedy)
             late |= dict.fromkeys(joining, number)
             if all(node.id in late for node in party.workers):
@@ -87,7 +88,7 @@ class Scenario:
         return late
 
     def check(self) -> None:
-        """Check that every member joins once.
+        """Check that every member joins at most once.
 
         Raises:
             ConfigError: See `late`.
@@ -95,14 +96,14 @@ class Scenario:
         _ = self.late
 
     def acts(self) -> Iterator[Act]:
-        """Yield what happens by time; without end, if a happening repeats."""
+        """Yield all acts in the order of time; infinitely many if an event repeats."""
         numbered = list(enumerate(self._happenings))
         begins = [self._begins(number, happening) for number, happening in numbered]
         ends = [self._ends(number, each) for number, each in numbered if each.lasts_s]
         return heapq.merge(*begins, *ends, key=lambda act: act.at_ns)
 
     def joins(self) -> list[Act]:
-        """Return the acts by which members join, by time."""
+        """Return the acts of joining members, in the order of time."""
         joins = [
             act
             for number, happening in enumerate(self._happenings)
@@ -112,11 +113,11 @@ class Scenario:
         return sorted(joins)
 
     def row(self, act: Act) -> dict[str, Any] | None:
-        """Return an act as ``summary.json`` has it, in ``faults``.
+        """Return the row of an act in ``faults`` of ``summary.json``.
 
         Returns:
-            Its time, its kind, the names that it is about (``link``, or ``node``) and how long it
-            lasts; None for the end of another act.
+            Its time, its kind, the names of its ``link`` or ``node``, and its duration; None for
+            the end of an event.
         """
         if act.what in ENDS.values():
             return None
@@ -135,7 +136,7 @@ class Scenario:
         return row
 
     def rows(self, until_s: float) -> list[dict[str, Any]]:
-        """Return the rows of all acts by `until_s`."""
+        """Return the rows of all acts up to `until_s` seconds."""
         due = takewhile(lambda act: act.at_ns <= until_s * NS, self.acts())
         return [row for act in due if (row := self.row(act)) is not None]
 

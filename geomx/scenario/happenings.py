@@ -1,4 +1,4 @@
-"""Reading a scenario: every happening checked, every mistake named."""
+"""Reads and checks the events of a scenario."""
 
 from __future__ import annotations
 
@@ -18,32 +18,33 @@ from geomx.options.parsing import build_options
 BETWEEN = ("cut", "reset")
 KINDS = (*BETWEEN, "kill", "pause", "leave", "join")
 ENDS = {"cut": "heal", "pause": "resume", "kill": "restart"}
-"""What ends those that last; a kill does with ``restart_s``."""
+"""The acts that end events with a duration; a kill ends only with ``restart_s``."""
 
 LATER = ("set", "traffic", "slow", "at_iteration")
-"""Words of a scenario that are not carried out yet."""
+"""Keys of events that are not supported yet."""
 
 ANY = "any "
-"""In front of a role: a node of that role, drawn each time."""
+"""Prefix of a role: a node of that role is drawn each time."""
 
 
 @dataclass(frozen=True)
 class Happening:
-    """One thing that happens, once or again and again.
+    """One event, at a time or repeated.
 
     Attributes:
-        cut: Two sites or nodes between which nothing passes for `for_s`. Connections are not told.
+        cut: Two sites or nodes between which nothing is delivered for `for_s`; connections stay
+            open.
         reset: Two sites or nodes between which all connections break.
-        kill: A node whose process ends without a word; ``any worker``: one that is drawn.
-        pause: A node whose process does not run for `for_s`; likewise.
-        leave: A worker that leaves in good order after the step that it begins next; likewise.
-        join: A party, and how many of its workers join then: those that come last in it. They count
-            as lost until then, and so does its local server if these are all of its workers.
-        at_s: When, seconds since the start of the run.
-        every_s: Again and again after so many seconds.
-        random: With `every_s`: the times between are exponential, with that mean.
-        for_s: How long it lasts, seconds.
-        restart_s: After a kill: seconds until another process continues the node; None: none does.
+        kill: A node whose process is killed, or ``any ROLE`` for one that is drawn.
+        pause: A node, or ``any ROLE``, whose process is stopped for `for_s`.
+        leave: A worker, or ``any worker``, that leaves after the next step that it begins.
+        join: ``party`` and ``workers``: how many workers of the party, the last ones, join. They
+            count as lost until then, and so does the local server if no worker was there before.
+        at_s: Time, in seconds since the start of the run.
+        every_s: Interval of repetition, in seconds.
+        random: With `every_s`: intervals are exponentially distributed with that mean.
+        for_s: Duration in seconds.
+        restart_s: After a kill: seconds until a new process replaces the node; None: never.
     """
 
     cut: list[str] | None = None
@@ -60,12 +61,12 @@ class Happening:
 
     @property
     def what(self) -> str:
-        """Its kind: one of `KINDS`."""
+        """The event's kind, one of `KINDS`."""
         return next(kind for kind in KINDS if getattr(self, kind) is not None)
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """The names that it is about, as given: two, or one."""
+        """The names of its targets: two sites or nodes, or one."""
         if self.join is not None:
             return (str(self.join["party"]),)
         given = getattr(self, self.what)
@@ -73,11 +74,11 @@ class Happening:
 
     @property
     def lasts_s(self) -> float | None:
-        """Seconds until it is over; None: it does not last, or for good."""
+        """Duration in seconds; None if the event is instantaneous or permanent."""
         return self.restart_s if self.what == "kill" else self.for_s
 
     def plain(self) -> dict[str, Any]:
-        """What `read_scenario` reads."""
+        """Return the dict from which `read_scenario` reads the event."""
         given = dataclasses.asdict(self)
         defaults = {field.name: field.default for field in dataclasses.fields(self)}
         return {name: value for name, value in given.items() if value != defaults[name]}
@@ -87,21 +88,21 @@ def read_scenario(given: Any, cluster: Cluster) -> tuple[Happening, ...]:
     """Read the option ``scenario``.
 
     Args:
-        given: A list of happenings as dicts, or the path of a YAML file that holds one.
+        given: A list of events as dicts, or the path of a YAML file that contains one.
         cluster: The nodes and sites that it may name.
 
     Returns:
-        The happenings, in the order given.
+        The events, in the order given.
 
     Raises:
-        ConfigError: Something in it is not allowed; names the happening by its number.
+        ConfigError: An event is invalid; the message contains its number.
     """
     if isinstance(given, str):
         given = _file(given)
     if given is None:
         return ()
     if not isinstance(given, list):
-        raise ConfigError("scenario", given, "must be a list of happenings, or a YAML file of one")
+        raise ConfigError("scenario", given, "must be a list of events, or a YAML file of one")
     return tuple(
         _happening(each, f"scenario[{index}]", cluster) for index, each in enumerate(given)
     )
@@ -109,9 +110,7 @@ def read_scenario(given: Any, cluster: Cluster) -> tuple[Happening, ...]:
 
 def _file(name: str) -> Any:
     if not name.endswith((".yaml", ".yml")):
-        remedy = (
-            "must be a list of happenings, or a file NAME.yaml; programs are not carried out yet"
-        )
+        remedy = "must be a list of events, or a file NAME.yaml; programs are not supported yet"
         raise ConfigError("scenario", name, remedy)
     try:
         return yaml.safe_load(Path(name).read_text(encoding="utf-8")) or []
@@ -121,28 +120,26 @@ def _file(name: str) -> Any:
 
 def _happening(given: Any, key: str, cluster: Cluster) -> Happening:
     if not isinstance(given, Mapping):
-        raise ConfigError(
-            key, given, "must be a happening, such as {at_s: 30, cut: [A, B], for_s: 5}"
-        )
+        raise ConfigError(key, given, "must be an event, such as {at_s: 30, cut: [A, B], for_s: 5}")
     for word in LATER:
         if word in given:
-            remedy = f"is not carried out yet; there are {', '.join(KINDS)}, with at_s or every_s"
+            remedy = f"is not supported yet; there are {', '.join(KINDS)}, with at_s or every_s"
             raise ConfigError(f"{key}.{word}", given[word], remedy)
     happening = build_options(Happening, given, key)
     kinds = [kind for kind in KINDS if getattr(happening, kind) is not None]
     if len(kinds) != 1:
         raise ConfigError(key, dict(given), f"must have exactly one of {', '.join(KINDS)}")
     if (happening.at_s is None) == (happening.every_s is None):
-        raise ConfigError(key, dict(given), "must say when: at_s, or every_s")
+        raise ConfigError(key, dict(given), "must have a time: at_s or every_s")
     if happening.random and happening.every_s is None:
         raise ConfigError(f"{key}.random", "true", "needs every_s, the mean time between")
     what = happening.what
     lasts = what in ENDS and what != "kill"
     if (happening.for_s is None) == lasts:
-        remedy = f"{what} needs for_s, in seconds" if lasts else f"{what} does not last"
+        remedy = f"{what} needs for_s, in seconds" if lasts else f"{what} has no duration"
         raise ConfigError(f"{key}.for_s", given.get("for_s", "null"), remedy)
     if happening.restart_s is not None and what != "kill":
-        raise ConfigError(f"{key}.restart_s", happening.restart_s, "is about a kill")
+        raise ConfigError(f"{key}.restart_s", happening.restart_s, "is for kill only")
     if happening.join is not None:
         _check_join(happening, f"{key}.join", cluster)
     else:
@@ -160,10 +157,10 @@ def _check_join(happening: Happening, key: str, cluster: Cluster) -> None:
     if name not in sizes:
         raise ConfigError(f"{key}.party", name, f"there is no such party; {near(name, sizes)}")
     if not isinstance(count, int) or not 1 <= count <= sizes[name]:
-        remedy = f"must be 1 to {sizes[name]}, of which the network's party {name} is"
+        remedy = f"must be 1 to {sizes[name]}, the number of workers of party {name}"
         raise ConfigError(f"{key}.workers", count, remedy)
     if happening.at_s is None:
-        raise ConfigError(key, given, "happens once, at_s")
+        raise ConfigError(key, given, "needs at_s, as it happens once")
 
 
 def _check_targets(happening: Happening, key: str, cluster: Cluster) -> None:
