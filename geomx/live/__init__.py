@@ -1,6 +1,6 @@
-"""The live runtime's Python side: the same experiment as in simulation, as real processes.
+"""The Python part of the live runtime, which runs experiments with real processes.
 
-`launcher` starts one process per node on this machine; each of them joins the scheduler, learns the
-experiment from it and plays its part (`node`). The protocol and all that moves bytes is
-`geomx._core.Loop`; nothing in here touches a socket.
+`launcher` starts one process per node on this machine. Each joins the scheduler, receives the
+experiment from it, and runs its role (`node`). `geomx._core.Loop` implements the protocol and all
+network I/O; this package uses no sockets of its own for it.
 """

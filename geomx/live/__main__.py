@@ -4,7 +4,7 @@ import gc
 import os
 import sys
 
-gc.disable()  # imports leave hardly any garbage: looking for it takes a tenth of their time
+gc.disable()  # imports create little garbage, and collections take a tenth of their time
 try:
     from geomx.live.node import main
 finally:
@@ -14,5 +14,5 @@ if __name__ == "__main__":
     status = main()
     sys.stdout.flush()
     sys.stderr.flush()
-    # MXNet and Python need seconds to tear down; everything is written.
+    # Everything has been written, and the teardown of MXNet and Python would take seconds.
     os._exit(status)

@@ -17,8 +17,8 @@ from geomx import _core
 from geomx.errors import NO_TLS, ConfigError
 
 TOKEN, TLS, INSECURE = "GEOMX_TOKEN", "GEOMX_TLS", "GEOMX_INSECURE"
-"""Environment variables: the token, the folder with a node's `FILES`, and "1" where addresses
-beyond this machine may be listened on without TLS. The core checks that where it opens a port."""
+"""Environment variables: the token, the folder with a node's `FILES`, and "1" to allow listening on
+addresses beyond this machine without TLS, which the core checks when it opens a port."""
 
 FILES = {"authority": "authority.pem", "certificate": "node.pem", "key": "node.key"}
 """Files of a node's folder: the trusted authority, the node's certificate, and its key."""
@@ -38,16 +38,16 @@ def is_loopback(address: str) -> bool:
 
 
 def check(key: str, host: str, tls: object, insecure: bool) -> None:
-    """Refuse to listen beyond this machine without TLS.
+    """Refuse to listen on addresses beyond this machine without TLS.
 
     Args:
-        key: What the user typed `host` for.
+        key: The option that contains `host`, for the error.
         host: The address to listen on.
-        tls: True in a boolean context where there are certificates.
-        insecure: The user insists.
+        tls: Whether there are certificates, as a truth value.
+        insecure: Whether the user allows it without TLS.
 
     Raises:
-        ConfigError: There are none, or this geomx cannot use them. Names the remedy.
+        ConfigError: There are no certificates, or this geomx was built without TLS.
     """
     if tls and not has_tls():
         raise ConfigError(key, host, f"needs TLS, but {NO_TLS}")

@@ -1,4 +1,4 @@
-"""Open files of a process: how many there may be (``ulimit -n``), and which can be read."""
+"""File descriptors of a process: their limit (``ulimit -n``), and waiting for readable ones."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from collections.abc import Sequence
 from geomx.errors import ConfigError
 
 SPARE = 64
-"""Descriptors for everything that is no connection to a peer: files, pipes, libraries."""
+"""Descriptors for everything except connections to peers: files, pipes, libraries."""
 
 STRANGERS = 256
-"""Callers that a node hears at a time before it knows them, where the system allows as many."""
+"""Upper bound on connections that have not identified themselves yet, if the system allows it."""
 
 
 def make_room(name: str, connections: int) -> None:
-    """Raise this process' soft limit on open files, if it is too low for its connections.
+    """Raise this process' soft limit on open files if its connections need more.
 
-    The limit is never lowered, and not raised beyond what is needed: scripts and libraries that use
-    `select.select` cannot deal with descriptors from 1,024 on.
+    The limit is never lowered, and not raised beyond what is needed, because scripts and libraries
+    that use `select.select` do not support descriptors from 1,024 on.
 
     Args:
-        name: Of the node, for the message.
-        connections: To how many nodes it will be connected at a time.
+        name: Name of the node, for the message.
+        connections: Number of simultaneous connections to other nodes.
 
     Raises:
         ConfigError: The hard limit, which only an administrator can raise, is too low.
@@ -44,16 +44,16 @@ def make_room(name: str, connections: int) -> None:
 
 
 def readable(descriptors: Sequence[int], timeout_s: float | None = None) -> list[int]:
-    """Wait until one of `descriptors` can be read or has ended.
+    """Wait until one of `descriptors` is readable or at its end.
 
-    Unlike `select.select`, this takes descriptors from 1,024 on.
+    Unlike `select.select`, this supports descriptors from 1,024 on.
 
     Args:
-        descriptors: Of open files or sockets.
-        timeout_s: How long to wait at most; None: until there is one.
+        descriptors: Descriptors of open files or sockets.
+        timeout_s: Upper bound on the wait in seconds; None for no limit.
 
     Returns:
-        Those that can be read or have ended; none if time was up.
+        The descriptors that are readable or at their end; empty after the timeout.
     """
     poll = select.poll()
     for descriptor in descriptors:

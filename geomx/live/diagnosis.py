@@ -16,26 +16,29 @@ from geomx.live.journal import path as file_of
 from geomx.live.relay import PREFIX
 
 TAIL_LINES = 15
-"""Of the log of the node that was the first to go: a traceback's end and what led to it."""
+"""Lines of the log of the first failed node that are shown: the end of a traceback, and context."""
 
 JOIN_S = 1.0
-"""How long after a command has ended without joining it is looked for what it left running."""
+"""Time, after a command has ended without joining, until its remaining processes are searched."""
 
 
 def culprit(
     cluster: Cluster, directory: Path, ended: Mapping[str, int], terminal: str = ""
 ) -> NodeLost:
-    """The node that failed first, and why. Its log's last lines are the error's notes.
+    """Return the node that failed first, and why, with the last lines of its log as notes.
 
-    The scheduler hears of the first loss before anything follows from it, so its word comes first;
-    without it the order in which processes ended counts, and own failures come before those of
-    others.
+    The scheduler learns of the first loss before its consequences, so its report takes precedence.
+    Without one, the order in which processes ended decides, and a node's own failure takes
+    precedence over the loss of another node.
 
     Args:
         cluster: The nodes of the run.
-        directory: Of the run.
-        ended: Exit status by node, in the order in which they ended; one at least is not `DONE`.
+        directory: Directory of the run.
+        ended: Exit status by node, in the order of their ends; at least one is not `DONE`.
         terminal: The node whose output went to the terminal and not to its log.
+
+    Returns:
+        The error to raise.
     """
     failed = {name: status for name, status in ended.items() if status != DONE}
     reported = _reported(cluster, directory)
@@ -57,9 +60,9 @@ def _how_it_ended(status: int, words: str, shown: bool) -> str:
 
 
 def with_log(lost: NodeLost, directory: Path) -> NodeLost:
-    """Return the error with the last lines of the node's log, and its path, as notes.
+    """Return the error with the last lines of the node's log, and the log's path, as notes.
 
-    There are none if all that it said is what the terminal has shown already.
+    There are no notes if the terminal has already shown everything that the log contains.
     """
     log = file_of(stem(directory, lost.name), ".log")
     lines = _lines(log)[-TAIL_LINES:]
@@ -74,7 +77,7 @@ def last_words(directory: Path, name: str) -> str:
 
 
 def _lines(log: Path) -> list[str]:
-    """The lines of a log that are not empty; none where there is no log."""
+    """Return the lines of a log that are not empty; none if there is no log."""
     if not log.exists():
         return []
     text = log.read_text("utf-8", errors="replace")
@@ -82,7 +85,7 @@ def _lines(log: Path) -> list[str]:
 
 
 def _reported(cluster: Cluster, directory: Path) -> NodeLost | None:
-    """What the scheduler, or else the first other node that knows, says of the loss."""
+    """Return the loss that the scheduler, or else the first other node with a report, reported."""
     for node in cluster.nodes:
         for note in Reader(stem(directory, node.name)).new():
             lost = note.get("end", {}).get("lost")
@@ -92,15 +95,15 @@ def _reported(cluster: Cluster, directory: Path) -> NodeLost | None:
 
 
 class Unjoined:
-    """Notices that a worker's command has ended before the run began: it never can begin.
+    """Detects that a worker's command has ended without joining, so that the run can never start.
 
-    A command may hand over to processes of its own (a launcher of scripts, a daemon), which join in
-    its place; as long as one of them is left, nothing has ended.
+    A command may start processes (a launcher of scripts, a daemon) that join in its place; it has
+    ended when none of them is left.
 
     Args:
         cluster: The nodes of the experiment.
-        directory: Of the run.
-        command: What workers run; empty: a workload, whose worker fails where it does not join.
+        directory: Directory of the run.
+        command: The workers' command; empty for a workload, whose workers fail if they do not join.
     """
 
     def __init__(self, cluster: Cluster, directory: Path, command: Sequence[str]) -> None:
@@ -112,14 +115,14 @@ class Unjoined:
         self._since: float | None = None
 
     def check(self, ended: Mapping[str, int], leaves_any: Callable[[str], bool]) -> None:
-        """Look once; cheap as long as no worker has ended.
+        """Check once; fast as long as no worker has ended.
 
         Args:
             ended: Exit status by node.
-            leaves_any: Whether a node's command has left a process running.
+            leaves_any: Returns whether processes of a node's command are still running.
 
         Raises:
-            NodeLost: The command of a worker has ended without joining; says which.
+            NodeLost: The command of a worker has ended without joining.
         """
         if self._began:
             return
@@ -133,7 +136,7 @@ class Unjoined:
         gone = [name for name in gone if not leaves_any(name)]
         if not gone:
             return
-        name, more = gone[-1], len(gone) - 1  # the first worker's output is not in its log
+        name, more = gone[-1], len(gone) - 1  # the last, as the first worker writes no log
         others = f" (so did {more} other{'s' if more > 1 else ''})" if more else ""
         log = file_of(stem(self._directory, name), ".log")
         reason = (

@@ -1,7 +1,8 @@
-"""The scenario of an experiment, carried out by the nodes of a live run on themselves.
+"""Carries out the scenario of an experiment in the nodes of a live run.
 
-Every node knows the whole scenario and the start of the run, and does its own part: it cuts its end
-of a link, breaks a connection, ends its process. So it works alike wherever the nodes are.
+Every node knows the complete scenario and the start of the run, and carries out its own part: it
+cuts its ends of links, breaks connections, and stops or kills its own process. Scenarios therefore
+work in the same way on one machine and on several.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from geomx.scenario import Act, Scenario
 
 NS = 1_000_000_000
 LASTING = ("cut", "heal")
-"""What a process that continues another finds in force."""
+"""Acts that still apply to a process that resumes a killed one."""
 
 
 class Disturbances(threading.Thread):
@@ -27,13 +28,13 @@ class Disturbances(threading.Thread):
     Args:
         loop: The node's driver.
         node: Its id.
-        peers: Ids of the nodes that it has links with.
-        scenario: What happens.
+        peers: Ids of the nodes with which it has links.
+        scenario: The scenario.
         started_s: Start of the run, in seconds of `time.monotonic`.
-        resumed: Whether another process of this node has carried out what was due before.
-        on_kill: Is told before this process is killed, with the seconds after which another is to
-            continue; None: none is.
-        on_leave: Is told when this worker is to leave.
+        resumed: Whether earlier acts were carried out by another process of this node.
+        on_kill: Called before this process is killed, with the seconds until its replacement; None
+            for no replacement.
+        on_leave: Called when this worker must leave.
     """
 
     def __init__(
@@ -85,5 +86,5 @@ class Disturbances(threading.Thread):
                 self._loop.cut(peer)
             elif act.what == "heal":
                 self._loop.heal(peer)
-            elif self._node < peer:  # one end is enough
+            elif self._node < peer:  # one end breaks the connection
                 self._loop.reset(peer)

@@ -27,19 +27,19 @@ from geomx.live.journal import Reader
 from geomx.live.namespaces import address, sites
 
 READY_TIMEOUT_S = 60.0
-"""How long the namespaces may take to come up."""
+"""Time limit in seconds for the creation of the namespaces."""
 
 GOODBYE_S = 2.0
 
 
 def check(experiment: Experiment) -> None:
-    """Check, before a run, that this machine can emulate the network as chosen.
+    """Check, before a run, that this machine supports the selected emulation.
 
     Args:
         experiment: The experiment.
 
     Raises:
-        ConfigError: It cannot; the message says what to choose instead.
+        ConfigError: It does not; the message contains an alternative.
     """
     streams = experiment.tcp.streams
     if experiment.emulate != "shaper" and streams > 1:
@@ -92,7 +92,7 @@ def inside(namespace: str) -> Iterator[None]:
 
 
 class Loopback:
-    """All processes on 127.0.0.1. Use as a context manager, like every place."""
+    """All processes on 127.0.0.1. A context manager, like all emulated networks."""
 
     def __enter__(self) -> Loopback:
         return self
@@ -109,10 +109,10 @@ class Loopback:
         return None
 
     def watch(self) -> None:
-        """Look after the place; to be called now and then.
+        """Check the emulated network; to be called periodically.
 
         Raises:
-            GeomxError: It is gone.
+            GeomxError: It has failed.
         """
 
 
@@ -122,8 +122,8 @@ class Namespaces(Loopback):
     Args:
         cluster: The nodes of the run.
         experiment: The file with the experiment's text.
-        log: Where the process that carries packets complains, and counts in the end.
-        notes: The scheduler's notes, without suffix: they tell when the run began.
+        log: Log of the process that forwards packets; ends with its packet counts.
+        notes: The scheduler's notes, without suffix, which contain the start time of the run.
     """
 
     def __init__(self, cluster: Cluster, experiment: Path, log: Path, notes: Path) -> None:
@@ -132,13 +132,13 @@ class Namespaces(Loopback):
         self._log = log
         self._scheduler: Reader | None = Reader(notes)
         self._process: subprocess.Popen[bytes] | None = None
-        self._paths: dict[int, str] = {}  # of each node's namespace
+        self._paths: dict[int, str] = {}  # path of each node's namespace
 
     def __enter__(self) -> Namespaces:
-        """Make the namespaces.
+        """Create the namespaces.
 
         Raises:
-            GeomxError: They did not come up; says why.
+            GeomxError: They could not be created; the message contains the reason.
         """
         command = [
             sys.executable, "-P", "-m", "geomx.live.namespaces",
@@ -163,7 +163,7 @@ class Namespaces(Loopback):
         return self
 
     def __exit__(self, *raised: object) -> None:
-        """Take them down; at once where something went wrong."""
+        """Remove the namespaces; at once after an error."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -184,7 +184,7 @@ class Namespaces(Loopback):
         return self._paths[node.id]
 
     def watch(self) -> None:
-        """See `Loopback.watch`. Tell the links when the run began: schedules count from it."""
+        """See `Loopback.watch`. Also passes the start of the run to bandwidth schedules."""
         if self._process is None or self._process.poll() is not None:
             raise GeomxError(f"the emulated network ended: {self._last_words()}")
         if self._scheduler is None:

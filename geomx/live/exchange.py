@@ -1,8 +1,9 @@
-"""Push and pull of a framework's arrays by a loop.
+"""Pushes and pulls a framework's arrays through a loop.
 
 The worker's program is the same for every framework; only the type of arrays differs. `Exchange` is
-the interface, and `ArrayExchange` its implementation for numpy. For MXNet, whose engine executes
-both operations, it is `geomx.live.mxnet_exchange`, for PyTorch `geomx.live.torch_exchange`.
+the interface, and `ArrayExchange` its implementation for numpy. `geomx.live.mxnet_exchange`
+implements it for MXNet, whose engine executes both operations, and `geomx.live.torch_exchange` for
+PyTorch.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from geomx.plugin.parts import as_vector
 
 
 class Exchange(Protocol):
-    """Moves declared tensors. Round n of a key is its n-th push; round 0 the initial value."""
+    """Pushes and pulls tensors. Round n of a key is its n-th push; round 0 is its initial value."""
 
     def declare(self, key: int, shape: Sequence[int]) -> None:
-        """Prepare for the tensor of number `key`."""
+        """Prepare for the tensor number `key`."""
         ...
 
     def push(
@@ -37,15 +38,16 @@ class Exchange(Protocol):
         last: bool = False,
         not_before_s: float = 0.0,
     ) -> None:
-        """Contribute `array` to the key's next round, as it is when its last writer is done.
+        """Contribute `array` to the key's next round, after all operations that write to it.
 
         Args:
-            key: Declared before.
-            array: Of the declared shape; or a list of tensors on devices, which are summed there.
-            priority: For the framework's own scheduler.
+            key: Number of a declared tensor.
+            array: An array of the declared shape, or a list of tensors on devices, which are added
+                there.
+            priority: Priority for the framework's own scheduler.
             loss: The worker's last training loss.
-            last: The key will not be pushed again.
-            not_before_s: Seconds since the start of the run before which nothing leaves.
+            last: Whether this is the last push of the key.
+            not_before_s: Earliest time of sending, in seconds since the start of the run.
         """
         ...
 
@@ -54,13 +56,13 @@ class Exchange(Protocol):
         ...
 
     def wait(self, key: int) -> float:
-        """Wait for the value of `key`; return its arrival in seconds since the start of the run.
+        """Wait for the value of a tensor; return its time of arrival.
 
         Args:
             key: Number of the tensor.
 
         Returns:
-            Seconds since the start of the run.
+            The time of arrival, in seconds since the start of the run.
 
         Raises:
             NodeLost: The value will never arrive.
@@ -68,20 +70,20 @@ class Exchange(Protocol):
         ...
 
     def go_on(self, key: int) -> int:
-        """Count rounds of `key` from that of its value on, which another worker may have reached.
+        """Continue counting rounds from that of the received value, which other workers reached.
 
         Args:
-            key: Number of a tensor whose value has arrived, and that was not pushed yet.
+            key: Number of a tensor whose value has arrived, and that has not been pushed yet.
 
         Returns:
-            The round.
+            The round of the value.
         """
         ...
 
     def flush(self) -> None:
-        """Wait until the loop has all that was pushed, so that what it is given next comes behind.
+        """Wait until all pushes have reached the loop, so that later messages are sent after them.
 
-        Where an operation of a framework's engine pushes, it may not have run yet.
+        In frameworks with an engine, operations that push may not have been executed yet.
         """
         ...
 
@@ -90,16 +92,16 @@ class Exchange(Protocol):
         ...
 
     def copy(self, array: Any) -> Any:
-        """Return a copy of `array`, after it was computed, which later pulls do not change."""
+        """Return a copy of `array` after it has been computed; later pulls do not change it."""
         ...
 
 
 class ArrayExchange:
-    """`Exchange` for numpy arrays: `push` returns at once, `pull` waits, and fills tensors as well.
+    """`Exchange` for numpy arrays; `push` returns at once, and `pull` waits and also fills tensors.
 
     Args:
-        loop: Of a worker.
-        copy: Whether pushed arrays may change afterwards.
+        loop: The loop of a worker.
+        copy: Whether pushed arrays may be changed afterwards.
     """
 
     def __init__(self, loop: _core.Loop, copy: bool = True) -> None:
@@ -121,7 +123,7 @@ class ArrayExchange:
         last: bool = False,
         not_before_s: float = 0.0,
     ) -> None:
-        """See `Exchange.push`. A tensor that lies on a device is encoded and copied from there."""
+        """See `Exchange.push`. A tensor on a device is encoded there, and then copied."""
         if tensors.on_device(array):
             staged = tensors.take(array, self._copy)
             return self._send_value(key, staged, loss, last, not_before_s)
@@ -139,7 +141,7 @@ class ArrayExchange:
         not_before_s: float,
         absent: bool = False,
     ) -> None:
-        """Hand `value` over; it is kept, and must not change until it has left."""
+        """Pass `value` to the loop without a copy; it must not change until it has been sent."""
         with naming_the_lost(self._loop):
             self._loop.push(key, value, loss, last, not_before_s, absent)
         self._rounds[key] += 1
@@ -153,7 +155,7 @@ class ArrayExchange:
         not_before_s: float,
         absent: bool = False,
     ) -> None:
-        """Hand over what a stage took."""
+        """Pass a value that a stage has taken to the loop."""
         with naming_the_lost(self._loop):
             self._loop.push_value(key, value, loss, last, not_before_s, absent)
         self._rounds[key] += 1
@@ -192,10 +194,10 @@ class ArrayExchange:
         return self._loop.absent(key)
 
     def flush(self) -> None:
-        """See `Exchange.flush`: `push` hands over at once."""
+        """See `Exchange.flush`. No effect, because `push` passes arrays at once."""
 
     def settle(self, arrays: Sequence[Any]) -> None:
-        """Numpy has computed what it returned."""
+        """See `Exchange.settle`. No effect, because numpy computes synchronously."""
 
     def copy(self, array: Any) -> Any:
         """See `Exchange.copy`."""

@@ -1,6 +1,6 @@
-"""Exit statuses by which the processes of a live run tell their launcher how they ended."""
+"""Exit statuses of the processes of a live run, which their launcher evaluates."""
 
 DONE = 0
-FAILED = 1  # of itself; the last line of its log says why
+FAILED = 1  # by an error of its own, which is the last line of its log
 LOST = 3  # because another node was lost
 INTERRUPTED = 130

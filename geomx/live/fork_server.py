@@ -1,19 +1,18 @@
 """The program that forks the nodes of a live run: ``python -m geomx.live.fork_server``.
 
-It imports what a node needs once, and then forks a process for each request, which takes a tenth of
-the processor time of a start. It runs none of a run's code, and no threads but those of NumPy's
-linear algebra, which ends them before a fork. A node begins as it would on its own: with its own
-group, environment, log and command line (which lists of processes show). Its exit status is
-reported when it has ended. When the launcher ends, so does this process, and when this process
-ends, its nodes are killed.
+It imports the modules of a node once, and then forks a process for each request, which takes a
+tenth of the processor time of starting one. It executes no code of the run, and has no threads
+except those of NumPy's linear algebra, which ends them before a fork. A forked node has its own
+process group, environment, log and command line, like a separately started one. When the launcher
+ends, this process ends, and when this process ends, its nodes are killed.
 
-Requests and reports are JSON, one per message of the socket that the launcher passes
-(`geomx.live.forks` is its side):
+Requests and replies are JSON, one per message of the socket that the launcher passes
+(`geomx.live.forks` is the other end).
 
-``{"arguments": [...], "environment": {...}, "namespace": path}`` (path: of a network namespace, or
-null), with descriptors for the output and the log, and perhaps for the input, is answered, in
-order, by ``{"pid": number}`` (null if there can be no more processes; the log says why), and when
-the node ends, by ``{"ended": pid, "status": status}``.
+The request ``{"arguments": [...], "environment": {...}, "namespace": path}`` (the path of a network
+namespace, or null) is sent with descriptors for the output and the log, and optionally for the
+input. Requests are answered in order by ``{"pid": number}`` (null if no process could be created;
+the log contains the reason). When a node ends, ``{"ended": pid, "status": status}`` is sent.
 """
 
 from __future__ import annotations
@@ -58,9 +57,9 @@ class Server:
 
     def serve(self) -> None:
         """Answer requests."""
-        signal.signal(signal.SIGCHLD, lambda *_: None)  # writes to the pipe
+        signal.signal(signal.SIGCHLD, lambda *_: None)  # enables the wake-up descriptor
         signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
-        gc.freeze()  # what all nodes share stays shared: searches for garbage do not touch it
+        gc.freeze()  # keeps pages shared with the nodes, as collections do not write to them
         requests = self._requests.fileno()
         while True:
             ready = readable([requests, self._awake])
@@ -85,14 +84,14 @@ class Server:
         for stream in streams:
             os.close(stream)
         if pid is not None:
-            with contextlib.suppress(OSError):  # the child does the same: whichever comes first
+            with contextlib.suppress(OSError):  # the child does the same; one of the two is first
                 os.setpgid(pid, pid)
         self._tell(pid=pid)
         return True
 
     def _report(self) -> None:
-        """Tell which nodes have ended."""
-        with contextlib.suppress(ChildProcessError):  # there are none
+        """Report the nodes that have ended."""
+        with contextlib.suppress(ChildProcessError):  # there are no children
             while True:
                 pid, status = os.waitpid(-1, os.WNOHANG)
                 if pid == 0:
@@ -105,7 +104,7 @@ class Server:
     # ---- in the new process ----
 
     def _become(self, request: dict[str, Any], streams: Sequence[int]) -> NoReturn:
-        """Be a node from the beginning to the end of its process."""
+        """Run a node, and end the process with its exit status."""
         status = FAILED
         try:
             self._leave_server()
@@ -118,7 +117,7 @@ class Server:
             if request["namespace"]:
                 with open(request["namespace"], "rb") as namespace:
                     enter_namespace(namespace.fileno())
-            np.random.seed()  # otherwise all nodes would draw the same
+            np.random.seed()  # otherwise all nodes would draw the same numbers
             status = run_node(arguments)
         except SystemExit as error:
             status = error.code if isinstance(error.code, int) else FAILED
@@ -143,9 +142,9 @@ class Server:
 
 
 def show(words: Sequence[str]) -> None:
-    """Have lists of processes show the command `words` for this process, as far as there is room.
+    """Set the command line of this process, as shown by ``ps``, truncated to the available room.
 
-    The kernel reads it where it put the arguments of this process, which are longer on purpose.
+    The kernel reads it from the memory of this process' own arguments, which are padded for this.
     """
     fields = Path("/proc/self/stat").read_text(encoding="ascii", errors="replace")
     start, end = map(int, fields.rpartition(")")[2].split()[45:47])
@@ -156,19 +155,19 @@ def show(words: Sequence[str]) -> None:
 
 
 def import_own_plugins() -> None:
-    """Import the plugins that ship with geomx, as all nodes do; those of others may do anything."""
+    """Import the built-in plugins; nodes import the others, whose imports may have side effects."""
     registry = Registry()
     for point in importlib.metadata.entry_points(group=ENTRY_POINTS):
         if point.module.partition(".")[0] == "geomx":
-            registry.load(point.value)  # what fails does so again in the nodes, which say so
+            registry.load(point.value)  # nodes repeat, and report, a failure
 
 
 def main(arguments: Sequence[str]) -> None:
     """Serve the launcher.
 
     Args:
-        arguments: The launcher's process, the descriptor of a socket to it, and text that makes
-            room for the commands of nodes.
+        arguments: The launcher's process id, the descriptor of a socket to it, and padding for the
+            command lines of nodes.
     """
     tie_to_parent(int(arguments[0]))
     import_own_plugins()
@@ -176,5 +175,5 @@ def main(arguments: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the launcher is gone
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the launcher has ended
         main(sys.argv[1:])

@@ -1,6 +1,6 @@
-"""Nodes on this machine as forks of one process that has imported what they need.
+"""Nodes on this machine as forks of one process that has imported their modules.
 
-A `ForkServer` is that process (`geomx.live.fork_server`), as its launcher sees it; a `Fork` is a
+`ForkServer` is the launcher's interface to that process (`geomx.live.fork_server`). `Fork` is a
 node, with the interface of a `geomx.live.lifetime.Tied` process.
 """
 
@@ -21,28 +21,28 @@ from geomx.live.descriptors import readable
 from geomx.live.exit_status import FAILED
 from geomx.live.lifetime import MARK, Family, Tied, new_mark
 
-MESSAGE_BYTES = 1 << 20  # a message of the socket is shorter
-MORE_ROOM = 256  # bytes by which another node's command may be longer than the first one's
-START_S = 5.0  # until the process of a node that is to be ended must be known
+MESSAGE_BYTES = 1 << 20  # upper bound on a message of the socket
+MORE_ROOM = 256  # padding in bytes, for commands of nodes longer than the first node's
+START_S = 5.0  # time limit for the process id of a node, before it can be killed
 
 
 def command(arguments: Sequence[str]) -> list[str]:
-    """Return the command of a node of its own, as lists of processes show a fork too."""
+    """Return the command line of a separately started node, which ``ps`` shows for forks too."""
     return [sys.executable, "-P", "-m", "geomx.live", *arguments]
 
 
 class ForkServer:
-    """Starts nodes. It begins with the first one, and `end` leaves none of them.
+    """Starts nodes by forks. The server process starts with the first node; `end` kills all.
 
     Args:
-        environment: Variables for all nodes, beside this process' own.
+        environment: Environment variables of all nodes, in addition to this process' own.
     """
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = dict(environment)
         self._process: Tied | None = None
         self._socket: socket.socket | None = None
-        self._unnamed: deque[Fork] = deque()  # whose process is not known yet, in order
+        self._unnamed: deque[Fork] = deque()  # nodes without a known process id, in order
         self._forks: dict[int, Fork] = {}
 
     def start(
@@ -56,11 +56,11 @@ class ForkServer:
         """Start a node; return without waiting for its process.
 
         Args:
-            arguments: Of ``python -m geomx.live``, without the process to which it is tied.
-            output: Its standard output.
-            log: Its standard error; the first node's is that of the server too.
-            namespace: Path of the network namespace in which it lives; None: this process' own.
-            words: Its standard input; None: that of the server.
+            arguments: Arguments of ``python -m geomx.live``, without the launcher's process id.
+            output: The node's standard output.
+            log: The node's standard error; the first node's is the server's too.
+            namespace: Path of the node's network namespace; None: this process' own.
+            words: The node's standard input; None: the server's.
         """
         if self._process is None:
             self._begin(arguments, log)
@@ -80,7 +80,7 @@ class ForkServer:
         return fork
 
     def hear(self, timeout_s: float) -> bool:
-        """Take in one report, if there is one within `timeout_s`; return whether there was."""
+        """Receive one report, within `timeout_s`; return whether there was one."""
         if self._socket is None:
             return False
         if not readable([self._socket.fileno()], timeout_s):
@@ -96,7 +96,7 @@ class ForkServer:
         return True
 
     def end(self) -> None:
-        """Kill what is left of the server, its nodes, and what they started."""
+        """Kill the server, its nodes, and the processes that they started."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
@@ -127,7 +127,7 @@ class ForkServer:
             self._forks[fork.pid] = fork
 
     def _lost(self) -> None:
-        """The server has ended, and with it all nodes."""
+        """Handle the end of the server, and with it of all nodes."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
@@ -141,27 +141,27 @@ class Fork(Family):
     """A node's process.
 
     Attributes:
-        returncode: As of `subprocess.Popen`; None as long as the node runs.
+        returncode: The exit status as in `subprocess.Popen`; None while the node runs.
     """
 
     def __init__(self, server: ForkServer, arguments: Sequence[str]) -> None:
         self.mark = new_mark()
-        self.pid = 0  # not known yet
+        self.pid = 0  # unknown
         self.returncode: int | None = None
         self._server = server
         self._arguments = arguments
 
     def poll(self) -> int | None:
-        """Return the exit status, or None if it runs."""
+        """Return the exit status; None while the node runs."""
         while self.returncode is None and self._server.hear(0):
             pass
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Return the exit status once it has ended.
+        """Wait until the node has ended; return the exit status.
 
         Raises:
-            subprocess.TimeoutExpired: It has not for `timeout` seconds.
+            subprocess.TimeoutExpired: The node still runs after `timeout` seconds.
         """
         deadline = time.monotonic() + (float("inf") if timeout is None else timeout)
         while self.poll() is None:

@@ -1,9 +1,9 @@
-"""Ends processes with their launcher: a child asks the kernel to kill it when its parent ends.
+"""Ends processes with their launcher: the kernel kills a child when its parent ends.
 
-The request survives `exec`, so ``python -m geomx.live.lifetime PID COMMAND...`` ties any command to
-the process PID, even one that is killed outright and cannot clean up. What a `Tied` process starts
-in turn is found by a mark in its environment, whatever its session and its parent: torchrun's
-workers, for example, lead sessions of their own.
+The setting survives `exec`, so ``python -m geomx.live.lifetime PID COMMAND...`` ties any command to
+the process PID, even if that is killed and cannot clean up. Descendants of a `Tied` process are
+found by a mark in their environment, whatever their session and parent; torchrun's workers, for
+example, lead their own sessions.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from typing import IO
 
 _PR_SET_PDEATHSIG = 1
 MARK = "GEOMX_MARK"
-"""The variable of the environment by which a process' descendants are found."""
+"""The environment variable that marks the descendants of a process."""
 
 
 def new_mark() -> str:
-    """Return a value of `MARK` that no other process has."""
+    """Return a unique value of `MARK`."""
     return secrets.token_hex(16)
 
 
 class Family:
-    """A process that leads a group, with all that it started.
+    """A process that leads a group, and its descendants.
 
     Attributes:
-        pid: The process.
-        mark: The value of `MARK` in the environment of what it starts.
+        pid: Id of the process.
+        mark: The value of `MARK` in the environment of its descendants.
     """
 
     pid: int
@@ -56,9 +56,9 @@ class Family:
         return any(self._elsewhere())
 
     def _elsewhere(self) -> Iterator[int]:
-        """What it started that has left its group."""
+        """Yield the ids of descendants that have left the process group."""
         marked = f"{MARK}={self.mark}".encode()
-        for entry in Path("/proc").glob("[0-9]*"):  # on other systems there is none
+        for entry in Path("/proc").glob("[0-9]*"):  # empty on systems without /proc
             with contextlib.suppress(OSError):
                 descends = marked in (entry / "environ").read_bytes().split(b"\0")
                 if descends and os.getpgid(int(entry.name)) != self.pid:
@@ -66,11 +66,11 @@ class Family:
 
 
 class Tied(subprocess.Popen[bytes], Family):
-    """A process of a session of its own, without input, that can be ended with all that it started.
+    """A process in its own session, without input, that can be ended with all its descendants.
 
     Args:
         argv: Its command.
-        env: Variables for it, beside this process' own.
+        env: Its environment variables, in addition to this process' own.
         stdout: As for `subprocess.Popen`; so are the others.
     """
 
@@ -98,10 +98,10 @@ class Tied(subprocess.Popen[bytes], Family):
 
 
 def tie_to_parent(parent: int) -> None:
-    """Be killed when process `parent`, which must be the one that started us, ends.
+    """Request that this process is killed when its parent, process `parent`, ends.
 
     Raises:
-        SystemExit: It has ended already.
+        SystemExit: The parent has already ended.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -110,7 +110,7 @@ def tie_to_parent(parent: int) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Tie this process to PID, then become COMMAND."""
+    """Tie this process to PID, then execute COMMAND."""
     tie_to_parent(int(arguments[0]))
     try:
         os.execvp(arguments[1], arguments[1:])

@@ -1,4 +1,4 @@
-"""One node's membership in a live run: it joins, connects, starts and leaves.
+"""The membership of a node in a live run: joining, connecting, starting and leaving.
 
 A node may be a separate process (`geomx.live.node`), a training script (`geomx.kv`), or one of
 several in a process (`geomx.kv.local`); the steps and their order are the same.
@@ -30,23 +30,23 @@ from geomx.scenario import Scenario
 from geomx.training.steps import Report
 
 JOIN_TIMEOUT_S = 300.0
-"""How long nodes wait for each other at the start; loading a framework and data takes a while."""
+"""Seconds for which nodes wait for each other at the start, while they load frameworks and data."""
 
 PORT_TIMEOUT_S = 10.0
-"""How long a node that continues tries to have the port of its predecessor."""
+"""Seconds for which a resumed node tries to open its predecessor's port."""
 
 FOREVER_S = 1e8
-"""For waits that end when what they wait for happens or when a node is lost."""
+"""Seconds of waits that end only with their event or the loss of a node."""
 
 
 def _await_name(address: str, patience_s: float) -> float:
-    """Wait until the name in ``host:port`` means something: names too come late where machines do.
+    """Wait until the host name in ``host:port`` can be resolved, as its machine may start later.
 
     Returns:
-        Seconds that are left.
+        The remaining seconds of `patience_s`.
 
     Raises:
-        GeomxError: It never did.
+        GeomxError: It could not be resolved in time.
     """
     began_s = time.monotonic()
     patience = Patience(RuntimeOptions().failure_timeout_s)
@@ -85,21 +85,21 @@ def _tell(whom: str) -> None:
 
 
 class Member:
-    """A node of a run that has joined.
+    """A node that has joined a run.
 
     Attributes:
         loop: The driver of its protocol node.
         spec: The experiment.
-        node: Which node this is.
-        policy: The sync policy in force.
-        started_s: When the run started, in seconds of `time.monotonic`.
-        on_wait: Is told for whom this node has waited for ``runtime.failure_timeout_s``, and ""
-            when that is over.
-        on_leave: Is told when the scenario has this worker leave.
-        on_kill: Is told before a scenario kills this process; as for `Disturbances`.
-        journal: Records the node, so that another process can continue it; None: nothing does.
-        resumed: Whether this process continues another's node.
-        late: Whether training goes on already, as another process of this node was lost.
+        node: The node.
+        policy: The sync policy.
+        started_s: Start of the run, in seconds of `time.monotonic`.
+        on_wait: Called with the names of the nodes for which this one has waited for
+            ``runtime.failure_timeout_s``, and with "" when the wait is over.
+        on_leave: Called when the scenario requires this worker to leave.
+        on_kill: Called before a scenario kills this process; see `Disturbances`.
+        journal: The log from which another process can resume the node; None for none.
+        resumed: Whether this process resumes the node of a killed process.
+        late: Whether this process replaces a lost one of this node, while training continues.
     """
 
     def __init__(self, loop: _core.Loop, spec: Spec, name: str, roster: dict[str, str]) -> None:
@@ -127,17 +127,17 @@ class Member:
         tls: Path | None = None,
         insecure: bool = False,
     ) -> Member:
-        """Be the scheduler of the run that `spec` describes; others can join once it is wired.
+        """Open the scheduler of a run; others can join after `wire`.
 
         Args:
             spec: The experiment.
-            token: That others must show.
+            token: The token that other nodes must send.
             host: The address to listen on.
             tls: Folder of this node's certificates (`geomx.live.access`); None: no TLS.
-            insecure: Whether `host` may be beyond this machine without TLS.
+            insecure: Whether `host` may be an address beyond this machine without TLS.
 
         Raises:
-            GeomxError: The port cannot be had, or must not be opened.
+            GeomxError: The port could not be opened, or must not be.
         """
         try:
             loop = _core.Loop(host, spec.runtime.port, token, paths(tls), insecure)
@@ -160,17 +160,18 @@ class Member:
         """Join the run whose scheduler is at ``host:port``; return when all nodes have joined.
 
         Args:
-            scheduler: Its address. It may come later than this node, and so may its name.
-            name: Of this node.
-            id: Its number; None: the scheduler knows it by the name.
-            token: Of the run.
+            scheduler: Address of the scheduler, which may start later than this node, as may its
+                machine.
+            name: Name of this node.
+            id: Id of this node; None: the scheduler finds it by the name.
+            token: Token of the run.
             host: The address to listen on.
             tls: As for `open_scheduler`.
-            patience_s: How long to try.
+            patience_s: Time limit in seconds.
             insecure: As for `open_scheduler`.
 
         Raises:
-            GeomxError: The scheduler was not reached, or refused.
+            GeomxError: The scheduler was not reached, or it refused this node.
             NodeLost: A node was lost meanwhile.
         """
         try:
@@ -201,18 +202,18 @@ class Member:
         tls: Path | None = None,
         insecure: bool = False,
     ) -> Member:
-        """Continue, once it is wired, a node whose process was killed: under its old address.
+        """Reopen the address of a node whose process was killed; `wire` then resumes the node.
 
         Args:
-            journal: Of the node.
-            name: Of the node.
-            token: Of the run.
+            journal: The node's journal.
+            name: The node's name.
+            token: Token of the run.
             host: The address to listen on.
             tls: As for `open_scheduler`.
             insecure: As for `open_scheduler`.
 
         Raises:
-            GeomxError: Another program has its port.
+            GeomxError: Another program uses its port.
         """
         deadline_s = time.monotonic() + PORT_TIMEOUT_S
         while True:
@@ -231,14 +232,14 @@ class Member:
         """Build this node from the plugins and connect it to its peers.
 
         Raises:
-            ConfigError: This process may not have as many connections.
-            GeomxError: Its journal is damaged, or does not fit.
+            ConfigError: The limit on open files is too low for its connections.
+            GeomxError: Its journal is damaged, or belongs to another experiment.
         """
         spec, cluster = self.spec, self.spec.cluster
         peers = wiring.peers(cluster, self.selection, self.node)
         descriptors.make_room(self.node.name, len(peers))
         scheduling = self.node.role == "scheduler"
-        if not scheduling:  # it computes nothing
+        if not scheduling:  # schedulers compute nothing
             _core.set_threads(spec.runtime.threads or self._share_of_cores())
         config = wiring.node_config(
             cluster,
@@ -265,7 +266,7 @@ class Member:
             raise GeomxError(str(error)) from error
 
     def _share_of_cores(self) -> int:
-        """This machine's cores over the members on it."""
+        """Return this machine's cores divided by the number of members on it."""
         hosts = [address.rsplit(":", 1)[0] for address in self._roster.values()]
         here = self._roster[self.node.name].rsplit(":", 1)[0]
         return max(1, len(os.sched_getaffinity(0)) // hosts.count(here))
@@ -301,7 +302,7 @@ class Member:
             not_before_s: Earliest time of sending, in seconds since the start of the run.
 
         Returns:
-            The values of the reply, for which this waits without a limit.
+            The values of the reply. The wait has no time limit.
 
         Raises:
             NodeLost: A node was lost.

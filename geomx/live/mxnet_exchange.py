@@ -1,9 +1,8 @@
-"""The exchange of MXNet arrays with a loop, by operations of MXNet's engine.
+"""Exchanges MXNet arrays with a loop, by operations of MXNet's engine.
 
-Values pass through two buffers per key, as in MXNet's own store: one holds the outgoing value, so
-that a pushed gradient may be overwritten by the next backward pass at once and is never changed
-here; the other receives. The copies also convert the private layouts in which MXNet's convolutions
-leave arrays.
+Each key has two buffers, as in MXNet's own store. One holds the outgoing value, so that the next
+backward pass may overwrite a pushed gradient at once; the other holds the received value. The
+copies also convert the internal layouts in which MXNet's convolutions store arrays.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ mx: Any = load_mxnet()
 
 @dataclass
 class _Buffer:
-    """A float32 array of MXNet, with the address of its data, which never changes."""
+    """A float32 array of MXNet with the address of its data, which is constant."""
 
     array: Any
     data: int
@@ -38,13 +37,13 @@ class _Buffer:
 
     @property
     def handle(self) -> int:
-        """Handle of the array in MXNet's C API."""
+        """The array's handle in MXNet's C API."""
         return int(self.array.handle.value)
 
 
 @dataclass
 class _Slot:
-    """One key: buffers for both directions, and the number of pushes."""
+    """The buffers of one key for both directions, and its number of pushes."""
 
     leaving: _Buffer
     arriving: _Buffer
@@ -79,7 +78,7 @@ class EngineExchange:
         self._check()
         slot = self._slots[key]
         array.copyto(slot.leaving.array)
-        # Reading `arriving` orders a push after earlier pulls.
+        # The push reads `arriving`, so that the engine executes it after earlier pulls.
         self._engine.push(
             key, slot.leaving.data, slot.elements, slot.leaving.handle, slot.arriving.handle,
             loss, last, not_before_s, priority,
@@ -106,7 +105,7 @@ class EngineExchange:
         return self._slots[key].round
 
     def flush(self) -> None:
-        """See `Exchange.flush`; includes values that are encoded late."""
+        """See `Exchange.flush`; includes values whose encoding is delayed."""
         for slot in self._slots.values():
             handle = slot.leaving.array.handle
             mx.base.check_call(mx.base._LIB.MXNDArrayWaitToWrite(handle))
@@ -117,7 +116,7 @@ class EngineExchange:
             array.wait_to_read()
 
     def copy(self, array: Any) -> Any:
-        """See `Exchange.copy`; an operation of the engine."""
+        """See `Exchange.copy`; executed by the engine."""
         return array.copy()
 
     def _check(self) -> None:

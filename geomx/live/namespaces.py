@@ -1,14 +1,14 @@
-"""The emulated network of ``emulate=netns``, and the process that carries its packets.
+"""The emulated network of ``emulate=netns``, and the process that forwards its packets.
 
-Every site is a network namespace of its own, whose way out is a device that this process reads:
-``python -m geomx.live.namespaces``. It sends each packet over the edges of the graph that lie
-between the two nodes (`geomx._core.Router`), so that whatever shares an edge in the network file
-shares its queue here, and the kernel's own TCP finds the bottleneck. Nothing has a name that
-outlives the process: when it ends, killed or not, the kernel takes everything away.
+Every site has its own network namespace, whose uplink is a TUN device that this process,
+``python -m geomx.live.namespaces``, reads. It forwards each packet over the edges of the graph
+between the two nodes (`geomx._core.Router`). Paths that share an edge in the network file share its
+queue, and the kernel's TCP adapts to the bottleneck. The namespaces have no names, so the kernel
+removes everything when the process ends, even if it is killed.
 
-Nodes of a site talk over its namespace's loopback, which is as fast as this machine. Where a LAN is
-meant to be slower than that, each of its nodes is in a namespace of its own, and the LAN's edges
-are emulated like any others.
+Nodes of a site communicate over the loopback of its namespace, at the speed of this machine. If a
+LAN is slower than that, each of its nodes has its own namespace, and the LAN's edges are emulated
+too.
 """
 
 from __future__ import annotations
@@ -31,21 +31,22 @@ from geomx.network.schedules import BYTES_PER_MBIT, EDGE_CHANGES
 from geomx.plugin.registry import Registry
 
 FIRST_ADDRESS = 10 << 24 | 1
-"""10.0.0.1. Every run has all addresses to itself."""
+"""10.0.0.1. Each run has its own address space."""
 
 LOOPBACK_MBPS = 2500.0
 LOOPBACK_DELAY_MS = 0.5
-"""LANs at least as fast, and no slower to answer, are left to the kernel."""
+"""LANs with at least this bandwidth, and at most loopback's delay, are not emulated."""
 
 QUEUE_ROUND_TRIPS = 2
-"""bbr keeps up to one in a queue, and begins with up to two; measured, see docs/networks.md."""
+"""Queue limit in round trips. bbr keeps up to one in a queue, and starts with up to two; measured,
+see docs/networks.md."""
 
 SHORTEST_QUEUE_S = 0.25
-"""bbr connections that share an edge each fill as much of it as if they were alone; measured."""
+"""bbr connections that share an edge each queue as much as a single one would; measured."""
 
 SMALLEST_QUEUE = 10 * 1500
 WINDOW_SHARE = 2_750_000 / 4_194_304
-"""Bytes under way of one connection over the send buffer it may have; see docs/networks.md."""
+"""Unacknowledged bytes of a connection divided by the size of its send buffer; docs/networks.md."""
 
 
 def address(node: NodeSpec) -> str:
@@ -78,7 +79,7 @@ def settings(window_bytes: float) -> dict[str, str]:
     """Return the kernel's TCP settings in every namespace, by file below /proc/sys/net."""
     buffer = round(window_bytes / WINDOW_SHARE)
     return {
-        # Connections ask for their own; those that begin as bbr would be paced under any other.
+        # Sockets select their own control; those created with bbr would be paced under any other.
         "ipv4/tcp_congestion_control": "reno",
         "ipv4/tcp_wmem": f"4096 {min(16384, buffer)} {buffer}",
         "ipv4/tcp_rmem": f"4096 131072 {max(131072, 8 * buffer)}",
@@ -86,12 +87,12 @@ def settings(window_bytes: float) -> dict[str, str]:
 
 
 class Ways:
-    """Which edges lie between which nodes, and the queue of each edge.
+    """The edges between nodes, and the queue limit of each edge.
 
     Attributes:
         between: The edges from one node to another, for all pairs that use the emulated network.
-        queues: Bytes that may wait, by edge: what the edge takes ``queue_ms`` to send; where that
-            is not given, twice the longest round trip over it, and not less than 250 ms.
+        queues: Queue limit in bytes, by edge: the bytes that the edge sends in ``queue_ms``; by
+            default in twice the longest round trip over it, but at least 250 ms.
     """
 
     def __init__(self, spec: Spec) -> None:
@@ -120,7 +121,7 @@ def queue_bytes(data: Mapping[str, Any], rtt_s: float) -> int:
     """Return the queue limit in bytes of an edge with these attributes; see `Ways`."""
     bandwidth: float = data.get("bandwidth_mbps", float("inf")) * BYTES_PER_MBIT
     if bandwidth == float("inf"):
-        bandwidth = LOOPBACK_MBPS * BYTES_PER_MBIT  # it has one only while the edge is down
+        bandwidth = LOOPBACK_MBPS * BYTES_PER_MBIT  # an unlimited edge queues only during outages
     queue_s: float = max(QUEUE_ROUND_TRIPS * rtt_s, SHORTEST_QUEUE_S)
     if "queue_ms" in data:
         queue_s = data["queue_ms"] / 1e3
@@ -128,10 +129,10 @@ def queue_bytes(data: Mapping[str, Any], rtt_s: float) -> int:
 
 
 def build(spec: Spec) -> tuple[_core.Router, list[int]]:
-    """A router for the sites and links of `spec`, and a descriptor of each site's namespace.
+    """Build a router for the sites and links of `spec`, and return it with a descriptor per site.
 
     Raises:
-        RuntimeError: This process may not make namespaces.
+        RuntimeError: This process is not allowed to create namespaces.
     """
     cluster = spec.cluster
     router = _core.Router(spec.seed)
@@ -155,11 +156,11 @@ def build(spec: Spec) -> tuple[_core.Router, list[int]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Carry packets until standard input ends.
+    """Forward packets until standard input ends.
 
-    The first line of the output lists the namespaces' descriptors, in the order of `sites`; each
-    line of the input is the moment, in seconds of `time.monotonic`, at which the run began. At the
-    end the packets are counted on standard error.
+    The first line of the output lists the namespaces' descriptors, in the order of `sites`. A line
+    of the input is the start of the run, in seconds of `time.monotonic`. At the end, the packet
+    counts are written to standard error.
     """
     parser = argparse.ArgumentParser(prog="python -m geomx.live.namespaces", description=__doc__)
     parser.add_argument("--experiment", metavar="FILE", required=True, help="whose network")

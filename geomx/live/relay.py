@@ -1,9 +1,9 @@
-"""Lines for the user in nodes' logs: what a launcher shows of them while a run goes on.
+"""Selects the lines of nodes' logs that a launcher shows to the user during a run.
 
-A node that has something to say to the user (for whom it waits, what is wrong with a gradient)
-writes a line that begins with `PREFIX` (``runtime_cpp/io/watch.h``). Waits come in chains: a worker
-waits for its server, that for the global server, that for another party's server, that for one of
-its workers. Only the end of a chain tells the user what to look at.
+Notices for the user, such as long waits or invalid gradients, are log lines that begin with
+`PREFIX` (``runtime_cpp/io/watch.h``). Waits form chains: a worker waits for its server, which waits
+for the global server, which waits for another party's server, which waits for one of its workers.
+Only the end of a chain, which is the cause, is shown.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ def notice(text: str) -> None:
 
 
 class Patience:
-    """When a wait of a launcher's, or of a node before it has joined, is worth a line.
+    """Reports long waits of a launcher, or of a node before it has joined.
 
     Args:
-        after_s: How long it may last; the next line comes after twice as long, and so on.
-        say: Takes the lines.
+        after_s: Duration in seconds after which a wait is reported; doubled after each report.
+        say: Receives the lines.
     """
 
     def __init__(self, after_s: float, say: Callable[[str], None] = notice) -> None:
@@ -38,7 +38,7 @@ class Patience:
         self._say = say
 
     def waits(self, who: str, what: Callable[[], str]) -> None:
-        """`who` is still waiting for what `what` returns; to be called now and then."""
+        """Report, if it is time, that `who` waits for what `what` returns; call it periodically."""
         waited_s = time.monotonic() - self._began_s
         if waited_s >= self._due_s:
             self._due_s = 2 * max(waited_s, self._due_s)
@@ -46,13 +46,13 @@ class Patience:
 
 
 class Relay:
-    """Follows logs and shows the lines for the user that are new.
+    """Follows logs and shows new lines for the user.
 
     Args:
-        logs: Those that no terminal shows.
-        patience_s: How long waits last before nodes tell of them; lines of the same chain come
-            within a part of that.
-        show: Takes the lines.
+        logs: The logs that no terminal shows.
+        patience_s: Duration in seconds after which nodes report waits; the lines of a chain are
+            written within a fraction of it.
+        show: Receives the lines.
     """
 
     def __init__(
@@ -66,10 +66,10 @@ class Relay:
         self._show = show
         self._read: dict[Path, int] = {}
         self._looked_s = 0.0
-        self._held: dict[str, tuple[float, list[str], str]] = {}  # by who waits
+        self._held: dict[str, tuple[float, list[str], str]] = {}  # by waiting node
 
     def look(self, last: bool = False) -> None:
-        """Show what is new; at once, if it is the `last` look, else twice a second."""
+        """Show new lines, at most twice a second; at once if this is the `last` call."""
         now = time.monotonic()
         if not last and now - self._looked_s < _LOOK_S:
             return
@@ -87,7 +87,7 @@ class Relay:
             self._show_ends()
 
     def _show_ends(self) -> None:
-        """Waits for nodes that do not wait; all of them, where each waits for another."""
+        """Show waits for nodes that do not wait themselves; all waits, if they form a cycle."""
         held, self._held = self._held, {}
         ends = [line for _, whom, line in held.values() if not any(name in held for name in whom)]
         for line in ends or [line for _, _, line in held.values()]:

@@ -28,25 +28,24 @@ from geomx.version import __version__
 
 @dataclass(frozen=True)
 class Spec:
-    """What every node of a live run knows.
+    """The part of an experiment that every node of a live run knows.
 
     Attributes:
-        cluster: The nodes, and the network that joins them.
+        cluster: The nodes and their network.
         sync: Name and options of the sync plugin.
-        accel: The same of the accelerators, in order.
-        workload: The same of the workload; None where a training script is run instead.
-        times_s: Seconds forward and backward of each of the workload's layers, which may have been
-            measured elsewhere than its options say.
-        seed: Seeds everything that draws.
+        accel: Names and options of the accelerators, in order.
+        workload: Name and options of the workload; None for training scripts.
+        times_s: Seconds of the forward and backward pass of each of the workload's layers. Measured
+            times may differ from those of the workload's options.
+        seed: Seed of all random numbers.
         iterations: Local steps per worker.
         evaluate_every: Local steps between evaluations on held-out data.
         numerics: Whether real gradients are computed.
-        emulated: Whether the nodes themselves shape their links to the network's bandwidth and
-            delay.
-        usage_file: File by which nodes share what several send over; see `links.shape`.
+        emulated: Whether the nodes emulate the bandwidth and delay of their links themselves.
+        usage_file: File by which nodes share the bandwidth of common edges; see `links.shape`.
         runtime: Options of the live runtime.
-        faults: What is done about lost links and nodes.
-        scenario: What happens to them.
+        faults: Treatment of lost links and nodes.
+        scenario: Events that are injected during the run.
         tcp: Options of WAN connections.
     """
 
@@ -68,11 +67,11 @@ class Spec:
 
     @classmethod
     def of(cls, experiment: Experiment, script: bool = False) -> Spec:
-        """Return the part of `experiment` that nodes need; a script brings its own workload."""
+        """Return the part of `experiment` that nodes need; without the workload for a script."""
         workload = (experiment.workload.name, dict(experiment.workload_options))
         runtime = experiment.runtime
         if experiment.emulate == "netns" and runtime.threads is None:
-            # Their addresses would say that every node has a machine of its own.
+            # Nodes have different addresses, but share this machine's cores.
             cores = len(os.sched_getaffinity(0))
             share = max(1, cores // len(experiment.cluster.nodes))
             runtime = dataclasses.replace(runtime, threads=share)
@@ -108,10 +107,10 @@ class Spec:
 
     @classmethod
     def from_json(cls, text: str) -> Spec:
-        """Read what `to_json` wrote.
+        """Read the text that `to_json` returned.
 
         Raises:
-            GeomxError: Another version of geomx wrote it, or it is something else.
+            GeomxError: Another version of geomx wrote it, or it is invalid.
         """
         try:
             fields = dict(json.loads(text))

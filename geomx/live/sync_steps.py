@@ -1,4 +1,4 @@
-"""The steps after which a script exchanges parameters, as the job's sync algorithm decides.
+"""The steps after which a script must exchange parameters, as the job's sync algorithm decides.
 
     for step in (rhythm := store.rhythm(steps)):
         ...                             # a local step, by this worker's own optimizer
@@ -6,7 +6,7 @@
             ...                         # push parameters * rhythm.scale, and pull them
             rhythm.exchanged()
 
-The same script then serves every sync algorithm under which workers update by themselves.
+Such a script works with every sync algorithm under which workers run their own optimizer.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from geomx.training.steps import Steps, computing_s
 
 
 class Store(Protocol):
-    """What a rhythm needs of the store whose exchanges it times."""
+    """The methods of a store that `SyncSteps` uses."""
 
     member: Member
     exchange: Exchange
 
     def take_arrivals(self) -> float:
-        """Return the last arrival of pulled values since the last call, in s since the start."""
+        """Return the latest arrival of a pulled value since the last call, in s since the start."""
         ...
 
 
 class SyncSteps:
-    """One worker's steps.
+    """The steps of one worker.
 
     Args:
-        store: The worker's.
-        steps: Local steps to make; where the algorithm plans them by speed, those of the slowest.
+        store: The worker's store.
+        steps: Number of local steps; of the slowest worker, if the algorithm plans steps by speed.
     """
 
     def __init__(self, store: Store, steps: int) -> None:
@@ -46,23 +46,23 @@ class SyncSteps:
         self._began_s = self._compute_s = 0.0
         self._asked = self._told = False  # in the current step: `due`, `exchanged`
         self.scale = float(self._steps.scale)
-        """What to multiply pushed parameters by, so that their sum is a mean."""
+        """The factor for pushed parameters that makes their sum a mean."""
 
     def resume(self, rounds: int) -> None:
-        """Go on after `rounds` exchanges, in the place of a worker that was lost."""
+        """Continue after `rounds` exchanges, in place of a lost worker."""
         self._steps.resume(rounds)
 
     @property
     def last(self) -> bool:
-        """Whether the current step is the last one, whose exchange is the last of all keys."""
+        """Whether the current step is the last, whose exchange is the last of all keys."""
         return self._steps.last
 
     def __iter__(self) -> Iterator[int]:
-        """The numbers of the steps, from 0, until the last that this worker is to make.
+        """Yield the numbers of the worker's steps, from 0.
 
         Raises:
-            GeomxError: The step that is over was to be exchanged, and the script did not ask for
-                that, or did not say that it has done so.
+            GeomxError: The script did not call `due` in the last step, or did not call `exchanged`
+                although an exchange was due.
         """
         while not self._steps.last:
             self._asked = self._told = False
@@ -72,17 +72,19 @@ class SyncSteps:
             self._check_exchanged()
 
     def due(self) -> bool:
-        """Return whether to exchange now; call it in every step, when its results exist."""
+        """Return whether to exchange now; call it in every step, after the update."""
         self._asked = True
         arrived_s, now_s = self._store.take_arrivals(), self._store.member.now()
         self._compute_s = computing_s(self._began_s, arrived_s, now_s)
         return self._steps.synchronises()
 
     def exchanged(self) -> None:
-        """The exchange is under way: report to the coordinator, if there is one, and hear it.
+        """Report to the coordinator, if there is one, and wait for its reply.
+
+        Call it after all parameters of the step have been pushed and pulled.
 
         Raises:
-            NodeLost: The answer will never come.
+            NodeLost: The reply will never arrive.
         """
         self._told = True
         report = self._steps.report(self._compute_s)

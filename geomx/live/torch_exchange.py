@@ -1,10 +1,10 @@
-"""Pushing and pulling PyTorch tensors.
+"""Pushes and pulls PyTorch tensors.
 
 A dense float32 tensor in host memory is sent from its own memory and filled in place; the loop
-holds a reference until it has been sent. A tensor on a GPU passes through the device's stage
-(`geomx.frameworks.tensors`): copies run on geomx's own stream, and an event makes the consumer's
-stream wait for a value. PyTorch itself copies what no stage handles: other types, other layouts,
-devices for which this build has no kernels.
+holds a reference until it has been sent. A tensor on a GPU is copied by the device's stage
+(`geomx.frameworks.tensors`) on geomx's own stream, and an event makes the consumer's stream wait
+for a value. All other tensors (other types or layouts, devices without kernels in this build) are
+copied by PyTorch.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def on_host(tensor: torch.Tensor) -> NDArray[np.float32]:
     there = tensor.detach()
     vector: NDArray[np.float32]
     if staged(there):
-        with torch.cuda.device_of(there):  # whose current stream is the producer
+        with torch.cuda.device_of(there):  # its current stream is the producer
             vector = tensors.read(there).reshape(-1)
     else:
         vector = there.to("cpu", torch.float32).contiguous().view(-1).numpy()
@@ -61,7 +61,7 @@ def staged(tensor: torch.Tensor) -> bool:
 
 @functools.cache
 def _devices() -> frozenset[str]:
-    """Return the devices that this build has kernels for."""
+    """Return the devices for which this build has kernels."""
     return frozenset(name for name, _ in _core.devices())
 
 
@@ -83,21 +83,21 @@ class TensorExchange(ArrayExchange):
 
         Args:
             key: Number of a declared tensor.
-            array: A tensor of the declared shape, or one for each device, which are added up.
-                Without ``copy`` it must not be changed afterwards.
+            array: A tensor of the declared shape, or one for each device, which are added. Without
+                ``copy``, it must not be changed afterwards.
             priority: Ignored.
             loss: The worker's last training loss.
             last: Whether the key will not be pushed again.
-            not_before_s: Seconds since the start of the run before which nothing leaves.
-            absent: Whether the tensor is zeros in place of a gradient that this worker lacks. A
-                round to which no worker contributes changes nothing.
+            not_before_s: Earliest time of sending, in seconds since the start of the run.
+            absent: Whether the tensor is zeros because this worker has no gradient. A round without
+                any contribution changes nothing.
         """
         if isinstance(array, list):
             return self._send_value(
                 key, tensors.take(array, True), loss, last, not_before_s, absent
             )
         there = array.detach()
-        if staged(there):  # encoded and copied on the stage's own streams, without waiting
+        if staged(there):  # asynchronous, on the stage's own streams
             with torch.cuda.device_of(there):
                 stream = torch.cuda.current_stream().cuda_stream
                 taken = tensors.take(there, self._copy, stream)
@@ -128,7 +128,7 @@ class TensorExchange(ArrayExchange):
                 if vector.ctypes.data != there.data_ptr():
                     there.copy_(torch.from_numpy(vector).view(there.shape))
             if not target.is_inference():
-                torch.autograd.graph.increment_version(target)  # not all changes go through PyTorch
+                torch.autograd.graph.increment_version(target)  # PyTorch does not see all changes
 
     def settle(self, arrays: Sequence[torch.Tensor]) -> None:
         """Wait until tensors have been computed.
