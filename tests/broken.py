@@ -1,4 +1,4 @@
-"""Breaking the TCP connections of running processes, as a router that restarts would."""
+"""Breaks the TCP connections of running processes, like a restarting router."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def processes(folder: Path) -> list[int]:
-    """The nodes of a live run whose files are in `folder`."""
+    """Return the process ids of the nodes of the live run in `folder`."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
@@ -28,10 +28,10 @@ def processes(folder: Path) -> list[int]:
 
 
 def connections(pid: int) -> list[socket.socket]:
-    """Copies of a process' connected TCP sockets.
+    """Return duplicates of a process' connected TCP sockets.
 
     Raises:
-        PermissionError: This process may not have them.
+        PermissionError: This process is not allowed to duplicate them.
     """
     found = []
     process = _libc.syscall(PIDFD_OPEN, pid, 0)
@@ -65,19 +65,19 @@ def connections(pid: int) -> list[socket.socket]:
 
 
 def reset(connection: socket.socket) -> None:
-    """End a connection by a reset, which loses what is under way."""
+    """Reset a connection, which loses the data in flight."""
     none = struct.pack("H", socket.AF_UNSPEC) + bytes(14)
     address = ctypes.create_string_buffer(none)
     _libc.connect(connection.fileno(), address, len(none))
 
 
 class Breaker(threading.Thread):
-    """Resets connections of a run's nodes, one after the other, while it is entered.
+    """Resets random connections of a run's nodes within its context.
 
     Args:
-        folder: Of the run.
+        folder: Folder of the run.
         pause_s: Seconds between two resets.
-        seed: Which are chosen.
+        seed: Seed of the choice of connections.
     """
 
     def __init__(self, folder: Path, pause_s: float, seed: int) -> None:

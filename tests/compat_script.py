@@ -1,9 +1,9 @@
-"""A launch script as GeoMX users write them, in our own words: processes that variables tell apart.
+"""A launch script like those of GeoMX users, which sets each process' role by variables.
 
 ``python compat_script.py PARTIES WORKERS GLOBAL_SERVERS [NAME=VALUE ...] -- COMMAND`` starts the
-schedulers, the servers, the master and the workers of a job on free ports of this machine, all but
-the last worker in the background with their output thrown away. The command gets ``--slice N``.
-PARTIES 0 is a flat job of MXNet's own kind.
+schedulers, the servers, the master and the workers of a job on free ports of this machine. All but
+the last worker run in the background with their output discarded. ``--slice N`` is appended to the
+command. PARTIES 0 is a flat job, as MXNet's own launcher starts it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ IDLE = [sys.executable, "-c", "import mxnet"]
 
 
 def free_ports(number: int) -> list[str]:
-    """Ports on which nothing listens."""
+    """Return unused ports."""
     sockets = [socket.socket() for _ in range(number)]
     for each in sockets:
         each.bind(("127.0.0.1", 0))
@@ -28,14 +28,14 @@ def free_ports(number: int) -> list[str]:
 
 
 def start(command: list[str], quiet: bool, **variables: object) -> subprocess.Popen[bytes]:
-    """One process; names of variables are given without their ``DMLC_``."""
+    """Start one process; names of variables are given without ``DMLC_``."""
     own = {f"DMLC_{name.upper()}": str(value) for name, value in variables.items()}
     output = subprocess.DEVNULL if quiet else None
     return subprocess.Popen(command, env={**os.environ, **own}, stdout=output)
 
 
 def main(words: list[str]) -> int:
-    """Start them all; the exit status is the last worker's."""
+    """Start all processes; return the last worker's exit status."""
     split = words.index("--")
     parties, workers, servers = (int(word) for word in words[:3])
     os.environ.update(word.split("=", 1) for word in words[3:split])

@@ -1,6 +1,6 @@
-"""A training script as GeoMX users write them: MXNet alone, configured by the master worker.
+"""A training script like those of GeoMX users: MXNet only, configured by the master worker.
 
-It trains a linear classifier on IDX files and prints the accuracy on the other half of them.
+It trains a linear classifier on IDX files and prints its accuracy on the test files.
 """
 
 import argparse

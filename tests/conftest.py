@@ -1,7 +1,7 @@
-"""What the tests share: the seed, small clusters, network files, and how to simulate.
+"""Shared fixtures: the seed, small clusters, network files, and simulations.
 
-Every law draws from one seed, `pytest --seed=N` (0 if not given, `random` for a new one), which is
-printed at the top and again with every failure, so that any failure can be repeated.
+Tests draw random numbers from one seed, `pytest --seed=N` (default 0; `random` draws a new seed),
+which is printed in the header and with every failure, so that failures can be reproduced.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # Hundreds of processes import the same modules: their bytecode is kept, with that of the tests.
+    # Hundreds of processes import the same modules, so bytecode is cached, that of tests included.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
     text = config.getoption("--seed")
@@ -49,14 +49,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Two processes for quick tests, which compute, and three for all: half of the slow ones' time
-    is waiting."""
+    """Use two processes for quick tests, which compute, and three for all tests, as slow ones spend
+    half of their time waiting."""
     return 2 if config.option.markexpr == "quick" else 3
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave out unread, where only quick tests are asked for, files that are slow as a whole: some
-    import PyTorch."""
+    """Do not import files that contain slow tests only if quick tests are selected, as some import
+    PyTorch."""
     if config.option.markexpr != "quick" or not collection_path.match("test_*.py"):
         return None
     return True if SLOW_AS_A_WHOLE.search(collection_path.read_text(encoding="utf-8")) else None
@@ -64,8 +64,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark as quick what is not marked as slow. Files with most slow tests come first, by their
-    weight: what is left at the end is short, and all processes end together."""
+    """Mark all tests that are not slow as quick. Order files by the weight of their slow tests,
+    heaviest first, so that all processes end at about the same time."""
     slow: Counter[Path] = Counter()
     for item in items:
         if mark := item.get_closest_marker("slow"):
@@ -80,8 +80,8 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
-    """Bytes are named by their number, not their content: an id is read by people, and content that
-    differs from one process to the next (a time within it) would part the processes of xdist."""
+    """Name bytes by their length and not by their content, which is hard to read and, if it differs
+    between processes, makes xdist collect different tests."""
     return f"{argname}-{len(val)}B" if isinstance(val, bytes) else None
 
 
@@ -95,7 +95,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 @pytest.fixture
 def seed(request: pytest.FixtureRequest) -> int:
-    """The seed of this session."""
+    """Return the seed of this session."""
     return request.config.stash[SEED]
 
 
@@ -104,13 +104,13 @@ def seed(request: pytest.FixtureRequest) -> int:
 
 @pytest.fixture
 def network() -> Callable[..., dict[str, Any]]:
-    """Content of a network file: ``network(1, 3, mbps=20, loss=0.01)``."""
+    """Return the content of a network file: ``network(1, 3, mbps=20, loss=0.01)``."""
     return short_form
 
 
 @pytest.fixture
 def network_file(tmp_path: Path) -> Callable[..., Path]:
-    """Write such content to a file: ``network_file(1, 3, loss=0.05)``."""
+    """Write a network file: ``network_file(1, 3, loss=0.05)``."""
 
     def write(*workers: int, name: str = "network.yaml", **options: Any) -> Path:
         path = tmp_path / name
@@ -122,19 +122,19 @@ def network_file(tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.fixture
 def two_parties() -> Cluster:
-    """Two parties of two workers around a hub."""
+    """Return a cluster of two parties of two workers around a hub."""
     return read_network(short_form(2, 2))
 
 
 @pytest.fixture
 def sized() -> Callable[..., Workload]:
-    """Size-only workloads: ``sized(1000, 1000, backward_s=0)``."""
+    """Return workloads without numerics: ``sized(1000, 1000, backward_s=0)``."""
     return sizes
 
 
 @pytest.fixture
 def tiny() -> TinyWorkload:
-    """A workload with numbers: two layers, three tensors, 560 elements, plain SGD."""
+    """Return a workload with numerics: two layers, three tensors, 560 elements, plain SGD."""
     return TinyWorkload(
         name="tiny",
         layers=(Layer("hidden", 0.001, 0.002), Layer("output", 0.001, 0.002)),
@@ -159,7 +159,7 @@ def _discovered(path: tuple[str, ...]) -> Registry:
 
 
 def installed() -> Registry:
-    """All plugins on Python's path, looked for once as long as that stays the same."""
+    """Return all plugins on Python's path, cached until the path changes."""
     return _discovered(tuple(sys.path))
 
 
@@ -168,7 +168,7 @@ FREE = Costs(**dict.fromkeys(FIGURES, 0.0))
 
 @pytest.fixture
 def experiment(seed: int) -> Callable[..., Experiment]:
-    """Build an experiment from parts, free endpoints unless `costs` are given."""
+    """Build an experiment from its parts, with endpoint costs of zero unless `costs` are given."""
 
     def build(
         network: dict[str, Any] | Cluster,
@@ -200,7 +200,7 @@ def experiment(seed: int) -> Callable[..., Experiment]:
 def simulate(
     experiment: Callable[..., Experiment], tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[..., Run]:
-    """Simulate what `experiment` would build from the same arguments."""
+    """Simulate the experiment that `experiment` builds from the same arguments."""
 
     def run(*arguments: Any, **changes: Any) -> Run:
         from geomx.sim.simulation import Simulation
@@ -215,14 +215,14 @@ def simulate(
 
 
 def present(*names: str) -> bool:
-    """Whether plugins of these names are installed."""
+    """Return whether plugins of these names are installed."""
     known = {plugin.name for plugin in installed().plugins()}
     return set(names) <= known
 
 
 @pytest.fixture(autouse=True)
 def _skip_absent_plugins(request: pytest.FixtureRequest) -> None:
-    """Honour ``@pytest.mark.needs("dgt")``: tests of a plugin go where its folder goes."""
+    """Skip tests marked ``@pytest.mark.needs("dgt")`` if the plugin has been deleted."""
     for mark in request.node.iter_markers("needs"):
         if not present(*mark.args):
             pytest.skip(f"not installed: {', '.join(mark.args)}")

@@ -1,5 +1,5 @@
-"""What the laws of simulated training are stated with: a model that costs nothing, the textbook's
-answer, the bytes that ought to cross, an observer."""
+"""Helpers for tests of simulated training: networks, workloads, reference results, expected bytes,
+and an observer of events."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def short_form(
     lan: dict[str, float] | None = None,
     speed: Sequence[Sequence[float]] = (),
 ) -> dict[str, Any]:
-    """A network file's content: one party per entry of `workers`, around a faster hub."""
+    """Return the content of a network file: a party per entry of `workers`, around a faster hub."""
     parties = {
         f"party{index}": {"workers": count, "uplink_mbps": mbps, "downlink_mbps": mbps}
         for index, count in enumerate(workers)
@@ -47,7 +47,7 @@ def short_form(
 def sizes(
     *elements: int, forward_s: float = 0.001, backward_s: float = 0.002, **more: Any
 ) -> Workload:
-    """A size-only workload: one layer with one tensor per entry of `elements`."""
+    """Return a workload without numerics: one layer with one tensor per entry of `elements`."""
     layers = tuple(Layer(f"layer{i}", forward_s, backward_s) for i in range(len(elements)))
     tensors = tuple(TensorSpec(f"t{i}", (count,), i) for i, count in enumerate(elements))
     return Workload("sizes", layers, tensors, batch_size=1, samples=1, iterations=1, **more)
@@ -55,7 +55,7 @@ def sizes(
 
 @dataclass
 class Run:
-    """One simulated run and the world it happened in."""
+    """One simulated run with its simulation and results."""
 
     simulation: Any
     results: Results
@@ -69,7 +69,7 @@ class Run:
         return self.results.summary["bytes"]
 
     def stats(self, role: str) -> dict[str, int]:
-        """Counts of all nodes in `role`, added up."""
+        """Return the sum of the counts of all nodes with `role`."""
         nodes = [n for n in self.simulation.experiment.cluster.nodes if n.role == role]
         counts = [self.simulation.fabric.node_stats(node.id) for node in nodes]
         return {name: sum(count[name] for count in counts) for name in counts[0]}
@@ -85,7 +85,7 @@ def close(one: Sequence[np.ndarray], other: Sequence[np.ndarray], tolerance: flo
 
 
 def on_all_batches(tiny: Any, seed: int, workers: int) -> list[np.ndarray]:
-    """What one worker learns from the batches of all `workers` together, with plain SGD."""
+    """Return the parameters of one worker trained on the batches of all workers, with plain SGD."""
     model, rate = tiny.model(seed), np.float32(tiny.optimizer["learning_rate"])
     for step in range(tiny.iterations):
         batches = [model.batch(step, worker, workers) for worker in range(workers)]
@@ -96,7 +96,7 @@ def on_all_batches(tiny: Any, seed: int, workers: int) -> list[np.ndarray]:
 
 
 def counting(tiny: Any, seed: int, monkeypatch: Any) -> Any:
-    """`tiny` with gradients of 1 everywhere and a rate of 1: its parameters count what arrives."""
+    """Return `tiny` with gradients of 1 and a learning rate of 1: its parameters count updates."""
 
     def ones(model: Any, chosen: np.ndarray) -> float:
         for gradient in model.gradients:
@@ -110,7 +110,7 @@ def counting(tiny: Any, seed: int, monkeypatch: Any) -> Any:
 def by_hand(
     tiny: Any, seed: int, counts: Sequence[int], iterations: int, k1: int = 1, k2: int = 1
 ) -> list[np.ndarray]:
-    """Hierarchical averaging as in a textbook; k1 = k2 = 1 is full synchrony with plain SGD."""
+    """Reference of hierarchical averaging; k1 = k2 = 1 is full synchrony with plain SGD."""
     rate = np.float32(tiny.optimizer["learning_rate"])
     model = tiny.model(seed)
     total, last = sum(counts), iterations - 1
@@ -138,7 +138,7 @@ def by_hand(
 
 
 def expected_bytes(workload: Workload, bytes_per_element: int = 4) -> int:
-    """What one value of the whole model takes on one link: payload, and 80 bytes per message."""
+    """Return the bytes of one value of the model on one link: payload, and 80 per message."""
     total = 0
     for tensor in workload.tensors:
         payload = tensor.elements * bytes_per_element
@@ -147,7 +147,7 @@ def expected_bytes(workload: Workload, bytes_per_element: int = 4) -> int:
 
 
 class Watch:
-    """An observer of events, as a third party would write it."""
+    """An observer of events, like a third-party plugin."""
 
     def __init__(self) -> None:
         self.seen: list[Any] = []
@@ -157,18 +157,18 @@ class Watch:
         events.subscribe(self.seen.extend)
 
     def arrivals(self, node: str, step: int) -> list[int]:
-        """Tensors in the order in which their values of `step` came to `node`."""
+        """Return tensors in the order in which their values of `step` arrived at `node`."""
         values = [e for e in self.seen if e.kind == "value" and e.node == node]
         return [event.key for event in values if event.round == step + 1]
 
 
 @dataclass(frozen=True)
 class Plain:
-    """No options."""
+    """A plugin's options: none."""
 
 
 def registry_with(**plugins: tuple[str, Any]) -> Registry:
-    """What is installed, and these: name=(kind, instance)."""
+    """Return a registry of the installed plugins and of these: name=(kind, instance)."""
 
     @geomx.hookimpl
     def geomx_register(register: Any) -> None:

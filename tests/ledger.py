@@ -1,7 +1,7 @@
-"""A sync policy that writes down what it is asked, on a schedule that is drawn.
+"""A sync policy that records its calls and follows a random schedule.
 
-It comes as a stranger's plugin does: a module of its own, found by its entry point. What it was
-asked lies in the module, as all workers of these tests run in one process.
+It is installed like a third-party plugin, as a module with an entry point. The module stores the
+calls, because all workers of these tests run in one process.
 """
 
 from __future__ import annotations
@@ -166,18 +166,18 @@ def geomx_register(register):
 
 @dataclass(frozen=True)
 class Schedule:
-    """What workers do, and what the policy says.
+    """A schedule of steps and rounds, and the policy's settings.
 
     Attributes:
-        elements: Of each layer's one tensor.
-        rounds: By worker, local steps of each of its rounds.
+        elements: Number of elements of each layer's only tensor.
+        rounds: Number of local steps of each round, by worker.
         exchange: ``gradients`` or ``parameters``.
-        scale: Factor on what is pushed.
-        coordinator: ``none``; ``prompt``; ``early``, which answers all its workers at the first
-            report of a round; or one that is `LATE_S` late.
-        inside: There is one in every party, on the local server, and not one on the scheduler.
-        parties: Whether local servers have a part of the policy's.
-        switch: Something that must make no difference: pacing, or PyTorch's overlap.
+        scale: Factor on pushed values.
+        coordinator: ``none``; ``prompt``; ``early``: replies to all workers at the first report of
+            a round; ``late``: replies after `LATE_S`.
+        inside: Whether every local server has a coordinator, instead of one on the scheduler.
+        parties: Whether local servers have a part of the policy.
+        switch: An option that must not affect the calls: pacing, or PyTorch's overlap.
     """
 
     elements: list[int]
@@ -191,18 +191,18 @@ class Schedule:
 
     @property
     def sync(self) -> tuple[str, dict[str, Any]]:
-        """The plugin and its options."""
+        """Return the plugin's name and its options."""
         return "ledger", {"schedule": json.dumps(asdict(self))}
 
     @property
     def steps(self) -> int:
-        """Of the slowest worker; all workers are told this."""
+        """The number of the slowest worker's steps, which all workers receive."""
         return min(map(sum, self.rounds))
 
 
 @st.composite
 def schedules(draw: st.DrawFn, workers: int) -> Schedule:
-    """Any schedule for so many workers that all synchronise equally often."""
+    """Draw a schedule for `workers` that all synchronise equally often."""
     count = draw(st.integers(1, 3))
     rounds = st.lists(st.integers(1, 3), min_size=count, max_size=count)
     return Schedule(
@@ -218,7 +218,7 @@ def schedules(draw: st.DrawFn, workers: int) -> Schedule:
 
 
 def expected(schedule: Schedule, worker: int) -> list[tuple[Any, ...]]:
-    """What the documentation says that a worker's policy is asked; times left out."""
+    """Return the documented calls of a worker's policy, without times."""
     asked: list[tuple[Any, ...]] = [("worker", schedule.steps), ("push_scale",)]
     rounds, step = schedule.rounds[worker], -1
     for number, local_steps in enumerate(rounds, 1):
@@ -232,7 +232,7 @@ def expected(schedule: Schedule, worker: int) -> list[tuple[Any, ...]]:
 
 
 def completed(schedule: Schedule) -> list[tuple[Any, ...]]:
-    """What a party's part hears, in order of keys and rounds."""
+    """Return the documented calls of a local server's part, by key and round."""
     count = len(schedule.rounds[0])
     return [
         ("complete", (key, 0), number, number == count)
@@ -244,7 +244,7 @@ def completed(schedule: Schedule) -> list[tuple[Any, ...]]:
 
 @contextmanager
 def installed(folder: Path) -> Iterator[dict[str, list[tuple[Any, ...]]]]:
-    """Have the plugin installed; what it is asked appears here."""
+    """Install the plugin; yields the record of its calls."""
     with pytest.MonkeyPatch.context() as patch:
         install(folder, MODULE, SOURCE, patch)
         yield importlib.import_module(MODULE).CALLS

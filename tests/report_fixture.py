@@ -1,4 +1,4 @@
-"""A made-up run, shaped like a real one, for the tests of what runs leave behind."""
+"""A synthetic run for tests of the files and reports of runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from geomx.results.results import Results
 
 
 def header(parties: int = 2, workers: int = 2, **changes: Any) -> dict[str, Any]:
-    """The static part of a summary."""
+    """Return the part of a summary that is known before the run."""
     return {
         "schema": 1,
         "geomx": "0.1.0",
@@ -41,7 +41,7 @@ def header(parties: int = 2, workers: int = 2, **changes: Any) -> dict[str, Any]
 
 
 def graph(parties: int = 2, workers: int = 2) -> nx.DiGraph:
-    """Sites with an access link each around a hub, as a network file in the short form gives."""
+    """Return the graph of a short network file: sites with access links around a hub."""
     result = nx.DiGraph()
     sites = ["hub", *site_names(parties)]
     for index, site in enumerate(sites):
@@ -67,7 +67,7 @@ def graph(parties: int = 2, workers: int = 2) -> nx.DiGraph:
 
 
 def site_names(parties: int) -> list[str]:
-    """Names of parties."""
+    """Return the names of parties."""
     known = ["beijing", "chengdu", "virginia", "frankfurt", "sydney"]
     return (known + [f"site{i}" for i in range(5, parties)])[:parties]
 
@@ -81,7 +81,7 @@ def record(
     numerics: bool = True,
     seed: int = 0,
 ) -> tuple[float, int]:
-    """Report a whole run except its end; returns its seconds and rounds."""
+    """Record a run except its end; return its seconds and rounds."""
     random = np.random.default_rng(seed)
     recorder.network(graph(parties, workers))
     hub, now, loss = "hub/global_server0", 0.0, 2.3
@@ -146,7 +146,7 @@ def record(
 
 
 def run(directory: Path, seed: int = 0, **changes: Any) -> Results:
-    """A whole run, finished."""
+    """Record a complete run."""
     shape = {key: changes[key] for key in ("parties", "workers") if key in changes}
     recorder = Recorder(directory, header(**shape, seed=seed), render=render)
     seconds, rounds = record(recorder, seed=seed, **changes)

@@ -1,6 +1,6 @@
-"""Machines for tests: network namespaces with addresses of their own, on links of 50 Mbit/s.
+"""Emulated machines for tests: network namespaces with their own addresses on 50 Mbit/s links.
 
-They hang on a bridge in a namespace between them, where a test can listen to all that passes.
+A bridge in another namespace connects them, where a test can capture all packets.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ ETH_P_ALL = 3
 
 
 def why_not() -> str:
-    """Why there can be none here; empty where they can."""
+    """Return why namespaces cannot be created here; empty if they can."""
     missing = [tool for tool in ("ip", "tc") if shutil.which(tool) is None]
     return f"needs {', '.join(missing)}" if missing else why_no_namespaces()
 
 
 class Sites:
-    """The namespaces. Use as a context manager."""
+    """The namespaces, created within its context."""
 
     def __init__(self) -> None:
         self._stem = f"gx{os.getpid()}"
@@ -37,7 +37,7 @@ class Sites:
         self.address = {name: f"10.77.0.{number}" for number, name in enumerate(NAMES, 1)}
 
     def name(self, site: str) -> str:
-        """Of a site's namespace."""
+        """Return the name of a site's namespace."""
         return f"{self._stem}{site}"
 
     def __enter__(self) -> Sites:
@@ -56,12 +56,12 @@ class Sites:
             subprocess.run(["ip", "netns", "del", namespace], check=False, capture_output=True)
 
     def processes(self) -> list[int]:
-        """All that runs at the sites."""
+        """Return the ids of all processes at the sites."""
         return [pid for name in NAMES for pid in self._pids(self.name(name))]
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[list[bytes]]:
-        """All packets that pass meanwhile."""
+        """Capture all packets during the context."""
         packets: list[bytes] = []
         tap: list[socket.socket] = []
         ready = threading.Event()
@@ -118,7 +118,7 @@ class Sites:
 
 
 class SshServers:
-    """An sshd of its own at every site, and a key that opens them."""
+    """An sshd at every site, and a key that all of them accept."""
 
     def __init__(self, sites: Sites, folder: Path) -> None:
         self._sites = sites
@@ -154,7 +154,7 @@ class SshServers:
 
     @property
     def pids(self) -> set[int]:
-        """The listeners themselves."""
+        """Return the process ids of the servers."""
         return {process.pid for process in self._running}
 
     def _await(self, address: str) -> None:

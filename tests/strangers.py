@@ -1,4 +1,4 @@
-"""Plugins as strangers bring them: a module, a distribution that names it, found by its entry point
+"""Installs third-party plugins for tests: a module and a distribution with an entry point, found
 in this process and in those of live runs."""
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def geomx_register(register):
 
 
 def install(folder: Path, module: str, source: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Put a module and its distribution into `folder`, and `folder` on every path."""
+    """Write a module and its distribution to `folder`, and add `folder` to Python's path."""
     folder.mkdir(exist_ok=True)
     (folder / f"{module}.py").write_text(source, encoding="utf-8")
     name_it(folder, module, {module: module})
@@ -49,7 +49,7 @@ def install(folder: Path, module: str, source: str, monkeypatch: pytest.MonkeyPa
 
 
 def name_it(folder: Path, distribution: str, entry_points: dict[str, str]) -> None:
-    """What pip would leave beside a module of that distribution."""
+    """Write the metadata that pip installs beside a module of that distribution."""
     info = folder / f"{distribution}-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.0\n")
@@ -58,7 +58,7 @@ def name_it(folder: Path, distribution: str, entry_points: dict[str, str]) -> No
 
 
 def on_path(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let this process and its children import from `folder`."""
+    """Add `folder` to the import path of this process and its children."""
     if str(folder) not in sys.path:
         monkeypatch.syspath_prepend(str(folder))
         before = os.environ.get("PYTHONPATH", "")
@@ -68,7 +68,7 @@ def on_path(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def accel(name: str, body: str) -> str:
-    """The source of a module that registers the accelerator `name`, whose class has that body."""
+    """Return the source of a module with the accelerator `name`, whose class has that body."""
     lines = "\n".join(f"    {line}" for line in body.strip("\n").splitlines())
     head, tail = HEAD.split("@geomx.hookimpl", 1)
     return f"NAME = {name!r}\n{head}class Plugin(Base):\n{lines}\n\n@geomx.hookimpl{tail}"

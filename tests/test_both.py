@@ -1,4 +1,4 @@
-"""What mode=both leaves beside its two runs: one page over both, one trace of both."""
+"""The combined files of mode=both: one report and one trace of both runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ def pair(tmp_path: Path) -> tuple[Results, Results]:
     return sim, live
 
 
-def test_the_page_lays_one_over_the_other(pair: tuple[Results, Results], tmp_path: Path) -> None:
+def test_the_report_shows_both_runs_in_the_same_charts(
+    pair: tuple[Results, Results], tmp_path: Path
+) -> None:
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     checker = Checker()
     checker.feed(page)
@@ -44,8 +46,8 @@ def test_the_page_lays_one_over_the_other(pair: tuple[Results, Results], tmp_pat
     assert comparison["loss"]["final"]["sim"] == pair[0].summary["loss"]["final"]
 
 
-def test_one_trace_holds_both_timelines(pair: tuple[Results, Results], tmp_path: Path) -> None:
-    """Every event of either is there, unchanged but for its process, which is its own."""
+def test_the_trace_contains_both_timelines(pair: tuple[Results, Results], tmp_path: Path) -> None:
+    """All events of both runs are contained; only their process ids are changed."""
     merged = json.loads((tmp_path / "trace.json").read_text())
     processes: dict[int, str] = {
         event["pid"]: event["args"]["name"]
@@ -68,7 +70,7 @@ def test_one_trace_holds_both_timelines(pair: tuple[Results, Results], tmp_path:
 
 
 def _bare(event: dict[str, Any], mode: str) -> dict[str, Any]:
-    """An event without what tells the runs apart."""
+    """Return an event without the fields that identify its run."""
     text = json.dumps({key: value for key, value in event.items() if key != "pid"})
     bare = json.loads(text.replace(f"{mode} \\u00b7 ", ""))
     if event["name"] == "process_sort_index":
@@ -76,7 +78,7 @@ def _bare(event: dict[str, Any], mode: str) -> dict[str, Any]:
     return bare
 
 
-def test_a_run_without_numbers_has_what_there_is(tmp_path: Path) -> None:
+def test_a_run_without_numerics_has_both_timelines(tmp_path: Path) -> None:
     runs = [run(tmp_path / mode, numerics=False) for mode in ("sim", "live")]
     both.leave(*runs, compare(*runs), tmp_path)
     page = (tmp_path / "report.html").read_text(encoding="utf-8")

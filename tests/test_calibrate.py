@@ -1,4 +1,4 @@
-"""Costs files, what measures them, probes between sites, and cores that nodes share."""
+"""Costs files, calibration, probes between sites, and shared cores."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ LAYERS = ["conv1", "conv2", "dense1", "dense2", "dense3"]
 
 
 def content(**changes: Any) -> dict[str, Any]:
-    """Of a costs file that was measured here."""
+    """Return the content of a costs file measured on this machine."""
     machine, cores = this_machine()
     measured = {"machine": machine, "cores": cores, "date": "2026-11-21T08:00:00Z"}
     times = {"forward_s": [0.001] * 5, "backward_s": [0.002] * 5}
@@ -67,7 +67,7 @@ def content(**changes: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def composed(tmp_path: Path) -> Callable[..., Experiment]:
-    """The experiment of some words under a costs file."""
+    """Build the experiment of overrides with a costs file."""
 
     def build(costs: dict[str, Any], *words: str) -> Experiment:
         path = tmp_path / "costs.yaml"
@@ -95,12 +95,12 @@ def test_a_file_gives_costs_and_times(composed: Callable[..., Experiment]) -> No
     assert about["measured"]["machine"] == this_machine()[0]
 
 
-def test_times_that_the_user_gives_count(composed: Callable[..., Experiment]) -> None:
+def test_given_layer_times_take_precedence(composed: Callable[..., Experiment]) -> None:
     made = composed(content(), "workload.forward_ms=100")
     assert made.workload.step_s == pytest.approx(0.12)
 
 
-def test_times_of_another_batch_do_not(composed: Callable[..., Experiment]) -> None:
+def test_layer_times_of_another_batch_size_are_ignored(composed: Callable[..., Experiment]) -> None:
     with pytest.warns(CostsWarning, match="32 samples a step, not 64"):
         made = composed(content(), "workload.batch_size=64")
     assert made.workload.step_s == pytest.approx(0.03)
@@ -114,7 +114,7 @@ def test_times_of_another_batch_do_not(composed: Callable[..., Experiment]) -> N
         ({"machine": "abacus"}, "sim", None),
     ],
 )
-def test_figures_of_elsewhere_are_doubted(
+def test_costs_of_another_machine_or_version_cause_a_warning(
     composed: Callable[..., Experiment], measured: dict[str, str], mode: str, doubt: str | None
 ) -> None:
     changed = content(measured=content()["measured"] | measured)
@@ -139,7 +139,7 @@ def test_figures_of_elsewhere_are_doubted(
         ),
     ],
 )
-def test_mistakes_are_named(
+def test_errors_name_key_and_value(
     composed: Callable[..., Experiment], changes: dict[str, Any], sentence: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:
@@ -147,7 +147,7 @@ def test_mistakes_are_named(
     assert str(caught.value).startswith(sentence)
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
+def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"costs=.*nowhere.yaml: must be a file"):
         compose([f"costs={tmp_path / 'nowhere.yaml'}"], directory=tmp_path)
 
@@ -156,14 +156,14 @@ NAMES = "a100, cpu, gpu, h100, h200, none"
 
 
 def named(tmp_path: Path, *words: str) -> Experiment:
-    """The experiment of some words, sizes alone."""
+    """Build the experiment of overrides, without numerics."""
     return compose(["numerics=false", *words], directory=tmp_path / "run")[0]
 
 
 @pytest.mark.parametrize(
     ("name", "memory_bytes_s"), [("a100", 2.039e12), ("h100", 3.35e12), ("h200", 4.8e12)]
 )
-def test_costs_of_a_gpu_follow_from_what_is_published(
+def test_costs_of_a_gpu_follow_from_published_bandwidths(
     name: str, memory_bytes_s: float, tmp_path: Path
 ) -> None:
     made = named(tmp_path, f"costs={name}")
@@ -180,7 +180,7 @@ def test_costs_of_a_gpu_follow_from_what_is_published(
 
 
 @pytest.mark.slow
-def test_costs_may_be_none_or_the_defaults_by_name(tmp_path: Path) -> None:
+def test_names_select_no_costs_or_the_defaults(tmp_path: Path) -> None:
     none, cpu = (named(tmp_path, f"costs={name}") for name in ("none", "cpu"))
     assert {none.costs.of(work) for work in WORK} == {(0.0, 0.0)}
     assert all(getattr(none.costs.device, figure) == 0 for figure in DEVICE_FIGURES)
@@ -194,7 +194,7 @@ def test_costs_may_be_none_or_the_defaults_by_name(tmp_path: Path) -> None:
     assert "cost nothing (costs=none)" in told[0] and "geomx's defaults" in told[1]
 
 
-def test_an_unknown_name_of_costs_is_told_which_there_are(tmp_path: Path) -> None:
+def test_an_unknown_name_of_costs_lists_the_known_names(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=f"costs=h1000: must be a file .* or a name: {NAMES}"):
         named(tmp_path, "costs=h1000")
 
@@ -206,12 +206,12 @@ def test_names_of_costs_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     listed = re.search(r"^costs: (.*)$", capsys.readouterr().out, re.MULTILINE)
     assert listed and set(NAMES.split(", ")) <= set(
         listed[1].split(", ")
-    )  # and files of other tests
+    )  # also files of other tests
 
 
 @pytest.mark.slow
-def test_a_workload_on_a_gpu_has_a_gpus_endpoints(tmp_path: Path) -> None:
-    """In simulation: a live run here is predicted by this machine's costs."""
+def test_a_simulated_workload_on_a_gpu_has_the_costs_of_a_gpu(tmp_path: Path) -> None:
+    """The prediction of a live run uses this machine's costs."""
     words = "workload=torch_transformer", "workload.device=cuda"
     made = named(tmp_path, *words)
     assert made.costs.of("send") == named(tmp_path, "costs=gpu").costs.of("send")
@@ -223,11 +223,11 @@ def test_a_workload_on_a_gpu_has_a_gpus_endpoints(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_costs_that_are_most_of_an_iteration_are_told(
+def test_dominating_endpoint_costs_cause_a_note(
     network: Build, sized: Build, simulate: Build
 ) -> None:
-    """A billion parameters in steps of 0.1 s over 184 Gbit/s, in half precision: the defaults hold
-    for a small processor, and workers would compute for 2 % of the time."""
+    """A billion parameters in steps of 0.1 s over 184 Gbit/s, in half precision: with the default
+    costs, which are those of a small processor, workers compute for 2 % of the time."""
     workload = sized(*[20_000_000] * 50, forward_s=0.04 / 50, backward_s=0.06 / 50)
     wan = network(1, 1, mbps=184_000, delay_ms=0.5, lan={"mbps": 1e7, "delay_ms": 0.001})
     utilised, notes = {}, {}
@@ -249,7 +249,7 @@ def test_costs_that_are_most_of_an_iteration_are_told(
         assert 0.9 * utilised["none"] < utilised[name] <= utilised["none"]
 
 
-def test_a_run_says_where_its_costs_come_from() -> None:
+def test_a_summary_contains_the_source_of_costs() -> None:
     def note(costs: Costs, mode: str = "sim") -> str:
         return costs_note({"mode": mode, "costs": costs.about()})
 
@@ -265,7 +265,7 @@ def test_a_run_says_where_its_costs_come_from() -> None:
 # ---- measuring ----
 
 
-def test_a_fit_finds_what_is_there(seed: int) -> None:
+def test_a_fit_recovers_known_costs(seed: int) -> None:
     generator = np.random.default_rng(seed)
     true = {"message": 4e-6, "byte": 2e-10}
     samples = []
@@ -273,7 +273,7 @@ def test_a_fit_finds_what_is_there(seed: int) -> None:
         for messages in (1, 5):
             took = messages * true["message"] + size * true["byte"]
             noise = generator.uniform(0.98, 1.02, 9)
-            noise[generator.integers(9)] = 50.0  # other traffic interferes once
+            noise[generator.integers(9)] = 50.0  # an outlier, as from other traffic
             samples.append(Sample({"message": messages, "byte": size}, (took * noise).tolist()))
     costs, spread = fit(samples)
     for name, cost in true.items():
@@ -320,7 +320,7 @@ def test_layers_add_up_to_a_step() -> None:
 
 @pytest.fixture
 def probes() -> Iterator[Callable[..., str]]:
-    """Starts probes on this machine; they end with the test."""
+    """Start probes on this machine, until the end of the test."""
     running: list[probe.Probe] = []
 
     def start(token: str = "") -> str:
@@ -336,7 +336,7 @@ def probes() -> Iterator[Callable[..., str]]:
 
 @pytest.fixture
 def surveyed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cluster:
-    """What is written when its sites were surveyed, each way in no time."""
+    """Return the network of a survey with simulated, instantaneous measurements."""
     monkeypatch.setattr(probe, "ENOUGH_S", 0.02)
     experiment, _ = compose(["workload=synthetic"], directory=tmp_path)
     return experiment.cluster
@@ -344,7 +344,7 @@ def surveyed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cluster:
 
 @contextmanager
 def slow(target: str, mbps: float, delay_s: float) -> Iterator[str]:
-    """A way to `target` that is as slow as this, in both directions."""
+    """Start a proxy to `target` with this bandwidth and delay, in both directions."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def carry(source: socket.socket, sink: socket.socket) -> None:
@@ -390,7 +390,7 @@ def slow(target: str, mbps: float, delay_s: float) -> Iterator[str]:
 
 
 @pytest.mark.slow
-def test_a_probe_measures_a_slow_way(
+def test_a_probe_measures_bandwidth_and_delay(
     probes: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(probe, "ENOUGH_S", 0.3)
@@ -401,7 +401,7 @@ def test_a_probe_measures_a_slow_way(
     assert way.loss == 0.0
 
 
-def test_a_survey_becomes_a_network(
+def test_a_survey_writes_a_network_file(
     probes: Callable[[], str],
     surveyed: Cluster,
     monkeypatch: pytest.MonkeyPatch,
@@ -421,10 +421,10 @@ def test_a_survey_becomes_a_network(
 
 
 @pytest.mark.slow
-def test_access_links_are_as_wide_as_all_ways_at_once(
+def test_access_links_are_measured_with_all_connections_at_once(
     probes: Callable[[], str], surveyed: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each connection to the hub is slow; that two of them get twice as much is seen."""
+    """Each connection to the hub is slow, but two of them get twice its bandwidth."""
     monkeypatch.setattr(probe, "SHARE_S", 0.8)
     with slow(probes(), mbps=8.0, delay_s=0.0) as hub:
         words = [f"hub={hub}", f"beijing={probes()}", f"chengdu={probes()}"]
@@ -435,15 +435,15 @@ def test_access_links_are_as_wide_as_all_ways_at_once(
     assert central["downlink_mbps"] == pytest.approx(found.down["hub"] * 1500 / 1448, rel=0.01)
 
 
-def test_a_stranger_learns_nothing(probes: Callable[[], str]) -> None:
+def test_a_caller_without_token_receives_nothing(probes: Callable[[], str]) -> None:
     with pytest.raises(GeomxError, match="GEOMX_TOKEN differs from the probe's"):
         probe.measure(probes(), token="guess")
 
 
-def test_what_was_heard_on_the_way_proves_nothing(
+def test_an_eavesdropper_cannot_authenticate(
     probes: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The token does not cross the network, and what does is good for one connection."""
+    """The token is not sent, and the proof of knowing it is valid for one connection only."""
     said: list[dict[str, Any]] = []
     say = probe._say
     monkeypatch.setattr(probe, "_say", lambda *words: (said.append(dict(words[1])), say(*words)))
@@ -473,12 +473,12 @@ def test_what_was_heard_on_the_way_proves_nothing(
         ),
     ],
 )
-def test_sites_are_written_so(words: list[str], complaint: str, surveyed: Cluster) -> None:
+def test_invalid_sites_are_refused(words: list[str], complaint: str, surveyed: Cluster) -> None:
     with pytest.raises(ConfigError, match=re.escape(complaint)):
         sites.survey(words, surveyed)
 
 
-def test_a_missing_probe_is_noticed_before_anything_is_measured(
+def test_a_missing_probe_is_an_error_before_any_measurement(
     probes: Callable[[], str], surveyed: Cluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def refuse(*_: object) -> None:
@@ -498,8 +498,8 @@ def test_a_missing_probe_is_noticed_before_anything_is_measured(
 # ---- cores ----
 
 
-def test_shared_cores_slow_down_as_they_must(network: Build, sized: Build, simulate: Build) -> None:
-    """One core does one thing at a time; as many cores as nodes are as good as one's own."""
+def test_shared_cores_serialise_work(network: Build, sized: Build, simulate: Build) -> None:
+    """One core serialises all work; as many cores as nodes equal separate cores."""
     costs = Costs(**dict.fromkeys(FIGURES, 0.0) | {"receive_message_s": 2e-4, "cores": 0})
     wan, workload = network(2, 3), sized(400_000, 70_000, 9)
     own, *shared = (
@@ -515,9 +515,9 @@ def test_shared_cores_slow_down_as_they_must(network: Build, sized: Build, simul
 # ---- GPUs ----
 
 
-def test_a_gpu_changes_what_workers_pay(network: Build, sized: Build, simulate: Build) -> None:
-    """One worker and one step: encoding takes what the GPU takes, and the bus is crossed both ways
-    by what is on the wire or decoded; copies may overlap with the network, not with each other."""
+def test_workers_on_a_gpu_have_its_costs(network: Build, sized: Build, simulate: Build) -> None:
+    """One worker and one step: encoding takes the GPU's time, and encoded or decoded values cross
+    the bus in both directions; copies may overlap with the network, not with each other."""
     elements = 50_000
     free = Costs(**dict.fromkeys(FIGURES, 0.0))
     workload = replace(sized(elements), iterations=1)
@@ -539,8 +539,8 @@ def test_a_gpu_changes_what_workers_pay(network: Build, sized: Build, simulate: 
     assert slow_plain > slow_cast > (2 + 2) * elements * 1e-5
 
 
-def test_a_gpu_changes_what_servers_pay(network: Build, sized: Build, simulate: Build) -> None:
-    """One step: sums go to the GPU, weights come back dense and what is encoded as it is sent."""
+def test_servers_on_a_gpu_have_its_costs(network: Build, sized: Build, simulate: Build) -> None:
+    """One step: sums are copied to the GPU; dense weights and encoded values are copied back."""
     elements = 50_000
     free = Costs(**dict.fromkeys(FIGURES, 0.0) | {"update_byte_s": 1e-3})
     runtime = RuntimeOptions(server_device="cuda")
@@ -559,14 +559,14 @@ def test_a_gpu_changes_what_servers_pay(network: Build, sized: Build, simulate: 
     assert plain < dense * 1e-3  # the processor's update is not charged
     assert seconds(update_byte_s=1e-5) == pytest.approx(plain + dense * 1e-5)
     assert seconds(copy_byte_s=1e-5) == pytest.approx(plain + 2 * dense * 1e-5)
-    # Encoded are the party's sum, the weights, and these again on their way to the worker.
+    # Encoded three times: the party's sum, the weights, and the weights for the worker.
     assert seconds("fp16", encode_byte_s=1e-5) == pytest.approx(cast + 3 * dense * 1e-5)
     copies = 2 * dense + 3 * (dense + dense / 2)
     assert seconds("fp16", copy_byte_s=1e-5) == pytest.approx(cast + copies * 1e-5)
 
 
 @pytest.mark.slow
-def test_a_workload_says_where_its_tensors_lie(composed: Callable[..., Experiment]) -> None:
+def test_the_workload_determines_the_device_of_tensors(composed: Callable[..., Experiment]) -> None:
     words = "workload=torch_transformer", "workload.device=cuda:0"
     assert composed(content(), *words).on_device
     assert not composed(content(), *words, "costs.on_device=false").on_device
@@ -579,7 +579,7 @@ def test_a_workload_says_where_its_tensors_lie(composed: Callable[..., Experimen
 
 
 def test_a_gpu_is_measured_through_its_queue() -> None:
-    """Here over the processor's queue; runtime_cpp/tests has the emulated device's."""
+    """With the processor's queue; runtime_cpp/tests uses the emulated device's."""
     figures, spread = device.measure("cpu", "the processor", 3)
     made = build_options(DeviceCosts, figures, "costs.device")
     assert (made.name, made.basis) == ("the processor", "measured")
@@ -590,7 +590,7 @@ def test_a_gpu_is_measured_through_its_queue() -> None:
         device.measure("cuda:77", "", 1)
 
 
-def test_files_are_yaml_that_people_read(tmp_path: Path) -> None:
+def test_costs_files_are_readable_yaml(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "costs.yaml"
     calibrate.write(content(), path)
     text = path.read_text(encoding="utf-8")

@@ -1,5 +1,5 @@
-"""Workers in the central party (``central: {workers: n}``): a party like any other, but for its
-link to the global server, which is a LAN. GeoMX's DMLC_ENABLE_CENTRAL_WORKER."""
+"""Workers in the central party (``central: {workers: n}``, GeoMX's DMLC_ENABLE_CENTRAL_WORKER),
+whose link to the global server is a LAN."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LOSSLESS = sorted({"p3", "multigps"} & {*ACCELERATORS})
 
 @pytest.fixture
 def central(network: Build) -> Build:
-    """A network whose hub has as many workers as the first number says."""
+    """Return a network whose hub has `hub` workers."""
 
     def content(hub: int, *workers: int, **options: Any) -> dict[str, Any]:
         made = network(*workers, **options)
@@ -37,7 +37,7 @@ def central(network: Build) -> Build:
 
 
 @pytest.mark.parametrize("counts", [(1, 1), (2, 1, 3)])
-def test_full_synchrony_means_the_same(
+def test_full_synchrony_equals_the_reference(
     counts: tuple[int, ...], central: Build, tiny: Workload, simulate: Build, seed: int
 ) -> None:
     plain = simulate(central(*counts), tiny)
@@ -48,7 +48,7 @@ def test_full_synchrony_means_the_same(
 
 
 @pytest.mark.needs("hfa")
-def test_hierarchical_averaging_means_the_same(
+def test_hierarchical_averaging_equals_the_reference(
     central: Build, tiny: Workload, simulate: Build, seed: int
 ) -> None:
     counts = (2, 1, 3)
@@ -56,8 +56,10 @@ def test_hierarchical_averaging_means_the_same(
     assert close(run.parameters, by_hand(tiny, seed, counts, 9, 2, 2), 1e-5)
 
 
-def test_the_hub_is_near(central: Build, sized: Build, simulate: Build) -> None:
-    """What the central party exchanges with the global server crosses no WAN."""
+def test_traffic_of_the_central_party_is_lan_traffic(
+    central: Build, sized: Build, simulate: Build
+) -> None:
+    """Its messages to and from the global server do not cross the WAN."""
     workload = sized(300_000, 7)
     run = simulate(central(2, 1, 3), workload, iterations=2)
     once = expected_bytes(workload)
@@ -67,10 +69,10 @@ def test_the_hub_is_near(central: Build, sized: Build, simulate: Build) -> None:
 
 @pytest.mark.parametrize("accel", [*ACCELERATORS, None])
 @pytest.mark.parametrize("sync", SYNCS)
-def test_every_plugin_takes_part(
+def test_every_plugin_works_with_central_workers(
     sync: str, accel: str | None, central: Build, tiny: Workload, simulate: Build
 ) -> None:
-    """It learns, whatever of it does not apply to the near party; lossless stays lossless."""
+    """Training learns, and lossless plugins remain lossless."""
     chosen = [accel] if accel else []
     run = simulate(central(2, 1, 1), tiny, (sync, {}), chosen, iterations=30)
     rows = run.results.iterations
@@ -81,8 +83,10 @@ def test_every_plugin_takes_part(
 
 
 @pytest.mark.needs("mixedsync")
-def test_the_final_model_is_the_last_ones(central: Build, tiny: Workload, simulate: Build) -> None:
-    """Where parties do not wait, the hub's worker is done first; the model is not."""
+def test_the_final_model_is_that_of_the_last_worker(
+    central: Build, tiny: Workload, simulate: Build
+) -> None:
+    """With asynchronous parties, the hub's worker ends first, before the model is final."""
     run = simulate(central(1, 1, delay_ms=50), tiny, ("mixedsync", {}), iterations=10)
     first, last = run.results.evaluations[-2:]
     ends = [row["end_s"] for row in run.results.iterations]

@@ -1,7 +1,7 @@
-"""Bandwidth that changes: when transfers end, who draws what, which edges a rule means, refusals.
+"""Changing bandwidth: times of transfers, random draws, the edges of rules, and refusals.
 
-The closed form of everything here is one integral: a transfer that has its edge to itself ends when
-the bandwidth since its start adds up to its bytes.
+The closed form is an integral: a transfer alone on its edge ends when the integral of the bandwidth
+since its start equals its bytes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ REDRAW = {"every_s": 180, "low_mbps": 20, "high_mbps": 155}
 
 
 def pipe(delay_ms: float = 0.0, **attributes: Any) -> nx.DiGraph:
-    """One edge a -> b, and a way back."""
+    """Return a graph with an edge a -> b, and an edge back."""
     graph = nx.DiGraph()
     graph.add_edge("a", "b", delay_ms=delay_ms, **attributes)
     graph.add_edge("b", "a", delay_ms=delay_ms)
@@ -44,7 +44,7 @@ def pipe(delay_ms: float = 0.0, **attributes: Any) -> nx.DiGraph:
 
 
 def seconds_for(trace: list[list[float]], megabits: float, start_s: float = 0.0) -> float:
-    """When so much has passed an edge with this trace, on its own."""
+    """Return when so many megabits have passed an edge with this trace."""
     ends = [row[0] for row in trace[1:]] + [math.inf]
     for (since_s, mbps), end_s in zip(trace, ends, strict=True):
         begin_s = max(since_s, start_s)
@@ -70,7 +70,7 @@ def traces(draw: st.DrawFn) -> list[list[float]]:
 
 @settings(deadline=None, max_examples=60)
 @given(traces(), st.integers(1, 400), st.integers(0, 30))
-def test_a_transfer_over_a_trace_ends_at_the_integrals_instant(trace, megabits, tenths):
+def test_a_transfer_over_a_trace_takes_the_integrals_time(trace, megabits, tenths):
     graph = pipe(delay_ms=7.0, trace=trace)
     flow = ("a", "b", megabits * 125_000.0, tenths / 10)
     (end,) = transfer_times(graph, [flow], **BARE)
@@ -79,7 +79,7 @@ def test_a_transfer_over_a_trace_ends_at_the_integrals_instant(trace, megabits, 
 
 @settings(deadline=None, max_examples=30)
 @given(traces(), st.lists(st.integers(1, 100), min_size=2, max_size=6))
-def test_flows_share_what_there_is_at_the_moment(trace, sizes):
+def test_flows_share_the_current_bandwidth(trace, sizes):
     flows = [("a", "b", size * 125_000.0, 0.0) for size in sizes]
     ends = transfer_times(pipe(trace=trace), flows, **{**BARE, "new_connections": True})
     for end, size in zip(ends, sizes, strict=True):
@@ -87,7 +87,7 @@ def test_flows_share_what_there_is_at_the_moment(trace, sizes):
         assert end == pytest.approx(seconds_for(trace, passed), abs=1e-6)
 
 
-def test_a_trace_is_a_file_too_and_another_path_is_not_slowed(tmp_path: Path) -> None:
+def test_a_trace_may_be_a_file_and_affects_its_edge_only(tmp_path: Path) -> None:
     file = tmp_path / "up.csv"
     file.write_text("# measured by hand\ntime_s,bandwidth_mbps\n0,8\n1,0\n\n3,16\n")
     graph = pipe(trace=str(file))
@@ -97,7 +97,7 @@ def test_a_trace_is_a_file_too_and_another_path_is_not_slowed(tmp_path: Path) ->
     assert ends == pytest.approx([3.5, 2.0], abs=1e-6)
 
 
-def test_an_outage_delays_and_loses_nothing() -> None:
+def test_an_outage_delays_without_loss() -> None:
     ends = {}
     for name, outages in {
         "none": [],
@@ -112,7 +112,7 @@ def test_an_outage_delays_and_loses_nothing() -> None:
     assert ends == pytest.approx(expected, abs=1e-6)
 
 
-def test_models_without_time_refuse_what_changes() -> None:
+def test_static_models_refuse_changing_bandwidth() -> None:
     for model in ("maxmin", "CM02", "LV08"):
         with pytest.raises(ConfigError, match="the bandwidth of a -> b changes"):
             transfer_times(pipe(redraw=REDRAW), [("a", "b", 1, 0)], model=model)
@@ -122,13 +122,13 @@ def test_models_without_time_refuse_what_changes() -> None:
 
 
 def draws(graph: nx.DiGraph, edge: tuple[str, str], seed: int, count: int = 6) -> list[float]:
-    """The bandwidths of an edge in Mbit/s, redraw by redraw."""
+    """Return the successive bandwidths of an edge in Mbit/s."""
     data = graph.edges[edge]
     made = schedule(data, f"{edge[0]} -> {edge[1]}", seed)
     return [made.at(number * data["redraw"]["every_s"]) / 125e3 for number in range(count)]
 
 
-def test_the_same_seed_draws_the_same_and_edges_draw_for_themselves(network: Build) -> None:
+def test_draws_depend_on_seed_and_edge(network: Build) -> None:
     graph = read_network(network(1, 1) | {"redraw": REDRAW}).graph
     drawn = {edge for edge, data in graph.edges.items() if "redraw" in data}
     sites = ("hub", "party0", "party1")
@@ -140,13 +140,13 @@ def test_the_same_seed_draws_the_same_and_edges_draw_for_themselves(network: Bui
     assert all(20 <= mbps < 155 for mbps in flat)
 
 
-def test_a_rule_may_have_a_seed_of_its_own(network: Build) -> None:
+def test_a_rule_may_have_its_own_seed(network: Build) -> None:
     graph = read_network(network(1) | {"redraw": REDRAW | {"seed": 4}}).graph
     assert draws(graph, UP, 0) == draws(graph, UP, 1)
     assert draws(graph, UP, 0) != draws(graph, DOWN, 0)
 
 
-def test_outages_of_one_name_happen_together(network: Build) -> None:
+def test_outages_of_the_same_name_are_simultaneous(network: Build) -> None:
     rule = {"site": "party0", "mean_up_s": 50, "mean_down_s": 10}
     graph = read_network(network(1, 1) | {"outages": [rule]}).graph
     edges = [edge for edge, data in graph.edges.items() if "outages" in data]
@@ -158,10 +158,10 @@ def test_outages_of_one_name_happen_together(network: Build) -> None:
     assert 0.05 < np.mean(down[0]) < 0.35
 
 
-# ---- which edges a rule means ----
+# ---- the edges of a rule ----
 
 
-def test_rules_of_a_network_find_their_edges(network: Build) -> None:
+def test_rules_of_a_network_select_their_edges(network: Build) -> None:
     def cut(**rule: Any) -> set[tuple[str, str]]:
         content = network(1, 1, 1) | {"outages": [{"start_s": 1, "end_s": 2, **rule}]}
         edges = read_network(content).graph.edges.items()
@@ -179,7 +179,7 @@ def test_rules_of_a_network_find_their_edges(network: Build) -> None:
     assert cut(partition=groups) == both(("hub", "party1"), ("party0", "party1"))
 
 
-def test_a_redraw_may_name_links_and_stand_at_a_party(network: Build) -> None:
+def test_a_redraw_may_name_links_or_belong_to_a_party(network: Build) -> None:
     content = network(1, 1) | {"redraw": REDRAW | {"links": [["party0", "party1"]]}}
     graph = read_network(content).graph
     drawn = {edge for edge, data in graph.edges.items() if "redraw" in data}
@@ -192,7 +192,7 @@ def test_a_redraw_may_name_links_and_stand_at_a_party(network: Build) -> None:
     assert {edge for edge, data in graph.edges.items() if "redraw" in data} == {UP, DOWN}
 
 
-def test_changes_survive_being_written(network: Build, tmp_path: Path) -> None:
+def test_written_networks_keep_their_changes(network: Build, tmp_path: Path) -> None:
     (tmp_path / "traces").mkdir()
     (tmp_path / "traces" / "up.csv").write_text("time_s,bandwidth_mbps\n0,8\n2,4\n")
     content = network(1, 1)
@@ -284,7 +284,7 @@ def test_a_trace_needs_its_header(text: str, tmp_path: Path, network: Build) -> 
 def test_an_iteration_over_a_trace_in_closed_form(
     network: Build, sized: Build, simulate: Build
 ) -> None:
-    """One worker and one tensor: each iteration is a push over the traced uplink and an answer."""
+    """One worker and one tensor: an iteration is a push over the traced uplink, and an answer."""
     trace = [[0.0, 40.0], [0.7, 0.0], [1.9, 5.0], [4.0, 80.0], [6.5, 20.0]]
     content = network(1, mbps=1000, delay_ms=0, lan=LAN)
     content["parties"]["party0"]["uplink_trace"] = trace
@@ -299,7 +299,7 @@ def test_an_iteration_over_a_trace_in_closed_form(
 def test_nine_trainers_over_redrawn_links(
     network: Build, sized: Build, simulate: Build, seed: int
 ) -> None:
-    """The answer goes to all parties at once; the slowest uplink of the moment decides."""
+    """The answer is sent to all parties at once; the currently slowest uplink decides."""
     content = network(*[1] * 9, mbps=1000, delay_ms=0, lan=LAN)
     for party in content["parties"].values():
         party["redraw"] = REDRAW | {"every_s": 2}
@@ -326,7 +326,7 @@ def test_nine_trainers_over_redrawn_links(
         assert start_s == pytest.approx([down.finish(summed, wire) for down in downlinks], abs=5e-3)
 
 
-def test_a_run_waits_for_a_site_that_is_away_and_loses_nothing(
+def test_a_run_waits_for_a_disconnected_site_without_loss(
     two_parties: Cluster, network: Build, tiny: Any, simulate: Build
 ) -> None:
     calm = simulate(two_parties, tiny)
@@ -340,7 +340,9 @@ def test_a_run_waits_for_a_site_that_is_away_and_loses_nothing(
 
 
 @pytest.mark.needs("mixedsync")
-def test_a_partition_leaves_the_others_alone(network: Build, tiny: Any, simulate: Build) -> None:
+def test_a_partition_does_not_affect_other_sites(
+    network: Build, tiny: Any, simulate: Build
+) -> None:
     cut = {"partition": [["hub", "party0"], ["party1"]], "start_s": 0.1, "end_s": 20}
     run = simulate(network(1, 1) | {"outages": [cut]}, tiny, sync=("mixedsync", {}))
     ends = {
@@ -355,7 +357,7 @@ def test_a_partition_leaves_the_others_alone(network: Build, tiny: Any, simulate
 def test_queues_drop_datagrams_that_wait_out_an_outage(
     network: Build, sized: Build, simulate: Build
 ) -> None:
-    """The reliable slices wait, and rounds end without the others."""
+    """Reliable slices wait, and rounds end without the best-effort ones."""
     workload = sized(100_000, 100_000)
     content = network(1, 1, mbps=20) | {
         "outages": [

@@ -1,4 +1,4 @@
-"""The command line: one line and the right exit status for everything that can be asked wrongly."""
+"""The command line: for every invalid request, one line and the correct exit status."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ INSTALLED = {plugin.name for plugin in Registry.discover().plugins()}
 
 
 def needs(text: str) -> None:
-    """Skip a test that speaks of a plugin whose folder has been deleted."""
+    """Skip a test of a plugin whose folder has been deleted."""
     for name in ("hfa", "dgt", "p3", "fp16"):
         if name in text and name not in INSTALLED:
             pytest.skip(f"no plugin {name}")
@@ -121,7 +121,9 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("words", "line"), WRONG)
-def test_wrong_requests(words: str, line: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_invalid_requests_are_one_line(
+    words: str, line: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     needs(words + line)
     assert cli.run(words.split()) == 2
     out, err = capfd.readouterr()
@@ -131,7 +133,7 @@ def test_wrong_requests(words: str, line: str, capfd: pytest.CaptureFixture[str]
     assert out == ""
 
 
-def test_the_unreachable_pair_is_named(capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_unreachable_pair_of_sites_is_named(capfd: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["network=unreachable.yaml"]) == 2
     assert "s cannot reach g: there is no path of edges" in capfd.readouterr().err
 
@@ -164,7 +166,7 @@ def test_failures(
     assert capfd.readouterr() == ("", line)
 
 
-def test_what_geomx_does_not_know_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unexpected_exceptions_keep_their_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     def job(experiment: Experiment, directory: Path) -> None:
         raise ZeroDivisionError
 
@@ -178,9 +180,9 @@ def test_what_geomx_does_not_know_keeps_its_traceback(monkeypatch: pytest.Monkey
 def test_every_failing_job_of_a_sweep_has_a_line(
     launcher: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Whether jobs run in this process or, as they do unless told otherwise, in others."""
+    """With jobs in this process, and in others, which is the default."""
     needs("hfa")
-    get_reusable_executor().shutdown()  # an earlier test's processes are in its folder
+    get_reusable_executor().shutdown()  # its processes work in an earlier test's folder
     chosen = ["hydra/launcher=basic"] if launcher == "basic" else []
     words = ["iterations=2", "numerics=false", "sync=hfa", "sync.k1=0,1", "seed=1,2"]
     assert cli.run(["-m", *chosen, *words, "hydra.sweep.dir=swept"]) == 2
@@ -191,7 +193,9 @@ def test_every_failing_job_of_a_sweep_has_a_line(
         assert f" sync=hfa sync.k1=0 seed={seed}: sync.k1=0: must be" in line
 
 
-def test_no_room_for_the_run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_run_directory_that_cannot_be_created_is_one_line(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "file").write_text("")
     assert cli.run(["hydra.run.dir=file/run"]) == 1
     err = capfd.readouterr().err
@@ -210,14 +214,14 @@ BRIEF = ("workload=resnet50", "iterations=1")
 
 @pytest.mark.slow
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
-def test_any_encoding_of_the_terminal_serves(encoding: str) -> None:
+def test_output_works_in_any_encoding(encoding: str) -> None:
     done = geomx(*BRIEF, env={**os.environ, "PYTHONIOENCODING": encoding}, encoding=encoding)
     assert (done.returncode, done.stderr) == (0, "")
     assert "time per iteration" in done.stdout
 
 
 @pytest.mark.slow
-def test_an_output_that_takes_nothing_is_one_line() -> None:
+def test_an_output_without_space_is_one_line() -> None:
     with open("/dev/full", "w") as full:
         done = geomx(*BRIEF, stdout=full)
     line = "standard output: No space left on device; make room, and run it again\n"
@@ -227,8 +231,8 @@ def test_an_output_that_takes_nothing_is_one_line() -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting takes root")
 @pytest.mark.parametrize("options", ["ro", "size=64k"])
-def test_disks_that_take_nothing_more_are_one_line(options: str, tmp_path: Path) -> None:
-    """Read-only, or full before the run's end: then what was written stays readable."""
+def test_read_only_and_full_disks_are_one_line(options: str, tmp_path: Path) -> None:
+    """On a disk that becomes full, the files remain readable."""
     inside = f"mount -t tmpfs -o {options} none disk && cd disk && exec {sys.executable} -m geomx"
     (tmp_path / "disk").mkdir()
     words = ["unshare", "--mount", "sh", "-c", f"{inside} iterations=50 numerics=false; ls -R"]
@@ -245,7 +249,7 @@ def test_disks_that_take_nothing_more_are_one_line(options: str, tmp_path: Path)
         assert "; results up to then are in " in done.stderr
 
 
-# ---- two doors, geomx and python -m geomx ----
+# ---- both entry points, geomx and python -m geomx ----
 
 
 DOORS = [cli.main, cli.module]
@@ -253,7 +257,7 @@ DOORS = [cli.main, cli.module]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("door", DOORS)
-def test_both_doors_know_commands_and_experiments(
+def test_both_entry_points_accept_commands_and_experiments(
     door: Callable[[list[str]], int],
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -275,7 +279,7 @@ def test_both_doors_know_commands_and_experiments(
 
 
 @pytest.mark.slow
-def test_without_words_geomx_tells_its_commands_and_the_module_runs_the_default(
+def test_without_arguments_geomx_lists_commands_and_the_module_runs_the_default(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = []
@@ -292,12 +296,12 @@ def test_without_words_geomx_tells_its_commands_and_the_module_runs_the_default(
 
 
 @pytest.mark.slow
-def test_a_source_folder_that_is_not_built_is_one_line(tmp_path: Path) -> None:
-    """As after ``pip install .``, in the checkout: its folder hides the installed one."""
+def test_an_unbuilt_source_folder_is_one_line(tmp_path: Path) -> None:
+    """As after ``pip install .`` in the checkout, whose folder shadows the installed package."""
     ignored = shutil.ignore_patterns("*.so", "__pycache__")
     shutil.copytree(Path(cli.__file__).parents[1], tmp_path / "geomx", ignore=ignored)
     found = os.pathsep.join(path for path in sys.path if path.endswith("site-packages"))
-    # Without site, so that an editable installation has no say in what is found.
+    # Without site, so that an editable installation is not found.
     for words in (["-m", "geomx", "plugins"], ["-m", "geomx"], ["-c", "import geomx.kv"]):
         done = subprocess.run(
             [sys.executable, "-S", *words], capture_output=True, text=True, timeout=60,
@@ -330,10 +334,8 @@ def test_a_signal_ends_a_run_with_its_status_and_names_its_folder(
 
 
 @pytest.mark.slow
-def test_explain_says_that_a_run_was_killed(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    Recorder(tmp_path / "killed", {"mode": "sim"})  # what a process leaves that ends here
+def test_explain_reports_a_killed_run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    Recorder(tmp_path / "killed", {"mode": "sim"})  # the files of a process killed now
     assert cli.main(["explain", str(tmp_path / "killed")]) == 2
     err = capfd.readouterr().err
     assert "left no timeline to explain (the run was killed before it could end)" in err
@@ -366,7 +368,7 @@ def test_no_run_overwrites_another(tmp_path: Path, capfd: pytest.CaptureFixture[
     page = (tmp_path / "here" / "report.html").read_text()
     shown = page.split('class="command"')[1].split("</code>")[0]
     assert "workload=resnet50" in shown
-    assert "hydra" not in shown  # so that neither does the command that is there to be copied
+    assert "hydra" not in shown  # so the command to copy does not contain it either
     before = (tmp_path / "here" / "summary.json").read_bytes()
     capfd.readouterr()
     assert cli.run(words) == 2
@@ -378,7 +380,7 @@ def test_no_run_overwrites_another(tmp_path: Path, capfd: pytest.CaptureFixture[
 
 
 @pytest.mark.slow
-def test_a_run_ends_with_its_directory() -> None:
+def test_the_last_line_of_a_run_is_its_directory() -> None:
     done = geomx("workload=resnet50", "iterations=1")
     assert (done.returncode, done.stderr) == (0, "")
     directory = Path(done.stdout.splitlines()[-1])
@@ -386,7 +388,7 @@ def test_a_run_ends_with_its_directory() -> None:
     assert (directory / ".hydra" / "overrides.yaml").is_file()
 
 
-def test_a_wrong_request_from_a_shell() -> None:
+def test_an_invalid_request_from_a_shell_is_one_line() -> None:
     done = geomx("+sync=faa")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("sync=faa: ")
@@ -413,7 +415,7 @@ def test_plugins_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("command", ["plugins", "networks"])
 @pytest.mark.parametrize("columns", ["30", "40", "80", "300", None])
-def test_lists_are_whole_in_any_width(
+def test_lists_are_complete_at_any_width(
     command: str,
     columns: str | None,
     capsys: pytest.CaptureFixture[str],
@@ -432,10 +434,10 @@ def test_lists_are_whole_in_any_width(
     lines = out.splitlines()
     for name in names:
         (line,) = [line for line in lines if name in line.split()[:2] and line[0] != " "]
-        assert columns is not None or len(line.split()) > 8  # in a pipe a row is a line
+        assert columns is not None or len(line.split()) > 8  # in a pipe, each row is one line
     if columns:
         assert max(map(len, lines)) <= max(int(columns), 80)
-    if columns in ("30", "40"):  # prose has the line to itself
+    if columns in ("30", "40"):  # descriptions have their own line
         prose = [line for line in lines if line.startswith("  ")]
         assert sum(len(line.split()) == 1 for line in prose) < len(prose) / 3
 
@@ -450,7 +452,7 @@ def test_lists_are_whole_in_any_width(
         ("check", ["--modes"]),
     ],
 )
-def test_help_of_a_command_says_what_it_takes(
+def test_help_of_a_command_lists_its_arguments(
     command: str, told: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
@@ -465,13 +467,13 @@ def test_info(capsys: pytest.CaptureFixture[str]) -> None:
     assert "compiled core: /" in capsys.readouterr().out
 
 
-def test_run_is_a_command_too(capfd: pytest.CaptureFixture[str]) -> None:
+def test_run_is_a_command(capfd: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["run", "iterations=0"]) == 2
     assert capfd.readouterr().err.startswith("iterations=0: ")
 
 
 @pytest.mark.parametrize("words", [["foo"], ["plugins", "--foo"]])
-def test_wrong_commands(words: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+def test_invalid_commands_are_one_line(words: list[str], capfd: pytest.CaptureFixture[str]) -> None:
     assert cli.main(words) == 2
     err = capfd.readouterr().err
     assert err.count("\n") == 1

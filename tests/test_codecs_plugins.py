@@ -1,5 +1,5 @@
-"""Laws of the sparsifiers and quantisers over whole simulated trees: bytes by formula, nothing
-lost, the same model whatever the way back, and that they learn. Bit-level laws are in C++."""
+"""Laws of sparsifying and quantising codecs in simulations: bytes equal the formulas, nothing is
+lost, the form of answers does not matter, and training learns. Encodings are tested in C++."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def bisparse(**options: Any) -> tuple[str, dict[str, Any]]:
 
 
 def message(rows: int, *widths: int, each: int = 0) -> int:
-    """Bytes of `rows` rows with parts of these widths in bits, in frames of `each` bytes more."""
+    """Return the bytes of `rows` rows with parts of these widths in bits, plus `each` per frame."""
     frame_rows = max(8, FRAME_BYTES * 8 // sum(widths) // 8 * 8)
     total = 0
     for first in range(0, rows, frame_rows):
@@ -35,7 +35,7 @@ def message(rows: int, *widths: int, each: int = 0) -> int:
 
 
 def sparse(elements: int, share: float, times: int = 1, values: int = 32) -> int:
-    """Bytes of the largest `share` of a shard, `times` over: values and packed indices."""
+    """Return the bytes of `times` * `share` of a shard's elements: values and packed indices."""
     rows = min(elements, max(1, int(elements * share)) * times)
     index = max(1, (elements - 1).bit_length())
     if rows * (32 + index) >= elements * 32:
@@ -81,7 +81,7 @@ def test_bisparse_bytes(
 def test_bisparse_compresses_by_the_published_ratio(
     network: Build, sized: Build, simulate: Build
 ) -> None:
-    """1 / (r (1 + P)) with 32-bit indices; ours are narrower, and headers are included."""
+    """1 / (r (1 + P)) with 32-bit indices; packed ones are smaller, and headers are included."""
     sizes = (1_000_000, 4_000_000)
     run = simulate(network(1, 1), sized(*sizes), accel=[bisparse()], iterations=1)
     wan = run.bytes["wan_push"] + run.bytes["wan_pull"]
@@ -103,7 +103,7 @@ SMALL = {"min_elements": 1, "ratio": 0.1}
 
 @pytest.mark.needs("bisparse")
 @pytest.mark.parametrize("options", [{}, {"exact": True}, {"clip": 0.5, "momentum": 0.9}])
-def test_bisparse_comes_back_sparse_or_dense_to_the_same_model(
+def test_bisparse_with_sparse_and_dense_answers_has_the_same_model(
     options: dict[str, Any], network: Build, tiny: Workload, simulate: Build
 ) -> None:
     runs = [
@@ -116,7 +116,7 @@ def test_bisparse_comes_back_sparse_or_dense_to_the_same_model(
 
 
 @pytest.mark.needs("bisparse")
-def test_bisparse_of_everything_is_no_compression(
+def test_bisparse_with_ratio_1_equals_no_compression(
     network: Build, tiny: Workload, simulate: Build
 ) -> None:
     plain = simulate(network(1, 3), tiny)
@@ -126,7 +126,7 @@ def test_bisparse_of_everything_is_no_compression(
 
 
 @pytest.mark.needs("bisparse")
-def test_sizes_alone_are_those_of_the_numbers(
+def test_simulated_sizes_equal_encoded_sizes(
     network: Build, tiny: Workload, simulate: Build
 ) -> None:
     accel = [("bisparse", {**SMALL, "warmup_rounds": 4})]
@@ -138,7 +138,7 @@ def test_sizes_alone_are_those_of_the_numbers(
 
 @pytest.mark.needs("bisparse")
 @pytest.mark.parametrize("reselect", [False, True])
-def test_bisparse_loses_nothing_and_starves_nobody(
+def test_bisparse_loses_nothing_and_sends_every_element(
     reselect: bool,
     network: Build,
     tiny: Any,
@@ -146,7 +146,7 @@ def test_bisparse_loses_nothing_and_starves_nobody(
     seed: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """With gradients of 1 everywhere the parameters count the steps that have arrived."""
+    """With gradients of 1, the parameters count the received steps."""
     workload = counting(tiny, seed, monkeypatch)
     steps = 60
     accel = [bisparse(ratio=0.1, min_elements=1, reselect=reselect)]
@@ -155,7 +155,7 @@ def test_bisparse_loses_nothing_and_starves_nobody(
         arrived = np.ravel(before - after).astype(float)
         assert np.abs(2 * arrived - np.round(2 * arrived)).max() < 1e-3  # whole contributions
         assert arrived.max() <= steps + 1e-3
-        assert arrived.min() > steps - 40  # each element is sent within twice 1 / ratio, twice
+        assert arrived.min() > steps - 40  # a push and its answer take 2 / ratio steps each
 
 
 @pytest.mark.needs("bisparse", "fp16")
@@ -177,7 +177,7 @@ def test_bisparse_and_half_precision(
 def test_bisparse_in_slices_over_several_servers(
     network: Build, tiny: Workload, simulate: Build
 ) -> None:
-    """Blocks of packed rows by lossy channels that lose nothing: the same model as in one piece."""
+    """Slices on best-effort channels without loss have the same model as one message."""
     place = network(1, 2)
     place["central"]["global_servers"] = 2
     p3 = ("p3", {"slice_elements": 100})
@@ -191,7 +191,7 @@ def test_bisparse_in_slices_over_several_servers(
     ("name", "value"),
     [("ratio", 0.0), ("ratio", 1.5), ("momentum", 1.0), ("clip", 0.0), ("min_elements", 0)],
 )
-def test_bisparse_refuses(
+def test_bisparse_refuses_invalid_options(
     name: str, value: float, network: Build, tiny: Workload, experiment: Build
 ) -> None:
     with pytest.raises(ConfigError, match=name):
@@ -215,10 +215,10 @@ def test_twobit_bytes(
 
 
 @pytest.mark.needs("twobit")
-def test_twobit_sends_what_mxnet_sends(
+def test_twobit_equals_mxnets_compression(
     network: Build, tiny: Any, simulate: Build, seed: int
 ) -> None:
-    """One party, a threshold, plain SGD: by hand, step by step."""
+    """One party with a threshold and plain SGD, compared with a reference step by step."""
     threshold = np.float32(0.01)
     run = simulate(network(1), tiny, accel=[("twobit", {"threshold": float(threshold)})])
     model = tiny.model(seed)
@@ -240,8 +240,10 @@ def test_twobit_sends_what_mxnet_sends(
 
 @pytest.mark.needs("mpq", "fp16", "bisparse")
 @pytest.mark.parametrize("bound", [1000, 12_800])
-def test_mpq_is_the_table(bound: int, network: Build, sized: Build, simulate: Build) -> None:
-    """A shard of exactly the bound is large, on every link."""
+def test_mpq_bytes_follow_the_table(
+    bound: int, network: Build, sized: Build, simulate: Build
+) -> None:
+    """A shard of exactly the bound's size is large, on every link."""
     accel = [("mpq", {"size_lower_bound": bound, "warmup_rounds": 0})]
     run = simulate(network(2, 1), sized(*SIZES), accel=accel, iterations=2)
     assert run.bytes["wan_push"] == 2 * 2 * sum(
@@ -254,13 +256,13 @@ def test_mpq_is_the_table(bound: int, network: Build, sized: Build, simulate: Bu
 
 
 @pytest.mark.needs("mpq", "fp16", "bisparse")
-def test_mpq_is_its_two_codecs(network: Build, tiny: Workload, simulate: Build) -> None:
+def test_mpq_equals_its_two_codecs(network: Build, tiny: Workload, simulate: Build) -> None:
     options = {"ratio": 0.1, "warmup_rounds": 2}
     large = simulate(network(1, 2), tiny, accel=[("mpq", {**options, "size_lower_bound": 1})])
     only = simulate(network(1, 2), tiny, accel=[("bisparse", {**options, "min_elements": 1})])
     assert same(large.parameters, only.parameters)
     small = simulate(network(1, 2), tiny, accel=[("mpq", {**options, "size_lower_bound": 10**6})])
-    # Sums come back as halves here, and weights there.
+    # Here answers are sums in half precision; there they are weights.
     assert close(small.parameters, simulate(network(1, 2), tiny).parameters, 5e-3)
 
 
@@ -276,6 +278,6 @@ def test_mpq_is_its_two_codecs(network: Build, tiny: Workload, simulate: Build) 
         pytest.param("mpq", marks=pytest.mark.needs("mpq", "bisparse", "fp16")),
     ],
 )
-def test_it_learns_with_its_defaults(name: str, tmp_path: Path) -> None:
+def test_codecs_learn_with_their_defaults(name: str, tmp_path: Path) -> None:
     results = geomx.run([f"+accel=[{name}]", f"hydra.run.dir={tmp_path / 'run'}"])
     assert results.summary["accuracy"]["final"] >= 0.85

@@ -60,7 +60,7 @@ SERVER = {"DMLC_ROLE": "server", **LOCAL}
         ({"DMLC_ROLE": "worker", **LOCAL}, "worker"),
     ],
 )  # fmt: skip
-def test_variables_say_what_a_process_is(environ: dict[str, str], kind: str) -> None:
+def test_variables_determine_the_role_of_a_process(environ: dict[str, str], kind: str) -> None:
     role = role_of(environ)
     assert isinstance(role, Role)
     assert role.kind == kind
@@ -68,7 +68,7 @@ def test_variables_say_what_a_process_is(environ: dict[str, str], kind: str) -> 
     assert role.world == (("10.0.0.9", 9092) if "DMLC_NUM_GLOBAL_SERVER" in environ else None)
 
 
-def test_without_a_role_a_process_is_nothing() -> None:
+def test_a_process_without_a_role_is_ignored() -> None:
     assert role_of({"PATH": "/bin"}) is None
 
 
@@ -82,7 +82,7 @@ def test_without_a_role_a_process_is_nothing() -> None:
         ({"DMLC_ROLE_MASTER_WORKER": "yes"}, "DMLC_ROLE_MASTER_WORKER=yes: must be 0 or 1"),
     ],
 )
-def test_a_variable_that_makes_no_sense_is_named(change: dict[str, str], words: str) -> None:
+def test_an_invalid_variable_is_named(change: dict[str, str], words: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(words)):
         role_of({"DMLC_ROLE": "worker", **LOCAL, **change})
 
@@ -91,7 +91,7 @@ def test_a_variable_that_makes_no_sense_is_named(change: dict[str, str], words: 
 
 
 def settled(wish: Settings | None = None, servers: int = 1, **environ: str) -> JobSettings:
-    """What a job runs whose first party's server has these variables."""
+    """Return the settings of a job whose first party's server has these variables."""
     result = settle(Variables([("party1", environ)]), wish or Settings(), servers)
     Registry.discover().select(result.sync, list(result.accel))  # plugins take the options
     return result
@@ -147,7 +147,7 @@ def test_variables_choose_accelerators(
     assert result.notes == []
 
 
-def test_the_master_chooses_too() -> None:
+def test_the_master_also_selects_plugins() -> None:
     assert settled(Settings("dist_async")).sync == ("mixedsync", {})
     hfa = settled(MXNET_KVSTORE_USE_HFA="1", MXNET_KVSTORE_HFA_K1="20", MXNET_KVSTORE_HFA_K2="10")
     assert hfa.sync == ("hfa", {"k1": 20, "k2": 10, "weighting": "parties"})
@@ -177,20 +177,20 @@ def test_the_master_chooses_too() -> None:
         ({}, Settings(keys=[(9, "float16"), (5, "float32")]), "there are float16 and float32 keys"),
     ],
 )  # fmt: skip
-def test_what_has_no_effect_is_named_once(
+def test_variables_without_effect_are_named_once(
     environ: dict[str, str], wish: Settings, note: str
 ) -> None:
     (found,) = settled(wish, **environ).notes
     assert found.startswith(note)
 
 
-def test_processes_that_disagree_are_named_and_the_first_is_right() -> None:
+def test_conflicting_variables_are_named_and_the_first_is_used() -> None:
     said = Variables([("party1", {"ENABLE_P3": "1"}), ("party2", {"ENABLE_P3": "0"})])
     assert [name for name, _ in settle(said, Settings(), 1).accel] == ["p3"]
     assert said.notes == ["ENABLE_P3: 1 for party1 but 0 for party2; 1 is used"]
 
 
-def test_a_number_that_is_none_is_refused() -> None:
+def test_an_invalid_number_is_refused() -> None:
     with pytest.raises(ConfigError, match="DMLC_K=much: must be a number"):
         settled(ENABLE_DGT="1", DMLC_K="much")
     with pytest.raises(GeomxError):
@@ -198,7 +198,7 @@ def test_a_number_that_is_none_is_refused() -> None:
 
 
 def documented() -> dict[str, tuple[str, str]]:
-    """docs/moving.md's table: what each variable becomes, and the remark."""
+    """Return the table of docs/moving.md: the meaning of each variable, and the remark."""
     text = (HERE.parent / "docs" / "moving.md").read_text(encoding="utf-8")
     table = text.partition("<!-- variables -->")[2].partition("<!-- end -->")[0]
     rows = [line.strip("| ").split(" |") for line in table.splitlines()[3:] if line]
@@ -224,8 +224,8 @@ VALUES = {
 
 
 @pytest.mark.parametrize("name", [name for name, options in SETTINGS.items() if options])
-def test_a_variable_becomes_what_is_documented(name: str) -> None:
-    """Beside its switch, a variable sets the options that the table names, and no other."""
+def test_a_variable_sets_the_documented_options(name: str) -> None:
+    """With its switch, a variable sets the options in the table and no others."""
     switch = {other: each for each, others in FEATURES.items() for other in others}
     switch |= {"MAX_GREED_RATE_TS": "ENABLE_INTER_TS", "MXNET_KVSTORE_BIGARRAY_BOUND": "ENABLE_P3"}
     sparse = Settings(compression={"type": "bsc"})
@@ -246,7 +246,7 @@ def test_a_variable_becomes_what_is_documented(name: str) -> None:
     changed |= after.keys() - before.keys()
     expected = set(SETTINGS[name])
     assert expected <= changed
-    if name not in FEATURES:  # a switch brings the options of what it switches on
+    if name not in FEATURES:  # a switch adds the options of its plugin
         assert changed == expected
 
 
@@ -255,7 +255,7 @@ def test_a_variable_becomes_what_is_documented(name: str) -> None:
 
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of IDX files: ten patterns under noise, 400 to train on and 100 held out."""
+    """Return a folder of IDX files: ten patterns with noise, 400 for training and 100 held out."""
     folder = tmp_path_factory.mktemp("digits")
     generator = np.random.default_rng(3)
     patterns = generator.integers(0, 160, (10, 28, 28))
@@ -271,7 +271,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def compat(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """``geomx compat`` of the launch script with the training script."""
+    """Run ``geomx compat`` with the launch script and the training script."""
     program = "import sys; from geomx.cli.main import main; sys.exit(main(sys.argv[1:]))"
     split = words.index("--")
     script = [sys.executable, str(HERE / "compat_script.py"), *words[:split], "--"]
@@ -283,7 +283,7 @@ def compat(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def ends(folder: Path) -> dict[str, dict[str, object]]:
-    """How each process ended, by name."""
+    """Return how each process ended, by name."""
     found = {}
     for path in folder.rglob("*.jsonl"):
         end = json.loads(path.read_text().splitlines()[-1])["end"]
@@ -311,7 +311,7 @@ def ends(folder: Path) -> dict[str, dict[str, object]]:
     ],
     ids=["intra-fp16", "accelerators", "mpq", "mixedsync", "hfa"],
 )
-def test_a_launch_script_runs_to_its_end(
+def test_a_launch_script_trains(
     tmp_path: Path, digits: Path, job: list[str], train: list[str], processes: int
 ) -> None:
     done = compat(tmp_path, *job, "--", str(digits), *train)
@@ -332,7 +332,7 @@ def test_a_launch_script_runs_to_its_end(
 
 
 @pytest.mark.slow
-def test_a_flat_job_of_mxnets_own_kind_runs_too(tmp_path: Path, digits: Path) -> None:
+def test_a_flat_job_of_mxnet_trains(tmp_path: Path, digits: Path) -> None:
     train = [str(digits), "--compress", "bsc", "--steps", "60"]
     done = compat(tmp_path, "0", "2", "2", "TRAINING_MASTER=1", "--", *train)
     assert done.returncode == 0, done.stderr
@@ -341,7 +341,7 @@ def test_a_flat_job_of_mxnets_own_kind_runs_too(tmp_path: Path, digits: Path) ->
 
 
 def flat(folder: Path, program: str) -> subprocess.CompletedProcess[str]:
-    """``geomx compat`` of a flat job of two workers that run this program."""
+    """Run ``geomx compat`` with a flat job of two workers that run this program."""
     main = "import sys; from geomx.cli.main import main; sys.exit(main(sys.argv[1:]))"
     command = [sys.executable, "-c", program]
     script = [sys.executable, str(HERE / "compat_script.py"), "0", "2", "1", "--", *command]
@@ -351,7 +351,7 @@ def flat(folder: Path, program: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-# Before the last line: what Python does by itself from 3.12 on.
+# The part before the last line is what Python does by itself from 3.12 on.
 IDLE = """
 import threading
 start = threading.Thread.start
@@ -366,7 +366,7 @@ import mxnet; print(mxnet.kv.create('dist_sync').rank)
 
 @pytest.mark.slow
 @pytest.mark.interpreter
-def test_workers_that_want_nothing_of_the_store_end_too(tmp_path: Path) -> None:
+def test_workers_that_only_create_the_store_exit(tmp_path: Path) -> None:
     done = flat(tmp_path, IDLE)
     assert done.returncode == 0, done.stderr
     assert {end["status"] for end in ends(tmp_path).values()} == {0}
@@ -374,7 +374,7 @@ def test_workers_that_want_nothing_of_the_store_end_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_nobody_waits_for_a_worker_that_failed_before_it_came(tmp_path: Path) -> None:
+def test_a_worker_that_fails_before_joining_ends_the_job(tmp_path: Path) -> None:
     failing = "import sys, mxnet; sys.argv[-1] == '0' and 1 / 0; mxnet.kv.create('dist_sync').rank"
     done = flat(tmp_path, failing)
     assert done.returncode == 1

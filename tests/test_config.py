@@ -1,4 +1,4 @@
-"""From words to an experiment: what is chosen, in what order, and that every preset composes."""
+"""From overrides to an experiment: selection and order of plugins, and composition of presets."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 INSTALLED = {plugin.name for plugin in Registry.discover().plugins()}
-BASIC = "hydra/launcher=basic"  # in this process, where jobs can be watched
+BASIC = "hydra/launcher=basic"  # in this process, where tests can observe jobs
 
 
 def needs(*names: str) -> None:
-    """Skip a test that speaks of a plugin whose folder has been deleted."""
+    """Skip a test of a plugin whose folder has been deleted."""
     for name in names:
         if name not in INSTALLED:
             pytest.skip(f"no plugin {name}")
@@ -71,7 +71,7 @@ def chosen(*words: str) -> list[str]:
     return [name for name, _ in experiment(*words).selection.accel]
 
 
-def test_without_words() -> None:
+def test_the_default_experiment() -> None:
     plain = experiment()
     assert (plain.mode, plain.seed, plain.selection.accel) == ("sim", 0, ())
     assert plain.selection.sync[0] == "fsa"
@@ -99,7 +99,7 @@ def test_accelerators_keep_the_order_of_the_command_line(order: list[str]) -> No
     assert chosen(f"accel={listed}") == order
 
 
-def test_options_of_accelerators_are_their_own() -> None:
+def test_each_accelerator_has_its_own_options() -> None:
     needs("dgt", "p3")
     selection = experiment(
         "+accel=[dgt,p3]", "accel.dgt.k=0.6", "accel.p3.slice_elements=9"
@@ -122,7 +122,7 @@ def test_options_of_an_experiment() -> None:
 
 
 @pytest.mark.slow
-def test_routers_treat_datagrams_as_those_of_the_live_run_do() -> None:
+def test_the_default_queueing_depends_on_the_emulation() -> None:
     for words, expected in (
         ((), "priority"),
         (("emulate=netns",), "fifo"),
@@ -135,7 +135,7 @@ def test_routers_treat_datagrams_as_those_of_the_live_run_do() -> None:
         experiment("tcp.queueing=red")
 
 
-def test_header_is_what_a_summary_starts_with() -> None:
+def test_the_header_contains_the_experiment() -> None:
     needs("hfa", "p3", "dgt")
     header = experiment("+sync=hfa", "+accel=[p3,dgt]", "seed=5").header()
     assert list(header)[:9] == [
@@ -171,7 +171,7 @@ def test_network_files(form: str, tmp_path: Path) -> None:
 
 
 def test_a_large_network_file_is_not_copied_into_the_configuration(tmp_path: Path) -> None:
-    """And yet the command line may speak of every key in it."""
+    """The command line may still override every key in it."""
     party = {"workers": 1, "uplink_mbps": 5, "downlink_mbps": 5}
     content = {
         "central": {"uplink_mbps": 50, "downlink_mbps": 50},
@@ -193,7 +193,7 @@ def test_a_large_network_file_is_not_copied_into_the_configuration(tmp_path: Pat
         assert len(experiment(f"network={path}", word).cluster.parties[3].workers) == 4
 
 
-def test_the_network_of_a_run_is_a_network(tmp_path: Path) -> None:
+def test_network_json_of_a_run_is_a_network_file(tmp_path: Path) -> None:
     first = experiment("network=five_regions").cluster
     (tmp_path / "network.json").write_text(json.dumps(to_node_link(first.graph)))
     second = experiment("network=network.json").cluster
@@ -218,7 +218,7 @@ def test_every_plugin_composes() -> None:
             assert chosen(f"accel=[{plugin.name}]") == [plugin.name]
 
 
-def test_every_option_is_explained() -> None:
+def test_every_option_has_a_comment() -> None:
     for config in (Root, RuntimeOptions, TcpOptions):
         source = inspect.getsource(config).split("\n")
         for field in fields(config):
@@ -227,7 +227,7 @@ def test_every_option_is_explained() -> None:
 
 
 @pytest.mark.slow
-def test_a_strangers_plugin_is_a_choice_like_any_other() -> None:
+def test_third_party_plugins_can_be_selected() -> None:
     class Stranger:
         """Does nothing."""
 
@@ -254,7 +254,7 @@ def test_a_strangers_plugin_is_a_choice_like_any_other() -> None:
 
 
 @pytest.mark.slow
-def test_two_runs_in_one_second_have_directories_of_their_own() -> None:
+def test_two_runs_in_one_second_have_different_directories() -> None:
     directories = [compose([])[1] for _ in range(3)]
     assert len(set(directories)) == 3
     for directory in directories:
@@ -289,7 +289,7 @@ def test_the_sweep_flag_may_stand_anywhere() -> None:
     assert seeds == [1, 2]
 
 
-def test_words_of_a_single_run_are_kept_as_typed() -> None:
+def test_overrides_of_a_run_are_stored_as_typed() -> None:
     needs("hfa", "dgt", "p3")
     words = ["+sync=hfa", "+accel=[dgt,p3]"]
     made = []
@@ -297,7 +297,7 @@ def test_words_of_a_single_run_are_kept_as_typed() -> None:
     assert made[0].overrides == words
 
 
-def test_nothing_is_left_behind_in_this_process() -> None:
+def test_composition_leaves_no_global_state() -> None:
     before = (list(sys.argv), dict(os.environ), sys.stderr, os.getcwd())
     main(["seed=1"], lambda made, directory: None)
     with pytest.raises(ConfigError):
@@ -306,7 +306,7 @@ def test_nothing_is_left_behind_in_this_process() -> None:
 
 
 @pytest.mark.slow
-def test_networks_of_a_sweep_may_be_files(tmp_path: Path) -> None:
+def test_a_sweep_may_list_network_files(tmp_path: Path) -> None:
     text = (files("geomx.conf") / "network/two_parties.yaml").read_text()
     (tmp_path / "a").mkdir()
     for path in ("wan.yaml", "a/wan.yaml"):
@@ -342,13 +342,13 @@ def test_run_refuses_flags() -> None:
         geomx.run(["-m", "seed=1,2"])
 
 
-def test_a_plugin_that_gives_no_policy_is_blamed() -> None:
+def test_a_sync_plugin_without_a_policy_is_an_error() -> None:
     @dataclass
     class Config:
-        """No options."""
+        """A plugin's options: none."""
 
     class Silent:
-        """Says nothing."""
+        """A sync plugin that returns no policy."""
 
         def __init__(self, config: Config) -> None:
             pass
@@ -363,7 +363,7 @@ def test_a_plugin_that_gives_no_policy_is_blamed() -> None:
         compose(["sync=silent"], registry)
 
 
-def test_an_uneven_network_under_loss_based_control_is_doubted() -> None:
+def test_different_round_trips_under_loss_based_control_cause_a_warning() -> None:
     with pytest.warns(ModelWarning, match="share .* under cubic"):
         experiment("network=five_regions", "tcp.congestion=cubic")
     with warnings.catch_warnings():

@@ -1,5 +1,5 @@
-"""Every method that a plugin's objects have, answering wrongly: one sentence that names plugin,
-hook, class and method, and says what is allowed. The same decides in both modes."""
+"""Invalid results of every method of plugins' objects: an error that names plugin, hook, class and
+method, and what is allowed, equal in both modes."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Cuts:
 
 
 class Every(geomx.SyncPolicy):
-    """Asks workers and coordinators for everything."""
+    """A policy with a part on workers and a coordinator."""
 
     def coordinators(self, cluster: Any) -> Any:
         return [geomx.Site(cluster.scheduler, Mind())]
@@ -76,7 +76,7 @@ class Told(geomx.WorkerSync):
 
 
 class Worker(Every):
-    """A policy whose workers are `Told`, changed."""
+    """A policy whose workers' parts are `Told` with changed members."""
 
     changes: dict[str, Any] = {}  # noqa: RUF012
 
@@ -85,7 +85,7 @@ class Worker(Every):
 
 
 def changed(base: type, **members: Any) -> Any:
-    """An instance of `base` with other members; what is callable takes whatever it is given."""
+    """Return an instance of `base` with other members; functions accept any arguments."""
 
     def method(answer: Any) -> Any:
         return lambda self, *given: answer(*given) if callable(answer) else answer
@@ -109,7 +109,7 @@ def site(host: Any, native: Any) -> Any:
 
 
 def overlay(**fields: Any) -> Any:
-    """On the one group of global servers there is: a coordinator on the scheduler."""
+    """Return an overlay of the global group, with its coordinator on the scheduler."""
 
     def answer(group: Any) -> Any:
         if group.level != "global":
@@ -121,7 +121,7 @@ def overlay(**fields: Any) -> Any:
 
 
 def ordering(target: int) -> Any:
-    """An overlay whose coordinator has every contribution that is reported sent to `target`."""
+    """Return an overlay whose coordinator orders all contributions to be sent to `target`."""
 
     class Orders(Mind):
         def on_report(self, source: int, values: Any, now_s: float) -> Any:
@@ -200,13 +200,13 @@ TABLE: list[tuple[str, Any, str]] = [
         r"party_policy\(\).kind must be 'policy', not 'codec'",
     ),
     (P, policy(party_policy=geomx.Native("policy", "nobody")), "sync_policy: Native: .*nobody"),
-    # one worker's side
+    # workers' parts
     (P, worker(after_step="yes"), rf"Told.after_step\(\) {BOOL} 'yes'"),
     (P, worker(finished=None), rf"Told.finished\(\) {BOOL} None"),
     (P, worker(coordinator=1), "Told.coordinator must be None or a position in coord.* 0 to 0"),
     (P, worker(coordinator=0, report=3), r"Told.report\(\) must be a list of numbers, not 3"),
     (P, worker(coordinator=0, report=["x"]), r"Told.report\(\) must be a finite number, not 'x'"),
-    # a local server's side
+    # local servers' parts
     (
         P,
         policy(party_policy=changed(Side, complete=None)),
@@ -309,7 +309,7 @@ TABLE: list[tuple[str, Any, str]] = [
 
 
 def plugin(hook: str, answer: Any) -> Any:
-    """A plugin that answers one hook by calling `answer` with the hook's arguments."""
+    """Return a plugin with one hook, whose result is that of `answer` with the hook's arguments."""
     arguments = ", ".join(hooks()[hook])
     space: dict[str, Any] = {"answer": answer}
     exec(f"def {hook}(self{', ' * bool(arguments)}{arguments}): return answer({arguments})", space)
@@ -317,7 +317,9 @@ def plugin(hook: str, answer: Any) -> Any:
 
 
 @pytest.mark.parametrize(("hook", "answer", "words"), TABLE, ids=range(len(TABLE)))
-def test_a_wrong_answer_is_one_sentence(hook: str, answer: Any, words: str, tmp_path: Path) -> None:
+def test_an_invalid_result_is_one_sentence(
+    hook: str, answer: Any, words: str, tmp_path: Path
+) -> None:
     bad = registry_with(bad=("accel", plugin(hook, answer)))
     with pytest.raises(PluginError, match=words) as caught:
         experiment = build(bad, accel=[("bad", {})], network=NETWORK, iterations=3)
@@ -371,7 +373,7 @@ REFUSED = "accel bad: geomx_codec: Refuses.decode refused the bytes: a scale tha
         ("refusal", REFUSED),
     ],
 )
-def test_both_modes_say_the_same(
+def test_both_modes_have_the_same_errors(
     source: str, words: str, mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = accel("bad", "pass").replace("class Plugin(Base):\n    pass\n", LIVE[source])
@@ -381,7 +383,7 @@ def test_both_modes_say_the_same(
             Registry.discover(), accel=[("bad", {})], network=SOLO, iterations=3, mode=mode
         )
         execute(experiment, tmp_path / "run")
-    if source == "refusal":  # names the peer whose bytes they were
+    if source == "refusal":  # also names the peer that sent the bytes
         assert "east/server" in str(caught.value)
 
 
@@ -403,7 +405,7 @@ def test_both_modes_say_the_same(
         (geomx.Placement, {"servers": 3}, ""),
     ],
 )
-def test_a_name_that_is_nearly_one_is_refused(noun: type, names: Any, words: str) -> None:
+def test_misspelt_names_are_refused(noun: type, names: Any, words: str) -> None:
     answer = changed(noun, **names)
     if not words:
         return check_spelling("accel bad", noun, answer)
@@ -411,11 +413,11 @@ def test_a_name_that_is_nearly_one_is_refused(noun: type, names: Any, words: str
         check_spelling("accel bad", noun, answer)
 
 
-def test_misspelt_names_of_parts_are_refused_where_they_are_answered() -> None:
+def test_misspelt_names_of_parts_are_refused_when_they_are_returned() -> None:
     for kind, base, name in (("codec", Half, "setle"), ("slicer", Cuts, "cutt")):
         wrong = changed(base, **{name: 1})
         if kind == "slicer":
-            check_part("accel bad", kind, wrong)  # it has all that it needs
+            check_part("accel bad", kind, wrong)  # all required names are there
             continue
         with pytest.raises(PluginError, match="did you mean settle of a Codec"):
             check_part("accel bad", kind, wrong)

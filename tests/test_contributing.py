@@ -1,7 +1,7 @@
-"""CONTRIBUTING.md: its lists of files are what one touches, and its release names every version.
+"""CONTRIBUTING.md: its lists of files are complete, and its release names every version.
 
-Each kind of contribution is made in a copy of this repository, from the listed files, and used
-there; what was touched is compared with the list.
+Each kind of contribution is made in a copy of this repository and used there; the changed files are
+compared with the list.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 COPIED = ("conf", "docs", "geomx", "plugins", "sim", "tests")
 ALONE = ("CONTRIBUTING.md", "README.md", "pyproject.toml")
-PACKAGES = ("conf", "plugins", "sim")  # installed, they are in geomx
+PACKAGES = ("conf", "plugins", "sim")  # in geomx once installed
 IGNORED = shutil.ignore_patterns("__pycache__", "*.so", "generated")
 NAME = "newcomer"
 
-# Only what is in the tree at the front of sys.path is imported, however geomx was installed.
+# Imports geomx from the tree at the front of sys.path, however geomx was installed.
 IN_THE_TREE = """
 import sys
 sys.path.insert(0, ".")
@@ -48,7 +48,7 @@ def check(*words):
 
 
 def listed(section: str) -> list[str]:
-    """The files of one list, as they are written."""
+    """Return the files of one list of the page."""
     (text,) = re.findall(rf"<!-- files: {section} -->\n(.*?)<!-- end -->", PAGE, re.DOTALL)
     return re.findall(r"^\* `([^`]+)`: \S", text, re.MULTILINE)
 
@@ -75,28 +75,28 @@ class Tree:
         return {str(p.relative_to(self.root)): p.read_text(encoding="utf-8") for p in files}
 
     def add(self, path: str, text: str) -> None:
-        """A new file."""
+        """Add a new file."""
         file = self.root / path
         assert not file.exists()
         file.parent.mkdir(exist_ok=True)
         file.write_text(text, encoding="utf-8")
 
     def insert(self, path: str, after: str, lines: str) -> None:
-        """`lines` behind the one line of a file that begins with `after`."""
+        """Insert `lines` after the only line of a file that begins with `after`."""
         file = self.root / path
         old = file.read_text(encoding="utf-8").splitlines(keepends=True)
         (place,) = [n for n, line in enumerate(old, 1) if line.startswith(after)]
         file.write_text("".join([*old[:place], lines, *old[place:]]), encoding="utf-8")
 
     def replace(self, path: str, old: str, new: str) -> None:
-        """`new` in the place of every `old` of a file."""
+        """Replace every `old` in a file by `new`."""
         file = self.root / path
         text = file.read_text(encoding="utf-8")
         assert old in text
         file.write_text(text.replace(old, new), encoding="utf-8")
 
     def touched(self) -> list[str]:
-        """Files that are new or other than they were, NAME in place of the contribution's name."""
+        """Return new and changed files, with NAME instead of the contribution's name."""
         now = self._files()
         changed = [path for path in now if now[path] != self._before.get(path)]
         assert set(self._before) <= set(now)
@@ -112,7 +112,7 @@ class Tree:
 
 
 def generated(kind: str, folder: Path) -> str:
-    """The module that ``geomx new-plugin`` writes for a plugin of this kind."""
+    """Return the module that ``geomx new-plugin`` generates for a plugin of this kind."""
     with contextlib.chdir(folder):
         assert main(["new-plugin", NAME, "--kind", kind]) == 0
     return (folder / f"geomx-{NAME}" / f"geomx_{NAME}.py").read_text(encoding="utf-8")
@@ -148,7 +148,7 @@ python -m geomx '{words}'
 def plugin_files(
     tree: Tree, source: str, beside: str, words: str, option: str, default: int
 ) -> None:
-    """A plugin of this repository, and the pages that speak of it."""
+    """Add a plugin to the repository, and to the pages that mention it."""
     tree.add(f"plugins/{NAME}/__init__.py", source)
     page = PLUGIN_PAGE.format(words=words, option=option, default=default)
     tree.add(f"docs/plugins/{NAME}.md", page)
@@ -160,7 +160,7 @@ def plugin_files(
 
 
 def plugin(tree: Tree, source: str, beside: str, words: str, option: str, default: int) -> None:
-    """The same, used."""
+    """Add a plugin, and run an experiment with it."""
     plugin_files(tree, source, beside, words, option, default)
     tree.use(
         f"assert run('workload=tiny', 'numerics=false', '{words}')['rounds'] > 0\n"
@@ -226,7 +226,7 @@ check("tests/test_plugin_docs.py", "-k", "in_order or geomx_newcomer or every_pu
 
 
 def hook(tree: Tree, folder: Path) -> None:
-    """With a plugin that answers it."""
+    """Add a hook, and a plugin that implements it."""
     source = generated("codec", folder)
     head, marker, tail = source.partition("    @geomx.hookimpl\n    def geomx_codec")
     plugin_files(tree, head + OBJECTS + marker + tail, "fp16", f"+accel=[{NAME}]", "levels", 127)
@@ -292,7 +292,7 @@ def test_a_contribution_touches_the_listed_files(
     assert tree.touched() == sorted(file for section in LISTS[make] for file in listed(section))
 
 
-def test_a_project_of_a_plugin_is_the_listed_files(tmp_path: Path) -> None:
+def test_a_plugin_project_has_the_listed_files(tmp_path: Path) -> None:
     generated("codec", tmp_path)
     project = tmp_path / f"geomx-{NAME}"
     found = [str(p.relative_to(project)) for p in project.rglob("*") if p.is_file()]
@@ -300,22 +300,22 @@ def test_a_project_of_a_plugin_is_the_listed_files(tmp_path: Path) -> None:
 
 
 def test_an_optimizer_is_in_the_listed_files() -> None:
-    """AdaGrad stands for all of them: the list is where its name is."""
+    """The list contains all files in which AdaGrad is named, as an example."""
     shipped = [p for d in ("runtime_cpp", "geomx", "docs") for p in (ROOT / d).rglob("*.*")]
     texts = [p for p in shipped if p.suffix in (".cc", ".cu", ".h", ".py", ".md") and p.is_file()]
     named = [p for p in texts if "adagrad" in p.read_text(encoding="utf-8").lower()]
     assert sorted(str(p.relative_to(ROOT)) for p in named) == sorted(listed("optimizer"))
 
 
-def test_listed_files_that_are_not_new_exist() -> None:
+def test_listed_files_exist_unless_they_are_new() -> None:
     sections = re.findall(r"<!-- files: (\w+) -->", PAGE)
     assert len(sections) == len(set(sections)) == 6
     files = [file for section in sections for file in listed(section) if section != "project"]
     assert [file for file in files if "NAME" not in file and not (ROOT / file).is_file()] == []
 
 
-def test_every_place_has_the_same_version() -> None:
-    """Those that "Release" lists, and the newest of the changelog that is released."""
+def test_all_files_have_the_same_version() -> None:
+    """The files that "Release" lists, and the latest release in the changelog."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")

@@ -1,10 +1,10 @@
-"""The C++ tests, built and run as an optimised program and under the sanitizers.
+"""Builds and runs the C++ tests, as an optimised program and under the sanitizers.
 
-They lie in runtime_cpp/tests and in the plugins' folders. The address and undefined-behaviour
-sanitizers see the same tests, and a few seconds of hostile bytes (fuzz_wire.cc, without clang).
-They stay in build/, so that a second run compiles only what has changed. The first begins with
-what an editable install compiled file by file; what it compiled a dozen files at a time is compiled
-once more, unless CMAKE_CXX_COMPILER_LAUNCHER=ccache was set for both.
+The tests are in runtime_cpp/tests and in the plugins' folders. The address and undefined-behaviour
+sanitizers run the same tests, and a few seconds of fuzzing (fuzz_wire.cc, without clang). The build
+is kept in build/, so that a second run compiles changed files only. The first one reuses the object
+files of an editable install, except those of unity builds, which are compiled again unless
+CMAKE_CXX_COMPILER_LAUNCHER=ccache was set for both.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 COMPILER = os.environ.get("CXX") or next(filter(shutil.which, ("c++", "g++", "clang++")), None)
 FUZZ_SECONDS = 5
-SHORT_STACKS = "malloc_context_size=5"  # of what is allocated and freed: keeping them takes time
+SHORT_STACKS = "malloc_context_size=5"  # of allocations; longer stacks take time
 
 pytestmark = [
-    pytest.mark.slow(20),  # compiling is what takes longest of all
+    pytest.mark.slow(20),  # compiling takes longer than any other test
     pytest.mark.skipif(COMPILER is None, reason="no C++ compiler on this machine"),
 ]
 
 
 def installed() -> Path | None:
-    """Where an editable install of this checkout was compiled for this Python."""
+    """Return the build folder of an editable install of this checkout for this Python."""
     tag = f"cp{sys.version_info.major}{sys.version_info.minor}"
     return next((each.parent for each in ROOT.glob(f"build/{tag}-*/build.ninja")), None)
 
 
 def known(variable: str) -> str | None:
-    """What that compilation was told, or found."""
+    """Return the value of a CMake variable of that build."""
     folder = installed()
     cache = (folder / "CMakeCache.txt").read_text() if folder else ""
     found = re.search(rf"^{variable}:\w+=(.+)$", cache, re.MULTILINE)
@@ -45,7 +45,7 @@ def known(variable: str) -> str | None:
 
 
 def tool(name: str, variable: str) -> str | None:
-    """The program that the install was compiled with, this environment's, or any on the path."""
+    """Return the tool of that build, of this environment, or on the path."""
     used = known(variable)
     if used and Path(used).exists():
         return used
@@ -69,13 +69,13 @@ def call(*words: str | Path) -> str:
 
 @pytest.fixture(scope="module")
 def programs() -> Path:
-    """Folder with the programs: both builds share what they can, so they are made in one go."""
+    """Build both programs, which share object files, and return their folder."""
     folder, begun = ROOT / "build" / "cpp-tests", installed()
     if begun and not folder.exists():
-        shutil.copytree(begun, folder)  # with its times, by which Ninja knows what is up to date
+        shutil.copytree(begun, folder)  # with time stamps, by which Ninja finds changed files
     cmake, ninja = tool("cmake", "CMAKE_COMMAND"), tool("ninja", "CMAKE_MAKE_PROGRAM")
     assert cmake, "the C++ tests need CMake: pip install cmake ninja"
-    # A cache made elsewhere (the checkout was moved or copied) would be refused.
+    # CMake refuses the cache of another folder, if the checkout was moved or copied.
     (folder / "CMakeCache.txt").unlink(missing_ok=True)
     generator = ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={ninja}"] if ninja else []
     switches = ["-DGEOMX_PYTHON=OFF", "-DGEOMX_TESTS=ON", "-DCMAKE_BUILD_TYPE=Release"]
@@ -86,7 +86,7 @@ def programs() -> Path:
     return folder / "runtime_cpp"
 
 
-def test_a_missing_compiler_is_named_with_what_to_install(
+def test_a_missing_compiler_is_an_error_with_a_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cmake, ninja = tool("cmake", "CMAKE_COMMAND"), tool("ninja", "CMAKE_MAKE_PROGRAM")
@@ -96,7 +96,7 @@ def test_a_missing_compiler_is_named_with_what_to_install(
     words = [cmake, "-S", ROOT, "-B", tmp_path, "-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={ninja}"]
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
-    for _ in range(2):  # the second finds what the first has left
+    for _ in range(2):  # the second reads the cache of the first
         with pytest.raises(
             AssertionError, match=r"no C\+\+ compiler[^:]*: install one \(apt inst"
         ) as it:
@@ -105,7 +105,7 @@ def test_a_missing_compiler_is_named_with_what_to_install(
 
 
 def passed(output: str) -> int:
-    """How many tests ran, from the last line; fails if any check did."""
+    """Return the number of tests from the last line; fail if any check failed."""
     words = output.splitlines()[-1].split()
     assert words[1:] == ["tests,", "0", "failures"], output[-8000:]
     return int(words[0])
@@ -115,8 +115,8 @@ def test_the_optimised_build_passes_its_tests(programs: Path) -> None:
     assert passed(call(programs / "geomx_tests")) > 50
 
 
-def test_the_benchmark_of_devices_trains_alike_on_the_processor(programs: Path) -> None:
-    """Values go the ways of a device's: encoded, made sparse and updated there, and back."""
+def test_the_device_benchmark_trains_on_the_processor(programs: Path) -> None:
+    """Values are encoded, sparsified and updated on the device, and copied back."""
     found = json.loads(call(programs / "device_live", "cpu", "30000", "40"))
     assert found["largest_difference"] == 0
     assert found["largest_error"] < 1
@@ -126,7 +126,7 @@ def test_the_sanitizers_find_nothing(programs: Path) -> None:
     assert passed(call(programs / "geomx_tests_sanitized")) > 50
 
 
-def test_hostile_bytes_do_no_harm(programs: Path) -> None:
+def test_fuzzing_finds_nothing(programs: Path) -> None:
     output = call(programs / "fuzz_wire_main", str(FUZZ_SECONDS))
     inputs = int(output.splitlines()[-1].split()[0])
     assert inputs > 100, output

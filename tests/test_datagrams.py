@@ -1,4 +1,4 @@
-"""Best-effort datagrams give way: routers look at their marks, or else their sender sees to it."""
+"""Best-effort datagrams yield to reliable messages, by routers (DSCP marks) or by their sender."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def run(queueing: str, folder: Path, *words: str) -> geomx.Results:
 
 
 def sent(results: geomx.Results) -> list[tuple[list[tuple[float, float]], list[float]]]:
-    """Per link: when reliable messages left, and when datagrams began to."""
+    """Return by link the spans of reliable messages and the starts of datagrams."""
     links: dict[Any, tuple[list[tuple[float, float]], list[float]]] = defaultdict(lambda: ([], []))
     trace = json.loads((results.directory / "trace.json").read_text("utf-8"))
     for event in trace["traceEvents"]:
@@ -39,12 +39,12 @@ def sent(results: geomx.Results) -> list[tuple[list[tuple[float, float]], list[f
 
 
 def training_bytes(results: geomx.Results) -> dict[str, int]:
-    """By direction, control messages apart."""
+    """Return bytes by direction, without control messages."""
     return {name: count for name, count in results.summary["bytes"].items() if name != "control"}
 
 
 def meeting(results: geomx.Results) -> int:
-    """Datagrams that began to leave while a reliable message of the same link did."""
+    """Count datagrams that started during a reliable message of the same link."""
     return sum(
         any(begin + TOGETHER_US < at < end - TOGETHER_US for begin, end in reliable)
         for reliable, datagrams in sent(results)
@@ -53,12 +53,12 @@ def meeting(results: geomx.Results) -> int:
 
 
 @pytest.mark.slow
-def test_a_sender_holds_datagrams_back_where_routers_look_at_no_marks(tmp_path: Path) -> None:
+def test_a_sender_delays_datagrams_if_routers_ignore_marks(tmp_path: Path) -> None:
     marked = run("priority", tmp_path / "priority")
     unmarked = run("fifo", tmp_path / "fifo")
     assert sum(len(datagrams) for _, datagrams in sent(unmarked)) > 100
     assert meeting(unmarked) == 0 < meeting(marked)
-    # They are paced, so more of them come late; what is sent is the same.
+    # Delayed datagrams arrive late more often; the bytes are the same.
     late = [results.summary["best_effort_slices"]["late"] for results in (unmarked, marked)]
     assert late[0] > late[1]
     assert training_bytes(unmarked) == training_bytes(marked)
@@ -66,7 +66,7 @@ def test_a_sender_holds_datagrams_back_where_routers_look_at_no_marks(tmp_path: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("queueing", ["priority", "fifo"])
-def test_a_live_run_holds_them_back_too(queueing: str, tmp_path: Path) -> None:
+def test_a_live_run_delays_datagrams(queueing: str, tmp_path: Path) -> None:
     predicted = run(queueing, tmp_path / "sim")
     found = run(queueing, tmp_path / "live", "mode=live")
     assert training_bytes(found) == training_bytes(predicted)

@@ -1,4 +1,4 @@
-"""Docstrings of public names: their examples run, and they say what goes in and what comes out."""
+"""Docstrings of public names: examples run, and arguments, results and errors are documented."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ sys.exit(found.failed or not found.attempted)
 
 
 def public(module: str) -> Iterator[tuple[str, Any]]:
-    """Classes and functions of a module by the name under which they are imported."""
+    """Yield the classes and functions of a module by the names under which they are imported."""
     loaded = importlib.import_module(module)
     for name in THERE[module]:
         found = getattr(loaded, name)
@@ -45,14 +45,14 @@ def public(module: str) -> Iterator[tuple[str, Any]]:
 
 
 def homes(module: str) -> set[str]:
-    """Modules with examples in docstrings of its names, and itself if its own has some."""
+    """Return the modules whose docstrings contain the examples of a public module."""
     found = {item.__module__ for _, item in public(module) if ">>>" in (item.__doc__ or "")}
     return found | {module} if ">>>" in (importlib.import_module(module).__doc__ or "") else found
 
 
 @pytest.fixture(scope="module")
 def run_already() -> set[str]:
-    """Modules whose examples have been run: one name may be imported from several."""
+    """Return the modules whose examples have run, as a name may be imported from several."""
     return set()
 
 
@@ -68,7 +68,7 @@ def test_examples_in_docstrings_run(module: str, tmp_path: Path, run_already: se
         assert done.returncode == 0, f"{home}: {done.stdout[-3000:]}{done.stderr[-1000:]}"
 
 
-def test_what_users_meet_first_has_an_example() -> None:
+def test_the_most_used_names_have_examples() -> None:
     everything = (pair for module in THERE for pair in public(module))
     documented = {name: found.__doc__ or "" for name, found in everything}
     wanted = [name for name in WITH_EXAMPLE if name.rpartition(".")[0] in THERE]
@@ -76,7 +76,7 @@ def test_what_users_meet_first_has_an_example() -> None:
 
 
 def functions(module: str) -> Iterator[tuple[str, Any]]:
-    """Public functions, and methods that do not override what a framework documents."""
+    """Yield public functions, and methods that do not override documented ones of a framework."""
     for name, found in public(module):
         if not inspect.isclass(found):
             yield name, found
@@ -90,19 +90,19 @@ def functions(module: str) -> Iterator[tuple[str, Any]]:
 
 
 def hooks() -> list[tuple[str, Any]]:
-    """All hooks, by name."""
+    """Return all hooks with their names."""
     return [(name, hook) for name, hook in vars(hookspecs).items() if name.startswith("geomx_")]
 
 
 def raises(function: Any) -> bool:
-    """Whether the function raises an error itself, other than by ``raise`` alone."""
+    """Return whether the function raises an error itself, other than by re-raising."""
     body = ast.parse(textwrap.dedent(inspect.getsource(function)))
     raised = [ast.unparse(n.exc) for n in ast.walk(body) if isinstance(n, ast.Raise) and n.exc]
     return any(not one.startswith("NotImplementedError") for one in raised)
 
 
 def unsaid(name: str, function: Any) -> list[str]:
-    """What the function's docstring leaves out of its arguments, its result and its errors."""
+    """Return which arguments, results and errors a docstring does not document."""
     text = inspect.getdoc(function) or ""
     signature = inspect.signature(function)
     given = [one for one in signature.parameters if one not in ("self", "cls")]
@@ -114,13 +114,13 @@ def unsaid(name: str, function: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("module", ["hooks", *THERE])
-def test_docstrings_say_what_goes_in_and_what_comes_out(module: str) -> None:
+def test_docstrings_document_arguments_results_and_errors(module: str) -> None:
     found = hooks() if module == "hooks" else list(functions(module))
     absent = [line for name, function in found for line in unsaid(name, function)]
     assert not absent, "\n".join(absent)
 
 
-def test_a_docstring_that_leaves_something_out_is_found() -> None:
+def test_an_incomplete_docstring_is_found() -> None:
     def careless(one: int, other: int) -> int:
         """Add, but not below 0.
 

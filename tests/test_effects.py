@@ -1,4 +1,4 @@
-"""A plugin that changes nothing in an experiment says so at the door, in a line with the reason."""
+"""Warnings about plugins that change nothing in an experiment, with the reason."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ALONE = {**NETWORK, "central": {**NETWORK["central"], "global_servers": 1}}
 
 
 class Packed:
-    """All in one piece, as bits; leaves no values."""
+    """A codec with one whole part, which leaves no values."""
 
     whole = frozenset({"bits"})
     survives_holes = True
@@ -47,7 +47,7 @@ class Mind:
 
 
 class Codes:
-    """Encodes what crosses the WAN upwards."""
+    """Encodes pushes over the WAN."""
 
     def __init__(self, codec: Any = None) -> None:
         self.codec = codec
@@ -83,7 +83,7 @@ class Places:
 
 
 class Watches:
-    """Decides nothing, so there is nothing that it could fail to change."""
+    """Observes only, so it is not expected to change anything."""
 
     @geomx.hookimpl
     def geomx_events(self, events: Any) -> None:
@@ -102,7 +102,7 @@ REGISTRY = registry_with(
 
 
 def doubts(*accel: Any, **options: Any) -> list[str]:
-    """What is said at the door."""
+    """Return the warnings of an experiment."""
     chosen = [(name, {}) if isinstance(name, str) else name for name in accel]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -138,7 +138,7 @@ NONE = "accel {} changes nothing in this experiment: "
         ([("p3", {"prioritise": False})], {}, "it leaves every tensor as it is"),
     ],
 )
-def test_a_plugin_that_changes_nothing_says_so(
+def test_a_plugin_that_changes_nothing_causes_a_warning(
     accel: Any, options: Any, said: str, mode: str
 ) -> None:
     (line,) = doubts(*accel, mode=mode, **options)
@@ -157,19 +157,19 @@ def test_a_plugin_that_changes_nothing_says_so(
     + [
         (["ring"], {}),
         (["asks"], {}),
-        (["half", "fp16"], {}),  # which encodes what comes down
+        (["half", "fp16"], {}),  # fp16 encodes answers
         (["half", SMALL_BLOCKS], {}),
         (["places"], {}),
         (["watches"], {}),
-        (["tsengine"], APART),  # inside parties
+        (["tsengine"], APART),  # it works inside parties
     ],
     ids=str,
 )
-def test_a_plugin_that_changes_something_is_not_doubted(accel: Any, options: Any) -> None:
+def test_a_plugin_that_changes_something_causes_no_warning(accel: Any, options: Any) -> None:
     assert doubts(*accel, **options) == []
 
 
-def test_what_is_raised_while_effects_are_looked_for_is_the_plugins() -> None:
+def test_exceptions_during_the_check_are_attributed_to_the_plugin() -> None:
     class Broken(geomx.Partitioner):
         def cut(self, tensor: Any, priority: int, shards: Any) -> Any:
             raise ZeroDivisionError("oh")
@@ -183,7 +183,7 @@ def test_what_is_raised_while_effects_are_looked_for_is_the_plugins() -> None:
         build(registry_with(bad=("accel", Plugin())), accel=[("bad", {})])
 
 
-def test_a_study_does_not_repeat_it_for_every_variant(tmp_path: Path) -> None:
+def test_a_study_does_not_repeat_the_warning(tmp_path: Path) -> None:
     words = ("workload=tiny", "numerics=false", "iterations=2", "accel=[dgt]", "study=null")
     variants = [Variant(words, ("accel=[dgt]",), tmp_path / str(n)) for n in range(2)]
     with warnings.catch_warnings(record=True) as caught:

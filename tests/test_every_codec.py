@@ -1,8 +1,8 @@
-"""Laws of every codec on every link, third-party too: the size that was promised, nothing lost,
-slices that fit together again, and bytes that are no such slice refused with a reason.
+"""Laws of every installed codec on every link: sizes equal those of the layout, nothing is lost,
+slices can be decoded in any order, and invalid bytes are refused with a reason.
 
-What an accelerator puts on a link is asked for as an experiment does, so a plugin that is installed
-is held to these laws without being named here. Two codecs in Python stand for strangers'.
+The codecs of each accelerator are found by its hooks, as in an experiment, so no plugin is named
+here. Two codecs in Python represent third-party ones.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ HOPS = [
 
 
 def links() -> list[Link]:
-    """Every kind of link that a plugin may be asked about."""
+    """Return links of every kind that is passed to plugins."""
     return [
         replace(CLUSTER.link(source, target, direction, cargo), exchange=exchange)  # type: ignore[arg-type]
         for source, target, direction, cargoes in HOPS
@@ -44,7 +44,7 @@ def links() -> list[Link]:
 
 
 def chains() -> dict[str, Chain]:
-    """What every accelerator answers, by where it serves; those that are alike once."""
+    """Return the codecs of every accelerator by kind of link, without duplicates."""
     found: dict[str, Chain] = {"python/half": [HalfCodec()], "python/sign": [SignCodec()]}
     registry = Registry.discover()
     for plugin in registry.plugins("accel"):
@@ -60,14 +60,14 @@ def chains() -> dict[str, Chain]:
 
 
 CHAINS = chains()
-# A sign for every value never comes to rest: what is owed goes back and forth.
+# The residual of sign codecs never becomes zero, but oscillates.
 SETTLING = {n: chain for n, chain in CHAINS.items() if "pull" not in n and n != "python/sign"}
 SIZES = (1, 7, 64, 999, 1000, 3001)
 every_codec = pytest.mark.parametrize("codecs", CHAINS.values(), ids=CHAINS)
 
 
 def made(codecs: Chain, elements: int) -> Any:
-    """The core's chain for a shard of that many elements."""
+    """Return the core's codec chain for a shard of that many elements."""
     return _core.CodecChain([part(codec, "codec") for codec in codecs], elements)
 
 
@@ -82,7 +82,7 @@ def decode(chain: Any, slices: Sequence[Any], total: int, number: int) -> np.nda
 
 @every_codec
 @pytest.mark.parametrize("elements", SIZES)
-def test_the_size_is_the_promised_one(codecs: Chain, elements: int, seed: int) -> None:
+def test_sizes_equal_the_layout(codecs: Chain, elements: int, seed: int) -> None:
     draw = np.random.default_rng(seed)
     chain = made(codecs, elements)
     for number in range(1, 6):
@@ -93,11 +93,11 @@ def test_the_size_is_the_promised_one(codecs: Chain, elements: int, seed: int) -
 
 @every_codec
 @pytest.mark.parametrize("elements", SIZES)
-def test_slices_in_any_order_are_the_whole(codecs: Chain, elements: int, seed: int) -> None:
+def test_slices_can_be_decoded_in_any_order(codecs: Chain, elements: int, seed: int) -> None:
     draw = np.random.default_rng(seed)
     whole, cut = (made(codecs, elements) for _ in range(2))
     if not whole.survives_holes:
-        pytest.skip("is never cut")
+        pytest.skip("has whole parts only")
     for number in range(1, 4):
         value = values(draw, elements)
         rows, _ = whole.layout(number)
@@ -110,7 +110,7 @@ def test_slices_in_any_order_are_the_whole(codecs: Chain, elements: int, seed: i
 @pytest.mark.parametrize("codecs", SETTLING.values(), ids=SETTLING)
 @pytest.mark.parametrize("elements", [7, 1500])
 def test_nothing_is_lost(codecs: Chain, elements: int, seed: int) -> None:
-    """After enough rounds of nothing new, everything that was put in has come out."""
+    """After enough rounds without new values, the sum of the output equals that of the input."""
     draw = np.random.default_rng(seed)
     chain = made(codecs, elements)
     total = np.zeros(elements)
@@ -125,8 +125,8 @@ def test_nothing_is_lost(codecs: Chain, elements: int, seed: int) -> None:
 
 @every_codec
 @pytest.mark.parametrize("elements", SIZES)
-def test_what_is_no_slice_is_refused(codecs: Chain, elements: int, seed: int) -> None:
-    """A wrong length or place is an error; any bytes of the right length are a vector or one."""
+def test_invalid_slices_are_refused(codecs: Chain, elements: int, seed: int) -> None:
+    """A wrong length or position is an error; other bytes decode to a vector or are an error."""
     draw = np.random.default_rng(seed)
     chain = made(codecs, elements)
     rows, _ = chain.layout()
@@ -137,7 +137,7 @@ def test_what_is_no_slice_is_refused(codecs: Chain, elements: int, seed: int) ->
             chain.decode(payload[:length], 0, rows, rows)
     with pytest.raises(ValueError, match="slice"):
         chain.decode(payload + b"\0", 0, rows, rows)
-    if rows:  # else it has whole parts alone
+    if rows:  # 0: whole parts only
         for count, total in ((rows, rows + 1), (rows + 1, rows)):
             with pytest.raises(ValueError, match=r"rows|slice"):
                 chain.decode(payload, 0, count, total)
@@ -152,7 +152,7 @@ def test_what_is_no_slice_is_refused(codecs: Chain, elements: int, seed: int) ->
         assert decoded.shape == (elements,)
 
 
-def test_every_installed_codec_is_here() -> None:
-    """A native codec that no link gets is one that these laws do not reach."""
+def test_every_native_codec_is_used_by_a_link() -> None:
+    """A native codec without a link would not be tested here."""
     reached = {name.split("/")[0] for name in CHAINS}
     assert {name.split("_")[0] for name in _core.natives()["codec"]} <= reached

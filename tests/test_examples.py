@@ -25,7 +25,7 @@ LINE = re.compile(r"\[Time \d+\.\d{3}\]\[Epoch \d+\]\[Iteration (\d+)\] Test Acc
 
 
 def commands(name: str) -> list[list[str]]:
-    """The words behind ``geomx`` of every command that a script documents."""
+    """Return the arguments of ``geomx`` in every command that a script documents."""
     text = (EXAMPLES / f"{name}.py").read_text(encoding="utf-8")
     found = re.findall(r"^    geomx (launch .*)$", text, re.MULTILINE)
     return [shlex.split(line) for line in found]
@@ -38,7 +38,7 @@ def commands(name: str) -> list[list[str]]:
         ("cnn_esync", 0, 1, 1),
     ],
 )  # fmt: skip
-def test_an_example_runs_by_its_documented_command(
+def test_documented_commands_of_examples_run(
     tmp_path: Path, name: str, number: int, numbers: int, epochs: int
 ) -> None:
     words = commands(name)[number]
@@ -65,7 +65,7 @@ def test_an_example_runs_by_its_documented_command(
 
 
 @pytest.mark.parametrize("name", ["cnn", "cnn_bsc", "cnn_fp16", "cnn_mpq", "cnn_hfa", "cnn_esync"])
-def test_an_example_fits_one_screen_and_says_how_to_run_it(name: str) -> None:
+def test_examples_are_short_and_document_a_command(name: str) -> None:
     text = (EXAMPLES / f"{name}.py").read_text(encoding="utf-8")
     assert len(text.splitlines()) <= 50
     assert commands(name)

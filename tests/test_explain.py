@@ -1,4 +1,4 @@
-"""Laws of ``geomx explain``: causes that are known by construction are found, and changes pay."""
+"""Laws of ``geomx explain``: known causes are found, and predicted changes have their effect."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FAST = 10_000
 def network(
     folder: Path, *, uplink: int = FAST, delay_ms: float = 1.0, speed: float = 1.0, workers: int = 2
 ) -> str:
-    """Two parties, ``east`` and ``west``; the uplink and the last worker of west are as said."""
+    """Return two parties, east and west, with the given uplink and last worker of west."""
     path = folder / "net.yaml"
     others = f"uplink_mbps: {FAST}, downlink_mbps: {FAST}"
     path.write_text(
@@ -55,7 +55,7 @@ lan: {{mbps: 100000, delay_ms: 0.01}}
 def words(
     folder: Path, elements: int, compute_ms: float, *more: str, iterations: int = 6
 ) -> list[str]:
-    """A run of four layers of so many elements."""
+    """Return the overrides of a run with four layers of so many elements."""
     return [
         f"hydra.run.dir={folder / 'run'}", "workload=synthetic", "numerics=false",
         f"workload.elements=[{','.join([str(elements)] * 4)}]", f"iterations={iterations}",
@@ -71,12 +71,12 @@ def explained(folder: Path, said: list[str]) -> Content:
 
 
 def change(content: Content, name: str) -> Content:
-    """What a change came to."""
+    """Return the effect of a change."""
     changes: list[Content] = content["what_if"]["changes"]
     return next(one for one in changes if name in one["name"])
 
 
-# ---- known by construction ----
+# ---- known causes ----
 
 
 def test_one_slow_uplink_is_named_with_its_share(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_one_slow_uplink_is_named_with_its_share(tmp_path: Path) -> None:
     assert first["limits"][0]["limit"] == ["west", "west/wan"]
     assert "push of west, limited by its uplink (50 Mbit/s)" in told["said"]
     busy = first["limits"][0]["sending"] + first["limits"][0]["queueing"]
-    # 4 MB at 50 Mbit/s; framing and what the connection needs to gather speed come on top
+    # 4 MB at 50 Mbit/s, plus framing and slow start
     assert busy * told["seconds_per_iteration"] == pytest.approx(4e6 * 8 / 50e6, rel=0.1)
     assert busy > 0.8
     doubled = change(content, "uplink of west doubled")
@@ -107,11 +107,11 @@ def test_one_slow_worker_is_named(tmp_path: Path) -> None:
     assert content["what_if"]["changes"][0] == faster
 
 
-def test_far_away_with_little_to_say_it_is_the_delay(tmp_path: Path) -> None:
+def test_with_small_tensors_the_cause_is_the_delay(tmp_path: Path) -> None:
     content = explained(tmp_path, words(tmp_path, 10, 5, network(tmp_path, delay_ms=100)))
     parts = [part for part in content["runs"][0]["parts"] if part["where"] == "wan"]
     delay = sum(part["delay"] for part in parts)
-    # the rest of it are bursts that a connection paces over a part of its round trip
+    # the rest is pacing of bursts over a part of the round trip
     paced = sum(
         way["sending"] + way["queueing"]
         for part in parts
@@ -125,7 +125,7 @@ def test_far_away_with_little_to_say_it_is_the_delay(tmp_path: Path) -> None:
     assert not [one for one in content["what_if"]["changes"] if "doubled" in one["name"]]
 
 
-def test_computing_alone_leaves_nothing_to_double(tmp_path: Path) -> None:
+def test_without_communication_no_change_gains(tmp_path: Path) -> None:
     content = explained(tmp_path, words(tmp_path, 10, 500, network(tmp_path, delay_ms=0.1)))
     parts = content["runs"][0]["parts"]
     assert parts[0]["what"] == "compute" and parts[0]["share"] > 0.99
@@ -136,7 +136,7 @@ def test_computing_alone_leaves_nothing_to_double(tmp_path: Path) -> None:
 
 
 def drawn(folder: Path, seed: int) -> list[str]:
-    """An experiment of any plugins on uneven links."""
+    """Return the overrides of a random experiment on uneven links."""
     draw = random.Random(seed)
     registry = Registry.discover()
     sync = draw.choice([plugin.name for plugin in registry.plugins("sync")])
@@ -150,7 +150,7 @@ def drawn(folder: Path, seed: int) -> list[str]:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_every_moment_has_one_cause(tmp_path: Path, seed: int) -> None:
+def test_every_time_has_exactly_one_cause(tmp_path: Path, seed: int) -> None:
     said = drawn(tmp_path, seed)
     evidence = Evidence(run(said).directory)
     rows = evidence.stretch()
@@ -165,7 +165,7 @@ def test_every_moment_has_one_cause(tmp_path: Path, seed: int) -> None:
     assert sentence(evidence, parts)
 
 
-def test_what_was_not_kept_is_left_out(tmp_path: Path) -> None:
+def test_dropped_spans_are_excluded(tmp_path: Path) -> None:
     said = words(tmp_path, 250_000, 30, network(tmp_path, uplink=50), iterations=20)
     said += ["sim.max_spans=1500", "sim.skip=false"]
     evidence = Evidence(run(said).directory)
@@ -180,7 +180,7 @@ def test_what_was_not_kept_is_left_out(tmp_path: Path) -> None:
 # ---- both modes ----
 
 
-def test_both_modes_have_the_same_spans_and_the_same_reason(tmp_path: Path) -> None:
+def test_both_modes_have_the_same_spans_and_causes(tmp_path: Path) -> None:
     said = words(
         tmp_path, 25_000, 20, network(tmp_path, uplink=20, workers=1), "mode=both", iterations=4
     )
@@ -202,7 +202,7 @@ def test_both_modes_have_the_same_spans_and_the_same_reason(tmp_path: Path) -> N
 # ---- the command ----
 
 
-def test_the_command_shows_it_and_leaves_it_in_the_run(
+def test_the_command_prints_and_stores_the_explanation(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "run"
@@ -219,7 +219,7 @@ def test_the_command_shows_it_and_leaves_it_in_the_run(
     assert before.count("<section") + 1 == page.count("<section")
 
 
-def test_what_is_no_run_is_refused_in_a_line(
+def test_a_folder_without_a_run_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("b", "a"):
@@ -243,7 +243,7 @@ def test_edges_have_names() -> None:
     assert edge_name(("a", "b")) == "the link a → b"
 
 
-def test_sites_with_coordinates_are_drawn_where_they_are() -> None:
+def test_sites_are_drawn_at_their_coordinates() -> None:
     places = {
         "hub": (10.0, 50.0),
         "north": (10.0, 60.0),

@@ -1,4 +1,4 @@
-"""Laws of ``benchmarks/fidelity``: draws follow from the seed, judgement from the rows."""
+"""Laws of ``benchmarks/fidelity``: draws depend on the seed, and statistics on the rows."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def made(words: str, place: int, sim_s: float, *live_s: float, sent: int = 10) -
 
 
 @pytest.mark.slow
-def test_a_longer_draw_begins_with_the_shorter_one():
+def test_a_longer_draw_extends_a_shorter_one():
     short, longer = (draw(3, count, seconds=1.0) for count in (2, 5))
     assert longer[:2] == short
     assert [one.place.number for one in longer] == [0, 0, 0, 0, 1]
@@ -46,7 +46,7 @@ def test_a_longer_draw_begins_with_the_shorter_one():
 
 
 @pytest.mark.slow
-def test_another_seed_draws_others():
+def test_draws_depend_on_the_seed():
     assert draw(4, 1, seconds=1.0) != draw(3, 1, seconds=1.0)
 
 
@@ -61,14 +61,14 @@ def place(forward_ms: int = 20, model: tuple[str, ...] = LEARNS) -> Place:
 
 
 def test_a_place_is_as_slow_as_the_machine_needs():
-    assert slowed(place(20), taken_s=0.03) == place(20)  # 60 ms asked, 60 needed
+    assert slowed(place(20), taken_s=0.03) == place(20)  # 60 ms requested, 60 needed
     assert slowed(place(20), taken_s=0.031) == place(30)
     assert slowed(place(50), taken_s=0.2).batch_ms == 420
     assert slower({3: [20, 30]}).endswith("at place 3 (20 -> 30 ms)")
 
 
-def test_a_study_that_goes_on_has_the_same_places(tmp_path):
-    """What has been measured holds, though the machine be slower the next time."""
+def test_a_resumed_study_has_the_same_places(tmp_path):
+    """Stored measurements are used even if the machine is slower now."""
     sizes = Place(1, place().network, ("workload=synthetic",), 20)
     drawn = [Combination(at.number, at, ("sync=fsa",), 12) for at in (place(), sizes)]
     first = keepable(drawn, tmp_path, lambda at: 0.001 * at.batch_ms)
@@ -82,7 +82,7 @@ def test_a_batch_is_measured_with_all_workers_at_once():
 
 
 @pytest.mark.slow
-def test_what_is_measured_is_kept(tmp_path):
+def test_measurements_are_stored(tmp_path):
     words = ["numerics=false", "iterations=2"]
     (first, _), (second, _) = (measure(words, tmp_path, 0) for _ in range(2))
     assert second.summary["wall_seconds"] == first.summary["wall_seconds"]
@@ -90,7 +90,7 @@ def test_what_is_measured_is_kept(tmp_path):
     assert other.summary["wall_seconds"] != first.summary["wall_seconds"]
 
 
-def test_errors_are_of_the_median_live_run():
+def test_errors_are_relative_to_the_median_live_run():
     row = made("x", 0, 1.1, 1.0, 0.9, 5.0)
     assert row["live_s"] == 1.0
     assert row["error"] == pytest.approx(0.1)
@@ -100,24 +100,26 @@ def test_errors_are_of_the_median_live_run():
 def test_order_and_regret_within_places():
     rows = [
         made("a", 0, 1.0, 1.2),
-        made("b", 0, 1.1, 1.0),  # the better one, which the simulator puts second
+        made("b", 0, 1.1, 1.0),  # faster live, slower in simulation
         made("c", 1, 10.0, 10.0),
         made("d", 1, 20.0, 20.0),
     ]
     figures = judge(rows)
-    assert figures["tau_within_places"] == pytest.approx(0.0)  # one pair right, one wrong
+    assert figures["tau_within_places"] == pytest.approx(
+        0.0
+    )  # one of two pairs is ordered correctly
     assert figures["tau"] == pytest.approx(4 / 6)
     assert figures["regret"] == pytest.approx((0.2 + 0.0) / 2)
-    assert figures["noise_median"] is None  # one live run each says nothing about noise
+    assert figures["noise_median"] is None  # noise needs several live runs
 
 
-def test_bytes_that_differ_on_one_link_are_seen():
+def test_different_bytes_on_one_link_are_found():
     figures = judge([made("a", 0, 1.0, 1.0), made("b", 0, 1.0, 1.0, sent=8)])
     assert figures["bytes_equal"] == 1
     assert figures["bytes_worst"] == pytest.approx(0.2)
 
 
-# ---- what is kept ----
+# ---- published results ----
 
 
 def test_a_published_study_has_its_figures_all_errors_and_the_worst_combinations():
@@ -134,7 +136,7 @@ def test_a_published_study_has_its_figures_all_errors_and_the_worst_combinations
 
 
 def test_the_page_has_the_figures_of_the_results():
-    """docs/fidelity.md is typed by hand: its table is that of the published studies and goals."""
+    """The table of docs/fidelity.md equals the published studies and goals."""
     studies = json.loads((ROOT / "benchmarks/results/fidelity.json").read_text("utf-8"))
     named = {(one["emulate"], one["seed"]): one["figures"] for one in studies}
     order = [*[("shaper", seed) for seed in (1, 2)], *[("netns", seed) for seed in (1, 2, 3, 4)]]

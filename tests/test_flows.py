@@ -1,9 +1,8 @@
-"""The flow model against what is known without it: closed forms, SimGrid's answers, laws.
+"""The flow model compared with closed forms and with SimGrid, and its laws.
 
-A closed form is what a person can derive on paper for a small network; the model must meet it
-within 0.1 %. SimGrid's answers lie in data/simgrid and are met within 1e-6. The laws (no edge above
-its capacity, no idle edge while a flow waits, same call same answer) hold for any network, so
-hypothesis draws them.
+Closed forms of small networks must be met within 0.1 %, and SimGrid's results (data/simgrid) within
+1e-6. The laws (no edge above its capacity, no idle edge while a flow waits, equal results of equal
+calls) hold for any network, so hypothesis draws networks.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ def test_equal_flows_on_one_link_share_it(count):
         assert ends == pytest.approx([count * 0.1 / share] * count, rel=CLOSED_FORM)
 
 
-def test_unequal_flows_on_one_link_leave_in_turn():
+def test_unequal_flows_on_one_link_end_in_order_of_size():
     sizes = [1e6, 2e6, 4e6]  # 10 MB/s: thirds, halves, all
     ends = transfer_times(
         dumbbell(80, 0), [("a", "b", size, 0.0) for size in sizes], model="maxmin"
@@ -84,7 +83,7 @@ def test_a_late_flow_halves_the_rate_from_then_on():
 
 @pytest.mark.parametrize("model", ["maxmin", "tcp"])
 def test_parking_lot(model):
-    # One flow over three links, one beside it on each; the second link is the narrowest.
+    # One flow over three links, and one more on each; the second link is the slowest.
     graph = nx.DiGraph()
     for i, mbps in enumerate([80, 40, 160]):
         link(graph, f"n{i}", f"n{i + 1}", mbps)
@@ -113,14 +112,14 @@ def test_star(model, inwards):
 
 
 @pytest.mark.parametrize("model", ["maxmin", "tcp"])
-def test_two_ways_do_not_meet(model):
+def test_directions_do_not_share_bandwidth(model):
     ends = transfer_times(
         dumbbell(80, 0), [("a", "b", 1e7, 0.0), ("b", "a", 1e7, 0.0)], model=model, efficiency=1.0
     )
     assert ends == pytest.approx([1.0, 1.0], rel=CLOSED_FORM)
 
 
-def test_acknowledgements_take_their_share_of_the_way_back():
+def test_acknowledgements_use_the_reverse_path():
     flows = [("a", "b", 1e7, 0.0), ("b", "a", 1e7, 0.0)]
     ends = transfer_times(dumbbell(80, 0), flows, efficiency=1.0, reverse_share=0.02)
     assert ends == pytest.approx([1.02, 1.02], rel=CLOSED_FORM)
@@ -143,7 +142,7 @@ def test_slow_start_takes_rounds(size, mbps, rtt):
 
 
 MEASURED_MS = [
-    # Mbit/s, round trip in ms; bytes of one burst after the other, and how long each took to leave
+    # Mbit/s, round trip in ms; bytes of successive bursts, and the time to send each
     (100, 60, [(60_000, 139.4), (60_000, 39.8), (60_000, 32.9), (60_000, 30.8), (60_000, 30.1)]),
     (100, 60, [(40_000, 92.7), (40_000, 45.3), (40_000, 33.5), (40_000, 29.8), (40_000, 28.6)]),
     (100, 60, [(100, 0.3), (20_000, 61.2), (20_000, 20.0), (20_000, 20.1)]),
@@ -151,12 +150,12 @@ MEASURED_MS = [
     (300, 100, [(200_000, 416.2), (200_000, 73.4), (200_000, 60.1), (200_000, 55.6)]),
     (200, 150, [(100, 0.3), (30_000, 177.4), (30_000, 77.4), (30_000, 72.4), (30_000, 70.8)]),
 ]
-"""By Linux 6.18 under bbr, through a router between two network namespaces, with a pause of 0.25 s
-and half a round trip before each burst."""
+"""Measured with Linux 6.18 and bbr, through a router between two network namespaces, with a pause
+of 0.25 s plus half a round trip before each burst."""
 
 
 @pytest.mark.parametrize("mbps, rtt_ms, bursts", MEASURED_MS)
-def test_bursts_take_what_the_kernels_bbr_takes(mbps, rtt_ms, bursts):
+def test_bursts_take_as_long_as_with_the_kernels_bbr(mbps, rtt_ms, bursts):
     graph = dumbbell(mbps, rtt_ms / 2)
     half_s, flows = rtt_ms / 2e3, []
     start_s, end_s = 0.0, 0.0
@@ -169,7 +168,7 @@ def test_bursts_take_what_the_kernels_bbr_takes(mbps, rtt_ms, bursts):
 
 
 def test_unfilled_rounds_follow_the_logarithm():
-    # On a link without end only the rounds count: ceil(log2(b / w0 + 1)) of them, the last unspent.
+    # On an infinitely fast link only rounds take time: ceil(log2(b / w0 + 1)) - 1 of them.
     graph = dumbbell(1e9, 50)
     for size in (INITIAL_WINDOW, 3 * INITIAL_WINDOW, 20 * INITIAL_WINDOW, 100 * INITIAL_WINDOW):
         rounds = math.ceil(math.log2(size / INITIAL_WINDOW + 1))
@@ -186,12 +185,12 @@ def test_window_bounds_a_long_flow():
     assert end == pytest.approx(1e9 / (1e6 / 0.2), rel=0.01)
 
 
-def test_idle_connections_forget_only_without_bbr():
+def test_idle_connections_lose_their_window_unless_bbr():
     graph = dumbbell(200, 80)
     flows = [("a", "b", 5e6, 0.0), ("a", "b", 1e6, 10.0)]
     bbr = transfer_times(graph, flows, new_connections=False)[1]
     cubic = transfer_times(graph, flows, new_connections=False, congestion="cubic")[1]
-    # All of it fits into the window, which bbr has kept.
+    # All bytes fit in the window that bbr has kept.
     assert bbr - 10 == pytest.approx(1e6 / (25e6 * PAYLOAD_SHARE) + 0.08, rel=CLOSED_FORM)
     # Back at ten segments: 1 MB ends in the seventh round.
     assert cubic - 10 == pytest.approx(
@@ -199,7 +198,7 @@ def test_idle_connections_forget_only_without_bbr():
     )
 
 
-def test_loss_slows_reno_as_mathis_says():
+def test_loss_limits_reno_by_the_mathis_formula():
     graph = dumbbell(1000, 50)
     graph.edges["a", "b"]["loss"] = 1e-3
     (end,) = transfer_times(graph, [("a", "b", 1e8, 0.0)], congestion="reno")
@@ -207,8 +206,8 @@ def test_loss_slows_reno_as_mathis_says():
     assert end == pytest.approx(1e8 / rate, rel=0.01)
 
 
-def test_what_is_sent_again_takes_its_share_of_the_link():
-    """Under any control and however many share the link; a link that only lately got fast, too."""
+def test_retransmissions_use_bandwidth():
+    """Under any congestion control and number of flows, and on a link that has become faster."""
     graph = nx.DiGraph()
     graph.add_edge("a", "b", bandwidth_mbps=8, loss=0.1)
     graph.add_edge("b", "a", bandwidth_mbps=8)
@@ -220,7 +219,7 @@ def test_what_is_sent_again_takes_its_share_of_the_link():
 
 
 @pytest.mark.parametrize("streams", [1, 3, 8])
-def test_parallel_streams_are_so_many_connections(streams):
+def test_parallel_streams_equal_as_many_connections(streams):
     size, window = 4e7, 2.5e5
     graph = dumbbell(1000, 50)
     (end,) = transfer_times(
@@ -229,11 +228,11 @@ def test_parallel_streams_are_so_many_connections(streams):
     limited_s = size / (streams * window / 0.1)
     rounds = math.log2(window / INITIAL_WINDOW)
     assert limited_s < end - 0.05 < limited_s + (rounds + 1) * 0.1
-    # The same bytes over that many flows of one stream each.
+    # The same bytes as separate flows of one stream.
     flows = [("a", "b", size / streams, 0)] * streams
     others = transfer_times(graph, flows, window_bytes=window)
     assert others == pytest.approx([end + 0.1] * streams, rel=CLOSED_FORM)
-    # Loss caps each of them by itself.
+    # Loss limits each stream separately.
     graph.edges["a", "b"]["loss"] = 1e-4
     one, many = (
         transfer_times(graph, [("a", "b", 1e9, 0)], congestion="reno", streams=n)[0]
@@ -242,7 +241,7 @@ def test_parallel_streams_are_so_many_connections(streams):
     assert one / many == pytest.approx(streams, rel=0.02)
 
 
-def test_doubts_are_told_where_they_are_due():
+def test_warnings_of_different_round_trips():
     graph = nx.DiGraph()
     for site, delay_ms in (("near", 10), ("far", 30), ("middle", 19)):
         link(graph, site, "x", 100, delay_ms)
@@ -259,11 +258,11 @@ def test_doubts_are_told_where_they_are_due():
     assert told("near", "far") == 1
     assert told("near", "far", congestion="bbr") == 0
     assert told("near", "middle") == told("middle", "far") == told("far") == 0
-    graph.edges["x", "hub"].clear()  # no limit: nothing is shared
+    graph.edges["x", "hub"].clear()  # without a limit, nothing is shared
     assert told("near", "far") == 0
 
 
-def test_round_trip_weights_decide_between_cubic_flows():
+def test_cubic_flows_share_by_round_trip_time():
     graph = nx.DiGraph()
     for name, delay_ms in (("near", 10), ("far", 30)):
         for ends in ((name, "x"), ("x", name)):
@@ -283,7 +282,7 @@ def test_round_trip_weights_decide_between_cubic_flows():
 
 
 def simgrid_platform(name):
-    """SimGrid's links as edges of their own, so that several routes can share one."""
+    """Return SimGrid's links as separate edges, which several routes can share."""
     platform = json.loads((SIMGRID / f"{name}.json").read_text())
     graph = nx.DiGraph()
     graph.add_nodes_from(platform["hosts"])
@@ -327,7 +326,7 @@ mesh = st.fixed_dictionaries(
 
 
 def drive(network, draw, start, messages):
-    """Starts messages at random moments and yields (now, completed) after every event."""
+    """Start messages at random times; yield (now, completed) after every event."""
     arrivals = sorted(draw.randrange(0, 2 * SECOND) for _ in range(messages))
     idle = set(start)
     while True:
@@ -368,7 +367,7 @@ def random_network(case):
 
 @settings(max_examples=60, deadline=None)
 @given(case=mesh)
-def test_no_edge_carries_more_than_it_can(case):
+def test_no_edge_exceeds_its_capacity(case):
     network, draw, edges, connections = random_network(case)
     for _ in drive(network, draw, connections, case["messages"]):
         network.next_event()
@@ -378,7 +377,7 @@ def test_no_edge_carries_more_than_it_can(case):
 
 @settings(max_examples=60, deadline=None)
 @given(case=mesh)
-def test_the_same_calls_give_the_same_answers(case):
+def test_equal_calls_have_equal_results(case):
     first, second = (
         list(drive(network, draw, connections, case["messages"]))
         for network, draw, _, connections in (random_network(case), random_network(case))
@@ -392,7 +391,7 @@ def test_the_same_calls_give_the_same_answers(case):
     sizes=st.lists(st.integers(1, 10**7), min_size=1, max_size=20),
     starts=st.lists(st.floats(0, 0.5), min_size=20, max_size=20),
 )
-def test_a_single_link_never_rests_while_there_is_work(sizes, starts):
+def test_a_link_is_never_idle_while_a_flow_waits(sizes, starts):
     rate = 12.5e6
     flows = [("a", "b", size, start) for size, start in zip(sizes, starts, strict=False)]
     busy_until = 0.0
@@ -404,7 +403,7 @@ def test_a_single_link_never_rests_while_there_is_work(sizes, starts):
     assert tcp == pytest.approx(ends, rel=1e-6, abs=1e-7)
 
 
-def test_messages_in_a_row_need_no_new_solution():
+def test_consecutive_messages_need_no_new_solution():
     network = FlowNetwork()
     edge = network.add_edge(1e6)
     connection = network.add_connection([edge], efficiency=1.0)
@@ -417,7 +416,7 @@ def test_messages_in_a_row_need_no_new_solution():
     assert network.solves == 1
 
 
-# Requests that cannot be carried out.
+# Invalid requests.
 
 
 @pytest.mark.parametrize(
@@ -447,7 +446,7 @@ def test_edge_attributes_are_checked():
         transfer_times(graph, [("a", "b", 1, 0)])
 
 
-def test_a_dead_link_never_delivers_and_a_host_reaches_itself():
+def test_a_link_without_bandwidth_never_delivers_and_local_transfers_are_instantaneous():
     graph = nx.DiGraph()
     link(graph, "a", "b", 0)
     for model in ("tcp", "maxmin", "CM02", "LV08"):
