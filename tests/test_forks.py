@@ -1,4 +1,4 @@
-"""Nodes that are forked: each is a process of its own in everything but how it began."""
+"""Forked nodes behave like separately started processes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WAIT_S = 30.0
 
 
 class Place:
-    """Forks that wait for a scheduler which never comes, with their logs in a folder."""
+    """Forks that wait for a scheduler that never starts, with their logs in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -40,7 +40,7 @@ class Place:
         return ["--scheduler", "127.0.0.1:9", "--name", name, "--notes", notes, *words]
 
     def begun(self, *forks: Fork) -> None:
-        """Wait until the processes are nodes: their commands show it, and then they try to join."""
+        """Wait until the processes are nodes, as their command lines show, and try to join."""
         for fork in forks:
             deadline = time.monotonic() + WAIT_S
             while not fork.pid or "--notes" not in words(fork.pid):
@@ -61,7 +61,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
 
 
 def gone(*pids: int) -> bool:
-    """Whether the processes are gone within a moment; a zombie has no command any more."""
+    """Return whether the processes end soon; a zombie has no command line."""
     deadline = time.monotonic() + WAIT_S
     while time.monotonic() < deadline:
         if not any(Path(f"/proc/{pid}").exists() and words(pid) != [""] for pid in pids):
@@ -89,12 +89,12 @@ def test_a_fork_has_its_own_command_group_log_and_status(place: Place) -> None:
         place.start("waits").wait(0.1)
 
 
-def test_wrong_arguments_end_with_the_status_of_the_program(place: Place) -> None:
+def test_invalid_arguments_have_the_exit_status_of_the_program(place: Place) -> None:
     assert place.start("wrong", "--nothing").wait(WAIT_S) == 2
     assert "unrecognized arguments: --nothing" in (place.folder / "wrong.log").read_text()
 
 
-def test_without_the_server_nothing_is_left(place: Place) -> None:
+def test_nodes_end_with_the_fork_server(place: Place) -> None:
     forks = [place.start("one"), place.start("two")]
     place.begun(*forks)
     os.kill(int(words(forks[0].pid)[-1]), signal.SIGKILL)
@@ -103,7 +103,7 @@ def test_without_the_server_nothing_is_left(place: Place) -> None:
     assert place.start("late").poll() == -signal.SIGKILL
 
 
-def test_without_the_launcher_nothing_is_left(tmp_path: Path) -> None:
+def test_nodes_end_with_the_launcher(tmp_path: Path) -> None:
     script = f"""
 import os, sys, time
 from pathlib import Path
@@ -141,10 +141,10 @@ raise ModuleNotFoundError("", name="libwhatever")
 """
 
 
-def test_forks_share_the_token_and_no_draws(
+def test_forks_share_the_token_but_no_random_state(
     tmp_path: Path, network_file: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Workers import MXNet, in place of which they are given a module that tells what it sees."""
+    """Workers import MXNet, which is replaced by a module that reports what it sees."""
     (tmp_path / "mxnet.py").write_text(DRAWS)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     experiment, _ = compose(["mode=live", "iterations=1", f"network={network_file(2)}"])

@@ -1,6 +1,6 @@
-"""Tensors of other frameworks in the store, and the GPU's kernels: compiled where nvcc is.
+"""Tensors of other frameworks in the store, and the build of the GPU's kernels, if nvcc exists.
 
-What the kernels compute is tested in C++ (runtime_cpp/tests/device_test.cc), on every device.
+The results of the kernels are tested in C++ (runtime_cpp/tests/device_test.cc), on every device.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ needs_device = pytest.mark.skipif(len(DEVICES) == 1, reason="no device")
 
 
 class Foreign:
-    """An array that says nothing but DLPack."""
+    """An array with no interface but DLPack."""
 
     def __init__(self, array: np.ndarray[Any, Any]) -> None:
         self.array = array
@@ -65,7 +65,7 @@ def store() -> Iterator[KVStore]:
 
 @pytest.mark.parametrize("type_", [np.float32, np.float16, np.float64, np.int32])
 @pytest.mark.parametrize("shape", [(), (1,), (3, 5), (0, 4)])
-def test_tensors_are_read_and_written_where_they_lie(type_: Any, shape: tuple[int, ...]) -> None:
+def test_tensors_are_read_and_written_in_place(type_: Any, shape: tuple[int, ...]) -> None:
     array = np.asarray(10 * np.random.default_rng(1).standard_normal(shape)).astype(type_)
     found = to_float32(0, Foreign(array))
     assert found.dtype == np.float32
@@ -77,7 +77,7 @@ def test_tensors_are_read_and_written_where_they_lie(type_: Any, shape: tuple[in
     assert np.array_equal(target, found.astype(type_))
 
 
-def test_views_are_read_and_written_too() -> None:
+def test_views_are_read_and_written() -> None:
     array = np.arange(24, dtype=np.float32).reshape(4, 6)
     view = array[::2, 1:4]
     assert np.array_equal(to_float32(0, Foreign(view)), view)
@@ -85,12 +85,12 @@ def test_views_are_read_and_written_too() -> None:
     assert array.sum() == 24 * 23 / 2 - sum([1, 2, 3, 13, 14, 15]) + 6 * 7
 
 
-def test_what_is_not_made_of_numbers_is_refused() -> None:
+def test_tensors_of_other_types_are_refused() -> None:
     with pytest.raises(GeomxError, match="not made of numbers"):
         to_float32("key", Foreign(np.zeros(3, np.complex64)))
 
 
-def test_a_tensor_on_a_strange_device_is_refused() -> None:
+def test_a_tensor_on_an_unknown_device_is_refused() -> None:
     class Elsewhere(Foreign):
         def __dlpack_device__(self) -> tuple[int, int]:
             return (2, 99)
@@ -105,8 +105,8 @@ def test_the_store_takes_tensors(store: KVStore) -> None:
     target = np.zeros((2, 3), np.float16)
     store.pull(0, Foreign(target))
     assert np.array_equal(target, start)
-    store.push(0, [Foreign(start), Foreign(start)])  # of two devices
-    start[:] = -1  # may be changed as soon as push returns
+    store.push(0, [Foreign(start), Foreign(start)])  # as from two devices
+    start[:] = -1  # allowed as soon as push has returned
     several = [np.zeros((2, 3), np.float32) for _ in range(2)]
     store.pull(0, [Foreign(several[0]), several[1]])
     assert several[0].tolist() == several[1].tolist() == [[0, 2, 4], [6, 8, 10]]
@@ -115,8 +115,8 @@ def test_the_store_takes_tensors(store: KVStore) -> None:
 
 
 @pytest.mark.parametrize("accel", [(), (("fp16", {}),)])
-def test_what_a_stage_took_is_pushed_like_an_array(accel: tuple[Any, ...]) -> None:
-    """The way of a GPU's tensors, over the processor's queue: the same bits arrive."""
+def test_a_staged_tensor_is_pushed_like_an_array(accel: tuple[Any, ...]) -> None:
+    """The path of a GPU's tensors, with the processor's queue: the received bits are equal."""
     cluster = LocalCluster(replace(unshaped({"here": 1}), accel=accel))
     store = KVStore(cluster.workers[0], close=cluster.close)
     draw = np.random.default_rng(3).standard_normal((2, 700_000)).astype(np.float32)
@@ -138,8 +138,8 @@ def test_what_a_stage_took_is_pushed_like_an_array(accel: tuple[Any, ...]) -> No
 
 
 @pytest.mark.parametrize("accel", [(), (("fp16", {}),), (("mpq", {}),)])
-def test_values_are_decoded_where_they_are_wanted(accel: tuple[Any, ...]) -> None:
-    """The way to a GPU's tensors, over the processor's queue; the first round comes decoded."""
+def test_values_are_decoded_on_the_device_of_the_tensor(accel: tuple[Any, ...]) -> None:
+    """The path to a GPU's tensors, with the processor's queue; the first round arrives decoded."""
     cluster = LocalCluster(replace(unshaped({"here": 1}), accel=accel))
     store = KVStore(cluster.workers[0], close=cluster.close)
     random = np.random.default_rng(4)
@@ -176,7 +176,7 @@ def test_torch_tensors(store: KVStore) -> None:
     assert np.array_equal(store.pull(0), draw.bfloat16().float().numpy())
 
 
-def test_a_stage_keeps_no_more_than_it_may() -> None:
+def test_a_stage_limits_its_kept_memory() -> None:
     stage = _core.DeviceStaging("cpu", most_kept=1000)
     source = np.arange(200, dtype=np.float32)
     for count in (100, 200, 50, 0):
@@ -189,7 +189,7 @@ def test_a_stage_keeps_no_more_than_it_may() -> None:
         stage.fetch(source.ctypes.data, "int8", out)
 
 
-def test_a_sum_that_a_stage_took_is_pushed_like_the_arrays(store: KVStore) -> None:
+def test_a_staged_sum_is_pushed_like_the_arrays(store: KVStore) -> None:
     draw = np.random.default_rng(3).standard_normal((5, 31, 7)).astype(np.float32)
     store.init(0, draw[0])
     store.push(0, list(draw))
@@ -217,7 +217,7 @@ def test_the_store_takes_tensors_of_a_device(store: KVStore) -> None:
         with torch.cuda.stream(side):
             tensor = draw.cuda().to(type_)
             for _ in range(50):
-                tensor = tensor + 1  # still being computed when it is pushed
+                tensor = tensor + 1  # is still being computed when it is pushed
             store.push(0, tensor)
             target = torch.zeros_like(tensor)
             store.pull(0, target)
@@ -231,7 +231,7 @@ def test_the_store_takes_tensors_of_a_device(store: KVStore) -> None:
 # ---- the build ----
 
 
-def test_a_server_says_which_device_it_lacks(
+def test_a_missing_server_device_is_named(
     experiment: Callable[..., Any], network: Callable[..., Any], sized: Callable[..., Any]
 ) -> None:
     built = experiment(network(1, 1), sized(9))
@@ -261,7 +261,7 @@ def test_a_server_says_which_device_it_lacks(
         build_options(RuntimeOptions, {"server_device": "gpu"}, "runtime")
 
 
-def test_info_says_what_was_built_and_what_is_there(capsys: pytest.CaptureFixture[str]) -> None:
+def test_info_shows_the_build_and_the_devices(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["info"]) == 0
     said = capsys.readouterr().out
     assert f"gpu {_core.build_info()['gpu']}" in said
@@ -272,7 +272,7 @@ def test_info_says_what_was_built_and_what_is_there(capsys: pytest.CaptureFixtur
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
 def test_the_cuda_sources_compile() -> None:
-    """For every architecture, warnings being errors; and the program runs without a GPU."""
+    """For every architecture, with warnings as errors; the program also runs without a GPU."""
     folder = ROOT / "build" / "cpp-tests-cuda"
     (folder / "CMakeCache.txt").unlink(missing_ok=True)
     cmake = shutil.which("cmake", path=str(Path(sys.executable).parent)) or shutil.which("cmake")
@@ -293,7 +293,7 @@ VOLTA = "needs clang 16 or newer, and nvidia-cuda-{nvcc,runtime,cccl}-cu12 of Py
 
 @pytest.mark.slow
 def test_the_cuda_sources_compile_for_volta(tmp_path: Path) -> None:
-    """sm_70, which nvcc 13 has left behind: clang makes it with headers and ptxas of CUDA 12."""
+    """nvcc 13 has dropped sm_70; clang compiles it with the headers and ptxas of CUDA 12."""
     names = [f"clang++-{version}" for version in range(22, 15, -1)]
     clang = next(filter(None, map(shutil.which, names)), None)
     nvidia = importlib.util.find_spec("nvidia")
@@ -307,7 +307,7 @@ def test_the_cuda_sources_compile_for_volta(tmp_path: Path) -> None:
         link.parent.mkdir(parents=True, exist_ok=True)
         if not link.exists():
             link.symlink_to(path)
-    # Clang's own headers ask for one of a library that nothing here uses.
+    # Clang's headers include one of a library that is not used here.
     (toolkit / "include" / "curand_mtgp32_kernel.h").touch()
     words = [clang, "-x", "cuda", f"--cuda-path={toolkit}", "--cuda-gpu-arch=sm_70", "-std=c++20"]
     words += ["--cuda-device-only", "-Wno-unknown-cuda-version", "-O1", "-ffp-contract=off"]
@@ -336,13 +336,13 @@ def _output(*words: str | Path | int) -> str:
 
 
 @pytest.mark.slow
-def test_the_benchmark_trains_alike_on_tensors() -> None:
+def test_the_benchmark_trains_on_tensors() -> None:
     said = _output(sys.executable, ROOT / "benchmarks" / "gpu" / "training.py", "cpu")
     found = json.loads(said.splitlines()[-1])
     assert found["largest_difference"] < 1e-3 < found["largest_weight"]
 
 
-def test_the_benchmark_reads_as_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_benchmark_writes_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks" / "gpu"))
     run = importlib.import_module("run")
     rows = [

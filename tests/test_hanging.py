@@ -1,5 +1,5 @@
-"""Nothing waits for ever without saying, after `runtime.failure_timeout_s`, for whom: every way to
-hang in the simulator, and what sync policies and coordinators can do to a live run."""
+"""Every kind of hang ends with an error after `runtime.failure_timeout_s`: in the simulator, and by
+sync policies and coordinators in live runs."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ WAYS = {
 
 @pytest.fixture
 def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Of a run with the plugin; `accel.bad.how` is to be added."""
+    """Return the overrides of a run with the plugin, to which tests add `accel.bad.how`."""
     install(tmp_path / "site", "bad_stranger", SOURCE, monkeypatch)
     monkeypatch.setattr(rules, "HOOK_LIMIT_S", LIMIT_S)
     limit = f"runtime.failure_timeout_s={LIMIT_S}"
@@ -223,7 +223,7 @@ def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.parametrize("how", WAYS)
-def test_no_way_to_hang_in_the_simulator_goes_unsaid(
+def test_every_hang_in_the_simulator_is_an_error(
     how: str, words: list[str], tmp_path: Path
 ) -> None:
     began = time.monotonic()
@@ -236,12 +236,12 @@ def test_no_way_to_hang_in_the_simulator_goes_unsaid(
         assert aborted == str(caught.value) or how == "hook"
 
 
-def test_a_standstill_is_noticed_while_a_process_lets_time_pass(words: list[str]) -> None:
+def test_a_standstill_is_detected_although_a_process_advances_time(words: list[str]) -> None:
     with pytest.raises(GeomxError, match=SILENT):
         geomx.run([*words, "accel.bad.how=process_ticks"])
 
 
-def test_a_standstill_names_who_waits_for_what_and_from_whom(words: list[str]) -> None:
+def test_a_standstill_names_the_waiting_nodes_and_their_peers(words: list[str]) -> None:
     """A worker that ends one round before the others."""
     with pytest.raises(GeomxError, match=STANDSTILL) as caught:
         geomx.run([*words, "accel.bad.how=fewer"])
@@ -265,7 +265,7 @@ def test_a_standstill_names_who_waits_for_what_and_from_whom(words: list[str]) -
         ),
     ],
 )
-def test_exceptions_in_processes_and_policies_are_sentences(
+def test_exceptions_in_processes_and_policies_are_one_sentence(
     how: str, said: str, words: list[str]
 ) -> None:
     with pytest.raises(geomx.PluginError) as caught:
@@ -281,7 +281,7 @@ SIGNALLED = ("after_step", "stubborn", "coordinator", "process_loops", "process_
 def test_a_signal_ends_a_run_that_hangs(
     mode: str, number: signal.Signals, words: list[str], network_file: Build, tmp_path: Path
 ) -> None:
-    """Once is enough, whatever the plugin is at, and no process is left."""
+    """One signal is sufficient, whatever the plugin does, and no process remains."""
     hows = SIGNALLED if mode == "sim" else ("after_step", "silent", "coordinator")
     words += [f"network={network_file(1)}"]
     started = {}
@@ -311,7 +311,7 @@ def test_a_signal_ends_a_run_that_hangs(
 
 
 def _hangs(place: Path, mode: str) -> bool:
-    """Whether the run has begun."""
+    """Return whether the run has started."""
     if mode == "sim":
         return (place / "summary.json").exists()
     notes = place / "nodes" / "hub-scheduler.jsonl"
@@ -319,7 +319,7 @@ def _hangs(place: Path, mode: str) -> bool:
 
 
 def _left(folder: Path) -> list[str]:
-    """Processes whose command names `folder`."""
+    """Return the processes whose command line contains `folder`."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
@@ -363,8 +363,10 @@ def test_a_coordinator_that_never_answers_in_a_live_run_is_named(
         geomx.run([*words, "accel.bad.how=silent", *live])
 
 
-def test_gradients_may_take_their_time(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The limit is for plugins' calls; what a workload computes is not one."""
+def test_computing_gradients_has_no_time_limit(
+    words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The limit applies to plugins' calls, not to the computation of a workload."""
     from geomx.workloads.tiny import TinyModel
 
     real, slow = TinyModel.step, iter([2 * LIMIT_S])

@@ -1,4 +1,4 @@
-"""How arrays are computed changes no result: not the vector instructions, not the threads."""
+"""Results do not depend on vector instructions and threads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from geomx.options.schema import RuntimeOptions
 
 @pytest.fixture(autouse=True)
 def as_it_was() -> Iterator[None]:
-    """Put back what tests change for the whole process."""
+    """Restore the settings of the process."""
     yield
     _core.use_vector_level(_core.vector_levels()[-1])
     _core.set_threads(1)
@@ -35,7 +35,7 @@ def test_levels_have_names() -> None:
 
 
 @pytest.mark.parametrize("name", _core.optimizers())
-def test_optimizers_give_the_same_bits_whatever_computes_them(name: str) -> None:
+def test_optimizers_have_equal_bits_at_every_level_and_thread_count(name: str) -> None:
     draw = np.random.default_rng(7)
     elements = 300_001  # enough for several threads
     gradients = draw.standard_normal((3, elements), dtype=np.float32)
@@ -53,7 +53,7 @@ def test_optimizers_give_the_same_bits_whatever_computes_them(name: str) -> None
 
 @pytest.mark.slow
 @pytest.mark.parametrize("accel", ["fp16,bisparse", "twobit", "dgt"])
-def test_a_run_ends_with_the_same_bits_on_every_machine(accel: str, tmp_path: Path) -> None:
+def test_a_run_has_equal_bits_at_every_vector_level(accel: str, tmp_path: Path) -> None:
     found = []
     for level in (_core.vector_levels()[0], _core.vector_levels()[-1]):
         _core.use_vector_level(level)
@@ -67,7 +67,7 @@ def test_live_processes_share_the_cores() -> None:
     with pytest.raises(ConfigError, match="threads"):
         build_options(RuntimeOptions, {"threads": 0}, "runtime")
     spec = unshaped({"here": 1})
-    members = 3  # that compute: the scheduler does not
+    members = 3  # without the scheduler, which does not compute
     for asked, got in ((2, 2), (None, max(1, len(os.sched_getaffinity(0)) // members))):
         runtime = dataclasses.replace(spec.runtime, threads=asked)
         cluster = LocalCluster(dataclasses.replace(spec, runtime=runtime))

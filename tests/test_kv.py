@@ -1,4 +1,4 @@
-"""The key-value store: sums over workers, initial values, optimizers, errors, a whole job."""
+"""The key-value store: sums over workers, initial values, optimizers, errors, complete jobs."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ Stores = list[kv.KVStore]
 
 
 def cluster(**workers: int) -> LocalCluster:
-    """A cluster in this process: parties by name, with their number of workers."""
+    """Return a cluster in this process, from the number of workers by party."""
     return LocalCluster(unshaped(workers, global_servers=2))
 
 
 def everyone(stores: Stores, action: Callable[[kv.KVStore], Any]) -> list[Any]:
-    """What `action` returns for every worker, all at once."""
+    """Run `action` for all workers concurrently; return the results."""
     with ThreadPoolExecutor(len(stores)) as pool:
         return list(pool.map(action, stores))
 
 
 @pytest.fixture
 def stores() -> Iterator[Stores]:
-    """Two parties of two workers."""
+    """Return the stores of two parties of two workers."""
     with_everyone = cluster(east=2, west=2)
     stores = [kv.KVStore(member) for member in with_everyone.workers]
     yield stores
@@ -48,7 +48,7 @@ def stores() -> Iterator[Stores]:
 
 @pytest.fixture
 def alone() -> Iterator[kv.KVStore]:
-    """What a script gets that was not launched."""
+    """Return the store of a script that was not launched by geomx."""
     store = kv.create()
     yield store
     store.close()
@@ -77,7 +77,7 @@ def test_after_closing_a_new_store_can_be_created() -> None:
     second.close()
 
 
-def test_values_and_keys_come_in_lists(alone: kv.KVStore) -> None:
+def test_keys_and_values_may_be_lists(alone: kv.KVStore) -> None:
     alone.init(["w", "b"], [np.ones((2, 2)), np.zeros(3)])
     alone.push(["w", "b"], [[np.ones((2, 2)), np.ones((2, 2))], np.arange(3.0)])
     weight, bias = alone.pull(["w", "b"])
@@ -106,7 +106,7 @@ def test_roles_and_ranks(stores: Stores) -> None:
     assert {(store.num_workers, store.num_all_workers) for store in stores} == {(2, 4)}
 
 
-def test_everyone_starts_from_the_masters_value(stores: Stores) -> None:
+def test_all_workers_start_from_the_masters_value(stores: Stores) -> None:
     def start(store: kv.KVStore) -> np.ndarray:
         store.init(0, np.full(4, float(store.global_rank)))
         return store.pull(0)
@@ -172,7 +172,7 @@ def test_a_barrier_waits_for_the_last(stores: Stores) -> None:
     assert waits[0] <= -0.25
 
 
-def test_mistakes_are_named(alone: kv.KVStore) -> None:
+def test_invalid_calls_are_errors(alone: kv.KVStore) -> None:
     alone.init(0, np.zeros((2, 3)))
     for mistake, words in (
         (lambda: alone.push(1, np.zeros(2)), "key 1 was never initialised"),
@@ -221,7 +221,7 @@ ZIP = r"gradient_compression=zip: no such type; .*2bit, .*bsc, .*none"
         ([], {"type": "bsc"}, r"launch it with '\+accel=\[bisparse\]'$"),
     ],
 )
-def test_compression_goes_by_mxnets_names_too(
+def test_compression_accepts_mxnets_names(
     accel: list[tuple[str, dict[str, Any]]], asked: dict[str, Any], refusal: str
 ) -> None:
     spec = replace(unshaped({"east": 1}), accel=tuple(accel))
@@ -241,7 +241,7 @@ def test_asynchronous_needs_an_asynchronous_job(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.slow
-def test_a_lost_worker_is_named_and_nobody_hangs() -> None:
+def test_a_lost_worker_is_named_by_all_waiting_workers() -> None:
     together = cluster(east=1, west=1)
     first, second = (kv.KVStore(member) for member in together.workers)
     everyone([first, second], lambda store: store.init(0, np.zeros(10)))
@@ -257,7 +257,7 @@ def test_a_lost_worker_is_named_and_nobody_hangs() -> None:
     together.close()
 
 
-def test_values_convert_with_care() -> None:
+def test_values_are_converted_to_float32_if_necessary() -> None:
     half = to_float32(0, np.array([1.5, 65504], np.float16))
     assert half.dtype == np.float32
     assert np.array_equal(half, [1.5, 65504])
@@ -268,7 +268,7 @@ def test_values_convert_with_care() -> None:
     assert devices([array, array]) == [array, array]
 
 
-def test_an_optimizer_travels_as_a_name_and_numbers() -> None:
+def test_an_optimizer_is_sent_as_a_name_and_numbers() -> None:
     assert optimizer_numbers("sgd", {"momentum": 0.5}) == {"name": "sgd", "momentum": 0.5}
 
     class AdaDelta:
@@ -297,7 +297,7 @@ print(f"{store.rank} of {store.num_workers}, {store.num_all_workers} in all", fl
 def launched(
     folder: Path, *arguments: str, command: Sequence[str] = ()
 ) -> subprocess.CompletedProcess[str]:
-    """`geomx launch` of SCRIPT, or of another command, on two parties of two workers."""
+    """Run `geomx launch` with SCRIPT or another command, on two parties of two workers."""
     (folder / "train.py").write_text(SCRIPT)
     program = (
         "import sys; from geomx.cli.main import main; sys.exit(main(['launch', *sys.argv[1:]]))"
@@ -314,7 +314,7 @@ def launched(
 
 
 @pytest.mark.slow
-def test_a_script_is_launched_as_every_worker(tmp_path: Path) -> None:
+def test_every_worker_runs_the_script(tmp_path: Path) -> None:
     done = launched(tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "0 of 2, 4 in all\n"
@@ -357,7 +357,7 @@ exec(open("train.py").read())
 
 
 @pytest.mark.slow
-def test_a_command_may_leave_the_joining_to_a_process_that_outlives_it(tmp_path: Path) -> None:
+def test_a_process_that_outlives_the_command_may_join(tmp_path: Path) -> None:
     done = launched(tmp_path, command=[sys.executable, "-c", FORKED])
     assert done.returncode == 0, done.stderr
 
@@ -379,8 +379,8 @@ store.barrier()
 
 
 @pytest.mark.slow
-def test_the_first_failure_is_shown_with_the_end_of_its_log(tmp_path: Path) -> None:
-    """Others fail of it, and end before it does."""
+def test_the_first_failure_is_shown_with_its_last_log_lines(tmp_path: Path) -> None:
+    """Other workers fail as a consequence, and end before it."""
     done = launched(tmp_path, command=[sys.executable, "-u", "-c", SLOW_TO_END])
     assert done.returncode == 1
     *above, sentence = done.stderr.strip().splitlines()
@@ -396,7 +396,7 @@ def test_the_first_failure_is_shown_with_the_end_of_its_log(tmp_path: Path) -> N
 
 
 class Counted(int):
-    """A number that counts how often it is looked at, whatever for."""
+    """A key that counts how often it is hashed or compared."""
 
     looks = 0
 
@@ -406,8 +406,8 @@ class Counted(int):
 
 
 @pytest.mark.parametrize("batch", [1, 50])
-def test_introducing_keys_takes_time_in_proportion(alone: kv.KVStore, batch: int) -> None:
-    """Counted, not timed: what is looked at for the last keys is what was for the first."""
+def test_the_work_of_adding_keys_is_linear(alone: kv.KVStore, batch: int) -> None:
+    """By counts instead of times: the last keys need as many lookups and lines as the first."""
     keys = Keys(alone.member.spec.cluster, alone.member.selection)
     looks = []
     for first in range(0, 2000, batch):
@@ -415,11 +415,11 @@ def test_introducing_keys_takes_time_in_proportion(alone: kv.KVStore, batch: int
         looks.append((Counted.looks - before[0], before[1]))
     early, late = looks[2], looks[-1]
     assert late[0] == early[0]
-    assert late[1] <= 1.1 * early[1]  # lines: what Python does now and then is among them
+    assert late[1] <= 1.1 * early[1]  # lines, including occasional work of Python
 
 
 def calls(keys: Keys, first: int, batch: int) -> int:
-    """How many Python functions and lines run while some more keys are admitted."""
+    """Return the number of Python calls and lines executed to add a batch of keys."""
     lines = 0
 
     def count(frame: Any, event: str, argument: Any) -> Any:
@@ -435,7 +435,7 @@ def calls(keys: Keys, first: int, batch: int) -> int:
     return lines
 
 
-def test_a_worker_with_another_shape_is_named_with_both(stores: Stores) -> None:
+def test_different_shapes_are_an_error_with_both_shapes(stores: Stores) -> None:
     def introduce(store: kv.KVStore) -> str:
         try:
             store.init("w", np.zeros(3 + (store.global_rank == 3)))

@@ -1,4 +1,4 @@
-"""Other ways onto machines than SSH: Slurm, Kubernetes and Ray, as far as one machine goes."""
+"""Launchers other than SSH: Slurm, Kubernetes and Ray, as far as one machine can test them."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ NODES = 5
 
 
 def write(folder: Path, **content: Any) -> Path:
-    """A job file."""
+    """Write a job file."""
     file = folder / "job.yaml"
     file.write_text(yaml.safe_dump({"parties": PARTIES, **content}))
     return file
 
 
 def program(folder: Path, name: str, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program of that name, before all others."""
+    """Install a program as the first of that name on the path."""
     folder.mkdir(exist_ok=True)
     file = folder / name
     file.write_text(f"#!/bin/sh\n{script}\n")
@@ -49,8 +49,10 @@ def program(folder: Path, name: str, script: str, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.slow
-def test_a_job_runs_on_what_slurm_granted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By programs that take srun's and scontrol's words, on this machine."""
+def test_a_job_runs_on_the_allocation_of_slurm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With local programs that accept the arguments of srun and scontrol."""
     log = tmp_path / "srun.log"
     steps = 'while [ "${1#--}" != "$1" ]; do echo "$1" >> LOG; shift; done\nexec "$@"'
     program(tmp_path / "bin", "srun", steps.replace("LOG", str(log)), monkeypatch)
@@ -118,7 +120,7 @@ def test_a_job_is_placed_by_the_resources_of_a_ray_cluster(
         cluster.shutdown()
 
 
-def test_a_job_on_ray_wants_tls_or_the_word_to_do_without(tmp_path: Path) -> None:
+def test_a_job_on_ray_needs_tls_or_insecure(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"hosts.n\d.address=auto: is beyond this machine"):
         launch(write(tmp_path, hosts="ray"), WORDS)
 
@@ -130,7 +132,7 @@ def test_a_job_on_ray_wants_tls_or_the_word_to_do_without(tmp_path: Path) -> Non
 def objects(
     request: pytest.FixtureRequest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> Iterator[list[dict[str, Any]]]:
-    """What geomx manifest writes."""
+    """Return the objects that ``geomx manifest`` writes."""
     machines = {name: {"address": "127.0.0.1"} for name in ("n0", "n1")}
     secured = {"tls": "certs"} if request.param == "tls" else {"insecure": True}
     file = write(tmp_path, hosts=machines, **secured)
@@ -145,13 +147,13 @@ def of_kind(objects: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-def test_a_manifest_obeys_the_schema(objects: list[dict[str, Any]]) -> None:
+def test_a_manifest_conforms_to_the_schema(objects: list[dict[str, Any]]) -> None:
     validator = pytest.importorskip("kubernetes_validate", reason="needs kubernetes-validate")
     for each in objects:
         validator.validate(each, validator.latest_version(), strict=True)
 
 
-def test_a_manifest_has_a_set_for_every_party_whose_parts_fit(
+def test_a_manifest_has_a_consistent_set_for_every_party(
     objects: list[dict[str, Any]],
 ) -> None:
     (service,) = of_kind(objects, "Service")
@@ -177,7 +179,7 @@ def test_a_manifest_has_a_set_for_every_party_whose_parts_fit(
 def test_the_pods_of_a_manifest_train(
     objects: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every pod's command, run here: volumes are folders, and names of pods mean this machine."""
+    """Run every pod's command locally; volumes are folders, and all host names are this machine."""
     program(tmp_path / "bin", "sleep", "exit 0", monkeypatch)
     (secret,) = of_kind(objects, "Secret")
     (config,) = of_kind(objects, "ConfigMap")

@@ -1,5 +1,5 @@
-"""Codecs in shared libraries that cannot be had, are of another version, or say what is wrong:
-one sentence that names plugin, hook and library. (One that works is in examples/plugins.)"""
+"""Codecs in shared libraries that cannot be loaded, have another version, or report errors: an
+error that names plugin, hook and library. (A working one is in examples/plugins.)"""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ GEOMX_CODEC(Picky)
 
 
 def library(folder: Path, source: str, name: str = "codec.c", **words: Any) -> Path:
-    """A shared library from C or C++, as any compiler makes it."""
+    """Compile a shared library from C or C++."""
     (folder / name).write_text(source, encoding="utf-8")
     words = {"ABI": "GEOMX_CODEC_ABI", "BITS": 32, "NOTHING": 0, **words}
     defined = [f"-D{name}={value}" for name, value in words.items()]
@@ -77,7 +77,7 @@ def library(folder: Path, source: str, name: str = "codec.c", **words: Any) -> P
 
 def refused(path: Path, words: str, folder: Path) -> None:
     class Plugin:
-        """A codec of this test, over the WAN."""
+        """A codec on WAN links."""
 
         @geomx.hookimpl
         def geomx_codec(self, link: Any) -> Any:
@@ -89,7 +89,7 @@ def refused(path: Path, words: str, folder: Path) -> None:
         execute(build(registry, accel=[("bad", {})], network=SMALLEST, iterations=2), folder)
 
 
-def test_a_library_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_library_is_named(tmp_path: Path) -> None:
     refused(tmp_path / "gone.so", "gone.so.*cannot open", tmp_path / "run")
 
 
@@ -104,14 +104,14 @@ def test_a_library_that_is_not_there(tmp_path: Path) -> None:
     ],
     ids=["no-table", "other-version", "make", "layout", "encode"],
 )
-def test_what_a_library_says_is_said_of_its_plugin(
+def test_errors_of_a_library_name_its_plugin(
     source: str, options: dict[str, Any], words: str, tmp_path: Path
 ) -> None:
     refused(library(tmp_path, source, **options), words, tmp_path / "run")
 
 
 class Picky:
-    """The same in Python."""
+    """The same codec in Python."""
 
     whole = frozenset[str]()
     survives_holes = True
@@ -132,9 +132,7 @@ class Picky:
 
 
 @pytest.mark.parametrize("language", ["C++", "Python"])
-def test_a_codec_refuses_bytes_in_the_one_way_that_is_a_refusal(
-    language: str, tmp_path: Path, seed: int
-) -> None:
+def test_only_the_documented_error_refuses_bytes(language: str, tmp_path: Path, seed: int) -> None:
     codec: Any = Picky()
     if language == "C++":
         built = library(tmp_path, REFUSES, "codec.cc")
@@ -150,7 +148,7 @@ def test_a_codec_refuses_bytes_in_the_one_way_that_is_a_refusal(
 
 
 class Refusing(Picky):
-    """Refuses by `geomx.Refused` alone."""
+    """Refuses bytes by `geomx.Refused`."""
 
     def decode(self, parts: Any, length: int) -> Any:
         values = parts["v"].view("f4")
@@ -159,5 +157,5 @@ class Refusing(Picky):
         return {"values": values}
 
 
-def test_the_law_of_any_bytes_can_be_met_by_refusing(seed: int) -> None:
+def test_refusing_bytes_satisfies_the_law_of_any_bytes(seed: int) -> None:
     others_are_refused([Refusing()], 999, seed)

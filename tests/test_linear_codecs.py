@@ -1,5 +1,5 @@
-"""Linear codecs in whole runs: servers add what is encoded, in both modes and through trees of
-contributions; and codecs that only say that they are linear are found out."""
+"""Linear codecs in complete runs: servers add encoded values, in both modes and in overlays; codecs
+that claim to be linear and are not are refused."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FOUR: dict[str, Any] = {**NETWORK, "central": CENTRAL, "parties": PARTIES}
 
 
 class Pairs:
-    """The sums of neighbours: half as many values, which come back as their means."""
+    """Encodes sums of pairs of neighbours, and decodes them as means."""
 
     linear = True
     whole = frozenset({"sums"})
@@ -46,7 +46,7 @@ class Pairs:
 
 def plugin(codec: Any, at_party: bool = False) -> Any:
     class Plugin:
-        """A codec of this test, on the way up to global servers."""
+        """A codec of pushes to global servers."""
 
         @geomx.hookimpl
         def geomx_codec(self, link: Any) -> Any:
@@ -61,12 +61,12 @@ def plugin(codec: Any, at_party: bool = False) -> Any:
 
 
 def data(results: Any) -> int:
-    """Bytes of training traffic, wherever it went."""
+    """Return the bytes of training traffic on all links."""
     return sum(results.summary["bytes"][kind] for kind in ("wan_push", "wan_pull", "lan"))
 
 
 @pytest.mark.parametrize("at_party", [False, True], ids=["weights back", "sums back"])
-def test_sums_of_what_is_encoded_travel_trees_as_they_do_stars(
+def test_linear_codecs_have_equal_results_in_trees_and_stars(
     at_party: bool, tmp_path: Path
 ) -> None:
     if "tsengine" not in {found.name for found in Registry.discover().plugins("accel")}:
@@ -92,7 +92,7 @@ def test_sums_of_what_is_encoded_travel_trees_as_they_do_stars(
 
 @pytest.mark.slow
 @pytest.mark.needs("tsengine")
-def test_the_example_ends_live_where_it_does_simulated(
+def test_the_example_has_equal_parameters_in_both_modes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site = tmp_path / "site"
@@ -108,7 +108,7 @@ def test_the_example_ends_live_where_it_does_simulated(
         assert np.allclose(live.parameters()[name], value, rtol=1e-4, atol=1e-5)
 
 
-# ---- those that are not what they say ----
+# ---- codecs that are not linear ----
 
 
 class Signs(Pairs):
@@ -137,7 +137,7 @@ class Fails(Pairs):
         raise ZeroDivisionError("oh")
 
 
-def test_a_codec_that_does_not_add_up_is_found() -> None:
+def test_a_codec_that_is_not_linear_is_found() -> None:
     registry = registry_with(bad=("accel", plugin(lambda link: Signs())))
     with pytest.raises(CheckFailed, match="3 senders, round 1: expected the sum of what each"):
         check_plugin("bad", registry=registry, modes=["sim"])
@@ -159,7 +159,7 @@ def test_a_broken_promise_names_plugin_hook_and_method(
         execute(build(registry, accel=[("bad", {})]), tmp_path)
 
 
-def test_links_to_one_server_must_agree(tmp_path: Path) -> None:
+def test_all_links_to_a_server_must_have_the_same_linear_codec(tmp_path: Path) -> None:
     def some(link: Any) -> Any:
         return Pairs() if link.source.party == "east" else None
 

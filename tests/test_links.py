@@ -1,4 +1,4 @@
-"""Connections that break under a run: its parameters are an undisturbed run's, to the bit."""
+"""Broken connections during a run: its parameters equal an undisturbed run's, bit by bit."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ lan: {mbps: 10000, delay_ms: 0.05}
 
 
 def live(folder: Path, *words: str) -> Results:
-    """A live run, its files in `folder`."""
+    """Run live, with files in `folder`."""
     network = folder.parent / "network.yaml"
     network.write_text(NETWORK)
     experiment, _ = compose(["mode=live", f"network={network}", "iterations=30", *words])
@@ -84,19 +84,19 @@ def test_resets_change_no_bit(tmp_path: Path, words: list[str]) -> None:
     assert "was lost" not in logs, said
 
 
-def test_silence_is_suspect_after_what_is_set() -> None:
+def test_silence_is_suspect_after_the_configured_time() -> None:
     experiment, _ = compose(["faults.on_loss=wait", "faults.suspect_s=2"])
     assert experiment.faults.suspect_after_s(experiment.runtime) == 2
     experiment, _ = compose(["runtime.failure_timeout_s=7"])
     assert experiment.faults.suspect_after_s(experiment.runtime) == 7
 
 
-# ---- a path that falls silent ----
+# ---- a path that stops delivering ----
 
 
 @contextlib.contextmanager
 def silence(folder: Path, after_s: float, for_s: float) -> Iterator[None]:
-    """Let no packet pass between the sites of a run in namespaces for a while, once it trains."""
+    """Drop all packets between the sites of a run in namespaces for a while, once it trains."""
 
     def hold() -> None:
         table = folder / "iterations.csv"
@@ -119,21 +119,21 @@ def command_line(pid: int) -> bytes:
     return Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
-# What is sent does not matter here.
+# The values do not matter here.
 SMALL = ["workload=tiny", "workload.forward_ms=10", "workload.backward_ms=20"]
 APART = ["emulate=netns", "+sync=fsa", "faults.suspect_s=2", *SMALL]
 
 
 @pytest.fixture(scope="module")
 def calm(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The parameters of a run in namespaces between which every packet passes."""
+    """Return the parameters of an undisturbed run in namespaces."""
     return live(tmp_path_factory.mktemp("calm") / "run", *APART).parameters()
 
 
 @pytest.mark.slow
 @needs_namespaces
 @pytest.mark.parametrize("for_s", [1.5, 4.0])
-def test_sites_that_are_cut_off_go_on_when_the_path_heals(
+def test_training_continues_after_an_outage_of_the_path(
     tmp_path: Path, calm: dict[str, Any], for_s: float
 ) -> None:
     with silence(tmp_path / "cut", 0.1, for_s):
@@ -148,7 +148,7 @@ def test_sites_that_are_cut_off_go_on_when_the_path_heals(
 
 @pytest.mark.slow
 @needs_namespaces
-def test_silence_ends_a_run_that_is_to_stop(tmp_path: Path) -> None:
+def test_silence_ends_a_run_with_on_loss_stop(tmp_path: Path) -> None:
     with (
         silence(tmp_path / "cut", 0.1, 8.0),
         pytest.raises(NodeLost, match="nothing heard for 2000 ms"),
@@ -162,7 +162,7 @@ Happening = Callable[[Simulation, dict[str, int]], Iterator[Any]]
 
 
 def simulated(folder: Path, happen: Happening | None, *words: str) -> Results:
-    """A simulated run under a SimPy process that does something to its links."""
+    """Simulate a run with a SimPy process that disturbs its links."""
     network = folder.parent / "network.yaml"
     network.write_text(NETWORK)
     experiment, _ = compose([f"network={network}", "iterations=12", *words])
@@ -177,7 +177,7 @@ def simulated(folder: Path, happen: Happening | None, *words: str) -> Results:
 
 
 def resets(simulation: Simulation, ids: dict[str, int]) -> Iterator[Any]:
-    """Every 20 ms another connection breaks."""
+    """Reset a connection every 20 ms."""
     pairs = [("east/server", "hub/global_server0"), ("west/server", "hub/global_server0")]
     pairs += [("east/worker0", "east/server"), ("west/worker0", "west/server")]
     for one, other in pairs * 5:
@@ -186,7 +186,7 @@ def resets(simulation: Simulation, ids: dict[str, int]) -> Iterator[Any]:
 
 
 def cut(for_s: float) -> Happening:
-    """West is cut off once, for so long."""
+    """Return a process that cuts all links of west once."""
 
     def happen(simulation: Simulation, ids: dict[str, int]) -> Iterator[Any]:
         ends = ids["west/server"], ids["hub/global_server0"]
@@ -216,7 +216,7 @@ def test_simulated_links_recover_to_the_same_bits(tmp_path: Path, words: list[st
         assert longer_s < (5.0 if name == "cut" else 2.0)
 
 
-def test_a_simulated_cut_ends_the_run_as_a_live_one_does(tmp_path: Path) -> None:
+def test_a_long_simulated_cut_ends_the_run(tmp_path: Path) -> None:
     between = "west/server <-> hub/global_server0|hub/global_server0 <-> west/server"
     with pytest.raises(NodeLost, match=between) as caught:
         simulated(tmp_path / "stop", cut(30.0), *SMALL)

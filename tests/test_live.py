@@ -1,4 +1,4 @@
-"""Live runs: real processes on this machine, the files they leave, and every way of ending."""
+"""Live runs: real processes on this machine, their files, and how runs end."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ parties:
 delay_ms: 5
 lan: {mbps: 10000, delay_ms: 0.05}
 """
-pytestmark = pytest.mark.interpreter  # processes start, meet and end
-END_S = 10.0  # all must have ended so long after anything died
+pytestmark = pytest.mark.interpreter  # starts and ends processes
+END_S = 10.0  # time limit for all processes after one was killed
 
 
-# ---- what processes tell each other ----
+# ---- communication of processes ----
 
 
-def test_an_experiment_survives_the_wire() -> None:
+def test_an_experiment_is_read_back_from_its_text() -> None:
     options = ["sync.k1=3", "accel.dgt.k=0.5", "workload.batch_size=16"]
     experiment, _ = compose(["+sync=hfa", "+accel=[dgt,p3]", *options])
     spec = Spec.of(experiment)
@@ -68,8 +68,8 @@ def test_an_experiment_survives_the_wire() -> None:
             Spec.from_json(text)
 
 
-def test_room_is_made_for_connections_where_the_system_allows_it() -> None:
-    """In a process of its own: a hard limit that is lowered stays so."""
+def test_the_limit_on_descriptors_is_raised_for_connections() -> None:
+    """In a separate process, because a lowered hard limit cannot be raised again."""
     script = """
 import resource
 from geomx.errors import ConfigError
@@ -106,7 +106,7 @@ def test_descriptors_from_1024_on_can_be_waited_for() -> None:
         assert readable([high, reading]) == [high, reading]
         os.read(reading, 1)
         os.close(writing)
-        assert readable([high], 10) == [high]  # it has ended
+        assert readable([high], 10) == [high]  # at its end
     finally:
         os.close(high)
         os.close(reading)
@@ -114,8 +114,8 @@ def test_descriptors_from_1024_on_can_be_waited_for() -> None:
 
 
 @pytest.mark.parametrize("program", ["__main__", "fork_server"])
-def test_a_node_imports_no_more_than_it_needs(program: str) -> None:
-    """What nodes import is most of what a short run takes."""
+def test_a_node_imports_only_needed_modules(program: str) -> None:
+    """Imports take most of the time of a short run."""
     own = "geomx.live.fork_server.import_own_plugins()" if program == "fork_server" else ""
     script = f"import sys, geomx.live.{program}\n{own}\nprint(*sys.modules)"
     done = subprocess.run(
@@ -125,7 +125,7 @@ def test_a_node_imports_no_more_than_it_needs(program: str) -> None:
     assert heavy.isdisjoint(done.stdout.split())
 
 
-def test_notes_are_read_as_they_are_written(tmp_path: Path) -> None:
+def test_notes_are_read_back(tmp_path: Path) -> None:
     reader = Reader(tmp_path / "a")
     assert list(reader.new()) == []
     notes = Notes(tmp_path / "a")
@@ -138,7 +138,7 @@ def test_notes_are_read_as_they_are_written(tmp_path: Path) -> None:
     assert list(reader.new()) == [{"end": {"status": "done"}}]
 
 
-def test_a_full_disk_is_told_in_a_sentence(
+def test_a_full_disk_is_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("notes", "node"):
@@ -155,7 +155,7 @@ def test_a_full_disk_is_told_in_a_sentence(
     assert said == f"{tmp_path}/node.jsonl: No space left on device; make room, and run it again\n"
 
 
-def test_a_launcher_shows_the_ends_of_chains_of_waits(tmp_path: Path) -> None:
+def test_a_launcher_shows_the_end_of_a_chain_of_waits(tmp_path: Path) -> None:
     shown: list[str] = []
     logs = [tmp_path / "a.log", tmp_path / "b.log"]
     relay = Relay(lambda: logs, 0.0, shown.append)
@@ -174,21 +174,21 @@ def test_a_launcher_shows_the_ends_of_chains_of_waits(tmp_path: Path) -> None:
     logs[0].write_text(logs[0].read_text() + "ne\n" + wait.format("b", "a", "push"))
     relay.look(last=True)
     assert shown[2] == "geomx: half a line"
-    assert len(shown) == 5  # a circle has no end, so all of it is shown
+    assert len(shown) == 5  # a cycle has no end, so all its lines are shown
 
 
 # ---- whole runs ----
 
 
 def run(folder: Path, *words: str) -> Results:
-    """A live run with its files in `folder`."""
+    """Run live, with files in `folder`."""
     experiment, _ = compose(["mode=live", *words])
     return run_experiment(experiment, folder)
 
 
 @pytest.mark.slow
-def test_a_planned_outage_is_waited_for_in_both_modes(tmp_path: Path) -> None:
-    """A site that is away for longer than a node may be silent is late, not lost."""
+def test_nodes_wait_for_a_planned_outage_in_both_modes(tmp_path: Path) -> None:
+    """A site with an outage longer than the time limit of silence is late, but not lost."""
     network = tmp_path / "away.yaml"
     network.write_text(SMALL_NETWORK + "outages: [{site: west, start_s: 0.02, end_s: 4}]\n")
     words = [f"network={network}", "iterations=3", "runtime.failure_timeout_s=2", "workload=tiny"]
@@ -238,7 +238,7 @@ def test_the_default_experiment_runs_live(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.slow
-def test_sizes_alone_run_live_with_parameters_exchanged(tmp_path: Path) -> None:
+def test_a_live_run_without_numerics_exchanges_parameters(tmp_path: Path) -> None:
     (tmp_path / "small.yaml").write_text(SMALL_NETWORK)
     words = ["iterations=4", "numerics=false", "+sync=hfa", "sync.k1=2", "sync.k2=2", "+accel=[p3]"]
     results = run(tmp_path / "run", f"network={tmp_path / 'small.yaml'}", *words)
@@ -249,7 +249,7 @@ def test_sizes_alone_run_live_with_parameters_exchanged(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_without_pace_a_run_takes_the_time_it_takes(tmp_path: Path, network_file: Build) -> None:
+def test_without_pace_a_run_is_as_fast_as_the_machine(tmp_path: Path, network_file: Build) -> None:
     words = ["iterations=3", "runtime.pace=false", f"network={network_file(1)}"]
     results = run(tmp_path / "run", *words)
     assert len(results.iterations) == 3
@@ -259,7 +259,7 @@ def test_without_pace_a_run_takes_the_time_it_takes(tmp_path: Path, network_file
 
 
 @pytest.mark.slow
-def test_a_pace_that_cannot_be_kept_is_told(tmp_path: Path, network_file: Build) -> None:
+def test_a_pace_that_cannot_be_kept_causes_a_warning(tmp_path: Path, network_file: Build) -> None:
     hurried = "workload.forward_ms=0.001", "workload.backward_ms=0.001"
     words = ["iterations=3", *hurried, f"network={network_file(1)}"]
     results = run(tmp_path / "run", *words)
@@ -273,7 +273,7 @@ def test_a_pace_that_cannot_be_kept_is_told(tmp_path: Path, network_file: Build)
 
 
 class Started:
-    """``python -m geomx mode=live`` in a process of its own, on its way."""
+    """A running ``python -m geomx mode=live``."""
 
     def __init__(self, folder: Path, *words: str) -> None:
         self.folder = folder
@@ -286,7 +286,7 @@ class Started:
         )
 
     def node(self, name: str) -> int:
-        """The process of a node, once the run has measured something."""
+        """Wait until the run has results; return the process of a node."""
         deadline = time.monotonic() + 60
         table = self.folder / "run" / "iterations.csv"
         while not table.exists() or table.read_text().count("\n") < 5:
@@ -296,7 +296,7 @@ class Started:
         return next(pid for pid, words in self.nodes() if name in words)
 
     def nodes(self) -> list[tuple[int, list[str]]]:
-        """The processes of this run that are there, with their command lines."""
+        """Return the existing processes of this run with their command lines."""
         found = []
         for entry in Path("/proc").glob("[0-9]*"):
             try:
@@ -308,12 +308,12 @@ class Started:
         return found
 
     def ended(self) -> tuple[int, str, float]:
-        """Exit status and stderr, and how long it took from now; nothing may be left running."""
+        """Wait for the end; return exit status, stderr and duration. No process may remain."""
         began = time.monotonic()
         _, errors = self.process.communicate(timeout=30)
         took = time.monotonic() - began
         assert self.nodes() == []
-        # Where the machine is busy, nodes wait for each other long enough to say so.
+        # On a busy machine, nodes may report waits.
         lines = [x for x in errors.splitlines(keepends=True) if not x.startswith("geomx: ")]
         return self.process.returncode, "".join(lines), took
 
@@ -339,7 +339,7 @@ def test_killing_a_process_ends_the_run_and_names_it(
 
 
 @pytest.mark.slow
-def test_a_process_that_hangs_is_found_out(tmp_path: Path) -> None:
+def test_a_process_that_hangs_is_detected(tmp_path: Path) -> None:
     words = ["iterations=500", "numerics=false", "runtime.failure_timeout_s=1"]
     started = Started(tmp_path, *words)
     os.kill(started.node("chengdu/worker0"), signal.SIGSTOP)
@@ -350,7 +350,7 @@ def test_a_process_that_hangs_is_found_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_ctrl_c_leaves_no_process_and_keeps_what_was_measured(tmp_path: Path) -> None:
+def test_ctrl_c_leaves_no_process_and_keeps_results(tmp_path: Path) -> None:
     started = Started(tmp_path, "iterations=500")
     started.node("beijing/worker0")
     started.process.send_signal(signal.SIGINT)
@@ -395,13 +395,13 @@ def test_a_scheduler_that_cannot_start_is_named_with_its_reason(tmp_path: Path) 
             run(tmp_path / "run", "numerics=false", f"runtime.port={port}")
 
 
-# ---- numbers that are none ----
+# ---- NaN ----
 
 DIVERGING = ["workload=tiny", "workload.learning_rate=1e38", "iterations=6", "evaluate_every=6"]
 
 
 def test_a_simulated_worker_that_pushes_nan_is_named(tmp_path: Path) -> None:
-    """The same rule in both modes: the core looks at what workers push."""
+    """The core checks pushes in both modes."""
     experiment, _ = compose(DIVERGING)
     with pytest.warns(
         UserWarning, match=r"worker\d pushed round \d of key '[\w.]+' with \d+ of \d+ v"
@@ -415,9 +415,7 @@ def test_a_simulated_worker_that_pushes_nan_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_live_worker_that_pushes_nan_ends_the_run_by_name(
-    tmp_path: Path, network_file: Build
-) -> None:
+def test_a_live_worker_that_pushes_nan_ends_the_run(tmp_path: Path, network_file: Build) -> None:
     words = [*DIVERGING, "runtime.non_finite=refuse", f"network={network_file(1)}"]
     said = r"worker\d pushed round \d of key '[\w.]+' with \d+ of \d+ v"
     with pytest.raises(NodeLost, match=said):

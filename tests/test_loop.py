@@ -1,8 +1,7 @@
-"""The live driver as Python sees it: whole clusters of loops in this process, over loopback.
+"""The Python interface of the live driver, with clusters of loops in this process, over loopback.
 
-What the driver does underneath is tested in C++ (runtime_cpp/tests/loop_test.cc); here are the
-interpreter's side of it, and the laws that a run must keep while its ports are under attack. Times
-are bounded from below only.
+The driver itself is tested in C++ (runtime_cpp/tests/loop_test.cc). These tests cover its Python
+interface, and runs whose ports are attacked. Times are bounded from below only.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ def node_config(node: int, silence_s: float = 5.0) -> _core.NodeConfig:
 
 
 class LoopCluster:
-    """Two parties of two workers; every node is a loop of this process."""
+    """Two parties of two workers; every node is a loop in this process."""
 
     def __init__(
         self, shapes: dict[int, _core.Shape] | None = None, silence_s: float = 5.0
@@ -92,7 +91,7 @@ class LoopCluster:
             worker.declare(key, elements, [(0, elements, 0, 0)])
 
     def push_all(self, key: int, arrays: list[NDArray[np.float32]]) -> NDArray[np.float32]:
-        """Every worker's contribution to one round; what came back to all of them."""
+        """Push every worker's contribution to one round; return the value that all receive."""
         rounds = [worker.push(key, a) for worker, a in zip(self.workers, arrays, strict=True)]
         values = []
         for worker, turn in zip(self.workers, rounds, strict=True):
@@ -123,7 +122,7 @@ def cluster() -> Iterator[LoopCluster]:
     cluster.close()
 
 
-def test_sums_are_right_and_everything_is_counted(cluster: LoopCluster, seed: int) -> None:
+def test_sums_and_statistics_are_exact(cluster: LoopCluster, seed: int) -> None:
     random = np.random.default_rng(seed)
     cluster.declare(0, 3)
     cluster.declare(1, 100_000)
@@ -161,7 +160,7 @@ def test_optimizer_on_the_global_server_and_barrier(cluster: LoopCluster) -> Non
     cluster.stop()
 
 
-def test_pushed_arrays_are_kept_and_let_go(cluster: LoopCluster) -> None:
+def test_pushed_arrays_are_referenced_until_they_are_sent(cluster: LoopCluster) -> None:
     cluster.declare(0, 1000)
     array = np.ones(1000, np.float32)
     before = sys.getrefcount(array)
@@ -170,13 +169,11 @@ def test_pushed_arrays_are_kept_and_let_go(cluster: LoopCluster) -> None:
     cluster.stop()
     del cluster.loops[:]
     gc.collect()
-    _core.Loop(
-        token=TOKEN
-    ).close()  # any call from Python lets go of what the threads have left behind
+    _core.Loop(token=TOKEN).close()  # any call from Python releases references of the threads
     assert sys.getrefcount(array) == before
 
 
-def test_arrays_of_the_wrong_kind_are_refused(cluster: LoopCluster) -> None:
+def test_arrays_of_wrong_type_or_size_are_refused(cluster: LoopCluster) -> None:
     cluster.declare(0, 4)
     worker = cluster.workers[0]
     with pytest.raises(TypeError):
@@ -202,10 +199,8 @@ def test_a_lost_node_is_named_by_all_others(cluster: LoopCluster, victim: int) -
 
 
 @pytest.mark.parametrize("short", [[WORKERS[3]], WORKERS[2:]], ids=["a worker", "a party"])
-def test_who_waits_for_a_worker_that_left_hears_of_it(
-    cluster: LoopCluster, short: list[int]
-) -> None:
-    """Some push one round fewer than others (uneven data) and leave."""
+def test_waiting_for_a_worker_that_left_is_an_error(cluster: LoopCluster, short: list[int]) -> None:
+    """Some workers push one round fewer than others, as with uneven data, and leave."""
     cluster.declare(0, 4)
     ones = np.ones(4, np.float32)
     cluster.push_all(0, [ones] * 4)
@@ -226,7 +221,7 @@ def test_a_barrier_does_not_wait_for_a_worker_that_left(cluster: LoopCluster) ->
         cluster.workers[0].barrier(PATIENCE_S)
 
 
-def test_what_is_no_number_is_refused_at_the_door() -> None:
+def test_nan_and_infinite_arguments_are_refused() -> None:
     nan = float("nan")
     config = node_config(EAST)
     for attempt in (
@@ -244,17 +239,17 @@ def test_what_is_no_number_is_refused_at_the_door() -> None:
         with pytest.raises(ValueError):
             attempt()
     up = _core.BandwidthSchedule(1e6)
-    up.add_failures(1e9, 1e9, 7)  # as good as never: still a time
+    up.add_failures(1e9, 1e9, 7)  # practically never, but still valid
     assert up.next(0.0) is None or up.next(0.0) > 0.0
 
 
 def test_random_bytes_change_nothing(cluster: LoopCluster, seed: int) -> None:
-    """10,000 byte strings at one server's port, TCP and UDP, while rounds go on."""
+    """10,000 random messages to a server's port, over TCP and UDP, during rounds."""
     random = np.random.default_rng(seed)
     host, port = cluster.loops[EAST].address.split(":")
     target = (host, int(port))
     strings = [random.bytes(int(n)) for n in random.integers(0, 300, 10_000)]
-    for i in range(0, len(strings), 5):  # some look right at the start
+    for i in range(0, len(strings), 5):  # some begin like valid ones
         strings[i] = b"GMXT" + bytes(12) + b"GMX1\x02" + strings[i]
 
     def attack() -> None:
@@ -282,7 +277,7 @@ def test_random_bytes_change_nothing(cluster: LoopCluster, seed: int) -> None:
     assert stats["node"]["rounds"] == rounds
 
 
-def test_an_emulated_link_takes_its_time() -> None:
+def test_an_emulated_link_has_its_bandwidth_and_delay() -> None:
     """1 MB from a worker to its server over 100 Mbit/s with 20 ms of delay."""
     shape = _core.Shape(1)
     edges = [shape.add_edge(12.5e6, 20_000_000) for _ in range(2)]
@@ -304,7 +299,7 @@ def test_an_emulated_link_takes_its_time() -> None:
 
 
 def test_an_emulated_link_follows_its_schedule() -> None:
-    """10 MB over 100 Mbit/s that are away for longer than anyone may be silent."""
+    """10 MB over 100 Mbit/s with an outage longer than the time limit of silence."""
     silence_s, outage_s, size = 1.5, 2.5, 10_000_000
     schedule = _core.BandwidthSchedule(12.5e6)
     schedule.add_outage(0.6, 0.6 + outage_s)
@@ -325,7 +320,7 @@ def test_an_emulated_link_follows_its_schedule() -> None:
         cluster.close()
 
 
-def test_a_push_leaves_when_it_may(cluster: LoopCluster) -> None:
+def test_a_push_is_not_sent_before_its_time(cluster: LoopCluster) -> None:
     cluster.declare(0, 1)
     one = np.ones(1, np.float32)
     for worker in cluster.workers:
@@ -333,7 +328,7 @@ def test_a_push_leaves_when_it_may(cluster: LoopCluster) -> None:
     assert cluster.workers[0].wait(0, 1, PATIENCE_S) >= 0.399
 
 
-def test_nobody_there() -> None:
+def test_joining_without_a_scheduler_is_an_error() -> None:
     loop = _core.Loop("127.0.0.1", 0, TOKEN)
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))  # bound, not listening: connections are refused
@@ -347,7 +342,7 @@ def test_nobody_there() -> None:
         _core.Loop("192.0.2.1", 0, TOKEN)
 
 
-def test_ports_are_for_this_machine_unless_tls_or_the_user_says_otherwise() -> None:
+def test_ports_are_loopback_only_without_tls_or_insecure() -> None:
     for host in ("0.0.0.0", "::", "192.0.2.1"):
         with pytest.raises(RuntimeError, match=f"cannot listen on {host} without TLS.*insecure"):
             _core.Loop(host, 0, TOKEN)
@@ -357,7 +352,7 @@ def test_ports_are_for_this_machine_unless_tls_or_the_user_says_otherwise() -> N
             _core.Loop("127.0.0.1", 0, insecure=insecure)
 
 
-def test_a_node_started_by_hand_opens_no_port_that_it_must_not(tmp_path: Path) -> None:
+def test_a_manually_started_node_opens_no_insecure_port(tmp_path: Path) -> None:
     argv = [sys.executable, "-P", "-m", "geomx.live", "--scheduler", "127.0.0.1:9", "--name", "a"]
     argv += ["--notes", str(tmp_path / "a")]
     plain = {name: value for name, value in os.environ.items() if not name.startswith("GEOMX_")}
@@ -376,7 +371,7 @@ def test_a_node_started_by_hand_opens_no_port_that_it_must_not(tmp_path: Path) -
         assert reason in done.stderr and "Traceback" not in done.stderr
 
 
-def test_the_missing_are_named() -> None:
+def test_nodes_that_have_not_joined_are_named() -> None:
     loop = _core.Loop("127.0.0.1", 0, TOKEN)
     loop.run(node_config(SCHEDULER), {}, None)
     late = r"global was lost: it did not join the run in 0.05 s; nor did east"
@@ -386,7 +381,7 @@ def test_the_missing_are_named() -> None:
 
 
 def test_a_signal_ends_a_wait(cluster: LoopCluster) -> None:
-    # A shell's background jobs, such as some CI runners', start with SIGINT ignored.
+    # Background jobs of shells, such as those of some CI runners, start with SIGINT ignored.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     timer = threading.Timer(0.2, signal.raise_signal, [signal.SIGINT])
     timer.start()
@@ -398,7 +393,7 @@ def test_a_signal_ends_a_wait(cluster: LoopCluster) -> None:
         signal.signal(signal.SIGINT, before)
 
 
-def test_reports_outlive_the_loop() -> None:
+def test_statistics_outlive_the_loop() -> None:
     loop = _core.Loop(token=TOKEN)
     loop.close()
     loop.close()

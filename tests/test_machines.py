@@ -1,4 +1,4 @@
-"""Runs on many machines: job files, agents and lines to them. Here the machines are this one."""
+"""Runs on many machines: job files, agents and their connections. All machines are this one."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ JOB = {
     "reach": "env {command}",
 }
 NAMES = ["hub/scheduler", "hub/global_server0", "east/server", "east/worker0", "east/worker1"]
-GONE_S = 15.0  # after which nothing of a job whose launcher was killed may be left
+GONE_S = 15.0  # time limit for the end of a job whose launcher was killed
 
 
 def write(folder: Path, **changes: object) -> Path:
-    """A job file."""
+    """Write a job file."""
     file = folder / "job.yaml"
     file.write_text(yaml.safe_dump({**JOB, **changes}))
     return file
@@ -50,14 +50,14 @@ def write(folder: Path, **changes: object) -> Path:
 # ---- job files ----
 
 
-def test_a_network_is_made_from_the_parties(tmp_path: Path) -> None:
+def test_the_default_network_is_built_from_the_parties(tmp_path: Path) -> None:
     job = jobfile.read(write(tmp_path))
     cluster = composed_experiment(job).cluster
     assert [node.name for node in cluster.nodes] == NAMES
     assert job.homes(cluster) == dict(zip(NAMES, "aabab", strict=True))
 
 
-def test_a_network_may_be_named_and_one_machine_may_hold_all_of_a_role(tmp_path: Path) -> None:
+def test_a_network_may_be_named_and_nodes_may_share_a_machine(tmp_path: Path) -> None:
     site = {"server": "b", "worker": "b"}
     parties = {"hub": JOB["parties"]["hub"], "beijing": site, "chengdu": site}
     job = jobfile.read(write(tmp_path, network="two_parties", parties=parties))
@@ -79,7 +79,7 @@ def test_a_network_may_be_named_and_one_machine_may_hold_all_of_a_role(tmp_path:
         ({"colour": "red"}, "unknown option"),
     ],
 )
-def test_what_a_job_file_gets_wrong_is_named(
+def test_errors_in_job_files_are_named(
     tmp_path: Path, changes: dict[str, object], sentence: str
 ) -> None:
     with pytest.raises(ConfigError, match=sentence):
@@ -87,21 +87,21 @@ def test_what_a_job_file_gets_wrong_is_named(
         job.homes(composed_experiment(job).cluster)
 
 
-def test_the_words_of_a_command_are_passed_on_as_they_are() -> None:
+def test_the_arguments_of_a_command_are_unchanged() -> None:
     words = reach.argv("srun -w {host} {command}", "n1", "10.0.0.1", ["python", "-m", "x y"])
     assert words == ["srun", "-w", "n1", "python", "-m", "x y"]
 
 
-def test_beyond_loopback_certificates_are_wanted(tmp_path: Path) -> None:
+def test_addresses_beyond_loopback_need_certificates(tmp_path: Path) -> None:
     hosts = {"a": {"address": "10.9.8.7"}, "b": {"address": "127.0.0.1"}}
     with pytest.raises(ConfigError, match=r"hosts.a.address=10.9.8.7: .*geomx certs.*insecure"):
         launch(write(tmp_path, hosts=hosts), [])
 
 
-def test_without_tls_in_the_core_runs_stay_here_and_it_is_said(
+def test_without_tls_in_the_core_only_local_runs_are_allowed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    built = {**_core.build_info(), "tls": "no_openssl"}  # what tls_absent.cc answers
+    built = {**_core.build_info(), "tls": "no_openssl"}  # as tls_absent.cc reports
     assert built.keys() == _core.build_info().keys()
     monkeypatch.setattr(_core, "build_info", lambda: built)
     assert main(["info"]) == 0
@@ -118,7 +118,7 @@ def test_without_tls_in_the_core_runs_stay_here_and_it_is_said(
 
 
 @pytest.mark.slow
-def test_an_experiment_leaves_the_files_of_a_run_on_one_machine(tmp_path: Path) -> None:
+def test_a_job_writes_the_same_files_as_a_local_run(tmp_path: Path) -> None:
     _, results = launch(write(tmp_path), ["iterations=3", f"hydra.run.dir={tmp_path}/run"])
     assert results is not None
     assert sorted({row["worker"] for row in results.iterations}) == ["east/worker0", "east/worker1"]
@@ -144,7 +144,7 @@ SCRIPT = """
 
 
 @pytest.mark.slow
-def test_a_script_is_run_by_every_worker_and_its_lines_have_names(
+def test_every_worker_runs_the_script_and_its_output_is_labelled(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "train.py").write_text(textwrap.dedent(SCRIPT))
@@ -159,10 +159,10 @@ def test_a_script_is_run_by_every_worker_and_its_lines_have_names(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("agents", [True, False])
-def test_all_stop_when_one_fails_and_it_is_named(
+def test_a_failure_stops_all_nodes_and_is_named(
     agents: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also what scripts started in sessions of their own, as torchrun does."""
+    """Also processes in their own sessions, like those of torchrun."""
     script = "import geomx.kv, subprocess as s; store = geomx.kv.create();"
     script += f" s.Popen(['sleep', '600'], start_new_session=True); open('{tmp_path}/slept', 'w');"
     script += " print(no_data) if store.rank else s.run(['sleep', '600'])"
@@ -178,7 +178,7 @@ def test_all_stop_when_one_fails_and_it_is_named(
 
 
 @pytest.mark.slow
-def test_a_machine_that_cannot_be_reached_is_named_with_what_was_said(tmp_path: Path) -> None:
+def test_an_unreachable_machine_is_named_with_the_error_output(tmp_path: Path) -> None:
     broken = "sh -c 'echo no route to host >&2; exit 255' {command}"
     hosts = {**JOB["hosts"], "b": {"address": "127.0.0.1", "reach": broken}}
     sentence = (
@@ -189,10 +189,10 @@ def test_a_machine_that_cannot_be_reached_is_named_with_what_was_said(tmp_path: 
 
 
 @pytest.mark.slow
-def test_a_machine_that_says_nothing_is_told_with_the_way_to_it(
+def test_a_machine_that_does_not_answer_is_named_with_the_command(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Some ways end in a program that reads what it is told and never answers."""
+    """Some commands start a program that reads its input and never answers."""
     silent = "sh -c 'exec cat > /dev/null' {command}"
     hosts = {**JOB["hosts"], "a": {"address": "127.0.0.1", "reach": silent}}
     words = ["runtime.failure_timeout_s=1", f"hydra.run.dir={tmp_path}/run"]
@@ -219,7 +219,7 @@ def _launched_in_vain(file: Path, words: list[str]) -> None:
 
 
 def children(name: str) -> list[int]:
-    """Processes of that name that this one started."""
+    """Return the child processes of that name."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
@@ -231,7 +231,7 @@ def children(name: str) -> list[int]:
     return found
 
 
-def test_what_a_folder_of_certificates_lacks_is_named_alone(tmp_path: Path) -> None:
+def test_missing_files_of_certificates_are_named(tmp_path: Path) -> None:
     for name in ("authority.pem", "node.key"):
         (tmp_path / name).write_text("")
     with pytest.raises(ConfigError) as caught:
@@ -239,11 +239,11 @@ def test_what_a_folder_of_certificates_lacks_is_named_alone(tmp_path: Path) -> N
     assert str(caught.value) == f"tls={tmp_path}: lacks node.pem, which `geomx certs` makes"
 
 
-# ---- by hand ----
+# ---- manually started nodes ----
 
 
 def node(folder: Path, *words: str, token: str = "a secret") -> subprocess.Popen[str]:
-    """``geomx node``, started by hand."""
+    """Start ``geomx node``."""
     return subprocess.Popen(
         [sys.executable, "-P", "-m", "geomx", "node", *words, "--directory", str(folder / "run")],
         env={**os.environ, "GEOMX_TOKEN": token, "GEOMX_TEST": str(folder)},
@@ -252,13 +252,13 @@ def node(folder: Path, *words: str, token: str = "a secret") -> subprocess.Popen
 
 
 def free_port() -> str:
-    """A port that is not in use."""
+    """Return an unused port."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         return str(free.getsockname()[1])
 
 
 @pytest.mark.slow
-def test_nodes_started_by_hand_in_any_order_leave_a_run_to_collect(tmp_path: Path) -> None:
+def test_nodes_may_be_started_in_any_order_and_collected(tmp_path: Path) -> None:
     port = free_port()
     whom = ("--scheduler", f"localhost:{port}")
     east = ("--party", "east")
@@ -268,7 +268,7 @@ def test_nodes_started_by_hand_in_any_order_leave_a_run_to_collect(tmp_path: Pat
         node(tmp_path, "--role", "server", *east, *whom),
         node(tmp_path, "--role", "global_server", "--name", "hub/global_server0", *whom),
     ]
-    time.sleep(1.0)  # the scheduler comes last
+    time.sleep(1.0)  # the scheduler starts last
     words = ["iterations=2", "numerics=false"]
     scheduler = ("--role", "scheduler", "--party", "hub", "--port", port)
     nodes.append(node(tmp_path, *scheduler, "--job", str(write(tmp_path)), *words))
@@ -289,7 +289,7 @@ def test_nodes_started_by_hand_in_any_order_leave_a_run_to_collect(tmp_path: Pat
         ("nowhere.invalid:9", r"nowhere\.invalid:9 could not be resolved in [12]\.\d s .*check"),
     ],
 )
-def test_a_node_that_cannot_reach_its_scheduler_says_what_it_tried(
+def test_an_unreachable_scheduler_is_named_with_its_address(
     tmp_path: Path, address: str, sentence: str
 ) -> None:
     words = ("--role", "server", "--party", "east", "--scheduler", address, "--patience", "1.5")
@@ -310,7 +310,7 @@ def test_a_wrong_token_is_refused_and_logged(tmp_path: Path) -> None:
     assert scheduler.stderr is not None
     patience = threading.Timer(60, scheduler.terminate)
     patience.start()
-    line = scheduler.stderr.readline()  # it may still be about to begin
+    line = scheduler.stderr.readline()  # it may not have started yet
     patience.cancel()
     scheduler.terminate()
     scheduler.communicate(timeout=60)
@@ -339,7 +339,7 @@ def test_a_certificate_of_another_node_is_named_on_both_sides(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_a_log_that_names_a_hundred_strangers_counts_them_all(tmp_path: Path) -> None:
+def test_a_log_names_a_hundred_refused_callers_and_counts_all(tmp_path: Path) -> None:
     (tmp_path / "spec.json").write_text(unshaped({"east": 1}).to_json())
     words = ["-P", "-m", "geomx.live", "--experiment", "spec.json", "--notes", "notes"]
     scheduler = subprocess.Popen(
@@ -370,7 +370,7 @@ def test_a_log_that_names_a_hundred_strangers_counts_them_all(tmp_path: Path) ->
 
 
 def processes(folder: Path) -> list[int]:
-    """Whatever was started for a job whose environment names `folder`."""
+    """Return the processes of a job whose environment contains `folder`."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
@@ -382,7 +382,7 @@ def processes(folder: Path) -> list[int]:
 
 
 def started(file: Path, *words: str) -> subprocess.Popen[str]:
-    """``geomx launch`` in a process of its own, training."""
+    """Start ``geomx launch``; return when it trains."""
     folder = file.parent
     program = "import sys; from geomx.cli.main import main; sys.exit(main())"
     process = subprocess.Popen(
@@ -401,7 +401,7 @@ def started(file: Path, *words: str) -> subprocess.Popen[str]:
 
 
 def all_gone(folder: Path) -> bool:
-    """Whether nothing is left, in time."""
+    """Return whether all processes end within the time limit."""
     deadline = time.monotonic() + GONE_S
     while processes(folder) and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -411,7 +411,7 @@ def all_gone(folder: Path) -> bool:
 @pytest.mark.slow
 def test_nothing_outlives_a_killed_launcher(tmp_path: Path) -> None:
     process = started(write(tmp_path))
-    assert len(processes(tmp_path)) >= 11  # itself; an agent and a node for each of five
+    assert len(processes(tmp_path)) >= 11  # the launcher, and five agents and nodes
     process.kill()
     process.communicate(timeout=GONE_S)
     assert all_gone(tmp_path)
@@ -432,7 +432,7 @@ def test_nothing_outlives_a_launcher_that_falls_silent(tmp_path: Path) -> None:
 
 
 def zombie(pid: int) -> bool:
-    """Whether a process has ended and only its parent has not taken note."""
+    """Return whether a process has ended but has not been waited for."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
     except OSError:
@@ -440,7 +440,7 @@ def zombie(pid: int) -> bool:
 
 
 @pytest.mark.slow
-def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
+def test_ctrl_c_keeps_results(tmp_path: Path) -> None:
     process = started(write(tmp_path))
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=30)

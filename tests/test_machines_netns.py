@@ -1,4 +1,4 @@
-"""Jobs over SSH to machines with addresses of their own, in the clear or with TLS."""
+"""Jobs over SSH to emulated machines with their own addresses, with and without TLS."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ pytestmark = [
 FILES = ("summary.json", "iterations.csv", "evaluations.csv", "links.csv", "trace.json")
 PORT = 7411
 GONE_S = 15.0
-PIECE = 32  # bytes of parameters in a row that cannot come about by chance
+PIECE = 32  # consecutive bytes of parameters; too many to occur by chance
 
 
 @pytest.fixture(scope="module")
 def places() -> Iterator[Sites]:
-    """Two parties, a central site and one for the scheduler."""
+    """Return two parties, a central site and a site for the scheduler."""
     with Sites() as made:
         yield made
 
 
 def job(places: Sites, folder: Path, **more: Any) -> Path:
-    """A job file."""
+    """Write a job file."""
     content: dict[str, Any] = {
         "hosts": {name: {"address": places.address[name]} for name in sites.NAMES},
         "parties": {
@@ -64,7 +64,7 @@ def job(places: Sites, folder: Path, **more: Any) -> Path:
 
 
 def complete(folder: Path) -> Results:
-    """The results of a run that left all that a run leaves."""
+    """Check that a run has all its files; return its results."""
     for file in (*FILES, "report.html", "parameters.npz", "network.json"):
         assert (folder / file).stat().st_size > 0
     results = Results.load(folder)
@@ -78,7 +78,7 @@ def complete(folder: Path) -> Results:
 
 
 def background(places: Sites, file: Path, *words: str) -> subprocess.Popen[str]:
-    """``geomx launch``, run from the site in the middle."""
+    """Start ``geomx launch`` at the central site."""
     program = "import sys; from geomx.cli.main import main; sys.exit(main())"
     return subprocess.Popen(
         ["ip", "netns", "exec", places.middle, sys.executable, "-c", program, "launch", str(file),
@@ -88,7 +88,7 @@ def background(places: Sites, file: Path, *words: str) -> subprocess.Popen[str]:
 
 
 def await_training(launcher: subprocess.Popen[str], folder: Path) -> None:
-    """Wait until some iterations are over."""
+    """Wait until some iterations are complete."""
     deadline = time.monotonic() + 300
     table = folder / "iterations.csv"
     while not table.exists() or table.read_text().count("\n") < 3:
@@ -97,7 +97,7 @@ def await_training(launcher: subprocess.Popen[str], folder: Path) -> None:
         time.sleep(0.1)
 
 
-# ---- in the clear, and not ----
+# ---- without and with TLS ----
 
 
 STRANGERS = """
@@ -115,10 +115,10 @@ for files in sys.argv[2:]:
 
 
 @pytest.mark.parametrize("protected", [False, True])
-def test_a_job_over_ssh_to_four_sites_is_complete_and_tls_hides_it(
+def test_a_job_over_ssh_to_four_sites_completes_and_tls_encrypts_it(
     places: Sites, tmp_path: Path, protected: bool
 ) -> None:
-    """With TLS, strangers try to take part meanwhile, and the job goes on unharmed."""
+    """With TLS, unauthorised nodes try to join during the job, which is not affected."""
     iterations = 60 if protected else 5
     words = [f"iterations={iterations}", "accel=[dgt]", f"hydra.run.dir={tmp_path}/run"]
     with SshServers(places, tmp_path) as servers, places.listening() as packets:
@@ -129,7 +129,7 @@ def test_a_job_over_ssh_to_four_sites_is_complete_and_tls_hides_it(
         await_training(launcher, tmp_path / "run")
         if protected:
             intrude(places, tmp_path, other)
-            assert launcher.poll() is None  # it was still at it
+            assert launcher.poll() is None  # still training
         _, errors = launcher.communicate(timeout=500)
     assert launcher.returncode == 0, errors
     results = complete(tmp_path / "run")
@@ -149,26 +149,26 @@ def test_a_job_over_ssh_to_four_sites_is_complete_and_tls_hides_it(
         assert len(refused) == 4, log
         assert "certificate verify failed" in refused[2]
         assert refused[3] == "not a member"
-    else:  # so that this test would see them
+    else:  # verifies that the capture would contain them
         assert seen > len(known) / 2
         assert b'"evaluate_every"' in passed
 
 
 def strangers(folder: Path) -> Path:
-    """Certificates of another authority for a node of a job."""
+    """Create certificates of another authority for a node of a job."""
     cluster = composed_experiment(read(folder / "job.yaml")).cluster
     make(folder / "other", [cluster.node("west/worker0")])
     return folder / "other/nodes/west-worker0"
 
 
 def intrude(places: Sites, folder: Path, forged: Path) -> None:
-    """Come to a job with no certificate, with another authority's, and with a stolen one."""
+    """Try to join without a certificate, with another authority's, and with a stolen one."""
     genuine = folder / "certs/nodes/west-worker0"
     own = [forged / "node.pem", forged / "node.key"]
     tries = [
         [],
         [forged / "authority.pem", *own],
-        [genuine / "authority.pem", *own],  # it believes the job, which does not believe it
+        [genuine / "authority.pem", *own],  # trusts the job's authority, but is not trusted
         [genuine / name for name in ("authority.pem", "node.pem", "node.key")],  # no token
     ]
     said = subprocess.run(
@@ -182,11 +182,11 @@ def intrude(places: Sites, folder: Path, forged: Path) -> None:
     assert "ended the connection" in said[3]
 
 
-# ---- killed ----
+# ---- killed processes ----
 
 
 @pytest.mark.parametrize("killed", ["every client", "the launcher"])
-def test_nothing_is_left_anywhere_when_ssh_or_the_launcher_is_killed(
+def test_no_process_remains_after_ssh_or_the_launcher_is_killed(
     places: Sites, tmp_path: Path, killed: str
 ) -> None:
     with SshServers(places, tmp_path) as servers:
@@ -211,7 +211,7 @@ def test_nothing_is_left_anywhere_when_ssh_or_the_launcher_is_killed(
 
 
 def ssh_clients(folder: Path) -> list[int]:
-    """The launcher's SSH clients, by the key that they were given."""
+    """Return the launcher's SSH clients, found by their key file."""
     words = ["pgrep", "-f", f"^ssh .*{folder}/key"]
     return [
         int(pid)

@@ -1,4 +1,4 @@
-"""Maps of networks: what is filled in by which rule, what is refused, who is put where."""
+"""Maps of networks: rules for missing attributes, refusals, and placement of nodes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def zoo(tmp_path: Path) -> Path:
 
 
 def ring(count: int, **attributes: Any) -> nx.Graph:
-    """Routers in a circle, ten degrees apart on the equator."""
+    """Return routers in a ring, ten degrees apart on the equator."""
     graph = nx.cycle_graph(count)
     for node in graph:
         graph.nodes[node].update(latitude=0.0, longitude=10.0 * node)
@@ -81,16 +81,16 @@ def test_a_file_of_the_topology_zoo(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert "Alone" not in graph
     assert cluster.name == "Valleys"
-    # Parallel links carry their sum; what the map does not say is filled.
+    # Parallel links have the sum of their bandwidths; missing attributes are filled.
     assert graph.edges["Upton", "Lowton"]["bandwidth_mbps"] == pytest.approx(10_155)
     assert graph.edges["Lowton", "None 2"]["bandwidth_mbps"] == 1000
-    # The node without a place stands amid Upton, Lowton and its namesake.
+    # A node without coordinates is placed at the mean of its neighbours.
     amid = [graph.nodes["None 2"][key] for key in ("latitude", "longitude")]
     assert amid == pytest.approx([50.34, 10.33], abs=0.02)
     km = great_circle_km((51, 10), (51, 12))
     assert graph.edges["None 3", "A-B"]["delay_ms"] == pytest.approx(km * DETOUR / FIBRE_KM_PER_MS)
     assert graph.edges["A-B", "None 3"] == graph.edges["None 3", "A-B"]
-    # What a run writes down is read back as it is.
+    # A written network is read back unchanged.
     again = read_network(json.loads(json.dumps(to_node_link(graph))))
     assert dict(again.graph.adj) == dict(graph.adj)
     assert again.nodes == cluster.nodes
@@ -109,7 +109,7 @@ def test_the_same_map_in_graphml(tmp_path: Path) -> None:
     assert dict(one.graph.adj) == dict(other.graph.adj)
 
 
-def test_a_directed_link_counts_both_ways_where_nothing_leads_back() -> None:
+def test_a_directed_link_without_a_reverse_link_is_bidirectional() -> None:
     drawn = nx.DiGraph([(0, 1), (1, 2), (2, 1)])
     nx.set_edge_attributes(drawn, {(0, 1): 10, (1, 2): 20, (2, 1): 30}, "bandwidth_mbps")
     graph = read(drawn, fill={"delay_ms": 5}, attach={"parties": "all"}).graph
@@ -118,7 +118,7 @@ def test_a_directed_link_counts_both_ways_where_nothing_leads_back() -> None:
         assert graph.edges[source, target]["bandwidth_mbps"] == mbps
 
 
-def test_lengths_of_the_file_go_before_the_great_circle() -> None:
+def test_given_lengths_take_precedence_over_great_circles() -> None:
     graph = ring(4, bandwidth_mbps=10)
     graph.edges[0, 1]["dist"] = 300.0
     graph.edges[1, 2]["delay_ms"] = 4.0
@@ -133,7 +133,7 @@ def test_lengths_of_the_file_go_before_the_great_circle() -> None:
     assert delays["2", "3"] == delays["3", "2"] == pytest.approx(km / FIBRE_KM_PER_MS)
 
 
-def test_without_a_word_four_far_places_train_around_the_middle() -> None:
+def test_by_default_four_distant_places_train_around_the_centre() -> None:
     graph = nx.path_graph(9)
     nx.set_edge_attributes(graph, 10.0, "bandwidth_mbps")
     nx.set_edge_attributes(graph, 1.0, "delay_ms")
@@ -146,7 +146,7 @@ def test_without_a_word_four_far_places_train_around_the_middle() -> None:
     assert [party.name for party in small.parties] == ["0", "2"]
 
 
-def test_hosts_as_asked_for() -> None:
+def test_nodes_are_placed_as_requested() -> None:
     cluster = read(
         ring(5, bandwidth_mbps=10),
         attach={
@@ -170,7 +170,7 @@ def test_hosts_as_asked_for() -> None:
     assert cluster.link(cluster.workers[2], cluster.global_servers[0], "push").kind == "wan"
 
 
-def test_rules_of_change_hold_on_maps() -> None:
+def test_rules_of_changing_bandwidth_apply_to_maps() -> None:
     rule = {"every_s": 60, "low_mbps": 1, "high_mbps": 2}
     outage = {"site": "0", "start_s": 5, "end_s": 6}
     graph = read(ring(5, bandwidth_mbps=10), redraw=rule, outages=[outage]).graph
@@ -206,21 +206,23 @@ def test_rules_of_change_hold_on_maps() -> None:
         (nx.empty_graph(3), {"fill": GIGABIT}, "the graph has no link between two nodes"),
     ],
 )
-def test_refusals(graph: nx.Graph, options: dict[str, Any], sentence: str) -> None:
+def test_invalid_options_are_refused(
+    graph: nx.Graph, options: dict[str, Any], sentence: str
+) -> None:
     with pytest.raises(ConfigError) as caught:
         read(graph, **options)
     assert sentence in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_who_trains_where_is_said_once(two_parties: Cluster) -> None:
+def test_attach_and_fill_are_for_graphs_of_routers_only(two_parties: Cluster) -> None:
     content = to_node_link(two_parties.graph)
     for key, options in (("attach", {"workers": 3}), ("fill", GIGABIT)):
         with pytest.raises(ConfigError, match=f"{key} is for graphs of routers alone"):
             read_network({**content, key: options})
 
 
-def test_options_follow_on_the_command_line(tmp_path: Path) -> None:
+def test_options_of_maps_can_be_overridden(tmp_path: Path) -> None:
     path = zoo(tmp_path)
     words = [f"network={path}", "network.fill.mbps=500", "network.attach.parties=[A-B,Lowton]"]
     words += ["network.attach.workers=3", "network.attach.lan.mbps=200"]
@@ -235,11 +237,11 @@ def test_options_follow_on_the_command_line(tmp_path: Path) -> None:
         compose([f"network={path}", "network.atach.workers=3"])
 
 
-# ---- what comes with geomx ----
+# ---- networks that come with geomx ----
 
 
 @pytest.mark.parametrize("network", list(named_networks()), ids=lambda network: network.name)
-def test_named_networks_are_whole_and_say_where_they_come_from(network: Any) -> None:
+def test_named_networks_are_complete_and_have_a_source(network: Any) -> None:
     cluster = network.cluster()
     assert cluster.name == network.name
     assert len(network.summary.split()) > 6
@@ -252,8 +254,8 @@ def test_named_networks_are_whole_and_say_where_they_come_from(network: Any) -> 
             assert path.delay_s < 0.2
 
 
-def test_measured_networks_keep_what_was_measured() -> None:
-    """The way between two sites is the published one, though another may be shorter on paper."""
+def test_measured_networks_keep_measured_delays() -> None:
+    """The delay between two sites is the published one, even if another path is shorter."""
     content = next(network for network in named_networks() if network.name == "azure_world").content
     cluster = read_network(content)
     for party in cluster.parties:
@@ -265,7 +267,7 @@ def test_measured_networks_keep_what_was_measured() -> None:
     assert path.delay_s * 1e3 == pytest.approx(174.1)
 
 
-def test_the_setting_of_netstorm() -> None:
+def test_the_netstorm_network_equals_the_papers() -> None:
     networks = {network.name: network.cluster() for network in named_networks()}
     still, drawn = networks["netstorm_static"], networks["netstorm_dynamic"]
     assert len(still.workers) == len(still.parties) == 9

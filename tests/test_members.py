@@ -1,4 +1,4 @@
-"""Runs that go on without lost nodes: ``faults.on_loss=continue``."""
+"""Simulated runs that continue without lost nodes (``faults.on_loss=continue``)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def run(folder: Path, scenario: str, *more: str) -> Results:
 
 
 def participants(folder: Path) -> dict[tuple[str, int], list[list[str]]]:
-    """By tensor and global round, where not all take part: those who do, by party."""
+    """Return the participants of incomplete rounds, by party, for each tensor and global round."""
     table = folder / "participation.csv"
     rows = read_table(table) if table.exists() else []
     absent: dict[tuple[str, int], set[str]] = defaultdict(set)
@@ -71,9 +71,9 @@ def everybody() -> list[list[str]]:
 
 
 def replay(folder: Path, *overrides: str) -> dict[str, np.ndarray]:
-    """Train by plain sums over those who took part: what the run must have come to.
+    """Return the reference result: training with plain sums over the recorded participants.
 
-    That is for a sync algorithm in which every step is a global round.
+    It applies to sync algorithms in which every step is a global round.
     """
     experiment, _ = compose(list(overrides))
     workload, workers = experiment.workload, len(WORKERS)
@@ -122,7 +122,7 @@ SCENARIOS = {
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS)
-def test_parameters_are_those_of_a_replay_of_who_took_part(tmp_path: Path, scenario: str) -> None:
+def test_parameters_equal_a_replay_of_the_participation(tmp_path: Path, scenario: str) -> None:
     results = run(tmp_path / "run", scenario)
     replayed = replay(tmp_path / "run", *words(tmp_path / "run", scenario)[:-1])
     for name, value in results.parameters().items():
@@ -133,7 +133,7 @@ def test_parameters_are_those_of_a_replay_of_who_took_part(tmp_path: Path, scena
     assert participants(tmp_path / "run")
 
 
-def test_with_everybody_there_nothing_is_different(tmp_path: Path) -> None:
+def test_without_losses_results_equal_those_of_stop(tmp_path: Path) -> None:
     lasting = run(tmp_path / "lasting", "[]")
     usual = run(tmp_path / "usual", "[]", "faults.on_loss=stop")
     for name, value in usual.parameters().items():
@@ -144,7 +144,7 @@ def test_with_everybody_there_nothing_is_different(tmp_path: Path) -> None:
     assert not (tmp_path / "lasting/participation.csv").exists()
 
 
-def test_what_a_fault_cost_is_told(tmp_path: Path) -> None:
+def test_the_costs_of_faults_are_reported(tmp_path: Path) -> None:
     results = run(tmp_path / "run", "[{at_s: 0.3, kill: west/worker1, restart_s: 0.3}]")
     (fault,) = results.summary["faults"]
     assert fault["noticed_s"] == 0
@@ -175,7 +175,7 @@ def test_what_a_fault_cost_is_told(tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("which", ["a worker, back", "a server, back", "again and again"])
 @pytest.mark.slow(3)
-def test_every_algorithm_goes_on(tmp_path: Path, combination: list[str], which: str) -> None:
+def test_every_sync_algorithm_continues(tmp_path: Path, combination: list[str], which: str) -> None:
     results = run(tmp_path / "run", SCENARIOS[which], *combination)
     assert "aborted" not in results.summary
     assert {row["worker"] for row in results.iterations} == set(WORKERS)
@@ -185,13 +185,13 @@ def test_every_algorithm_goes_on(tmp_path: Path, combination: list[str], which: 
         assert (again.directory / file).read_bytes() == (results.directory / file).read_bytes()
 
 
-def test_a_run_cannot_go_on_without_some_nodes(tmp_path: Path) -> None:
+def test_the_loss_of_required_nodes_ends_the_run(tmp_path: Path) -> None:
     for index, node in enumerate(("hub/global_server0", "hub/scheduler")):
         with pytest.raises(NodeLost, match=node):
             run(tmp_path / f"run{index}", f"[{{at_s: 0.3, kill: {node}}}]")
 
 
-def test_a_link_that_is_cut_costs_the_party_its_part(tmp_path: Path) -> None:
+def test_a_cut_link_excludes_the_party(tmp_path: Path) -> None:
     results = run(
         tmp_path / "run", "[{at_s: 0.3, cut: [west, hub], for_s: 60}]", "faults.suspect_s=1"
     )

@@ -1,4 +1,4 @@
-"""Live runs that go on without lost nodes: ``faults.on_loss=continue`` with processes that die."""
+"""Live runs that continue without killed processes (``faults.on_loss=continue``)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SCENARIOS = {
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS)
-def test_parameters_are_those_of_a_replay_of_who_took_part(tmp_path: Path, scenario: str) -> None:
+def test_live_parameters_equal_a_replay_of_the_participation(tmp_path: Path, scenario: str) -> None:
     more = [*LIVE, "iterations=60"]
     results = run(tmp_path / "run", scenario, *more)
     given = words(tmp_path / "run", scenario, *more)
@@ -50,7 +50,7 @@ def test_parameters_are_those_of_a_replay_of_who_took_part(tmp_path: Path, scena
         assert "server" in fault["node"] or rows[-1]["iteration"] == 59
 
 
-def test_who_took_part_is_as_simulated(tmp_path: Path) -> None:
+def test_participation_equals_the_simulations(tmp_path: Path) -> None:
     slow = ["workload.forward_ms=400", "workload.backward_ms=20", "iterations=6"]
     scenario = "[{at_s: 1.1, kill: west/worker1}, {at_s: 2.0, kill: south/worker0}]"
     tables = []
@@ -63,7 +63,7 @@ def test_who_took_part_is_as_simulated(tmp_path: Path) -> None:
     assert tables[0]
 
 
-def test_a_killed_worker_is_restarted_until_its_restarts_are_used_up(tmp_path: Path) -> None:
+def test_a_killed_worker_is_restarted_up_to_the_limit(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     with killer(folder, ["west/worker1"] * 2, 1.2) as killed:
         results = run(folder, "[]", *LIVE, "iterations=100", "faults.restarts=1")
@@ -74,13 +74,13 @@ def test_a_killed_worker_is_restarted_until_its_restarts_are_used_up(tmp_path: P
     assert participants(folder)
 
 
-def test_without_any_worker_a_run_ends(tmp_path: Path) -> None:
+def test_a_run_without_workers_ends(tmp_path: Path) -> None:
     kills = ", ".join(f"{{at_s: 0.3, kill: {worker}}}" for worker in WORKERS)
     with pytest.raises(NodeLost, match="killed by SIGKILL"):
         run(tmp_path / "run", f"[{kills}]", *LIVE)
 
 
-def test_a_paused_worker_comes_back_as_another_process(tmp_path: Path) -> None:
+def test_a_worker_paused_for_too_long_is_replaced(tmp_path: Path) -> None:
     scenario = "[{at_s: 0.4, pause: west/worker1, for_s: 2}]"
     results = run(tmp_path / "run", scenario, "mode=live", "faults.suspect_s=0.5", "iterations=120")
     (lost,) = [row for row in results.summary["faults"] if row["what"] == "lost"]
@@ -113,7 +113,9 @@ np.save(folder / f"{store.global_rank}.npy", weights)
 
 
 @pytest.mark.parametrize("rank", [0, 3])
-def test_a_script_goes_on_without_a_worker_and_with_it_again(tmp_path: Path, rank: int) -> None:
+def test_a_script_continues_without_a_worker_and_after_its_return(
+    tmp_path: Path, rank: int
+) -> None:
     script, rounds = tmp_path / "script.py", 150
     script.write_text(SCRIPT)
     (tmp_path / "network.yaml").write_text(str(NETWORK))
@@ -136,13 +138,13 @@ def test_a_script_goes_on_without_a_worker_and_with_it_again(tmp_path: Path, ran
     _, again = began()
     at = int(again.split()[1])
     assert 0 < at < rounds
-    # Without it the others' sum was made up, so that every round moved the weights alike.
+    # Sums without it are scaled up, so that every round changes the weights equally.
     assert float(again.split()[2]) == pytest.approx(5 * at)
     for each in range(len(WORKERS)):
         assert np.allclose(np.load(tmp_path / f"{each}.npy"), 5 * rounds)
 
 
-def test_a_script_stops_where_it_cannot_go_on(
+def test_jobs_of_scripts_continue_by_default_if_possible(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     experiment, _ = launch.composed(["+accel=[tsengine]", f"hydra.run.dir={tmp_path}/run"])

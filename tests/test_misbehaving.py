@@ -1,5 +1,5 @@
-"""Plugins that break a rule, in every hook and in both modes: one sentence that names plugin and
-hook, and an end in time."""
+"""Plugins that break a rule, in every hook and in both modes: the run ends in time with an error
+that names plugin and hook."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("of_geomx")
 
 @pytest.fixture
 def of_geomx() -> Iterator[None]:
-    """As on the command line, where hooks have an alarm and the process has a limit of memory."""
+    """Set the limits of the command line: an alarm for hooks, and a memory limit."""
     with own_process():
         yield
 
@@ -44,13 +44,13 @@ SOLO = {
 
 
 def run(registry: Registry, folder: Path, **options: Any) -> Any:
-    """The plugin `bad` in a small experiment."""
+    """Run a small experiment with the plugin `bad`."""
     options = {"network": SOLO, "iterations": 3, **options}
     return execute(build(registry, accel=[("bad", {})], **options), folder)
 
 
 def plugin(hook: str, answer: Any) -> Any:
-    """A plugin that answers one hook by calling `answer`."""
+    """Return a plugin with one hook, whose result is that of `answer`."""
     arguments = ", ".join(["self", *hooks()[hook]])
     space: dict[str, Any] = {"answer": answer}
     exec(f"def {hook}({arguments}): return answer()", space)
@@ -62,7 +62,7 @@ def oh() -> Any:
 
 
 @pytest.mark.parametrize("hook", ALL)
-def test_a_hook_that_raises_or_returns_something_else(hook: str, tmp_path: Path) -> None:
+def test_a_hook_that_raises_or_returns_a_wrong_type_is_an_error(hook: str, tmp_path: Path) -> None:
     with pytest.raises(PluginError, match=f"accel bad: {hook} failed: ZeroDivisionError: oh"):
         run(registry_with(bad=("accel", plugin(hook, oh))), tmp_path, network=NETWORK)
     with pytest.raises(PluginError, match=f"accel bad: {hook} must return .*not object"):
@@ -70,7 +70,9 @@ def test_a_hook_that_raises_or_returns_something_else(hook: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize("hook", ALL)
-def test_a_hook_that_sleeps(hook: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hook_that_sleeps_is_an_error(
+    hook: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(rules, "HOOK_LIMIT_S", 0.2)
     sleeping = plugin(hook, lambda: time.sleep(60))
     words = f"accel bad: {hook} failed: (TimeoutError: )?did not return for 0.2 s"
@@ -80,7 +82,7 @@ def test_a_hook_that_sleeps(hook: str, tmp_path: Path, monkeypatch: pytest.Monke
     assert time.monotonic() - began < 10
 
 
-def test_a_module_that_sleeps_while_it_is_imported(
+def test_a_module_that_sleeps_during_import_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(tmp_path / "site", "stranger_sleeps", "import time\ntime.sleep(60)\n", monkeypatch)
@@ -139,7 +141,7 @@ def overlay() -> geomx.Overlay:
 
 
 class Immovable(Mind):
-    """Cannot be copied for its node."""
+    """A coordinator that cannot be copied."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -188,7 +190,7 @@ class Minded(geomx.SyncPolicy):
         ("geomx_codec", Hungry, "accel bad: geomx_codec: Hungry.encode: MemoryError: Unable"),
     ],
 )
-def test_what_a_hook_returned_breaks_a_rule(
+def test_an_object_that_breaks_a_rule_is_an_error(
     hook: str, answer: Any, words: str, tmp_path: Path
 ) -> None:
     bad = type(plugin(hook, answer))
@@ -238,7 +240,7 @@ LIVE = [hook for hook in ALL if hook != "geomx_sim"]
 
 
 def answering(hook: str, answer: str) -> str:
-    """A stranger that answers one hook by that expression."""
+    """Return the source of a third-party plugin with one hook that returns an expression."""
     arguments = ", ".join(["self", *hooks()[hook]])
     return accel("bad", f"@geomx.hookimpl\ndef {hook}({arguments}):\n    return {answer}\n")
 
@@ -267,7 +269,7 @@ def answering(hook: str, answer: str) -> str:
         "hungry-live",
     ],
 )
-def test_a_stranger_that_sleeps_or_raises(
+def test_a_third_party_plugin_that_sleeps_or_raises_is_an_error(
     source: str, mode: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(tmp_path / "site", "bad_stranger", source, monkeypatch)
@@ -285,22 +287,22 @@ def test_a_stranger_that_sleeps_or_raises(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("hook", LIVE)
-def test_a_hook_that_raises_or_returns_something_else_live(
+def test_a_live_hook_that_raises_or_returns_a_wrong_type_is_an_error(
     hook: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Some hooks are asked in the processes of nodes alone."""
+    """Some hooks are called in the processes of nodes only."""
     odd = LIVE.index(hook) % 2
     source = answering(hook, "object()" if odd else "1 / 0")
     words = f"accel bad: {hook} " + ("must return .*not object" if odd else "failed: ZeroDivision")
     install(tmp_path / "site", "bad_stranger", source, monkeypatch)
-    network = SMALLEST if hook == "geomx_overlay" else SOLO  # one server alone is no group
+    network = SMALLEST if hook == "geomx_overlay" else SOLO  # a group needs two members
     began = time.monotonic()
     with pytest.raises(GeomxError, match=words):
         run(Registry.discover(), tmp_path / "run", mode="live", network=network)
     assert time.monotonic() - began < 60
 
 
-def test_a_method_without_self_and_a_wrong_argument_are_named() -> None:
+def test_a_missing_self_and_an_unknown_argument_are_named() -> None:
     def selected(**methods: Any) -> None:
         bad = type("Bad", (), methods)
         registry_with(bad=("accel", bad())).select(None, [("bad", {})])
@@ -317,7 +319,7 @@ def test_a_method_without_self_and_a_wrong_argument_are_named() -> None:
         selected(gomx_codec=geomx.hookimpl(gomx_codec))
 
 
-def test_a_codec_that_lacks_a_method_is_told_which() -> None:
+def test_a_missing_method_of_a_codec_is_named() -> None:
     class Lacking:
         whole = frozenset[str]()
 
@@ -355,7 +357,7 @@ def test_a_plugin_for_another_version_is_refused_by_name(wanted: str, words: str
     check_version("made_up", None)
 
 
-def test_broken_strangers_are_listed_and_hurt_nobody(
+def test_broken_third_party_plugins_are_listed_and_affect_no_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from geomx.cli.main import main

@@ -1,7 +1,7 @@
-"""What MXNet's own tests of key-value stores ask of a store, asked of ours, in our own words.
+"""The behaviour that MXNet's own tests of key-value stores check, in new tests of geomx's store.
 
-Three workers in two parties live in this process. Every worker runs the same function in a thread
-of its own, so that one cluster answers many questions.
+Three workers in two parties run in this process, each in its own thread with the same function. One
+cluster serves many checks.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ RATE = 2.0
 
 
 class Workers:
-    """The stores of all workers; `everyone` runs a function for each, at once."""
+    """The stores of all workers; `everyone` runs a function for each, concurrently."""
 
     def __init__(self, stores: list[KVStore]) -> None:
         self.stores = stores
@@ -44,7 +44,7 @@ class Workers:
 
 @contextmanager
 def workers(*accel: tuple[str, dict[str, Any]], **parties: int) -> Iterator[Workers]:
-    """Parties by name with their number of workers; two global servers."""
+    """Start a cluster with these numbers of workers by party, and two global servers."""
     spec = replace(unshaped(parties, global_servers=2), accel=accel)
     cluster = LocalCluster(spec)
     stores = []
@@ -61,12 +61,12 @@ def workers(*accel: tuple[str, dict[str, Any]], **parties: int) -> Iterator[Work
 
 
 def devices(value: Any) -> list[Any]:
-    """One copy of `value` on each of four devices."""
+    """Return a copy of `value` on each of four devices."""
     return [mx.nd.array(value, ctx=mx.Context("cpu", number)) for number in range(4)]
 
 
 def same(array: Any, expected: Any) -> None:
-    """Fail unless an array of MXNet has exactly these values."""
+    """Check that an array of MXNet has exactly these values."""
     values = array.asnumpy()
     assert np.array_equal(values, np.broadcast_to(expected, values.shape).astype(values.dtype))
 
@@ -75,12 +75,12 @@ def same(array: Any, expected: Any) -> None:
 
 
 @pytest.mark.parametrize("names", [[3, 5, 7, 90, 91], ["w", "b", "c", "big", "half"]])
-def test_dense_keys_add_what_all_workers_push(names: list[Any]) -> None:
+def test_dense_keys_sum_the_pushes_of_all_workers(names: list[Any]) -> None:
     one, two, three, big, half = names
 
     def train(store: KVStore) -> None:
         me, everybody = store.global_rank + 1, 1 + 2 + 3
-        store.init(one, mx.nd.full(SHAPE, 4) * me)  # the first worker's value is everyone's
+        store.init(one, mx.nd.full(SHAPE, 4) * me)  # the first worker's value is used
         store.init([two, three], [mx.nd.zeros(SHAPE)] * 2)
         store.init([big], [[mx.nd.ones(BIG)]])
         store.init(half, mx.nd.ones(BIG, dtype="float16"))
@@ -89,7 +89,7 @@ def test_dense_keys_add_what_all_workers_push(names: list[Any]) -> None:
         same(out, 4)
         store.set_optimizer(mx.optimizer.create("test", rescale_grad=RATE))
         store.barrier()
-        # What the servers make of a push, again and again, large and small, 16 bits and 32.
+        # Sums of several rounds, of large and small arrays, with 16 and 32 bits.
         for step in (1, 2, 3):
             for key, shape, dtype in (
                 (one, SHAPE, "float32"), (big, BIG, "float32"), (half, BIG, "float16"),
@@ -99,7 +99,7 @@ def test_dense_keys_add_what_all_workers_push(names: list[Any]) -> None:
                 store.pull(key, out=value)
                 same(value, (4 if key == one else 1) + step * RATE * everybody)
                 assert value.dtype == np.dtype(dtype)
-        # Several devices add first; all of them get the answer; several keys at once.
+        # Arrays of several devices are added, and all receive the answer; several keys at once.
         outs = [mx.nd.empty(SHAPE, ctx) for ctx in (mx.cpu(0), mx.cpu(1))]
         store.push(two, devices(np.full(SHAPE, me)))
         store.pull(two, out=outs)
@@ -114,7 +114,7 @@ def test_dense_keys_add_what_all_workers_push(names: list[Any]) -> None:
             same(each, 4 * RATE * 3)
         values = [mx.nd.ones(SHAPE)] * 2
         store.push([two, three], values)
-        values[0][:] = 77  # a pushed array may be overwritten at once
+        values[0][:] = 77  # allowed as soon as push has returned
         fresh = mx.nd.empty(SHAPE)
         store.broadcast("a" * 9 if isinstance(one, str) else 8, mx.nd.ones(SHAPE) * me, out=fresh)
         same(fresh, 1)
@@ -150,7 +150,7 @@ def test_row_sparse_arrays_are_pushed_and_rows_of_them_pulled(seed: int) -> None
             assert out.stype == "row_sparse"
             assert out.dtype == np.dtype(dtype)
             same(out, kept)
-        # Without rows, nothing; with all, everything; several arrays, with their rows or one's.
+        # No rows; all rows; several arrays, with individual or common rows.
         store.row_sparse_pull("e", out=out, row_ids=mx.nd.array([]))
         same(out, 0)
         outs = [mx.nd.sparse.zeros("row_sparse", shape, ctx=mx.Context("cpu", i)) for i in (0, 1)]
@@ -160,14 +160,14 @@ def test_row_sparse_arrays_are_pushed_and_rows_of_them_pulled(seed: int) -> None
         store.row_sparse_pull(keys, out=[outs, out], row_ids=rows)
         same(outs[1], kept)
         same(out, kept)
-        # Plain pulls leave sparse arrays alone unless they are told otherwise; dense ones never.
+        # By default, pull ignores sparse arrays, but never dense ones.
         dense = mx.nd.empty(shape)
         store.pull("e", out=[outs[0], dense])
         same(outs[0], kept)
         same(dense, total)
         store.pull("e", out=outs, ignore_sparse=False)
         same(outs[0], total)
-        # Nothing that is pushed changes nothing.
+        # An empty push changes nothing.
         store.push(big, mx.nd.sparse.zeros("row_sparse", BIG))
         large = mx.nd.sparse.zeros("row_sparse", BIG)
         store.row_sparse_pull(big, out=large, row_ids=mx.nd.arange(BIG[0]))
@@ -185,14 +185,14 @@ def test_row_sparse_arrays_are_pushed_and_rows_of_them_pulled(seed: int) -> None
 
 
 def two_bits(gradient: Any, residual: Any, threshold: float) -> tuple[Any, Any]:
-    """What MXNet documents of its compression: the value that is sent, and what is kept."""
+    """Return the sent value and the residual of MXNet's documented compression."""
     waiting = residual + gradient
     sent = threshold * ((waiting >= threshold) * 1.0 - (waiting <= -threshold) * 1.0)
     return sent.astype(np.float32), (waiting - sent).astype(np.float32)
 
 
-def test_two_bits_keep_what_they_do_not_say(seed: int) -> None:
-    """Every worker is a party by itself, as in MXNet's own jobs: each compresses what it pushes."""
+def test_two_bit_compression_equals_mxnets(seed: int) -> None:
+    """Each worker is a separate party, which compresses its pushes, as in MXNet's own jobs."""
     threshold, shape = 0.5, (37, 41)
 
     def train(store: KVStore) -> None:
@@ -209,7 +209,7 @@ def test_two_bits_keep_what_they_do_not_say(seed: int) -> None:
             store.pull(0, out=out)
             value += said * threshold * RATE * 3
             assert np.allclose(out.asnumpy(), value), pushed
-        generator = np.random.default_rng(seed)  # the same in all workers
+        generator = np.random.default_rng(seed)  # equal in all workers
         residual, expected = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
         for _ in range(4):
             gradient = generator.normal(0, 0.5, shape).astype(np.float32)
@@ -223,7 +223,7 @@ def test_two_bits_keep_what_they_do_not_say(seed: int) -> None:
         together.everyone(train)
 
 
-def test_mistakes_are_errors_of_mxnet_too() -> None:
+def test_errors_are_also_mxnet_errors() -> None:
     with workers(alone=1) as together:
         (store,) = together.stores
         store.init("w", mx.nd.zeros(SHAPE))
@@ -259,7 +259,7 @@ def test_mistakes_are_errors_of_mxnet_too() -> None:
 
 
 class Text(mx.gluon.nn.Block):
-    """Words' vectors, a frozen layer and one that learns."""
+    """An embedding, a frozen layer and a trained one."""
 
     def __init__(self, sparse: bool) -> None:
         super().__init__()
@@ -274,7 +274,7 @@ class Text(mx.gluon.nn.Block):
 
 
 def text(sparse: bool, contexts: list[Any]) -> Text:
-    """A network with fixed initial values, on several devices."""
+    """Return a network with fixed initial values on several devices."""
     net = Text(sparse)
     mx.random.seed(4)
     net.initialize(mx.init.Xavier(), ctx=contexts)
@@ -282,9 +282,9 @@ def text(sparse: bool, contexts: list[Any]) -> Text:
 
 
 def learn(net: Text, trainer: Any, parts: slice, batch: int, contexts: list[Any]) -> None:
-    """Three steps on a part of one batch, which is split over the devices."""
+    """Train three steps on a part of one batch, which is divided between the devices."""
     generator = np.random.default_rng(5)
-    sentences = generator.integers(0, 12, (12, 4))[parts]  # words 12 to 19 never come
+    sentences = generator.integers(0, 12, (12, 4))[parts]  # words 12 to 19 do not occur
     labels = generator.integers(0, 2, 12)[parts]
     loss_of = mx.gluon.loss.SoftmaxCrossEntropyLoss()
     for _ in range(3):
@@ -301,13 +301,13 @@ def weights(net: Text, context: Any) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("on_store", [True, False])
-def test_gluon_trains_with_everybody_as_it_does_alone(on_store: bool, tmp_path: Path) -> None:
+def test_gluon_with_several_workers_equals_one_worker(on_store: bool, tmp_path: Path) -> None:
     options = {"learning_rate": 0.5, "momentum": 0.9}
     here, both = [mx.cpu(0)], [mx.cpu(0), mx.cpu(1)]
     alone = text(False, here)
     trainer = mx.gluon.Trainer(alone.collect_params(), "sgd", dict(options), kvstore=None)
     learn(alone, trainer, slice(None), 12, here)
-    nets = [text(on_store, both) for _ in "abc"]  # sparse gradients where servers update
+    nets = [text(on_store, both) for _ in "abc"]  # sparse gradients if servers update
 
     def train(store: KVStore) -> None:
         net, rank = nets[store.global_rank], store.global_rank
@@ -344,7 +344,7 @@ def test_gluon_trains_with_everybody_as_it_does_alone(on_store: bool, tmp_path: 
     assert changed == [True, False, False, True, True]
 
 
-def test_weights_that_are_sparse_themselves_are_pulled_by_rows() -> None:
+def test_sparse_weights_are_pulled_by_rows() -> None:
     nets = [mx.gluon.Parameter("x", shape=(5, 2), stype="row_sparse", grad_stype="row_sparse")
             for _ in "abc"]  # fmt: skip
     for each in nets:
@@ -364,7 +364,7 @@ def test_weights_that_are_sparse_themselves_are_pulled_by_rows() -> None:
         together.everyone(train)
 
 
-def test_a_trainer_chooses_where_to_update() -> None:
+def test_a_trainer_selects_where_to_update() -> None:
     with workers(alone=1) as together:
         (store,) = together.stores
         for stype, grad, given, expected in (

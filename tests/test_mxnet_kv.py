@@ -1,4 +1,4 @@
-"""The key-value store as MXNet sees it: operations of its engine, and what gluon.Trainer does."""
+"""The key-value store with MXNet: operations of its engine, and gluon.Trainer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PAUSE_S = 0.4
 
 
 def two_workers() -> tuple[LocalCluster, list[KVStore]]:
-    """One party of two workers in this process."""
+    """Start one party of two workers in this process."""
     cluster = LocalCluster(unshaped({"east": 2}))
     stores = []
     for member in cluster.workers:
@@ -37,7 +37,7 @@ def two_workers() -> tuple[LocalCluster, list[KVStore]]:
 
 @pytest.fixture
 def pair() -> Iterator[list[KVStore]]:
-    """Two stores with one key, a vector of 1000 zeros."""
+    """Return two stores with one key, a vector of 1000 zeros."""
     cluster, stores = two_workers()
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda store: store.init(0, mx.nd.zeros(1000)), stores))
@@ -48,14 +48,14 @@ def pair() -> Iterator[list[KVStore]]:
 
 @pytest.fixture
 def alone() -> Iterator[KVStore]:
-    """What `mx.kv.create` makes of a script that was not launched."""
+    """Return the store that `mx.kv.create` returns to a script that geomx did not launch."""
     store = mx.kv.create("dist_sync")
     yield store
     store.close()
 
 
 def network() -> mx.gluon.nn.HybridSequential:
-    """A small convolutional network with fixed initial values."""
+    """Return a small convolutional network with fixed initial values."""
     net = mx.gluon.nn.HybridSequential()
     net.add(
         mx.gluon.nn.Conv2D(8, 3, in_channels=1, activation="relu"),
@@ -68,7 +68,7 @@ def network() -> mx.gluon.nn.HybridSequential:
 
 
 def train(net: mx.gluon.nn.HybridSequential, trainer: mx.gluon.Trainer) -> list[np.ndarray]:
-    """Three steps on the same batch; the parameters afterwards."""
+    """Train three steps on the same batch; return the parameters."""
     generator = np.random.default_rng(7)
     inputs = mx.nd.array(generator.normal(size=(16, 1, 8, 8)))
     labels = mx.nd.array(generator.integers(0, 10, 16))
@@ -94,7 +94,7 @@ def test_mxnet_creates_our_store(alone: KVStore) -> None:
     assert np.array_equal(half.asnumpy(), [0, 1, 2])
 
 
-def test_push_and_pull_return_at_once_and_readers_wait(pair: list[KVStore]) -> None:
+def test_push_and_pull_are_asynchronous_and_readers_wait(pair: list[KVStore]) -> None:
     first, second = pair
     out, other = mx.nd.empty(1000), mx.nd.empty(1000)
     began = time.monotonic()
@@ -111,7 +111,7 @@ def test_push_and_pull_return_at_once_and_readers_wait(pair: list[KVStore]) -> N
     assert (other.asnumpy() == 2).all()
 
 
-def test_a_pushed_gradient_is_kept_and_may_be_overwritten(alone: KVStore) -> None:
+def test_a_pushed_gradient_may_be_overwritten(alone: KVStore) -> None:
     alone.init(0, mx.nd.zeros(100_000))
     gradient = mx.nd.ones(100_000)
     out = mx.nd.empty(100_000)
@@ -123,7 +123,7 @@ def test_a_pushed_gradient_is_kept_and_may_be_overwritten(alone: KVStore) -> Non
         assert (out.asnumpy() == step + 1).all()
 
 
-def test_rounds_stay_in_order_without_reading_in_between(alone: KVStore) -> None:
+def test_rounds_are_in_order_without_reads_in_between(alone: KVStore) -> None:
     alone.init(0, mx.nd.zeros(10))
     outs = [mx.nd.empty(10) for _ in range(50)]
     for step, out in enumerate(outs):
@@ -142,7 +142,7 @@ def test_rounds_stay_in_order_without_reading_in_between(alone: KVStore) -> None
         ("rmsprop", {"centered": True}),
     ],
 )
-def test_the_trainer_does_what_it_does_alone(
+def test_the_trainer_with_the_store_equals_one_without(
     alone: KVStore, optimizer: str, options: dict[str, float], on_store: bool
 ) -> None:
     local = network()
@@ -158,7 +158,7 @@ def test_the_trainer_does_what_it_does_alone(
         assert np.allclose(value, wanted, rtol=1e-4, atol=1e-6)
 
 
-def test_what_cannot_be_is_refused(alone: KVStore) -> None:
+def test_invalid_calls_are_refused(alone: KVStore) -> None:
     alone.init(0, mx.nd.zeros((2, 2)))
     for mistake, words in (
         (lambda: alone.push(1, mx.nd.zeros(2)), "never initialised"),
@@ -181,7 +181,7 @@ def test_one_store_holds_the_arrays_of_one_framework() -> None:
     store.close()
 
 
-def test_a_lost_node_is_an_exception_and_not_a_hang() -> None:
+def test_the_loss_of_a_node_raises_an_exception() -> None:
     cluster, (first, second) = two_workers()
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda store: store.init(0, mx.nd.zeros(10)), (first, second)))

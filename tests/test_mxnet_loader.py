@@ -1,4 +1,4 @@
-"""MXNet must load under every numpy, quietly, and change nothing that numpy has."""
+"""MXNet loads with every version of numpy, without output, and without changes to numpy."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def fresh(code: str, *flags: str, **environment: str) -> subprocess.CompletedPro
 
 @needs_mxnet
 @pytest.mark.parametrize("threads", [None, "2"])
-def test_loads_silently_and_clobbers_nothing(threads: str | None) -> None:
+def test_loading_is_silent_and_does_not_change_numpy(threads: str | None) -> None:
     chosen = {} if threads is None else {"OMP_NUM_THREADS": threads}
     done = fresh(PROBE, "-W", "always", **chosen)
     assert done.returncode == 0, done.stderr
@@ -82,7 +82,7 @@ def test_loads_silently_and_clobbers_nothing(threads: str | None) -> None:
 
 
 @needs_mxnet
-def test_loads_where_python_has_no_distutils_and_warnings_are_errors() -> None:
+def test_loading_works_without_distutils_and_with_warnings_as_errors() -> None:
     hide = (
         "import importlib.util as u, sys\n"
         "find = u.find_spec\n"
@@ -98,7 +98,7 @@ def test_loads_where_python_has_no_distutils_and_warnings_are_errors() -> None:
     assert json.loads(done.stdout)["lent"] == []
 
 
-def test_absent_mxnet_is_one_sentence_with_a_remedy() -> None:
+def test_missing_mxnet_is_an_error_with_a_remedy() -> None:
     code = (
         "import sys\n"
         "class Nowhere:\n"
@@ -134,7 +134,7 @@ def test_missing_system_library_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
         mxnet_loader.load_mxnet()
 
 
-def test_every_dropped_name_is_restored_with_its_meaning(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_dropped_by_numpy_are_restored(monkeypatch: pytest.MonkeyPatch) -> None:
     names = mxnet_loader._numpy_names()
     numpy = bare_numpy()
     monkeypatch.setattr(mxnet_loader, "np", numpy)
@@ -152,12 +152,12 @@ def test_every_dropped_name_is_restored_with_its_meaning(monkeypatch: pytest.Mon
 
 
 def bare_numpy() -> types.SimpleNamespace:
-    """A numpy that has dropped everything but what the loader itself uses."""
+    """Return a numpy with only the names that the loader itself uses."""
     kept = ("inf", "nan", "all", "any", "prod", "round", "isin", "sort")
     return types.SimpleNamespace(**{name: getattr(np, name) for name in kept})
 
 
-def test_present_names_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_existing_names_are_not_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     numpy = bare_numpy()
     numpy.bool = np.bool_
     monkeypatch.setattr(mxnet_loader, "np", numpy)
@@ -167,7 +167,7 @@ def test_present_names_stay(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @needs_mxnet
 def test_numpys_integers_bound_slices() -> None:
-    """MXNet writes them down for its operators, as they look under the numpy that is there."""
+    """MXNet formats them for its operators, in the format of the installed numpy."""
     mx = mxnet_loader.load_mxnet()
     array = mx.nd.zeros((4, 3))
     array[np.int64(1) : np.int64(3)] = 1
@@ -175,7 +175,7 @@ def test_numpys_integers_bound_slices() -> None:
 
 
 @needs_mxnet
-def test_what_mxnet_seldom_uses_is_imported_when_it_does() -> None:
+def test_rarely_used_modules_are_imported_on_use() -> None:
     code = """
 import sys
 from geomx.frameworks.mxnet_loader import load_mxnet
@@ -217,8 +217,8 @@ print(json.dumps(found))
 
 
 @needs_mxnet
-def test_operators_made_later_are_those_that_mxnet_makes() -> None:
-    """Each has the name, the module, the text and the signature that it has at once otherwise."""
+def test_lazily_created_operators_equal_mxnets() -> None:
+    """Each has the name, module, docstring and signature of the eagerly created one."""
     results = []
     for later in ("true", "false"):
         done = subprocess.run(
@@ -236,7 +236,7 @@ def test_operators_made_later_are_those_that_mxnet_makes() -> None:
 
 
 @needs_mxnet
-def test_importing_mxnet_makes_hardly_any_operator() -> None:
+def test_importing_mxnet_creates_few_operators() -> None:
     code = """
 from geomx.frameworks.mxnet_loader import load_mxnet
 from geomx.frameworks.mxnet_operators import Operator
@@ -252,10 +252,10 @@ assert mx.np.sum.__doc__ and "NDArray" not in mx.npx.relu.__doc__
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=120)
 
 
-def test_another_mxnet_is_imported_as_it_is(
+def test_another_version_of_mxnet_is_imported_unchanged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that registers its operators by other means, or has no ``base``."""
+    """A version that registers its operators differently, or has no ``base``."""
     package = tmp_path / "mxnet"
     package.mkdir()
     (package / "__init__.py").write_text("from . import base\n")

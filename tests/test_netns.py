@@ -1,4 +1,4 @@
-"""Links in network namespaces: what they do to packets, runs over them, and what is left behind."""
+"""Emulated links in network namespaces: treatment of packets, runs over them, and cleanup."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ T = TypeVar("T")
 needs_namespaces = pytest.mark.skipif(
     bool(_core.why_no_namespaces()), reason="needs root and network namespaces"
 )
-END_S = 10.0  # nothing is left so long after the launcher's end
+END_S = 10.0  # time limit for the end of all processes after the launcher's
 NETWORK = """
 name: slow
 central: {name: hub, global_servers: 1, uplink_mbps: 40, downlink_mbps: 40}
@@ -51,21 +51,21 @@ lan: {mbps: 10000, delay_ms: 0.05}
 
 @pytest.fixture
 def words(tmp_path: Path) -> list[str]:
-    """A small live experiment in namespaces."""
+    """Return the overrides of a small live experiment in namespaces."""
     path = tmp_path / "slow.yaml"
     path.write_text(NETWORK)
     options = ["mode=live", "emulate=netns", "iterations=2", "numerics=false"]
     return [*options, f"network={path}", f"hydra.run.dir={tmp_path / 'run'}"]
 
 
-# ---- two places with a link between them ----
+# ---- one link ----
 
-RATE = 1e6  # bytes/s of whole packets
+RATE = 1e6  # bytes/s, headers included
 HERE, THERE = 0x0A000001, 0x0A000002
 
 
 class Pair:
-    """Two namespaces, and sockets in them."""
+    """Two namespaces with an emulated link, and sockets in them."""
 
     def __init__(self, schedule: _core.BandwidthSchedule | float = RATE, **edge: Any) -> None:
         options = {"delay_ns": 0, "jitter_ns": 0, "loss": 0.0, "queue_bytes": 50_000, **edge}
@@ -77,12 +77,12 @@ class Pair:
         self.router.start()
 
     def inside(self, index: int, action: Callable[[], T]) -> T:
-        """Do something in a namespace."""
+        """Call `action` in a namespace."""
         with emulation.inside(f"/proc/self/fd/{self.spaces[index]}"):
             return action()
 
     def connection(self) -> tuple[socket.socket, socket.socket]:
-        """Both ends of a connection, the first from here."""
+        """Return both ends of a new connection, the client's first."""
         server = self.inside(1, lambda: socket.create_server(("10.0.0.2", 0)))
         client = self.inside(0, lambda: socket.create_connection(server.getsockname(), 10))
         accepted, _ = server.accept()
@@ -95,7 +95,7 @@ class Pair:
 
 @pytest.fixture
 def pair() -> Iterator[Callable[..., Pair]]:
-    """Makes pairs, and stops their routers."""
+    """Create pairs, and stop their routers after the test."""
     made: list[Pair] = []
 
     def make(*arguments: Any, **edge: Any) -> Pair:
@@ -108,7 +108,7 @@ def pair() -> Iterator[Callable[..., Pair]]:
 
 
 def goodput(sender: socket.socket, receiver: socket.socket, seconds: float) -> float:
-    """Payload bytes/s that arrive, after a second in which the connection finds its pace."""
+    """Return the received payload bytes/s, after one second of slow start."""
 
     def send() -> None:
         try:
@@ -128,7 +128,7 @@ def goodput(sender: socket.socket, receiver: socket.socket, seconds: float) -> f
 
 @pytest.mark.slow
 @needs_namespaces
-def test_a_connection_gets_the_rate_of_the_link(pair: Callable[..., Pair]) -> None:
+def test_a_connection_has_the_bandwidth_of_the_link(pair: Callable[..., Pair]) -> None:
     rate = goodput(*pair(delay_ns=5_000_000).connection(), 2.0)
     assert rate / RATE == pytest.approx(1448 / 1500, rel=0.05)
 
@@ -148,13 +148,13 @@ def test_a_round_trip_takes_the_delay_of_both_ways(pair: Callable[..., Pair]) ->
 
 @pytest.mark.slow
 @needs_namespaces
-def test_datagrams_are_lost_as_often_as_the_link_says(pair: Callable[..., Pair]) -> None:
+def test_datagrams_are_lost_with_the_links_probability(pair: Callable[..., Pair]) -> None:
     link = pair(loss=0.2)
     ends = [link.inside(i, lambda: socket.socket(type=socket.SOCK_DGRAM)) for i in (0, 1)]
     ends[1].bind(("10.0.0.2", 0))
     ends[1].settimeout(0.2)
     arrived = 0
-    for _ in range(10):  # what a socket holds, at most
+    for _ in range(10):  # at most what a socket buffer holds
         for _ in range(100):
             ends[0].sendto(b"x", ends[1].getsockname())
         with contextlib.suppress(TimeoutError):
@@ -173,7 +173,7 @@ def test_a_link_follows_its_schedule_from_the_start_of_the_run(pair: Callable[..
     schedule = _core.BandwidthSchedule(RATE)
     schedule.add_outage(0.0, 1.0)
     link = pair(schedule)
-    client, accepted = link.connection()  # before the run the link is up
+    client, accepted = link.connection()  # the link is up before the run starts
     began = time.monotonic()
     link.router.set_origin(began)
     time.sleep(0.05)
@@ -184,7 +184,7 @@ def test_a_link_follows_its_schedule_from_the_start_of_the_run(pair: Callable[..
 
 @pytest.mark.slow
 @needs_namespaces
-def test_strangers_hear_nothing(pair: Callable[..., Pair]) -> None:
+def test_packets_to_unknown_addresses_are_dropped(pair: Callable[..., Pair]) -> None:
     link = pair()
     caller = link.inside(0, socket.socket)
     caller.settimeout(0.3)
@@ -215,17 +215,17 @@ def test_sites_are_namespaces_and_slow_lans_are_emulated() -> None:
     assert address(slow.nodes[0]) == "10.0.0.1"
 
 
-def test_packets_take_the_ways_of_the_graph() -> None:
+def test_packets_take_the_paths_of_the_graph() -> None:
     spec = spec_of(yaml.safe_load(NETWORK))
     cluster, ways = spec.cluster, Ways(spec)
     server, hub = cluster.node("east/server"), cluster.node("hub/global_server0")
     assert ways.between[server, hub] == cluster.path(server, hub).edges
     assert ways.between[hub, server] == cluster.path(hub, server).edges
-    assert (server, cluster.node("east/worker0")) not in ways.between  # neighbours
-    assert (server, cluster.node("west/server")) not in ways.between  # have nothing to say
+    assert (server, cluster.node("east/worker0")) not in ways.between  # same namespace
+    assert (server, cluster.node("west/server")) not in ways.between  # do not communicate
 
 
-def test_queues_hold_two_round_trips_or_what_the_file_says() -> None:
+def test_queues_are_two_round_trips_or_as_configured() -> None:
     graph = nx.DiGraph()
     for name, kind, party in (
         ("g", "global_server", "hub"), ("s", "scheduler", "hub"),
@@ -242,7 +242,7 @@ def test_queues_hold_two_round_trips_or_what_the_file_says() -> None:
     assert queues["q", "r"] == pytest.approx(1e6 * 0.500)
 
 
-# ---- the door ----
+# ---- refusals ----
 
 
 def refusal(words: Sequence[str], capsys: pytest.CaptureFixture[str]) -> str:
@@ -260,7 +260,7 @@ def test_an_unknown_emulation_is_refused(mode: str, capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.parametrize("mode", ["live", "both"])
-def test_without_root_a_way_out_is_named(
+def test_without_root_the_error_names_a_remedy(
     mode: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(emulation, "why_no_namespaces", lambda: "cannot make a network namespace")
@@ -270,13 +270,13 @@ def test_without_root_a_way_out_is_named(
     assert compose(["mode=sim", "emulate=netns"])[0].emulate == "netns"
 
 
-def test_only_the_shaper_has_parallel_streams(capsys: pytest.CaptureFixture[str]) -> None:
+def test_parallel_streams_need_the_shaper(capsys: pytest.CaptureFixture[str]) -> None:
     complaint = refusal(["mode=live", "emulate=none", "tcp.streams=2"], capsys)
     assert "tcp.streams=2" in complaint
 
 
 @needs_namespaces
-def test_routers_between_namespaces_look_at_no_marks(capsys: pytest.CaptureFixture[str]) -> None:
+def test_namespaces_do_not_support_priority_queueing(capsys: pytest.CaptureFixture[str]) -> None:
     complaint = refusal(["mode=live", "emulate=netns", "tcp.queueing=priority"], capsys)
     assert "tcp.queueing=priority" in complaint
     assert "emulate=shaper" in complaint
@@ -288,12 +288,12 @@ def test_a_congestion_control_that_the_kernel_lacks_is_refused() -> None:
         emulation.check_congestion("vegas2")
 
 
-# ---- the benchmark over them ----
+# ---- the TCP benchmark ----
 
 
 @pytest.mark.slow
 @needs_namespaces
-def test_transfers_over_the_kernel_are_compared() -> None:
+def test_the_benchmark_compares_transfers_with_the_model() -> None:
     sys.path.append(str(Path(__file__).resolve().parents[1] / "benchmarks"))
     from tcp import connections
 
@@ -303,7 +303,7 @@ def test_transfers_over_the_kernel_are_compared() -> None:
         ("new", 20_000), ("new", 20_001), ("kept", 20_001), ("idle", 20_000), ("idle", 20_001),
     ]  # fmt: skip
     least_s = 20_000 / (50 * 125_000)
-    assert all(row["seconds"] > least_s for row in rows)  # not even here is anything quicker
+    assert all(row["seconds"] > least_s for row in rows)  # lower bound on any machine
     assert all(math.isfinite(error) for row in rows for error in row["errors"].values())
     assert all(row["errors"]["size / bandwidth"] < 0 for row in rows)
     found = dict(connections.groups(rows))
@@ -315,7 +315,7 @@ def test_transfers_over_the_kernel_are_compared() -> None:
 
 
 def namespaces() -> dict[int, str]:
-    """The network namespace that each process of the machine is in."""
+    """Return the network namespace of each process of the machine."""
     found = {}
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -326,15 +326,16 @@ def namespaces() -> dict[int, str]:
 
 
 def inhabitants(directory: Path) -> dict[int, str]:
-    """Every process in the namespaces a run made for itself, whatever its command line says."""
+    """Return all processes in the namespaces of a run, whatever their command lines."""
     all_of_them = namespaces()
     made = {all_of_them[number] for number in processes(directory) if number in all_of_them}
-    made.discard(os.readlink("/proc/thread-self/ns/net"))  # the main thread may be on a visit
+    # The main thread may have entered one temporarily.
+    made.discard(os.readlink("/proc/thread-self/ns/net"))
     return {number: name for number, name in all_of_them.items() if name in made}
 
 
 def processes(directory: Path) -> dict[int, str]:
-    """Command lines that speak of a directory, by process."""
+    """Return the command lines that contain a directory, by process."""
     found = {}
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -355,7 +356,7 @@ def wait_for(condition: Callable[[], Any], seconds: float) -> None:
 
 @pytest.mark.slow
 @needs_namespaces
-def test_simulated_and_kernel_bytes_and_models_are_the_same(words: list[str]) -> None:
+def test_simulated_and_kernel_runs_have_equal_bytes_and_models(words: list[str]) -> None:
     experiment, directory = compose([*words, "mode=both", "numerics=true"])
     inside: dict[int, str] = {}
     ended = threading.Event()
@@ -385,7 +386,7 @@ def test_simulated_and_kernel_bytes_and_models_are_the_same(words: list[str]) ->
 
 @pytest.mark.slow
 @needs_namespaces
-def test_nothing_outlives_a_launcher_that_is_killed(words: list[str], tmp_path: Path) -> None:
+def test_no_process_outlives_a_killed_launcher(words: list[str], tmp_path: Path) -> None:
     command = [sys.executable, "-m", "geomx", *words, "iterations=100000"]
     launcher = subprocess.Popen(command, stderr=subprocess.DEVNULL, cwd=tmp_path)
     try:
@@ -403,7 +404,7 @@ def test_nothing_outlives_a_launcher_that_is_killed(words: list[str], tmp_path: 
 
 @pytest.mark.slow
 @needs_namespaces
-def test_a_run_without_its_network_ends_with_a_sentence(words: list[str]) -> None:
+def test_the_end_of_the_emulated_network_ends_the_run(words: list[str]) -> None:
     experiment, directory = compose([*words, "iterations=100000"])
 
     def pull_the_plug() -> None:
@@ -420,13 +421,13 @@ def test_a_run_without_its_network_ends_with_a_sentence(words: list[str]) -> Non
 
 
 @pytest.mark.slow
-def test_links_can_be_left_as_they_are(words: list[str]) -> None:
+def test_emulation_can_be_disabled(words: list[str]) -> None:
     words = [word for word in words if not word.startswith("emulate")]
     experiment, directory = compose([*words, "emulate=none", "network.delay_ms=2000"])
     began = time.monotonic()
     results = execute(experiment, directory)
     assert results.summary["emulate"] == "none"
-    assert results.summary["seconds"] < 2.0  # a single way would have taken as long
+    assert results.summary["seconds"] < 2.0  # less than one emulated one-way delay
     assert time.monotonic() > began
 
 

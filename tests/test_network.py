@@ -1,4 +1,4 @@
-"""Network files: what they expand to, what is refused, and that output is input."""
+"""Network files: expansion, refusals, and reading of written networks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SHORT: dict[str, Any] = {
 
 
 def short(**changes: Any) -> dict[str, Any]:
-    """The network above with values replaced; a dot goes down, None deletes."""
+    """Return the network above with changed values; keys may be dotted, and None deletes."""
     content = copy.deepcopy(SHORT)
     for key, value in changes.items():
         table = content
@@ -217,7 +217,7 @@ def test_long_form_refusals(change: Callable[[nx.DiGraph], None], sentence: str)
     assert "\n" not in str(caught.value)
 
 
-def test_what_follows_from_the_rest_is_added() -> None:
+def test_missing_attributes_are_derived() -> None:
     graph = long()
     no_nodes("scheduler", "server")(graph)
     cluster = read_network(to_node_link(graph))
@@ -229,7 +229,7 @@ def test_what_follows_from_the_rest_is_added() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_output_is_input(seed: int, tmp_path: Path) -> None:
+def test_written_networks_are_read_back(seed: int, tmp_path: Path) -> None:
     draw = random.Random(seed)
     parties = {
         f"p{index}": {
@@ -253,13 +253,13 @@ def test_output_is_input(seed: int, tmp_path: Path) -> None:
     path.write_text(json.dumps(to_node_link(cluster.graph)))
     again = read_network(path)
     same(again, cluster)
-    path.write_text(json.dumps(nx.node_link_data(again.graph)))  # as any networkx user writes it
+    path.write_text(json.dumps(nx.node_link_data(again.graph)))  # plain networkx
     same(read_network(str(path)), cluster)
 
 
 @pytest.mark.slow
-def test_many_sites_alike_meet_in_the_middle(tmp_path: Path, seed: int) -> None:
-    """A run over one router between all sites is the run over an edge between every two."""
+def test_a_mesh_of_equal_sites_equals_a_star(tmp_path: Path, seed: int) -> None:
+    """A run over one central router equals a run over an edge between each pair of sites."""
     party = {"workers": 1, "uplink_mbps": 50, "downlink_mbps": 80}
     content = {
         "name": "alike",
@@ -272,7 +272,7 @@ def test_many_sites_alike_meet_in_the_middle(tmp_path: Path, seed: int) -> None:
         "redraw": {"every_s": 0.2, "low_mbps": 20, "high_mbps": 90},
         "outages": [{"site": "p3", "start_s": 0.2, "end_s": 0.5}],
     }
-    # A rule about the link of two sites needs all edges; this one comes when all is over.
+    # A rule for the link of two sites keeps all edges; this one has no effect during the run.
     apart = {"link": ["p1", "p2"], "start_s": 1e6, "end_s": 2e6}
     files = {name: tmp_path / f"{name}.yaml" for name in ("middle", "mesh")}
     files["middle"].write_text(yaml.safe_dump(content))
@@ -304,7 +304,7 @@ def test_many_sites_alike_meet_in_the_middle(tmp_path: Path, seed: int) -> None:
         ("json", lambda graph, path: path.write_text(json.dumps(nx.node_link_data(graph)))),
     ],
 )
-def test_every_long_form_is_read(suffix: str, write: Any, tmp_path: Path) -> None:
+def test_all_formats_of_graphs_are_read(suffix: str, write: Any, tmp_path: Path) -> None:
     path = tmp_path / f"wan.{suffix}"
     write(long(), path)
     cluster = read_network(path)
@@ -315,7 +315,7 @@ def test_every_long_form_is_read(suffix: str, write: Any, tmp_path: Path) -> Non
             assert cluster.path(source, target) == expected
 
 
-def test_undirected_edges_count_both_ways(tmp_path: Path) -> None:
+def test_undirected_edges_are_bidirectional(tmp_path: Path) -> None:
     graph = nx.Graph()
     graph.add_node("g", kind="global_server", party="hub")
     graph.add_node(1, kind="worker", party="a")
@@ -339,7 +339,7 @@ def test_undirected_edges_count_both_ways(tmp_path: Path) -> None:
         read_network(path)
 
 
-def test_traces_are_found_beside_the_file(tmp_path: Path) -> None:
+def test_traces_are_relative_to_the_network_file(tmp_path: Path) -> None:
     (tmp_path / "up.csv").write_text("time_s,bandwidth_mbps\n0,10\n")
     graph = long()
     graph.edges["beijing", "beijing/wan"]["trace"] = "up.csv"
@@ -347,7 +347,7 @@ def test_traces_are_found_beside_the_file(tmp_path: Path) -> None:
     path.write_text(json.dumps(to_node_link(graph)))
     cluster = read_network(path)
     assert cluster.graph.edges["beijing", "beijing/wan"]["trace"] == [[0.0, 10.0]]
-    (tmp_path / "up.csv").unlink()  # what was read is whole without it
+    (tmp_path / "up.csv").unlink()  # the network already contains it
     same(read_network(to_node_link(cluster.graph)), cluster)
 
 
@@ -388,7 +388,7 @@ def test_unreadable_files(
     assert "\n" not in str(caught.value)
 
 
-def test_garbage_is_refused_in_one_line(tmp_path: Path) -> None:
+def test_random_bytes_are_refused_in_one_line(tmp_path: Path) -> None:
     draw = random.Random(0)
     text = json.dumps(to_node_link(long()))
     for suffix in ("json", "yaml", "graphml", "gml"):
@@ -402,8 +402,8 @@ def test_garbage_is_refused_in_one_line(tmp_path: Path) -> None:
                 assert "\n" not in str(error), f"seed 0, attempt {attempt}"
 
 
-def test_nothing_passes_through_a_site_it_is_not_meant_for() -> None:
-    """Measured delays need not obey the triangle inequality; a relay would need a node there."""
+def test_paths_do_not_cross_other_sites() -> None:
+    """Measured delays may violate the triangle inequality, but only a node could relay."""
     delays = {"hub": {"beijing": 100, "chengdu": 10}, "beijing": {"chengdu": 10}}
     cluster = read_network(short(delay_ms=delays))
     server, hub = cluster.parties[0].server, cluster.global_servers[0]
@@ -416,14 +416,14 @@ def test_nothing_passes_through_a_site_it_is_not_meant_for() -> None:
     assert relayed.path(server, hub).delay_s == pytest.approx(20.1e-3)
 
 
-def test_sites_may_be_joined_by_links_of_their_own_bandwidth() -> None:
+def test_links_between_sites_may_have_their_own_bandwidth() -> None:
     graph = read_network(short(mbps={"hub": {"beijing": 70}})).graph
     assert graph.edges["beijing/wan", "hub/wan"]["bandwidth_mbps"] == 70
     assert graph.edges["hub/wan", "beijing/wan"]["bandwidth_mbps"] == 70
     assert graph.edges["hub/wan", "chengdu/wan"]["unlimited"] is True
 
 
-def test_jitter_lies_between_sites_and_queues_at_access_links() -> None:
+def test_jitter_is_between_sites_and_queues_are_at_access_links() -> None:
     graph = read_network(short(jitter_ms={"hub": {"beijing": 3}}, queue_ms=50)).graph
     assert {edge for edge, data in graph.edges.items() if data.get("jitter_ms")} == {
         ("hub/wan", "beijing/wan"), ("beijing/wan", "hub/wan"),
@@ -434,7 +434,7 @@ def test_jitter_lies_between_sites_and_queues_at_access_links() -> None:
 
 
 def searched(graph: nx.DiGraph, source: str, target: str) -> list[str] | None:
-    """A route by networkx, over the whole graph; None where there is none."""
+    """Return a route by networkx over the complete graph; None if there is none."""
     nodes = graph.nodes(data=True)
     party = {node: data.get("party") for node, data in nodes}
     closed = {node for node, data in nodes if data.get("transit") is False}
@@ -453,8 +453,8 @@ def searched(graph: nx.DiGraph, source: str, target: str) -> list[str] | None:
         return None
 
 
-def test_routes_are_those_of_a_search_over_the_whole_graph(seed: int) -> None:
-    """With many ties, one-way edges, trees that hang on the rest, and sites without transit."""
+def test_routes_equal_a_search_over_the_complete_graph(seed: int) -> None:
+    """With ties, one-way edges, attached trees, and sites without transit."""
     draw = random.Random(seed)
     for _ in range(150):
         names = [f"n{index}" for index in range(draw.randint(2, 12))]
@@ -479,7 +479,7 @@ def test_routes_are_those_of_a_search_over_the_whole_graph(seed: int) -> None:
                     assert routes(source, target) == expected, (seed, graph.edges(data=True))
 
 
-def test_given_ways_go_before_the_shortest() -> None:
+def test_given_paths_take_precedence_over_the_shortest() -> None:
     graph = nx.Graph()
     graph.add_node("hub/g", kind="global_server", party="hub")
     graph.add_node("a/w", kind="worker", party="a")

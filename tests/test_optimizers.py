@@ -1,4 +1,4 @@
-"""The core's optimizers do what MXNet's do, and delay compensation what its paper says."""
+"""The core's optimizers equal MXNet's, and delay compensation follows its paper."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ COMMON: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("common", COMMON, ids=str)
 @pytest.mark.parametrize(("kind", "options"), KINDS, ids=str)
-def test_random_sequences_end_where_mxnet_ends(
+def test_random_sequences_equal_mxnets(
     mx: Any, kind: str, options: dict[str, Any], common: dict[str, Any]
 ) -> None:
     for seed in range(3):
@@ -90,7 +90,7 @@ def test_random_sequences_end_where_mxnet_ends(
 
 
 @pytest.mark.parametrize(("kind", "options"), KINDS, ids=str)
-def test_defaults_are_mxnets(mx: Any, kind: str, options: dict[str, Any]) -> None:
+def test_defaults_equal_mxnets(mx: Any, kind: str, options: dict[str, Any]) -> None:
     theirs = getattr(mx.optimizer, kind)(**options)
     spelled, bare = native(optimizer_numbers(theirs, {})), native({"name": kind.lower(), **options})
     weight, twin = start(4), start(4)
@@ -100,7 +100,7 @@ def test_defaults_are_mxnets(mx: Any, kind: str, options: dict[str, Any]) -> Non
     assert np.array_equal(weight, twin)
 
 
-def test_adamw_is_mxnets_operator(mx: Any) -> None:
+def test_adamw_equals_mxnets_operator(mx: Any) -> None:
     """``learning_rate`` is the operator's eta; its lr corrects the bias."""
     rate, wd, beta1, beta2 = 0.02, 0.3, 0.9, 0.99
     ours = native({"name": "adamw", "learning_rate": rate, "wd": wd, "beta2": beta2})
@@ -117,8 +117,8 @@ def test_adamw_is_mxnets_operator(mx: Any) -> None:
         close(weight, twin.asnumpy(), step)
 
 
-def test_dcasgd_is_mxnets_where_mxnets_single_backup_is_right(mx: Any) -> None:
-    """MXNet compensates a delay of one update; with two workers that alternate too."""
+def test_dcasgd_equals_mxnets_if_a_single_backup_is_correct(mx: Any) -> None:
+    """MXNet compensates a delay of one update, which is correct for two alternating workers."""
     theirs = mx.optimizer.DCASGD(learning_rate=0.02, lamda=0.3, wd=0.01, clip_gradient=2)
     ours = native(optimizer_numbers(theirs, {}))
     weight = start(0)
@@ -149,7 +149,9 @@ def schedulers(mx: Any) -> Iterator[Any]:
 @pytest.mark.parametrize("begin", [0, 9])
 @pytest.mark.parametrize("learning_rate", [None, 0.2])
 @pytest.mark.parametrize("kind", ["SGD", "Adam"])
-def test_schedules_are_mxnets(mx: Any, kind: str, learning_rate: float | None, begin: int) -> None:
+def test_schedules_equal_mxnets(
+    mx: Any, kind: str, learning_rate: float | None, begin: int
+) -> None:
     for scheduler in schedulers(mx):
         theirs = mx.optimizer.create(
             kind, learning_rate=learning_rate, lr_scheduler=scheduler, begin_num_update=begin
@@ -164,7 +166,7 @@ def test_schedules_are_mxnets(mx: Any, kind: str, learning_rate: float | None, b
             close(weight, twin.asnumpy(), {**vars(scheduler), "step": step})
 
 
-def test_a_schedule_that_cannot_travel_is_refused(mx: Any) -> None:
+def test_custom_schedules_are_refused(mx: Any) -> None:
     class Mine(mx.lr_scheduler.LRScheduler):  # type: ignore[misc]
         pass
 
@@ -178,7 +180,7 @@ def test_a_schedule_that_cannot_travel_is_refused(mx: Any) -> None:
         optimizer_numbers(mx.optimizer.AdaDelta(), {})
 
 
-def test_multipliers_of_keys_travel(mx: Any) -> None:
+def test_multipliers_of_keys_are_sent(mx: Any) -> None:
     names = {0: "a_weight", 1: "a_bias", 2: "b_weight"}
     theirs = mx.optimizer.SGD(learning_rate=0.1, wd=0.1, param_idx2name=names)
     theirs.set_lr_mult({"b_weight": 0.5})
@@ -207,7 +209,7 @@ def test_every_source_is_compensated_for_its_own_delay(variance: int, momentum: 
         expected = weight.astype(np.float64)
         initial, velocity = expected.copy(), np.zeros(ELEMENTS)
         backup, square = [initial] * 3, [np.zeros(ELEMENTS)] * 3
-        # The third source takes as long as five steps of the first.
+        # The third source is five times slower than the first.
         for step, gradient in enumerate(gradients(seed)):
             source = 2 if step % 8 == 7 else step % 3 % 2
             g = gradient.astype(np.float64)
@@ -225,7 +227,7 @@ def test_every_source_is_compensated_for_its_own_delay(variance: int, momentum: 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 @pytest.mark.parametrize("variance", [0, 1])
-def test_without_compensation_it_is_sgd(variance: int, momentum: float) -> None:
+def test_dcasgd_without_compensation_equals_sgd(variance: int, momentum: float) -> None:
     options = {"learning_rate": 0.05, "wd": 0.1, "momentum": momentum, "clip_gradient": 1.0}
     sgd = native({"name": "sgd", **options})
     ours = native({"name": "dcasgd", "lamda": 0, "variance": variance, **options})
@@ -236,7 +238,7 @@ def test_without_compensation_it_is_sgd(variance: int, momentum: float) -> None:
         close(twin, weight, step)
 
 
-def test_the_vector_of_geomx() -> None:
+def test_geomxs_test_vector() -> None:
     """GeoMX's second gradient is compensated for the first update: it comes from another party.
 
     From the same party it was computed on the weights after that update, and nothing is left to
@@ -252,7 +254,7 @@ def test_the_vector_of_geomx() -> None:
 
 
 @pytest.mark.parametrize("name", _core.optimizers())
-def test_an_average_is_the_mean_of_what_was_summed(name: str) -> None:
+def test_average_divides_the_sum_by_the_number_of_workers(name: str) -> None:
     summed, mean = native({"name": name, "average": 1}), native({"name": name})
     weight, twin = start(2), start(2)
     for count, gradient in zip((1, 4, 2, 6), gradients(2), strict=False):
@@ -261,13 +263,13 @@ def test_an_average_is_the_mean_of_what_was_summed(name: str) -> None:
         close(weight, twin, count)
 
 
-# ---- what a workload says ----
+# ---- options of workloads ----
 
 
 @pytest.mark.parametrize(
     ("config", "make"), [(DigitsConfig, digits_cnn), (ResNet50Config, resnet50)]
 )
-def test_a_workload_names_its_optimizer_and_options(config: Any, make: Any) -> None:
+def test_workloads_have_their_optimizer_and_options(config: Any, make: Any) -> None:
     options = config(optimizer="nag", momentum=0.9, wd=1e-4, learning_rate=0.1)
     assert make(options).optimizer == {
         "name": "nag", "learning_rate": 0.1, "momentum": 0.9, "wd": 1e-4,
@@ -296,7 +298,7 @@ def test_a_workload_names_its_optimizer_and_options(config: Any, make: Any) -> N
          "schedule.poly.max_update must be given"),
     ],
 )  # fmt: skip
-def test_what_an_optimizer_does_not_take_is_refused_by_name(
+def test_unknown_options_of_optimizers_are_refused(
     changes: dict[str, Any], key: str, words: str
 ) -> None:
     with pytest.raises(ConfigError, match=words) as caught:

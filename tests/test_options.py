@@ -1,4 +1,4 @@
-"""Options: bounds and units are declared with the field; plugins take over those of others."""
+"""Options: bounds and units are declared with the field; combined plugins adopt options."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Bounded:
         ({"device": "gpu"}, "o.device=gpu: must be cpu, cuda or cuda:N"),
     ],
 )
-def test_what_is_out_of_bounds_is_refused_in_one_sentence(
+def test_values_out_of_bounds_are_refused_in_one_sentence(
     options: dict[str, Any], sentence: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:
@@ -65,7 +65,7 @@ def test_what_is_out_of_bounds_is_refused_in_one_sentence(
     assert str(caught.value) == sentence
 
 
-def test_what_is_within_bounds_is_taken() -> None:
+def test_values_within_bounds_are_accepted() -> None:
     given = {"share": 1, "rounds": None, "port": 65535, "way": "pull", "device": "cuda:7"}
     made = build_options(Bounded, given, "o")
     assert (made.share, made.rounds, made.port) == (1.0, None, 65535)
@@ -84,7 +84,7 @@ def test_defaults_are_within_their_bounds(config: type) -> None:
     assert build_options(config, given, "") == made
 
 
-def test_native_parts_find_options_by_the_name_of_the_field() -> None:
+def test_native_options_have_the_names_of_the_fields() -> None:
     numbers = native_options(Bounded(), share=0.25, members=3)
     assert numbers == {"share": 0.25, "rounds": 0.0, "port": 0.0, "block": 8.0} | {
         "quick": 1.0,
@@ -99,14 +99,14 @@ class Whole:
 
 
 class Composed:
-    """Made of another."""
+    """A plugin that combines another."""
 
     def __init__(self, config: Any, part: Any) -> None:
         self.config, self.part = config, part
 
 
 class Part:
-    """A part of another."""
+    """A plugin that is combined by another."""
 
     def __init__(self, config: Any) -> None:
         self.config = config
@@ -125,7 +125,7 @@ def registered(*plugins: tuple[Any, ...]) -> Registry:
     return registry
 
 
-def test_a_plugin_that_is_made_of_another_has_its_options() -> None:
+def test_a_combined_plugin_adopts_options() -> None:
     registry = registered(
         ("part", Bounded, Part), ("whole", Whole, Composed, {"part": ["port", "device", "block"]})
     )
@@ -160,17 +160,17 @@ def test_a_plugin_that_is_made_of_another_has_its_options() -> None:
         ),
     ],
 )
-def test_a_composition_that_cannot_be_is_refused(plugins: list[Any], sentence: str) -> None:
+def test_invalid_combinations_are_refused(plugins: list[Any], sentence: str) -> None:
     with pytest.raises(PluginError, match=f"accel whole from .*: {sentence}"):
         registered(*plugins)
 
 
-def test_what_plugins_say_that_codecs_take_counts_where_it_is_asked_for(tmp_path: Any) -> None:
-    """With the experiment's own figures first, which are data by the plugin's name."""
+def test_costs_of_plugins_apply_if_requested(tmp_path: Any) -> None:
+    """Costs of the experiment for a plugin take precedence."""
     registry = Registry.discover()
     own = [p for p in registry.plugins("accel") if backends(p, registry)[0] == OWN]
     if not own:
-        pytest.skip("no plugin brings figures")
+        pytest.skip("no plugin supplies costs")
     name, words = own[0].name, ["workload=tiny", "numerics=false", "iterations=2"]
 
     def end_s(*more: str) -> float:
@@ -203,14 +203,14 @@ class Identity:
 
 
 class Stranger:
-    """Without figures for the simulator."""
+    """A plugin without costs for the simulator."""
 
     @hookimpl
     def geomx_codec(self, link: Any) -> Any:
         return Identity() if link.kind == "wan" else None
 
 
-def test_what_is_there_is_seen_from_what_a_plugin_answers() -> None:
+def test_the_parts_of_a_plugin_are_derived_from_its_hooks() -> None:
     registry = registry_with(stranger=("accel", Stranger()))
     for plugin in registry.plugins():
         simulated, live = backends(plugin, registry)

@@ -1,4 +1,4 @@
-"""Laws of overlays in whole runs: the star's sums and bytes, in fewer transfer times."""
+"""Laws of overlays in complete runs: sums and bytes equal a star's, in fewer transfer times."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ TREE = [("tsengine", {})]
 
 
 def data(run: Run) -> dict[str, int]:
-    """Bytes of training traffic; reports to the scheduler are control."""
+    """Return the bytes of training traffic, without reports to the scheduler."""
     return {name: count for name, count in run.bytes.items() if name != "control"}
 
 
 @pytest.mark.needs("tsengine")
 @pytest.mark.parametrize("workers", PARTIES)
 @pytest.mark.parametrize("sync", ["fsa", "hfa"])
-def test_trees_add_up_to_the_stars_model_and_bytes(
+def test_trees_have_the_model_and_bytes_of_a_star(
     network: Build, tiny: Any, simulate: Build, workers: tuple[int, ...], sync: str
 ) -> None:
     if sync not in {plugin.name for plugin in Registry.discover().plugins("sync")}:
@@ -39,7 +39,9 @@ def test_trees_add_up_to_the_stars_model_and_bytes(
 
 
 @pytest.mark.needs("tsengine", "multigps", "p3")
-def test_trees_serve_several_roots_and_shards(network: Build, tiny: Any, simulate: Build) -> None:
+def test_trees_work_with_several_roots_and_shards(
+    network: Build, tiny: Any, simulate: Build
+) -> None:
     others = [("multigps", {"shard_elements": 100}), ("p3", {"slice_elements": 50})]
     star = simulate(network(2, 3, 1), tiny, ("fsa", {}), others)
     tree = simulate(network(2, 3, 1), tiny, ("fsa", {}), [*TREE, *others])
@@ -66,7 +68,7 @@ def test_a_tree_of_equal_links_takes_logarithmically_many_transfer_times(
     run = simulate(content, sized(elements), ("fsa", {}), [("tsengine", options)], iterations=1)
     transfer_s = elements * 32 / (mbps * 1e6) / (1448 / 1500)
     steps = math.ceil(math.log2(receivers + 1))
-    # The other way is the star's: as many transfer times as there are receivers.
+    # The other direction is a star: one transfer time per receiver.
     rows = run.results.iterations
     seconds = max(row["end_s"] for row in rows) - max(row["start_s"] for row in rows)
     assert seconds == pytest.approx((steps + receivers) * transfer_s, rel=0.05)
@@ -75,7 +77,7 @@ def test_a_tree_of_equal_links_takes_logarithmically_many_transfer_times(
 @pytest.mark.slow
 @pytest.mark.needs("tsengine")
 def test_trees_on_redrawn_links_beat_the_star(sized: Build, simulate: Build) -> None:
-    # Trees are learnt, and learnt again: over 12 iterations they gain a tenth less (2.35).
+    # Trees adapt over time: with 12 iterations, the gain is a tenth lower (2.35).
     redraw = {"every_s": 180, "low_mbps": 20, "high_mbps": 155}
     content = {
         "central": {"name": "hub", "redraw": redraw},
@@ -95,14 +97,12 @@ def test_trees_on_redrawn_links_beat_the_star(sized: Build, simulate: Build) -> 
 
 
 @pytest.mark.needs("tsengine")
-def test_servers_carry_less_and_members_the_rest(
-    network: Build, sized: Build, simulate: Build
-) -> None:
+def test_servers_send_less_and_members_more(network: Build, sized: Build, simulate: Build) -> None:
     def of_root(run: Run, end: str) -> int:
         rows = [row for row in run.results.links if row["kind"] == "wan"]
         return sum(row["bytes"] for row in rows if row[end] == "hub/global_server0")
 
-    # A hub no faster than the parties: fast hubs are rightly used more.
+    # The hub is as fast as the parties, as faster hubs are used more.
     content = network(*[1] * 7)
     content["central"] |= {"uplink_mbps": 100, "downlink_mbps": 100}
     workload = sized(*[100_000] * 6)
@@ -114,14 +114,14 @@ def test_servers_carry_less_and_members_the_rest(
 
 @pytest.mark.slow
 @pytest.mark.needs("tsengine", "p3")
-def test_live_trees_end_where_simulated_ones_do(tmp_path: Path) -> None:
+def test_trees_have_equal_parameters_in_both_modes(tmp_path: Path) -> None:
     network = tmp_path / "network.yaml"
     content = short_form(2, 3, 1, mbps=1000, delay_ms=2)
     network.write_text(yaml.safe_dump(content), encoding="utf-8")
     words = [f"network={network}", "+accel=[tsengine,p3]", "iterations=4", "mode=both"]
     results = run([*words, f"hydra.run.dir={tmp_path / 'run'}"])
     comparison = loads((tmp_path / "run" / "comparison.json").read_text(encoding="utf-8"))
-    # The order of addition follows the clock.
+    # The order of addition depends on time.
     assert comparison["parameters"]["max_relative_difference"] <= 1e-4
     assert results.summary["accuracy"]["final"] > 0.2
     for kind in ("wan_push", "lan"):
@@ -144,7 +144,7 @@ def test_options_out_of_range_are_refused_by_name(options: dict[str, Any], key: 
 
 
 @pytest.mark.needs("tsengine", "mixedsync")
-def test_parties_that_do_not_wait_are_no_group(network: Build) -> None:
+def test_asynchronous_parties_are_not_a_group(network: Build) -> None:
     cluster = read_network(network(2, 2))
     levels = {}
     for sync in ("fsa", "mixedsync"):

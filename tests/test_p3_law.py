@@ -1,9 +1,10 @@
-"""P3's law: its gain over bandwidth is a hump (Jayarajan et al., MLSys 2019).
+"""P3's gain as a function of bandwidth has one maximum (Jayarajan et al., MLSys 2019).
 
-Where bandwidth abounds there is nothing to hide, where it is scarce nothing to hide it behind. In
-between slices pipeline what would wait for whole tensors, and priorities let the next forward pass
-begin before the last gradient is through. The bound for equal layers and twice as much time
-backward as forward is 4/3. Numerics are off: only sizes and times matter.
+With ample bandwidth, there is little communication to overlap; with scarce bandwidth, there is
+little computation to overlap it with. In between, slices pipeline the transfer of large tensors,
+and priorities let the next forward pass begin before the last gradient has been received. The bound
+for equal layers, with a backward pass twice as long as the forward pass, is 4/3. Numerics are off,
+as only sizes and times matter.
 """
 
 from __future__ import annotations
@@ -46,19 +47,19 @@ def workload(elements: list[int]) -> Workload:
 
 
 def mbps(load: float) -> float:
-    """The bandwidth at which the parameters travel one way in `load` times the computing."""
+    """Return the bandwidth at which sending all parameters takes `load` times the computing."""
     return 32 * PARAMETERS / (load * (FORWARD_S + BACKWARD_S)) / 1e6 / PAYLOAD_SHARE
 
 
 def steady(run: Any) -> float:
-    """Seconds of an iteration in the middle of a run."""
+    """Return the seconds of an iteration in the middle of a run."""
     rows = [row for row in run.results.iterations if 2 <= row["iteration"] < ITERATIONS - 1]
     return fmean(row["end_s"] - row["start_s"] for row in rows)
 
 
 @pytest.fixture
 def took(network: Build, simulate: Build) -> Took:
-    """Seconds per iteration in two parties of one worker, at a load, with these accelerators."""
+    """Measure the seconds per iteration of two parties of one worker, at a load."""
 
     def measure(elements: list[int], load: float, accel: list[Any]) -> float:
         lan = {"mbps": 1e6, "delay_ms": 0.0}
@@ -69,7 +70,7 @@ def took(network: Build, simulate: Build) -> Took:
 
 
 @pytest.mark.slow
-def test_equal_layers(took: Took) -> None:
+def test_the_gain_with_equal_layers_has_one_maximum(took: Took) -> None:
     gain = {
         load: took(UNIFORM, load, PLAIN) / took(UNIFORM, load, P3)
         for load in (0.05, 0.3, 0.7, 1.0, 2.0, 6.0, 40.0)
@@ -85,8 +86,8 @@ def test_equal_layers(took: Took) -> None:
     assert sorted(falling, key=gain.__getitem__, reverse=True) == falling, gain
 
 
-def test_one_layer_of_most_parameters(took: Took) -> None:
-    """Slices alone bring much of it. Where bandwidth is scarce, 1 + s: both ways overlap."""
+def test_the_gain_with_one_large_layer(took: Took) -> None:
+    """Slices cause most of it. With scarce bandwidth it is 1 + s, as both directions overlap."""
     plain, slices, p3 = (took(SKEWED, 1.0, accel) for accel in (PLAIN, SLICES, P3))
     assert plain / p3 >= 1.5
     assert plain / slices - 1 >= (plain / p3 - 1) / 2
@@ -94,8 +95,8 @@ def test_one_layer_of_most_parameters(took: Took) -> None:
     assert took(SKEWED, 40.0, PLAIN) / took(SKEWED, 40.0, P3) == pytest.approx(1.7, rel=0.03)
 
 
-def test_the_papers_machines(simulate: Build, tmp_path: Path) -> None:
-    """Four machines, each a worker and a server, one link each for what both of them send."""
+def test_the_gain_in_the_papers_setting(simulate: Build, tmp_path: Path) -> None:
+    """Four machines with one link each, which the machine's worker and server share."""
     machines = 4
 
     def graph(bandwidth: float) -> nx.DiGraph:
@@ -113,7 +114,7 @@ def test_the_papers_machines(simulate: Build, tmp_path: Path) -> None:
         return made
 
     def measure(load: float, accel: list[Any]) -> float:
-        # Of everything, 3/4 goes to the other three, and as much comes out of its own server.
+        # A worker sends 3/4 of all bytes to other machines, and its server as much.
         content = nx.node_link_data(graph(1.5 * mbps(load)), edges="links")
         path = tmp_path / "machines.json"
         path.write_text(json.dumps(content))
