@@ -1,4 +1,4 @@
-"""Plans: what is a candidate, who is trained, how they are ranked, how sure a plan is of itself."""
+"""Plans: candidates, selection for training, ranking, and certainty."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ from tests.laws import short_form
 
 @dataclass(frozen=True)
 class Nothing:
-    """No options."""
+    """A plugin's options: none."""
 
 
 @dataclass(frozen=True)
 class CutConfig:
-    """Options of a cutter."""
+    """Options of `Cutter`."""
 
     elements: int = field(default=100, metadata={"search": (20, 100)})
 
 
 @dataclass(frozen=True)
 class Even(Partitioner):
-    """Cuts shards evenly."""
+    """Divides shards evenly."""
 
     elements: int
 
@@ -59,7 +59,7 @@ class Even(Partitioner):
 
 
 class Cutter:
-    """Cuts as its options say, and loses nothing."""
+    """Divides tensors into shards of the configured size; lossless."""
 
     lossless = True
 
@@ -72,7 +72,7 @@ class Cutter:
 
 
 class Sevens:
-    """Cuts into seventies: after the other, or before it, that makes other shards."""
+    """Divides into shards of 70; its order with respect to `Cutter` matters."""
 
     def __init__(self, config: Nothing) -> None:
         self.config = config
@@ -83,14 +83,14 @@ class Sevens:
 
 
 class Idle:
-    """Answers nothing, so that it makes no difference."""
+    """Implements no hook, so its order does not matter."""
 
     def __init__(self, config: Nothing) -> None:
         self.config = config
 
 
 class Mute:
-    """Has workers push nothing but zeros, so that nothing is learnt."""
+    """Lets workers push zeros, so that nothing is learnt."""
 
     def __init__(self, config: Nothing) -> None:
         self.config = config
@@ -109,7 +109,7 @@ STRANGERS = ["plan.sync=[fsa,mute]", "plan.accel=[cutter,sevens,idle]", "plan.jo
 
 @pytest.fixture
 def registry(tiny: TinyWorkload, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Registry:
-    """What is installed, the plugins above, and a workload with numbers that costs nothing."""
+    """Return the installed plugins, those above, and a fast workload with numerics."""
     longer = replace(tiny, iterations=40)
 
     @geomx.hookimpl
@@ -129,7 +129,7 @@ def registry(tiny: TinyWorkload, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 
 @pytest.fixture
 def executed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The experiments that are run, in this process."""
+    """Record the experiments that are run, and run them in this process."""
     seen: list[Any] = []
     execute = study.execute
     monkeypatch.setattr(study, "execute", lambda e, d: (seen.append(e), execute(e, d))[1])
@@ -148,8 +148,8 @@ def space(registry: Registry, *fixed: str, **options: Any) -> Space:
     return Space(base, PlanOptions(**options), registry, fixed)
 
 
-def test_an_order_counts_only_where_it_is_meaning(registry: Registry) -> None:
-    """Two partitioners make other shards in another order; one without an order adds none."""
+def test_only_orders_that_matter_are_candidates(registry: Registry) -> None:
+    """The order of two partitioners changes the shards; a plugin without hooks has no order."""
     lists = {
         names: space(registry, sync=["fsa"], accel=list(names), options=False)
         for names in (("cutter", "sevens"), ("cutter", "idle"))
@@ -161,7 +161,7 @@ def test_an_order_counts_only_where_it_is_meaning(registry: Registry) -> None:
         assert len(set(found.all())) == len(list(found.all()))
 
 
-def test_options_are_searched_where_a_plugin_offers_it(registry: Registry) -> None:
+def test_options_that_plugins_offer_are_searched(registry: Registry) -> None:
     found = list(space(registry, sync=["fsa"], accel=["cutter"]).all())
     cutter = Candidate("fsa", ("cutter",))
     moved = replace(cutter, settings=(("accel.cutter.elements", 20),))
@@ -173,7 +173,7 @@ def test_options_are_searched_where_a_plugin_offers_it(registry: Registry) -> No
     assert fixed.overrides(BASELINE) == list(BASELINE.overrides)
 
 
-def test_losing_nothing_is_a_promise_of_every_plugin(registry: Registry) -> None:
+def test_a_candidate_is_lossless_if_all_its_plugins_are(registry: Registry) -> None:
     found = space(registry)
     assert found.lossless(BASELINE)
     assert found.lossless(Candidate(DEFAULT_SYNC, ("cutter",)))
@@ -198,7 +198,7 @@ def test_losing_nothing_is_a_promise_of_every_plugin(registry: Registry) -> None
         (["iterations=0"], "iterations=0"),
     ],
 )
-def test_a_wrong_plan_is_refused_in_one_line(
+def test_an_invalid_plan_is_refused_in_one_line(
     words: list[str], said: str, registry: Registry, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["plan", *words]) == cli.WRONG
@@ -211,12 +211,12 @@ def test_a_wrong_plan_is_refused_in_one_line(
 
 
 @pytest.mark.slow
-def test_sizes_alone_are_ranked_by_time(registry: Registry, executed: list[Any]) -> None:
+def test_plans_without_numerics_rank_by_time(registry: Registry, executed: list[Any]) -> None:
     words = ["workload=quick", "numerics=false", "iterations=5", *STRANGERS]
     words += ["plan.together=1", "hydra.run.dir=here"]
     plan = planning.make(words)
     rows = plan.ranked
-    assert len(rows) == 2 * 5  # none, three by themselves, one of them with another option
+    assert len(rows) == 2 * 5  # none, three single ones, and one with another option
     times = [row["seconds"]["mean"] for row in rows]
     assert times == sorted(times)
     for summary in Path("here/candidates").glob("*/sizes_seed0/summary.json"):
@@ -225,10 +225,10 @@ def test_sizes_alone_are_ranked_by_time(registry: Registry, executed: list[Any])
         assert run["seconds_per_iteration"]["mean"] in [row["seconds"]["mean"] for row in same]
     assert not plan.content["numerics"]
     assert any("accuracy is unknown" in sentence for sentence in plan.verdict())
-    # Nothing is drawn: a second seed shows it, a third is not asked for.
+    # Two seeds show that nothing is random, so the third is not run.
     assert {experiment.seed for experiment in executed} == {0, 1}
     assert not any(experiment.numerics for experiment in executed)
-    # The same words go on where they stopped, and here nothing is left.
+    # The same plan resumes, and has nothing left to run.
     before = len(executed)
     assert planning.make(words).content == plan.content
     assert len(executed) == before
@@ -236,7 +236,7 @@ def test_sizes_alone_are_ranked_by_time(registry: Registry, executed: list[Any])
 
 
 @pytest.mark.slow
-def test_time_to_accuracy_is_that_of_the_runs(registry: Registry, executed: list[Any]) -> None:
+def test_time_to_accuracy_equals_that_of_the_runs(registry: Registry, executed: list[Any]) -> None:
     words = ["workload=quick", *STRANGERS, "plan.together=1", "plan.options=false"]
     plan = planning.make([*words, "plan.target=0.8", "hydra.run.dir=here"])
     found = by_name(plan)
@@ -275,7 +275,7 @@ CURVES = {
 
 
 @pytest.mark.parametrize("name", CURVES)
-def test_an_accuracy_is_reached_where_it_lasts(name: str) -> None:
+def test_an_accuracy_is_reached_if_it_lasts(name: str) -> None:
     curve, first = CURVES[name]
     rows = [{"iteration": 10 * i + 9, "accuracy": a} for i, a in enumerate(curve)]
     assert list(lasting(rows, 0.8, held=3)) == (rows[first:] if first is not None else [])
@@ -287,10 +287,10 @@ def test_an_accuracy_is_reached_where_it_lasts(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.needs("hfa")
 @pytest.mark.parametrize("draw", range(2))
-def test_the_command_ends_with_what_the_table_says(
+def test_the_recommended_command_reaches_the_target(
     draw: int, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where its last step averages what parties have learnt by themselves."""
+    """Also if its last step averages the parties' models."""
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng([seed, draw])
     workers = [int(count) for count in rng.integers(1, 3, size=2)]
@@ -314,7 +314,7 @@ def test_the_command_ends_with_what_the_table_says(
 
 
 @pytest.mark.parametrize(("mbps", "delay_ms", "worth"), [(1, 50, False), (10_000, 0.01, True)])
-def test_a_plan_says_when_one_party_alone_is_faster(
+def test_a_plan_reports_if_one_party_alone_is_faster(
     mbps: float, delay_ms: float, worth: bool, tmp_path: Path
 ) -> None:
     path = tmp_path / "network.yaml"
@@ -326,13 +326,13 @@ def test_a_plan_says_when_one_party_alone_is_faster(
     words += ["plan.seeds=1", "plan.jobs=1", f"hydra.run.dir={tmp_path / 'plan'}"]
     plan = planning.make(words)
     alone, first = plan.content["alone"], plan.ranked[0]
-    name = list(content["parties"])[1]  # the one of two workers
+    name = list(content["parties"])[1]  # the party of two workers
     assert alone["name"] == f"{name} alone (no WAN)"
     experiment, _ = compose.compose([*shlex.split(alone["command"])[3:], "mode=sim"])
     assert [party.name for party in experiment.cluster.parties] == [name]
     assert {node.party for node in experiment.cluster.nodes} == {name}
     assert len(experiment.cluster.workers) == 2
-    # Two of three workers need half as many more iterations for as many samples.
+    # Two of three workers need 1.5 times the iterations for the same number of samples.
     assert alone["seconds"]["mean"] == pytest.approx(1.5 * alone["seconds_per_iteration"])
     assert (first["seconds"]["mean"] < alone["seconds"]["mean"]) == worth
     said = " ".join(plan.verdict())
@@ -341,7 +341,7 @@ def test_a_plan_says_when_one_party_alone_is_faster(
     assert alone["name"] not in by_name(plan)
 
 
-def test_a_target_that_nothing_holds_is_told(registry: Registry) -> None:
+def test_an_unreached_target_is_reported(registry: Registry) -> None:
     words = ["workload=quick", "plan.sync=[fsa]", "plan.accel=[]", "plan.jobs=1", "plan.seeds=1"]
     plan = planning.make([*words, "plan.target=1"])
     assert not plan.ranked
@@ -352,10 +352,10 @@ def test_a_target_that_nothing_holds_is_told(registry: Registry) -> None:
 
 @pytest.mark.slow
 @pytest.mark.needs("hfa")
-def test_nobody_is_trained_who_cannot_win(
+def test_hopeless_candidates_are_not_trained(
     registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What crosses a slow WAN at every step is hopeless against local steps."""
+    """On a slow WAN, synchronising in every step cannot compete with local steps."""
     monkeypatch.setattr(judge, "CHUNK", 2)
     monkeypatch.setattr(judge, "KEPT", 3)
     plan = planning.make(
@@ -370,7 +370,7 @@ def test_nobody_is_trained_who_cannot_win(
 
 
 @pytest.mark.slow
-def test_lost_accuracy_is_limited(registry: Registry) -> None:
+def test_the_loss_of_accuracy_is_limited(registry: Registry) -> None:
     words = ["workload=quick", "plan.sync=[fsa,mute]", "plan.accel=[]", "plan.jobs=1"]
     words += ["plan.by=seconds_per_iteration", "plan.seeds=1"]
     found = by_name(planning.make(words))
@@ -381,14 +381,14 @@ def test_lost_accuracy_is_limited(registry: Registry) -> None:
 
 
 @pytest.mark.slow
-def test_a_search_goes_on_to_the_number_and_repeats_itself(registry: Registry) -> None:
+def test_a_search_is_deterministic_and_reaches_the_number_of_candidates(registry: Registry) -> None:
     words = ["workload=quick", "numerics=false", "iterations=2", "plan.candidates=8", "seed=3"]
     words += STRANGERS
     one, other = (planning.make(words) for _ in range(2))
     assert not one.content["exhaustive"]
     assert one.content["simulated"] == 8
     assert list(by_name(one)) == list(by_name(other))
-    # No plugin is left out by chance.
+    # Every plugin is tried.
     alone = {"fsa", "mute", "fsa + cutter", "fsa + sevens", "fsa + idle"}
     assert alone <= set(by_name(one))
 
@@ -422,11 +422,11 @@ from geomx.cli import main as cli
 
 sys.exit(cli.main(sys.argv[1:]))
 """
-"""The ``geomx`` command where only what geomx requires without extras can be imported."""
+"""The ``geomx`` command with imports restricted to the dependencies of a plain installation."""
 
 
 @pytest.mark.slow
-def test_a_plan_needs_nothing_beyond_a_plain_installation(tmp_path: Path) -> None:
+def test_a_plan_works_in_a_plain_installation(tmp_path: Path) -> None:
     words = ["workload=tiny", "numerics=false", "iterations=2", "plan.jobs=1", "plan.seeds=1"]
     words += ["plan.candidates=3", "hydra.run.dir=here"]
     command = [sys.executable, "-c", PLAIN, "plan", *words]
@@ -438,7 +438,9 @@ def test_a_plan_needs_nothing_beyond_a_plain_installation(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_the_best_are_run_live(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_best_candidates_are_run_live(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     words = ["numerics=false", "iterations=3", "plan.sync=[fsa]", "plan.accel=[]"]
     words += ["plan.live=1", f"hydra.run.dir={tmp_path}", "network.delay_ms=1"]
     assert cli.main(["plan", *words]) == cli.DONE
@@ -453,7 +455,7 @@ def test_the_best_are_run_live(tmp_path: Path, capfd: pytest.CaptureFixture[str]
 # ---- certainty ----
 
 
-def test_certainty_follows_the_margin() -> None:
+def test_certainty_depends_on_the_margin() -> None:
     error = Fidelity(0.05, 0.15, "made up")
     equal, close, far = (Certainty.of([[1.0], [1.0 + m]], error) for m in (0, 0.05, 1))
     assert equal.first == pytest.approx(0.5, abs=0.02)
@@ -463,14 +465,14 @@ def test_certainty_follows_the_margin() -> None:
     assert close.regret > far.regret
     better = Certainty.of([[1.0], [1.05]], Fidelity(0.01, 0.03, "made up"))
     assert better.first > close.first
-    # Seeds that differ take certainty away.
+    # Differences between seeds reduce certainty.
     drawn = Certainty.of([[0.6, 1.4], [1.05, 1.05]], Fidelity(0.01, 0.03, "made up"))
     assert drawn.first < better.first
     alone = Certainty.of([[1.0]], error)
     assert (alone.margin, alone.first, alone.regret) == (None, 1.0, 0.0)
 
 
-def test_the_simulators_error_is_read_where_it_was_measured(tmp_path: Path) -> None:
+def test_the_simulators_error_is_read_from_the_fidelity_study(tmp_path: Path) -> None:
     path = tmp_path / "measured.json"
     rows = [{"error": sign * size} for sign in (-1, 1) for size in (0.02, 0.04, 0.06)]
     studies = [{"emulate": "shaper", "rows": rows}, {"emulate": "netns", "rows": [{"error": 0.3}]}]
@@ -489,7 +491,7 @@ def test_the_simulators_error_is_read_where_it_was_measured(tmp_path: Path) -> N
 # ---- sweeps on all cores ----
 
 
-def test_sweeps_use_all_cores_but_where_runs_are_live() -> None:
+def test_sweeps_use_all_cores_unless_runs_are_live() -> None:
     idle = SimpleNamespace(each=[], variants=[])
     for mode, asked, jobs in (
         ("sim", idle, -1), ("sim", None, -1), ("live", idle, 1), ("both", idle, 1),
@@ -501,6 +503,6 @@ def test_sweeps_use_all_cores_but_where_runs_are_live() -> None:
         assert compose._on_all_cores(["seed=1,2", own]) == []
 
 
-def test_a_word_of_a_plan_must_be_one() -> None:
+def test_arguments_of_a_plan_must_be_overrides() -> None:
     with pytest.raises(ConfigError, match="key=value"):
         planning.make(["--help"])

@@ -1,5 +1,5 @@
-"""docs/hooks.md says what the code says: every hook with its true signature, an example that runs,
-and every public name; nothing is public that is not there."""
+"""docs/hooks.md agrees with the code: it has every hook with its signature and a working example,
+and every public name."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ NOUNS = (
 
 
 def signature(function: Any) -> str:
-    """As it is written, without self and quotes."""
+    """Return a function's signature as in its source, without self and quotes."""
     whole = inspect.signature(function)
     arguments = ", ".join(str(p) for name, p in whole.parameters.items() if name != "self")
     return f"{function.__name__}({arguments}) -> {whole.return_annotation}".replace("'", "")
@@ -52,7 +52,7 @@ def test_every_hook_has_its_section_in_order() -> None:
 
 @pytest.mark.parametrize("hook", SECTIONS)
 def test_the_example_runs(hook: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a plugin in a small experiment, where its hook is asked."""
+    """The example is a plugin in a small experiment that calls its hook."""
     (code,) = re.findall(r"```python\n(.*?)```", SECTIONS[hook][1], re.DOTALL)
     name = f"page_example_{hook}"
     module = types.ModuleType(name)
@@ -90,14 +90,14 @@ def test_the_example_runs(hook: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert asked or hook == "geomx_register"
 
 
-def test_every_method_of_every_object_is_there() -> None:
+def test_every_method_of_every_object_is_documented() -> None:
     for noun in NOUNS:
         for name, function in vars(noun).items():
             if inspect.isfunction(function) and not name.startswith("_"):
                 assert f"`{signature(function)}`".replace("|", "\\|") in PAGE, (noun, name)
 
 
-def test_every_public_name_exists_and_is_there() -> None:
+def test_every_public_name_exists_and_is_documented() -> None:
     assert f"version {api_version}" in PAGE
     assert sorted(geomx.__all__) == sorted(PLUGINS["geomx"])
     for module, names in PUBLIC.items():
@@ -109,7 +109,7 @@ def test_every_public_name_exists_and_is_there() -> None:
 
 def test_geomx_api_explains_every_public_name_briefly(capsys: pytest.CaptureFixture[str]) -> None:
     names = [*hooks(), *(n for module in PLUGINS.values() for n in module if not n.startswith("_"))]
-    names.remove("api_version")  # a text, which the list begins with
+    names.remove("api_version")  # the version, with which the list begins
     names.remove("hookimpl")
     assert main(["api"]) == 0
     listed = capsys.readouterr().out
@@ -129,7 +129,7 @@ def test_geomx_api_explains_every_public_name_briefly(capsys: pytest.CaptureFixt
                 if inspect.isfunction(function) and not method.startswith("_"):
                     assert f"    {method}(self" in shown
                     assert f"        {(function.__doc__ or '?').split()[0]}" in shown
-    assert lines < 1000  # of all there is; pydoc has as many for geomx.plugin alone
+    assert lines < 1000  # as many as pydoc prints for geomx.plugin
     for module in SCRIPTS:
         assert re.search(rf"^{module} +for scripts: {', '.join(PUBLIC[module])}$", listed, re.M)
     assert main(["api", "geomx.kv.create"]) == 0
@@ -142,7 +142,7 @@ def test_geomx_api_explains_every_public_name_briefly(capsys: pytest.CaptureFixt
 
 @pytest.mark.parametrize("hook", SECTIONS)
 def test_every_hook_has_a_user_and_a_test(hook: str) -> None:
-    """A hook that no plugin of this tree implements would be a promise that nothing keeps."""
+    """A hook without a plugin in this repository would be untested in use."""
     users = [*(ROOT / "plugins").rglob("*.py"), *(ROOT / "examples" / "plugins").rglob("*.py")]
     implements = re.compile(rf"@(geomx\.)?hookimpl\n *def {hook}\(")
     assert any(implements.search(path.read_text(encoding="utf-8")) for path in users)

@@ -1,4 +1,4 @@
-"""Every plugin has a page, and the page says what the code says: names of options and defaults."""
+"""Every plugin has a page, which agrees with the code: names of options and defaults."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_page_has_all_its_parts(plugin: Plugin) -> None:
     assert f"| with {plugin.name} |" in measured
 
 
-def test_the_index_leads_to_every_page() -> None:
+def test_the_index_links_to_every_page() -> None:
     text = (DOCS / "README.md").read_text(encoding="utf-8")
     absent = [plugin.name for plugin in PLUGINS if f"(plugins/{plugin.name}.md)" not in text]
     assert absent == []
@@ -67,6 +67,6 @@ def test_README_and_the_site_name_every_plugin() -> None:  # noqa: N802
 
 
 @pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda page: page.stem)
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_have_targets(page: Path) -> None:
     targets = LINK.findall(page.read_text(encoding="utf-8"))
     assert [target for target in targets if not (page.parent / target).exists()] == []

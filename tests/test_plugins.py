@@ -1,4 +1,4 @@
-"""A feature is a folder: delete any one of plugins/, and the rest is found, builds and runs."""
+"""A plugin is a folder of plugins/: if any is deleted, the rest builds and runs."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ FOLDERS = sorted(
 COMPOSITIONS = {"mpq": {"bisparse", "fp16"}}
 SPEAKS_FREELY = ("conf", "tests", "docs", "examples", "benchmarks", "build", "outputs", "multirun")
 SUFFIXES = {".py", ".cc", ".h", ".js", ".css", ".txt", ".toml", ".cmake"}
-IGNORED = shutil.ignore_patterns("*.so", "*.pyc.*")  # the latter are being written
+IGNORED = shutil.ignore_patterns("*.so", "*.pyc.*")  # temporary files of other processes
 
-# Only what is in the tree at the front of sys.path is imported, however geomx was installed.
+# Imports geomx from the tree at the front of sys.path, however geomx was installed.
 IN_THE_TREE = """
 import sys
 sys.meta_path[:] = [f for f in sys.meta_path if str(f.__module__).startswith("_frozen_importlib")]
@@ -64,7 +64,7 @@ for plugin in registry.plugins("sync"):
 
 
 def without(folder: str, tree: Path) -> Path:
-    """A copy of this project's packages without one plugin, as they are laid out once installed."""
+    """Copy this project's packages without one plugin, in the layout of an installation."""
     package = shutil.copytree(ROOT / "geomx", tree / "geomx", ignore=IGNORED)
     for part in ("sim", "conf", "plugins"):
         shutil.copytree(ROOT / part, package / part, ignore=IGNORED, dirs_exist_ok=True)
@@ -76,7 +76,7 @@ def without(folder: str, tree: Path) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_the_rest_works_without(folder: str, tmp_path: Path) -> None:
+def test_the_rest_works_without_a_plugin(folder: str, tmp_path: Path) -> None:
     tree = without(folder, tmp_path)
     composed = sorted(name for name, parts in COMPOSITIONS.items() if folder in parts)
     left = [name for name in FOLDERS if name != folder and name not in composed]
@@ -95,7 +95,7 @@ def test_the_rest_works_without(folder: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_a_folder_registers_what_it_is_called(folder: str) -> None:
+def test_a_folder_registers_a_plugin_of_its_name(folder: str) -> None:
     registry = Registry()
     parts = sorted(COMPOSITIONS.get(folder, ()))
     for name in (*parts, folder):
@@ -107,14 +107,14 @@ def test_a_folder_registers_what_it_is_called(folder: str) -> None:
     assert plugin.summary.endswith(".")
 
 
-def test_native_parts_are_found_by_looking() -> None:
-    """CMake lists no plugin: sources come from whatever folders there are."""
+def test_cmake_finds_native_sources_by_pattern() -> None:
+    """CMake lists no plugin, but uses the sources in all folders."""
     text = (ROOT / "runtime_cpp" / "CMakeLists.txt").read_text()
     assert re.search(r"GLOB\w*[^)]*plugins/\*", text)
 
 
 def sources() -> Iterator[Path]:
-    """Every source of the project outside the places where any plugin may be named."""
+    """Yield every source in which plugins must not be named."""
     for path in sorted(ROOT.rglob("*")):
         relative = path.relative_to(ROOT)
         hidden = any(part.startswith(".") or part == "__pycache__" for part in relative.parts)
@@ -122,13 +122,12 @@ def sources() -> Iterator[Path]:
             yield relative
 
 
-TRANSLATIONS = {Path("geomx/compat/variables.py")}  # what others call a plugin
+TRANSLATIONS = {Path("geomx/compat/variables.py")}  # GeoMX's names of plugins
 
 
-def test_a_name_is_spoken_in_its_folder_only() -> None:
-    """Exceptions: the registry says which policy is meant where none is named, plugins may say how
-    they differ from that one, a plugin that is a composition names its parts, what GeoMX calls them
-    is one table, and tests compose."""
+def test_plugins_are_named_in_their_folders_only() -> None:
+    """Exceptions: the registry names the default policy, with which plugins may compare themselves,
+    combined plugins name their parts, GeoMX's names are in one table, and tests combine plugins."""
     if not FOLDERS:
         pytest.skip("there are no plugins")
     word = re.compile(rf"(?<!\w)({'|'.join(FOLDERS)})(?=\b|_)", re.IGNORECASE)
@@ -147,14 +146,14 @@ def test_a_name_is_spoken_in_its_folder_only() -> None:
     assert spoken == [], "\n" + "\n".join(spoken)
 
 
-def test_cost_tables_speak_of_no_plugin() -> None:
-    """What a plugin's codecs take comes from its folder, or from a user's file."""
+def test_cost_tables_name_no_plugin() -> None:
+    """The costs of a plugin's codecs are in its folder, or in a user's file."""
     tables = repr((Costs(), CodecCosts(), named_costs()))
     assert [name for name in FOLDERS if re.search(rf"(?<!\w){name}(?=\b|_)", tables)] == []
 
 
 def test_plugins_import_public_names_only() -> None:
-    """Those of this tree have no way in that others lack."""
+    """Built-in plugins use the same interface as third-party ones."""
     public: set[int] = {id(Register), id(Experiment), id(Simulation)}  # arguments of hooks
     for module, names in PLUGINS.items():
         public |= {id(getattr(importlib.import_module(module), name)) for name in names}

@@ -1,4 +1,4 @@
-"""Codecs and slicers written in Python take part in the same protocol as native ones."""
+"""Codecs and slicers written in Python."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class SignCodec:
 
 
 class HalfCodec:
-    """Half precision, row by row: sliceable, and survives holes."""
+    """Half precision by rows; slices can be decoded separately."""
 
     whole = frozenset()
     survives_holes = True
@@ -72,7 +72,7 @@ class HalfCodec:
 
 
 class Reverse:
-    """Cuts into blocks of 1000 rows and sends the last first."""
+    """Divides into blocks of 1000 rows, and sends the last first."""
 
     def cut(self, slices, row_bytes, round_number):
         blocks = []
@@ -103,7 +103,7 @@ def _module(name: str, hook: str, answer) -> types.ModuleType:
     config = dataclasses.make_dataclass("Config", [])
 
     class Plugin:
-        """A plugin of this test."""
+        """A plugin with one hook."""
 
         def __init__(self, config) -> None:
             pass
@@ -148,7 +148,7 @@ def _needs_mxnet():
     pytest.importorskip("sklearn")
 
 
-def test_a_python_codec_halves_what_it_encodes(tmp_path):
+def test_a_python_codec_halves_the_bytes(tmp_path):
     plain = _run(tmp_path / "plain", {}, numerics=False)
     halved = _run(tmp_path / "halved", {"halves": {}}, numerics=False)
     ratio = halved.summary["bytes"]["wan_push"] / plain.summary["bytes"]["wan_push"]
@@ -167,14 +167,14 @@ def test_a_python_codec_equals_the_native_one(tmp_path):
         np.testing.assert_allclose(python.parameters()[name], value, atol=2e-2)
 
 
-def test_a_codec_of_whole_parts_learns_with_one_bit_per_element(tmp_path):
+def test_a_codec_with_whole_parts_learns_with_one_bit_per_element(tmp_path):
     plain = _run(tmp_path / "plain", {}, iterations=40)
     signs = _run(tmp_path / "signs", {"sign": {}}, iterations=40)
     assert signs.summary["bytes"]["wan_push"] < plain.summary["bytes"]["wan_push"] / 28
     assert signs.summary["accuracy"]["final"] > 0.5
 
 
-def test_a_python_slicer_changes_the_way_not_the_result(tmp_path):
+def test_a_python_slicer_does_not_change_the_result(tmp_path):
     cut = _run(tmp_path / "cut", {"reverse": {}}, iterations=4)
     plain = _run(tmp_path / "plain", {}, iterations=4)
     for name, value in plain.parameters().items():
@@ -191,7 +191,7 @@ def test_a_broken_promise_is_named(tmp_path):
         _run(tmp_path, {"short": {}})
 
 
-def test_what_a_codec_raises_is_named(tmp_path):
+def test_an_exception_of_a_codec_is_named(tmp_path):
     words = r"accel raiser: geomx_codec: Raiser.encode: ZeroDivisionError: on purpose"
     with pytest.raises(PluginError, match=words):
         _run(tmp_path, {"raiser": {}})

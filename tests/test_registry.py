@@ -1,4 +1,4 @@
-"""Plugins: order, exclusivity, isolation, and every mistake named."""
+"""The plugin registry: order, exclusivity, isolation, and errors."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from tests.strangers import HEAD, install
 
 @dataclass
 class Plain:
-    """No options."""
+    """A plugin's options: none."""
 
 
 @dataclass(frozen=True)
 class Tuned:
-    """Options of every sort."""
+    """Options of every type."""
 
     k: float = 0.5
     count: int = 1
@@ -47,9 +47,9 @@ class Tuned:
 
 
 class Slicing:
-    """Slices with its own name.
+    """Returns a slicer with its own name.
 
-    More text that no table shows.
+    More text, which tables do not show.
     """
 
     label = "?"
@@ -76,7 +76,7 @@ class Policy:
 
 
 def registry(**more: tuple[str, type, Any]) -> Registry:
-    """A registry with a default policy, three slicers and `more`, all from a made-up module."""
+    """Return a registry of a synthetic module: a default policy, three slicers and `more`."""
     plugins = {
         "fsa": ("sync", Plain, Policy),
         "other": ("sync", Plain, Policy),
@@ -114,7 +114,7 @@ def links(cluster: Cluster) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("order", [["one", "two", "three"], ["three", "one"], ["two", "three"]])
-def test_answers_come_in_the_order_of_the_command_line(order: list[str], cluster: Cluster) -> None:
+def test_results_are_in_the_order_of_the_command_line(order: list[str], cluster: Cluster) -> None:
     selection = registry().select(None, [(name, {}) for name in order])
     wan, lan = links(cluster)
     assert [slicer.name for slicer in selection.slicers(wan)] == order
@@ -122,7 +122,7 @@ def test_answers_come_in_the_order_of_the_command_line(order: list[str], cluster
     assert [name for name, _ in selection.accel] == order
 
 
-def test_selection_holds_all_options() -> None:
+def test_a_selection_contains_all_options() -> None:
     selection = registry().select(("other", {}), [("two", {"k": 1, "sizes": [3]})])
     assert selection.sync == ("other", {})
     (choice,) = selection.accel
@@ -133,7 +133,7 @@ def test_selection_holds_all_options() -> None:
     assert (again.sync, again.accel) == (selection.sync, selection.accel)
 
 
-def test_selections_do_not_see_each_other(cluster: Cluster) -> None:
+def test_selections_are_independent(cluster: Cluster) -> None:
     known = registry()
     first = known.select(None, [("one", {})])
     known.select(None, [("two", {}), ("three", {})])
@@ -165,7 +165,7 @@ def test_default_sync_and_placement(cluster: Cluster) -> None:
         ({"table": {"a": "b"}}, "accel.two.table.a=b: must be a whole number"),
     ],
 )
-def test_wrong_options_are_named(options: dict[str, Any], message: str) -> None:
+def test_invalid_options_are_named(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         registry().select(None, [("two", options)])
     assert str(caught.value).startswith(message)
@@ -179,13 +179,13 @@ def test_wrong_options_are_named(options: dict[str, Any], message: str) -> None:
         (None, [("one", {}), ("one", {})], "accel=[one,one]: one is listed twice"),
     ],
 )
-def test_wrong_names_are_named(sync: Any, accel: Any, message: str) -> None:
+def test_unknown_names_are_refused(sync: Any, accel: Any, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         registry().select(sync, accel)
     assert str(caught.value).startswith(message)
 
 
-def test_two_deciders_are_refused_by_name(cluster: Cluster) -> None:
+def test_two_results_of_an_exclusive_hook_are_refused(cluster: Cluster) -> None:
     known = registry(rival=("accel", Plain, Policy), rival2=("accel", Plain, Policy))
     known.select(None, [("rival", {})]).sync_policy(cluster)  # replaces the default's
     with pytest.raises(ConfigError, match="other and rival both decide the sync policy"):
@@ -244,19 +244,19 @@ def test_misspelt_hooks_are_refused(methods: dict[str, Any], message: str) -> No
     ],
     ids=["class", "none", "function"],
 )
-def test_a_factory_that_returns_no_instance_is_told(factory: Any, message: str) -> None:
+def test_a_factory_that_returns_no_instance_is_an_error(factory: Any, message: str) -> None:
     with pytest.raises(PluginError, match=message):
         registry(bad=("sync", Plain, factory)).select(("bad", {}))
 
 
-def test_self_in_a_function_of_the_module_is_told() -> None:
+def test_self_in_a_function_of_a_module_is_an_error() -> None:
     module = types.ModuleType("made_up")
     vars(module)["geomx_register"] = hookimpl(lambda self, register: None)
     with pytest.raises(PluginError, match="takes self, but it is a module's function, not a"):
         Registry().ask(module)
 
 
-def test_what_a_plugin_raises_or_returns_is_blamed_on_it(cluster: Cluster) -> None:
+def test_exceptions_and_wrong_results_are_attributed_to_the_plugin(cluster: Cluster) -> None:
     wan, _ = links(cluster)
 
     def selected(**methods: Any) -> Any:
@@ -272,7 +272,7 @@ def test_what_a_plugin_raises_or_returns_is_blamed_on_it(cluster: Cluster) -> No
         selected(geomx_validate=hookimpl(refusing)).validate(None)
 
 
-def test_a_factory_that_fails_is_blamed() -> None:
+def test_a_factory_that_fails_is_an_error_of_the_plugin() -> None:
     def factory(config: Any) -> Any:
         raise OSError("no such file")
 
@@ -304,7 +304,7 @@ def test_two_plugins_of_one_name_are_refused_naming_both() -> None:
         (("accel", "x", Plain, None), "its factory must be callable"),
     ],
 )
-def test_impossible_announcements_are_refused(plugin: Any, message: str) -> None:
+def test_invalid_registrations_are_refused(plugin: Any, message: str) -> None:
     module = types.SimpleNamespace(
         __name__="made_up", geomx_register=hookimpl(lambda register: register(*plugin))
     )
@@ -312,7 +312,9 @@ def test_impossible_announcements_are_refused(plugin: Any, message: str) -> None
         Registry().ask(module)
 
 
-def test_a_broken_module_hurts_nobody_else(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_module_does_not_affect_others(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     package = tmp_path / "made_up_plugins"
     good = (
         "from dataclasses import dataclass\nimport geomx\n"
@@ -362,7 +364,7 @@ def test_a_broken_module_hurts_nobody_else(tmp_path: Any, monkeypatch: pytest.Mo
     ],
     ids=["misspelt", "undecorated", "kind", "import", "factory"],
 )
-def test_what_is_asked_for_and_could_not_be_loaded_says_why_at_every_door(
+def test_selecting_a_broken_plugin_shows_its_error_in_every_command(
     source: str,
     words: str,
     tmp_path: Path,
@@ -379,15 +381,15 @@ def test_what_is_asked_for_and_could_not_be_loaded_says_why_at_every_door(
         assert words in said[-1]
     assert said[0].partition(": ")[2] == said[1].partition(": ")[2]
     run = ["run", "workload=tiny", "numerics=false", "iterations=2", "accel=[fp16]"]
-    assert main([*run, f"hydra.run.dir={tmp_path / 'run'}"]) == 0  # others are not disturbed
+    assert main([*run, f"hydra.run.dir={tmp_path / 'run'}"]) == 0  # other plugins are not affected
     assert name not in capsys.readouterr().err
 
 
 def test_summary_is_the_first_line_of_the_factory() -> None:
-    assert registry().find("accel", "one").summary == "Slices with its own name."
+    assert registry().find("accel", "one").summary == "Returns a slicer with its own name."
 
 
-def test_everything_installed_loads_and_has_a_line() -> None:
+def test_all_installed_plugins_load_and_have_a_summary() -> None:
     known = Registry.discover()
     assert known.broken == []
     for plugin in known.plugins():

@@ -1,4 +1,4 @@
-"""Counting what repeats gives what simulating gives, and is done only where that is sure."""
+"""Counting repetitions equals simulating them, and is used only if that is certain."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FILES = ("iterations.csv", "links.csv", "edges.csv")
 
 
 def both(simulate: Build, *arguments: Any, **changes: Any) -> tuple[Run, Run]:
-    """The same experiment with and without skipping."""
+    """Simulate an experiment with and without counting repetitions."""
     skipped, whole = (
         simulate(*arguments, **{"iterations": ITERATIONS, "sim": SimOptions(skip=skip), **changes})
         for skip in (True, False)
@@ -31,7 +31,7 @@ def both(simulate: Build, *arguments: Any, **changes: Any) -> tuple[Run, Run]:
 
 
 def equal(one: Run, other: Run) -> bool:
-    """Whether two runs wrote the same, but for what they kept for the timeline."""
+    """Return whether two runs have equal files, except for the timeline."""
     fields = ("seconds", "rounds", "bytes", "seconds_per_iteration", "best_effort_slices")
     return all(
         (one.results.directory / name).read_bytes() == (other.results.directory / name).read_bytes()
@@ -42,7 +42,7 @@ def equal(one: Run, other: Run) -> bool:
 @pytest.mark.parametrize("counts", [(1,), (2, 2), (3, 1, 2)])
 @pytest.mark.parametrize("costs", [Costs(), Costs(cores=2), None])
 @pytest.mark.parametrize("delay_ms", [1, 40])
-def test_what_repeats_is_counted(
+def test_repetitions_are_counted(
     counts: tuple[int, ...], costs: Costs | None, delay_ms: float,
     network: Build, sized: Build, simulate: Build,
 ) -> None:  # fmt: skip
@@ -63,7 +63,7 @@ def test_what_repeats_is_counted(
         pytest.param(None, ["twobit"], marks=pytest.mark.needs("twobit")),
     ],
 )
-def test_plugins_that_tell_their_state_repeat_too(
+def test_repetitions_with_plugins_that_describe_their_state_are_counted(
     sync: Any, accel: list[str], network: Build, sized: Build, simulate: Build
 ) -> None:
     workload = sized(300_000, 7, 70_000)
@@ -74,7 +74,7 @@ def test_plugins_that_tell_their_state_repeat_too(
 
 
 class Odd(SyncPolicy):
-    """Synchronises at the square numbers: no two periods are alike."""
+    """Synchronises at square numbers, so that no period repeats."""
 
     def after_step(self, step: int, steps: int) -> bool:
         return step == steps - 1 or int(step**0.5) ** 2 == step
@@ -86,7 +86,7 @@ class OddSync:
         return Odd()
 
 
-def test_a_schedule_that_does_not_repeat_is_kept(
+def test_a_schedule_without_repetition_is_simulated(
     network: Build, sized: Build, simulate: Build
 ) -> None:
     registry = registry_with(odd=("sync", OddSync()))
@@ -95,7 +95,7 @@ def test_a_schedule_that_does_not_repeat_is_kept(
 
 
 class Clock:
-    """A plugin with a SimPy process of its own."""
+    """A plugin with its own SimPy process."""
 
     def __init__(self) -> None:
         self.ticks = 0
@@ -110,7 +110,7 @@ class Clock:
 
 
 @pytest.mark.parametrize("plugin", [Watch, Clock])
-def test_nothing_is_skipped_under_the_eyes_of_a_plugin(
+def test_runs_that_a_plugin_observes_are_simulated(
     plugin: type, network: Build, sized: Build, simulate: Build
 ) -> None:
     seen = plugin()
@@ -120,13 +120,13 @@ def test_nothing_is_skipped_under_the_eyes_of_a_plugin(
     assert seen.ticks > ITERATIONS / 2 if plugin is Clock else len(seen.seen) >= 6 * ITERATIONS
 
 
-def test_numbers_are_never_skipped(network: Build, tiny: Any, simulate: Build) -> None:
+def test_runs_with_numerics_are_simulated(network: Build, tiny: Any, simulate: Build) -> None:
     run = simulate(network(1, 1), replace(tiny, iterations=ITERATIONS))
     assert run.results.summary["skipped_iterations"] == 0
 
 
 @pytest.mark.needs("dgt")
-def test_losses_are_drawn_not_repeated(network: Build, sized: Build, simulate: Build) -> None:
+def test_runs_with_packet_loss_are_simulated(network: Build, sized: Build, simulate: Build) -> None:
     wan = network(2, 1, loss=0.05)
     run = simulate(wan, sized(200_000), accel=["dgt"], iterations=ITERATIONS)
     assert run.results.summary["skipped_iterations"] == 0

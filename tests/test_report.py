@@ -1,4 +1,4 @@
-"""Laws of report.html: well-formed, complete without a network, and true to any kind of run."""
+"""Laws of report.html: well-formed, self-contained, and correct for every kind of run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ VOID = {"meta", "br"}
 
 
 class Checker(HTMLParser):
-    """Fails on elements that are not closed in order; collects text and attributes."""
+    """Checks that elements are closed in order; collects text and attributes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ def page_of(directory: Path) -> str:
     return (directory / "report.html").read_text(encoding="utf-8")
 
 
-def test_a_whole_run_fills_every_section(tmp_path: Path) -> None:
+def test_a_complete_run_has_every_section(tmp_path: Path) -> None:
     run(tmp_path)
     page = check(page_of(tmp_path))
     for expected in (
@@ -73,7 +73,7 @@ def test_a_whole_run_fills_every_section(tmp_path: Path) -> None:
     assert "did not finish" not in page.text
 
 
-def test_what_plugins_cost_in_python_is_shown(tmp_path: Path) -> None:
+def test_the_costs_of_plugins_in_python_are_shown(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path, header(mode="live"), render=render)
     seconds, rounds = record(recorder, iterations=20)
     for _ in range(2):  # processes
@@ -89,14 +89,14 @@ def test_what_plugins_cost_in_python_is_shown(tmp_path: Path) -> None:
     assert "Plugins in Python" not in page_of(tmp_path / "plain")
 
 
-def test_sizes_only_means_no_learning_curves(tmp_path: Path) -> None:
+def test_runs_without_numerics_have_no_learning_curves(tmp_path: Path) -> None:
     run(tmp_path, numerics=False)
     text = check(page_of(tmp_path)).text
     assert "Loss over time" not in text and "Accuracy over time" not in text
     assert "Time per iteration" in text
 
 
-def test_a_hundred_workers_are_sampled_and_the_page_says_so(tmp_path: Path) -> None:
+def test_a_sample_of_a_hundred_workers_is_shown(tmp_path: Path) -> None:
     run(tmp_path, parties=10, workers=10, iterations=6)
     page = page_of(tmp_path)
     text = check(page).text
@@ -105,7 +105,7 @@ def test_a_hundred_workers_are_sampled_and_the_page_says_so(tmp_path: Path) -> N
     assert len(page) < 400_000
 
 
-def test_an_aborted_run_says_why_and_shows_the_rest(tmp_path: Path) -> None:
+def test_an_aborted_run_shows_the_reason_and_its_results(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path, header(), render=render)
     record(recorder, iterations=2)
     recorder.abort("node beijing/worker0 was lost")
@@ -115,7 +115,7 @@ def test_an_aborted_run_says_why_and_shows_the_rest(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("head", [header(), {}], ids=["header", "nothing"])
-def test_a_run_that_measured_nothing_still_has_a_page(tmp_path: Path, head: dict) -> None:
+def test_a_run_without_results_has_a_page(tmp_path: Path, head: dict) -> None:
     recorder = Recorder(tmp_path, head, render=render)
     recorder.python({"accel mine: geomx_codec": (3, 0.5, 0.25)})
     recorder.abort("interrupted")
@@ -125,7 +125,7 @@ def test_a_run_that_measured_nothing_still_has_a_page(tmp_path: Path, head: dict
     assert Results.load(tmp_path).table()
 
 
-def test_nothing_from_outside_can_break_out(tmp_path: Path) -> None:
+def test_all_text_is_escaped(tmp_path: Path) -> None:
     evil = "</script><img src=x onerror=alert(1)>\"'&"
     head = header(words=[evil], sync={"name": evil, "option": evil})
     recorder = Recorder(tmp_path, head, render=render)
@@ -139,14 +139,14 @@ def test_nothing_from_outside_can_break_out(tmp_path: Path) -> None:
     assert page.seen.count("script") == 1
 
 
-def test_spans_that_were_not_kept_are_counted(tmp_path: Path) -> None:
+def test_dropped_spans_are_counted(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path, header(), 50, render)
     seconds, rounds = record(recorder)
     recorder.finish(seconds, rounds, 1.0)
     assert "spans were dropped" in check(page_of(tmp_path)).text
 
 
-def test_utilisation_is_that_of_the_fullest_edge() -> None:
+def test_utilisation_is_that_of_the_most_used_edge() -> None:
     one = {"source": "beijing/server", "target": "hub/global_server0", "kind": "wan"}
     load = {"bytes": 1_250_000, "messages": 1, "busy_s": 0.0}  # 10 Mbit
     (flow,) = wan.site_flows([one | load], graph(), seconds=2.0)
@@ -155,14 +155,14 @@ def test_utilisation_is_that_of_the_fullest_edge() -> None:
     assert flow.bottleneck == "beijing → beijing/wan, 50 Mbit/s"
     known = {"source": "beijing", "target": "beijing/wan", "bytes": 5, "busy_s": 1.5}
     (flow,) = wan.site_flows([one | load], graph(), 2.0, [known | {"utilisation": 0.25}])
-    assert (flow.utilisation, flow.busy) == (0.25, 0.75)  # others send over it, too
+    assert (flow.utilisation, flow.busy) == (0.25, 0.75)  # other nodes also send over it
     picture = wan.drawing([one | load], graph(), 2.0, [known | {"utilisation": 0.25}])
     assert "25 %" in picture and "busy 75.0 % of the time" in picture
     (alone,) = wan.site_flows([one | load | {"busy_s": 1.0}], None, seconds=2.0)
     assert alone.utilisation == 0.5
 
 
-def test_a_site_is_placed_by_its_coordinates_where_there_are_any() -> None:
+def test_sites_with_coordinates_are_placed_by_them() -> None:
     sites = graph()
     for index, site in enumerate(("hub", "beijing", "chengdu")):
         sites.nodes[site].update(longitude=10.0 * index, latitude=50.0)
@@ -175,7 +175,7 @@ def test_a_site_is_placed_by_its_coordinates_where_there_are_any() -> None:
     assert places == sorted(places) and len(set(places)) == 3
 
 
-def test_ticks_are_round_and_inside() -> None:
+def test_ticks_are_round_numbers_within_the_range() -> None:
     assert ticks(0.0, 1.0) == [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
     assert ticks(3.0, 3.0) == [3.0]
     for low, high in ((0.013, 0.9), (-5.0, 1e4), (1e-6, 2e-6), (7.35, 7.36)):
@@ -184,7 +184,7 @@ def test_ticks_are_round_and_inside() -> None:
         assert all(low - 1e-9 <= value <= high + 1e-9 for value in found)
 
 
-def test_a_chart_leaves_out_what_is_not_finite() -> None:
+def test_a_chart_omits_values_that_are_not_finite() -> None:
     points = [(0.0, 1.0), (1.0, float("nan")), (2.0, float("inf")), (3.0, 2.0)]
     style = {"x_label": "s", "x_text": str, "y_text": str}
     chart = line_chart("t", [Series("a", "series-0", points)], **style)
@@ -205,7 +205,7 @@ def test_tags_escape_children_and_attributes() -> None:
     assert tag("b", Markup("<i></i>"), x=1.0, y=None) == '<b x="1"><i></i></b>'
 
 
-def test_units_read_well() -> None:
+def test_units_are_readable() -> None:
     assert [units.size(n) for n in (0, 999, 1000, 14_302_240, 2.5e12)] == [
         "0 B", "999 B", "1 kB", "14.3 MB", "2.50 TB",
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Servers and schedulers that are killed, continue from their journals, and change no result."""
+"""Killed servers and schedulers resume from their journals, without changes to the results."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def run(folder: Path, *words: str, mode: str = "live") -> Results:
 
 
 def check_equal(one: Results, other: Results) -> None:
-    """The same bits at the end, and the same traffic; heartbeats are control and differ."""
+    """Check that two runs have equal bits and traffic, except control traffic (heartbeats)."""
     for name, value in one.parameters().items():
         assert np.array_equal(value, other.parameters()[name])
     for way in ("wan_push", "wan_pull", "lan"):
@@ -45,7 +45,7 @@ def check_equal(one: Results, other: Results) -> None:
 
 
 def process(folder: Path, node: str) -> int | None:
-    """The process of a node of the run in a folder, from the list of processes."""
+    """Return the process of a node of the run in a folder; None if there is none."""
     notes = os.fsencode(stem(folder, node))
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -57,7 +57,7 @@ def process(folder: Path, node: str) -> int | None:
 
 @contextlib.contextmanager
 def killer(folder: Path, nodes: list[str], every_s: float) -> Iterator[list[str]]:
-    """Kill the nodes in turn, once training goes on."""
+    """Kill the nodes in turn, after training has started."""
     killed: list[str] = []
     over = threading.Event()
 
@@ -86,7 +86,7 @@ def killer(folder: Path, nodes: list[str], every_s: float) -> Iterator[list[str]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("words", [["+accel=[p3]"], ["+sync=hfa", "+accel=[bisparse]"]])
-def test_who_is_killed_continues_where_it_was(tmp_path: Path, words: list[str]) -> None:
+def test_killed_nodes_resume_where_they_were(tmp_path: Path, words: list[str]) -> None:
     calm = run(tmp_path / "calm", *words, mode="sim")
     nodes = ["hub/global_server0", "west/server", "hub/scheduler", "hub/global_server0"]
     folder = tmp_path / "killed"
@@ -99,7 +99,7 @@ def test_who_is_killed_continues_where_it_was(tmp_path: Path, words: list[str]) 
 
 
 @pytest.mark.slow
-def test_a_journal_changes_nothing(tmp_path: Path) -> None:
+def test_a_journal_does_not_change_results(tmp_path: Path) -> None:
     words = ["+sync=hfa", "+accel=[bisparse,p3]"]
     calm = run(tmp_path / "calm", *words)
     logged = run(tmp_path / "durable", *words, DURABLE)
@@ -122,7 +122,7 @@ def test_a_node_that_is_killed_too_often_ends_the_run(tmp_path: Path) -> None:
 
 
 def cut_short(journal: Path) -> None:
-    os.truncate(journal, journal.stat().st_size // 2)  # of the rest, peers know a part for sure
+    os.truncate(journal, journal.stat().st_size // 2)  # peers have received a part of the rest
 
 
 def damage(journal: Path) -> None:
@@ -141,7 +141,7 @@ def damage(journal: Path) -> None:
         (damage, r"the journal .*hub-global_server0.journal is damaged at byte \d+"),
     ],
 )
-def test_a_journal_that_is_not_as_it_was_ends_the_run(
+def test_a_damaged_journal_ends_the_run(
     tmp_path: Path, spoil: Callable[[Path], None], sentence: str
 ) -> None:
     folder, node = tmp_path / "spoilt", "hub/global_server0"
@@ -166,7 +166,7 @@ def test_a_journal_that_is_not_as_it_was_ends_the_run(
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["sim", "live"])
 @pytest.mark.parametrize("node", ["hub/global_server0", "east/server", "hub/scheduler"])
-def test_a_scenario_restarts_what_it_kills(tmp_path: Path, mode: str, node: str) -> None:
+def test_a_scenario_restarts_killed_nodes(tmp_path: Path, mode: str, node: str) -> None:
     calm = run(tmp_path / "calm", mode="sim")
     scenario = f"scenario=[{{at_s: 0.3, kill: {node}, restart_s: 1}}]"
     killed = run(tmp_path / "killed", DURABLE, "faults.restarts=0", scenario, mode=mode)
@@ -180,7 +180,7 @@ def test_a_scenario_restarts_what_it_kills(tmp_path: Path, mode: str, node: str)
         assert longest_s > 1.0
 
 
-def test_restarts_that_cannot_be_are_refused(tmp_path: Path) -> None:
+def test_invalid_restarts_are_refused(tmp_path: Path) -> None:
     def refused(scenario: str, *words: str) -> str:
         with pytest.raises(ConfigError) as error:
             run(tmp_path / "refused", f"scenario=[{scenario}]", *words, mode="sim")

@@ -1,4 +1,4 @@
-"""Laws of the files a run leaves: names, columns, sums, equal bytes, and nothing lost."""
+"""Laws of a run's files: names, columns, sums, reproducibility, and completeness."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def text(renderable: object) -> str:
     return console.export_text()
 
 
-def test_a_run_leaves_every_file_with_the_promised_columns_and_fields(tmp_path: Path) -> None:
+def test_a_run_has_all_files_with_documented_columns_and_fields(tmp_path: Path) -> None:
     results = run(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == FILES
     for name, columns in COLUMNS.items():
@@ -62,7 +62,7 @@ def test_a_run_leaves_every_file_with_the_promised_columns_and_fields(tmp_path: 
     assert json.loads((tmp_path / "summary.json").read_text()) == results.summary
 
 
-def test_equal_runs_leave_equal_bytes_and_another_seed_leaves_others(tmp_path: Path) -> None:
+def test_equal_runs_have_equal_files_and_other_seeds_others(tmp_path: Path) -> None:
     for name, seed in (("a", 0), ("b", 0), ("c", 1)):
         run(tmp_path / name, seed=seed)
     for name in FILES:
@@ -72,14 +72,14 @@ def test_equal_runs_leave_equal_bytes_and_another_seed_leaves_others(tmp_path: P
         assert (tmp_path / "a" / name).read_bytes() != (tmp_path / "c" / name).read_bytes(), name
 
 
-def test_what_is_loaded_is_what_was_recorded(tmp_path: Path) -> None:
+def test_results_are_read_back(tmp_path: Path) -> None:
     results = run(tmp_path)
     assert Results.load(tmp_path) == results
     with pytest.raises(geomx.errors.GeomxError, match="does not hold a run"):
         Results.load(tmp_path / "nowhere")
 
 
-def test_iterations_end_up_in_order_however_they_came(tmp_path: Path) -> None:
+def test_iterations_are_sorted(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path, header(), render=render)
     recorder.network(graph())
     for worker in ("chengdu/worker1", "beijing/worker0"):
@@ -108,7 +108,7 @@ def test_sums_and_percentiles(tmp_path: Path) -> None:
     assert results.summary["accuracy"] == {"final": accuracies[-1], "best": max(accuracies)}
 
 
-def test_directions_of_one_link_share_a_row_and_control_is_counted_apart(tmp_path: Path) -> None:
+def test_directions_share_a_row_and_control_bytes_are_separate(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path, header(), render=render)
     for direction, count in (("push", 100), ("pull", 20), ("control", 3)):
         recorder.link("a/server", "b/server", "wan", direction, count, 1, 0.25)
@@ -124,7 +124,7 @@ def test_directions_of_one_link_share_a_row_and_control_is_counted_apart(tmp_pat
 
 
 def edges_of(into_hub: dict[str, object], seconds: float | None) -> dict[tuple[str, str], Row]:
-    """What pushes of 1 and 2 MB put on the edges; the hub's way in has the attributes given."""
+    """Return the edges' load of pushes of 1 and 2 MB, with attributes of the hub's downlink."""
     sites = graph()
     sites.edges[INTO_HUB].update(into_hub)
     links = [
@@ -135,7 +135,7 @@ def edges_of(into_hub: dict[str, object], seconds: float | None) -> dict[tuple[s
     return {(row["source"], row["target"]): row for row in rows}
 
 
-def test_an_edge_that_changes_is_used_by_its_integral_and_one_without_limit_by_nothing() -> None:
+def test_utilisation_uses_the_integral_of_the_bandwidth() -> None:
     slower = edges_of({"trace": [[0.0, 100.0], [3.0, 20.0]]}, 4.0)[INTO_HUB]
     assert (slower["bytes"], slower["busy_s"]) == (3_000_000, 0.75)
     assert slower["utilisation"] == pytest.approx(24 / (300 + 20))
@@ -149,7 +149,7 @@ def test_an_edge_that_changes_is_used_by_its_integral_and_one_without_limit_by_n
     assert all(row["utilisation"] is None for row in edges_of({}, None).values())
 
 
-def test_a_run_without_numbers_has_no_loss_and_no_accuracy(tmp_path: Path) -> None:
+def test_a_run_without_numerics_has_no_loss_and_no_accuracy(tmp_path: Path) -> None:
     results = run(tmp_path, numerics=False)
     assert results.summary["loss"] == {"final": None}
     assert results.summary["accuracy"] == {"final": None, "best": None}
@@ -158,14 +158,14 @@ def test_a_run_without_numbers_has_no_loss_and_no_accuracy(tmp_path: Path) -> No
     assert "accuracy" not in text(results.table())
 
 
-def test_a_loss_that_is_not_a_number_still_gives_valid_json(tmp_path: Path) -> None:
+def test_a_nan_loss_is_written_as_valid_json(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path, header(), render=render)
     recorder.iteration("a/worker0", "a", 0, 0.0, 1.0, 0.0, 1.0, float("nan"), 8)
     recorder.finish(1.0, 1, 0.1)
     assert json.loads((tmp_path / "summary.json").read_text())["loss"]["final"] is None
 
 
-def test_aborting_keeps_what_was_measured_and_says_why(tmp_path: Path) -> None:
+def test_an_aborted_run_keeps_results_and_the_reason(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path, header(), render=render)
     record(recorder, iterations=5)
     recorder.abort("node beijing/worker0 was lost")
@@ -178,7 +178,7 @@ def test_aborting_keeps_what_was_measured_and_says_why(tmp_path: Path) -> None:
     assert "was lost" in text(results.table())
 
 
-def test_a_killed_process_leaves_its_rows(tmp_path: Path) -> None:
+def test_a_killed_process_has_written_its_rows(tmp_path: Path) -> None:
     script = (
         "import os, sys, pathlib\n"
         "from geomx.report.page import render\n"
@@ -200,7 +200,7 @@ def test_a_killed_process_leaves_its_rows(tmp_path: Path) -> None:
     assert Results.load(tmp_path).iterations == results.iterations
 
 
-def test_network_json_is_read_back_as_the_same_graph(tmp_path: Path) -> None:
+def test_network_json_is_read_back(tmp_path: Path) -> None:
     Recorder(tmp_path, header(), render=render).network(graph())
     data = json.loads((tmp_path / "network.json").read_text())
     found = nx.node_link_graph(data, edges="edges")
@@ -212,7 +212,7 @@ def test_network_json_is_read_back_as_the_same_graph(tmp_path: Path) -> None:
     assert "Infinity" not in (tmp_path / "network.json").read_text()
 
 
-def test_parameters_are_read_back_by_numpy(tmp_path: Path) -> None:
+def test_parameters_are_readable_by_numpy(tmp_path: Path) -> None:
     arrays = {"a/weight": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.zeros(0)}
     Recorder(tmp_path, header(), render=render).parameters(arrays)
     with np.load(tmp_path / "parameters.npz") as archive:
@@ -221,7 +221,7 @@ def test_parameters_are_read_back_by_numpy(tmp_path: Path) -> None:
             np.testing.assert_array_equal(archive[name], array)
 
 
-def test_cells_survive_the_way_through_a_file(tmp_path: Path) -> None:
+def test_cells_are_read_back(tmp_path: Path) -> None:
     random = np.random.default_rng(7)
     values = (None, 0.0, 1e-9, 1e300, *random.normal(size=50))
     table = Table(tmp_path / "table.csv", ("iteration", "loss"))
@@ -236,7 +236,7 @@ def test_cells_survive_the_way_through_a_file(tmp_path: Path) -> None:
     }
 
 
-def test_the_trace_can_be_drawn(tmp_path: Path) -> None:
+def test_the_trace_is_valid_for_perfetto(tmp_path: Path) -> None:
     run(tmp_path)
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     names = {
@@ -252,7 +252,7 @@ def test_the_trace_can_be_drawn(tmp_path: Path) -> None:
         assert ("thread_name", event["pid"], event["tid"]) in names
         end = round(event["ts"] + event["dur"], 3)
         lanes.setdefault((event["pid"], event["tid"]), []).append((event["ts"], end))
-    for lane in lanes.values():  # Perfetto draws a lane only if its spans nest
+    for lane in lanes.values():  # Perfetto needs nested spans in a lane
         ends: list[float] = []
         for start, end in lane:
             while ends and ends[-1] <= start:
@@ -266,7 +266,7 @@ def test_the_trace_can_be_drawn(tmp_path: Path) -> None:
     assert any(event["ph"] == "C" for event in events)
 
 
-def test_a_long_run_keeps_the_spans_of_its_beginning_and_of_its_end(tmp_path: Path) -> None:
+def test_a_long_run_keeps_its_first_and_last_spans(tmp_path: Path) -> None:
     timeline = Timeline(max_spans=10)
     for index in range(100):
         timeline.add(Span("n", "p", str(index), "compute", float(index), 0.5, {}))
@@ -277,7 +277,7 @@ def test_a_long_run_keeps_the_spans_of_its_beginning_and_of_its_end(tmp_path: Pa
     assert json.loads((tmp_path / "trace.json").read_text())["otherData"]["dropped_spans"] == 90
 
 
-def test_comparing_a_run_with_itself_finds_nothing(tmp_path: Path) -> None:
+def test_comparing_a_run_with_itself_has_no_differences(tmp_path: Path) -> None:
     results = run(tmp_path)
     comparison = compare(results, results)
     for group, entries in comparison.items():
@@ -287,7 +287,7 @@ def test_comparing_a_run_with_itself_finds_nothing(tmp_path: Path) -> None:
     assert "equal" in text(comparison_table(comparison))
 
 
-def test_comparing_gives_signed_errors_and_the_largest_difference(tmp_path: Path) -> None:
+def test_comparisons_have_signed_errors_and_the_largest_difference(tmp_path: Path) -> None:
     runs = []
     for name, seconds, weight in (("sim", 0.9, 2.0), ("live", 1.0, 2.5)):
         recorder = Recorder(tmp_path / name, header(mode=name), render=render)
@@ -319,7 +319,7 @@ def test_the_table_shows_the_main_figures(tmp_path: Path) -> None:
         assert expected in shown
 
 
-def test_the_progress_bar_is_silent_where_nobody_watches(
+def test_the_progress_bar_needs_a_terminal(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with progress.progress(3, "simulating") as advance:
@@ -329,7 +329,7 @@ def test_the_progress_bar_is_silent_where_nobody_watches(
     assert captured.out == captured.err == ""
 
 
-def test_long_work_in_a_pipe_says_now_and_then_how_far_it_is(
+def test_long_work_in_a_pipe_reports_progress_periodically(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_s = 1000.0
@@ -361,13 +361,13 @@ def test_the_progress_bar_shows_time_and_loss_on_a_terminal(
 
 
 @pytest.mark.parametrize(("takes_s", "shown"), [(0.001, False), (0.1, True)])
-def test_a_long_stage_of_the_preparations_is_shown(
+def test_progress_of_a_long_setup_is_shown(
     takes_s: float,
     shown: bool,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """On a terminal from two seconds on, in a pipe from fifteen; short ones say nothing."""
+    """After two seconds on a terminal, after fifteen in a pipe."""
     now_s = 1000.0
     monkeypatch.setattr(progress.time, "monotonic", lambda: now_s)
     monkeypatch.setenv("TERM", "xterm")

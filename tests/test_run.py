@@ -1,4 +1,4 @@
-"""`geomx.run`: what it takes, what it returns, and that it leaves the calling process as it is."""
+"""`geomx.run`: arguments, results, and no side effects on the calling process."""
 
 from __future__ import annotations
 
@@ -130,10 +130,10 @@ def geomx_events(self, events):
         (["workload=tiny", "seed=-1"], "fails", "main"),
     ],
 )
-def test_the_calling_process_stays_as_it_is(
+def test_the_calling_process_is_unchanged(
     words: list[str], end: str, thread: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before, after, and as a plugin sees it meanwhile; also if the run fails."""
+    """Compared before, after, and during a run by a plugin; also if the run fails."""
     install(tmp_path / "site", "looks_stranger", LOOKS, monkeypatch)
     (tmp_path / "script.py").write_text(SCRIPT)
     if end == "fails":
@@ -154,8 +154,8 @@ def test_the_calling_process_stays_as_it_is(
     assert after == []
 
 
-def test_a_run_where_an_event_loop_runs(tmp_path: Path) -> None:
-    """As in a notebook, whose cells are run by one."""
+def test_a_run_works_within_an_event_loop(tmp_path: Path) -> None:
+    """As in the cells of a notebook."""
 
     async def cell() -> geomx.Results:
         return geomx.run("workload=tiny", "iterations=2", f"hydra.run.dir={tmp_path}")
@@ -163,7 +163,7 @@ def test_a_run_where_an_event_loop_runs(tmp_path: Path) -> None:
     assert len(asyncio.run(cell()).iterations) == 8
 
 
-def test_two_runs_at_a_time(tmp_path: Path) -> None:
+def test_two_concurrent_runs(tmp_path: Path) -> None:
     found: dict[int, geomx.Results] = {}
 
     def run(seed: int) -> None:
@@ -179,10 +179,12 @@ def test_two_runs_at_a_time(tmp_path: Path) -> None:
     assert {seed: results.summary["seed"] for seed, results in found.items()} == {1: 1, 2: 2}
 
 
-# ---- what it takes and returns ----
+# ---- arguments and results ----
 
 
-def test_words_in_a_list_or_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_overrides_may_be_a_list_or_separate_arguments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     words = ["workload=tiny", "+sync=hfa", "+accel=[p3]", "iterations=3"]
     monkeypatch.chdir(tmp_path)
     for given in ([words], words, [tuple(words)]):
@@ -204,13 +206,13 @@ def test_words_in_a_list_or_one_by_one(tmp_path: Path, monkeypatch: pytest.Monke
         ([["+sync=hfa"], "iterations=5"], "overrides are strings"),
     ],
 )
-def test_words_that_are_none(given: list[object], said: str) -> None:
+def test_invalid_overrides_are_refused(given: list[object], said: str) -> None:
     with pytest.raises(geomx.ConfigError) as caught:
         geomx.run(*given)  # type: ignore[arg-type]
     assert said in str(caught.value)
 
 
-def test_results_are_shown_in_a_line(tmp_path: Path) -> None:
+def test_results_are_printed_in_one_line(tmp_path: Path) -> None:
     results = geomx.run("workload=tiny", f"hydra.run.dir={tmp_path}")
     assert repr(results) == (
         "<Results: fsa · tiny on two_parties · sim: 80 worker iterations, "
@@ -220,7 +222,7 @@ def test_results_are_shown_in_a_line(tmp_path: Path) -> None:
     assert len(repr(numbers)) < 200
 
 
-def test_the_page_on_python_is_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_examples_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = Path(__file__).resolve().parents[1] / "docs" / "python.md"
     (code,) = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
     monkeypatch.chdir(tmp_path)

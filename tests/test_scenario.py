@@ -1,4 +1,4 @@
-"""Scenarios: what is refused, in which order things happen, and that both modes do the same."""
+"""Scenarios: refusals, the order of acts, and equal behaviour of both modes."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def cluster() -> Cluster:
         ({"kil": "east/server", "at_s": 1}, r"scenario\[0\]\.kil=east/server: unknown option"),
     ],
 )
-def test_mistakes_are_named(cluster: Cluster, happening: Any, sentence: str) -> None:
+def test_invalid_events_are_refused(cluster: Cluster, happening: Any, sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
         read_scenario([happening], cluster)
 
@@ -106,7 +106,9 @@ happenings = st.one_of(
 
 
 @given(st.lists(happenings, max_size=5), st.integers(0, 2**40))
-def test_acts_come_by_time_and_every_cut_heals(given: list[dict[str, Any]], seed: int) -> None:
+def test_acts_are_in_the_order_of_time_and_every_cut_ends(
+    given: list[dict[str, Any]], seed: int
+) -> None:
     cluster = read_network(NETWORK)
     scenario = Scenario(read_scenario(given, cluster), cluster, seed)
     acts = list(islice(scenario.acts(), 200))
@@ -126,7 +128,7 @@ def test_acts_come_by_time_and_every_cut_heals(given: list[dict[str, Any]], seed
 
 # ---- both modes ----
 
-# As long as the digits' iterations, for laws that do not depend on what is sent.
+# With the duration of the digits' iterations, for laws that do not depend on values.
 SMALL = ["workload=tiny", "workload.forward_ms=10", "workload.backward_ms=20"]
 
 
@@ -138,7 +140,7 @@ def run(folder: Path, mode: str, scenario: str = "[]", *words: str) -> Results:
     return runner.run(*shared, f"scenario={scenario}", *words)
 
 
-def test_a_simulated_run_outlives_what_its_links_go_through(tmp_path: Path) -> None:
+def test_a_simulated_run_survives_faults_of_links(tmp_path: Path) -> None:
     calm = run(tmp_path / "calm", "sim", "[]", *SMALL)
     resets = "{every_s: 0.1, random: true, reset: [east, hub]}"
     rough = f"[{resets}, {{at_s: 0.2, cut: [west, hub], for_s: 2}}]"
@@ -161,7 +163,7 @@ def test_a_simulated_run_outlives_what_its_links_go_through(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-def test_a_live_run_does_what_the_simulation_says(tmp_path: Path) -> None:
+def test_a_live_run_behaves_like_the_simulation(tmp_path: Path) -> None:
     rough = "[{every_s: 0.3, reset: [east, hub]}, {at_s: 0.5, cut: [west, hub], for_s: 2}]"
     calm = run(tmp_path / "calm", "sim")
     sim, live = (run(tmp_path / mode, mode, rough) for mode in ("sim", "live"))
@@ -174,7 +176,7 @@ def test_a_live_run_does_what_the_simulation_says(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["sim", pytest.param("live", marks=pytest.mark.slow)])
-def test_a_node_that_is_killed_ends_the_run_by_name(tmp_path: Path, mode: str) -> None:
+def test_a_killed_node_ends_the_run(tmp_path: Path, mode: str) -> None:
     with pytest.raises(NodeLost, match="west/worker1"):
         run(
             tmp_path / "killed", mode, "[{at_s: 0.3, kill: west/worker1}]", "iterations=200", *SMALL
@@ -182,7 +184,7 @@ def test_a_node_that_is_killed_ends_the_run_by_name(tmp_path: Path, mode: str) -
 
 
 @pytest.mark.parametrize("mode", ["sim", pytest.param("live", marks=pytest.mark.slow)])
-def test_a_cut_longer_than_the_run_can_bear_ends_it(tmp_path: Path, mode: str) -> None:
+def test_a_cut_longer_than_the_patience_ends_the_run(tmp_path: Path, mode: str) -> None:
     words = ["faults.suspect_s=1", "iterations=200", *SMALL]
     with pytest.raises(NodeLost, match="nothing heard for 1000 ms"):
         run(tmp_path / "stop", mode, "[{at_s: 0.3, cut: [west, hub], for_s: 30}]", *words)
@@ -190,7 +192,7 @@ def test_a_cut_longer_than_the_run_can_bear_ends_it(tmp_path: Path, mode: str) -
 
 @pytest.mark.parametrize("node", ["east/worker0", "west/server", "hub/global_server0"])
 @pytest.mark.parametrize("mode", ["sim", pytest.param("live", marks=pytest.mark.slow)])
-def test_a_pause_costs_what_it_lasts(tmp_path: Path, mode: str, node: str) -> None:
+def test_a_pause_delays_the_run_by_its_duration(tmp_path: Path, mode: str, node: str) -> None:
     calm = run(tmp_path / "calm", "sim", "[]", *SMALL)
     paused = run(tmp_path / "paused", mode, f"[{{at_s: 0.3, pause: {node}, for_s: 2}}]", *SMALL)
     for name, value in calm.parameters().items():
@@ -204,7 +206,7 @@ def test_a_pause_costs_what_it_lasts(tmp_path: Path, mode: str, node: str) -> No
 
 
 @pytest.mark.parametrize("mode", ["sim", pytest.param("live", marks=pytest.mark.slow)])
-def test_a_pause_longer_than_the_run_can_bear_ends_it(tmp_path: Path, mode: str) -> None:
+def test_a_pause_longer_than_the_patience_ends_the_run(tmp_path: Path, mode: str) -> None:
     words = ["faults.suspect_s=1", "iterations=200", *SMALL]
     with pytest.raises(NodeLost, match="east/server"):
         run(tmp_path / "stop", mode, "[{at_s: 0.3, pause: east/server, for_s: 4}]", *words)

@@ -1,4 +1,4 @@
-"""Laws of simulated training: what equals what, how many bytes cross, and how long it takes."""
+"""Laws of simulated training: equal results, bytes, and durations."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from tests.laws import (
 EFFICIENCY = 1448 / 1500
 
 
-# ---- one seed, one result ----
+# ---- reproducibility ----
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ EFFICIENCY = 1448 / 1500
         ),
     ],
 )
-def test_a_seed_repeats_every_byte(
+def test_equal_seeds_have_equal_files(
     words: list[str], network_file: Build, tmp_path: Path, seed: int
 ) -> None:
     network = network_file(1, 2, loss=0.02)
@@ -73,7 +73,7 @@ def test_a_seed_repeats_every_byte(
     assert first["parameters.npz"] != other["parameters.npz"]
 
 
-def test_accelerators_are_written_down_in_order(
+def test_accelerators_are_recorded_in_order(
     network: Build, tiny: Workload, simulate: Build
 ) -> None:
     known = [plugin.name for plugin in Registry.discover().plugins("accel")]
@@ -87,7 +87,7 @@ def test_accelerators_are_written_down_in_order(
 
 
 @pytest.mark.parametrize("counts", PARTIES)
-def test_fsa_is_one_worker_on_the_batches_of_all(
+def test_fsa_equals_one_worker_on_all_batches(
     counts: tuple[int, ...], network: Build, tiny: Any, simulate: Build, seed: int
 ) -> None:
     alone = on_all_batches(tiny, seed, sum(counts))
@@ -101,7 +101,7 @@ def test_fsa_is_one_worker_on_the_batches_of_all(
 
 
 @pytest.mark.parametrize("counts", PARTIES)
-def test_no_byte_is_made_or_lost(
+def test_bytes_equal_the_expected_bytes(
     counts: tuple[int, ...], network: Build, sized: Build, simulate: Build
 ) -> None:
     workload = sized(1, 65_536, 65_537, 1_000_000, 5)
@@ -116,14 +116,14 @@ def test_no_byte_is_made_or_lost(
     assert len(rows) == 2 * (sum(counts) + len(counts))
     assert all(row["kind"] == ("wan" if "hub/" in str(row) else "lan") for row in rows)
     seconds = run.results.summary["seconds"]
-    for row in rows:  # nothing leaves faster than the link allows
+    for row in rows:  # no link exceeds its bandwidth
         mbps = 100 if row["kind"] == "wan" else 10_000
         assert row["bytes"] * 8 / (mbps * 1e6 * EFFICIENCY) <= row["busy_s"] + 1e-3
         assert row["busy_s"] <= seconds
 
 
 def drawn_graph(seed: int) -> dict[str, Any]:
-    """Parties and a hub on a random tree of routers: ways meet, and edges are shared."""
+    """Return parties and a hub on a random tree of routers, whose paths share edges."""
     draw = random.Random(seed)
     nodes: list[dict[str, Any]] = [{"id": "hub/gs", "kind": "global_server", "party": "hub"}]
     edges: list[dict[str, Any]] = []
@@ -150,7 +150,7 @@ def drawn_graph(seed: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize("draw", range(5))
 @pytest.mark.parametrize("skip", [True, False])
-def test_an_edge_carries_what_the_pairs_whose_way_it_is_on_sent(
+def test_the_load_of_an_edge_is_the_sum_of_its_paths(
     draw: int, skip: bool, sized: Build, simulate: Build, seed: int
 ) -> None:
     cluster = read_network(drawn_graph(seed * 100 + draw))
@@ -174,7 +174,9 @@ def test_an_edge_carries_what_the_pairs_whose_way_it_is_on_sent(
         assert row["utilisation"] == pytest.approx(row["bytes"] / most)
         assert row["utilisation"] <= EFFICIENCY + 0.01
         assert max(busy, default=0.0) - 1e-6 <= row["busy_s"]
-        if not any(link["control_bytes"] for link in over[edge]):  # time that links omit
+        if not any(
+            link["control_bytes"] for link in over[edge]
+        ):  # links omit the time of control messages
             assert row["busy_s"] <= sum(busy) + 1e-6
         assert row["utilisation"] * seconds <= row["busy_s"] + 1e-3
     assert Results.load(results.directory) == results
@@ -191,10 +193,10 @@ LAN = {"mbps": 1e7, "delay_ms": 0.0}
 def test_an_iteration_in_closed_form(
     mbps: float, delay_ms: float, tensors: int, network: Build, sized: Build, simulate: Build
 ) -> None:  # fmt: skip
-    """One worker, one WAN link, equal tensors: pushes one after another, answers overlap with them.
+    """One worker, one WAN link, equal tensors: pushes are sequential; answers overlap with them.
 
-    The first layer's value is pushed, and comes back, last; so an iteration takes the computing,
-    every push, one answer, and a round trip.
+    The first layer is pushed and answered last, so an iteration takes the computing, all pushes,
+    one answer, and a round trip.
     """
     from geomx.options.schema import TcpOptions
 
@@ -211,12 +213,12 @@ def test_an_iteration_in_closed_form(
     )
     one_s = expected_bytes(workload) / tensors * 8 / (mbps * 1e6 * EFFICIENCY)
     expected_s = tensors * forward_s + backward_s + (tensors + 1) * one_s + 2 * delay_ms / 1e3
-    last = run.results.iterations[-1]  # slow start is over
+    last = run.results.iterations[-1]  # after slow start
     assert last["end_s"] - last["start_s"] == pytest.approx(expected_s, rel=0.01)
     assert last["compute_s"] == pytest.approx(tensors * forward_s + backward_s, abs=1e-8)
 
 
-def test_everyone_waits_for_the_slowest(network: Build, sized: Build, simulate: Build) -> None:
+def test_all_workers_wait_for_the_slowest(network: Build, sized: Build, simulate: Build) -> None:
     workload = sized(1000, 1000, forward_s=0.1, backward_s=0.2)
     run = simulate(network(2, 1, speed=[(1.0, 0.5), (2.0,)]), workload, iterations=3)
     rows = run.results.iterations
@@ -228,9 +230,7 @@ def test_everyone_waits_for_the_slowest(network: Build, sized: Build, simulate: 
         assert row["wait_s"] == pytest.approx(row["end_s"] - row["start_s"] - row["compute_s"])
 
 
-def test_iterations_follow_each_other(
-    two_parties: Cluster, tiny: Workload, simulate: Build
-) -> None:
+def test_iterations_are_contiguous(two_parties: Cluster, tiny: Workload, simulate: Build) -> None:
     run = simulate(two_parties, tiny)
     for worker in {row["worker"] for row in run.results.iterations}:
         rows = [row for row in run.results.iterations if row["worker"] == worker]
@@ -239,11 +239,11 @@ def test_iterations_follow_each_other(
     assert run.results.summary["seconds"] == max(row["end_s"] for row in run.results.iterations)
 
 
-# ---- how the work of a run grows with its parties ----
+# ---- scaling ----
 
 
 def lines_executed(call: Callable[[], Any]) -> int:
-    """Lines of Python that a call goes through: its work, without a clock."""
+    """Return the number of Python lines that a call executes, as a measure of work."""
     counted = 0
 
     def count(frame: Any, event: str, argument: Any) -> Any:
@@ -261,7 +261,7 @@ def lines_executed(call: Callable[[], Any]) -> int:
 
 
 def star(content: dict[str, Any]) -> nx.Graph:
-    """Every site's router is joined to one router in the middle."""
+    """Return a graph in which every site's router has an edge to one central router."""
     graph = nx.Graph()
     graph.add_node("hub/global_server", kind="global_server", party="hub")
     graph.add_edge("hub/global_server", "core", bandwidth_mbps=10_000, delay_ms=0.05)
@@ -276,13 +276,13 @@ def star(content: dict[str, Any]) -> nx.Graph:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", [dict, star])
-def test_the_work_of_a_run_grows_as_its_parties_do(
+def test_the_work_of_a_run_is_linear_in_its_parties(
     form: Callable[[Any], Any], network: Build, simulate: Build
 ) -> None:
-    """From the network's text to the last file; five times the parties are about
-    five times the work, where a search per party would be twenty times as much."""
+    """From reading the network to the last file: five times the parties cause about five times
+    the work; a search per party would cause twenty times the work."""
     workload = sizes(1000)
-    simulate(network(1), workload, iterations=1)  # what is imported late
+    simulate(network(1), workload, iterations=1)  # imports modules before counting
     work = {}
     for parties in (40, 200):
         content = form(network(*[2] * parties))
@@ -293,8 +293,8 @@ def test_the_work_of_a_run_grows_as_its_parties_do(
 # ---- tensors of any size ----
 
 
-def test_a_tensor_above_the_limit_of_a_shard_is_cut(network: Build, simulate: Build) -> None:
-    """More elements than 32 bits count: every byte crosses, with the headers of its frames."""
+def test_a_tensor_above_the_limit_of_a_shard_is_divided(network: Build, simulate: Build) -> None:
+    """More than 2^32 elements: all bytes are sent, with the headers of their frames."""
     elements = 4_400_000_000
     run = simulate(network(1), sizes(elements), iterations=2)
     pieces = [piece[1] for piece in run.simulation.shards[0]]
@@ -307,14 +307,14 @@ def test_a_tensor_above_the_limit_of_a_shard_is_cut(network: Build, simulate: Bu
     assert max(offsets) > 2**31
 
 
-def test_a_tensor_beyond_all_bounds_is_refused(network: Build, simulate: Build) -> None:
+def test_a_tensor_above_the_limit_is_refused(network: Build, simulate: Build) -> None:
     with pytest.raises(
         ConfigError, match="workload=t0: has 10000000000000 elements; the limit is 4,398,046"
     ):
         simulate(network(1), sizes(10**13), iterations=1)
 
 
-def test_cutting_large_tensors_changes_no_number(
+def test_dividing_large_tensors_does_not_change_results(
     network: Build, tiny: Workload, simulate: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = simulate(network(1, 2), tiny)
@@ -325,10 +325,8 @@ def test_cutting_large_tensors_changes_no_number(
     assert all((after[name] == value).all() for name, value in before.items())
 
 
-def test_frames_of_a_large_tensor_leave_together_where_nothing_comes_between(
-    network: Build, simulate: Build
-) -> None:
-    """Bytes and messages are those of frames, and times within 0.4 %."""
+def test_frames_of_a_large_tensor_are_bundled(network: Build, simulate: Build) -> None:
+    """Bytes and messages equal those of frames, and times differ by at most 0.4 %."""
     workload = sizes(100_000_000, 1000)
     apart, together = (
         simulate(network(1, 2), workload, iterations=3, costs=Costs(), sim=SimOptions(bundle=how))
@@ -352,7 +350,7 @@ def test_frames_of_a_large_tensor_leave_together_where_nothing_comes_between(
     ],
     ids=lambda changes: next(iter(changes)),
 )
-def test_frames_leave_one_by_one_where_that_matters(
+def test_frames_are_not_bundled_if_messages_could_interleave(
     changes: dict[str, Any], network: Build, simulate: Build
 ) -> None:
     workload = sizes(40_000_000)
@@ -365,11 +363,11 @@ def test_frames_leave_one_by_one_where_that_matters(
         assert getattr(default.results, name) == getattr(apart.results, name)
 
 
-# ---- strangers ----
+# ---- third-party plugins ----
 
 
 class EveryOther(SyncPolicy):
-    """A stranger's policy: every other gradient is thrown away."""
+    """A third-party policy that discards every other gradient."""
 
     def after_step(self, step: int, steps: int) -> bool:
         return step % 2 == 1
@@ -392,7 +390,9 @@ class Halver:
         return Halves()
 
 
-def test_strangers_take_part(network: Build, tiny: Any, simulate: Build, seed: int) -> None:
+def test_third_party_plugins_take_part(
+    network: Build, tiny: Any, simulate: Build, seed: int
+) -> None:
     watch = Watch()
     registry = registry_with(
         every_other=("sync", Rival()), halver=("accel", Halver()), watch=("accel", watch)
@@ -401,7 +401,7 @@ def test_strangers_take_part(network: Build, tiny: Any, simulate: Build, seed: i
         network(1, 2), tiny, ("every_other", {}), ["halver", "watch"], registry, iterations=4
     )
     plain = simulate(network(1, 2), tiny, iterations=2).bytes
-    slices = 2 * 3  # each of three tensors in two pieces
+    slices = 2 * 3  # three tensors in two shards each
     assert run.bytes["wan_push"] == plain["wan_push"] + 2 * 2 * (slices - 3) * 80
     assert run.results.summary["sync"] == {"name": "every_other"}
     steps = [event for event in watch.seen if event.kind == "iteration"]

@@ -1,4 +1,4 @@
-"""Laws of the plugins that come with geomx: what each may change, and what it may not."""
+"""Laws of the built-in plugins in simulations."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.laws import (
 
 @pytest.mark.needs("hfa")
 @pytest.mark.parametrize("counts", PARTIES)
-def test_hfa_of_one_and_one_is_fsa(
+def test_hfa_with_k1_and_k2_of_1_equals_fsa(
     counts: tuple[int, ...], network: Build, tiny: Workload, simulate: Build
 ) -> None:
     fsa = simulate(network(*counts), tiny)
@@ -39,7 +39,7 @@ def test_hfa_of_one_and_one_is_fsa(
 @pytest.mark.needs("hfa")
 @pytest.mark.parametrize("counts", PARTIES)
 @pytest.mark.parametrize(("k1", "k2", "iterations"), [(2, 3, 12), (3, 2, 7), (2, 2, 1), (1, 4, 6)])
-def test_hfa_is_hierarchical_averaging(
+def test_hfa_equals_hierarchical_averaging(
     counts: tuple[int, ...],
     k1: int,
     k2: int,
@@ -49,7 +49,7 @@ def test_hfa_is_hierarchical_averaging(
     simulate: Build,
     seed: int,
 ) -> None:
-    """Also where the last cycle is cut short: the last step always reaches the global server."""
+    """Also with an incomplete last cycle, as the last step always synchronises globally."""
     run = simulate(network(*counts), tiny, ("hfa", {"k1": k1, "k2": k2}), iterations=iterations)
     assert close(run.parameters, by_hand(tiny, seed, counts, iterations, k1, k2), 1e-5)
     assert run.results.summary["rounds"] == -(-iterations // (k1 * k2))
@@ -125,7 +125,7 @@ def test_p3_is_not_slower(network: Build, sized: Build, simulate: Build) -> None
 
 
 @pytest.mark.needs("p3")
-def test_p3_brings_the_first_layers_first(network: Build, sized: Build, simulate: Build) -> None:
+def test_p3_delivers_the_first_layers_first(network: Build, sized: Build, simulate: Build) -> None:
     workload = sized(*[50_000] * 8, forward_s=0, backward_s=0)
     orders = []
     for prioritise in (True, False):
@@ -136,7 +136,7 @@ def test_p3_brings_the_first_layers_first(network: Build, sized: Build, simulate
         orders.append(watch.arrivals("party0/worker0", 1))
     first, sliced = orders
     assert sliced == list(range(8))[::-1]
-    # The last layer was pushed first, onto an idle wire; from then on there is a choice.
+    # The last layer is pushed first, while the link is idle; priorities apply after that.
     rest = [key for key in first if key != 7]
     assert rest == sorted(rest)
 
@@ -148,7 +148,7 @@ PATIENT = {"wait_ms": 60_000}
 
 @pytest.mark.needs("dgt")
 @pytest.mark.parametrize("options", [{"k": 1.0, "adaptive": False}, {"k": 0.3, "channels": 2}])
-def test_dgt_that_waits_on_a_lossless_network_is_fsa(
+def test_dgt_with_a_wait_and_without_loss_equals_fsa(
     options: dict[str, Any], network: Build, tiny: Workload, simulate: Build
 ) -> None:
     dgt = ("dgt", {"block_bytes": 64, **options, **PATIENT})
@@ -162,7 +162,7 @@ def test_dgt_that_waits_on_a_lossless_network_is_fsa(
 def test_dgt_merges_late_blocks_once(
     network: Build, tiny: Any, simulate: Build, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With gradients of 1 everywhere the parameters count how often each block was added."""
+    """With gradients of 1, the parameters count how often each block was added."""
     workload = counting(tiny, seed, monkeypatch)
     dgt = ("dgt", {"block_bytes": 64, "k": 0.3})
     run = simulate(network(1, 1, mbps=1), workload, accel=[dgt], iterations=20)
@@ -172,7 +172,7 @@ def test_dgt_merges_late_blocks_once(
     assert run.simulation.fabric.lost_messages == 0
     absent = 0
     for after, before in zip(run.parameters, tiny.model(seed).parameters, strict=True):
-        pushes = 2 * np.ravel(before - after).astype(float)  # of two workers, each counts one half
+        pushes = 2 * np.ravel(before - after).astype(float)  # two workers of weight one half
         assert np.abs(pushes - np.round(pushes)).max() < 1e-4
         assert pushes.max() <= 2 * 20 + 1e-4
         absent += sum(2 * 20 - round(pushes[at]) for at in range(0, len(pushes), 16))
@@ -181,10 +181,10 @@ def test_dgt_merges_late_blocks_once(
 
 
 @pytest.mark.needs("dgt")
-def test_dgt_sends_less_reliably_as_the_loss_falls(
+def test_dgt_sends_fewer_blocks_reliably_as_the_loss_falls(
     network: Build, tiny: Workload, simulate: Build
 ) -> None:
-    """Where every datagram is lost, those that were lost are those that were not reliable."""
+    """With a packet loss of 1, the lost blocks are those that were not sent reliably."""
     lost = []
     for adaptive in (True, False):
         options = {"block_bytes": 64, "k": 0.9, "adaptive": adaptive}

@@ -1,4 +1,4 @@
-"""Plugins' own SimPy processes: their clock, and that watching changes nothing."""
+"""SimPy processes of plugins: their clock, and observation without side effects."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MS = 1_000_000
 
 
 class Sleepers:
-    """A plugin whose SimPy processes do nothing but sleep; `woken` has when each of them woke."""
+    """A plugin whose SimPy processes only sleep; `woken` contains when each of them woke."""
 
     def __init__(self, naps: Sequence[Sequence[Any]]) -> None:
         self.naps = naps
@@ -42,13 +42,13 @@ class Sleepers:
 
 
 def left(run: Any) -> dict[str, bytes]:
-    """What a run wrote down, without summary and page, which have the wall clock's time."""
+    """Return a run's files without summary and page, which contain wall-clock times."""
     names = ("iterations.csv", "evaluations.csv", "links.csv", "trace.json")
     return {name: (run.results.directory / name).read_bytes() for name in names}
 
 
 def due(naps: Sequence[Any]) -> list[int]:
-    """When a sleeper wakes, if the run lasts for ever: each delay is rounded up by itself."""
+    """Return when a sleeper wakes in an infinite run: each delay is rounded up separately."""
     known: list[int] = []
     for delay in naps:
         if math.isinf(delay):
@@ -73,11 +73,11 @@ DELAYS = st.one_of(
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
-def test_processes_that_only_watch_change_nothing(
+def test_processes_that_only_observe_change_nothing(
     naps: list[list[Any]], network: Build, tiny: Any, simulate: Build
 ) -> None:
-    """Whatever their delays are: the run ends, trains the same, and they wake when they should."""
-    sleepers = Sleepers([*naps, naps[0]])  # two of them always wake together
+    """For all delays, the run ends with the same results, and processes wake on time."""
+    sleepers = Sleepers([*naps, naps[0]])  # two processes always wake at the same time
     run, plain = (_with(one, network, tiny, simulate) for one in (sleepers, Sleepers([])))
     assert left(run) == left(plain)
     assert same(run.parameters, plain.parameters)
@@ -118,7 +118,7 @@ def test_delays_are_rounded_up_exactly(start: int, delay: Any, whole: int) -> No
     assert type(clock.now) is int
 
 
-def test_delays_that_never_end_and_that_are_none() -> None:
+def test_infinite_and_invalid_delays() -> None:
     clock = Clock()
     for endless in (math.inf, np.inf, 1e19, FOREVER, 10**30, Decimal("Infinity")):
         clock.timeout(endless)

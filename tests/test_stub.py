@@ -1,4 +1,4 @@
-"""geomx/_core.pyi is the reader's map of the compiled core: it must show the core as it is."""
+"""geomx/_core.pyi, the stub of the compiled core, is up to date."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Studies and sweeps: which variants there are, what is compared, run again, and left behind."""
+"""Studies and sweeps: variants, comparison, resumption, and files."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ def plan(*words: str, **options: Any) -> list[study.Variant]:
     return study.plan(words, StudyOptions(**options), Path("here"))
 
 
-# ---- which variants ----
+# ---- variants ----
 
 
-def test_every_plugin_that_is_found_is_a_variant(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_installed_plugin_is_a_variant(monkeypatch: pytest.MonkeyPatch) -> None:
     registry = registry_with(stranger=("accel", object()))
     monkeypatch.setattr(Registry, "discover", classmethod(lambda cls: registry))
     variants = plan("seed=3", each=["sync", "accel"])
@@ -56,13 +56,13 @@ def test_every_plugin_that_is_found_is_a_variant(monkeypatch: pytest.MonkeyPatch
     assert ("accel=[stranger]",) in own
     syncs = [plugin.name for plugin in registry.plugins("sync")]
     accels = [plugin.name for plugin in registry.plugins("accel")]
-    # The default alone is the baseline, and no variant a second time.
+    # The default sync plugin is the baseline, and not a second variant.
     assert len(own) == 1 + len(syncs) - 1 + len(accels)
     assert all(v.overrides[:2] == ("seed=3", "study=null") for v in variants)
     assert len({variant.directory for variant in variants}) == len(variants)
 
 
-def test_a_variants_words_stand_in_for_the_studys() -> None:
+def test_overrides_of_a_variant_replace_those_of_the_study() -> None:
     words = ("+sync=hfa", "sync.k1=4", "hydra.run.dir=x", "study.jobs=1", "+accel=[p3]")
     first, second = plan(*words, variants=["sync=esync seed=2"])
     assert first.overrides == ("sync.k1=4", "study=null", *BASELINE)
@@ -85,7 +85,7 @@ def test_the_baseline_may_be_named() -> None:
         ([asked("seed=1"), "study.baseline='seed=-1'"], "seed=-1"),
     ],
 )
-def test_a_wrong_study_is_refused_in_one_line(
+def test_an_invalid_study_is_refused_in_one_line(
     words: list[str], key: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.run(words) == cli.WRONG
@@ -106,8 +106,8 @@ def test_a_study_has_no_single_result() -> None:
 # ---- running ----
 
 
-def test_a_study_leaves_one_report(capfd: pytest.CaptureFixture[str]) -> None:
-    """Two processes, a variant that is refused, and the path as the last line."""
+def test_a_study_writes_one_report(capfd: pytest.CaptureFixture[str]) -> None:
+    """With two processes and a refused variant; the last line is the path."""
     variants = asked("network.delay_ms=60", "accel=[nobody]", "iterations=2 seed=1")
     assert cli.run([*QUICK, variants, "study.jobs=2"]) == cli.DONE
     out, err = capfd.readouterr()
@@ -140,7 +140,7 @@ def test_a_study_leaves_one_report(capfd: pytest.CaptureFixture[str]) -> None:
 
 @pytest.fixture
 def executed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The experiments that are run, in this process."""
+    """Record the experiments that are run, and run them in this process."""
     seen: list[Any] = []
     execute = study.execute
 
@@ -154,7 +154,7 @@ def executed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return seen
 
 
-def test_what_is_finished_is_not_run_again(
+def test_completed_variants_are_not_run_again(
     executed: list[Any], capfd: pytest.CaptureFixture[str]
 ) -> None:
     words = [*QUICK, "hydra.run.dir=kept", "study.jobs=1"]
@@ -163,7 +163,7 @@ def test_what_is_finished_is_not_run_again(
     again = study.run([*words, asked("seed=1", "seed=3")])
     assert [made.seed for made in executed[3:]] == [3]
     assert again.rows[:2] == first.rows[:2]
-    # Other words are another run, and so is one that was cut short.
+    # Variants with other overrides, and interrupted ones, are run.
     study.run([*words, "costs.send_message_s=0", asked("seed=1")])
     assert [made.seed for made in executed[4:]] == [0, 1]
     path = Path("kept/seed_1/summary.json")
@@ -172,10 +172,10 @@ def test_what_is_finished_is_not_run_again(
     assert [made.seed for made in executed[6:]] == [1]
 
 
-def test_relative_paths_are_of_the_folder_that_a_study_began_in(
+def test_relative_paths_are_relative_to_the_studys_working_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Processes are kept for the next study, which may begin in another folder."""
+    """Worker processes are reused by the next study, which may have another working directory."""
     seconds = []
     for name, mbps in (("wide", 100), ("narrow", 25)):
         folder = tmp_path / name
@@ -191,7 +191,7 @@ def test_relative_paths_are_of_the_folder_that_a_study_began_in(
     assert seconds[0] < seconds[1]
 
 
-def test_a_variant_that_fails_keeps_the_others(
+def test_a_failing_variant_does_not_affect_the_others(
     executed: list[Any], capfd: pytest.CaptureFixture[str]
 ) -> None:
     words = [*QUICK, asked("seed=13", "seed=2"), "study.jobs=1", "hydra.run.dir=kept"]
@@ -202,12 +202,12 @@ def test_a_variant_that_fails_keeps_the_others(
     rows = json.loads((directory / "study.json").read_text())["variants"]
     assert [row["status"] for row in rows] == ["done", "failed", "done"]
     assert "Traceback" in (directory / "seed_13/failure.txt").read_text()
-    assert cli.run(words) == cli.FAILED  # it is tried again, and it alone
+    assert cli.run(words) == cli.FAILED  # only the failed variant is run again
     assert [made.seed for made in executed] == [0, 13, 2, 13]
 
 
 @pytest.mark.needs("hfa", "p3")
-def test_a_sweep_leaves_the_same_report(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_sweep_writes_the_same_report(capfd: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["-m", *QUICK, "sync=hfa,fsa", "+accel=[p3],[]"]) == cli.DONE
     directory = Path(capfd.readouterr().out.splitlines()[-1])
     content = json.loads((directory / "study.json").read_text())
@@ -220,7 +220,7 @@ def test_a_sweep_leaves_the_same_report(capfd: pytest.CaptureFixture[str]) -> No
     assert [row["directory"] for row in content["variants"]] == ["3", "0", "1", "2"]
 
 
-def test_a_sweep_in_processes_ends_with_its_directory() -> None:
+def test_the_last_line_of_a_sweep_is_its_directory() -> None:
     words = ["-m", "hydra/launcher=joblib", *QUICK, "seed=1,2,-1"]
     command = [sys.executable, "-m", "geomx", *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
@@ -231,11 +231,11 @@ def test_a_sweep_in_processes_ends_with_its_directory() -> None:
     assert "seed=-1: must be 0 or more" in done.stderr
 
 
-# ---- what is compared ----
+# ---- comparison ----
 
 
 def results(accuracies: list[float], seconds: float, wan_bytes: int) -> Results:
-    """A run that was evaluated once a second."""
+    """Return the results of a run that was evaluated every second."""
     summary = {
         "sync": {"name": "<b>"}, "accel": [], "mode": "sim", "geomx": "0", "seed": 0,
         "iterations": 1, "workload": {"name": "w", "elements": 1},
@@ -254,7 +254,7 @@ def results(accuracies: list[float], seconds: float, wan_bytes: int) -> Results:
 def test_time_to_accuracy(
     target: float | None, expected: float, times: tuple[float, float], tmp_path: Path
 ) -> None:
-    """Without a target: 95 % of the baseline's best; the first evaluation at or above it counts."""
+    """By default 95 % of the baseline's best; the first evaluation at or above it counts."""
     entries = [
         Entry.of(results([0.4, 0.6, 0.8, 0.7], 2.0, 100), "slow <b>", ["seed=1"], "a"),
         Entry.of(results([0.5, 0.76], 0.5, 5), "fast", ["seed=2"], "b"),
@@ -277,8 +277,8 @@ def test_time_to_accuracy(
         assert "not reached" in text
 
 
-def test_the_shipped_study_compares_what_is_installed() -> None:
-    """Composed, not run: its plugins, and those of its lists that are there."""
+def test_the_built_in_study_compares_installed_plugins() -> None:
+    """Composition only: its plugins, and the installed ones of its lists."""
     from geomx.config.compose import compose
 
     made, directory = compose(["experiment=accelerators"])

@@ -1,7 +1,7 @@
-"""The law of full synchrony: n workers are one worker on all their batches, however values travel.
+"""The law of full synchrony: n workers equal one worker on all their batches.
 
-What loses nothing (overlays, placements, slices; alone, in pairs, all together, in any order) may
-change sums by their rounding at most. And where GeoMX cuts and places, so do we.
+Lossless plugins (overlays, placements, slices), alone, in pairs and all together, in any order, may
+change sums by rounding errors only. Tensors are divided and placed as in GeoMX.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def test_one_worker_on_all_batches(
     [(1, [0] * 10), (2, [0, 1] * 5), (3, [0, 1, 2, 0, 1, 2, 0, 1, 2, 0])],
 )
 def test_small_tensors_are_placed_as_in_geomx(servers: int, expected: list[int]) -> None:
-    """Keys 0 to 9 by key * 9973 mod n, which is by turns."""
+    """Keys 0 to 9 by key * 9973 mod n, which is round robin."""
     placed = [ByTurns(servers).server(key, 0, [Shard(0, 1)]) for key in range(10)]
     assert placed == expected == [key * 9973 % servers for key in range(10)]
 
@@ -68,7 +68,7 @@ def test_small_tensors_are_placed_as_in_geomx(servers: int, expected: list[int])
         (999_999, 3, [999_999]),
     ],
 )
-def test_large_tensors_are_cut_as_in_geomx(
+def test_large_tensors_are_divided_as_in_geomx(
     elements: int, servers: int, expected: list[int], network: Build, sized: Build
 ) -> None:
     accel = ("multigps", {"servers": servers, "shard_elements": 1_000_000})
@@ -81,7 +81,7 @@ def test_large_tensors_are_cut_as_in_geomx(
     assert [piece.elements for piece in pieces] == expected
 
 
-def test_even_pieces_cover_and_stay_below_the_bound(seed: int) -> None:
+def test_even_pieces_cover_the_shard_and_obey_the_bound(seed: int) -> None:
     draw = np.random.default_rng(seed)
     for _ in range(500):
         elements, bound = (int(n) for n in draw.integers(1, 5000, 2))

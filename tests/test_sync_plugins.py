@@ -1,4 +1,4 @@
-"""Laws of the plugins that decide who waits for whom, and of the one that decides what is where."""
+"""Laws of MixedSync, ESync and MultiGPS in simulations."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Row = dict[str, Any]
 
 
 def seconds(rows: Sequence[Row]) -> float:
-    """Mean time of an iteration."""
+    """Return the mean duration of an iteration."""
     return sum(row["end_s"] - row["start_s"] for row in rows) / len(rows)
 
 
@@ -35,7 +35,7 @@ SLOW = [(1.0, 1.0), (0.25, 0.25)]
 
 
 @pytest.mark.needs("mixedsync")
-def test_mixedsync_a_slow_party_delays_nobody(
+def test_mixedsync_a_slow_party_does_not_delay_others(
     network: Build, sized: Build, simulate: Build
 ) -> None:
     workload = sized(200_000, 200_000, forward_s=0.03, backward_s=0.06)
@@ -49,7 +49,7 @@ def test_mixedsync_a_slow_party_delays_nobody(
 
 
 @pytest.mark.needs("mixedsync")
-def test_mixedsync_counts_what_others_did_meanwhile(
+def test_mixedsync_staleness_counts_the_updates_of_others(
     network: Build, sized: Build, simulate: Build
 ) -> None:
     workload = sized(1000, forward_s=0.0, backward_s=0.4)
@@ -57,10 +57,10 @@ def test_mixedsync_counts_what_others_did_meanwhile(
         simulate(network(1, 1, speed=speed), workload, ("mixedsync", {}), iterations=24).results
         for speed in ([], [(1.0,), (0.25,)])
     )
-    # Two parties alike take turns.
+    # Two equal parties alternate.
     assert alike.summary["staleness"]["max"] <= 2
     assert alike.summary["staleness"]["mean"] == pytest.approx(1.0, abs=0.1)
-    # While the slow one computes, the other updates about four times.
+    # The fast party updates about four times per step of the slow one.
     assert 3 <= slow.summary["staleness"]["max"] <= 5
     fsa = simulate(network(1, 1), workload, iterations=3).results
     assert fsa.summary["staleness"] == {"mean": 0.0, "max": 0}
@@ -71,8 +71,8 @@ def test_mixedsync_counts_what_others_did_meanwhile(
 def test_mixedsync_staleness_is_bounded(
     bound: int, network: Build, sized: Build, simulate: Build
 ) -> None:
-    """A party `bound` rounds ahead may still push: between two updates of one party another can go
-    from 1 + bound behind to 1 + bound ahead."""
+    """A party that is `bound` rounds ahead may still push, so between two updates of one party,
+    another can go from 1 + bound behind to 1 + bound ahead."""
     workload = sized(1000, 300, forward_s=0.01, backward_s=0.02)
     counts, speed = (1, 2, 1), [(1.0,), (0.02, 0.02), (0.5,)]
     bounded, free = (
@@ -88,7 +88,7 @@ def test_mixedsync_staleness_is_bounded(
 
 @pytest.mark.needs("mixedsync")
 @pytest.mark.parametrize("workers", [1, 3])
-def test_mixedsync_of_one_party_is_fsa(
+def test_mixedsync_with_one_party_equals_fsa(
     workers: int, network: Build, tiny: Workload, simulate: Build
 ) -> None:
     fsa = simulate(network(workers), tiny)
@@ -125,16 +125,16 @@ def test_mixedsync_with_delay_compensation_learns(
     ],
     ids=str,
 )
-def test_mixedsync_refuses(options: dict[str, Any]) -> None:
+def test_mixedsync_refuses_invalid_options(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=rf"sync\.{list(options)[-1]}"):
         Registry.discover().select(("mixedsync", options))
 
 
 @pytest.mark.needs("mixedsync")
-def test_mixedsync_takes_optimizers_with_their_options(
+def test_mixedsync_accepts_optimizers_with_their_options(
     network: Build, tiny: Workload, simulate: Build
 ) -> None:
-    """One party: what the option says is what the workload would have said."""
+    """With one party, the plugin's optimizer equals the same optimizer of the workload."""
     for named in (
         {"name": "sgd", "learning_rate": 0.02, "momentum": 0.9},
         {"name": "adam", "learning_rate": 0.003},
@@ -158,7 +158,7 @@ UNEVEN = [(0.01, 1.0, 1.0), (1.0, 0.01, 1.0)]
 def test_esync_fills_the_time_of_fast_workers(
     network: Build, sized: Build, simulate: Build
 ) -> None:
-    """Two slow workers and four that are a hundred times faster (Li et al., 2022)."""
+    """Two slow workers, and four that are a hundred times faster (Li et al., 2022)."""
     workload = sized(50_000, 50_000, forward_s=0.005, backward_s=0.01)
     fsa, esync = (
         simulate(network(3, 3, speed=UNEVEN), workload, (sync, {}), iterations=5)
@@ -174,7 +174,7 @@ def test_esync_fills_the_time_of_fast_workers(
     assert min(count for name, count in steps.items() if name not in slow) > 200
     rounds = [row for row in rows if row["worker"] == slow[0]]
     for began, ended in ((row["start_s"], row["end_s"]) for row in rounds[1:]):
-        # Nothing is known in the first round; from then on no worker idles.
+        # After the first round, which has no measurements, no worker is idle.
         for worker in set(steps) - set(slow):
             waits = [
                 row["wait_s"]
@@ -187,7 +187,7 @@ def test_esync_fills_the_time_of_fast_workers(
 @pytest.mark.needs("esync")
 @pytest.mark.parametrize("scope", ["global", "party"])
 @pytest.mark.parametrize("counts", PARTIES)
-def test_esync_of_workers_alike_is_averaging_each_step(
+def test_esync_with_equal_workers_averages_every_step(
     scope: str, counts: tuple[int, ...], network: Build, tiny: Workload, simulate: Build, seed: int
 ) -> None:
     run = simulate(network(*counts), tiny, ("esync", {"scope": scope}))
@@ -208,7 +208,7 @@ def test_esync_makes_local_steps(
 
 @pytest.mark.needs("esync")
 def test_esync_plans_within_a_party(network: Build, sized: Build, simulate: Build) -> None:
-    """A party's plan evens out its own workers; parties still wait for the slowest party."""
+    """A party's plan balances its own workers; parties still wait for the slowest party."""
     workload = sized(1000, forward_s=0.01, backward_s=0.02)
     speed = [(1.0, 0.1), (0.02, 0.1)]
     runs = {
@@ -226,7 +226,7 @@ def test_esync_plans_within_a_party(network: Build, sized: Build, simulate: Buil
         "party1/worker1": ("party", 3 * 4),
     }.items():
         assert made[inside][name] >= least
-    # A plan for all also evens out the parties.
+    # A global plan also balances the parties.
     assert made["global"]["party0/worker1"] > 3 * made["party"]["party0/worker1"]
     assert made["party"]["party0/worker1"] == made["party"]["party1/worker0"] == 4
 
@@ -256,7 +256,7 @@ def test_esync_learns_with_uneven_workers(
     ],
     ids=str,
 )
-def test_esync_refuses(options: dict[str, Any]) -> None:
+def test_esync_refuses_invalid_options(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=rf"sync\.{list(options)[-1]}"):
         Registry.discover().select(("esync", options))
 
@@ -265,7 +265,7 @@ def test_esync_refuses(options: dict[str, Any]) -> None:
 
 
 def several(content: dict[str, Any], accel: tuple[str, dict[str, Any]]) -> Cluster:
-    """The cluster of a network file's content, as the accelerator changes it."""
+    """Return the cluster of a network file's content, as changed by the accelerator."""
     return Registry.discover().select(None, [accel]).cluster(read_network(content))
 
 
@@ -305,14 +305,12 @@ def test_multigps_balances_bytes(
     assert len(pushed) == servers
     assert max(pushed.values()) <= 1.1 * min(pushed.values())
     plain = simulate(network(2, 1), workload, iterations=2).bytes
-    # Nothing but headers is added.
+    # Only headers are added.
     assert plain["wan_push"] <= run.bytes["wan_push"] <= 1.001 * plain["wan_push"]
 
 
 @pytest.mark.needs("multigps")
-def test_multigps_cuts_big_tensors_and_places_small_ones_whole(
-    network: Build, sized: Build
-) -> None:
+def test_multigps_divides_large_tensors_only(network: Build, sized: Build) -> None:
     workload = sized(16_383, 16_384, 1_000_001)
     selection = Registry.discover().select(None, [("multigps", {"servers": 4})])
     cluster = selection.cluster(read_network(network(1)))
@@ -325,7 +323,7 @@ def test_multigps_cuts_big_tensors_and_places_small_ones_whole(
 
 
 @pytest.mark.needs("multigps")
-def test_multigps_keeps_a_network_that_has_more(network: Build) -> None:
+def test_multigps_keeps_additional_global_servers(network: Build) -> None:
     content = network(1)
     content["central"]["global_servers"] = 3
     assert len(several(content, ("multigps", {"servers": 2})).global_servers) == 3
@@ -333,6 +331,6 @@ def test_multigps_keeps_a_network_that_has_more(network: Build) -> None:
 
 @pytest.mark.needs("multigps")
 @pytest.mark.parametrize("options", [{"servers": 0}, {"servers": 257}, {"shard_elements": 0}])
-def test_multigps_refuses(options: dict[str, Any]) -> None:
+def test_multigps_refuses_invalid_options(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=rf"accel\.multigps\.{next(iter(options))}"):
         Registry.discover().select(None, [("multigps", options)])

@@ -1,4 +1,4 @@
-"""Laws of ``benchmarks/tcp``: draws follow from the seed. What it measures: test_netns.py."""
+"""Laws of ``benchmarks/tcp``: draws depend on the seed. Its measurements: test_netns.py."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "benchmarks"))
 from tcp import connections
 
 
-def test_a_way_follows_from_seed_and_number():
+def test_a_path_depends_on_seed_and_number():
     ways = [connections.draw(seed, number, "bbr") for seed in (1, 2) for number in (0, 1)]
     assert ways[0] == connections.draw(1, 0, "bbr")
     assert len({way.mbps for way in ways}) == 4

@@ -1,4 +1,4 @@
-"""The tree itself obeys: who may import whom, what the core may not touch, sizes, prose, tools."""
+"""Rules of the source tree: imports, the sans-IO core, sizes of files, docstrings, and tools."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ ROOT = Path(__file__).resolve().parents[1]
 PYTHON = ("geomx", "sim", "plugins", "conf", "tests", "benchmarks", "examples")
 NATIVE = ("runtime_cpp", "plugins")
 LINES = 400
-TEST_LINES = 600  # cases are independent of each other, and read one at a time
+TEST_LINES = 600  # test cases are independent and are read one at a time
 
-# Longer files, and why each is one file.
+# Longer files, with the reason.
 LONG = {
     "benchmarks/simulator/speed.py": "its rows, what measures them and their table are one command",
 }
 
 
 def files(folders: tuple[str, ...], *suffixes: str) -> list[str]:
-    """Paths relative to the root, build products left out."""
+    """Return paths relative to the root, without build products."""
     assert [folder for folder in folders if not (ROOT / folder).is_dir()] == []
     found = (path for folder in folders for path in (ROOT / folder).rglob("*"))
     kept = (path for path in found if path.suffix in suffixes and path.is_file())
@@ -55,11 +55,11 @@ def parsed(path: str) -> ast.Module:
     return ast.parse(text(path))
 
 
-# ---- who may import whom ----
+# ---- imports ----
 
 
 def module_name(path: str) -> str:
-    """The name under which a file is imported."""
+    """Return the name under which a file is imported."""
     dotted = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
     inside = dotted.split(".")[0] in ("sim", "plugins", "conf")
     return f"geomx.{dotted}" if inside else dotted
@@ -67,7 +67,7 @@ def module_name(path: str) -> str:
 
 @cache
 def imports(path: str) -> tuple[tuple[int, str], ...]:
-    """(line, module) of every import in a file, those inside functions too."""
+    """Return (line, module) of every import in a file, also within functions."""
     here = module_name(path).split(".")
     package = here if path.endswith("__init__.py") else here[:-1]
     found = []
@@ -87,11 +87,11 @@ def within(module: str, *packages: str) -> bool:
 
 
 def forbidden(path: str, module: str) -> bool:
-    """Whether the direction of an import is wrong."""
+    """Return whether an import has a forbidden direction."""
     home = path.split("/", maxsplit=1)[0]
     if module.split(".", maxsplit=1)[0] in ("sim", "plugins", "conf", "runtime_cpp"):
-        return True  # installed, these are geomx.sim and so on
-    if path == "geomx/runner.py":  # the one module that knows how experiments are simulated
+        return True  # once installed, these are geomx.sim and so on
+    if path == "geomx/runner.py":  # the only module that imports the simulator
         return within(module, "geomx.plugins", "geomx.conf", "simpy", "tests")
     if home == "geomx":
         return within(module, "geomx.sim", "geomx.plugins", "geomx.conf", "simpy", "tests")
@@ -123,7 +123,7 @@ def test_imports_point_one_way() -> None:
 
 
 ROOMS = {
-    # Every folder of geomx/ and every loose module, with those that it may import.
+    # Every folder and module directly in geomx/, with those that it may import.
     "errors": "",
     "version": "",
     "events": "",
@@ -162,13 +162,13 @@ ROOMS = {
     "cli": "calibrate cluster compat config errors experiment explaining limits live machines"
     " network options planning plugin report results runner study terminal testing version geomx",
     "__main__": "cli",
-    "geomx": "errors options plugin results runner version",  # what users import
+    "geomx": "errors options plugin results runner version",  # the public package
 }
-NEED_A_FRAMEWORK = (  # importing these is importing MXNet or PyTorch, which may be absent
+NEED_A_FRAMEWORK = (  # these import MXNet or PyTorch, which are optional
     "geomx.compat.store", "geomx.live.mxnet_exchange", "geomx.live.torch_exchange", "geomx.mxnet",
     "geomx.workloads.transformer_model",
 )  # fmt: skip
-BY_NAME = {  # files that import by name, and why
+BY_NAME = {  # files that import by name, with the reason
     "geomx/__init__.py": "importing geomx alone is to take no time",
     "geomx/cli/main.py": "a command does not wait for what only another one needs",
     "geomx/cli/reference.py": "it describes the names of a table",
@@ -177,13 +177,13 @@ BY_NAME = {  # files that import by name, and why
     "geomx/plugin/registry.py": "plugins are found",
 }
 CORE = "geomx._core"  # compiled
-NOT_OURS = ("geomx/compat/hook/sitecustomize.py",)  # part of scripts' processes, not of geomx
+NOT_OURS = ("geomx/compat/hook/sitecustomize.py",)  # runs in scripts' processes
 OWN = [p for p in MODULES if p.startswith(("geomx/", "sim/")) and p not in NOT_OURS]
 BY_MODULE = {module_name(path): path for path in OWN}
 
 
 def own_imports(path: str) -> Iterator[tuple[int, str, bool]]:
-    """(line, own module, whether it is within a function) of the imports in a file."""
+    """Yield (line, own module, whether it is within a function) of the imports in a file."""
 
     def within_nodes(node: ast.AST, function: bool) -> Iterator[tuple[ast.AST, bool]]:
         for child in ast.iter_child_nodes(node):
@@ -208,7 +208,7 @@ def room(module: str) -> str:
 
 
 def test_there_is_no_circle_of_imports() -> None:
-    """None among imports for types alone either: shared types lie where both sides see them."""
+    """Imports for type annotations are included."""
     graph = nx.DiGraph()
     for path in OWN:
         graph.add_edges_from((module_name(path), name) for _, name, _ in own_imports(path))
@@ -217,7 +217,7 @@ def test_there_is_no_circle_of_imports() -> None:
     assert not [module for module in graph if graph.has_edge(module, module)]
 
 
-def test_rooms_import_as_the_table_says() -> None:
+def test_folders_import_only_allowed_folders() -> None:
     wrong = [
         f"{path}:{line}: {name}"
         for path in OWN
@@ -229,7 +229,7 @@ def test_rooms_import_as_the_table_says() -> None:
     assert nx.is_directed_acyclic_graph(nx.DiGraph({k: v.split() for k, v in ROOMS.items()}))
 
 
-def test_every_room_and_every_loose_module_is_in_the_table() -> None:
+def test_every_folder_and_module_is_in_the_table() -> None:
     there = {room(module) for module in BY_MODULE}
     assert there == set(ROOMS)
     loose = [path for path in OWN if re.fullmatch(r"geomx/\w+\.py", path)]
@@ -239,7 +239,7 @@ def test_every_room_and_every_loose_module_is_in_the_table() -> None:
     ]
 
 
-def test_the_page_lists_the_folders_from_top_to_bottom() -> None:
+def test_the_architecture_page_lists_folders_in_import_order() -> None:
     page = text("docs/architecture.md").partition("## The folders of `geomx/`")[2]
     lines = page.split("```")[1].strip().split("\n")
     assert len(lines) <= 25
@@ -254,8 +254,8 @@ def test_the_page_lists_the_folders_from_top_to_bottom() -> None:
     assert upwards == []
 
 
-def test_own_modules_are_imported_at_the_top() -> None:
-    """Within functions only what needs a framework; other packages may be optional, or heavy."""
+def test_own_modules_are_imported_at_module_level() -> None:
+    """Except modules that need a framework; other packages may be optional or slow to import."""
     hidden = [
         f"{path}:{line}: {name}"
         for path in OWN
@@ -265,7 +265,7 @@ def test_own_modules_are_imported_at_the_top() -> None:
     assert not hidden, "\n".join(hidden)
 
 
-def test_own_modules_are_not_found_by_name() -> None:
+def test_own_modules_are_not_imported_by_name() -> None:
     found = set()
     for path in OWN:
         for node in ast.walk(parsed(path)):
@@ -290,7 +290,7 @@ HYDRA = (
 )
 
 
-def test_hydra_stays_behind_its_door() -> None:
+def test_hydra_is_imported_by_the_configuration_only() -> None:
     users = {p for p in MODULES if any(within(m, "hydra", "omegaconf") for _, m in imports(p))}
     assert {path for path in users if path.startswith("geomx/")} <= set(HYDRA)
 
@@ -304,7 +304,7 @@ OUTSIDE = re.compile(
 )
 SANS_IO = ("runtime_cpp/core/", "runtime_cpp/net/", "runtime_cpp/fabric/", "plugins/")
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
-MAY_INCLUDE = {  # plugins' units what core may
+MAY_INCLUDE = {  # plugins may include the same as core
     "kernels": ("kernels",),
     "core": ("core", "kernels"),
     "net": ("net", "core"),
@@ -315,7 +315,7 @@ MAY_INCLUDE = {  # plugins' units what core may
 }
 
 
-def test_the_core_sees_no_clock_thread_or_socket() -> None:
+def test_the_core_uses_no_clock_thread_or_socket() -> None:
     seen = [
         f"{path}: {match.group()}"
         for path in SHIPPED
@@ -336,7 +336,7 @@ def test_includes_point_one_way() -> None:
 
 
 def folder_of(path: str) -> str:
-    """Where a unit lies, of those that `MAY_INCLUDE` names."""
+    """Return the folder of a source file, as named in `MAY_INCLUDE`."""
     return "core" if path.startswith("plugins/") else path.split("/")[1]
 
 
@@ -344,10 +344,10 @@ def test_no_environment_variable_is_read() -> None:
     assert [path for path in SHIPPED if "getenv" in text(path)] == []
 
 
-# ---- how files are written ----
+# ---- form of files ----
 
 
-def test_modules_open_with_prose() -> None:
+def test_modules_begin_with_a_docstring() -> None:
     openings = {path: ast.get_docstring(parsed(path)) or "" for path in MODULES}
     bare = [
         p for p, said in openings.items() if len(said.split()) < 4 or not re.match(r"[`\w]", said)
@@ -355,8 +355,8 @@ def test_modules_open_with_prose() -> None:
     assert not bare, "\n".join(bare)
 
 
-def test_units_open_with_prose() -> None:
-    """A header says why it exists; a unit with a header of its own need not say it twice."""
+def test_cpp_files_begin_with_a_comment() -> None:
+    """Sources with a header of the same name need no comment of their own."""
     alone = [p for p in UNITS if not (p.endswith(".cc") and p.replace(".cc", ".h") in HEADERS)]
     openings = {path: text(path).split("\n\n")[0] for path in alone}
     bare = [p for p, said in openings.items() if len(said.split()) < 6 or said[:3] != "// "]
@@ -364,7 +364,7 @@ def test_units_open_with_prose() -> None:
 
 
 def offences(pattern: str, paths: list[str], flags: re.RegexFlag = re.NOFLAG) -> list[str]:
-    """Where a pattern occurs, this file excepted."""
+    """Return where a pattern occurs, except in this file."""
     return [
         f"{path}:{number}: {line.strip()}"
         for path in paths
@@ -391,8 +391,8 @@ def test_no_line_has(what: str, pattern: str, paths: list[str]) -> None:
     assert found == [], f"{what}:\n" + "\n".join(found)
 
 
-def test_what_the_runtimes_page_names_is_there() -> None:
-    """Files, and functions by their class, in runtime_cpp/README.md."""
+def test_names_in_the_runtimes_page_exist() -> None:
+    """Files, and functions with their class, in runtime_cpp/README.md."""
     page = text("runtime_cpp/README.md")
     units = {path: text(path) for path in SHIPPED if path.startswith("runtime_cpp/")}
     named = set(re.findall(r"`([\w/]+\.(?:h|cc))`", page))
@@ -418,7 +418,7 @@ def test_files_end_with_one_newline() -> None:
     assert [p for p, t in ends.items() if not t.endswith("\n") or t.endswith("\n\n")] == []
 
 
-def test_files_fit_the_head() -> None:
+def test_files_are_not_too_long() -> None:
     counts = {path: text(path).count("\n") for path in MODULES + UNITS}
     most = {p: TEST_LINES if "test" in p else LINES for p in counts}
     too_long = {p: n for p, n in counts.items() if n > most[p] and p not in LONG}
@@ -426,8 +426,8 @@ def test_files_fit_the_head() -> None:
     assert [path for path in LONG if counts.get(path, 0) <= LINES] == [], "no longer long"
 
 
-def test_only_pythons_that_can_have_mxnet_are_admitted() -> None:
-    """MXNet wants numpy 1, whose last release has wheels for Python 3.9 to 3.12."""
+def test_only_pythons_that_mxnet_supports_are_allowed() -> None:
+    """MXNet needs numpy 1, whose last release has wheels for Python 3.9 to 3.12."""
     admitted = SpecifierSet(tomllib.loads(text("pyproject.toml"))["project"]["requires-python"])
     versions = [f"3.{minor}.{patch}" for minor in range(9, 15) for patch in (0, 9)]
     assert {each[:4] for each in admitted.filter(versions)} == {"3.11", "3.12"}
@@ -437,7 +437,7 @@ def test_only_pythons_that_can_have_mxnet_are_admitted() -> None:
 
 
 def tool(name: str, *arguments: str) -> Callable[[], None]:
-    """Run a Python tool on the tree; skipped where it is not installed."""
+    """Return a test that runs a Python tool on the tree, or is skipped if it is not installed."""
 
     @pytest.mark.skipif(find_spec(name) is None, reason=f"{name} is not installed")
     def run() -> None:
@@ -456,7 +456,7 @@ test_ruff_is_clean = tool("ruff", "check", ".")
 @pytest.mark.slow
 @pytest.mark.skipif(find_spec("mypy") is None, reason="mypy is not installed")
 def test_mypy_is_clean(tmp_path: Path) -> None:
-    """Types of the tree as it is installed: `sim`, `plugins` and `conf` lie inside geomx there."""
+    """In the layout of an installation, where `sim`, `plugins` and `conf` are inside geomx."""
     package = tmp_path / "geomx"
     package.mkdir()
     inside = [ROOT / name for name in ("sim", "plugins", "conf")]

@@ -1,4 +1,4 @@
-"""PyTorch's face: training that equals training alone, under every policy, and what is refused."""
+"""PyTorch's optimizer: training equals training alone, under every policy; refusals."""
 
 from __future__ import annotations
 
@@ -48,18 +48,18 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_four_workers_are_one_with_the_whole_batch(name: str, seed: int) -> None:
+def test_four_workers_equal_one_with_the_whole_batch(name: str, seed: int) -> None:
     make = OPTIMIZERS[name]
     expected = alone(make, seed)
-    assert np.abs(expected[0] - alone(make, seed, 0)[0]).max() > 0.01  # it has learned something
+    assert np.abs(expected[0] - alone(make, seed, 0)[0]).max() > 0.01  # training has an effect
     for values in everyone(shared(make, seed)):
         assert_same(values, expected, NEAR)
 
 
 @pytest.mark.parametrize("kind", ["Adam", "AdamW"])
 @pytest.mark.parametrize("epsilon", [1e-8, 1e-3])
-def test_adam_of_small_gradients_is_pytorchs(kind: str, epsilon: float, seed: int) -> None:
-    """Where gradients are as small as epsilon, it matters what epsilon is added to."""
+def test_adam_with_small_gradients_equals_pytorchs(kind: str, epsilon: float, seed: int) -> None:
+    """With gradients as small as epsilon, the term to which epsilon is added matters."""
     generator = torch.Generator().manual_seed(seed)
     weight = torch.randn(400, generator=generator).requires_grad_()
     ours = weight.detach().numpy().copy()
@@ -79,13 +79,13 @@ def test_adam_of_small_gradients_is_pytorchs(kind: str, epsilon: float, seed: in
 
 
 @pytest.mark.parametrize("options", [{"update": "worker"}, {"overlap": False}], ids=str)
-def test_so_they_are_however_it_is_done(options: dict[str, Any], seed: int) -> None:
+def test_four_workers_equal_one_with_every_option(options: dict[str, Any], seed: int) -> None:
     make = OPTIMIZERS["adam"]
     for values in everyone(shared(make, seed, **options)):
         assert_same(values, alone(make, seed), NEAR)
 
 
-def test_any_optimizer_and_schedule_can_step_on_the_workers(seed: int) -> None:
+def test_workers_can_run_any_optimizer_and_schedule(seed: int) -> None:
     def decaying(optimizer: Any) -> Any:
         return torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
 
@@ -111,14 +111,14 @@ def test_any_optimizer_and_schedule_can_step_on_the_workers(seed: int) -> None:
 
 
 @pytest.mark.needs("hfa")
-def test_hfa_every_step_with_sgd_is_the_whole_batch(seed: int) -> None:
+def test_hfa_in_every_step_with_sgd_equals_the_whole_batch(seed: int) -> None:
     for values in everyone(shared(SGD, seed), sync=("hfa", {"k1": 1, "k2": 1})):
         assert_same(values, alone(SGD, seed), NEAR)
 
 
 @pytest.mark.needs("hfa")
-def test_hfa_averages_what_workers_made_by_themselves(seed: int) -> None:
-    """Three local steps with momentum, then the mean of all: by hand, and through the store."""
+def test_hfa_averages_local_steps(seed: int) -> None:
+    """Three local steps with momentum, then the mean: a reference, and the store."""
     make, count = OPTIMIZERS["momentum"], 3
     inputs, targets = data(seed)
     locally = []
@@ -133,10 +133,10 @@ def test_hfa_averages_what_workers_made_by_themselves(seed: int) -> None:
         assert_same(values, expected, NEAR)
 
 
-def test_a_strangers_policy_is_followed_too(
+def test_third_party_policies_are_followed(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """DiLoCo with a plain outer step after every local one is the mean of all."""
+    """DiLoCo with a plain outer step after every local one is the mean of all workers."""
     source = ROOT / "examples" / "plugins" / "diloco" / "geomx_diloco.py"
     install(tmp_path, "geomx_diloco", source.read_text(encoding="utf-8"), monkeypatch)
     sync = ("diloco", {"h": 1, "outer_lr": 1.0, "momentum": 0.0})
@@ -146,8 +146,8 @@ def test_a_strangers_policy_is_followed_too(
 
 @pytest.mark.needs("bisparse", "p3")
 @pytest.mark.parametrize("update", ["servers", "worker"])
-def test_accelerators_apply(update: str, seed: int) -> None:
-    """What crosses the WAN is sparse, and all end with the same model, which has learned."""
+def test_accelerators_apply_to_pytorch(update: str, seed: int) -> None:
+    """WAN traffic is sparse, and all workers have the same trained model."""
 
     def body(store: kv.KVStore) -> tuple[float, list[np.ndarray]]:
         net = torch.nn.Sequential(
@@ -166,7 +166,7 @@ def test_accelerators_apply(update: str, seed: int) -> None:
 
 
 @pytest.mark.needs("esync")
-def test_esync_gives_fast_workers_more_steps() -> None:
+def test_esync_lets_fast_workers_make_more_steps() -> None:
     def body(store: kv.KVStore) -> tuple[int, list[np.ndarray]]:
         net = network()
         optimizer = geomx.torch.Optimizer(SGD(net.parameters()), net, steps=6, store=store)
@@ -186,7 +186,7 @@ def test_esync_gives_fast_workers_more_steps() -> None:
 
 
 @pytest.mark.needs("mixedsync")
-def test_parties_that_do_not_wait_learn_too() -> None:
+def test_asynchronous_parties_learn() -> None:
     def body(store: kv.KVStore) -> float:
         net = network()
         optimizer = geomx.torch.Optimizer(SGD(net.parameters()), net, store=store)
@@ -200,7 +200,7 @@ def test_parties_that_do_not_wait_learn_too() -> None:
         everyone(shared(SGD, 0, update="worker"), {"east": 1}, ("mixedsync", {}))
 
 
-def test_groups_have_rates_of_their_own(seed: int) -> None:
+def test_parameter_groups_have_their_own_learning_rates(seed: int) -> None:
     def make(parameters: Any) -> Any:
         first, *others = parameters
         return torch.optim.SGD(
@@ -212,7 +212,7 @@ def test_groups_have_rates_of_their_own(seed: int) -> None:
         assert_same(values, alone(make, seed), NEAR)
 
 
-def test_several_backward_passes_add_up(seed: int) -> None:
+def test_several_backward_passes_accumulate(seed: int) -> None:
     def body(store: kv.KVStore) -> list[np.ndarray]:
         net = network()
         optimizer = geomx.torch.Optimizer(SGD(net.parameters()), net, passes=2, store=store)
@@ -233,7 +233,7 @@ def test_several_backward_passes_add_up(seed: int) -> None:
 
 
 class Recorder(TensorExchange):
-    """Writes down what is pushed and pulled, in order."""
+    """Records pushes and pulls in order."""
 
     seen: list[tuple[str, int]]
 
@@ -246,7 +246,7 @@ class Recorder(TensorExchange):
         super().pull(key, out, priority=priority)
 
 
-def test_gradients_leave_during_backward_and_layers_wait_for_their_own(
+def test_gradients_are_pushed_during_backward_and_layers_wait_for_their_values(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     seen: list[tuple[str, int]] = []
@@ -270,8 +270,8 @@ def test_gradients_leave_during_backward_and_layers_wait_for_their_own(
     everyone(body, {"east": 1})
 
 
-def test_a_layer_does_not_wait_for_what_others_lack(seed: int) -> None:
-    """The last layer's gradients are kept back until the other worker's first layer has gone on."""
+def test_a_layer_waits_for_its_own_values_only(seed: int) -> None:
+    """The last layer's gradients are delayed until the other worker's first layer has finished."""
     gone_on = threading.Event()
     behind: list[bool] = []
     inputs, targets = data(seed)
@@ -281,7 +281,7 @@ def test_a_layer_does_not_wait_for_what_others_lack(seed: int) -> None:
         optimizer = geomx.torch.Optimizer(SGD(net.parameters()), net, store=store)
         torch.nn.functional.cross_entropy(net(inputs), targets).backward()
         optimizer.step()
-        hidden = net[0](inputs)  # would never return, did it wait for all of them
+        hidden = net[0](inputs)  # would never return if it waited for all values
         last = next(net[2].parameters())
         before = last.detach().clone()
         gone_on.set()
@@ -312,7 +312,7 @@ def test_a_layer_does_not_wait_for_what_others_lack(seed: int) -> None:
 
 
 class Attention(torch.nn.Module):
-    """Its attention uses the parameters of a module that is never called."""
+    """Attention that uses the parameters of a module without calling it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -326,8 +326,8 @@ class Attention(torch.nn.Module):
         return attended[0] + self.free
 
 
-def test_parameters_of_modules_that_are_never_called_are_waited_for_too(seed: int) -> None:
-    """Equal to training alone, which it would not be with any value of the step before."""
+def test_parameters_of_modules_that_are_never_called_are_awaited(seed: int) -> None:
+    """Training equals training alone, which requires all values of the current step."""
 
     def make() -> Any:
         torch.manual_seed(3)
@@ -352,8 +352,8 @@ def test_parameters_of_modules_that_are_never_called_are_waited_for_too(seed: in
         assert_same(values, body(), NEAR)
 
 
-def test_a_parameter_used_before_its_value_has_come_is_named() -> None:
-    """No module is called here, so no value has been waited for."""
+def test_using_a_parameter_before_its_value_has_arrived_is_an_error() -> None:
+    """No module is called here, so nothing has waited for the value."""
 
     def body(store: kv.KVStore) -> None:
         net = torch.nn.ParameterList([torch.ones(3)])
@@ -366,7 +366,7 @@ def test_a_parameter_used_before_its_value_has_come_is_named() -> None:
     everyone(body, {"east": 1})
 
 
-def test_parameters_that_are_not_trained_are_the_first_workers_too(seed: int) -> None:
+def test_frozen_parameters_are_the_first_workers(seed: int) -> None:
     def body(store: kv.KVStore) -> list[np.ndarray]:
         net = network(seed=1 + store.global_rank)
         net[0].requires_grad_(False)
@@ -393,7 +393,7 @@ def test_tensors_move_without_copies() -> None:
         store.init("w", np.zeros((2, 3)))
         key = store.entry("w").key
         for target in (torch.empty(2, 3), torch.empty(3, 2, dtype=torch.float64).t()):
-            exchange.push(key, torch.arange(6.0).view(2, 3))  # this is the only reference
+            exchange.push(key, torch.arange(6.0).view(2, 3))  # the only reference
             exchange.pull(key, [target])
             assert torch.equal(target.float(), torch.arange(6.0).view(2, 3))
 
@@ -401,10 +401,8 @@ def test_tensors_move_without_copies() -> None:
 
 
 @pytest.mark.parametrize("type_", [torch.float32, torch.bfloat16], ids=str)
-def test_tensors_of_a_device_pass_through_its_stage(
-    type_: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On the processor, whose stage is asked for here, so that the way is walked everywhere."""
+def test_tensors_on_a_device_use_its_stage(type_: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the processor's stage, so that the test works on every machine."""
     streams: list[int] = []
     fill = tensors.fill
 
@@ -420,7 +418,7 @@ def test_tensors_of_a_device_pass_through_its_stage(
 
 
 @pytest.mark.skipif(not torch.cuda.is_available() or len(_core.devices()) == 1, reason="no device")
-def test_training_on_a_device_is_training_on_the_processor(seed: int) -> None:
+def test_training_on_a_device_equals_training_on_the_processor(seed: int) -> None:
     def body(store: kv.KVStore) -> list[np.ndarray]:
         net = network().cuda()
         optimizer = geomx.torch.Optimizer(SGD(net.parameters()), net, store=store)
@@ -437,7 +435,7 @@ def test_training_on_a_device_is_training_on_the_processor(seed: int) -> None:
 
 
 def _exchange_values(tensor: Any) -> None:
-    """What a job of one worker sums up is what it pushed."""
+    """Check that the sum in a job of one worker equals its push."""
 
     def body(store: kv.KVStore) -> None:
         exchange = TensorExchange(store.member.loop, copy=False)
@@ -453,10 +451,10 @@ def _exchange_values(tensor: Any) -> None:
     everyone(body, {"east": 1})
 
 
-# ---- what is refused ----
+# ---- refusals ----
 
 
-def test_mistakes_are_named() -> None:
+def test_invalid_calls_are_errors() -> None:
     def body(store: kv.KVStore) -> None:
         net = network()
         inputs, targets = data(0)
@@ -495,12 +493,12 @@ def test_mistakes_are_named() -> None:
 
 
 @pytest.mark.needs("esync")
-def test_a_policy_that_gives_steps_wants_to_know_how_many() -> None:
+def test_a_policy_that_plans_steps_needs_their_number() -> None:
     with pytest.raises(ConfigError, match=r"while not optimizer\.done"):
         everyone(shared(SGD, 0), {"east": 1}, ("esync", {}))
 
 
-def test_a_changed_rate_and_a_step_too_many_are_named() -> None:
+def test_a_changed_rate_and_an_extra_step_are_errors() -> None:
     def body(store: kv.KVStore) -> None:
         net = network()
         optimizer = geomx.torch.Optimizer(SGD(net.parameters()), net, steps=2, store=store)
@@ -531,12 +529,12 @@ def test_a_changed_rate_and_a_step_too_many_are_named() -> None:
         (torch.optim.Adagrad, "Adagrad"),
     ],
 )
-def test_what_servers_cannot_do_is_named(make: Make, words: str) -> None:
+def test_options_that_servers_do_not_support_are_refused(make: Make, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         translated(make([torch.zeros(2, requires_grad=True)]), {})
 
 
-def test_a_lost_worker_is_named_and_nobody_hangs() -> None:
+def test_a_lost_worker_is_named_by_all_waiting_workers() -> None:
     cluster = LocalCluster(unshaped({"east": 1, "west": 1}))
     stores = [kv.KVStore(member) for member in cluster.workers]
     nets = [network(), network()]

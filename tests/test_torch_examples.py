@@ -1,4 +1,4 @@
-"""What README and the examples say about PyTorch and JAX is run, as it is written there."""
+"""The documented code and commands for PyTorch and JAX in README and the examples run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ STEPS = "--steps=20"
 
 
 def readme() -> list[str]:
-    """The lines of the diff, with what they begin with."""
+    """Return the lines of the diff with their first characters."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     found = re.search(r"<!-- pytorch -->\n```diff\n(.*?)```", text, re.DOTALL)
     assert found is not None
@@ -39,7 +39,7 @@ def readme() -> list[str]:
 
 
 def batches(samples: Any, count: int = 5) -> Any:
-    """A list of (inputs, target) in `count` batches."""
+    """Return a list of (inputs, targets) of `count` batches."""
     size = len(samples) // count
     for start in range(0, count * size, size):
         inputs, targets = zip(*samples[start : start + size], strict=True)
@@ -47,7 +47,7 @@ def batches(samples: Any, count: int = 5) -> Any:
 
 
 def run_lines(lines: list[str], seed: int, lock: threading.Lock) -> list[Any]:
-    """The parameters after running what is left of the diff."""
+    """Run one side of the diff; return the parameters."""
     with lock:
         torch.manual_seed(seed)
         model = torch.nn.Sequential(torch.nn.Linear(5, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3))
@@ -91,7 +91,7 @@ def test_readmes_three_lines_train_in_every_data_centre(
 
 
 def documented(example: str, beginning: str) -> list[str]:
-    """The command in an example's first lines that begins so."""
+    """Return the command in an example's docstring with this beginning."""
     text = (ROOT / "examples" / example).read_text(encoding="utf-8").split('"""')[1]
     for line in text.replace("\\\n", " ").splitlines():
         if line.strip().startswith(beginning):
@@ -100,7 +100,7 @@ def documented(example: str, beginning: str) -> list[str]:
 
 
 def loss(command: list[str], *more: str) -> float:
-    """What a documented command prints in the end."""
+    """Run a documented command; return the loss that it prints last."""
     programs = {
         "geomx": [sys.executable, "-c", GEOMX],
         "python": [sys.executable],
@@ -118,9 +118,9 @@ def loss(command: list[str], *more: str) -> float:
 
 @pytest.fixture(scope="module")
 def plain() -> float:
-    """The loss that PyTorch reaches by itself."""
+    """Return the loss of PyTorch without geomx."""
     reached = loss(documented("torch_train.py", "python examples/torch_train.py --plain"), STEPS)
-    assert reached < 1.0  # it was 2.3
+    assert reached < 1.0  # initially 2.3
     return reached
 
 
@@ -129,7 +129,7 @@ def test_two_data_centres_reach_the_loss_of_one_process(plain: float) -> None:
     assert loss(launched, STEPS) == pytest.approx(plain, abs=1e-4)
 
 
-def test_ddp_inside_parties_reaches_it_too(plain: float) -> None:
+def test_ddp_inside_parties_reaches_the_loss_of_one_process(plain: float) -> None:
     launched = documented("torch_ddp.py", "geomx launch")
     assert loss(launched, STEPS) == pytest.approx(plain, abs=1e-4)
 

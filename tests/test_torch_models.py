@@ -1,4 +1,4 @@
-"""PyTorch's models with geomx: copied, given up, saved, and trained on from a checkpoint."""
+"""PyTorch's models with geomx: copies, release of memory, checkpoints, and unused parts."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ from tests.torch_laws import (
 
 pytestmark = pytest.mark.slow
 
-# ---- models come and go ----
+# ---- lifetime ----
 
 
-def test_a_model_goes_with_the_last_reference_to_it(seed: int) -> None:
-    """Python's search for circles is off: there are none."""
+def test_a_model_is_freed_with_its_last_reference(seed: int) -> None:
+    """Python's cyclic garbage collection is disabled, as there are no cycles."""
     inputs, targets = data(seed)
 
     def body(store: kv.KVStore) -> list[Any]:
@@ -49,10 +49,10 @@ def test_a_model_goes_with_the_last_reference_to_it(seed: int) -> None:
         for _ in range(2):
             torch.nn.functional.cross_entropy(net(inputs), targets).backward()
             optimizer.step()
-        assert len(net.state_dict()) == 4  # and nothing is on its way
+        assert len(net.state_dict()) == 4  # nothing is pending
         return [weakref.ref(each) for each in (optimizer, net, *net.parameters(), *net)]
 
-    everyone(body, {"east": 1})  # PyTorch's first steps leave circles of their own
+    everyone(body, {"east": 1})  # PyTorch's first steps create cycles
     gc.collect()
     gc.disable()
     try:
@@ -62,7 +62,7 @@ def test_a_model_goes_with_the_last_reference_to_it(seed: int) -> None:
         gc.enable()
 
 
-def test_copies_of_a_model_wait_for_nothing(seed: int) -> None:
+def test_copies_of_a_model_do_not_wait(seed: int) -> None:
     inputs, targets = data(seed)
     start = network().state_dict()
 
@@ -81,13 +81,13 @@ def test_copies_of_a_model_wait_for_nothing(seed: int) -> None:
         return net
 
     (net,) = everyone(body, {"east": 1})
-    net.load_state_dict(start)  # its optimizer is gone
+    net.load_state_dict(start)  # without its optimizer
 
 
 # ---- checkpoints ----
 
 
-def test_training_goes_on_from_a_checkpoint(seed: int) -> None:
+def test_training_continues_from_a_checkpoint(seed: int) -> None:
     make = OPTIMIZERS["adam"]
 
     def body(store: kv.KVStore, state: Any, steps: int) -> Any:
@@ -110,7 +110,7 @@ def test_training_goes_on_from_a_checkpoint(seed: int) -> None:
         assert state["geomx"] == {"step": 3}
 
 
-def test_servers_hear_the_numbers_of_a_checkpoint(seed: int) -> None:
+def test_servers_receive_the_options_of_a_checkpoint(seed: int) -> None:
     slow = torch.optim.SGD(network().parameters(), lr=0.05).state_dict()
 
     def body(store: kv.KVStore) -> list[np.ndarray]:
@@ -124,7 +124,7 @@ def test_servers_hear_the_numbers_of_a_checkpoint(seed: int) -> None:
         assert_same(values, expected, NEAR)
 
 
-def test_what_is_not_in_a_checkpoint_is_said() -> None:
+def test_checkpoints_without_the_servers_state_cause_a_warning() -> None:
     def body(store: kv.KVStore, make: Make) -> None:
         net = network()
         geomx.torch.Optimizer(make(net.parameters()), net, store=store).state_dict()
@@ -136,11 +136,11 @@ def test_what_is_not_in_a_checkpoint_is_said() -> None:
         everyone(lambda store: body(store, SGD), {"east": 1})
 
 
-# ---- parts that are not always used ----
+# ---- unused parameters ----
 
 
 class Branches(torch.nn.Module):
-    """One layer that is never used, and one that is when the caller says so."""
+    """A model with a layer that is never used, and one that is used if requested."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -157,7 +157,7 @@ class Branches(torch.nn.Module):
 
 
 def branches(step: int, rank: int) -> bool:
-    """By turns no worker takes the branch, all do, and the first alone does."""
+    """In turn, no worker uses the branch, all do, and only the first does."""
     return (False, True, rank == 0)[step % 3]
 
 
@@ -182,10 +182,10 @@ def partly_used(make: Make, seed: int, steps: int, **options: Any) -> Any:
 
 @pytest.mark.parametrize("name", ["momentum", "adamw"])
 @pytest.mark.parametrize("options", [{}, {"overlap": False}, {"update": "worker"}], ids=str)
-def test_what_no_worker_used_stays_as_pytorch_leaves_it(
+def test_parameters_that_no_worker_used_are_unchanged(
     name: str, options: dict[str, Any], seed: int
 ) -> None:
-    """Without decay, momentum or a step; what some used moves by the mean over all workers."""
+    """Without decay, momentum or a step; those that some used are updated with the mean of all."""
     make, steps = OPTIMIZERS[name], 7
     net, (inputs, targets) = Branches(), data(seed)
     optimizer = make(net.parameters())
@@ -204,7 +204,7 @@ def test_what_no_worker_used_stays_as_pytorch_leaves_it(
     [("fsa", ["bisparse"]), ("fsa", ["twobit", "p3"]), ("fsa", ["tsengine"]), ("mixedsync", [])],
     ids=str,
 )
-def test_a_layer_that_is_never_used_stays_however_gradients_travel(
+def test_a_layer_that_is_never_used_is_unchanged_with_every_option(
     sync: str, accel: list[str], seed: int
 ) -> None:
     start = dict(Branches().named_parameters())
@@ -215,11 +215,11 @@ def test_a_layer_that_is_never_used_stays_however_gradients_travel(
             assert stayed == name.startswith("never"), (name, seed)
 
 
-# ---- what is done to gradients before a step ----
+# ---- clipping ----
 
 
 def test_the_mean_gradient_can_be_clipped(seed: int) -> None:
-    """Four workers that clip the mean are one that clips the gradient of the whole batch."""
+    """Four workers that clip the mean equal one that clips the gradient of the whole batch."""
     make, most, steps = OPTIMIZERS["momentum"], 0.05, 4
     inputs, targets = data(seed)
 
@@ -247,7 +247,7 @@ def test_the_mean_gradient_can_be_clipped(seed: int) -> None:
         assert_same(values, expected, NEAR)
 
 
-def test_a_mean_that_is_not_there_is_refused() -> None:
+def test_the_mean_gradient_needs_updates_on_the_workers() -> None:
     def body(store: kv.KVStore) -> None:
         net = network()
         optimizer = geomx.torch.Optimizer(SGD(net.parameters()), net, store=store)
@@ -258,7 +258,7 @@ def test_a_mean_that_is_not_there_is_refused() -> None:
 
 
 @pytest.mark.parametrize("clips", [True, False])
-def test_clipping_ones_own_gradient_is_warned_of_once(clips: bool, seed: int) -> None:
+def test_clipping_a_local_gradient_causes_one_warning(clips: bool, seed: int) -> None:
     def body(store: kv.KVStore) -> None:
         net, (inputs, targets) = network(), data(seed)
         optimizer = geomx.torch.Optimizer(SGD(net.parameters()), net, overlap=False, store=store)
@@ -273,4 +273,4 @@ def test_clipping_ones_own_gradient_is_warned_of_once(clips: bool, seed: int) ->
         warnings.simplefilter("always")
         everyone(body, {"east": 1, "west": 1})
     about = [each for each in caught if "optimizer.average()" in str(each.message)]
-    assert len(about) == 2 * clips  # one a worker
+    assert len(about) == 2 * clips  # one per worker

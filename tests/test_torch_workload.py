@@ -1,4 +1,4 @@
-"""workload=torch_transformer: its text, its shape, its numbers, the same in both modes."""
+"""workload=torch_transformer: its data, tensors and gradients, and equal results of both modes."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ def test_the_text_is_the_same_everywhere() -> None:
     ],
     ids=str,
 )
-def test_what_cannot_be_is_refused(options: dict[str, Any], words: str) -> None:
+def test_invalid_options_are_refused(options: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         small(**options)
 
 
 def test_sizes_and_times_need_no_torch(tmp_path: Path) -> None:
-    """And neither does importing geomx; what does says what to do."""
+    """Importing geomx needs no PyTorch either; with numerics, the error names a remedy."""
     program = """
 import sys
 import geomx, geomx.live.worker
@@ -93,7 +93,7 @@ for attempt in (
 
 
 @needs_torch
-def test_its_tensors_are_those_of_the_network() -> None:
+def test_its_tensors_equal_the_networks_parameters() -> None:
     from geomx.workloads.transformer_model import Transformer
 
     workload = small()
@@ -104,8 +104,8 @@ def test_its_tensors_are_those_of_the_network() -> None:
 
 
 @needs_torch
-def test_gradients_are_those_of_the_loss(seed: int) -> None:
-    """Along a random direction, the loss rises as the gradient says."""
+def test_gradients_equal_the_slope_of_the_loss(seed: int) -> None:
+    """By finite differences along a random direction."""
     workload = small()
     model = workload.model(seed)
     keys = range(len(workload.tensors))
@@ -124,7 +124,7 @@ def test_gradients_are_those_of_the_loss(seed: int) -> None:
 
 
 @needs_torch
-def test_a_batch_depends_on_its_numbers_alone(seed: int) -> None:
+def test_a_batch_depends_on_its_arguments_only(seed: int) -> None:
     one, other = small().model(seed), small().model(seed)
     losses = [one.step(step, worker, 2) for step in range(2) for worker in range(2)]
     assert len(set(losses)) == 4
@@ -134,7 +134,7 @@ def test_a_batch_depends_on_its_numbers_alone(seed: int) -> None:
 
 
 @needs_torch
-def test_a_device_that_is_not_there_is_named() -> None:
+def test_a_missing_device_is_named() -> None:
     with pytest.raises(ConfigError, match="CUDA devices"):
         small(device="cuda:99").model(0)
 
@@ -150,7 +150,7 @@ def test_it_learns_the_text(network: Callable[..., dict[str, Any]], simulate: Si
 
 @needs_torch
 @pytest.mark.parametrize("words", [["+accel=[bisparse,p3]"], ["+sync=hfa", "sync.k1=2"]], ids=str)
-def test_both_modes_end_with_the_same_numbers(words: list[str], tmp_path: Path) -> None:
+def test_both_modes_have_equal_parameters(words: list[str], tmp_path: Path) -> None:
     options = [f"workload.{name}={value}" for name, value in SMALL.items()]
     common = ["workload=torch_transformer", *options, "iterations=6", *words]
     ended = []

@@ -1,4 +1,4 @@
-"""The training loop exists once: its rules, and that all drivers ask the same of a sync policy."""
+"""The training loop: its rules, and equal calls of a sync policy by all drivers."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ S = 1_000_000_000
 
 
 def clock(forward_s: list[float], backward_s: list[float]) -> _core.PassClock:
-    """Of a worker with one key per layer, whose initial values have come at once."""
+    """Return the clock of a worker with one key per layer, whose initial values have arrived."""
     pace = _core.Pace(
         [round(each * S) for each in forward_s], [round(each * S) for each in backward_s]
     )
@@ -56,7 +56,7 @@ def clock(forward_s: list[float], backward_s: list[float]) -> _core.PassClock:
     return made
 
 
-def test_layers_wait_one_by_one_and_gradients_leave_backwards() -> None:
+def test_layers_wait_in_order_and_gradients_are_pushed_in_reverse() -> None:
     passes = clock([0.1, 0.2, 0.0], [0.3, 0.4, 0.5])
     passes.forward(0)
     assert passes.awaited() == []
@@ -65,7 +65,7 @@ def test_layers_wait_one_by_one_and_gradients_leave_backwards() -> None:
         (2, 0.8 * S), (1, 1.2 * S), (0, 1.5 * S)
     ]  # fmt: skip
     assert passes.now_ns == 1.5 * S
-    assert passes.awaited() == [0]  # what the next step begins with
+    assert passes.awaited() == [0]  # the first layer of the next step
     assert passes.arrived([(2 * S, 0, 1)]) == 2 * S
     passes.take_spans()
     passes.forward(2 * S)
@@ -78,7 +78,7 @@ def test_layers_wait_one_by_one_and_gradients_leave_backwards() -> None:
     ]
 
 
-def test_parameters_leave_when_the_pass_is_over_and_the_last_step_waits_for_all() -> None:
+def test_parameters_are_pushed_after_the_pass_and_the_last_step_waits_for_all() -> None:
     passes = clock([0.5, 0.5], [1.0, 1.0])
     passes.forward(2 * S)
     end = passes.arrived([])
@@ -87,7 +87,7 @@ def test_parameters_leave_when_the_pass_is_over_and_the_last_step_waits_for_all(
     assert passes.arrived([(7 * S, 0, 1), (6 * S, 1, 1)]) == 7 * S
 
 
-def test_a_reply_is_waited_for_like_a_value() -> None:
+def test_a_step_waits_for_a_reply_like_for_a_value() -> None:
     passes = clock([1.0], [1.0])
     for reply, end in ((5 * S, 5 * S), (S // 2, 3 * S)):
         passes.forward(0)
@@ -97,7 +97,7 @@ def test_a_reply_is_waited_for_like_a_value() -> None:
         assert passes.arrived([(3 * S, 0, 1)], reply) == end
 
 
-def test_a_step_that_pushes_nothing_waits_for_nothing() -> None:
+def test_a_step_without_pushes_does_not_wait() -> None:
     passes = clock([1.0], [1.0])
     passes.forward(0)
     assert passes.backward("nothing", False, False, passes.arrived([])) == []
@@ -105,7 +105,7 @@ def test_a_step_that_pushes_nothing_waits_for_nothing() -> None:
     assert passes.arrived([]) == 2 * S
 
 
-def test_orders_out_of_turn_are_refused() -> None:
+def test_calls_in_the_wrong_order_are_refused() -> None:
     passes = clock([1.0], [1.0])
     passes.forward(0)
     with pytest.raises(RuntimeError, match="still being carried out"):
@@ -123,7 +123,7 @@ def test_orders_out_of_turn_are_refused() -> None:
 
 
 def spec(schedule: Schedule) -> Spec:
-    """The schedule as an experiment of sizes alone, on links as fast as the machine."""
+    """Return the schedule as an experiment without numerics, without emulated links."""
     workload = of_sizes(tuple(schedule.elements))
     return replace(
         unshaped(PARTIES),
@@ -145,7 +145,7 @@ def of_sizes(elements: tuple[int, ...]) -> Workload:
 
 
 def everyone(spec: Spec, train: Callable[[Member], None]) -> None:
-    """Have every worker of a cluster in this process train, all at once."""
+    """Train all workers of a cluster in this process concurrently."""
     cluster = LocalCluster(spec)
     try:
         with ThreadPoolExecutor(len(cluster.workers)) as pool:
@@ -155,7 +155,7 @@ def everyone(spec: Spec, train: Callable[[Member], None]) -> None:
 
 
 def live(schedule: Schedule, folder: Path) -> None:
-    """As workers of a live experiment."""
+    """Run the schedule as a live experiment."""
 
     def train(member: Member) -> None:
         notes = folder / member.node.name.replace("/", "-")
@@ -171,7 +171,7 @@ def scripts(
     train: Callable[[kv.KVStore], None],
     parties: dict[str, int] | None = None,
 ) -> None:
-    """As workers of a job of scripts."""
+    """Run the schedule as a job of scripts."""
 
     def join(member: Member) -> None:
         store = kv.KVStore(member)
@@ -182,7 +182,7 @@ def scripts(
 
 
 def numpy_scripts(schedule: Schedule, _: Path) -> None:
-    """Scripts with a loop of their own."""
+    """Run scripts with their own loop."""
 
     def train(store: kv.KVStore) -> None:
         keys = list(range(len(schedule.elements)))
@@ -198,7 +198,7 @@ def numpy_scripts(schedule: Schedule, _: Path) -> None:
 
 
 def mxnet_scripts(schedule: Schedule, _: Path) -> None:
-    """The same with MXNet, whose engine pushes and pulls when it comes to that."""
+    """Run the same with MXNet, whose engine executes pushes and pulls asynchronously."""
     from geomx.mxnet import EngineExchange, KVStore, mx
 
     def train(plain: kv.KVStore) -> None:
@@ -221,7 +221,7 @@ def mxnet_scripts(schedule: Schedule, _: Path) -> None:
 
 
 def torch_scripts(schedule: Schedule, _: Path) -> None:
-    """Scripts with PyTorch's optimizer, wrapped."""
+    """Run scripts with PyTorch's wrapped optimizer."""
     import torch
 
     import geomx.torch
@@ -267,9 +267,9 @@ def calls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Calls]:
 
 
 def asked(calls: Calls, schedule: Schedule, exact: bool) -> None:
-    """Hold what was asked against what the documentation says.
+    """Compare the recorded calls with the documented ones.
 
-    `exact`: a step takes what the workload says, to the last bit; otherwise it is measured.
+    `exact`: the time of a step equals the workload's, bit by bit; otherwise it is measured.
     """
     made = spec(schedule)
     for number, worker in enumerate(made.cluster.workers):
@@ -290,7 +290,7 @@ def asked(calls: Calls, schedule: Schedule, exact: bool) -> None:
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(schedules(sum(PARTIES.values())))
-def test_simulated_workers_ask_what_is_documented(
+def test_simulated_workers_make_the_documented_calls(
     calls: Calls, simulate: Build, schedule: Schedule
 ) -> None:
     calls.clear()
@@ -307,7 +307,7 @@ def test_simulated_workers_ask_what_is_documented(
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(schedule=schedules(sum(PARTIES.values())))
-def test_so_does_every_other_driver(
+def test_all_other_drivers_make_the_documented_calls(
     calls: Calls, driver: str, schedule: Schedule, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     if driver in ("mxnet", "torch") and find_spec(driver) is None:
@@ -319,12 +319,12 @@ def test_so_does_every_other_driver(
     asked(calls, schedule, exact=driver == "live" and schedule.switch)
 
 
-# ---- what scripts may rely on ----
+# ---- guarantees for scripts ----
 
 
 @pytest.mark.slow
 def plain(**changes: Any) -> Schedule:
-    """Two rounds of a step each for every worker, with a prompt coordinator."""
+    """Return a schedule of two rounds of one step each, with a prompt coordinator."""
     given: dict[str, Any] = {
         "elements": [3],
         "rounds": [[1, 1]] * sum(PARTIES.values()),
@@ -338,8 +338,8 @@ def plain(**changes: Any) -> Schedule:
     return Schedule(**{**given, **changes})
 
 
-def test_a_report_comes_behind_what_was_pushed(calls: Calls) -> None:
-    """Also where an engine pushes when it comes to that: what is pushed is still being computed."""
+def test_a_report_is_sent_after_earlier_pushes(calls: Calls) -> None:
+    """Also with an engine, while the pushed values are still being computed."""
     engine = pytest.importorskip("geomx.mxnet", reason="mxnet is not installed")
     schedule = plain(elements=[300, 300], rounds=[[1, 1]], inside=True, parties=True)
     calls.clear()
@@ -369,7 +369,7 @@ def test_a_report_comes_behind_what_was_pushed(calls: Calls) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("driver", ["sim", "live"])
-def test_a_late_answer_is_part_of_the_step(
+def test_the_wait_for_a_late_reply_is_part_of_the_step(
     driver: str, calls: Calls, simulate: Build, tmp_path: Path
 ) -> None:
     schedule = plain(coordinator="late")
@@ -395,10 +395,10 @@ def test_a_late_answer_is_part_of_the_step(
     deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(late_s=st.floats(1e-10, 3.0))
-def test_a_coordinator_is_woken_at_the_time_that_it_asked_for(
+def test_a_coordinators_timeout_is_not_early(
     calls: Calls, simulate: Build, monkeypatch: pytest.MonkeyPatch, late_s: float
 ) -> None:
-    """Not a fraction of a nanosecond before: it would ask for the same time again, for ever."""
+    """Not even by a fraction of a nanosecond, as it would request the same time again, forever."""
     monkeypatch.setattr(importlib.import_module(MODULE), "LATE_S", late_s)
     schedule = plain(coordinator="late")
     experiment = spec(schedule)
@@ -411,7 +411,7 @@ def test_a_coordinator_is_woken_at_the_time_that_it_asked_for(
 
 
 def test_waiting_for_values_is_not_computing(calls: Calls) -> None:
-    """A fast worker pulls when it needs a value, which a slow one is late with."""
+    """A fast worker waits in pull for a value of a slow one."""
     schedule, slow_s = plain(rounds=[[1, 1, 1]] * 2), 0.4
     calls.clear()
 
@@ -439,7 +439,7 @@ def test_waiting_for_values_is_not_computing(calls: Calls) -> None:
 @pytest.mark.parametrize(
     ("asks", "said"), [(False, "ask rhythm.due"), (True, "call rhythm.exchan")]
 )
-def test_a_script_that_forgets_its_exchange_is_told(asks: bool, said: str, calls: Calls) -> None:
+def test_a_script_without_the_due_exchange_is_an_error(asks: bool, said: str, calls: Calls) -> None:
     def train(store: kv.KVStore) -> None:
         with pytest.raises(GeomxError, match=rf"step 0 must be exchanged: {said}"):
             for _ in (rhythm := store.rhythm(2)):
@@ -462,7 +462,7 @@ def test_a_coordinator_that_is_lost_is_named(calls: Calls) -> None:
 
 
 class Counting(WorkerSync):
-    """Synchronises after every second step; counts what it is asked."""
+    """Synchronises after every second step; counts calls."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -484,7 +484,7 @@ class Counted(SyncPolicy):
         return [Site(cluster.scheduler, Native("coordinator", "nothing"))]
 
 
-def test_steps_ask_once_and_wait_for_the_answer() -> None:
+def test_each_step_calls_the_policy_once_and_waits_for_the_reply() -> None:
     cluster = unshaped(PARTIES).cluster
     steps = Steps(Counted(), cluster, cluster.workers[0], 6)
     assert isinstance(steps.sync, Counting)
@@ -501,8 +501,8 @@ def test_steps_ask_once_and_wait_for_the_answer() -> None:
 
 
 @pytest.mark.slow
-def test_ddp_asks_the_same(calls: Calls, tmp_path: Path) -> None:
-    """Until a step that is not exchanged, which DDP cannot make."""
+def test_ddp_makes_the_same_calls(calls: Calls, tmp_path: Path) -> None:
+    """Up to the first step without an exchange, which DDP does not support."""
     torch = pytest.importorskip("torch", reason="torch is not installed")
     import geomx.torch
 
@@ -534,7 +534,7 @@ def test_ddp_asks_the_same(calls: Calls, tmp_path: Path) -> None:
         torch.distributed.destroy_process_group()
     assert sums == [6.0, 6.0]
     gc.collect()
-    assert exchanges[0]() is None  # although PyTorch keeps the hook as long as the process runs
+    assert exchanges[0]() is None  # although PyTorch keeps the hook until the process ends
     asked_of_it = expected(replace(schedule, rounds=[[1, 1, 1]]), 0)
     assert calls["east/worker0"] == [
         ("worker", UNKNOWN), *asked_of_it[1:-1], ("finished", 2), ("after_step", 2)

@@ -1,4 +1,4 @@
-"""What a live run tells of while it goes on: waits that last, and values that are not finite."""
+"""Notices of a live run: long waits, and values that are not finite."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from tests.test_kv import Stores, everyone
 
 pytestmark = pytest.mark.slow
 
-# ---- for whom one waits ----
+# ---- waits ----
 
 
 def notices(capfd: pytest.CaptureFixture[str]) -> list[str]:
-    """The lines for the user, with N for how long something lasted."""
+    """Return the lines for the user, with N instead of durations."""
     lines = [x for x in capfd.readouterr().err.splitlines() if x.startswith("geomx: ")]
     return [re.sub(r"waited \d+ s", "waited N s", line) for line in lines]
 
 
 def come(store: kv.KVStore) -> None:
-    """To a barrier, and do not wait there."""
+    """Enter a barrier without waiting for it."""
     with pytest.raises(TimeoutError):
         store.member.loop.barrier(0.01)
 
 
 def said(capfd: pytest.CaptureFixture[str], *wanted: str) -> list[str]:
-    """The lines for the user, once there is one with each of `wanted`."""
+    """Wait for lines for the user that contain each of `wanted`; return all lines."""
     lines: list[str] = []
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
@@ -50,7 +50,7 @@ def said(capfd: pytest.CaptureFixture[str], *wanted: str) -> list[str]:
 
 @pytest.fixture
 def hasty() -> Iterator[Stores]:
-    """Two parties of two workers that bear half a second of waiting before they say so."""
+    """Return two parties of two workers that report waits after half a second."""
     spec = unshaped({"east": 2, "west": 2})
     runtime = dataclasses.replace(spec.runtime, failure_timeout_s=0.5)
     with_everyone = LocalCluster(dataclasses.replace(spec, runtime=runtime))
@@ -89,7 +89,7 @@ def hasty() -> Iterator[Stores]:
     ],
     ids=["round", "barrier", "stop"],
 )
-def test_a_wait_that_lasts_says_for_whom(
+def test_a_long_wait_is_reported_with_the_awaited_nodes(
     hasty: Stores,
     act: Callable[[kv.KVStore], Any],
     wanted: list[str],
@@ -101,11 +101,11 @@ def test_a_wait_that_lasts_says_for_whom(
     time.sleep(0.6)
     most = 1 + math.log2((time.monotonic() - began) / 0.5)
     lines += notices(capfd)
-    for each in wanted:  # it does not say so again until it has lasted twice as long
+    for each in wanted:  # repeated only after twice the duration
         assert 1 <= len([line for line in lines if each in line]) <= most
 
 
-def test_who_has_not_joined_or_cannot_be_reached_is_told(
+def test_missing_and_unreachable_nodes_are_reported(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spec = unshaped({"east": 2})
@@ -123,7 +123,7 @@ def test_who_has_not_joined_or_cannot_be_reached_is_told(
             "every node has joined",
             "east/worker0 has waited N s for the scheduler at 127.0.0.1:9 (",
         )
-        # The scheduler gives up, by name, and all nodes hear of it.
+        # The scheduler stops waiting, and tells all nodes the name.
         monkeypatch.setattr("geomx.live.member.JOIN_TIMEOUT_S", 0.1)
         with pytest.raises(
             NodeLost, match=r"hub/global_server0 was lost: it did not join .* 0.1 s"
@@ -140,7 +140,7 @@ def test_who_has_not_joined_or_cannot_be_reached_is_told(
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_values_that_are_not_finite_are_told_by_worker_and_key(
+def test_values_that_are_not_finite_are_reported_by_worker_and_key(
     hasty: Stores, bad: float, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def train(store: kv.KVStore) -> None:
@@ -156,7 +156,7 @@ def test_values_that_are_not_finite_are_told_by_worker_and_key(
     assert lines[0].startswith(
         "geomx: west/worker0 pushed round 2 of key 'w' with 1 of 4 values NaN or infinite, which "
     )
-    assert len(lines) == 4  # three pushes, and how many they were
+    assert len(lines) == 4  # three pushes, and their number
     assert (
         lines[3] == "geomx: west/worker0 made 4 pushes in all with values that are NaN or infinite"
     )

@@ -1,4 +1,4 @@
-"""The built-in workloads: their shapes, their data, and gradients that are the same everywhere."""
+"""The built-in workloads: shapes, data, and reproducible gradients."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ CNN_SIZES = [400, 16, 12800, 32, 131072, 256, 32768, 128, 1280, 10]
 
 @pytest.fixture(scope="module")
 def model() -> Model:
-    """One model of the default workload, shared by the tests that restore what they change."""
+    """Return a model of the default workload, shared by tests that restore what they change."""
     return with_mxnet(digits_cnn(DigitsConfig()), seed=3)
 
 
 def with_mxnet(workload: Workload, seed: int) -> Model:
-    """A model, or a skipped test where MXNet is absent."""
+    """Return a model; skip the test if MXNet is not installed."""
     try:
         load_mxnet()
     except ConfigError as error:
@@ -52,7 +52,7 @@ def values(model: Model, arrays: Any) -> list[NDArray[np.float32]]:
 # --- shapes and times
 
 
-def test_all_are_announced_like_any_plugin() -> None:
+def test_workloads_are_registered_like_plugins() -> None:
     announced: dict[str, tuple[type, Callable[[Any], Any]]] = {}
 
     def register(kind: str, name: str, config: type, factory: Callable[[Any], Any]) -> None:
@@ -68,7 +68,7 @@ def test_all_are_announced_like_any_plugin() -> None:
         assert factory(config()).name == name
 
 
-def test_example_cnn_has_geomx_tensors() -> None:
+def test_the_example_cnn_has_geomxs_tensors() -> None:
     workload = digits_cnn(DigitsConfig())
     assert [tensor.elements for tensor in workload.tensors] == CNN_SIZES
     assert workload.elements == 178_762
@@ -76,7 +76,7 @@ def test_example_cnn_has_geomx_tensors() -> None:
     assert workload.optimizer == {"name": "adam", "learning_rate": 0.002}
 
 
-def test_resnet50_has_its_161_tensors_and_its_published_cost() -> None:
+def test_resnet50_has_161_tensors_and_the_published_cost() -> None:
     workload = resnet50(ResNet50Config())
     assert len(workload.tensors) == 161
     assert workload.elements == 25_557_032
@@ -92,7 +92,7 @@ def test_resnet50_has_its_161_tensors_and_its_published_cost() -> None:
     assert sum(stage.multiply_adds for stage in stages()) == pytest.approx(3.86e9, rel=0.01)
 
 
-def test_a_synthetic_network_is_its_layers_sizes() -> None:
+def test_a_synthetic_network_has_the_given_sizes() -> None:
     workload = synthetic(SyntheticConfig(elements=[3, 5, 2], forward_ms=6, backward_ms=12))
     assert [(tensor.elements, tensor.layer) for tensor in workload.tensors] == [
         (3, 0), (5, 1), (2, 2),
@@ -136,7 +136,7 @@ def test_layers_share_the_step_time_and_use_every_tensor(workload: Workload) -> 
         ("backward_ms", float("inf")),
     ],
 )
-def test_impossible_options_are_refused_by_name(option: str, value: Any) -> None:
+def test_invalid_options_are_refused_by_name(option: str, value: Any) -> None:
     registry = Registry.discover()
     for name in ("digits_cnn", "resnet50", "synthetic"):
         with pytest.raises(ConfigError) as caught:
@@ -144,10 +144,10 @@ def test_impossible_options_are_refused_by_name(option: str, value: Any) -> None
         assert caught.value.key == f"workload.{option}"
 
 
-# --- who trains on what
+# --- division of data
 
 
-def test_slices_are_disjoint_equal_and_cover_all_but_a_remainder() -> None:
+def test_slices_are_disjoint_and_equal_and_cover_all_but_a_remainder() -> None:
     seed = random.randrange(2**32)
     generator = random.Random(seed)
     for _ in range(200):
@@ -183,7 +183,7 @@ def test_every_epoch_visits_every_sample_once_in_a_new_order() -> None:
         assert (again == batches[-1]).all(), seed
 
 
-def test_digits_are_split_once_and_for_all_with_every_class_in_both_parts() -> None:
+def test_the_split_of_the_digits_is_fixed_with_every_class_in_both_parts() -> None:
     pytest.importorskip("sklearn")
     one, two = load_digits(), load_digits()
     assert one.training.shape == (1437, 28, 28)
@@ -195,7 +195,7 @@ def test_digits_are_split_once_and_for_all_with_every_class_in_both_parts() -> N
     together = np.concatenate([one.training, one.held_out])
     from sklearn.datasets import load_digits as original
 
-    # Corners are kept, so the four of every original are found again, exactly.
+    # Enlargement preserves corners, so those of every original occur exactly.
     corners = original().images[:, ::7, ::7] / 16
     enlarged = together[:, ::27, ::27].astype(np.float64)
     assert sorted(map(tuple, enlarged.reshape(-1, 4))) == sorted(map(tuple, corners.reshape(-1, 4)))
@@ -206,7 +206,7 @@ def test_digits_are_split_once_and_for_all_with_every_class_in_both_parts() -> N
     assert len(np.unique(one.training_labels[list(own_slice(1437, 0, 10))])) == 10
 
 
-def test_a_broken_or_missing_copy_of_the_digits_is_made_anew(
+def test_a_damaged_or_missing_cache_of_the_digits_is_rebuilt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("sklearn")
@@ -220,11 +220,11 @@ def test_a_broken_or_missing_copy_of_the_digits_is_made_anew(
         after = load_digits()
         for name, array in vars(before).items():
             assert (array == getattr(after, name)).all()
-    (kept_last,) = (tmp_path / "geomx").iterdir()  # and nothing half written beside it
+    (kept_last,) = (tmp_path / "geomx").iterdir()  # and no partial file
     assert kept_last.stat().st_size > 5000000
 
 
-def test_a_cache_folder_that_cannot_be_written_is_done_without(
+def test_a_read_only_cache_folder_is_not_needed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("sklearn")
@@ -233,7 +233,7 @@ def test_a_cache_folder_that_cannot_be_written_is_done_without(
     assert load_digits().training.shape == (1437, 28, 28)
 
 
-# --- real numbers
+# --- numerics
 
 
 def test_step_is_a_pure_function_of_parameters_and_its_arguments(model: Model) -> None:
@@ -253,7 +253,7 @@ def test_step_is_a_pure_function_of_parameters_and_its_arguments(model: Model) -
         assert (parameter == before[key]).all()
 
 
-def test_gradients_are_those_of_the_mean_loss(model: Model) -> None:
+def test_gradients_equal_the_slope_of_the_mean_loss(model: Model) -> None:
     """Central differences along the gradient of each tensor."""
     before = values(model, model.parameters)
     model.step(0, 0, 4)
@@ -267,7 +267,7 @@ def test_gradients_are_those_of_the_mean_loss(model: Model) -> None:
         assert (losses[0] - losses[1]) / 2e-2 == pytest.approx(norm, rel=0.05), key
 
 
-def test_initial_parameters_depend_on_the_seed_alone(model: Model) -> None:
+def test_initial_parameters_depend_on_the_seed_only(model: Model) -> None:
     workload = digits_cnn(DigitsConfig(batch_size=8))
     same, other = workload.model(3), workload.model(4)
     for mine, twin, stranger in zip(
@@ -285,7 +285,7 @@ def test_initial_parameters_depend_on_the_seed_alone(model: Model) -> None:
             assert not mine.any()
 
 
-def test_evaluate_judges_what_it_is_given_and_leaves_the_model_alone(model: Model) -> None:
+def test_evaluate_uses_its_arguments_and_does_not_change_the_model(model: Model) -> None:
     before = values(model, model.parameters)
     blank = [np.zeros_like(value) for value in before]
     accuracy, loss = model.evaluate(blank)
@@ -323,7 +323,7 @@ def test_another_process_computes_the_same_bits(model: Model) -> None:
             check=True,
             timeout=120,
         ).stdout.strip()
-        # The second process has allocated and computed other things before.
+        # The second process has other allocations and computations before.
         for code in (
             FINGERPRINT,
             "import numpy; kept = [numpy.ones(n) for n in range(999)]\n"
@@ -381,7 +381,7 @@ def write_idx(folder: Path, packed: bool = False, training: int = 40, held_out: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("packed", [False, True])
-def test_idx_files_train_like_the_digits(tmp_path: Path, packed: bool) -> None:
+def test_training_on_idx_files_equals_the_digits(tmp_path: Path, packed: bool) -> None:
     write_idx(tmp_path, packed)
     config = IdxConfig(path=str(tmp_path), batch_size=5, split_by_class=True)
     for factory in (mnist, fashion_mnist):
@@ -434,7 +434,7 @@ def test_a_folder_must_be_named_and_exist(path: str) -> None:
         mnist(IdxConfig(path=path))
 
 
-def test_a_header_that_promises_terabytes_is_only_a_damaged_file(tmp_path: Path) -> None:
+def test_a_header_that_claims_terabytes_is_a_damaged_file(tmp_path: Path) -> None:
     write_idx(tmp_path)
     huge = 0xFFFFFFFF
     (tmp_path / "train-images-idx3-ubyte").write_bytes(idx(0x803, (huge, 28, 28), bytes(784)))
@@ -443,7 +443,7 @@ def test_a_header_that_promises_terabytes_is_only_a_damaged_file(tmp_path: Path)
         mnist(IdxConfig(path=str(tmp_path))).model(0)
 
 
-def test_random_bytes_never_do_worse_than_a_config_error(tmp_path: Path) -> None:
+def test_random_bytes_are_a_config_error(tmp_path: Path) -> None:
     seed = random.randrange(2**32)
     generator = random.Random(seed)
     write_idx(tmp_path, training=3, held_out=2)

@@ -1,5 +1,5 @@
-"""What ``geomx new-plugin`` writes, our examples and our own plugins keep the same laws; a plugin
-that does not is told what was expected, what came, and the seed."""
+"""Generated, example and built-in plugins satisfy the laws of ``geomx check``; a violation is
+reported with the expected and the actual result, and the seed."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ OURS = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("plugin", OURS, ids=lambda plugin: plugin.name)
-def test_our_own_plugins_keep_the_laws(plugin: Any, seed: int) -> None:
-    """In simulation; live runs of all of them are elsewhere in this suite."""
+def test_built_in_plugins_satisfy_the_laws(plugin: Any, seed: int) -> None:
+    """In simulations; other tests run all of them live."""
     assert len(check_plugin(plugin.name, kind=plugin.kind, modes=["sim"], seed=seed)) > 10
 
 
-# ---- what is generated ----
+# ---- generated plugins ----
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One new plugin of every kind, as pip would install them."""
+    """Generate a plugin of every kind, and install them as pip would."""
     folder, projects = tmp_path_factory.mktemp("site"), tmp_path_factory.mktemp("projects")
     for kind in INTERPRETED:
         files = new_plugin(f"new_{kind}", kind, projects)
@@ -78,8 +78,10 @@ def installed(site: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*(f"new_{kind}" for kind in INTERPRETED), *PURE, *SMALL])
-def test_new_plugins_and_examples_keep_the_laws(name: str, installed: Path, seed: int) -> None:
-    """Each beside the built-in ones; all of them beside each other would take minutes."""
+def test_generated_and_example_plugins_satisfy_the_laws(
+    name: str, installed: Path, seed: int
+) -> None:
+    """Each in combination with built-in ones; all combinations would take minutes."""
     registry = Registry()
     module = f"geomx_kinds.{name}" if name in SMALL else f"geomx_{name}"
     for loaded in ("geomx.plugins", "geomx.workloads", module):
@@ -89,7 +91,9 @@ def test_new_plugins_and_examples_keep_the_laws(name: str, installed: Path, seed
 
 
 @pytest.mark.slow
-def test_one_of_every_kind_works_live_and_as_predicted(installed: Path, tmp_path: Path) -> None:
+def test_a_generated_plugin_of_every_kind_works_in_both_modes(
+    installed: Path, tmp_path: Path
+) -> None:
     parts = "new_codec,new_slicer,new_placement,new_overlay,new_optimizer"
     words = ["workload=new_workload", "network=new_network", "network.sites=2", "sync=new_sync"]
     words += [f"accel=[{parts}]", "sync.steps=2", "iterations=4", "evaluate_every=4"]
@@ -105,7 +109,7 @@ def test_one_of_every_kind_works_live_and_as_predicted(installed: Path, tmp_path
 
 
 @pytest.mark.slow
-def test_examples_work_live_and_as_predicted(
+def test_examples_work_in_both_modes(
     installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ["workload=ratings", "network=pings", "network.workers=1", "sync=diloco", "sync.h=2"]
@@ -123,7 +127,7 @@ def test_examples_work_live_and_as_predicted(
 
 @pytest.mark.slow
 def test_examples_own_tests_pass(installed: Path) -> None:
-    """Those that are not about geomx's laws, which they keep above."""
+    """Without those of geomx's laws, which are tested above."""
     files = [str(EXAMPLES / name / f"test_{name}.py") for name in (*PURE, "kinds")]
     command = [
         sys.executable,
@@ -143,7 +147,7 @@ def test_examples_own_tests_pass(installed: Path) -> None:
 
 
 @pytest.mark.slow
-def test_new_plugins_and_the_codec_in_cpp_are_installed_by_pip(
+def test_pip_installs_generated_plugins_and_the_codec_in_cpp(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("scikit_build_core")
@@ -154,7 +158,7 @@ def test_new_plugins_and_the_codec_in_cpp_are_installed_by_pip(
     command += ["--no-index", "--target", str(target), *map(str, projects)]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
     if "No module named pip" in done.stderr:
-        pytest.skip("pip is not here")
+        pytest.skip("pip is not installed")
     assert done.returncode == 0, done.stderr[-2000:]
     on_path(target, monkeypatch)
     origins = {plugin.name: plugin.origin for plugin in Registry.discover().plugins()}
@@ -164,7 +168,7 @@ def test_new_plugins_and_the_codec_in_cpp_are_installed_by_pip(
     check_plugin("eightbit")
 
 
-# ---- what is refused ----
+# ---- refusals ----
 
 
 @pytest.mark.parametrize(
@@ -176,7 +180,7 @@ def test_new_plugins_and_the_codec_in_cpp_are_installed_by_pip(
         (OURS[0].name, OURS[0].kind if OURS[0].kind == "sync" else "codec", "exists: "),
     ],
 )
-def test_a_new_plugin_that_cannot_be_is_refused(
+def test_an_invalid_name_or_kind_is_refused(
     name: str, kind: str, words: str, tmp_path: Path
 ) -> None:
     with pytest.raises(ConfigError) as caught:
@@ -185,7 +189,7 @@ def test_a_new_plugin_that_cannot_be_is_refused(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_is_there_is_left_alone(tmp_path: Path) -> None:
+def test_an_existing_folder_is_not_changed(tmp_path: Path) -> None:
     new_plugin("mine", "codec", tmp_path)
     with pytest.raises(ConfigError, match="already exists"):
         new_plugin("mine", "slicer", tmp_path)
@@ -248,7 +252,7 @@ class Scaled(Half):
 
 
 class Choosy(Half):
-    """Refuses what it does not know, but not in the way that is a refusal."""
+    """Refuses bytes by another exception than `geomx.Refused`."""
 
     def decode(self, parts: Any, length: int) -> Any:
         if not (np.abs(parts["values"]) < 100).all():
@@ -273,7 +277,7 @@ class Choosy(Half):
 )
 def test_a_codec_that_breaks_a_law_is_found(codec: type, words: str) -> None:
     class Plugin:
-        """Breaks a law, on purpose."""
+        """A plugin that violates a law."""
 
         @geomx.hookimpl
         def geomx_codec(self, link: Any) -> Any:
@@ -286,7 +290,7 @@ def test_a_codec_that_breaks_a_law_is_found(codec: type, words: str) -> None:
     assert "(seed 7)" in str(caught.value)
 
 
-def test_a_check_from_the_shell(capsys: pytest.CaptureFixture[str]) -> None:
+def test_geomx_check_from_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "tiny", "--modes", "sim"]) == 0
     assert "tiny: all" in capsys.readouterr().out
     assert main(["check", "tini"]) == 2

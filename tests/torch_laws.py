@@ -1,4 +1,4 @@
-"""What tests of PyTorch's face share: a small model, its data, and training by everyone at once."""
+"""Helpers for tests of PyTorch: a small model, its data, and concurrent training by all workers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed: pip install
 import geomx.torch
 
 BATCH, FEATURES, CLASSES = 24, 6, 3
-NEAR = 1e-4  # Adam divides by roots of what is nearly nothing; the rest is a tenth of that
+NEAR = 1e-4  # for Adam, which divides by roots of small numbers; other errors are a tenth of it
 Make = Callable[[Any], Any]
 SGD: Make = lambda parameters: torch.optim.SGD(parameters, lr=0.1)  # noqa: E731
 
@@ -32,7 +32,7 @@ def one_thread() -> Iterator[None]:
 
 
 def network(seed: int = 1) -> Any:
-    """Two layers with fixed initial values."""
+    """Return two layers with fixed initial values."""
     generator = torch.Generator().manual_seed(seed)
     net = torch.nn.Sequential(
         torch.nn.Linear(FEATURES, 16), torch.nn.Tanh(), torch.nn.Linear(16, CLASSES)
@@ -50,7 +50,7 @@ def data(seed: int) -> tuple[Any, Any]:
 
 
 def train(optimizer: Any, net: Any, inputs: Any, targets: Any, steps: int) -> list[np.ndarray]:
-    """Steps on the same batch; the parameters afterwards."""
+    """Train on the same batch; return the parameters."""
     for _ in range(steps):
         optimizer.zero_grad()
         torch.nn.functional.cross_entropy(net(inputs), targets).backward()
@@ -59,7 +59,7 @@ def train(optimizer: Any, net: Any, inputs: Any, targets: Any, steps: int) -> li
 
 
 def alone(make: Make, seed: int, steps: int = 4) -> list[np.ndarray]:
-    """What PyTorch itself makes of the whole batch."""
+    """Train on the whole batch without geomx; return the parameters."""
     net = network()
     return train(make(net.parameters()), net, *data(seed), steps)
 
@@ -73,7 +73,7 @@ def everyone(
     sync: tuple[str, dict[str, Any]] = ("fsa", {}),
     accel: Sequence[str] = (),
 ) -> list[Any]:
-    """What `body` returns for every worker of two parties of two, all at once."""
+    """Run `body` for every worker of two parties of two concurrently; return the results."""
     chosen = tuple((name, dict[str, Any]()) for name in accel)
     spec = replace(unshaped(parties or {"east": 2, "west": 2}), sync=sync, accel=chosen)
     cluster = LocalCluster(spec)
@@ -92,7 +92,7 @@ def everyone(
 
 
 def shared(make: Make, seed: int, count: int = 4, **options: Any) -> Body:
-    """Train on this worker's share of the batch; workers start from models that differ."""
+    """Return a body that trains on the worker's share of the batch, from its own initial model."""
 
     def body(store: kv.KVStore) -> list[np.ndarray]:
         net = network(seed=1 + store.global_rank)
