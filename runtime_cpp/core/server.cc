@@ -116,17 +116,20 @@ class Server final : public ServerRole {
     const auto text = Text(peer, message);
     if (!text) return;
     const auto& parents = node_.config().parents;
-    if (std::find(parents.begin(), parents.end(), peer) != parents.end()) return Obey(*text);
+    if (std::find(parents.begin(), parents.end(), peer) != parents.end()) return Obey(peer, *text);
     for (const NodeId parent : parents) {
       node_.Send(parent, ControlMessage(Kind::kCommand, {*text}, message.header.round));
     }
   }
 
-  void Obey(const std::string& text) {
+  // Every global server repeats the instruction, at its own time: it is about its own shards.
+  void Obey(NodeId parent, const std::string& text) {
     auto optimizer = ParseOptimizer(text);
     if (!optimizer) return;
-    optimizer_ = std::move(optimizer);
-    for (auto& [id, shard] : shards_) ForgetOptimizer(shard);
+    optimizers_[parent] = std::move(optimizer);
+    for (auto& [id, shard] : shards_) {
+      if (shard.parent == parent) ForgetOptimizer(shard);
+    }
   }
 
   void Bye(NodeId peer, Time now) {
@@ -300,11 +303,12 @@ class Server final : public ServerRole {
     if (!node_.config().rounds.update_at_party) {
       return Conclude(header, shard, std::move(value), now);
     }
-    if (optimizer_ && !shard.weights.has_value()) {
+    const std::optional<OptimizerSpec>& optimizer = optimizers_[peer];
+    if (optimizer && !shard.weights.has_value()) {
       return node_.Fail(peer, "an answer to a key whose initial value nobody asked for");
     }
     const GradientSource from{header.merge_count, peer, (header.flags & kAbsent) != 0};
-    if (Update(header, shard, std::move(value), optimizer_, from, false)) {
+    if (Update(header, shard, std::move(value), optimizer, from, false)) {
       return Conclude(header, shard, *shard.weights.value(), now);
     }
     WhenUpdated(shard, [=, this, &shard](Time at) {
@@ -349,7 +353,8 @@ class Server final : public ServerRole {
   }
 
   std::shared_ptr<PartyPolicy> policy_;
-  std::optional<OptimizerSpec> optimizer_;  // if updates happen here
+  // By global server, if updates happen here.
+  std::map<NodeId, std::optional<OptimizerSpec>> optimizers_;
   FlatMap<ShardId, Shard, ShardHash> shards_;
   std::uint32_t rejoined_ = 0;  // how often; marks requests and their answers
   bool apart_ = false;  // no worker takes part: other parties continue without this one

@@ -40,6 +40,36 @@ Plan RandomPlan(Random& random) {
   return plan;
 }
 
+// Every global server passes the optimizer on to the parties that update, at its own time: that must not
+// reset what belongs to another's shards.
+TEST(InstructionsOfOneGlobalServerAreAboutItsShards) {
+  const auto train = [](bool late) {
+    Plan plan;
+    plan.global_servers = 2;
+    plan.rounds.update_at_party = true;
+    Cluster cluster(1, plan);
+    cluster.Declare(0, 2, {{.elements = 1}, {.offset = 1, .elements = 1, .server = 1}});
+    const std::string text = "optimizer\nsgd\nlearning_rate 0.5\nmomentum 0.5";
+    cluster.Command(text);
+    cluster.Init(0, {1, 2});
+    cluster.RequestAll(0);
+    cluster.Drive();
+    for (int round = 0; round < 3; ++round) {
+      for (const NodeId worker : cluster.workers) cluster.Push(worker, 0, {1, 1});
+      cluster.Drive();
+      if (!late || round > 0) continue;
+      for (const NodeId server : cluster.servers) {
+        Message again = ControlMessage(Kind::kCommand, {text});
+        again.header.source = cluster.globals.back();
+        cluster.Deliver(cluster.globals.back(), server, again);
+      }
+    }
+    return cluster.Value(cluster.workers.front(), 0);
+  };
+  CHECK_EQ(train(true).front(), train(false).front());
+  CHECK(train(true).back() != train(false).back());  // it begins anew, which is what the instruction says
+}
+
 TEST(FsaSumsWhateverTheOrderOfDelivery) {
   check::ForSeeds(40, [](std::uint64_t seed) {
     Random random(seed);
