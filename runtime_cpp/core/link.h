@@ -48,7 +48,9 @@ struct Greeting {
   std::uint32_t incarnation = 0;  // of the calling process, as the scheduler counts; 0: unknown
   std::uint32_t attempt = 0;      // calls that the caller has made on this link, this one included
   std::uint32_t received = 0;     // numbered messages that this end has received
-  std::uint32_t first = 0;        // of an answer: number of the first message that follows it
+  // Of an answer: number of the first message that follows it. Of a call: a number drawn by the calling
+  // process, which tells its calls from those of another process before it knows its incarnation.
+  std::uint32_t first = 0;
 };
 
 // Stores a greeting in the header of a `hello`.

@@ -116,7 +116,9 @@ void Sessions::Greet(Session& session) {
   hello.header.kind = Kind::kHello;
   hello.header.source = dialing->self;
   handler_.OnGreeting();
-  PutGreeting(LinkOf(session.peer).frames.Call(), hello.header);
+  Greeting call = LinkOf(session.peer).frames.Call();
+  call.first = mark_;
+  PutGreeting(call, hello.header);
   const bool nameless = dialing->self != kUnknownPeer;
   hello.payload =
       Payload::Copy(nameless ? PackStrings({token_}) : PackStrings({token_, dialing->name}));

@@ -230,6 +230,7 @@ class Driver final : private Sessions::Handler, private Replay::Handler {
   Joined told_;  // the scheduler's message
   std::map<std::string, std::uint32_t> roster_incarnations_;
   std::map<NodeId, std::uint32_t> incarnations_;  // of each peer's current process
+  std::map<NodeId, std::uint32_t> counted_;       // scheduler: marks of the processes counted last
   Time connect_deadline_ = kNever;  // of peers that are to be called
   NodeId self_ = kUnknownPeer;
 

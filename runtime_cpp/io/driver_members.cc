@@ -87,8 +87,14 @@ bool Driver::RemembersNothing(NodeId peer) const {
   return node_->config().continues;
 }
 
-// A process that has not been counted calls the scheduler.
+// A process that does not know its number calls the scheduler. It may have called before, and its calls
+// may arrive in any order.
 Sessions::Verdict Driver::CountCaller(Session& caller) {
+  const std::uint32_t mark = caller.greeting.first;
+  if (const auto counted = counted_.find(caller.peer); mark != 0 && counted != counted_.end() && counted->second == mark) {
+    caller.greeting.incarnation = incarnations_[caller.peer];
+    return Verdict::kPeer;
+  }
   const PeerLink& link = sessions_.LinkOf(caller.peer);
   if (link.frames.received() > 0) {
     if (!node_->config().continues || !node_->started()) return Verdict::kTaken;
@@ -97,6 +103,7 @@ Sessions::Verdict Driver::CountCaller(Session& caller) {
     node_->HandleLinkDown(caller.peer, kReplaced, Now());
     DrainEvents();
   }
+  counted_[caller.peer] = mark;
   sessions_.Renew(caller.peer);
   const std::uint32_t number = ++incarnations_[caller.peer];
   node_->Renewed(caller.peer, caller.greeting.incarnation = number, true);

@@ -40,7 +40,8 @@ Sessions::Sessions(Fd listener, std::string token, std::unique_ptr<Tls> tls, Pol
       poller_(poller),
       handler_(handler),
       next_id_(kListener + 1),
-      jitter_(std::random_device()()) {
+      jitter_(std::random_device()()),
+      mark_(std::random_device()() | 1) {
   poller_.Add(listener_.get(), kListener, EPOLLIN);
 }
 

@@ -244,6 +244,7 @@ class Sessions {
   Limits limits_;
   Time look_at_ = kNever;  // when to look for silent connections next
   std::minstd_rand jitter_;
+  const std::uint32_t mark_;  // of this process, in its calls; not 0
   std::set<std::uint64_t> strangers_;  // in order of arrival
   std::vector<Dialing> dialing_;
   std::vector<std::uint64_t> closed_;
