@@ -126,6 +126,20 @@ def test_the_sanitizers_find_nothing(programs: Path) -> None:
     assert passed(call(programs / "geomx_tests_sanitized")) > 50
 
 
+def survived(output: str) -> dict[str, int]:
+    """What happened in a run of geomx_faults, by the word behind its number, from its last line."""
+    return {what: int(count) for count, what in re.findall(r"(\d+) (\w+)", output.splitlines()[-1])}
+
+
+def test_drawn_faults_break_no_law(programs: Path, seed: int) -> None:
+    """Other seeds with another `--seed`; a failure prints the line that repeats it."""
+    first = 1 + 1000 * seed
+    found = survived(call(programs / "geomx_faults", "--first", str(first), "--seeds", "600"))
+    assert found["seeds"] == 600 and found["broken"] == 0
+    assert found["kills"] > 300 and found["recoveries"] > 300 and found["resets"] > 1500
+    assert found["repeats"] > 100 and found["suspicions"] > 300
+
+
 def test_fuzzing_finds_nothing(programs: Path) -> None:
     output = call(programs / "fuzz_wire_main", str(FUZZ_SECONDS))
     inputs = int(output.splitlines()[-1].split()[0])

@@ -39,7 +39,8 @@ def files(folders: tuple[str, ...], *suffixes: str) -> list[str]:
 MODULES = files(PYTHON, ".py")
 HEADERS = files(NATIVE, ".h")
 UNITS = files(NATIVE, ".cc", ".cu", ".h")
-SHIPPED = [p for p in UNITS if not (p.startswith("runtime_cpp/tests/") or p.endswith("_test.cc"))]
+UNSHIPPED = ("runtime_cpp/tests/", "runtime_cpp/faults/")
+SHIPPED = [p for p in UNITS if not (p.startswith(UNSHIPPED) or p.endswith("_test.cc"))]
 EVERYTHING = (
     MODULES + UNITS + files(("geomx", "conf", "runtime_cpp"), ".txt", ".yaml", ".js", ".css")
 )

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "core/worker.h"
+#include "tests/layout.h"
 #include "tests/wire.h"
 
 namespace geomx::check {
@@ -11,32 +12,9 @@ namespace geomx::check {
 // others travel on channels 1, 2, 3 in turn.
 std::shared_ptr<const SlicerFactory> BlockSlices(std::uint32_t rows, std::uint32_t reliable_every);
 
-struct Plan {
-  std::vector<std::uint32_t> parties = {2, 2};  // workers of each
-  std::uint32_t global_servers = 1;
-  LinkPlan lan_push, lan_pull, wan_push, wan_pull;
-  std::uint32_t frame_bytes = 256 * 1024;
-  bool phantom = false;
-  bool started = true;  // false: the test plays the handshake
-  Time heartbeat_interval = 0;
-  Time patience = 0;
-  bool continues = false;
-  std::function<std::shared_ptr<PartyPolicy>(std::uint32_t party)> policy = nullptr;
-  // Overlays in every group of two or more: inside parties, on their servers; between them, on the
-  // scheduler. Each coordinator is a fresh one.
-  std::function<std::shared_ptr<Coordinator>()> coordinator = nullptr;
-  bool overlay_push = true, overlay_pull = true;
-  GlobalRounds rounds = {};
-  // Where servers update and encode; each has its own.
-  std::function<std::shared_ptr<kernels::Device>()> device = nullptr;
-};
-
-class Cluster : public Wire {
+class Cluster : public Wire, public Layout {
  public:
   Cluster(std::uint64_t seed, const Plan& plan);
-
-  std::vector<NodeId> All() const;
-  static std::string Name(NodeId id) { return "node" + std::to_string(id); }
 
   // All workers declare the tensor.
   void Declare(Key key, std::uint32_t elements, const std::vector<ShardInfo>& shards);
@@ -53,20 +31,6 @@ class Cluster : public Wire {
   std::vector<float> RandomValues(std::uint32_t elements);
   // Integers are added exactly in any order.
   std::vector<float> RandomIntegers(std::uint32_t elements);
-
-  const NodeId scheduler = 0;
-  std::vector<NodeId> globals, servers, workers;
-  std::vector<std::vector<NodeId>> parties;
-
- private:
-  NodeConfig Config(NodeId id) const;
-  void AddChild(NodeConfig& config, NodeId child, Role role, const LinkPlan& push,
-                const LinkPlan& pull) const;
-  void AddParent(NodeConfig& config, NodeId parent, Role role, const LinkPlan& push,
-                 const LinkPlan& pull) const;
-  void AddOverlays(NodeConfig& config) const;
-
-  const Plan plan_;
 };
 
 // No node complained, was given up or refused anything.

@@ -4,7 +4,7 @@
 enable_testing()
 file(GLOB test_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/*_test.cc)
 add_library(geomx_test_cases OBJECT tests/check_main.cc tests/wire.cc tests/cluster.cc
-                                    tests/carriers.cc
+                                    tests/carriers.cc tests/layout.cc
                                     ${test_sources} ${plugin_tests})
 target_include_directories(geomx_test_cases PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
 target_compile_options(geomx_test_cases PRIVATE -O1)
@@ -14,6 +14,13 @@ if(NOT GEOMX_SANITIZE_THREADS)
 endif()
 add_subdirectory(tests/emulated)
 
+# The core under drawn faults (faults/main.cc).
+file(GLOB fault_sources CONFIGURE_DEPENDS faults/*.cc)
+add_library(geomx_fault_cases OBJECT ${fault_sources} tests/wire.cc tests/cluster.cc tests/carriers.cc
+                                     tests/layout.cc)
+target_include_directories(geomx_fault_cases PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+target_compile_options(geomx_fault_cases PRIVATE -O1)
+
 function(add_tests suffix)
   # The library first: of an inline function that both have, the linker takes the first.
   add_executable(geomx_tests${suffix} $<TARGET_OBJECTS:geomx_native${suffix}>
@@ -21,9 +28,13 @@ function(add_tests suffix)
                                       $<TARGET_OBJECTS:geomx_test_cases>)
   target_link_libraries(geomx_tests${suffix} PRIVATE geomx_native${suffix})
   add_test(NAME geomx_tests${suffix} COMMAND geomx_tests${suffix})
+  add_executable(geomx_faults${suffix} $<TARGET_OBJECTS:geomx_native${suffix}>
+                                       $<TARGET_OBJECTS:geomx_fault_cases>)
+  target_link_libraries(geomx_faults${suffix} PRIVATE geomx_native${suffix})
 endfunction()
 
 add_tests("")
+
 add_executable(device_live ${PROJECT_SOURCE_DIR}/benchmarks/gpu/live.cc)
 target_compile_options(device_live PRIVATE -O1)
 target_link_libraries(device_live PRIVATE geomx_native)
@@ -45,6 +56,6 @@ target_link_libraries(fuzz_wire_main PRIVATE geomx_native_sanitized)
 foreach(target geomx_kernels_sanitized geomx_native_sanitized geomx_emulated_sanitized fuzz_wire_main)
   target_compile_options(${target} PRIVATE ${watched})
 endforeach()
-foreach(program geomx_tests_sanitized fuzz_wire_main)
+foreach(program geomx_tests_sanitized geomx_faults_sanitized fuzz_wire_main)
   target_link_options(${program} PRIVATE ${watch})
 endforeach()

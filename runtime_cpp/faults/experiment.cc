@@ -1,0 +1,264 @@
+#include "faults/experiment.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <set>
+
+#include "core/natives.h"
+#include "tests/cluster.h"
+#include "tests/random_pairs.h"
+#include "tests/training.h"
+
+namespace geomx::faults {
+namespace {
+
+using check::Between;
+using check::Chance;
+
+Time Any(Random& random, Time low, Time high) {
+  return static_cast<Time>(Between(random, static_cast<std::uint64_t>(low), static_cast<std::uint64_t>(high)));
+}
+
+template <class Item>
+const Item& One(Random& random, const std::vector<Item>& items) {
+  return items[Between(random, 0, items.size() - 1)];
+}
+
+// ---- the cluster -------------------------------------------------------------------------------
+
+Tensor AnyTensor(Random& random, std::uint32_t servers) {
+  Tensor tensor;
+  tensor.elements = static_cast<std::uint32_t>(Between(random, 1, 40));
+  std::set<std::uint32_t> cuts = {0};
+  for (std::uint64_t i = Between(random, 0, 2); i > 0; --i) {
+    cuts.insert(static_cast<std::uint32_t>(Between(random, 0, tensor.elements - 1)));
+  }
+  for (auto cut = cuts.begin(); cut != cuts.end(); ++cut) {
+    const auto after = std::next(cut);
+    tensor.shards.push_back({.offset = *cut,
+                             .elements = (after == cuts.end() ? tensor.elements : *after) - *cut,
+                             .server = static_cast<std::uint32_t>(Between(random, 0, servers - 1)),
+                             .priority = static_cast<std::int32_t>(Between(random, 0, 4)) - 2});
+  }
+  return tensor;
+}
+
+// The sync algorithms, as far as the core knows them.
+void DrawSync(Random& random, Experiment& experiment) {
+  check::Plan& plan = experiment.plan;
+  const auto which = Between(random, 0, 9);
+  if (which == 0) {  // rounds of each party's own
+    plan.rounds.together = false;
+    plan.rounds.staleness_bound = static_cast<std::uint32_t>(Between(random, 0, 3));
+    experiment.integers = true;
+    experiment.optimizer.clear();
+  } else if (which == 1) {
+    plan.rounds.update_at_party = true;
+  } else if (which == 2) {
+    const double k2 = static_cast<double>(Between(random, 1, 3));
+    plan.policy = [k2](std::uint32_t) {
+      return NativePolicies::Instance().Create("hfa", {{"k2", k2}, {"weight", 0.25}});
+    };
+    experiment.optimizer = "optimizer\nsgd\nlearning_rate 1";
+  } else if (which == 3) {
+    plan.coordinator = [] { return std::make_shared<check::RandomPairs>(); };
+    experiment.integers = true;
+  }
+}
+
+void DrawCodecs(Random& random, Experiment& experiment) {
+  check::Plan& plan = experiment.plan;
+  if (Chance(random, 0.4)) check::AddCodecs(random, plan.lan_push);
+  if (Chance(random, 0.6)) check::AddCodecs(random, plan.wan_push);
+  if (Chance(random, 0.3)) plan.wan_pull.codecs.push_back(NativeCodecs::Instance().Create("fp16", {}));
+}
+
+void DrawSlices(Random& random, Experiment& experiment) {
+  for (LinkPlan* link : {&experiment.plan.lan_push, &experiment.plan.wan_push}) {
+    if (Chance(random, 0.5)) continue;
+    const bool reliable = Chance(random, 0.4);
+    const auto every = static_cast<std::uint32_t>(reliable ? 1 : Between(random, 2, 4));
+    link->slicers = {check::BlockSlices(8 * static_cast<std::uint32_t>(Between(random, 1, 3)), every)};
+    link->grace = 20 * kMillisecond;
+    if (!reliable) experiment.exact = false;
+  }
+  experiment.loss = Chance(random, 0.5) ? 0.2 : 0;
+  experiment.duplicates = Chance(random, 0.5) ? 0.2 : 0;
+  experiment.late = Chance(random, 0.5) ? 0.2 : 0;
+}
+
+void DrawCluster(Random& random, Experiment& experiment) {
+  check::Plan& plan = experiment.plan;
+  plan.parties.clear();
+  for (std::uint64_t i = Between(random, 1, 3); i > 0; --i) {
+    plan.parties.push_back(static_cast<std::uint32_t>(Between(random, 1, 3)));
+  }
+  plan.global_servers = static_cast<std::uint32_t>(Between(random, 1, 2));
+  plan.frame_bytes = 32 << Between(random, 0, 3);
+  plan.started = false;
+  if (Chance(random, 0.7)) {
+    experiment.optimizer = Chance(random, 0.5) ? "optimizer\nsgd\nlearning_rate 0.1\nmomentum 0.5"
+                                               : "optimizer\nadam\nlearning_rate 0.05";
+  }
+  experiment.integers = Chance(random, 0.2);
+  if (experiment.on_loss == OnLoss::kWait) {
+    DrawSync(random, experiment);
+    const bool dense = experiment.integers || plan.coordinator || plan.policy;
+    if (!dense) DrawCodecs(random, experiment);
+    if (!plan.coordinator && Chance(random, 0.2)) DrawSlices(random, experiment);
+  }
+  const bool coded = !plan.lan_push.codecs.empty() || !plan.wan_push.codecs.empty() ||
+                     !plan.wan_pull.codecs.empty();
+  experiment.replayable = !coded && experiment.exact && plan.rounds.together && !plan.policy &&
+                          !plan.rounds.update_at_party && !plan.coordinator;
+  experiment.exact = experiment.exact && plan.rounds.together;
+}
+
+void DrawTraining(Random& random, Experiment& experiment) {
+  for (std::uint64_t i = Between(random, 1, 3); i > 0; --i) {
+    experiment.tensors.push_back(AnyTensor(random, experiment.plan.global_servers));
+  }
+  experiment.rounds = static_cast<Round>(Between(random, 2, 7));
+  experiment.lockstep = Chance(random, 0.5);
+  experiment.barrier = experiment.on_loss == OnLoss::kWait && Chance(random, 0.3);
+  experiment.compute = Any(random, kMillisecond, 60 * kMillisecond);
+  experiment.lan_delay = Any(random, 20 * kMicrosecond, kMillisecond);
+  experiment.wan_delay = Any(random, kMillisecond, 60 * kMillisecond);
+  experiment.bytes_per_s = static_cast<double>(10'000 << Between(random, 0, 7));
+  experiment.suspect = Any(random, 300 * kMillisecond, 1500 * kMillisecond);
+  experiment.redial = Any(random, 50 * kMillisecond, kSecond);
+  experiment.shaped = Chance(random, 0.3);
+  check::Plan& plan = experiment.plan;
+  plan.heartbeat_interval = std::min(experiment.suspect / 4, 250 * kMillisecond);
+  plan.continues = experiment.on_loss == OnLoss::kContinue;
+  plan.patience = experiment.on_loss == OnLoss::kWait ? 600 * kSecond : 0;
+}
+
+// ---- faults ------------------------------------------------------------------------------------
+
+// Often short, seldom long.
+Time AnyLength(Random& random, Time suspect) {
+  return Chance(random, 0.6) ? Any(random, kMillisecond, suspect / 2) : Any(random, kMillisecond, 3 * suspect);
+}
+
+class Drawing {
+ public:
+  Drawing(Random& random, const Experiment& experiment)
+      : random_(random), experiment_(experiment), layout_(experiment.plan) {}
+
+  Fault Any(Time until) {
+    Fault fault;
+    fault.at = faults::Any(random_, 0, until);
+    fault.lasts = AnyLength(random_, experiment_.suspect);
+    const auto which = Between(random_, 0, 9);
+    if (which < 3) {
+      fault.what = Fault::What::kReset;
+      fault.lasts = 0;
+      Ends(fault);
+    } else if (which < 5) {
+      fault.what = Fault::What::kCut;
+      Ends(fault);
+    } else if (which < 6) {
+      fault.what = Fault::What::kPause;
+      fault.node = One(random_, layout_.All());
+    } else {
+      fault.what = Fault::What::kKill;
+      fault.node = One(random_, Mortal());
+      fault.told = experiment_.on_loss == OnLoss::kWait || Chance(random_, 0.7);
+      fault.written = Chance(random_, 0.5) ? 0 : static_cast<double>(Between(random_, 0, 100)) / 100;
+    }
+    return fault;
+  }
+
+ private:
+  void Ends(Fault& fault) {
+    fault.node = One(random_, layout_.All());
+    const NodeConfig config = layout_.Config(fault.node);
+    fault.other = Chance(random_, 0.3) ? fault.node : One(random_, config.peers).id;
+  }
+
+  std::vector<NodeId> Mortal() const {
+    std::vector<NodeId> mortal = layout_.servers;
+    if (experiment_.on_loss == OnLoss::kWait) {
+      mortal.push_back(layout_.scheduler);
+      mortal.insert(mortal.end(), layout_.globals.begin(), layout_.globals.end());
+    } else {
+      mortal.insert(mortal.end(), layout_.workers.begin(), layout_.workers.end());
+    }
+    return mortal;
+  }
+
+  Random& random_;
+  const Experiment& experiment_;
+  const check::Layout layout_;
+};
+
+void DrawFaults(Random& random, Experiment& experiment) {
+  Drawing drawing(random, experiment);
+  const Time step = experiment.compute + 4 * (experiment.lan_delay + experiment.wan_delay);
+  const Time until = 8 * experiment.wan_delay + static_cast<Time>(experiment.rounds + 1) * step;
+  for (std::uint64_t i = Between(random, 1, Chance(random, 0.3) ? 12 : 5); i > 0; --i) {
+    experiment.faults.push_back(drawing.Any(until));
+  }
+  std::sort(experiment.faults.begin(), experiment.faults.end(),
+            [](const Fault& one, const Fault& other) { return one.at < other.at; });
+}
+
+}  // namespace
+
+std::string ToString(const Fault& fault) {
+  static const char* const kNames[] = {"reset", "cut", "pause", "kill", "join", "leave"};
+  char text[160];
+  int used = std::snprintf(text, sizeof text, "%s node%u", kNames[static_cast<int>(fault.what)], fault.node);
+  const auto add = [&](const char* format, auto... values) {
+    used += std::snprintf(text + used, sizeof text - static_cast<std::size_t>(used), format, values...);
+  };
+  const bool link = fault.what == Fault::What::kReset || fault.what == Fault::What::kCut;
+  if (link && fault.other != fault.node) add("-node%u", fault.other);
+  if (link && fault.other == fault.node) add("-all");
+  add(" at %.6f s", static_cast<double>(fault.at) / kSecond);
+  if (fault.lasts > 0) add(" for %.6f s", static_cast<double>(fault.lasts) / kSecond);
+  if (!fault.told) add(" silently");
+  return text;
+}
+
+std::string ToString(const Experiment& experiment) {
+  static const char* const kWords[] = {"wait", "continue", "stop"};
+  const check::Plan& plan = experiment.plan;
+  std::string text = std::string("on_loss=") + kWords[static_cast<int>(experiment.on_loss)] + ", parties of";
+  for (const std::uint32_t size : plan.parties) text += " " + std::to_string(size);
+  text += ", " + std::to_string(plan.global_servers) + " global servers, " + std::to_string(experiment.rounds) +
+          " rounds of";
+  for (const Tensor& tensor : experiment.tensors) text += " " + std::to_string(tensor.shards.size());
+  text += " shards";
+  const auto add = [&](bool holds, const char* words) { text += holds ? std::string(", ") + words : ""; };
+  add(!plan.rounds.together, "rounds of each party's own");
+  add(plan.rounds.update_at_party, "updates at parties");
+  add(plan.policy != nullptr, "hfa");
+  add(plan.coordinator != nullptr, "overlays");
+  for (const auto& [link, name] : {std::pair{&plan.lan_push, "LAN push"}, std::pair{&plan.wan_push, "WAN push"},
+                                   std::pair{&plan.wan_pull, "WAN pull"}}) {
+    if (!link->codecs.empty()) text += ", " + std::to_string(link->codecs.size()) + " codecs of " + name;
+    if (!link->slicers.empty()) text += std::string(", slices of ") + name;
+  }
+  add(experiment.integers, "integers");
+  add(experiment.shaped, "emulated network");
+  add(experiment.replayable, "compared with a plain replay");
+  const std::size_t line = experiment.optimizer.find('\n');
+  if (line != std::string::npos) {
+    text += ", " + experiment.optimizer.substr(line + 1, experiment.optimizer.find('\n', line + 1) - line - 1);
+  }
+  return text;
+}
+
+Experiment Draw(std::uint64_t seed) {
+  Random random(seed);
+  Experiment experiment;
+  experiment.seed = seed;
+  DrawCluster(random, experiment);
+  DrawTraining(random, experiment);
+  DrawFaults(random, experiment);
+  return experiment;
+}
+
+}  // namespace geomx::faults

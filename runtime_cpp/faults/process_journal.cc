@@ -1,0 +1,98 @@
+// A process's journal, and how another process continues from it. See io/recovery.cc.
+#include "core/event.h"
+#include "faults/process.h"
+
+namespace geomx::faults {
+namespace {
+
+constexpr NodeId kScheduler = 0;
+
+}  // namespace
+
+void Journal::Crash(double written) {
+  const auto rest = static_cast<double>(records.size() - committed);
+  records.resize(committed + static_cast<std::size_t>(written * rest));
+  committed = records.size();
+}
+
+void Process::BeginJournal() {
+  journal_->begun = true;
+  journal_->roster = roster_;
+  if (node_->config().scheduler) {
+    const Link<Message>& link = peerings_[kScheduler].link;
+    journal_->sent = link.outbox.acknowledged();
+    journal_->received = link.arrivals.received();
+  }
+  node_->RecordTo(journal_);
+}
+
+void Process::Continue() {
+  ++counts_.recovered;
+  roster_ = journal_->roster;
+  late_ = true;
+  MakeNode();
+  if (node_->config().scheduler) {
+    Peering& scheduler = peerings_[kScheduler];
+    scheduler.link.outbox.Begin(journal_->sent);
+    scheduler.link.arrivals.Begin(journal_->received);
+    scheduler.made = true;
+  }
+  Replay replay(node_->node(), *this);
+  for (const auto& [body, payload] : journal_->records) replay.Apply(body, payload);
+  node_->RecordTo(journal_);
+  journal_->Add(RecordWriter(RecordKind::kRestart).body(), {});
+  own_incarnation_ += replay.restarts() + 1;
+  for (Replay::Held& held : replay.TakeHeld()) {
+    const Time at = held.at;
+    held_.emplace(std::pair{at, order_++}, std::move(held));
+    Wait(at - world_.now(), &Process::ReleaseDue);
+  }
+  for (Replay::Sending& sending : replay.TakeUnderWay()) {
+    node_->Left(sending.peer, sending.lane, Fate::kLinked);
+    const bool numbered = IsNumbered(sending.message.header);
+    peerings_[sending.peer].link.outbox.Add(std::move(sending.message), numbered);
+  }
+  running_ = node_->started() && !node_->stopped();
+  for (auto& [peer, peering] : peerings_) {
+    if (!peering.made || peering.closed) continue;
+    node_->Hear(peer, world_.now());
+    node_->HandleLinkLost(peer, "it was restarted", world_.now());
+  }
+  if (node_->config().scheduler) Dial(kScheduler);
+  for (const NodeId peer : PeersToCall()) {
+    if (!peerings_[peer].closed) Dial(peer);
+  }
+  Follow();
+  CheckReady();
+}
+
+void Process::OnLinked(NodeId peer, Message message) {
+  if (IsNumbered(message.header)) peerings_[peer].link.outbox.AddLeft(std::move(message));
+}
+
+void Process::OnArrived(NodeId peer) { peerings_[peer].link.arrivals.Take(); }
+
+void Process::OnReceived(NodeId peer, std::uint32_t count) {
+  if (!peerings_[peer].link.outbox.Acknowledge(count)) {
+    world_.Fail(id.node, "its journal has more messages received than had left");
+  }
+}
+
+void Process::OnRenewed(NodeId peer, std::uint32_t incarnation, bool anew) {
+  incarnations_[peer] = incarnation;
+  if (anew) Renew(peer);
+}
+
+void Process::OnLinkDown(NodeId peer, const std::string& reason) {
+  peerings_[peer].closed = true;
+  peerings_[peer].why = reason;
+}
+
+void Process::OnEvent(Event event, Time) {
+  if (event.kind == Event::Kind::kDead || event.kind == Event::Kind::kPeerError ||
+      event.kind == Event::Kind::kRefused) {
+    Act(event);
+  }
+}
+
+}  // namespace geomx::faults

@@ -1,0 +1,309 @@
+#include "faults/world.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "core/worker.h"
+
+namespace geomx::faults {
+namespace {
+
+constexpr NodeId kScheduler = 0;
+constexpr std::uint64_t kMostActions = 3'000'000;
+constexpr Time kLauncher = 2 * kMillisecond;  // until a launcher says that a process has ended
+
+}  // namespace
+
+World::World(const Experiment& experiment, const std::vector<Fault>& faults, bool note)
+    : experiment_(experiment), layout_(experiment.plan), note_(note), random_(experiment.seed + 1) {
+  Network::Options options{.delay = [this](NodeId from, NodeId to) { return Delay(from, to); },
+                           .loss = experiment.loss,
+                           .duplicates = experiment.duplicates,
+                           .late = experiment.late};
+  Network::Handler handler;
+  handler.alive = [this](ProcessId process) { return Alive(process); };
+  handler.life = [this](NodeId id) { return members_[id].process ? members_[id].life : 0; };
+  handler.act = [this](ProcessId process, const std::function<void()>& act) { Run(process, act); };
+  handler.connected = [this](const ConnectionPtr& connection) {
+    members_[connection->ends[kCaller].node].process->OnConnected(connection);
+  };
+  handler.arrives = [this](const ConnectionPtr& connection, End end) {
+    members_[connection->ends[end].node].process->OnArrival(connection, end);
+  };
+  handler.ended = [this](const ConnectionPtr& connection, End end) {
+    members_[connection->ends[end].node].process->OnEnded(connection);
+  };
+  handler.datagram = [this](NodeId from, std::uint32_t incarnation, NodeId to, const Message& message) {
+    members_[to].process->OnDatagram(from, incarnation, message);
+  };
+  network_ = std::make_unique<Network>(agenda_, random_, std::move(options), std::move(handler));
+  const auto absent = [&](NodeId id) {
+    return std::find(experiment.absent.begin(), experiment.absent.end(), id) != experiment.absent.end();
+  };
+  for (const NodeId id : layout_.All()) {
+    members_[id];
+    const auto at = static_cast<Time>(check::Between(random_, 0, kMillisecond));
+    if (!absent(id)) agenda_.Add(at, [this, id] { Begin(id); });
+  }
+  for (const Fault& fault : faults) agenda_.Add(fault.at, [this, fault] { Inflict(fault); });
+}
+
+World::~World() = default;
+
+Time World::Delay(NodeId from, NodeId to) const {
+  const auto global = [this](NodeId id) { return id < layout_.servers.front(); };
+  const auto party = [&](NodeId id) {
+    return global(id) ? layout_.servers.front()
+                      : *std::prev(std::upper_bound(layout_.servers.begin(), layout_.servers.end(), id));
+  };
+  const bool wan = global(from) != global(to) || (!global(from) && party(from) != party(to));
+  return wan ? experiment_.wan_delay : experiment_.lan_delay;
+}
+
+NodeConfig World::Config(NodeId id) {
+  NodeConfig config = layout_.Config(id);
+  config.failure_timeout = experiment_.suspect;
+  config.redial = experiment_.redial;
+  config.absent = experiment_.absent;
+  return config;
+}
+
+// ---- processes ---------------------------------------------------------------------------------
+
+bool World::Alive(ProcessId process) const {
+  const Member& member = members_.at(process.node);
+  return member.process != nullptr && member.life == process.life;
+}
+
+// A paused process does everything later.
+void World::Run(ProcessId process, const std::function<void()>& action) {
+  if (!Alive(process)) return;
+  const Time until = members_.at(process.node).paused_until;
+  if (until > now()) return agenda_.Add(until, [this, process, action] { Run(process, action); });
+  action();
+}
+
+void World::Later(ProcessId process, Time at, std::function<void()> action) {
+  agenda_.Add(at, [this, process, action = std::move(action)] { Run(process, action); });
+}
+
+void World::Begin(NodeId id) {
+  Member& member = members_[id];
+  if (member.process) return;
+  const ProcessId process{id, ++member.life};
+  const Role role = layout_.Config(id).role;
+  const bool durable = experiment_.on_loss == OnLoss::kWait && role != Role::kWorker;
+  member.paused_until = 0;
+  member.process = std::make_unique<Process>(*this, experiment_, process, durable ? &member.journal : nullptr,
+                                             outcome_.counts);
+  if (role == Role::kWorker) {
+    member.trainer = std::make_unique<Trainer>(*this, experiment_, *member.process, outcome_.history);
+  }
+  Note(id, "begins, life " + std::to_string(member.life));
+  member.process->Begin();
+}
+
+void World::Kill(NodeId id, Time lasts, bool told, double written, const std::string& reason) {
+  Member& member = members_[id];
+  if (!member.process) return;
+  ++outcome_.kills;
+  Note(id, reason);
+  member.journal.Crash(written);
+  network_->Forget(id, !told);
+  member.trainer.reset();
+  member.process.reset();
+  agenda_.Add(now() + lasts, [this, id] { Begin(id); });
+  if (!told || experiment_.on_loss == OnLoss::kWait) return;
+  agenda_.Add(now() + kLauncher, [this, id, reason] {
+    Member& scheduler = members_[kScheduler];
+    if (!scheduler.process) return;
+    Run({kScheduler, scheduler.life}, [this, id, reason] {
+      // A launcher speaks of the process that ended, before it starts another.
+      if (!members_[id].process) members_[kScheduler].process->ReportEnded(id, reason);
+    });
+  });
+}
+
+void World::OnEnd(ProcessId process, const std::string& reason) {
+  const bool bearable = experiment_.on_loss == OnLoss::kContinue && !members_[kScheduler].process->stopped();
+  if (!bearable) return Fail(process.node, "ends: " + reason);
+  agenda_.Add(now(), [this, process, reason] {
+    const Time pause = static_cast<Time>(check::Between(random_, 5 * kMillisecond, 200 * kMillisecond));
+    if (Alive(process)) Kill(process.node, pause, true, 0, "ends: " + reason);
+  });
+}
+
+// ---- faults ------------------------------------------------------------------------------------
+
+bool World::MayBeKilled(NodeId id) const {
+  const Member& member = members_.at(id);
+  if (!member.process) return false;
+  if (experiment_.on_loss == OnLoss::kWait) return id == kScheduler || member.journal.begun;
+  const Member& scheduler = members_.at(kScheduler);
+  return scheduler.process && scheduler.process->runs();
+}
+
+void World::ForEnds(const Fault& fault, void (Network::*act)(NodeId, NodeId)) {
+  if (fault.node != fault.other) return (network_.get()->*act)(fault.node, fault.other);
+  for (const Peer& peer : layout_.Config(fault.node).peers) (network_.get()->*act)(fault.node, peer.id);
+}
+
+void World::Inflict(const Fault& fault) {
+  Note(fault.node, ToString(fault));
+  switch (fault.what) {
+    case Fault::What::kReset: return ForEnds(fault, &Network::Reset);
+    case Fault::What::kCut:
+      ForEnds(fault, &Network::Cut);
+      return agenda_.Add(now() + fault.lasts, [this, fault] { ForEnds(fault, &Network::Heal); });
+    case Fault::What::kPause: {
+      Time& until = members_[fault.node].paused_until;
+      until = std::max(until, now() + fault.lasts);
+      return;
+    }
+    case Fault::What::kKill:
+      if (MayBeKilled(fault.node)) Kill(fault.node, fault.lasts, fault.told, fault.written, "is killed");
+      return;
+    case Fault::What::kJoin: return Begin(fault.node);
+    case Fault::What::kLeave:
+      if (members_[fault.node].trainer) members_[fault.node].trainer->LeaveSoon();
+      return;
+  }
+}
+
+// ---- what processes tell -----------------------------------------------------------------------
+
+void World::Note(NodeId node, const std::string& what) {
+  if (note_) std::printf("%12.6f node%u %s\n", static_cast<double>(now()) / kSecond, node, what.c_str());
+}
+
+void World::Fail(NodeId node, const std::string& what) {
+  if (!outcome_.broken.empty()) return;
+  char when[40];
+  std::snprintf(when, sizeof when, " (at %.6f s)", static_cast<double>(now()) / kSecond);
+  outcome_.broken = "node" + std::to_string(node) + " " + what + when;
+}
+
+void World::OnDelivered(ProcessId process, NodeId from, std::uint32_t incarnation, const Message& message) {
+  const Header& header = message.header;
+  if (header.kind != Kind::kPush || process.node >= layout_.servers.front()) return;
+  outcome_.history.taken[{process.node, from, header.key, header.shard, header.round}] = incarnation;
+}
+
+void World::OnEvent(ProcessId process, const Event& event) {
+  const NodeId id = process.node;
+  Member& member = members_[id];
+  if (note_ && event.kind != Event::Kind::kValueReady) {
+    Note(id, "event " + std::to_string(static_cast<int>(event.kind)) + " peer " + std::to_string(event.peer) +
+                 " key " + std::to_string(event.key) + " round " + std::to_string(event.round) + " " +
+                 event.text.substr(0, 40) + " " + event.reason);
+  }
+  switch (event.kind) {
+    case Event::Kind::kPeerError:
+      return Fail(id, "says that node" + std::to_string(event.peer) + " broke the protocol: " + event.reason);
+    case Event::Kind::kRefused: return Fail(id, "refuses " + event.text + ": " + event.reason);
+    case Event::Kind::kDead: return OnEnd(process, event.text + " is lost: " + event.reason);
+    case Event::Kind::kSuspect: ++outcome_.suspicions; return;
+    case Event::Kind::kUpdated:
+    case Event::Kind::kPartial: return Record(process, event);
+    case Event::Kind::kStarted:
+      if (member.trainer) Later(process, now(), [this, id] { members_[id].trainer->OnStarted(); });
+      return;
+    case Event::Kind::kBarrier:
+      if (member.trainer) Later(process, now(), [this, id] { members_[id].trainer->OnBarrier(); });
+      return;
+    case Event::Kind::kValueReady:
+      if (member.trainer) member.trainer->OnValue(event.key);
+      return;
+    default: return;
+  }
+}
+
+void World::Record(ProcessId process, const Event& event) {
+  History& history = outcome_.history;
+  const std::tuple shard{process.node, event.key, event.shard};
+  if (event.kind == Event::Kind::kUpdated) {
+    history.updated[shard].emplace_back(process.life, event.round);
+    return;
+  }
+  History::Closed closed{.incarnation = members_[process.node].process->incarnation(),
+                         .round = event.round,
+                         .above = event.above,
+                         .workers = event.workers};
+  for (const double each : event.values) closed.without.insert(static_cast<NodeId>(each));
+  history.partial[shard].push_back(std::move(closed));
+}
+
+// ---- the run -----------------------------------------------------------------------------------
+
+// Every member that takes part knows that the run has stopped.
+bool World::Over() const {
+  const Member& scheduler = members_.at(kScheduler);
+  if (!scheduler.process || !scheduler.process->stopped()) return false;
+  const Node& node = scheduler.process->node()->node();
+  return std::all_of(members_.begin(), members_.end(), [&](const auto& each) {
+    const auto& [id, member] = each;
+    if (id != kScheduler && node.IsAway(id)) return true;
+    return member.process ? member.process->stopped() : experiment_.on_loss != OnLoss::kWait;
+  });
+}
+
+void World::ReadLast() {
+  for (Key key = 0; key < experiment_.tensors.size(); ++key) {
+    const auto& shards = experiment_.tensors[key].shards;
+    for (std::uint32_t i = 0; i < shards.size(); ++i) {
+      const NodeId global = layout_.globals[shards[i].server];
+      const Buffer* value = members_[global].process->node()->GlobalValue(key, i);
+      if (value != nullptr) outcome_.history.last[{key, i}] = Values(value->begin(), value->end());
+    }
+  }
+}
+
+std::string World::Standstill() {
+  std::string text = "no progress: it is not over at " + std::to_string(now() / kMillisecond) + " ms;";
+  for (auto& [id, member] : members_) {
+    if (!member.process) text += " node" + std::to_string(id) + " is gone;";
+    RecordedNode* node = member.process ? member.process->node() : nullptr;
+    if (node == nullptr || node->stopped()) continue;
+    if (!node->started()) text += " node" + std::to_string(id) + " has not started;";
+    for (const ::geomx::Wait& wait : node->ListWaits()) {
+      text += " node" + std::to_string(id) + " waits (" + std::to_string(static_cast<int>(wait.kind)) + ", key " +
+              std::to_string(wait.key) + ", round " + std::to_string(wait.round) + ") for";
+      for (const NodeId each : wait.whom) text += " node" + std::to_string(each);
+      text += ";";
+    }
+  }
+  return text;
+}
+
+Outcome World::Run(Time deadline) {
+  try {
+    while (outcome_.broken.empty() && !Over()) {
+      const bool moved = agenda_.Step();
+      if (!moved || now() > deadline || ++outcome_.actions > kMostActions) {
+        outcome_.broken = Standstill();
+        break;
+      }
+    }
+    outcome_.end = now();
+    if (outcome_.broken.empty()) ReadLast();
+  } catch (const std::exception& error) {
+    outcome_.broken = std::string("an exception: ") + error.what();
+  }
+  outcome_.resets = network_->resets();
+  return std::move(outcome_);
+}
+
+Outcome Try(const Experiment& experiment, const std::vector<Fault>& faults, bool note) {
+  Outcome undisturbed = World(experiment, {}, note && faults.empty()).Run(60 * kSecond);
+  if (undisturbed.broken.empty()) undisturbed.broken = Judge(experiment, undisturbed.history, nullptr);
+  if (!undisturbed.broken.empty() || faults.empty()) return undisturbed;
+  Time healed = 0;
+  for (const Fault& fault : faults) healed = std::max(healed, fault.at + fault.lasts);
+  // Whatever waits goes on within two seconds of the last repair, and what was begun anew is done again.
+  const Time patience = 4 * kSecond + 4 * experiment.suspect + 2 * experiment.redial;
+  Outcome outcome = World(experiment, faults, note).Run(healed + 2 * undisturbed.end + patience);
+  if (outcome.broken.empty()) outcome.broken = Judge(experiment, outcome.history, &undisturbed.history);
+  return outcome;
+}
+
+}  // namespace geomx::faults

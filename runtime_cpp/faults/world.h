@@ -1,0 +1,109 @@
+// A whole run in virtual time: all members' processes, their applications, the network between them, what
+// launchers do, and the faults.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "faults/experiment.h"
+#include "faults/history.h"
+#include "faults/network.h"
+#include "faults/process.h"
+
+namespace geomx::faults {
+
+// A worker's application: it trains for the experiment's rounds, and leaves.
+class Trainer {
+ public:
+  Trainer(Surroundings& world, const Experiment& experiment, Process& process, History& history)
+      : world_(world), experiment_(experiment), process_(process), history_(history) {}
+
+  void OnStarted();
+  void OnValue(Key key);
+  void OnBarrier();
+  void LeaveSoon() { leaves_ = true; }
+  bool left() const { return left_; }
+
+ private:
+  void Continue();
+  void Compute(const std::vector<Key>& keys);
+  void Push(Key key);
+  void Finish();
+  Worker& worker();
+
+  Surroundings& world_;
+  const Experiment& experiment_;
+  Process& process_;
+  History& history_;
+  std::map<Key, Round> rounds_;   // of the values that have arrived
+  std::map<Key, Round> pushed_;
+  bool leaves_ = false, left_ = false, at_barrier_ = false;
+};
+
+struct Outcome {
+  std::string broken;  // the law, and where; empty: none
+  Time end = 0;
+  History history;
+  Counts counts;
+  std::uint64_t actions = 0, resets = 0, kills = 0, suspicions = 0;
+};
+
+class World final : public Surroundings {
+ public:
+  // `faults`: of those of the experiment. `note`: says what happens, line by line.
+  World(const Experiment& experiment, const std::vector<Fault>& faults, bool note);
+  ~World();
+
+  // Runs until all is over, a law is broken, or `deadline`.
+  Outcome Run(Time deadline);
+
+  // ---- Surroundings ----
+  Time now() const override { return agenda_.now(); }
+  Network& network() override { return *network_; }
+  check::Random& random() override { return random_; }
+  NodeConfig Config(NodeId id) override;
+  void Later(ProcessId process, Time at, std::function<void()> action) override;
+  void OnEvent(ProcessId process, const Event& event) override;
+  void OnEnd(ProcessId process, const std::string& reason) override;
+  void Fail(NodeId node, const std::string& what) override;
+  void OnDelivered(ProcessId process, NodeId from, std::uint32_t incarnation, const Message& message) override;
+
+ private:
+  struct Member {
+    std::unique_ptr<Process> process;  // null: there is none
+    std::unique_ptr<Trainer> trainer;
+    Journal journal;
+    std::uint32_t life = 0;
+    Time paused_until = 0;
+  };
+
+  bool Alive(ProcessId process) const;
+  void Run(ProcessId process, const std::function<void()>& action);
+  void Begin(NodeId id);
+  void Kill(NodeId id, Time lasts, bool told, double written, const std::string& reason);
+  void Inflict(const Fault& fault);
+  bool MayBeKilled(NodeId id) const;
+  void ForEnds(const Fault& fault, void (Network::*act)(NodeId, NodeId));
+  void Record(ProcessId process, const Event& event);
+  bool Over() const;
+  void ReadLast();
+  std::string Standstill();
+  void Note(NodeId node, const std::string& what);
+  Time Delay(NodeId from, NodeId to) const;
+
+  const Experiment& experiment_;
+  const check::Layout layout_;
+  const bool note_;
+  check::Random random_;
+  Agenda agenda_;
+  std::unique_ptr<Network> network_;
+  std::map<NodeId, Member> members_;
+  Outcome outcome_;
+};
+
+// Runs an experiment with these of its faults, and once without any, and judges.
+Outcome Try(const Experiment& experiment, const std::vector<Fault>& faults, bool note);
+
+}  // namespace geomx::faults

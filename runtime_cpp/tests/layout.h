@@ -1,0 +1,59 @@
+// Who is in a cluster, and how each of them is configured: plain data, for any driver of a test.
+#pragma once
+
+#include <functional>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/node_config.h"
+
+namespace geomx::check {
+
+struct Plan {
+  std::vector<std::uint32_t> parties = {2, 2};  // workers of each
+  std::uint32_t global_servers = 1;
+  LinkPlan lan_push, lan_pull, wan_push, wan_pull;
+  std::uint32_t frame_bytes = 256 * 1024;
+  bool phantom = false;
+  bool started = true;  // false: the test plays the handshake
+  Time heartbeat_interval = 0;
+  Time patience = 0;
+  bool continues = false;
+  std::function<std::shared_ptr<PartyPolicy>(std::uint32_t party)> policy = nullptr;
+  // Overlays in every group of two or more: inside parties, on their servers; between them, on the
+  // scheduler. Each coordinator is a fresh one.
+  std::function<std::shared_ptr<Coordinator>()> coordinator = nullptr;
+  bool overlay_push = true, overlay_pull = true;
+  GlobalRounds rounds = {};
+  // Where servers update and encode; each has its own.
+  std::function<std::shared_ptr<kernels::Device>()> device = nullptr;
+};
+
+// The members of a plan's cluster: the scheduler, global servers, then each party's server and workers.
+class Layout {
+ public:
+  explicit Layout(const Plan& plan);
+
+  static std::string Name(NodeId id) { return "node" + std::to_string(id); }
+  std::vector<NodeId> All() const;
+  // Parts with a state (policy, coordinators, device) are new ones.
+  NodeConfig Config(NodeId id) const;
+
+  const NodeId scheduler = 0;
+  std::vector<NodeId> globals, servers, workers;
+  std::vector<std::vector<NodeId>> parties;
+
+ protected:
+  const Plan plan_;
+
+ private:
+  void AddChild(NodeConfig& config, NodeId child, Role role, const LinkPlan& push,
+                const LinkPlan& pull) const;
+  void AddParent(NodeConfig& config, NodeId parent, Role role, const LinkPlan& push,
+                 const LinkPlan& pull) const;
+  void AddOverlays(NodeConfig& config) const;
+};
+
+}  // namespace geomx::check
