@@ -739,6 +739,9 @@ class Journal:
     def __init__(self, path: str) -> None: ...
 
     @property
+    def path(self) -> str: ...
+
+    @property
     def begun(self) -> bool:
         """Whether there is a node to continue."""
 
@@ -753,6 +756,27 @@ class Journal:
     @property
     def port(self) -> int:
         """Where the node listened."""
+
+    def last_s(self) -> float:
+        """
+        Read all records; the latest time of any, by the clock of the run in seconds.
+        """
+
+def note(loop: Loop, text: str, state: Sequence[bytes]) -> None:
+    """
+    Record where this worker's application is, and its state, if there is a journal.
+    """
+
+def resumed(loop: Loop) -> tuple[list[str], list[bytes], dict[int, int], dict[int, Annotated[NDArray[numpy.float32], dict(shape=(None,))]]] | None:
+    """
+    Where the application of the killed process was: (its notes, the state of the latest one, and the rounds and values of keys at that moment); None if it has noted nothing. Declare all tensors before, and repeat the calls after the note: those that were made have no effect.
+    """
+
+def set_clock_ahead(seconds: float) -> None:
+    """Be ahead of time.monotonic() from now on; before any loop is made."""
+
+def clock_s() -> float:
+    """Seconds of the clock of the run."""
 
 def send_notices(descriptor: int) -> None:
     """
@@ -809,12 +833,12 @@ class Loop:
 
     def run(self, config: NodeConfig, roster: Mapping[str, str], shape: Shape | None, congestion: str = 'bbr', journal: Journal | None = None) -> None:
         """
-        Become the node of `config` and connect to its peers, over emulated links if `shape`; over others with this congestion control, where the kernel has it. With a `journal` (no worker's) the node is recorded, and one that was recorded there is continued.
+        Become the node of `config` and connect to its peers, over emulated links if `shape`; over others with this congestion control, where the kernel has it. With a `journal` the node is recorded, and one that was recorded there is continued.
         """
 
     def wait_started(self, timeout_s: float) -> float:
         """
-        Seconds of time.monotonic() at which everyone was connected: time 0 of the run.
+        Seconds of clock_s() at which everyone was connected: time 0 of the run.
         """
 
     def cut(self, peer: int) -> None:

@@ -16,8 +16,9 @@ from geomx.experiment.costs import this_machine
 from geomx.experiment.experiment import Experiment
 from geomx.limits.rules import Calls, memory_limited
 from geomx.limits.watchdog import attended, looking
-from geomx.live import emulation
+from geomx.live import emulation, resume
 from geomx.live.launcher import run_experiment
+from geomx.live.resumption import Resumption
 from geomx.report import both
 from geomx.results.prediction import compare
 from geomx.results.results import Results
@@ -30,7 +31,9 @@ RUNNERS: dict[str, Callable[[Experiment, Path], Results]] = {
 }
 
 
-def execute(experiment: Experiment, directory: Path) -> Results:
+def execute(
+    experiment: Experiment, directory: Path, resumption: Resumption | None = None
+) -> Results:
     """Run an experiment in its mode.
 
     With ``mode="both"`` the files are in ``directory/sim`` and ``directory/live``, with
@@ -41,6 +44,7 @@ def execute(experiment: Experiment, directory: Path) -> Results:
     Args:
         experiment: The experiment.
         directory: Directory of its files.
+        resumption: How a live run is continued all of whose processes were killed.
 
     Returns:
         The results; with ``mode="both"`` those of the live run.
@@ -55,7 +59,7 @@ def execute(experiment: Experiment, directory: Path) -> Results:
         raise ConfigError("study", "", remedy)
     check(experiment)
     with memory_limited():
-        return attended(lambda: _execute(experiment, directory))
+        return attended(lambda: _execute(experiment, directory, resumption))
 
 
 def check(experiment: Experiment) -> None:
@@ -71,12 +75,16 @@ def check(experiment: Experiment) -> None:
         emulation.check(experiment)
 
 
-def _execute(experiment: Experiment, directory: Path) -> Results:
+def _execute(
+    experiment: Experiment, directory: Path, resumption: Resumption | None = None
+) -> Results:
     if experiment.mode == "both":
         return _execute_both(experiment, directory)
     calls = Calls(experiment.runtime.failure_timeout_s, experiment.selection)
     try:
         with looking(calls):
+            if resumption is not None:
+                return run_experiment(experiment, directory, resumption=resumption)
             return RUNNERS[experiment.mode](experiment, directory)
     except GeomxError:
         raise
@@ -131,6 +139,8 @@ def run(*overrides: str | Sequence[str]) -> Results:
     listed = _listed(overrides)
 
     def work() -> Results:
+        if resume.asked(listed):
+            return execute(*resume.read(listed))
         experiment, directory = compose(listed)
         return execute(experiment, directory)
 

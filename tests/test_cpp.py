@@ -1,7 +1,7 @@
 """Builds and runs the C++ tests, as an optimised program and under the sanitizers.
 
 The tests are in runtime_cpp/tests and in the plugins' folders. The address and undefined-behaviour
-sanitizers run the same tests, and a few seconds of fuzzing (fuzz_wire.cc, without clang). The build
+sanitizers run the same tests, and a few seconds of fuzzing (fuzz_*.cc, without clang). The build
 is kept in build/, so that a second run compiles changed files only. The first one reuses the object
 files of an editable install, except those of unity builds, which are compiled again unless
 CMAKE_CXX_COMPILER_LAUNCHER=ccache was set for both.
@@ -140,7 +140,8 @@ def test_drawn_faults_break_no_law(programs: Path, seed: int) -> None:
     assert found["repeats"] > 100 and found["suspicions"] > 300
 
 
-def test_fuzzing_finds_nothing(programs: Path) -> None:
-    output = call(programs / "fuzz_wire_main", str(FUZZ_SECONDS))
+@pytest.mark.parametrize("fuzzer", ["fuzz_wire", "fuzz_journal"])
+def test_fuzzing_finds_nothing(programs: Path, fuzzer: str) -> None:
+    output = call(programs / f"{fuzzer}_main", str(FUZZ_SECONDS))
     inputs = int(output.splitlines()[-1].split()[0])
     assert inputs > 100, output

@@ -10,6 +10,8 @@ from pathlib import Path
 from geomx.config import compose
 from geomx.errors import GeomxError
 from geomx.experiment.experiment import Experiment
+from geomx.live import resume
+from geomx.live.resumption import Resumption
 from geomx.report.page import repeating
 from geomx.results.tables import comparison_table
 from geomx.runner import execute
@@ -19,16 +21,19 @@ from geomx.terminal.output import WIDE, show, telling_where
 
 def main(arguments: Sequence[str]) -> None:
     """Simulate, run live, or both, as `arguments` say."""
-    compose.main(arguments, _run_one, _compare_sweep)
+    if resume.asked(arguments):
+        _run_one(*resume.read(arguments))
+    else:
+        compose.main(arguments, _run_one, _compare_sweep)
 
 
-def _run_one(experiment: Experiment, directory: Path) -> None:
+def _run_one(experiment: Experiment, directory: Path, resumption: Resumption | None = None) -> None:
     """Run one experiment, show its results, and print its directory as the last line."""
     if experiment.study is not None:
         _run_study(experiment, directory)
         return
     with telling_where(directory):
-        results = execute(experiment, directory)
+        results = execute(experiment, directory, resumption)
     show(results.table())
     if experiment.mode == "both":
         comparison, sim = (

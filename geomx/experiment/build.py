@@ -44,6 +44,8 @@ def build_experiment(
         PluginError: A plugin breaks a rule.
     """
     root = build_options(Root, content, "")
+    if root.resume is not None:
+        raise ConfigError("resume", root.resume, "continues one run, and no sweep or variant of it")
     selection = registry.select(
         (sync, root.sync or {}) if sync else None,
         [(name, options or {}) for name, options in root.accel.items()],

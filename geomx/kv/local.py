@@ -9,7 +9,9 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
+from geomx import _core
 from geomx.cluster import NodeSpec
 from geomx.live.member import Member
 from geomx.live.spec import Spec
@@ -39,6 +41,7 @@ class LocalCluster:
 
     Args:
         spec: The experiment.
+        journals: Files that record nodes, by their names.
 
     Attributes:
         members: The members of all nodes, the scheduler's first.
@@ -48,7 +51,7 @@ class LocalCluster:
         GeomxError: A node could not be started.
     """
 
-    def __init__(self, spec: Spec) -> None:
+    def __init__(self, spec: Spec, journals: Mapping[str, Path] | None = None) -> None:
         token = secrets.token_hex(16)
         scheduler = Member.open_scheduler(spec, token)
         self.members = [scheduler]
@@ -59,6 +62,8 @@ class LocalCluster:
                 try:
                     member = Member.join(scheduler.loop.address, node.name, node.id, token)
                     self.members.append(member)
+                    if journals and node.name in journals:
+                        member.journal = _core.Journal(str(journals[node.name]))
                     member.wire()
                     member.wait_started()
                 except BaseException:

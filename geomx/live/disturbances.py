@@ -30,7 +30,7 @@ class Disturbances(threading.Thread):
         node: Its id.
         peers: Ids of the nodes with which it has links.
         scenario: The scenario.
-        started_s: Start of the run, in seconds of `time.monotonic`.
+        started_s: Start of the run, in seconds of `geomx._core.clock_s`.
         resumed: Whether earlier acts were carried out by another process of this node.
         on_kill: Called before this process is killed, with the seconds until its replacement; None
             for no replacement.
@@ -51,7 +51,7 @@ class Disturbances(threading.Thread):
         super().__init__(name="scenario", daemon=True)
         self._loop, self._node, self._peers = loop, node, frozenset(peers)
         self._scenario, self._started_s = scenario, started_s
-        self._since_s = time.monotonic() - started_s if resumed else -1.0
+        self._since_s = _core.clock_s() - started_s if resumed else -1.0
         self._on_kill, self._on_leave = on_kill, on_leave
 
     def run(self) -> None:
@@ -62,7 +62,7 @@ class Disturbances(threading.Thread):
             past = act.at_ns / NS < self._since_s
             if (not peers and not myself) or (past and act.what not in LASTING):
                 continue
-            time.sleep(max(0.0, self._started_s + act.at_ns / NS - time.monotonic()))
+            time.sleep(max(0.0, self._started_s + act.at_ns / NS - _core.clock_s()))
             if myself:
                 self._do_to_myself(act)
             else:

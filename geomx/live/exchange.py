@@ -80,6 +80,15 @@ class Exchange(Protocol):
         """
         ...
 
+    def restore(self, key: int, number: int) -> None:
+        """Count rounds of `key` from `number` on, where the killed process of this worker was.
+
+        Args:
+            key: Number of a tensor that was not pushed yet.
+            number: Of the round of its value.
+        """
+        ...
+
     def flush(self) -> None:
         """Wait until all pushes have reached the loop, so that later messages are sent after them.
 
@@ -188,6 +197,10 @@ class ArrayExchange:
         """See `Exchange.go_on`."""
         self._rounds[key] = self._loop.go_on(key)
         return self._rounds[key]
+
+    def restore(self, key: int, number: int) -> None:
+        """See `Exchange.restore`."""
+        self._rounds[key] = number
 
     def absent(self, key: int) -> bool:
         """Return whether no worker contributed to the last value, which must have arrived."""

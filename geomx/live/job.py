@@ -37,6 +37,7 @@ from geomx.live.journal import path as file_of
 from geomx.live.lifetime import Tied
 from geomx.live.relay import Patience, Relay
 from geomx.live.restarts import Joins, Restarts
+from geomx.live.resumption import Resumption
 from geomx.live.spec import Spec
 
 SPEAK_TIMEOUT_S = 60.0
@@ -57,6 +58,7 @@ class Job:
         directory: Logs and notes go to its folder ``nodes``.
         command: What workers run instead of the workload of `spec`: a training script.
         emulate: Where they live: ``shaper``, ``netns`` or ``none`` (`geomx.live.emulation`).
+        resumption: How a run whose processes were all killed is continued; None: this one begins.
     """
 
     def __init__(
@@ -65,7 +67,9 @@ class Job:
         directory: Path,
         command: Sequence[str] = (),
         emulate: str = "shaper",
+        resumption: Resumption | None = None,
     ) -> None:
+        self._resumption = resumption
         self._usage_file = directory / "nodes" / "usage"
         self.spec = dataclasses.replace(spec, usage_file=str(self._usage_file.resolve()))
         self.directory = directory
@@ -103,12 +107,16 @@ class Job:
         """
         (self.directory / "nodes").mkdir(parents=True, exist_ok=True)
         self._experiment.write_text(self.spec.to_json(), encoding="utf-8")
-        shutil.rmtree(self.directory / "durable", ignore_errors=True)  # of an earlier run
+        if self._resumption is None:
+            shutil.rmtree(self.directory / "durable", ignore_errors=True)  # of an earlier run
         if self.spec.faults.durable != "none":
-            (self.directory / "durable").mkdir()
+            (self.directory / "durable").mkdir(exist_ok=True)
         self._place.__enter__()
         try:
-            self._start_scheduler()
+            if self._resumption is None:
+                self._start_scheduler()
+            else:
+                self._resume(self._resumption)
             for node in self.spec.cluster.nodes:
                 if node.role != "scheduler" and node.id not in self._joins.late:
                     self._start(node)
@@ -198,6 +206,17 @@ class Job:
 
     # ---- starting ----
 
+    def _resume(self, resumption: Resumption) -> None:
+        """Start the scheduler of a run that is continued; its nodes know each other's addresses."""
+        scheduler = self.spec.cluster.scheduler
+        self._usage_file.write_bytes(bytes(usage_file_bytes(self.spec.cluster)))
+        moved = dataclasses.replace(resumption, usage_file=self.spec.usage_file)
+        moved.write(self.directory / "durable")
+        self._address = moved.addresses[scheduler.name]
+        self._relay.skip([self._log(node.name) for node in self.spec.cluster.nodes])
+        self._restarts.resumes()
+        self._start(scheduler)
+
     def _start_scheduler(self) -> None:
         node = self.spec.cluster.scheduler
         self._usage_file.write_bytes(bytes(usage_file_bytes(self.spec.cluster)))
@@ -233,12 +252,15 @@ class Job:
             role = (*role, "--told")
         if self._restarts.again(node.name):
             role = (*role, "--again")
+        appends = node.name in self._all or self._resumption is not None
+        if self._resumption is not None and node.name not in self._all:
+            role = (*role, "--resumes")
         arguments = [
             *role, "--name", node.name, "--id", str(node.id),
             "--notes", str(stem(self.directory, node.name)), "--host", self._place.host(node),
             *([] if journal is None else ["--journal", str(journal)]),
         ]  # fmt: skip
-        with self._log(node.name).open("ab" if node.name in self._all else "wb") as log:
+        with self._log(node.name).open("ab" if appends else "wb") as log:
             namespace = self._place.namespace(node)
             process = self._forks.start(arguments, output or log, log, namespace, words)
         if words is not None:

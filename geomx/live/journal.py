@@ -49,15 +49,22 @@ class Notes:
 
     def __init__(self, stem: Path, resumed: bool = False) -> None:
         self._path = path(stem, ".jsonl")
+        self._noted: set[tuple[str, int]] = set()  # of a worker that repeats its last steps
         if resumed and self._path.exists():
             written = self._path.read_bytes()
             os.truncate(self._path, written.rfind(b"\n") + 1)
+            self._noted = {
+                (kind, note[kind])
+                for note in Reader(stem).new()
+                for kind in ("iteration", "evaluation")
+                if kind in note
+            }
         self._file = self._path.open("a" if resumed else "w", encoding="utf-8", buffering=1)
         self._lock = threading.Lock()
         self._ended = False
 
     def started(self, monotonic_s: float) -> None:
-        """Note the start of the run, by the machine's monotonic clock."""
+        """Note the start of the run, by the clock of the run."""
         self._write({"started": monotonic_s})
 
     def iteration(
@@ -70,12 +77,19 @@ class Notes:
         loss: float | None,
         spans: Sequence[Span],
     ) -> None:
-        """Note a finished local step, with times in seconds since the start of the run."""
+        """Note a finished local step, with times in seconds since the start of the run.
+
+        A step that was noted before has no effect; nor has an evaluation.
+        """
+        if ("iteration", step) in self._noted:
+            return
         times = {"start_s": start_s, "compute_s": compute_s, "end_s": end_s}
         self._write({"iteration": step, **times, "loss": loss, "spans": list(spans)})
 
     def evaluation(self, time_s: float, step: int, accuracy: float, loss: float) -> None:
         """Note an evaluation of the model after local step `step`, which ended at `time_s`."""
+        if ("evaluation", step) in self._noted:
+            return
         self._write({"evaluation": step, "time_s": time_s, "accuracy": accuracy, "loss": loss})
 
     def waits(self, whom: str) -> None:
@@ -85,6 +99,10 @@ class Notes:
     def killed(self, restart_s: float | None) -> None:
         """Note that the scenario kills this process now; None: for good."""
         self._write({"killed": restart_s})
+
+    def resumes(self) -> None:
+        """Note that the whole run was killed, and is continued."""
+        self._write({"resumes": True})
 
     def again(self) -> None:
         """Note that another process of this node begins, which remembers nothing."""

@@ -24,6 +24,7 @@ from geomx.live import emulation
 from geomx.live.job import POLL_S, Job
 from geomx.live.journal import Note, Reader, stem
 from geomx.live.journal import path as file_of
+from geomx.live.resumption import Resumption
 from geomx.live.spec import Spec
 from geomx.report import page
 from geomx.results.link_traffic import record_traffic
@@ -50,7 +51,10 @@ class Running(Protocol):
 
 
 def run_experiment(
-    experiment: Experiment, directory: Path, start: Callable[[Spec], Running] | None = None
+    experiment: Experiment,
+    directory: Path,
+    start: Callable[[Spec], Running] | None = None,
+    resumption: Resumption | None = None,
 ) -> Results:
     """Run an experiment with one process per node; see `geomx.live.run`.
 
@@ -58,6 +62,7 @@ def run_experiment(
         experiment: The experiment.
         directory: Directory of its files.
         start: Starts its processes; None: on this machine.
+        resumption: How it is continued, if all its processes were killed (`geomx.live.resume`).
 
     Returns:
         The results.
@@ -72,11 +77,16 @@ def run_experiment(
         render=page.render,
     )
     recorder.network(cluster.graph)
-    collector = Collector(experiment, directory, recorder)
+    ahead_s = resumption.ahead_s if resumption else 0.0
+    collector = Collector(experiment, directory, recorder, ahead_s=ahead_s)
     try:
         total = experiment.iterations * len(cluster.workers)
         spec = Spec.of(experiment)
-        job = start(spec) if start else Job(spec, directory, emulate=experiment.emulate)
+        job = (
+            start(spec)
+            if start
+            else Job(spec, directory, emulate=experiment.emulate, resumption=resumption)
+        )
         with job, progress(total, "training") as advance:
             while job.poll():
                 collector.collect(advance)
@@ -151,8 +161,10 @@ class Collector:
         directory: Path,
         recorder: Recorder,
         one_clock: bool = True,
+        ahead_s: float = 0.0,
     ) -> None:
         self._one_clock = one_clock
+        self._ahead_s = ahead_s  # of the clock of the run
         self._experiment = experiment
         self._directory = directory
         self._recorder = recorder
@@ -205,8 +217,10 @@ class Collector:
         )
 
     def elapsed_s(self) -> float:
-        """Seconds since the start of the run, by this machine's clock; 0 before it."""
-        return 0.0 if self._started_s is None else time.monotonic() - self._started_s
+        """Seconds since the start of the run, by its clock; 0 before it."""
+        if self._started_s is None:
+            return 0.0
+        return time.monotonic() + self._ahead_s - self._started_s
 
     def happened(self, until_s: float) -> None:
         """Record what the scenario did by `until_s`, seconds since the start of the run."""
@@ -272,8 +286,8 @@ class Collector:
             self._waiting.pop(node.name, None)
             if note["waits"]:
                 self._waiting[node.name] = note["waits"]
-        elif "killed" in note:
-            pass  # the scenario says so too
+        elif "killed" in note or "resumes" in note:
+            pass  # the scenario says so too, and `recovered` comes next
         elif "again" in note:
             self._ended.discard(node.name)
             self._waiting.pop(node.name, None)

@@ -22,6 +22,7 @@ from geomx.live import descriptors
 from geomx.live.access import paths
 from geomx.live.disturbances import Disturbances
 from geomx.live.relay import Patience
+from geomx.live.resumption import Resumption
 from geomx.live.spec import Spec
 from geomx.options.schema import RuntimeOptions
 from geomx.plugin.registry import Registry
@@ -92,7 +93,7 @@ class Member:
         spec: The experiment.
         node: The node.
         policy: The sync policy.
-        started_s: Start of the run, in seconds of `time.monotonic`.
+        started_s: Start of the run, in seconds of `geomx._core.clock_s`.
         on_wait: Called with the names of the nodes for which this one has waited for
             ``runtime.failure_timeout_s``, and with "" when the wait is over.
         on_leave: Called when the scenario requires this worker to leave.
@@ -204,6 +205,9 @@ class Member:
     ) -> Member:
         """Reopen the address of a node whose process was killed; `wire` then resumes the node.
 
+        Where the whole run is continued, the launcher has chosen the addresses of all
+        (`geomx.live.resumption`).
+
         Args:
             journal: The node's journal.
             name: The node's name.
@@ -216,15 +220,19 @@ class Member:
             GeomxError: Another program uses its port.
         """
         deadline_s = time.monotonic() + PORT_TIMEOUT_S
+        chosen = Resumption.beside(Path(journal.path))
+        roster = {**journal.roster, **chosen.addresses}
+        port = int(roster[name].rpartition(":")[2]) if name in chosen.addresses else journal.port
         while True:
             try:
-                loop = _core.Loop(host, journal.port, token, paths(tls), insecure)
+                loop = _core.Loop(host, port, token, paths(tls), insecure)
                 break
             except RuntimeError as error:
                 if time.monotonic() > deadline_s:
                     raise GeomxError(f"{name} cannot continue: {error}") from error
                 time.sleep(0.1)
-        member = cls(loop, Spec.from_json(journal.experiment), name, journal.roster)
+        spec = chosen.moved(Spec.from_json(journal.experiment))
+        member = cls(loop, spec, name, roster)
         member.journal, member.resumed = journal, True
         return member
 
@@ -322,7 +330,7 @@ class Member:
 
     def now(self) -> float:
         """Return the seconds since the start of the run."""
-        return time.monotonic() - self.started_s
+        return _core.clock_s() - self.started_s
 
     def wait_stopped(self) -> None:
         """Wait until all workers have left.

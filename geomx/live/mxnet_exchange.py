@@ -104,6 +104,10 @@ class EngineExchange:
         self._slots[key].round = self._loop.go_on(key)
         return self._slots[key].round
 
+    def restore(self, key: int, number: int) -> None:
+        """See `Exchange.restore`."""
+        self._slots[key].round = number
+
     def flush(self) -> None:
         """See `Exchange.flush`; includes values whose encoding is delayed."""
         for slot in self._slots.values():

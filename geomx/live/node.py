@@ -35,6 +35,7 @@ from geomx.live.journal import Notes
 from geomx.live.journal import path as file_of
 from geomx.live.lifetime import tie_to_parent
 from geomx.live.member import JOIN_TIMEOUT_S, Member
+from geomx.live.resumption import Resumption
 from geomx.live.spec import Spec
 from geomx.live.worker import LiveWorker
 from geomx.results.files import write_arrays
@@ -56,6 +57,11 @@ class Node:
         self._stem = Path(options.notes)
         continues = bool(options.journal) and Path(options.journal).exists()
         self._notes = Notes(self._stem, resumed=continues or options.again)
+        if options.journal:
+            resumption = Resumption.beside(Path(options.journal))
+            _core.set_clock_ahead(resumption.ahead_s)
+        if options.resumes:
+            self._notes.resumes()
         if options.again and not continues:
             self._notes.again()
         self._member: Member | None = None
@@ -117,12 +123,12 @@ class Node:
             )
         member.on_kill = self._notes.killed
         if member.node.role == "worker":
-            self._work(member)
+            self._work(member, journal)
             return
         member.journal = journal
         member.wire()
         if member.resumed:
-            self._notes.recovered(time.monotonic())
+            self._notes.recovered(_core.clock_s())
         elif options.experiment:
             print(member.loop.address, flush=True)
         self._start(member)
@@ -139,9 +145,13 @@ class Node:
         except RuntimeError as error:
             raise GeomxError(str(error)) from error
 
-    def _work(self, member: Member) -> None:
+    def _work(self, member: Member, journal: _core.Journal | None) -> None:
         worker = LiveWorker(member, self._notes)
+        if worker.recordable:
+            member.journal = journal
         member.wire()
+        if member.resumed:
+            self._notes.recovered(_core.clock_s())
         self._start(member)
         self._trains = True
         worker.run()
@@ -297,6 +307,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument(
         "--again", action="store_true", help="an earlier process of the node was lost"
+    )
+    parser.add_argument(
+        "--resumes", action="store_true", help="the whole run was killed, and is continued"
     )
     parser.add_argument(
         "--told", action="store_true", help="hear of processes that have ended on standard input"

@@ -68,6 +68,11 @@ class Relay:
         self._looked_s = 0.0
         self._held: dict[str, tuple[float, list[str], str]] = {}  # by waiting node
 
+    def skip(self, logs: Sequence[Path]) -> None:
+        """Show nothing of what logs hold by now."""
+        for log in logs:
+            self._new(log)
+
     def look(self, last: bool = False) -> None:
         """Show new lines, at most twice a second; at once if this is the `last` call."""
         now = time.monotonic()

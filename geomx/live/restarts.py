@@ -56,10 +56,17 @@ class Restarts:
         self._orphans: dict[str, list[str]] = defaultdict(list)  # workers, by their lost server
 
     def journal(self, node: NodeSpec) -> Path | None:
-        """Return the path of a node's journal; None: it has none."""
-        if self._spec.faults.durable == "none" or node.role == "worker":
+        """Return the path of a node's journal; None: it has none, as scripts have not."""
+        script = node.role == "worker" and self._spec.workload is None
+        if self._spec.faults.durable == "none" or script:
             return None
         return durable(self._directory, node.name)
+
+    def resumes(self) -> None:
+        """Take note that nodes which the scenario has killed are there again."""
+        for node in self._spec.cluster.nodes:
+            notes = Reader(stem(self._directory, node.name)).new()
+            self._killed[node.name] = sum("killed" in note for note in notes)
 
     @property
     def pending(self) -> bool:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from geomx.experiment.native_parts import optimizers, training_optimizers
 from geomx.live.exchanges import exchange_of
 from geomx.live.journal import Notes, Span
 from geomx.live.member import Member
+from geomx.live.step_notes import Past, StepNotes
 from geomx.plugin.parts import as_vector, optimizer_text
 from geomx.training.pace import NS, Pace
 from geomx.training.passes import Backward, Forward, evaluates, passes
@@ -86,7 +88,13 @@ class LiveWorker:
         self._compute_s = self._loss = math.nan
         self._spans: list[Span] = []
         self._snapshots: list[tuple[int, float, list[Any]]] = []
+        self._progress = StepNotes(member.loop, None)
         self._warm_up()
+
+    @property
+    def recordable(self) -> bool:
+        """Whether a journal can hold what this worker pushes: nothing lies on a device."""
+        return self._workload.device == "cpu"
 
     # ---- the training loop ----
 
@@ -96,8 +104,10 @@ class LiveWorker:
         Raises:
             NodeLost: A node was lost.
         """
-        self._start_ns = self._initialise()
+        self._start_ns = self._begin()
         for order in passes(self._steps):
+            if self._progress.repeats(order, self._steps.step):
+                continue
             if isinstance(order, Forward):
                 self._forward(order)
             else:
@@ -116,6 +126,9 @@ class LiveWorker:
         self._clock.forward(self._start_ns)
         self._computed_ns = self._waited()
         self._announce()
+        if self._progress.due(self._round):
+            state = [optimizer.save() for optimizer in self._optimizers]
+            self._progress.note(self._steps.step, self._round, state)
         paced = member.spec.runtime.pace
         order.compute_s = self._compute_s = self._pace.seconds if paced else self._measured()
         for key, optimizer in enumerate(self._optimizers):
@@ -131,6 +144,7 @@ class LiveWorker:
             order.answer = self._member.consult(order.report, self._clock.now_ns / NS)
             reply_ns = _ns(self._member.now())
         end_ns = self._waited(reply_ns)
+        self._progress.finished(self._compute_s, order.answer)
         self._note(end_ns)
         self._start_ns = end_ns
 
@@ -146,6 +160,9 @@ class LiveWorker:
             self._pull()
             kept = [self._exchange.copy(array) for array in self._parameters]
             self._snapshots.append((step, end_s, kept))
+            if self._member.journal is not None and self._model is not None:
+                values = [self._model.get(kept, key) for key in self._keys]
+                self._progress.keep(step, end_s, values)
 
     def evaluate(self) -> dict[str, NDArray[np.float32]]:
         """Evaluate what was kept on the way, off the clock.
@@ -156,8 +173,10 @@ class LiveWorker:
         parameters: dict[str, NDArray[np.float32]] = {}
         if self._model is None:
             return parameters
+        kept = self._progress.kept()
         for step, end_s, arrays in self._snapshots:
-            values = [self._model.get(arrays, key) for key in self._keys]
+            kept.append((step, end_s, [self._model.get(arrays, key) for key in self._keys]))
+        for step, end_s, values in kept:
             accuracy, loss = self._model.evaluate(values)
             self._notes.evaluation(end_s, step, accuracy, loss)
             names = (tensor.name for tensor in self._workload.tensors)
@@ -173,14 +192,33 @@ class LiveWorker:
             for key in self._keys:
                 self._model.get(self._model.gradients, key)
 
+    def _begin(self) -> int:
+        """Declare all tensors, and begin where this worker is; return the time in ns."""
+        member, workload = self._member, self._workload
+        shards = wiring.shards(member.spec.cluster, member.selection, workload.tensors)
+        for key, tensor in enumerate(workload.tensors):
+            member.loop.declare(key, tensor.elements, shards[key], f"key {tensor.name!r}")
+            self._exchange.declare(key, tensor.shape)
+        journal = member.journal
+        self._progress = StepNotes(member.loop, None if journal is None else Path(journal.path))
+        past = self._progress.past()
+        return self._initialise() if past is None else self._resume(past)
+
+    def _resume(self, past: Past) -> int:
+        """Go on where the killed process of this worker was; return the time in ns."""
+        for key, tensor in enumerate(self._workload.tensors):
+            self._exchange.restore(key, past.round)
+            if self._model is not None:
+                self._model.set(key, past.values[key].reshape(tensor.shape))
+        for key, (optimizer, state) in enumerate(zip(self._optimizers, past.state, strict=True)):
+            optimizer.load(state, self._workload.tensors[key].elements)
+        self._round, self._pulled = past.round, True
+        self._waited()
+        return _ns(self._member.now())
+
     def _initialise(self) -> int:
         """Distribute the first worker's parameters to all; return their arrival time in ns."""
-        member, workload = self._member, self._workload
-        spec, loop = member.spec, member.loop
-        shards = wiring.shards(spec.cluster, member.selection, workload.tensors)
-        for key, tensor in enumerate(workload.tensors):
-            loop.declare(key, tensor.elements, shards[key], f"key {tensor.name!r}")
-            self._exchange.declare(key, tensor.shape)
+        member, loop = self._member, self._member.loop
         if self._rank == 0:  # of one that is late it counts only where its predecessor gave nothing
             if self._global_optimizer is not None:
                 loop.command("optimizer\n" + optimizer_text(self._global_optimizer), member.late)

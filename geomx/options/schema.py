@@ -64,9 +64,9 @@ class FaultOptions:
     patience_s: Annotated[float, Ge(0.1)] = 600.0
     # Upper bound on the seconds between two attempts to reconnect; the first ones are sooner.
     redial_s: Annotated[float, Interval(ge=0.02, le=60)] = 1.0
-    # log: servers and the scheduler log what they receive in the folder durable/ of the run, and
-    # are restarted from these logs when they are killed; other nodes wait meanwhile, as with wait.
-    # The logs grow with all received data.
+    # log: nodes log what they receive in the folder durable/ of the run, and are restarted from
+    # these logs when they are killed; other nodes wait meanwhile, as with wait. The logs grow with
+    # all received data. Workers that run scripts or compute on GPUs have none.
     durable: Annotated[str, OneOf(("none", "log"))] = "none"
     # With durable=log or continue: how often each killed node is restarted, after increasing
     # delays.
@@ -203,6 +203,9 @@ class Root:
     runtime: RuntimeOptions = field(default_factory=RuntimeOptions)
     # Treatment of lost links and nodes.
     faults: FaultOptions = field(default_factory=FaultOptions)
+    # Directory of a live run with faults.durable=log whose processes were all killed: resumes it,
+    # with the experiment that the directory contains.
+    resume: str | None = None
     # Faults and other events to inject during the run: a list, or the name of a YAML file.
     scenario: Any = field(default_factory=list)
     # WAN connections.

@@ -1,15 +1,25 @@
 // Python's view of the file from which another process can continue a node.
 #include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
 #include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
+#include <tuple>
+#include <vector>
 
+#include "io/clock.h"
 #include "io/journal_file.h"
+#include "io/loop.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -22,6 +32,40 @@ const JournalBegin& Begun(const JournalFile& journal) {
   return *journal.begin();
 }
 
+// The latest time of any record, after all of them have been read.
+double LastTime(JournalFile& journal) {
+  Time last = 0;
+  journal.Read([&](Bytes body, const Payload&) { last = std::max(last, TimeOf(body).value_or(0)); });
+  return Seconds(last);
+}
+
+void Note(Loop& loop, const std::string& text, const std::vector<nb::bytes>& state) {
+  std::vector<std::string> parts;
+  for (const nb::bytes& part : state) parts.emplace_back(part.c_str(), part.size());
+  loop.Note(text, std::move(parts));
+}
+
+using Vector = nb::ndarray<nb::numpy, float, nb::ndim<1>>;
+using Past = std::tuple<std::vector<std::string>, std::vector<nb::bytes>, std::map<Key, Round>,
+                        std::map<Key, Vector>>;
+
+std::optional<Past> PastOf(Loop& loop) {
+  auto resumed = std::make_unique<Resumed>();
+  {
+    nb::gil_scoped_release unlocked;
+    *resumed = loop.TakeResumed();
+  }
+  if (!resumed->noted) return std::nullopt;
+  Past past{resumed->notes, {}, resumed->rounds, {}};
+  for (const std::string& part : resumed->state) std::get<1>(past).emplace_back(part.data(), part.size());
+  Resumed* const kept = resumed.release();
+  const nb::capsule owner(kept, [](void* data) noexcept { delete static_cast<Resumed*>(data); });
+  for (auto& [key, value] : kept->values) {
+    std::get<3>(past).emplace(key, Vector(value.data(), {value.size()}, owner));
+  }
+  return past;
+}
+
 }  // namespace
 }  // namespace geomx::io
 
@@ -32,6 +76,7 @@ void init_journal(nb::module_& m) {
 
 RuntimeError if it cannot be had, another process has it open, or it is damaged.)")
       .def(nb::new_([](const std::string& path) { return std::make_shared<JournalFile>(path); }), "path"_a)
+      .def_prop_ro("path", &JournalFile::path)
       .def_prop_ro("begun", [](const JournalFile& self) { return self.begin().has_value(); },
                    "Whether there is a node to continue.")
       .def_prop_ro("experiment", [](const JournalFile& self) { return Begun(self).experiment; },
@@ -48,5 +93,17 @@ RuntimeError if it cannot be had, another process has it open, or it is damaged.
                      const std::string& address = Begun(self).address;
                      return std::stoi(address.substr(address.rfind(':') + 1));
                    },
-                   "Where the node listened.");
+                   "Where the node listened.")
+      .def("last_s", &LastTime, nb::call_guard<nb::gil_scoped_release>(),
+           "Read all records; the latest time of any, by the clock of the run in seconds.");
+
+  m.def("note", &Note, "loop"_a, "text"_a, "state"_a,
+        "Record where this worker's application is, and its state, if there is a journal.");
+  m.def("resumed", &PastOf, "loop"_a,
+        "Where the application of the killed process was: (its notes, the state of the latest one, and "
+        "the rounds and values of keys at that moment); None if it has noted nothing. Declare all tensors "
+        "before, and repeat the calls after the note: those that were made have no effect.");
+  m.def("set_clock_ahead", [](double seconds) { clock_ahead = geomx::Nanoseconds(seconds); }, "seconds"_a,
+        "Be ahead of time.monotonic() from now on; before any loop is made.");
+  m.def("clock_s", [] { return Seconds(Now()); }, "Seconds of the clock of the run.");
 }

@@ -298,10 +298,10 @@ REASON"), and failure() says the same; TimeoutError means that time was up.)")
            "congestion"_a = "bbr", "journal"_a.none() = nb::none(),
            nb::call_guard<nb::gil_scoped_release>(),
            "Become the node of `config` and connect to its peers, over emulated links if `shape`; over "
-           "others with this congestion control, where the kernel has it. With a `journal` (no worker's) "
+           "others with this congestion control, where the kernel has it. With a `journal` "
            "the node is recorded, and one that was recorded there is continued.")
       .def("wait_started", &WaitStarted, "timeout_s"_a,
-           "Seconds of time.monotonic() at which everyone was connected: time 0 of the run.")
+           "Seconds of clock_s() at which everyone was connected: time 0 of the run.")
       .def("cut", &Loop::Cut, "peer"_a, nb::call_guard<nb::gil_scoped_release>(),
            "Let nothing pass between this node and a peer until `heal`. Cuts add up.")
       .def("heal", &Loop::Heal, "peer"_a, nb::call_guard<nb::gil_scoped_release>(),

@@ -1,5 +1,6 @@
 #include "core/recorded_node.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace geomx {
@@ -138,6 +139,77 @@ void RecordedNode::Leave(Time now) {
   if (journal_) Add(RecordWriter(RecordKind::kLeave).Put(now));
   node_.Leave(now);
 }
+
+// ---- a worker's calls --------------------------------------------------------------------------
+
+// In pieces of at most a record's length.
+void RecordedNode::AddState(Bytes bytes, const std::shared_ptr<const void>& owner) {
+  do {
+    const Bytes piece = bytes.first(std::min<std::size_t>(bytes.size(), kMaxPayloadBytes));
+    bytes = bytes.subspan(piece.size());
+    Add(RecordWriter(RecordKind::kState).Put(!bytes.empty()), Payload::View(piece, owner));
+  } while (!bytes.empty());
+}
+
+void RecordedNode::AddValue(Key key, const float* value, const std::shared_ptr<const void>& owner) {
+  if (value != nullptr) AddState(std::as_bytes(std::span(value, worker().Elements(key))), owner);
+}
+
+void RecordedNode::Declare(Key key, std::uint64_t elements, const Worker::SharedShards& shards) {
+  if (journal_) {
+    RecordWriter record(RecordKind::kDeclare);
+    record.Put(key).Put(elements);
+    for (const ShardInfo& shard : *shards) {
+      record.Put(shard.offset).Put(shard.elements).Put(shard.server).Put(shard.priority);
+    }
+    Add(record);
+  }
+  worker().Declare(key, elements, shards);
+}
+
+void RecordedNode::Init(Key key, const float* value, std::shared_ptr<const void> owner, Time now) {
+  if (journal_) {
+    AddValue(key, value, owner);
+    Add(RecordWriter(RecordKind::kInit).Put(key).Put(now));
+  }
+  worker().Init(key, value, std::move(owner), now);
+}
+
+Round RecordedNode::Submit(Key key, Worker::Push push, Time now) {
+  if (journal_) {
+    if (push.device) throw JournalError("pushes from a device cannot be recorded");
+    AddValue(key, push.value, push.owner);
+    RecordWriter record(RecordKind::kSubmit);
+    Add(record.Put(key).Put(now).Put(push.loss).Put(push.last).Put(push.absent));
+  }
+  return worker().Submit(key, std::move(push), now);
+}
+
+void RecordedNode::Request(Key key, Time now) {
+  if (journal_) Add(RecordWriter(RecordKind::kRequest).Put(key).Put(now));
+  worker().Request(key, now);
+}
+
+void RecordedNode::Barrier(Time now) {
+  if (journal_) Add(RecordWriter(RecordKind::kBarrier).Put(now));
+  worker().Barrier(now);
+}
+
+void RecordedNode::Command(const std::string& text, Time now, bool unless_given) {
+  if (journal_) Add(RecordWriter(RecordKind::kCommand).Put(now).Put(unless_given).Text(text));
+  worker().Command(text, now, unless_given);
+}
+
+void RecordedNode::Note(const std::string& text, const std::vector<std::string>& state) {
+  if (!journal_) return;
+  for (const std::string& part : state) {
+    const auto kept = std::make_shared<const std::string>(part);
+    AddState(std::as_bytes(std::span(*kept)), kept);
+  }
+  Add(RecordWriter(RecordKind::kNote).Text(text));
+}
+
+// ---- links -------------------------------------------------------------------------------------
 
 void RecordedNode::Received(NodeId peer, std::uint32_t count) {
   if (journal_) Add(RecordWriter(RecordKind::kReceived).Put(peer).Put(count));

@@ -18,6 +18,7 @@
 
 #include "core/node.h"
 #include "core/records.h"
+#include "core/worker.h"
 
 namespace geomx {
 
@@ -46,6 +47,17 @@ class RecordedNode {
   void Initialise(const ShardInfo& shard, Buffer value, Time now);
   void Instruct(const std::string& text, Time now);
   void Leave(Time now);
+
+  // ---- a worker's, recorded (worker.h) ----
+  void Declare(Key key, std::uint64_t elements, const Worker::SharedShards& shards);
+  void Init(Key key, const float* value, std::shared_ptr<const void> owner, Time now);
+  Round Submit(Key key, Worker::Push push, Time now);
+  void Request(Key key, Time now);
+  void Barrier(Time now);
+  void Command(const std::string& text, Time now, bool unless_given);
+  // The application notes where it is: a text, and parts of its state. A replay hands out the latest
+  // note, with the values that the node held at that moment. Without a journal it has no effect.
+  void Note(const std::string& text, const std::vector<std::string>& state);
 
   // ---- the driver's part ----
   // Holds a message that Release will pass to the node later, in the order of `at`, then of
@@ -82,7 +94,7 @@ class RecordedNode {
   NodeStats stats() const { return node_.stats(); }
   bool started() const { return node_.started(); }
   bool stopped() const { return node_.stopped(); }
-  // Workers are not recorded. Throws std::logic_error for any other role.
+  // For what changes nothing. Throws std::logic_error for any other role.
   Worker& worker() { return node_.worker(); }
   // For a replay, and tests: calls to it are not recorded.
   Node& node() { return node_; }
@@ -100,6 +112,8 @@ class RecordedNode {
   void Add(const FieldWriter& record, const Payload& payload = {});
   void AddSend(NodeId peer, Lane lane, Fate fate, bool taken);
   void AddMessage(RecordKind kind, NodeId from, const Message& message, Time time);
+  void AddState(Bytes bytes, const std::shared_ptr<const void>& owner);
+  void AddValue(Key key, const float* value, const std::shared_ptr<const void>& owner);
   void FlushSends();
   void FlushHeard();
   void CommitNow();

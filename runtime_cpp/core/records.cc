@@ -2,6 +2,31 @@
 
 namespace geomx {
 
+std::optional<Time> TimeOf(Bytes body) {
+  RecordReader record(body);
+  switch (record.Get<RecordKind>()) {
+    case RecordKind::kMessage:
+    case RecordKind::kHear:
+    case RecordKind::kLinkLost:
+    case RecordKind::kLinkMade:
+    case RecordKind::kLinkDown:
+    case RecordKind::kInit:
+    case RecordKind::kSubmit:
+    case RecordKind::kRequest: record.Get<std::uint32_t>(); break;  // a node or a key
+    case RecordKind::kRelease:
+    case RecordKind::kTimeout:
+    case RecordKind::kReady:
+    case RecordKind::kResume:
+    case RecordKind::kInitialise:
+    case RecordKind::kInstruct:
+    case RecordKind::kLeave:
+    case RecordKind::kBarrier:
+    case RecordKind::kCommand: break;
+    default: return std::nullopt;
+  }
+  return record.Get<Time>();
+}
+
 void JournalBegin::Write(JournalOut& out) const {
   RecordWriter record(RecordKind::kBegin);
   record.Text(name).Text(address).Text(experiment);

@@ -6,6 +6,7 @@
 // the payload. The fields are in docs/journal.md, the file format in io/journal_file.h.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -36,6 +37,15 @@ enum class RecordKind : std::uint8_t {
   kLeave,
   kReceived,     // how many messages the other end of a link has received
   kIncarnation,  // of a peer's process
+  // A worker's verbs (worker.h), and what its application notes.
+  kDeclare,
+  kInit,
+  kSubmit,
+  kRequest,
+  kBarrier,
+  kCommand,
+  kState,        // a part of the state that the next note is about
+  kNote,
 };
 
 // The fate of a message that was taken from the node's queues.
@@ -67,6 +77,9 @@ class RecordWriter : public FieldWriter {
 };
 
 using RecordReader = FieldReader<JournalError>;
+
+// Returns the time at which a record was made, or nothing if it has none. Throws JournalError.
+std::optional<Time> TimeOf(Bytes body);
 
 // The first record: what a process needs to build the node, and the messages exchanged before that.
 struct JournalBegin {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/link.h"
+#include "core/worker.h"
 
 namespace geomx {
 namespace {
@@ -18,6 +19,7 @@ namespace {
 void Replay::Apply(std::span<const std::byte> body, Payload payload) {
   RecordReader record(body);
   try {
+    now_ = TimeOf(body).value_or(now_);
     Apply(record, std::move(payload));
   } catch (const std::logic_error& error) {
     throw JournalError(error.what());
@@ -91,6 +93,7 @@ void Replay::Apply(RecordReader& record, Payload payload) {
       std::vector<double> values;
       while (!record.empty()) values.push_back(record.Get<double>());
       node_.Report(host, number, values);
+      handler_.OnVerb(kind, number);
       break;
     }
     case RecordKind::kInitialise: Initialise(record, payload); break;
@@ -99,7 +102,10 @@ void Replay::Apply(RecordReader& record, Payload payload) {
       node_.Instruct(record.Text(), now);
       break;
     }
-    case RecordKind::kLeave: node_.Leave(now = record.Get<Time>()); break;
+    case RecordKind::kLeave:
+      node_.Leave(now = record.Get<Time>());
+      handler_.OnVerb(kind, 0);
+      break;
     case RecordKind::kReceived: {
       const auto peer = record.Get<NodeId>();
       handler_.OnReceived(peer, record.Get<std::uint32_t>());
@@ -111,6 +117,17 @@ void Replay::Apply(RecordReader& record, Payload payload) {
       handler_.OnRenewed(peer, incarnation, record.Get<bool>());
       break;
     }
+    case RecordKind::kDeclare:
+    case RecordKind::kInit:
+    case RecordKind::kSubmit:
+    case RecordKind::kRequest:
+    case RecordKind::kBarrier:
+    case RecordKind::kCommand:
+      ApplyVerb(kind, record);
+      now = now_;
+      break;
+    case RecordKind::kState: AddState(record.Get<bool>(), payload); break;
+    case RecordKind::kNote: handler_.OnNote(record.Text(), std::exchange(state_, {})); break;
     default: throw JournalError("a record of an unknown kind");
   }
   record.End();
@@ -140,6 +157,66 @@ void Replay::Initialise(RecordReader& record, const Payload& payload) {
   Buffer value(bytes.size() / sizeof(float));
   if (!value.empty()) std::memcpy(value.data(), bytes.data(), value.size() * sizeof(float));
   node_.Initialise(shard, std::move(value), now);
+}
+
+void Replay::AddState(bool more, const Payload& payload) {
+  if (!std::exchange(more_, more)) state_.emplace_back();
+  for (const Bytes& piece : payload.pieces()) {
+    state_.back().append(reinterpret_cast<const char*>(piece.data()), piece.size());
+  }
+}
+
+void Replay::ApplyVerb(RecordKind kind, RecordReader& record) {
+  Worker& worker = node_.worker();
+  if (kind == RecordKind::kBarrier) {
+    worker.Barrier(record.Get<Time>());
+    return handler_.OnVerb(kind, 0);
+  }
+  if (kind == RecordKind::kCommand) {
+    const auto now = record.Get<Time>();
+    const auto unless_given = record.Get<bool>();
+    worker.Command(record.Text(), now, unless_given);
+    return handler_.OnVerb(kind, 0);
+  }
+  const auto key = record.Get<Key>();
+  if (kind == RecordKind::kDeclare) return Declare(key, record);
+  const auto now = record.Get<Time>();
+  if (kind == RecordKind::kRequest) {
+    worker.Request(key, now);
+    return handler_.OnVerb(kind, key);
+  }
+  const auto values = std::make_shared<Buffer>();
+  if (!state_.empty()) {
+    const std::string bytes = std::move(state_.front());
+    state_.clear();
+    if (bytes.size() != worker.Elements(key) * sizeof(float)) throw JournalError("a value has the wrong size");
+    values->resize(worker.Elements(key));
+    std::memcpy(values->data(), bytes.data(), bytes.size());
+  }
+  const float* const value = values->empty() ? nullptr : values->data();
+  if (kind == RecordKind::kInit) {
+    worker.Init(key, value, values, now);
+  } else {
+    Worker::Push push{.value = value, .owner = values};
+    push.loss = record.Get<float>();
+    push.last = record.Get<bool>();
+    push.absent = record.Get<bool>();
+    worker.Submit(key, std::move(push), now);
+  }
+  handler_.OnVerb(kind, key);
+}
+
+void Replay::Declare(Key key, RecordReader& record) {
+  const auto elements = record.Get<std::uint64_t>();
+  std::vector<ShardInfo> shards;
+  while (!record.empty()) {
+    ShardInfo& shard = shards.emplace_back();
+    shard.offset = record.Get<std::uint64_t>();
+    shard.elements = record.Get<std::uint32_t>();
+    shard.server = record.Get<std::uint32_t>();
+    shard.priority = record.Get<std::int32_t>();
+  }
+  node_.worker().Declare(key, elements, std::move(shards));
 }
 
 void Replay::Resume(Time now) {

@@ -32,6 +32,11 @@ class Replay {
     virtual void OnLinkDown(NodeId peer, const std::string& reason) = 0;
     virtual void OnReady() = 0;
     virtual void OnEvent(Event event, Time now) = 0;
+    // The application has made a call: a worker's verb about the key `number`, a report to the
+    // coordinator `number`, or a departure.
+    virtual void OnVerb(RecordKind kind, std::uint32_t number) { (void)kind, (void)number; }
+    // The application has noted where it is.
+    virtual void OnNote(std::string text, std::vector<std::string> state) { (void)text, (void)state; }
   };
   struct Held {  // has arrived, and counts from `at` on
     NodeId from = 0;
@@ -61,6 +66,9 @@ class Replay {
 
  private:
   void Apply(RecordReader& record, Payload payload);
+  void AddState(bool more, const Payload& payload);
+  void ApplyVerb(RecordKind kind, RecordReader& record);
+  void Declare(Key key, RecordReader& record);
   void ApplySends(RecordReader& record);
   Message Poll(NodeId peer, Lane lane);
   void Settle(NodeId peer, Lane lane, Fate fate, Message message);
@@ -74,6 +82,9 @@ class Replay {
   std::map<std::pair<Time, std::uint64_t>, Held> held_;  // by time, then order of arrival
   std::map<std::pair<NodeId, Lane>, std::deque<Message>> under_way_;
   std::deque<std::shared_ptr<kernels::Mark>> ends_;  // markers of work not resumed after yet
+  std::vector<std::string> state_;  // of the next note, or the value of the next verb
+  bool more_ = false;               // of the last part of it
+  Time now_ = 0;                // of the latest record that has a time
   std::uint64_t records_ = 0;
   std::uint32_t restarts_ = 0;
 };

@@ -180,6 +180,12 @@ std::vector<Worker::Encoded> Worker::EncodedValue(Key key) {
   return shards;
 }
 
+std::vector<Key> Worker::Keys() const {
+  std::vector<Key> keys;
+  for (const auto& [key, tensor] : tensors_) keys.push_back(key);
+  return keys;
+}
+
 template <class Store>
 void Worker::Arrive(NodeId peer, const Header& header, Store store, Time now) {
   const auto fail = [&](const char* reason) { node_.Fail(peer, reason); };

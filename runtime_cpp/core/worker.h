@@ -79,6 +79,11 @@ class Worker final : public RoleLogic {
   // All shards of the last complete value; empty if some are not encoded. Valid until the next call
   // to the node.
   std::vector<Encoded> EncodedValue(Key key);
+  // The tensors that were declared, in that order, and the length of one.
+  std::vector<Key> Keys() const;
+  std::uint64_t Elements(Key key) { return tensor(key).elements(); }
+  // The rounds that the application has submitted.
+  Round Submitted(Key key) { return tensor(key).submitted; }
   // The round of the last complete value.
   Round ValueRound(Key key) { return tensor(key).complete; }
   // Returns true if no worker contributed to that round, so that no optimizer has run.

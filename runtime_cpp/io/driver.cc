@@ -316,7 +316,7 @@ void Driver::Act(Event& event, Time now) {
 // ---- the application -------------------------------------------------------------------------
 
 void Driver::Request(Key key) {
-  node().worker().Request(key, Now());
+  node().Request(key, Now());
   DrainEvents();
 }
 
@@ -356,7 +356,7 @@ void Driver::RunSubmissions(Time now) {
 }
 
 void Driver::SubmitNow(Key key, Worker::Push push, Time now) {
-  Follow(key, node().worker().Submit(key, std::move(push), now), now);
+  Follow(key, node().Submit(key, std::move(push), now), now);
 }
 
 void Driver::WhenReady(Key key, Round round, ReadyCallback callback) {

@@ -58,6 +58,17 @@ struct Report {
   Time behind = 0;                 // sum of their delays after it
 };
 
+// Where the application of a worker was, as the journal of its killed process says.
+struct Resumed {
+  bool noted = false;              // whether there is a note
+  std::vector<std::string> notes;  // all, in order
+  std::vector<std::string> state;  // of the latest note, as are the next two
+  std::map<Key, Round> rounds;     // submitted
+  std::map<Key, Buffer> values;    // that had arrived
+  // Calls since that note, which must not be made again.
+  std::map<std::pair<RecordKind, std::uint32_t>, std::uint32_t> done;
+};
+
 using ReadyCallback = std::function<void(std::span<const float>)>;
 
 class Driver final : private Sessions::Handler, private Replay::Handler {
@@ -84,6 +95,7 @@ class Driver final : private Sessions::Handler, private Replay::Handler {
   void SendReport(NodeId host, std::uint32_t number, std::vector<double> values, Time not_before);
   void WhenReady(Key key, Round round, ReadyCallback callback);
   void Leave();
+  const Resumed& resumed() const { return resumed_; }
   // Disturbances of the path to a peer, for scenarios; see sessions.h.
   void Cut(NodeId peer) { sessions_.Cut(peer); }
   void Heal(NodeId peer) {
@@ -159,6 +171,8 @@ class Driver final : private Sessions::Handler, private Replay::Handler {
   void OnLinkDown(NodeId peer, const std::string& reason) override;
   void OnReady() override;
   void OnEvent(Event event, Time now) override;
+  void OnVerb(RecordKind kind, std::uint32_t number) override;
+  void OnNote(std::string text, std::vector<std::string> state) override;
 
   // waits.cc
   void LookAtWaits(Time now);
@@ -235,6 +249,7 @@ class Driver final : private Sessions::Handler, private Replay::Handler {
   NodeId self_ = kUnknownPeer;
 
   std::shared_ptr<JournalFile> journal_;  // or null
+  Resumed resumed_;
   std::unique_ptr<RecordedNode> node_;
   std::unique_ptr<Shaper> shaper_;
   bool ready_ = false;

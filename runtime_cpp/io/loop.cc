@@ -91,10 +91,11 @@ void Loop::Run(const NodeConfig& config, const std::map<std::string, std::string
     if (found != roster.end()) addresses.emplace(peer.id, Resolve(found->second));
   }
   const Time deadline = Now() + Nanoseconds(join_timeout_s_);
-  if (journal && config.role == Role::kWorker) {
-    throw std::invalid_argument(config.name + " is a worker, and workers have no journals");
-  }
-  Call([&] { state_->driver.Run(config, addresses, shape, congestion, deadline, std::move(journal)); });
+  Call([&] {
+    state_->driver.Run(config, addresses, shape, congestion, deadline, std::move(journal));
+    std::lock_guard lock(verbs_);
+    done_ = state_->driver.resumed().done;
+  });
 }
 
 std::optional<double> Loop::WaitStarted(double timeout_s) {
@@ -121,6 +122,10 @@ std::string Loop::NameOf(NodeId id) {
 }
 
 void Loop::Leave() {
+  {
+    std::lock_guard lock(verbs_);
+    if (WasDone(RecordKind::kLeave, 0)) return;
+  }
   Call([&] { state_->driver.Leave(); });
 }
 
@@ -144,7 +149,7 @@ void Loop::Declare(Key key, std::uint64_t elements, std::vector<ShardInfo> shard
   Driver& driver = state_->driver;
   auto cut = Worker::Cut(key, elements, std::move(shards));
   const auto declare = [&driver, key, elements, cut = std::move(cut), name] {
-    driver.node().worker().Declare(key, elements, cut);
+    driver.node().Declare(key, elements, cut);
     if (!name.empty()) driver.Name(key, name);
   };
   bool first;
@@ -163,13 +168,35 @@ void Loop::Declare(Key key, std::uint64_t elements, std::vector<ShardInfo> shard
   tensors_[key].elements = elements;
 }
 
+bool Loop::WasDone(RecordKind kind, std::uint32_t number) {
+  const auto found = done_.find({kind, number});
+  if (found == done_.end()) return false;
+  if (--found->second == 0) done_.erase(found);
+  return true;
+}
+
+void Loop::Note(const std::string& text, std::vector<std::string> state) {
+  Driver& driver = state_->driver;
+  std::lock_guard lock(verbs_);
+  driver.Post([&driver, text, state = std::move(state)] { driver.node().Note(text, state); });
+}
+
+Resumed Loop::TakeResumed() {
+  Resumed resumed;
+  Call([&] { resumed = state_->driver.resumed(); });
+  std::lock_guard lock(verbs_);
+  for (const auto& [key, round] : resumed.rounds) tensors_.at(key).submitted = round;
+  return resumed;
+}
+
 void Loop::Init(Key key, std::span<const float> value, std::shared_ptr<const void> owner) {
   state_->status.ThrowIfFailed();
   std::lock_guard lock(verbs_);
   FindTensor(key, value.size());
+  if (WasDone(RecordKind::kInit, key)) return;
   Driver& driver = state_->driver;
   driver.Post([&driver, key, value, owner = std::move(owner)] {
-    driver.node().worker().Init(key, value.data(), owner, Now());
+    driver.node().Init(key, value.data(), owner, Now());
   });
 }
 
@@ -191,6 +218,7 @@ Round Loop::Submit(Key key, std::size_t elements, Worker::Push push, const PushO
   state_->status.ThrowIfFailed();
   std::lock_guard lock(verbs_);
   Declared& tensor = FindTensor(key, elements);
+  if (WasDone(RecordKind::kSubmit, key)) return ++tensor.submitted;
   push.loss = options.loss;
   push.last = options.last;
   push.absent = options.absent;
@@ -208,6 +236,7 @@ void Loop::Request(Key key) {
   if (!tensors_.contains(key)) {
     throw std::invalid_argument("key " + std::to_string(key) + " was never initialised");
   }
+  if (WasDone(RecordKind::kRequest, key)) return;
   Driver& driver = state_->driver;
   driver.Post([&driver, key] { driver.Request(key); });
 }
@@ -286,7 +315,7 @@ Round Loop::StartBarrier() {
   state_->status.ThrowIfFailed();
   Driver& driver = state_->driver;
   std::lock_guard lock(verbs_);
-  driver.Post([&driver] { driver.node().worker().Barrier(Now()); });
+  if (!WasDone(RecordKind::kBarrier, 0)) driver.Post([&driver] { driver.node().Barrier(Now()); });
   return ++barriers_;
 }
 
@@ -295,12 +324,16 @@ bool Loop::WaitBarrier(Round barrier, double timeout_s) {
 }
 
 void Loop::Command(const std::string& text, bool unless_given) {
+  {
+    std::lock_guard lock(verbs_);
+    if (WasDone(RecordKind::kCommand, 0)) return;
+  }
   Call([&] {
     RecordedNode& node = state_->driver.node();
     if (node.config().role == Role::kGlobalServer) {
       node.Instruct(text, Now());
     } else {
-      node.worker().Command(text, Now(), unless_given);
+      node.Command(text, Now(), unless_given);
     }
   });
 }
@@ -315,6 +348,7 @@ void Loop::SendReport(NodeId host, std::uint32_t number, std::vector<double> val
   Driver& driver = state_->driver;
   const Time not_before = Nanoseconds(not_before_s);
   std::lock_guard lock(verbs_);
+  if (WasDone(RecordKind::kReport, number)) return;
   driver.Post([&driver, host, number, not_before, values = std::move(values)]() mutable {
     driver.SendReport(host, number, std::move(values), not_before);
   });

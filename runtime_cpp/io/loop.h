@@ -70,9 +70,9 @@ class Loop : public std::enable_shared_from_this<Loop> {
   // Creates the node and connects it to its peers. `roster`: addresses by name. `shape`: the
   // emulation of its links, or nothing on a real network. `congestion`: the congestion control of
   // connections to other machines, used if the kernel has it; empty: the system's default. The
-  // scheduler calls this first, and the other members then join it. With a `journal`, which workers
-  // do not have, another process can continue after this one is killed; if it already has records
-  // of this node, the node continues from them without joining. Throws JournalError if it cannot.
+  // scheduler calls this first, and the other members then join it. With a `journal` another
+  // process can continue after this one is killed; if it already has records of this node, the node
+  // continues from them without joining. Throws JournalError if it cannot.
   void Run(const NodeConfig& config, const std::map<std::string, std::string>& roster,
            const std::optional<Shape>& shape, const std::string& congestion = "bbr",
            std::shared_ptr<JournalFile> journal = nullptr);
@@ -120,6 +120,11 @@ class Loop : public std::enable_shared_from_this<Loop> {
   // `name`: the application's name of the key, for messages; empty: "key NUMBER".
   void Declare(Key key, std::uint64_t elements, std::vector<ShardInfo> shards,
                const std::string& name = {});
+  // Records where the application is, if there is a journal; see RecordedNode::Note.
+  void Note(const std::string& text, std::vector<std::string> state);
+  // Where the application of the killed process was, once all tensors have been declared as they were
+  // there. It repeats its calls after the latest note, and those that were made have no effect.
+  Resumed TakeResumed();
   void Init(Key key, std::span<const float> value, std::shared_ptr<const void> owner);
   // `value` is read later and not copied: `owner` must keep it alive and unchanged. Returns the
   // round.
@@ -178,6 +183,8 @@ class Loop : public std::enable_shared_from_this<Loop> {
   // Runs `task` on the loop's thread and waits for it; on the caller's, if that thread has ended.
   void Call(const std::function<void()>& task);
   Declared& FindTensor(Key key, std::size_t elements);  // REQUIRES: verbs_ is held
+  // Whether the process before has made this call. REQUIRES: verbs_ is held.
+  bool WasDone(RecordKind kind, std::uint32_t number);
   Round Submit(Key key, std::size_t elements, Worker::Push push, const PushOptions& options);
 
   // The thread's state; it outlives the loop if the loop is destroyed on that thread.
@@ -193,6 +200,7 @@ class Loop : public std::enable_shared_from_this<Loop> {
   double join_timeout_s_ = 30.0;
   std::mutex verbs_;  // never held while the loop's thread is waited for; keeps rounds and barriers in the order in which they were asked for
   std::map<Key, Declared> tensors_;
+  std::map<std::pair<RecordKind, std::uint32_t>, std::uint32_t> done_;  // see Resumed
   Round barriers_ = 0;
   std::mutex ended_;  // serialises access to the state of an ended thread
   std::mutex joining_;

@@ -15,6 +15,7 @@
 #include <string>
 
 #include "core/types.h"
+#include "io/clock.h"
 #include "io/socket.h"
 
 namespace geomx::io {
@@ -76,7 +77,7 @@ class Poller {
   void Arm(Time until) {
     itimerspec when{};
     if (until != kNever) {
-      const Time at = until > 0 ? until : 1;  // zero would disarm it
+      const Time at = until > clock_ahead ? until - clock_ahead : 1;  // zero would disarm it
       when.it_value.tv_sec = at / kSecond;
       when.it_value.tv_nsec = at % kSecond;
     }

@@ -153,9 +153,29 @@ void Driver::OnEvent(Event event, Time now) {
     case Event::Kind::kStarted:
     case Event::Kind::kStopped:
     case Event::Kind::kDead:
-    case Event::Kind::kRefused: return Act(event, now);
+    case Event::Kind::kRefused:
+    case Event::Kind::kValueReady:
+    case Event::Kind::kBarrier:
+    case Event::Kind::kReply: return Act(event, now);
     default: return;
   }
+}
+
+void Driver::OnVerb(RecordKind kind, std::uint32_t number) { ++resumed_.done[{kind, number}]; }
+
+// The values are copied, as those of later rounds may have arrived when the process was killed.
+void Driver::OnNote(std::string text, std::vector<std::string> state) {
+  resumed_.noted = true;
+  resumed_.notes.push_back(std::move(text));
+  resumed_.state = std::move(state);
+  resumed_.done.clear();
+  Worker& worker = node_->worker();
+  for (const Key key : worker.Keys()) {
+    const auto value = worker.Value(key);
+    resumed_.rounds[key] = worker.Submitted(key);
+    resumed_.values[key].assign(value.begin(), value.end());
+  }
+  status_.ForgetReplies();
 }
 
 }  // namespace geomx::io

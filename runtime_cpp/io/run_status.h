@@ -75,6 +75,9 @@ class RunStatus {
   void AddReply(std::uint32_t coordinator, std::vector<double> values) {
     Change([&] { replies_[coordinator].push_back(std::move(values)); });
   }
+  void ForgetReplies() {
+    Change([&] { replies_.clear(); });
+  }
   void SetValue(Key key, Round round, Time at) {
     Change([&] {
       auto& rounds = values_[key];

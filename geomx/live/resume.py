@@ -1,0 +1,232 @@
+"""``resume=DIR``: continues a live run all of whose processes were killed, as by a power cut.
+
+The folder says all that is needed: the experiment is in every node's journal, and so is where each
+node was. What cannot be continued is refused before a process is started.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import socket
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from geomx import _core
+from geomx.errors import ConfigError, GeomxError
+from geomx.experiment.experiment import Experiment
+from geomx.live.journal import Reader, durable, stem
+from geomx.live.restarts import begun
+from geomx.live.resumption import Resumption
+from geomx.live.spec import Spec
+from geomx.plugin.registry import Registry
+from geomx.workload import Layer
+
+KEY = "resume"
+PAUSE_S = 0.01
+"""How much later than its last record a run goes on, by its own clock."""
+
+CLOSING_S = 3.0
+"""How long the kernel may take to close the files of a process that was killed."""
+
+_OF_ITSELF = ("lost", "failed", "interrupted")
+
+
+def asked(overrides: Sequence[str]) -> bool:
+    """Return whether `overrides` ask for a run to be continued."""
+    return any(_key(override) == KEY for override in overrides)
+
+
+def read(
+    overrides: Sequence[str], registry: Registry | None = None
+) -> tuple[Experiment, Path, Resumption]:
+    """Find out how to continue a run.
+
+    Args:
+        overrides: Of the command line: ``resume=DIR``, ``mode=live``, and others that the run had.
+        registry: The installed plugins; None: discover them.
+
+    Returns:
+        The experiment, its folder, and what its processes must know.
+
+    Raises:
+        ConfigError: There is nothing to continue; says why.
+        GeomxError: The run is of another version of geomx.
+    """
+    given = {_key(override): override.partition("=")[2] for override in overrides}
+    directory = Path(given[KEY]).absolute()
+    if not (directory / "durable").is_dir():
+        remedy = "has no journals; a run can be continued that was started with faults.durable=log"
+        raise ConfigError(KEY, given[KEY], f"{remedy}, in the folder of that run")
+    summary = _summary(directory)
+    if summary and "aborted" not in summary:
+        raise ConfigError(KEY, given[KEY], "is complete: its results are there")
+    _check_words(overrides, given[KEY], summary)
+    found = _Journals(directory, given[KEY])
+    experiment = _experiment(found.spec, summary, registry or Registry.discover())
+    if experiment.emulate == "netns":
+        raise ConfigError(KEY, given[KEY], "ran with emulate=netns, whose networks are gone")
+    ahead_s = found.last_s + PAUSE_S - time.monotonic()
+    return experiment, directory, Resumption(ahead_s, _addresses(found.addresses))
+
+
+class _Journals:
+    """The journals of a run, all of them read.
+
+    Attributes:
+        spec: The experiment.
+        addresses: Of the nodes, by name.
+        last_s: The latest time in any of them, by the clock of the run.
+    """
+
+    def __init__(self, directory: Path, given: str) -> None:
+        self._directory, self._given = directory, given
+        self.spec, text = self._spec()
+        earlier = Resumption.beside(durable(directory, self.spec.cluster.scheduler.name))
+        self.addresses: dict[str, str] = {}
+        self.last_s = 0.0
+        for node in self.spec.cluster.nodes:
+            self._check_end(node.name)
+            path = durable(directory, node.name)
+            if not begun(path):
+                self._refuse(
+                    f"has no journal of {node.name}: it had not begun, or trains on "
+                    "a device or runs a script, which are not recorded"
+                )
+            try:
+                journal = _opened(path)
+                if _plain(journal.experiment) != text:
+                    self._refuse(f"holds journals of two experiments: {path.name} is of another")
+                self.addresses |= journal.roster
+                self.last_s = max(self.last_s, journal.last_s())
+            except RuntimeError as error:
+                self._refuse(f"cannot be continued: {error}", error)
+            del journal  # unlocks it
+        self.addresses |= earlier.addresses
+
+    def _spec(self) -> tuple[Spec, dict[str, Any]]:
+        path = self._directory / "nodes" / "experiment.json"
+        try:
+            text = path.read_text(encoding="utf-8")
+            return Spec.from_json(text), _plain(text)
+        except (OSError, ValueError) as error:
+            self._refuse(f"does not say what was run: {path} cannot be read", error)
+
+    def _check_end(self, name: str) -> None:
+        """Refuse a run that a node has ended: it has told the others, whose journals say so."""
+        takes_part, status = False, None
+        for note in Reader(stem(self._directory, name)).new():
+            if "resumes" in note:
+                takes_part = False
+            elif "started" in note or "recovered" in note:
+                takes_part = True
+            elif "end" in note and takes_part:
+                status = note["end"]["status"]
+        if status in _OF_ITSELF:
+            self._refuse(
+                f"was ended by {name} ({status}), and only a run whose processes were all killed "
+                "can be continued"
+            )
+
+    def _refuse(self, why: str, cause: Exception | None = None) -> NoReturn:
+        raise ConfigError(KEY, self._given, why) from cause
+
+
+def _opened(path: Path) -> _core.Journal:
+    """Open a journal; a process that was just killed may have it open for another moment."""
+    deadline_s = time.monotonic() + CLOSING_S
+    while True:
+        try:
+            return _core.Journal(str(path))
+        except RuntimeError as error:
+            if "is in use" not in str(error) or time.monotonic() > deadline_s:
+                raise
+        time.sleep(0.05)
+
+
+def _key(override: str) -> str:
+    return override.partition("=")[0].lstrip("+")
+
+
+def _plain(text: str) -> dict[str, Any]:
+    """An experiment without what depends on the place of its folder."""
+    fields = dict(json.loads(text))
+    fields.pop("usage_file", None)
+    return fields
+
+
+def _summary(directory: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads((directory / "summary.json").read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        return {}
+
+
+def _check_words(overrides: Sequence[str], given: str, summary: dict[str, Any]) -> None:
+    """Refuse words that describe another run."""
+    had = {str(word).lstrip("+") for word in summary.get("words", ())}
+    for override in overrides:
+        word = override.lstrip("+")
+        if _key(override) == KEY or word == "mode=live" or word in had:
+            continue
+        remedy = f"is a run without {override}; leave it out: the folder says what was run"
+        raise ConfigError(KEY, given, remedy)
+
+
+def _experiment(spec: Spec, summary: dict[str, Any], registry: Registry) -> Experiment:
+    """Build the experiment that every node has in its journal."""
+    if spec.workload is None:
+        raise GeomxError("a script cannot be continued: its workers have no journals")
+    name, options = spec.workload
+    workload = registry.workload(name, options)
+    layers = tuple(
+        Layer(layer.name, *times_s)
+        for layer, times_s in zip(workload.layers, spec.times_s, strict=True)
+    )
+    return Experiment(
+        mode="live",
+        seed=spec.seed,
+        iterations=spec.iterations,
+        numerics=spec.numerics,
+        cluster=spec.cluster,
+        workload=dataclasses.replace(workload, layers=layers),
+        selection=registry.select(spec.sync, spec.accel),
+        evaluate_every=spec.evaluate_every,
+        runtime=spec.runtime,
+        faults=spec.faults,
+        scenario=spec.scenario,
+        tcp=spec.tcp,
+        emulate=str(summary.get("emulate", "shaper" if spec.emulated else "none")),
+        overrides=[str(word) for word in summary.get("words", ())],
+        workload_options=dict(options),
+    )
+
+
+def _addresses(before: dict[str, str]) -> dict[str, str]:
+    """Return an address for every node: its own, or another port where that is taken."""
+    chosen, held = {}, []
+    try:
+        for name, address in before.items():
+            host, _, port = address.rpartition(":")
+            held.append(_bound(host.strip("[]"), int(port)))
+            chosen[name] = f"{host}:{held[-1].getsockname()[1]}"
+    finally:
+        for each in held:
+            each.close()
+    return chosen
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    """Return a socket on a port that is free for now: `port`, if it is."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    for wanted in (port, 0):
+        bound = socket.socket(family)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            bound.bind((host, wanted))
+            return bound
+        except OSError:
+            bound.close()
+    raise GeomxError(f"no port of {host} is free")
