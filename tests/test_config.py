@@ -170,6 +170,7 @@ def test_network_files(form: str, tmp_path: Path) -> None:
             experiment(f"network={form}")
 
 
+@pytest.mark.slow
 def test_a_large_network_file_is_not_copied_into_the_configuration(tmp_path: Path) -> None:
     """The command line may still override every key in it."""
     party = {"workers": 1, "uplink_mbps": 5, "downlink_mbps": 5}

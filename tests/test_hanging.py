@@ -273,16 +273,21 @@ def test_exceptions_in_processes_and_policies_are_one_sentence(
     assert re.fullmatch(said, str(caught.value)), caught.value
 
 
-SIGNALLED = ("after_step", "stubborn", "coordinator", "process_loops", "process_spins", "sleep")
+TERM, INT = signal.SIGTERM, signal.SIGINT  # which come to the same handler
+SIGNALLED = {
+    ("sim", TERM): ("after_step", "process_loops", "sleep"),
+    ("sim", INT): ("stubborn", "coordinator", "process_spins", "after_step"),
+    ("live", TERM): ("after_step", "silent"),
+    ("live", INT): ("coordinator", "after_step"),
+}
 
 
-@pytest.mark.parametrize("mode", ["sim", "live"])
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(("mode", "number"), SIGNALLED)
 def test_a_signal_ends_a_run_that_hangs(
     mode: str, number: signal.Signals, words: list[str], network_file: Build, tmp_path: Path
 ) -> None:
     """One signal is sufficient, whatever the plugin does, and no process remains."""
-    hows = SIGNALLED if mode == "sim" else ("after_step", "silent", "coordinator")
+    hows = SIGNALLED[mode, number]
     words += [f"network={network_file(1)}"]
     started = {}
     for how in hows:

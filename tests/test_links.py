@@ -68,7 +68,7 @@ def live(folder: Path, *words: str) -> Results:
     ],
 )
 def test_resets_change_no_bit(tmp_path: Path, words: list[str]) -> None:
-    calm = live(tmp_path / "calm", *words).parameters()
+    calm = simulated(tmp_path / "calm", None, *words, "iterations=30").parameters()
     seed = random.SystemRandom().randrange(2**32)
     with Breaker(tmp_path / "broken", 0.05, seed) as breaker:
         results = live(tmp_path / "broken", *words)

@@ -350,6 +350,7 @@ def test_a_broken_module_does_not_affect_others(
         known.find("accel", "other")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "words"),
     [

@@ -55,6 +55,7 @@ def test_repetitions_are_counted(
     assert skipped.simulation.fabric.messages == whole.simulation.fabric.messages
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sync", "accel"),
     [

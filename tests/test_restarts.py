@@ -165,9 +165,10 @@ def test_a_damaged_journal_ends_the_run(
 @pytest.mark.parametrize("mode", ["sim", "live"])
 @pytest.mark.parametrize("node", ["hub/global_server0", "east/server", "hub/scheduler"])
 def test_a_scenario_restarts_killed_nodes(tmp_path: Path, mode: str, node: str) -> None:
-    calm = run(tmp_path / "calm", mode="sim")
+    small = "workload=tiny"
+    calm = run(tmp_path / "calm", small, mode="sim")
     scenario = f"scenario=[{{at_s: 0.3, kill: {node}, restart_s: 1}}]"
-    killed = run(tmp_path / "killed", DURABLE, "faults.restarts=0", scenario, mode=mode)
+    killed = run(tmp_path / "killed", small, DURABLE, "faults.restarts=0", scenario, mode=mode)
     check_equal(calm, killed)
     (row,) = killed.summary["faults"]
     recovered_s = row.pop("recovered_s")

@@ -260,6 +260,7 @@ class Choosy(Half):
         return super().decode(parts, length)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("codec", "words"),
     [
