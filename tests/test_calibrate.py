@@ -401,6 +401,7 @@ def test_a_probe_measures_bandwidth_and_delay(
     assert way.loss == 0.0
 
 
+@pytest.mark.slow
 def test_a_survey_writes_a_network_file(
     probes: Callable[[], str],
     surveyed: Cluster,

@@ -2,9 +2,8 @@
 
 The tests are in runtime_cpp/tests and in the plugins' folders. The address and undefined-behaviour
 sanitizers run the same tests, and a few seconds of fuzzing (fuzz_*.cc, without clang). The build
-is kept in build/, so that a second run compiles changed files only. The first one reuses the object
-files of an editable install, except those of unity builds, which are compiled again unless
-CMAKE_CXX_COMPILER_LAUNCHER=ccache was set for both.
+is kept in build/, so that a second run compiles changed files only. Objects that an editable
+install compiled from the present sources are linked as they are.
 """
 
 from __future__ import annotations
@@ -34,6 +33,23 @@ def installed() -> Path | None:
     """Return the build folder of an editable install of this checkout for this Python."""
     tag = f"cp{sys.version_info.major}{sys.version_info.minor}"
     return next((each.parent for each in ROOT.glob(f"build/{tag}-*/build.ninja")), None)
+
+
+def up_to_date() -> bool:
+    """Whether that compilation was of the C++ sources as they are now."""
+    folder = installed()
+    library = folder / "runtime_cpp" / "libgeomx_kernels.a" if folder else None
+    if library is None or not library.exists():
+        return False
+    sources = [
+        path
+        for part in ("runtime_cpp", "plugins", "geomx/include")
+        for path in (ROOT / part).rglob("*")
+        if path.suffix in (".cc", ".h")
+    ]
+    compiled = library.parent / "CMakeFiles/geomx_native.dir"
+    first_s = min(path.stat().st_mtime for path in [library, *compiled.rglob("*.o")])
+    return max(path.stat().st_mtime for path in sources) < first_s
 
 
 def known(variable: str) -> str | None:
@@ -70,9 +86,7 @@ def call(*words: str | Path) -> str:
 @pytest.fixture(scope="module")
 def programs() -> Path:
     """Build both programs, which share object files, and return their folder."""
-    folder, begun = ROOT / "build" / "cpp-tests", installed()
-    if begun and not folder.exists():
-        shutil.copytree(begun, folder)  # with time stamps, by which Ninja finds changed files
+    folder = ROOT / "build" / "cpp-tests"
     cmake, ninja = tool("cmake", "CMAKE_COMMAND"), tool("ninja", "CMAKE_MAKE_PROGRAM")
     assert cmake, "the C++ tests need CMake: pip install cmake ninja"
     # CMake refuses the cache of another folder, if the checkout was moved or copied.
@@ -81,6 +95,7 @@ def programs() -> Path:
     switches = ["-DGEOMX_PYTHON=OFF", "-DGEOMX_TESTS=ON", "-DCMAKE_BUILD_TYPE=Release"]
     compiler = {name: known(name) for name in ("CMAKE_CXX_COMPILER", "CMAKE_CXX_COMPILER_LAUNCHER")}
     switches += [f"-D{name}={value}" for name, value in compiler.items() if value]
+    switches += [f"-DGEOMX_COMPILED={installed()}"] if up_to_date() else []
     call(cmake, "-S", ROOT, "-B", folder, *generator, *switches)
     call(cmake, "--build", folder, "--parallel", str(os.cpu_count() or 1))
     return folder / "runtime_cpp"

@@ -137,6 +137,7 @@ class Fails(Pairs):
         raise ZeroDivisionError("oh")
 
 
+@pytest.mark.slow
 def test_a_codec_that_is_not_linear_is_found() -> None:
     registry = registry_with(bad=("accel", plugin(lambda link: Signs())))
     with pytest.raises(CheckFailed, match="3 senders, round 1: expected the sum of what each"):

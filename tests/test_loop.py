@@ -352,6 +352,7 @@ def test_ports_are_loopback_only_without_tls_or_insecure() -> None:
             _core.Loop("127.0.0.1", 0, insecure=insecure)
 
 
+@pytest.mark.slow
 def test_a_manually_started_node_opens_no_insecure_port(tmp_path: Path) -> None:
     argv = [sys.executable, "-P", "-m", "geomx.live", "--scheduler", "127.0.0.1:9", "--name", "a"]
     argv += ["--notes", str(tmp_path / "a")]

@@ -165,6 +165,7 @@ def test_invalid_combinations_are_refused(plugins: list[Any], sentence: str) -> 
         registered(*plugins)
 
 
+@pytest.mark.slow
 def test_costs_of_plugins_apply_if_requested(tmp_path: Any) -> None:
     """Costs of the experiment for a plugin take precedence."""
     registry = Registry.discover()

@@ -86,6 +86,7 @@ def test_the_gain_with_equal_layers_has_one_maximum(took: Took) -> None:
     assert sorted(falling, key=gain.__getitem__, reverse=True) == falling, gain
 
 
+@pytest.mark.slow
 def test_the_gain_with_one_large_layer(took: Took) -> None:
     """Slices cause most of it. With scarce bandwidth it is 1 + s, as both directions overlap."""
     plain, slices, p3 = (took(SKEWED, 1.0, accel) for accel in (PLAIN, SLICES, P3))
@@ -95,6 +96,7 @@ def test_the_gain_with_one_large_layer(took: Took) -> None:
     assert took(SKEWED, 40.0, PLAIN) / took(SKEWED, 40.0, P3) == pytest.approx(1.7, rel=0.03)
 
 
+@pytest.mark.slow
 def test_the_gain_in_the_papers_setting(simulate: Build, tmp_path: Path) -> None:
     """Four machines with one link each, which the machine's worker and server share."""
     machines = 4

@@ -313,6 +313,7 @@ def test_the_recommended_command_reaches_the_target(
 # ---- one party alone ----
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mbps", "delay_ms", "worth"), [(1, 50, False), (10_000, 0.01, True)])
 def test_a_plan_reports_if_one_party_alone_is_faster(
     mbps: float, delay_ms: float, worth: bool, tmp_path: Path
@@ -341,6 +342,7 @@ def test_a_plan_reports_if_one_party_alone_is_faster(
     assert alone["name"] not in by_name(plan)
 
 
+@pytest.mark.slow
 def test_an_unreached_target_is_reported(registry: Registry) -> None:
     words = ["workload=quick", "plan.sync=[fsa]", "plan.accel=[]", "plan.jobs=1", "plan.seeds=1"]
     plan = planning.make([*words, "plan.target=1"])

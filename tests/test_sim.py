@@ -293,6 +293,7 @@ def test_the_work_of_a_run_is_linear_in_its_parties(
 # ---- tensors of any size ----
 
 
+@pytest.mark.slow
 def test_a_tensor_above_the_limit_of_a_shard_is_divided(network: Build, simulate: Build) -> None:
     """More than 2^32 elements: all bytes are sent, with the headers of their frames."""
     elements = 4_400_000_000
@@ -325,6 +326,7 @@ def test_dividing_large_tensors_does_not_change_results(
     assert all((after[name] == value).all() for name, value in before.items())
 
 
+@pytest.mark.slow
 def test_frames_of_a_large_tensor_are_bundled(network: Build, simulate: Build) -> None:
     """Bytes and messages equal those of frames, and times differ by at most 0.4 %."""
     workload = sizes(100_000_000, 1000)

@@ -338,6 +338,7 @@ def plain(**changes: Any) -> Schedule:
     return Schedule(**{**given, **changes})
 
 
+@pytest.mark.slow
 def test_a_report_is_sent_after_earlier_pushes(calls: Calls) -> None:
     """Also with an engine, while the pushed values are still being computed."""
     engine = pytest.importorskip("geomx.mxnet", reason="mxnet is not installed")
