@@ -1,5 +1,5 @@
-// Bi-Sparse's laws: nothing is lost, sizes are as promised, the right rows are sent, and bytes from
-// anywhere do no harm. What was accumulated is followed here by the definition, entry by entry.
+// Bi-Sparse's codecs: nothing is lost, sizes equal the layout, the correct rows are sent, and invalid
+// bytes are refused. A reference follows the definition entry by entry.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -40,13 +40,13 @@ std::vector<std::byte> SliceOf(const Parts& parts, std::uint64_t first, std::uin
   return bytes;
 }
 
-// One link of one shard: what goes in, and what the other end makes of it.
+// One link of one shard: encodes a value, and decodes it at the other end.
 class Link {
  public:
   Link(const CodecChain::Factories& codecs, std::uint64_t elements)
       : sender_(codecs, ShardInfo{}), receiver_(codecs, ShardInfo{}), elements_(elements) {}
 
-  // Through the wire in slices of random size; checks the promise on the way.
+  // Encodes and decodes in slices of random size; checks the sizes against the layout.
   Values Send(const Values& values, Random& random) {
     ++round_;
     const Parts promised = receiver_.Layout(elements_, round_);
@@ -89,7 +89,7 @@ Values Gradient(Random& random, std::uint64_t elements) {
   return values;
 }
 
-// The definition. `sent` is what the codec sent; what is left must be what the codec has left.
+// The reference. The codec must send exactly what has accumulated here.
 struct Definition {
   double momentum, clip;
   bool masking;
@@ -108,7 +108,7 @@ struct Definition {
     }
   }
 
-  // Everything that was sent is everything that had gathered there. Returns how many were sent.
+  // Checks that sent values equal the accumulated ones, and clears these. Returns their number.
   std::size_t Take(const Values& sent) {
     std::size_t count = 0;
     for (std::size_t i = 0; i < v.size(); ++i) {
@@ -156,7 +156,7 @@ TEST(BisparseLosesNothing) {
   });
 }
 
-TEST(BisparseFollowsTheRecursion) {
+TEST(BisparseMomentumFollowsTheFormula) {
   const double expected[] = {1, 1.9, 2.71, 3.439, 4.0951};
   for (int rounds = 1; rounds <= 5; ++rounds) {
     Random random(1);
@@ -165,7 +165,7 @@ TEST(BisparseFollowsTheRecursion) {
     for (int round = 1; round <= rounds; ++round) {
       Values gradient(200, 0.0f);
       if (round == 1) gradient[0] = 1;
-      if (round < rounds) gradient[150] = 100;  // takes the row, until the last round
+      if (round < rounds) gradient[150] = 100;  // occupies the only row until the last round
       sent = link.Send(gradient, random);
       CHECK_EQ(link.rows(), 1u);
     }
@@ -173,7 +173,7 @@ TEST(BisparseFollowsTheRecursion) {
   }
 }
 
-TEST(BisparseSizesAreTheFormulas) {
+TEST(BisparseSizesFollowTheFormula) {
   const Options options = PushOptions(0.01);
   const auto layout = [](const CodecChain::Factories& codecs, std::uint64_t elements,
                          Round round) {
@@ -187,7 +187,7 @@ TEST(BisparseSizesAreTheFormulas) {
   CHECK((layout(push, 32768, 1) == std::pair<std::uint64_t, std::uint64_t>{327, 1308 + 614}));
   CHECK((layout(push, 1280, 1) == std::pair<std::uint64_t, std::uint64_t>{12, 48 + 17}));
   CHECK((layout(push, 4, 1) == std::pair<std::uint64_t, std::uint64_t>{1, 4 + 1}));
-  CHECK((layout(push, 1, 1) == std::pair<std::uint64_t, std::uint64_t>{1, 4}));  // dense is less
+  CHECK((layout(push, 1, 1) == std::pair<std::uint64_t, std::uint64_t>{1, 4}));  // dense is smaller
   CHECK((layout({PullNative(0.01, 2)}, 12800, 1) ==
          std::pair<std::uint64_t, std::uint64_t>{256, 1024 + 448}));
   CHECK((layout({PullNative(0.01, 100)}, 12800, 1) ==
@@ -203,7 +203,7 @@ TEST(BisparseSizesAreTheFormulas) {
   CHECK_EQ(layout({PullNative(0.01, 1, 2)}, 10000, 2).first, 500u);
 }
 
-TEST(BisparseStarvesNobody) {
+TEST(BisparseSendsEveryElementEventually) {
   for (const double exact : {0.0, 1.0}) {
     for (const std::uint64_t elements : {1000u, 40000u}) {
       Random random(3);
@@ -211,7 +211,7 @@ TEST(BisparseStarvesNobody) {
       options["exact"] = exact;
       Link link({Native("bisparse", options)}, elements);
       std::vector<int> times(elements, 0);
-      for (int round = 0; round < 40; ++round) {  // twice what it takes
+      for (int round = 0; round < 40; ++round) {  // twice the necessary rounds
         const Values sent = link.Send(Values(elements, 0.001f), random);
         for (std::size_t i = 0; i < elements; ++i) times[i] += sent[i] != 0;
       }
@@ -221,8 +221,8 @@ TEST(BisparseStarvesNobody) {
   }
 }
 
-// A threshold from a sample sends nearly what the exact choice sends.
-TEST(BisparseSamplesWell) {
+// The threshold from a sample selects nearly the same magnitude as an exact selection.
+TEST(BisparseSampledThresholdIsNearlyExact) {
   check::ForSeeds(10, [](std::uint64_t seed) {
     Random random(seed);
     constexpr std::uint64_t kElements = 50000;
@@ -240,8 +240,8 @@ TEST(BisparseSamplesWell) {
   });
 }
 
-TEST(BisparseIndicesBeyondFloats) {
-  constexpr std::uint64_t kElements = (1u << 24) + 2;  // float32 skips 2^24 + 1
+TEST(BisparseIndicesAreExactBeyondFloat32) {
+  constexpr std::uint64_t kElements = (1u << 24) + 2;  // float32 cannot represent 2^24 + 1
   Random random(1);
   Values gradient(kElements, 0.0f);
   const std::uint64_t places[] = {0, 77, (1u << 24) - 1, 1u << 24, (1u << 24) + 1};
@@ -267,7 +267,7 @@ TEST(BisparseComposesWithHalfPrecision) {
       const Values gradient = Gradient(random, elements);
       const Values full = alone.Send(gradient, random);
       const Values narrow = after.Send(gradient, random);
-      CHECK(before.Send(gradient, random) == narrow);  // the cast comes last in any case
+      CHECK(before.Send(gradient, random) == narrow);  // the cast is always last
       CHECK_EQ(after.bytes(), alone.bytes() - 2 * alone.rows());
       for (std::size_t i = 0; i < elements; ++i) {
         CHECK_NEAR(narrow[i], full[i], std::fabs(full[i]) / 2048 + 1e-7);
@@ -276,7 +276,7 @@ TEST(BisparseComposesWithHalfPrecision) {
   });
 }
 
-TEST(BisparsePullHoldsTheUnion) {
+TEST(BisparsePullSendsAllEntriesOfAllParties) {
   check::ForSeeds(20, [](std::uint64_t seed) {
     Random random(seed);
     const std::uint64_t elements = Between(random, 50, 20000);
@@ -304,7 +304,7 @@ TEST(BisparsePullReselectsAndLosesNothing) {
     const auto rows = static_cast<std::uint64_t>(static_cast<double>(elements) * 0.02);
     Values left(elements, 0.0f);
     for (int round = 0; round < 100; ++round) {
-      // Sums of three parties for a while, then nothing: what was held back still comes.
+      // Sums of three parties for some rounds, then zeros, with which the residual is sent.
       Values sum(elements, 0.0f);
       for (std::uint64_t i = 0; round < 20 && i < 3 * rows; ++i) {
         sum[Between(random, 0, elements - 1)] += check::Uniform(random, -1, 1);
@@ -317,8 +317,8 @@ TEST(BisparsePullReselectsAndLosesNothing) {
   });
 }
 
-TEST(BisparseRefusesGarbage) {
-  constexpr std::uint64_t kElements = 1000;  // ten bits can say 1000 to 1023
+TEST(BisparseRefusesInvalidBytes) {
+  constexpr std::uint64_t kElements = 1000;  // ten bits can also represent 1000 to 1023
   const CodecChain::Factories codecs = {Native("bisparse", PushOptions(0.05))};
   const CodecChain chain(codecs, ShardInfo{});
   check::ForSeeds(200, [&](std::uint64_t seed) {
@@ -332,7 +332,7 @@ TEST(BisparseRefusesGarbage) {
     const auto decode = [&](const std::vector<std::byte>& slice, std::uint64_t total) {
       return chain.DecodeInto(slice, kElements, first, rows, total, false, out.data());
     };
-    const char* reason = decode(bytes, 50);  // random indices are out of range now and then
+    const char* reason = decode(bytes, 50);  // random indices are sometimes out of range
     CHECK_EQ(std::string(reason == nullptr ? "index out of range" : reason), "index out of range");
     CHECK_EQ(std::string(decode(bytes, 51)), "more rows than the codec makes");
     std::vector<std::byte> longer(bytes.size() + 1);
@@ -342,8 +342,8 @@ TEST(BisparseRefusesGarbage) {
   });
 }
 
-// NaN travels and is noticed, as it would without compression.
-TEST(BisparseSendsWhatIsNotANumber) {
+// NaN is sent, so that it is detected as without compression.
+TEST(BisparseSendsNaN) {
   Random random(1);
   Values gradient(5000, 0.5f);
   gradient[4999] = std::nanf("");
@@ -351,7 +351,7 @@ TEST(BisparseSendsWhatIsNotANumber) {
   CHECK(std::isnan(sent[4999]));
 }
 
-TEST(BisparseOverAWholeTree) {
+TEST(BisparseInAClusterLosesNothing) {
   check::ForSeeds(4, [](std::uint64_t seed) {
     check::Plan plan;
     plan.parties = {1, 2, 1};
@@ -376,7 +376,7 @@ TEST(BisparseOverAWholeTree) {
       for (const NodeId worker : cluster.workers) CHECK(cluster.Value(worker, 0) == value);
     }
     CHECK_EQ(cluster.Count(Event::Kind::kPeerError), 0u);
-    CHECK(pulled == pushed);  // integers are added exactly, and everything has come
+    CHECK(pulled == pushed);  // exact, as sums of integers are
   });
 }
 

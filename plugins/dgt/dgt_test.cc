@@ -1,5 +1,4 @@
-// DGT's choices: how many blocks are reliable, which, in what order, and on which channel the
-// others leave.
+// DGT's slicer: number, selection and order of reliable blocks, and the channels of the others.
 #include <algorithm>
 #include <cstring>
 #include <numeric>
@@ -13,7 +12,7 @@ namespace {
 using check::Between;
 using check::Random;
 
-constexpr std::uint32_t kRows = 16;  // of a block, in these tests
+constexpr std::uint32_t kRows = 16;  // rows of a block in these tests
 
 Options Defaults() {
   return {{"k", 0.8},     {"k_min", 0.2},       {"adaptive", 0},
@@ -31,7 +30,7 @@ std::vector<Slice> Cut(Slicer& slicer, const Parts& parts, double loss_ratio = s
   return slices;
 }
 
-// A shard whose block i has mean magnitude magnitudes[i].
+// Returns a shard whose block i has mean magnitude magnitudes[i].
 std::vector<float> Blocks(const std::vector<float>& magnitudes) {
   std::vector<float> values;
   for (const float magnitude : magnitudes) {
@@ -86,7 +85,7 @@ TEST(DgtShareOfReliableBlocks) {
   CHECK((counts(10, 1.0, 3) == Counts{10}));
 }
 
-// GeoMX's example network in blocks of 4096 bytes.
+// The tensors of GeoMX's example, in blocks of 4096 bytes.
 TEST(DgtBlocksOfTheExampleNetwork) {
   Options options = Defaults();
   options["block_bytes"] = 4096;
@@ -98,8 +97,8 @@ TEST(DgtBlocksOfTheExampleNetwork) {
   }
 }
 
-// Contribution 1 then 0 at alpha 0.3 is 0.7, then 0.21: a block that now contributes 0.3 x 0.7 + 0
-// is just behind one of 0.22 and just ahead of one of 0.20.
+// With alpha 0.3, magnitudes 1 and 0 give contributions 0.7 and 0.21, which is between blocks with
+// contributions 0.22 and 0.20.
 TEST(DgtContributionIsAMovingAverage) {
   const auto slicer = Make(Defaults());
   CHECK((Order(Cut(*slicer, Blocks({1, 0, 0}))) == std::vector<std::uint32_t>{0, 1, 2}));
@@ -154,7 +153,7 @@ TEST(DgtShareFollowsTheLoss) {
   CHECK_EQ(reliable(0.25), 80u);
 }
 
-// A half of 2^-14 has the bits of a large 16-bit integer: rank by value, not by bits. NaN-free.
+// Half-precision values are ranked by their value, and not by their bits as integers.
 TEST(DgtRanksHalvesByTheirValue) {
   const std::uint16_t halves[] = {0x0001, 0x3c00, 0xc000, 0x0400, 0xb800};  // 2^-24 1 -2 2^-14 -0.5
   const std::uint32_t rows = 32;  // 64 bytes of halves
@@ -169,7 +168,7 @@ TEST(DgtRanksHalvesByTheirValue) {
   CHECK((order == std::vector<std::uint32_t>{2, 1, 4, 3, 0}));
 }
 
-TEST(DgtKeepsItsHandsOffWhatCannotLoseASlice) {
+TEST(DgtDoesNotSliceCodecsThatNeedAllSlices) {
   const std::vector<float> values = Blocks(Descending(10));
   const Parts parts = Parts::Dense(values.size(), values.data(), nullptr);
   const ShardInfo shard;
@@ -179,7 +178,7 @@ TEST(DgtKeepsItsHandsOffWhatCannotLoseASlice) {
   CHECK_EQ(slices[0].channel, 0);
 }
 
-TEST(DgtCutsSizesAloneInTheSameNumbers) {
+TEST(DgtSlicesSimulatedSizesInTheSameNumbers) {
   const std::vector<float> values = Blocks(Descending(50));
   const auto real = PerChannel(Cut(*Make(Defaults()), values));
   const auto phantom =
@@ -187,8 +186,8 @@ TEST(DgtCutsSizesAloneInTheSameNumbers) {
   CHECK(real == phantom);
 }
 
-// In a cluster: the share of the party's loss over its first loss reaches the slicer.
-TEST(DgtHearsTheLossFromTheWorkers) {
+// In a cluster, the slicer receives the ratio of the party's loss to its first loss.
+TEST(DgtReceivesTheLossOfTheWorkers) {
   Options options = Defaults();
   options["adaptive"] = 1;
   check::Plan plan;
@@ -200,7 +199,7 @@ TEST(DgtHearsTheLossFromTheWorkers) {
   std::uint64_t lost_before = 0;
   const std::pair<float, std::uint64_t> rounds[] = {{2.0f, 20}, {1.0f, 60}, {0.1f, 80}};
   for (const auto& [loss, expected] : rounds) {
-    // It is the mean over the party that counts.
+    // The mean over the party's workers is used.
     cluster.Push(cluster.workers[0], 0, cluster.RandomValues(100 * kRows), false, 0.5f * loss);
     cluster.Push(cluster.workers[1], 0, cluster.RandomValues(100 * kRows), false, 1.5f * loss);
     cluster.Drive();

@@ -1,5 +1,5 @@
-// ESync's state server by itself: whom it plans how many steps for, whom it stops waiting for, and
-// what becomes of one who comes late. A whole cluster under it is tested in Python.
+// ESync's state server: planned steps, missing reports, and late reports. Clusters are tested in
+// Python.
 #include <cmath>
 #include <initializer_list>
 #include <map>
@@ -31,7 +31,7 @@ Steps Read(const std::vector<Coordinator::Reply>& replies) {
   Steps steps;
   for (const auto& reply : replies) {
     CHECK_EQ(reply.values.size(), 1u);
-    CHECK(steps.emplace(reply.to, reply.values.at(0)).second);  // no worker is told twice
+    CHECK(steps.emplace(reply.to, reply.values.at(0)).second);  // one reply per worker
   }
   return steps;
 }
@@ -40,7 +40,7 @@ Steps Report(Coordinator& server, NodeId from, double steps, double step_s, doub
   return Read(server.OnReport(from, std::vector<double>{steps, step_s}, At(at_s)));
 }
 
-// What a member does from one reply to its next report.
+// Times of a member between a reply and its next report.
 struct Member {
   double step_s = 0;
   double transmission_s = 0;
@@ -55,7 +55,7 @@ Steps Round(Coordinator& server, const std::map<NodeId, Member>& members, const 
   }
   Steps steps;
   for (const auto& [at_s, id] : arrivals) {
-    CHECK(steps.empty());  // no answer before the last report
+    CHECK(steps.empty());  // no reply before the last report
     steps = Report(server, id, planned.at(id), members.at(id).step_s, at_s);
     *ended_s = at_s;
   }
@@ -66,7 +66,7 @@ TEST(EsyncFillsTheTimeUntilTheSlowestArrives) {
   auto server = Make(Defaults(3));
   const std::map<NodeId, Member> members = {{1, {3.0, 0.5}}, {2, {0.03, 0.1}}, {3, {1.0, 0.5}}};
   double now_s = 0;
-  // Nothing is known of the first report's way, so the first plan counts computing alone.
+  // The first report's transmission time is unknown, so the first plan uses computing times only.
   Steps plan = Round(*server, members, {{1, 1}, {2, 1}, {3, 1}}, now_s, &now_s);
   CHECK((plan == Steps{{1, 1}, {2, 99}, {3, 2}}));
   // R = 3 + 0.5; floor((3.5 - 0.001 - 0.1) / 0.03) = 113, floor((3.5 - 0.001 - 0.5) / 1) = 2.
@@ -75,8 +75,8 @@ TEST(EsyncFillsTheTimeUntilTheSlowestArrives) {
   CHECK((Round(*server, members, plan, now_s, &now_s) == plan));
 }
 
-// A worker can be the slowest by its transmission as much as by its computing.
-TEST(EsyncCountsTheWayToTheServer) {
+// A worker may also be the slowest because of its transmission time.
+TEST(EsyncIncludesTheTransmissionTime) {
   auto server = Make(Defaults(2));
   const std::map<NodeId, Member> members = {{1, {0.1, 2.0}}, {2, {0.1, 0.05}}};
   double now_s = 0;
@@ -86,8 +86,8 @@ TEST(EsyncCountsTheWayToTheServer) {
   CHECK((plan == Steps{{1, 1}, {2, 20}}));
 }
 
-// The formula on random members: each arrives before the slowest, and with one more step would not.
-TEST(EsyncPlansFitAndAreFull) {
+// With random members, each arrives before the slowest, but not with one more step.
+TEST(EsyncPlansAreTheMostStepsThatFit) {
   check::ForSeeds(40, [](std::uint64_t seed) {
     check::Random random(seed);
     const double least = check::Between(random, 1, 3), most = 200;
@@ -120,7 +120,7 @@ TEST(EsyncPlansFitAndAreFull) {
   });
 }
 
-TEST(EsyncHearsOfAWorkerThatSlowsDown) {
+TEST(EsyncAdaptsToAWorkerThatSlowsDown) {
   auto server = Make(Defaults(2));
   std::map<NodeId, Member> members = {{1, {1.0, 0}}, {2, {0.1, 0}}};
   double now_s = 0;
@@ -131,32 +131,32 @@ TEST(EsyncHearsOfAWorkerThatSlowsDown) {
   CHECK((plan == Steps{{1, 1}, {2, 1}}));
 }
 
-TEST(EsyncGoesOnWithoutTheDead) {
+TEST(EsyncPlansWithoutMissingWorkersAfterTheTimeout) {
   auto server = Make(Defaults(3));
   CHECK_EQ(server->NextTimeout(), kNever);
   CHECK(Report(*server, 1, 1, 1.0, 5.0).empty());
   CHECK_EQ(server->NextTimeout(), At(5.0 + kTimeoutS));
   CHECK(Report(*server, 2, 1, 0.1, 6.0).empty());
-  CHECK_EQ(server->NextTimeout(), At(5.0 + kTimeoutS));  // counted from the first
+  CHECK_EQ(server->NextTimeout(), At(5.0 + kTimeoutS));  // since the first report
   CHECK((Read(server->OnTimeout(At(5.0 + kTimeoutS))) == Steps{{1, 1}, {2, 9}}));
   CHECK_EQ(server->NextTimeout(), kNever);
 }
 
-// The others have had their plan, and wait for what the late one pushes: it must not wait for them.
-TEST(EsyncPlansForALateReporterAlone) {
+// The others have their plan and wait for the late worker's pushes, so it must not wait for them.
+TEST(EsyncRepliesToALateReportAtOnce) {
   auto server = Make(Defaults(3));
   Report(*server, 1, 1, 1.0, 1.0);
   Report(*server, 2, 1, 0.1, 1.0);
   CHECK_EQ(Read(server->OnTimeout(At(1.0 + kTimeoutS))).size(), 2u);
   CHECK((Report(*server, 3, 1, 0.25, 40.0) == Steps{{3, 3}}));
   CHECK_EQ(server->NextTimeout(), kNever);
-  // From then on it is one of them again.
+  // It takes part in the next plan.
   CHECK(Report(*server, 3, 3, 0.25, 40.75).empty());
   CHECK(Report(*server, 2, 9, 0.1, 40.9).empty());
   CHECK_EQ(Report(*server, 1, 1, 1.0, 41.0).size(), 3u);
 }
 
-TEST(EsyncIgnoresNonsense) {
+TEST(EsyncIgnoresInvalidReports) {
   auto server = Make(Defaults(1));
   const double nan = std::nan("");
   for (const std::vector<double>& report :

@@ -1,4 +1,4 @@
-// The half-precision codec against arithmetic: every half there is, and every rounding.
+// The half-precision codec: all values of binary16, and rounding.
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -16,8 +16,8 @@ std::shared_ptr<const CodecFactory> Fp16() { return NativeCodecs::Instance().Cre
 
 CodecChain Chain() { return CodecChain({Fp16()}, ShardInfo{}); }
 
-// `values` through the encoder. One value at a time takes the portable path, eight or more the
-// machine's own instructions where it has them.
+// Encodes `values`. Single values use the portable path; eight or more use vector instructions if
+// available.
 std::vector<std::uint16_t> Narrow(const std::vector<float>& values) {
   CodecChain chain = Chain();
   Parts parts = Parts::Dense(values.size(), values.data(), nullptr);
@@ -38,7 +38,7 @@ std::vector<float> Widen(const std::vector<std::uint16_t>& halves, std::size_t s
   return values;
 }
 
-// What a half is worth, by its definition.
+// Returns the value of a half by its definition.
 double Worth(std::uint16_t half) {
   const int exponent = (half >> 10) & 31;
   const int mantissa = half & 1023;
@@ -48,7 +48,7 @@ double Worth(std::uint16_t half) {
   return sign * std::ldexp(1024 + mantissa, exponent - 25);
 }
 
-// Rounding to nearest even by the FPU: scaled so that the last bit of the half is 1.
+// Rounds to nearest even by the FPU, scaled so that the last bit of the half is 1.
 double Rounded(float value) {
   if (!std::isfinite(value)) return value;
   int exponent = 0;
@@ -69,7 +69,7 @@ std::vector<std::uint16_t> AllHalves() {
   return all;
 }
 
-TEST(Fp16EveryHalfMeansWhatItsBitsSay) {
+TEST(Fp16DecodesEveryHalf) {
   const auto all = AllHalves();
   for (const std::size_t shift : {0u, 1u}) {  // aligned and not
     const auto wide = Widen(all, shift);
@@ -83,7 +83,7 @@ TEST(Fp16EveryHalfMeansWhatItsBitsSay) {
 }
 
 TEST(Fp16RoundsToNearestEven) {
-  // Every half, the middle between it and its neighbour, and what lies just beside both.
+  // Every half, the midpoint to its neighbour, and the float32 values next to both.
   std::vector<float> values = {0.0f, -0.0f, 65504.0f, 65519.99f, 65520.0f, 1e38f, -1e38f, HUGE_VALF,
                                -HUGE_VALF, 0x1p-24f, 0x1p-25f, 0x1.000002p-25f, 0x1p-149f};
   for (std::uint32_t i = 0; i < 0x7c00; ++i) {
@@ -128,7 +128,7 @@ TEST(Fp16HalvesTheBytes) {
   check::Cluster half(1, plan);
   for (check::Cluster* cluster : {&dense, &half}) {
     cluster->Declare(0, 999, {{.elements = 999}});
-    // A party's sum, 2049, is no half and crosses the WAN as 2048.
+    // A party's sum, 2049, is not a half, and is sent as 2048.
     const float values[] = {2048, 1, 2048, 1};
     for (std::size_t i = 0; i < 4; ++i) {
       cluster->Push(cluster->workers[i], 0, std::vector<float>(999, values[i]));
@@ -145,7 +145,7 @@ TEST(Fp16HalvesTheBytes) {
   }
 }
 
-// 2049 is no half: a sum in half precision would stay at 2048 for ever.
+// 2049 is not a half: a sum in half precision would remain 2048.
 TEST(Fp16SumsInFloat32) {
   check::Plan plan;
   plan.parties = {4};
@@ -159,7 +159,7 @@ TEST(Fp16SumsInFloat32) {
   CHECK(cluster.Value(cluster.workers[0], 0) == std::vector<float>(20, 2051.0f));
 }
 
-TEST(Fp16LeavesOtherPartsAlone) {
+TEST(Fp16DoesNotChangeOtherParts) {
   Parts parts = Parts::Dense(10, nullptr, nullptr);
   parts.parts.push_back({.name = "indices", .bits = 32});
   Codecs codecs;
@@ -168,7 +168,7 @@ TEST(Fp16LeavesOtherPartsAlone) {
   codec.Layout(parts);
   CHECK_EQ(parts.Find("values")->bits, 16u);
   CHECK_EQ(parts.Find("indices")->bits, 32u);
-  codec.Layout(parts);  // twice is once
+  codec.Layout(parts);  // idempotent
   CHECK_EQ(parts.SliceBytes(0, 10), 60u);
 }
 

@@ -1,4 +1,4 @@
-// HFA in a cluster: what crosses the WAN, when, and what every party starts its next cycle from.
+// HFA in a cluster: rounds that use the WAN, and the models after them.
 #include <cmath>
 
 #include "core/natives.h"
@@ -23,7 +23,7 @@ Plan HfaPlan(double k2, std::vector<std::uint32_t> parties) {
   return plan;
 }
 
-// Everyone has the master's weights; the outer optimizer adds up the parties' moves.
+// Initialises all nodes with the master's weights, and SGD on the global server.
 void Begin(Cluster& cluster, const std::vector<float>& weights) {
   const auto elements = static_cast<std::uint32_t>(weights.size());
   cluster.Declare(0, elements, cluster.RandomShards(elements, 3));
@@ -34,7 +34,7 @@ void Begin(Cluster& cluster, const std::vector<float>& weights) {
   for (const NodeId worker : cluster.workers) CHECK(cluster.Value(worker, 0) == weights);
 }
 
-// Each worker of party p pushes its parameters over the number of workers of its party.
+// Each worker pushes its parameters divided by the number of workers of its party.
 void PushParameters(Cluster& cluster, const std::map<NodeId, std::vector<float>>& parameters,
                     bool last = false) {
   for (const auto& party : cluster.parties) {
@@ -48,7 +48,7 @@ void PushParameters(Cluster& cluster, const std::map<NodeId, std::vector<float>>
   CHECK_EQ(cluster.Count(Event::Kind::kPeerError), 0u);
 }
 
-// How many pushes have crossed the WAN.
+// Returns the number of pushes over the WAN.
 std::uint64_t Escalations(const Cluster& cluster) {
   std::uint64_t count = 0;
   for (const auto& [link, traffic] : cluster.traffic()) {
@@ -58,7 +58,7 @@ std::uint64_t Escalations(const Cluster& cluster) {
   return count;
 }
 
-TEST(HfaTestVector) {
+TEST(HfaAveragesParameters) {
   Cluster cluster(1, HfaPlan(1, {1, 1}));
   cluster.Declare(0, 1, {{.elements = 1}});
   cluster.Init(0, {1.0f});
@@ -88,7 +88,7 @@ TEST(HfaCrossesTheWanEveryK2thRoundAndAtTheEnd) {
         const double mean = (parameters[w[0]][i] + parameters[w[1]][i]) / 2;
         const double other = parameters[w[2]][i];
         if (round % 3 == 0 || last) {
-          // The mean over all workers: the parties weigh by their sizes.
+          // The mean over all workers: parties are weighted by size.
           const double all = (2 * mean + other) / 3;
           for (const NodeId worker : w) CHECK_NEAR(cluster.Value(worker, 0)[i], all, 1e-5);
         } else {
@@ -101,8 +101,8 @@ TEST(HfaCrossesTheWanEveryK2thRoundAndAtTheEnd) {
   });
 }
 
-// K1 = K2 = 1 with SGD: averaging parameters is averaging gradients.
-TEST(HfaOfEveryStepIsFsa) {
+// With K1 = K2 = 1 and SGD, averaging parameters equals averaging gradients.
+TEST(HfaInEveryStepEqualsFsa) {
   check::ForSeeds(6, [](std::uint64_t seed) {
     const std::vector<std::uint32_t> parties = {2, 3};
     Plan fsa_plan;
@@ -135,7 +135,7 @@ TEST(HfaOfEveryStepIsFsa) {
   });
 }
 
-TEST(HfaMovesSizesAlone) {
+TEST(HfaSendsSimulatedSizes) {
   Plan plan = HfaPlan(2, {2, 2});
   plan.phantom = true;
   Cluster cluster(1, plan);
@@ -151,7 +151,7 @@ TEST(HfaMovesSizesAlone) {
   CHECK_EQ(cluster.Count(Event::Kind::kValueReady), 20u);
 }
 
-// There is nothing to measure a move against: the worker is told, and nothing fails.
+// Without initial values there is no milestone: the push is refused, and nothing else happens.
 TEST(HfaNeedsTheInitialValue) {
   Cluster cluster(1, HfaPlan(1, {1, 1}));
   cluster.Declare(0, 4, {{.elements = 4}});

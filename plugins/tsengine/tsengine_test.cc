@@ -1,5 +1,5 @@
-// TSEngine's scheduler by itself: trees of the least depth, exploration as often as the option says,
-// samples that expire, bounded load, and nothing said twice. Whole clusters are tested in Python.
+// TSEngine's scheduler: minimal depth of trees, rate of exploration, expiry of samples, limits on
+// transfers, and unique orders. Clusters are tested in Python.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -29,14 +29,14 @@ std::shared_ptr<Coordinator> Make(const Options& options) {
   return NativeCoordinators::Instance().Create("tsengine", options);
 }
 
-// A group whose transfers take as long as their pair's link says, one tick if it says nothing.
+// A group with simulated transfers, of a time per pair; by default, one second.
 class Group {
  public:
   Group(std::uint32_t members, const Options& options) : coordinator_(Make(options)) {
     for (NodeId id = 1; id <= members; ++id) members_.push_back(id);
   }
 
-  // Runs one round of each key up (`up`) or down; returns how long it took.
+  // Runs one round of each key, up or down; returns its duration.
   Time Run(std::uint32_t keys, Round round, bool up) {
     const Time began = now_;
     sums_.clear();
@@ -65,7 +65,7 @@ class Group {
         sums_[{transfer.to, key}] += transfer.sum;
       } else {
         report.what = What::kHas;
-        CHECK(served_[key].insert(transfer.to).second);  // no node is served twice
+        CHECK(served_[key].insert(transfer.to).second);  // each node receives the value once
       }
       report.from = transfer.from;
       report.bytes = 1000;
@@ -84,7 +84,7 @@ class Group {
   std::map<std::pair<NodeId, NodeId>, Time> takes;
   std::map<std::pair<NodeId, NodeId>, int> meetings;
   std::map<NodeId, int> sending, receiving;
-  int most = 0;  // transfers of one node, one way, at a time
+  int most = 0;  // largest number of concurrent transfers of a node in one direction
 
  private:
   struct Transfer {
@@ -107,7 +107,7 @@ class Group {
       const bool up = order->direction == Direction::kPush;
       const NodeId to = order->target;
       const std::size_t sum = up ? std::exchange(sums_[{reply.to, order->key}], 0) : 0;
-      // Only what is there can be sent, and only to who takes part.
+      // Orders concern existing data and members only.
       CHECK(up ? sum > 0 && (to == kRoot || (sums_[{to, order->key}]) > 0)
                : served_[order->key].contains(reply.to));
       const auto found = takes.find({reply.to, to});
@@ -126,7 +126,7 @@ class Group {
   Time now_ = 0;
 };
 
-TEST(TsengineTreesOfEqualLinksHaveTheLeastDepth) {
+TEST(TsengineTreesOfEqualLinksHaveMinimalDepth) {
   for (std::uint32_t members = 2; members <= 40; ++members) {
     Group group(members, Defaults());
     const auto depth = static_cast<Time>(std::ceil(std::log2(members + 1.0))) * kSecond;
@@ -137,7 +137,7 @@ TEST(TsengineTreesOfEqualLinksHaveTheLeastDepth) {
   }
 }
 
-TEST(TsengineManyKeysAtOnceAllArriveAndNobodyIsOverrun) {
+TEST(TsengineLimitsTransfersOfManyKeys) {
   check::ForSeeds(20, [](std::uint64_t seed) {
     check::Random random(seed);
     Options options = Defaults();
@@ -159,8 +159,8 @@ TEST(TsengineManyKeysAtOnceAllArriveAndNobodyIsOverrun) {
   });
 }
 
-// The root has the value and two members lack it; the first pairing of a round is a free choice.
-TEST(TsengineExploresAsOftenAsItSays) {
+// The root has the value and two members lack it, so the first pair of a round has two candidates.
+TEST(TsengineExploresWithTheConfiguredProbability) {
   for (const double greed : {0.0, 0.5, 0.9, 1.0}) {
     Options options = Defaults();
     options["greed"] = greed;
@@ -180,21 +180,21 @@ TEST(TsengineExploresAsOftenAsItSays) {
       CHECK_EQ(replies.size(), 1u);
       const NodeId first = OverlayOrder::Unpack(replies.at(0).values)->target;
       slow_first += round > 10 && first == 2;
-      // Two is a slow link away, from the root and from one.
+      // Transfers to member 2 are slow.
       now += first == 1 ? kMillisecond : kSecond;
       replies = tell(first, What::kHas, kRoot);
       CHECK_EQ(replies.size(), 1u);
       now += first == 1 ? kSecond : kMillisecond;
       CHECK(tell(3 - first, What::kHas, replies.at(0).to).empty());
     }
-    // All are known, so an exploration takes either with the same chance.
+    // All pairs are known, so exploration selects either with equal probability.
     const double expected = (1 - greed) / 2;
     const double seen = static_cast<double>(slow_first) / static_cast<double>(rounds);
-    CHECK(std::abs(seen - expected) <= 2.8 / std::sqrt(rounds));  // 5.6 deviations, or more
+    CHECK(std::abs(seen - expected) <= 2.8 / std::sqrt(rounds));  // at least 5.6 standard deviations
   }
 }
 
-TEST(TsengineForgetsOldSamplesAndFollowsLinks) {
+TEST(TsengineExpiresSamplesAndAdaptsToLinks) {
   Options options = Defaults();
   options["greed"] = 1;
   Group group(2, options);
@@ -210,20 +210,20 @@ TEST(TsengineForgetsOldSamplesAndFollowsLinks) {
   for (; round <= 20; ++round) group.Run(1, round, false);
   slow_is(1);
   for (; round <= 40; ++round) group.Run(1, round, false);
-  // What was fast is seen to be slow at once, what was slow is tried again when its sample expired.
+  // A link that becomes slow is measured at once; one that becomes fast is tried after expiry.
   group.meetings.clear();
   for (; round <= 140; ++round) group.Run(1, round, false);
   CHECK((group.meetings[{kRoot, 2}]) > 70);
 }
 
-TEST(TsengineIgnoresNonsense) {
+TEST(TsengineIgnoresInvalidReports) {
   auto coordinator = Make(Defaults());
   for (const std::vector<double>& report :
        {std::vector<double>{}, {0, 1, 2}, {9, 1, 1, 1, 1, 1, -1, 0}, {0, -1, 1, 1, 1, 1, -1, 0},
         {0, 1, 1, 1, std::nan(""), 1, -1, 0}}) {
     CHECK(coordinator->OnReport(1, report, 0).empty());
   }
-  // The end of a transfer that never began.
+  // The end of a transfer that was not ordered.
   OverlayReport report{.what = What::kMerged, .root = kRoot, .round = 1, .from = 5};
   CHECK(coordinator->OnReport(kRoot, report.Pack(), 0).empty());
 }

@@ -1,4 +1,4 @@
-// The 2-bit codec: MXNet's own vector, what is kept, what follows the values, and its bytes in slices.
+// The 2-bit codec: MXNet's test vector, residuals, the adaptive scale, and slices.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -24,7 +24,7 @@ Parts Encode(CodecChain& chain, const Values& values) {
   return parts;
 }
 
-// What the other end makes of it, slice by slice in a random order.
+// Decodes slices in a random order.
 Values Decode(const CodecChain& chain, const Parts& parts, Random& random) {
   const Parts promised = chain.Layout(parts.elements);
   CHECK_EQ(parts.SliceBytes(0, parts.rows), promised.SliceBytes(0, promised.rows));
@@ -48,7 +48,7 @@ Values Decode(const CodecChain& chain, const Parts& parts, Random& random) {
   return out;
 }
 
-TEST(TwoBitIsMxnets) {
+TEST(TwoBitEqualsMxnets) {
   Random random(1);
   CodecChain chain({TwoBit(0.5)}, ShardInfo{});
   const Parts parts = Encode(chain, {0.6f, -0.7f, 0.2f, 0.5f, -0.5f, 0.0f});
@@ -56,7 +56,7 @@ TEST(TwoBitIsMxnets) {
   CHECK_EQ(std::to_integer<int>(parts.Find("codes")->data[0]), 0xe3);
   CHECK_EQ(std::to_integer<int>(parts.Find("codes")->data[1]), 0x80);
   CHECK((Decode(chain, parts, random) == Values{0.5f, -0.5f, 0, 0.5f, -0.5f, 0}));
-  // The residual is 0.1, -0.2, 0.2, 0, 0, 0: just enough with these, and not quite.
+  // With the residual 0.1, -0.2, 0.2, 0, 0, 0, these reach the threshold, or nearly.
   const Values next = Decode(chain, Encode(chain, {0.4f, -0.3f, 0.3f, 0.49f, -0.49f, 0}), random);
   CHECK((next == Values{0.5f, -0.5f, 0.5f, 0, 0, 0}));
 }
@@ -87,12 +87,12 @@ TEST(TwoBitLosesNothing) {
         left[i] -= sent[i];
       }
     }
-    // A fixed threshold holds back less than itself; one that follows lets everything go in the end.
+    // The residual is below a fixed threshold, and nearly 0 with an adaptive scale.
     for (const double value : left) CHECK(std::fabs(value) < (fixed ? 0.25001 : 0.02));
   });
 }
 
-TEST(TwoBitSizes) {
+TEST(TwoBitSizesFollowTheFormula) {
   for (const std::uint64_t elements : {1u, 4u, 5u, 1000u, 131072u}) {
     const Parts fixed = CodecChain({TwoBit(0.5)}, ShardInfo{}).Layout(elements);
     const Parts follows = CodecChain({TwoBit(0)}, ShardInfo{}).Layout(elements);
@@ -102,7 +102,7 @@ TEST(TwoBitSizes) {
   }
 }
 
-// Rows that another codec chose: what is held back belongs to the element, whatever row it comes in.
+// With rows that another codec has selected, residuals belong to elements and not to rows.
 TEST(TwoBitAfterASelection) {
   const auto names = NativeCodecs::Instance().Names();
   if (std::find(names.begin(), names.end(), "bisparse") == names.end()) return;
@@ -113,7 +113,7 @@ TEST(TwoBitAfterASelection) {
     Random random(seed);
     const std::uint64_t elements = Between(random, 200, 3000);
     CodecChain alone({sparse}, ShardInfo{});
-    CodecChain both({TwoBit(0), sparse}, ShardInfo{});  // in either order the selection is first
+    CodecChain both({TwoBit(0), sparse}, ShardInfo{});  // the selection is first in any order
     std::vector<double> owed(elements, 0.0);
     for (int round = 0; round < 30; ++round) {
       Values gradient(elements);
@@ -133,7 +133,7 @@ TEST(TwoBitAfterASelection) {
     }
     double total = 0;
     for (const double value : owed) total += std::fabs(value) / static_cast<double>(elements);
-    CHECK(total < 5);  // it does not run away
+    CHECK(total < 5);  // the residual is bounded
   });
 }
 

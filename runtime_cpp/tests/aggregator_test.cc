@@ -1,4 +1,4 @@
-// Sums do not depend on the order of arrival, not even in their last bit.
+// Aggregation: sums do not depend on the order of arrival, bit by bit.
 #include "core/aggregator.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ std::vector<Buffer> RandomContributions(check::Random& random, std::size_t membe
                                         std::size_t elements) {
   std::vector<Buffer> values(members, Buffer(elements));
   for (Buffer& value : values) {
-    // Magnitudes far apart make float32 addition depend on its order.
+    // With very different magnitudes, float32 addition depends on its order.
     for (float& x : value) {
       x = std::ldexp(check::Uniform(random, -1, 1), static_cast<int>(Between(random, 0, 30)));
     }
@@ -23,7 +23,7 @@ std::vector<Buffer> RandomContributions(check::Random& random, std::size_t membe
   return values;
 }
 
-TEST(AnyOrderOfArrivalGivesTheSameBits) {
+TEST(SumsDoNotDependOnTheOrderOfArrival) {
   check::ForSeeds(50, [](std::uint64_t seed) {
     check::Random random(seed);
     const std::size_t members = Between(random, 1, 8), elements = Between(random, 1, 40);
@@ -53,7 +53,7 @@ TEST(AnyOrderOfArrivalGivesTheSameBits) {
   });
 }
 
-TEST(NobodyContributesTwiceInOneRound) {
+TEST(ASecondContributionToARoundIsRefused) {
   const NodeId order[] = {1, 2};
   Aggregator sum(order, 2);
   CHECK(sum.Add(2, 1, {5}));
@@ -65,7 +65,7 @@ TEST(NobodyContributesTwiceInOneRound) {
   CHECK(sum.Add(2, 1, {7}));
 }
 
-// Any reduction tree completes: three workers merged on the way count as three.
+// With any reduction tree, a contribution of three merged workers counts as three.
 TEST(MergeCountsCompleteARound) {
   check::ForSeeds(30, [](std::uint64_t seed) {
     check::Random random(seed);
@@ -85,7 +85,7 @@ TEST(MergeCountsCompleteARound) {
       for (std::size_t i = at; i < at + group; ++i) {
         for (std::size_t j = 0; j < 5; ++j) merged[j] += values[i][j];
       }
-      // The last of the group carries it.
+      // The last member of the group sends it.
       CHECK(sum.Add(order[at + group - 1], static_cast<std::uint32_t>(group), merged));
       at += group;
     }
@@ -97,7 +97,7 @@ TEST(MergeCountsCompleteARound) {
     for (std::size_t j = 0; j < 5; ++j) {
       CHECK_NEAR(total[j], expected[j], 1e-6 * (1 << 30));
     }
-    // The next round, unmerged, is not touched by the gaps of this one.
+    // The merged contributions do not affect the next round.
     for (std::size_t i = members; i-- > 0;) CHECK(sum.Add(order[i], 1, values[i]));
     Buffer ascending = values[0];
     for (std::size_t i = 1; i < members; ++i) {
@@ -107,7 +107,7 @@ TEST(MergeCountsCompleteARound) {
   });
 }
 
-TEST(WhoIsNotExpectedContributesNothing) {
+TEST(ContributionsOfUnknownMembersAreRefused) {
   const NodeId order[] = {2, 4};
   Aggregator sum(order, 2);
   for (const NodeId stranger : {1u, 3u, 5u}) CHECK(!sum.Add(stranger, 1, {1}));
@@ -117,8 +117,8 @@ TEST(WhoIsNotExpectedContributesNothing) {
   CHECK_EQ(sum.First(), 4u);
 }
 
-// Every member is asked whether it has contributed already: that must not look at all who have.
-TEST(ARoundTakesTimeInProportionToItsMembers) {
+// The check for repeated contributions must not search all members.
+TEST(TheTimeOfARoundIsLinearInItsMembers) {
   const auto takes = [](std::size_t members) {
     std::vector<NodeId> order(members);
     std::iota(order.begin(), order.end(), 0u);

@@ -1,5 +1,5 @@
-// Laws of bandwidths over time: Next misses no change, Finish is the upper limit of the integral, and
-// what was asked before does not matter.
+// Laws of bandwidth schedules: Next returns every change, Finish inverts the integral, and results do
+// not depend on earlier calls.
 #include "net/bandwidth_schedule.h"
 
 #include <cmath>
@@ -40,7 +40,7 @@ BandwidthSchedule Drawn(Random& random) {
   return schedule;
 }
 
-TEST(schedule_changes_only_when_it_says) {
+TEST(schedule_changes_only_at_the_announced_times) {
   check::ForSeeds(60, [](std::uint64_t seed) {
     Random random(seed);
     BandwidthSchedule schedule = Drawn(random), other = schedule;
@@ -58,7 +58,7 @@ TEST(schedule_changes_only_when_it_says) {
       if (next == kNever) break;
       at = next;
     }
-    // Asked for the first time, and at the end first, it is the same.
+    // A new object, queried from the end, has the same values.
     for (int i = 0; i < 20; ++i) {
       const Time time = Milliseconds(3000 - Between(random, 0, 3000));
       CHECK_EQ(other.At(time), schedule.At(time));
@@ -66,7 +66,7 @@ TEST(schedule_changes_only_when_it_says) {
   });
 }
 
-TEST(schedule_finishes_when_the_integral_is_reached) {
+TEST(schedule_finishes_when_the_integral_equals_the_bytes) {
   check::ForSeeds(60, [](std::uint64_t seed) {
     Random random(seed);
     BandwidthSchedule schedule = Drawn(random);
@@ -79,11 +79,11 @@ TEST(schedule_finishes_when_the_integral_is_reached) {
       passed += schedule.At(at) * static_cast<double>(end - at) / kSecond;
       at = end;
     }
-    CHECK_NEAR(passed, bytes, 0.02);  // a nanosecond of the fastest
+    CHECK_NEAR(passed, bytes, 0.02);  // one nanosecond at the largest bandwidth
   });
 }
 
-TEST(schedule_carries_what_has_passed_when_it_finishes) {
+TEST(schedule_carries_inverts_finish) {
   BandwidthSchedule schedule(10.0);
   schedule.SetTrace({{kSecond, 4.0}, {5 * kSecond, 20.0}});
   schedule.AddOutage(2 * kSecond, 3 * kSecond, 7 * kSecond);
@@ -95,7 +95,7 @@ TEST(schedule_carries_what_has_passed_when_it_finishes) {
   CHECK_EQ(BandwidthSchedule(kInfinity).Carries(kSecond), kInfinity);
 }
 
-TEST(schedule_redraws_are_even_and_by_stream) {
+TEST(schedule_redraws_are_uniform_and_differ_by_stream) {
   BandwidthSchedule one(1.0), same(1.0), other(1.0);
   one.SetRedraw(kSecond, 20.0, 155.0, 7);
   same.SetRedraw(kSecond, 20.0, 155.0, 7);
@@ -117,7 +117,7 @@ TEST(schedule_redraws_are_even_and_by_stream) {
   CHECK_NEAR(product / kDraws / variance, 0.0, 4 / std::sqrt(kDraws));
 }
 
-TEST(schedule_failures_last_as_long_as_they_should) {
+TEST(schedule_failures_have_the_mean_duration) {
   BandwidthSchedule schedule(1.0);
   schedule.AddFailures(9 * kSecond, kSecond, 3);
   constexpr int kTurns = 20'000;
@@ -131,7 +131,7 @@ TEST(schedule_failures_last_as_long_as_they_should) {
   CHECK_NEAR(static_cast<double>(at) / kSecond / kTurns, 5.0, 0.2);
 }
 
-TEST(schedule_refuses_what_would_never_come_up) {
+TEST(schedule_refuses_permanent_outages) {
   const std::vector<std::function<void(BandwidthSchedule&)>> wrong = {
       [](BandwidthSchedule& schedule) { schedule.SetTrace({{0, 5.0}, {kSecond, 0.0}}); },
       [](BandwidthSchedule& schedule) { schedule.SetTrace({{kSecond, 5.0}, {kSecond, 6.0}}); },
@@ -160,8 +160,8 @@ TEST(schedule_refuses_what_would_never_come_up) {
   }
 }
 
-// Means may be for ever: what is drawn from them must stay a time.
-TEST(FailuresOfAnyMeanAreTimes) {
+// Times drawn with very large means must remain valid.
+TEST(schedule_failures_of_any_mean_are_valid_times) {
   BandwidthSchedule schedule(1.0);
   schedule.AddFailures(Nanoseconds(1e9), Nanoseconds(1e9), 7);
   Time time = 0;
@@ -173,7 +173,7 @@ TEST(FailuresOfAnyMeanAreTimes) {
   CHECK_EQ(time, kNever);
 }
 
-TEST(ATimeIsANumber) {
+TEST(schedule_refuses_nan) {
   CHECK_EQ(Nanoseconds(1.5), 3 * kSecond / 2);
   CHECK_EQ(Nanoseconds(INFINITY), Time{1'000'000'000} * kSecond);
   CHECK_EQ(Nanoseconds(-INFINITY), Time{-1'000'000'000} * kSecond);

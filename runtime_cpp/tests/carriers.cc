@@ -45,12 +45,12 @@ void Carriers::Send(NodeId from, NodeId to, Message message) {
   pair.links[end].outbox.Add(std::move(message), numbered);
 }
 
-// On the way to `end`; nothing passes over a broken connection, and its ends may not know.
+// Sends a packet to `end`. Broken connections drop it; their ends may not know yet.
 void Carriers::Put(Carrier& carrier, End end, Packet packet) {
   if (!carrier.broken) carrier.ways[end].push_back(std::move(packet));
 }
 
-// One message leaves, with what its sender has received.
+// Sends one message, with its sender's acknowledgement.
 void Carriers::Transmit(Pair& pair, End end) {
   Link<Message>& link = pair.links[end];
   before_leaving(pair.ids[end]);
@@ -66,7 +66,7 @@ void Carriers::Call(Pair& pair) {
   pair.all.push_back(std::move(carrier));
 }
 
-// An end learns that a connection is over.
+// Notifies one end of the end of a connection.
 void Carriers::Notice(Pair& pair, Carrier& carrier, End end) {
   carrier.open[end] = false;
   carrier.ways[end].clear();
@@ -127,7 +127,7 @@ void Carriers::AddMoves(std::vector<Move>& moves, bool disturb) {
             Arrive(pair, carrier, end, deliver);
           });
         }
-        // An end that closes is noticed behind what it sent; a break may be noticed before.
+        // A close is noticed after earlier messages; a break may be noticed before them.
         if (lonely && (carrier->broken || carrier->ways[end].empty())) {
           moves.push_back([&, carrier, end](const Deliver&) { Notice(pair, *carrier, end); });
         }

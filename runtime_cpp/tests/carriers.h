@@ -1,8 +1,8 @@
-// Connections that break, between the members of a Wire: what core/link.h is for, without sockets.
+// Connections between the members of a Wire that may break, to test core/link.h without sockets.
 //
-// The member with the larger id calls. A connection breaks at any moment, and what is under way on it is
-// lost, in both directions or only as far as the two ends notice it at different times; calls overlap,
-// and their greetings arrive in any order.
+// The member with the larger id connects. Connections break at random times, which loses the messages
+// in flight; both ends notice it at different times. Connection attempts may overlap, and their hello
+// messages arrive in any order.
 #pragma once
 
 #include <array>
@@ -22,33 +22,33 @@ namespace geomx::check {
 class Carriers {
  public:
   struct Chances {
-    double breaks = 0;  // of the connections that are there, one, per step
-    double calls = 0;   // where there is a connection already, per step
+    double breaks = 0;  // probability per step that one connection breaks
+    double calls = 0;   // probability per step of another attempt beside a connection
   };
 
   explicit Carriers(Random& random) : random_(random) {}
 
-  // The end of the link between two members that is at `at`.
+  // Returns the end at `at` of the link between two members.
   Link<Message>& LinkOf(NodeId at, NodeId to);
-  // The process at `id` is gone, and with it what it knew of its connections; those that were there have
-  // broken. Its ends of links are new, of one incarnation more. Returns the other ends.
+  // Kills the process of `id`: its connections break, and its ends of links are replaced by new ones
+  // with the next incarnation. Returns its peers.
   std::vector<NodeId> Crash(NodeId id);
-  // Is told before anything leaves `from`.
+  // Called before any message leaves `from`.
   std::function<void(NodeId from)> before_leaving = [](NodeId) {};
 
-  // Whether `from` has a connection to `to`, as far as it knows.
+  // Returns whether `from` has a connection to `to`, as far as it knows.
   bool Carried(NodeId from, NodeId to);
   // REQUIRES: Carried.
   void Send(NodeId from, NodeId to, Message message);
 
-  // A possible next step, and how to take it: `deliver` is given what arrives for the first time.
+  // A possible next step; `deliver` receives messages that arrive for the first time.
   using Deliver = std::function<void(NodeId from, NodeId to, Message message)>;
   using Move = std::function<void(const Deliver& deliver)>;
-  // `disturb`: connections may break, and calls be made beside connections.
+  // With `disturb`, steps include breaks and additional connection attempts.
   void AddMoves(std::vector<Move>& moves, bool disturb);
 
   Chances chances;
-  std::uint64_t broken = 0, repeats = 0;  // so far
+  std::uint64_t broken = 0, repeats = 0;  // counts
 
  private:
   enum End { kCaller, kCalled };
@@ -59,7 +59,7 @@ class Carriers {
   };
   struct Carrier {
     std::array<std::deque<Packet>, 2> ways;  // to the caller, to the called
-    std::array<bool, 2> open = {true, true};  // as far as that end knows
+    std::array<bool, 2> open = {true, true};  // as known by that end
     bool broken = false;
   };
   struct Pair {

@@ -48,8 +48,8 @@ std::string Show(const T& value) {
   }
 }
 
-// What CHECK_EQ and CHECK_NEAR do, as functions: expanded at every use, they were a fifth of what
-// compiling the tests takes. They are constructors, whose arguments are evaluated from left to right.
+// CHECK_EQ and CHECK_NEAR as functions, because expanding them at every use took a fifth of the tests'
+// compile time. They are constructors, whose arguments are evaluated from left to right.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wsign-compare"
 struct Equal {
@@ -68,7 +68,7 @@ struct Near {
   }
 };
 
-// The least processor time, of this thread, of a few calls: for ratios, which do not depend on the machine.
+// Returns this thread's minimum processor time of several calls, for ratios that any machine has.
 template <class Body>
 double LeastSeconds(int calls, Body body) {
   double least = INFINITY;

@@ -1,4 +1,4 @@
-// Runs the registered tests, or those whose name contains the first argument. Names the slow ones.
+// Runs the registered tests, or those whose name contains the first argument. Prints slow ones.
 #include <chrono>
 #include <cstring>
 

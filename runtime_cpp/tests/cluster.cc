@@ -56,7 +56,7 @@ Cluster::Cluster(std::uint64_t seed, const Plan& plan) : Wire(seed), Layout(plan
   }
 }
 
-// ---- verbs -----------------------------------------------------------------------------------
+// ---- calls of tests --------------------------------------------------------------------------
 
 void Cluster::Declare(Key key, std::uint32_t elements, const std::vector<ShardInfo>& shards) {
   for (const NodeId id : workers) {

@@ -1,5 +1,5 @@
-// Whole clusters on a Wire: scheduler, global servers, and per party a local server and workers,
-// with the verbs that tests need, and a slicer that belongs to no plugin.
+// Clusters on a Wire: scheduler, global servers, and local servers with workers, with helpers for tests,
+// and a slicer that belongs to no plugin.
 #pragma once
 
 #include "core/worker.h"
@@ -8,19 +8,19 @@
 
 namespace geomx::check {
 
-// Cuts a shard into blocks of `rows`: every `reliable_every`-th is reliable (0: none is), the
-// others travel on channels 1, 2, 3 in turn.
+// Divides a shard into blocks of `rows`. Every `reliable_every`-th is reliable (0: none); the others are
+// sent on channels 1, 2, 3 in turn.
 std::shared_ptr<const SlicerFactory> BlockSlices(std::uint32_t rows, std::uint32_t reliable_every);
 
 class Cluster : public Wire, public Layout {
  public:
   Cluster(std::uint64_t seed, const Plan& plan);
 
-  // All workers declare the tensor.
+  // Declares the tensor at all workers.
   void Declare(Key key, std::uint32_t elements, const std::vector<ShardInfo>& shards);
-  // At most so many shards, in random places and with random priorities.
+  // Returns up to `most` shards, with random boundaries, servers and priorities.
   std::vector<ShardInfo> RandomShards(std::uint32_t elements, std::uint32_t most);
-  // By the first worker.
+  // Gives the initial value, by the first worker.
   void Init(Key key, const std::vector<float>& value);
   void RequestAll(Key key);
   void Push(NodeId id, Key key, const std::vector<float>& value, bool last = false,
@@ -29,14 +29,14 @@ class Cluster : public Wire, public Layout {
   std::vector<float> Value(NodeId id, Key key);
 
   std::vector<float> RandomValues(std::uint32_t elements);
-  // Integers are added exactly in any order.
+  // Returns integers, whose sums are exact in any order.
   std::vector<float> RandomIntegers(std::uint32_t elements);
 };
 
-// No node complained, was given up or refused anything.
+// Checks that no node has reported an error, a loss or a refusal.
 void CheckNoErrors(const Cluster& cluster);
 
-// A push or a value of a whole shard that arrives in one piece.
+// Returns a push or a value of a complete shard in one slice.
 Message Transfer(Kind kind, NodeId source, Round round, std::uint32_t elements, float value = 1);
 
 }  // namespace geomx::check

@@ -1,4 +1,4 @@
-// Parts, layouts and slices, with a codec that keeps few rows and one that makes bytes of floats.
+// Parts, layouts and slices, with a codec that selects rows and one that quantises to bytes.
 #include "core/codec.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ using check::Random;
 
 Bytes AsBytes(const std::vector<float>& values) { return std::as_bytes(std::span(values)); }
 
-// Keeps every third row and says which.
+// Selects every third row, with indices.
 class EveryThird final : public Codec {
  public:
   void Layout(Parts& parts) const override {
@@ -37,7 +37,7 @@ class EveryThird final : public Codec {
   void Decode(Parts& parts) const override { (void)parts; }
 };
 
-// One signed byte a row, and one float for all of them.
+// One signed byte per row, and a common scale.
 class Scaled final : public Codec {
  public:
   void Layout(Parts& parts) const override {
@@ -81,7 +81,7 @@ CodecChain Chain() {
   return CodecChain({std::make_shared<const Factory<Codecs>>()...}, ShardInfo{});
 }
 
-// The bytes that rows [first, first + count) have on the wire.
+// Returns the encoded bytes of rows [first, first + count).
 std::vector<std::byte> SliceOf(const Parts& parts, std::uint64_t first, std::uint64_t count) {
   std::vector<std::byte> bytes;
   for (const Part& part : parts.parts) {
@@ -92,8 +92,8 @@ std::vector<std::byte> SliceOf(const Parts& parts, std::uint64_t first, std::uin
   return bytes;
 }
 
-// The first law of codecs: Layout promises exactly what Encode makes, and any cut of the rows, in
-// any order, decodes to the same dense values.
+// Checks the laws of codecs: Layout describes exactly what Encode returns, and slices of any sizes, in
+// any order, decode to the same dense values.
 void CheckLaws(CodecChain chain, const std::vector<float>& values,
                const std::vector<float>& expected, Random& random) {
   const std::uint64_t elements = values.size();
@@ -125,7 +125,7 @@ void CheckLaws(CodecChain chain, const std::vector<float>& values,
   CHECK(out == expected);
 }
 
-TEST(LayoutIsWhatEncodeMakesAndSlicesDecode) {
+TEST(LayoutEqualsTheEncodingAndSlicesDecode) {
   check::ForSeeds(50, [](std::uint64_t seed) {
     Random random(seed);
     std::vector<float> values(Between(random, 1, 100));
@@ -139,7 +139,7 @@ TEST(LayoutIsWhatEncodeMakesAndSlicesDecode) {
   });
 }
 
-TEST(ChainsAreAsWeakAsTheirWeakestCodec) {
+TEST(ChainsSurviveHolesIfAllCodecsDo) {
   CHECK(CodecChain().Stateless() && CodecChain().SurvivesHoles());
   CHECK(Chain<Scaled>().Stateless() && !Chain<Scaled>().SurvivesHoles());
   CHECK(!Chain<EveryThird>().Stateless() && Chain<EveryThird>().SurvivesHoles());
@@ -147,7 +147,7 @@ TEST(ChainsAreAsWeakAsTheirWeakestCodec) {
   CHECK((!Chain<Scaled, EveryThird>().SurvivesHoles()));
 }
 
-TEST(WholePartsRideInTheFirstSlice) {
+TEST(WholePartsAreSentInTheFirstSlice) {
   const Parts layout = Chain<Scaled>().Layout(100);
   CHECK_EQ(layout.SliceBytes(0, 40), 44u);
   CHECK_EQ(layout.SliceBytes(40, 60), 60u);
@@ -156,7 +156,7 @@ TEST(WholePartsRideInTheFirstSlice) {
   CHECK_EQ(bits.BytesFor(9), 4u);
 }
 
-TEST(AddingAndOverwriting) {
+TEST(DecodingAddsOrOverwrites) {
   const std::vector<float> in = {1, 2, 3};
   std::vector<float> out = {10, 20, 30, 40};
   const CodecChain dense;
@@ -166,7 +166,7 @@ TEST(AddingAndOverwriting) {
   CHECK((out == std::vector<float>{1, 2, 3, 43}));
 }
 
-TEST(SlicesThatDoNotFitAreRefused) {
+TEST(InvalidSlicesAreRefused) {
   const std::vector<float> in = {1, 2, 3};
   std::vector<float> out(4, 0.0f);
   const CodecChain dense;
@@ -188,14 +188,14 @@ TEST(SlicesThatDoNotFitAreRefused) {
   CHECK_EQ(std::string(said == nullptr ? "" : said), "index out of range");
 }
 
-TEST(ASliceWithoutRowsIsASlice) {
+TEST(ASliceWithoutRowsIsValid) {
   std::vector<float> out(4, 5.0f);
   CHECK(Chain<EveryThird>().DecodeInto({}, 4, 0, 0, 0, false, out.data()) == nullptr);
   CHECK(CodecChain().DecodeInto({}, 4, 0, 0, 4, true, out.data()) == nullptr);
   CHECK((out == std::vector<float>(4, 5.0f)));
 }
 
-// A cast: values of half the width, and a part that every slice needs.
+// A cast to half the width, with a part that is in every slice.
 class Halved final : public Codec {
  public:
   void Layout(Parts& parts) const override {
@@ -208,8 +208,8 @@ class Halved final : public Codec {
   Stage stage() const override { return Stage::kCast; }
 };
 
-TEST(CastsComeAfterSelectionsWhateverTheOrder) {
-  // EveryThird adds indices; had it come second, they would stand behind the width.
+TEST(CastsFollowSelectionsInAnyOrder) {
+  // EveryThird adds indices; if it were second, they would follow the part of Halved.
   const Parts before = Chain<Halved, EveryThird>().Layout(30);
   const Parts after = Chain<EveryThird, Halved>().Layout(30);
   for (const Parts* parts : {&before, &after}) {
@@ -221,7 +221,7 @@ TEST(CastsComeAfterSelectionsWhateverTheOrder) {
   CHECK_EQ(before.SliceBytes(8, 2), 13u);
 }
 
-TEST(BySizeComparesOnce) {
+TEST(BySizeSelectsByTheBound) {
   const BySizeFactory by_size(100, {std::make_shared<const Factory<Scaled>>()},
                               {std::make_shared<const Factory<EveryThird>>()});
   for (const std::uint32_t elements : {99u, 100u, 101u}) {
@@ -238,9 +238,9 @@ TEST(BySizeComparesOnce) {
   }
 }
 
-// A choice of several codecs is as good as those codecs, in the order of their stages; of none, as one
-// that leaves the values alone.
-TEST(AChoiceBySizeIsPartOfItsChain) {
+// A BySize with several codecs equals these codecs in the order of their stages; one without codecs
+// leaves values unchanged.
+TEST(BySizeIsPartOfItsChain) {
   const auto scaled = std::make_shared<const Factory<Scaled>>();
   const auto third = std::make_shared<const Factory<EveryThird>>();
   const auto both = std::make_shared<BySizeFactory>(10, CodecChain::Factories{},
@@ -257,7 +257,7 @@ TEST(AChoiceBySizeIsPartOfItsChain) {
   CHECK_EQ(CodecChain::Gather(parts), values);
 }
 
-TEST(BitsLieLowestFirst) {
+TEST(PackedBitsAreLittleEndian) {
   std::byte three[2];
   const std::uint32_t small[] = {5, 1, 7};
   PackBits(small, 3, 3, three);

@@ -1,5 +1,5 @@
-// Values that lie on a device are pushed as if they lay on the host: encoded there, whole or in pieces,
-// the same bits arrive. Devices are those of this machine, and the emulated one.
+// Values on a device are pushed like values on the host: encoded on the device, completely or in part,
+// the received bits are equal. Uses this machine's devices and the emulated one.
 #include "io/device_staging.h"
 
 #include <algorithm>
@@ -22,7 +22,7 @@ using check::Cluster;
 using check::Random;
 using io::DeviceStaging;
 
-// Bytes in a device's memory.
+// A buffer in a device's memory.
 struct There {
   There(const DeviceStaging::Open& open, const void* bytes, std::size_t size) : queue(open()) {
     memory = queue->Take(size);
@@ -36,7 +36,7 @@ struct There {
   std::byte* memory;
 };
 
-// What comes from other threads for the nodes', in order.
+// Calls that other threads have queued for the nodes' thread, in order.
 class Posts {
  public:
   void Post(std::function<void()> task) {
@@ -60,7 +60,7 @@ class Posts {
   std::deque<std::function<void()>> tasks_;
 };
 
-// Some without kernels for devices (bisparse_pull), some with; some remember what they did not send.
+// Codecs with and without device kernels (bisparse_pull has none), with and without residuals.
 CodecChain::Factories AnyCodecs(Random& random) {
   CodecChain::Factories codecs;
   const auto add = [&](const char* name, const Options& options) {
@@ -85,7 +85,7 @@ CodecChain::Factories AnyCodecs(Random& random) {
   return codecs;
 }
 
-TEST(StagedPushesEndLikePushesOfTheHost) {
+TEST(StagedPushesEqualPushesOfTheHost) {
   check::ForSeeds(20, [](std::uint64_t seed) {
     for (const DeviceStaging::Open& open : check::Devices()) {
       Random random(seed);
@@ -111,13 +111,13 @@ TEST(StagedPushesEndLikePushesOfTheHost) {
         for (const NodeId id : host.workers) {
           const auto value = host.RandomValues(elements);
           host.Push(id, 0, value);
-          if (Between(random, 0, 3) == 0) {  // what codecs keep follows the values
+          if (Between(random, 0, 3) == 0) {  // residuals move between host and device
             device.Push(id, 0, value);
             continue;
           }
           const There there(open, value.data(), value.size() * sizeof(float));
           const auto address = reinterpret_cast<std::uintptr_t>(there.memory);
-          // It is gone when the node's turn comes.
+          // The tensor is freed before the node uses the value.
           const auto staged = stage->Take({.address = address, .elements = elements}, true, {});
           staged->Reach([&](std::function<void()> task) { posts.Post(std::move(task)); });
           device.Do(id, [staged](Node& node, Time now) {
@@ -138,7 +138,7 @@ TEST(StagedPushesEndLikePushesOfTheHost) {
   });
 }
 
-TEST(StagesBringTensorsOfAnyWidthAcross) {
+TEST(StagesCopyTensorsOfAnyType) {
   for (const DeviceStaging::Open& open : check::Devices()) {
     Random random(7);
     const std::size_t n = 1003;
@@ -182,7 +182,7 @@ TEST(ValuesAreDecodedOnDevicesAsOnTheHost) {
       const auto half = NativeCodecs::Instance().Create("fp16", {});
       const bool by_size = Between(random, 0, 1) == 1;
       plan.lan_pull.codecs = {half};
-      if (by_size) {  // small shards come dense
+      if (by_size) {  // small shards are dense
         plan.lan_pull.codecs = {std::make_shared<BySizeFactory>(
             60, CodecChain::Factories{}, CodecChain::Factories{half})};
       }
@@ -239,7 +239,7 @@ TEST(TensorsOfSeveralDevicesArePushedAsTheirSum) {
       Random random(seed);
       const std::size_t n = Between(random, 0, 700);
       const auto first = std::make_shared<DeviceStaging>(open, 1 << 20);
-      const auto second = std::make_shared<DeviceStaging>(open, 1 << 20);  // another, as far as it knows
+      const auto second = std::make_shared<DeviceStaging>(open, 1 << 20);  // as on another device
       std::vector<std::unique_ptr<There>> there;
       std::vector<DeviceStaging::Term> terms;
       std::vector<float> expected(n);
@@ -265,7 +265,7 @@ TEST(TensorsOfSeveralDevicesArePushedAsTheirSum) {
       }
       const auto taken = first->TakeSum(terms);
       CHECK_EQ(taken->values().size(), n);
-      there.clear();  // the tensors are their owners' again
+      there.clear();  // the tensors may be freed now
       std::vector<float> found(n);
       const auto queue = open();
       queue->Copy(found.data(), taken->values().data(), n * sizeof(float));
@@ -287,7 +287,7 @@ TEST(DevicesAreTimed) {
   }
 }
 
-TEST(OnlyWhatACodecLeavesComesToTheHost) {
+TEST(OnlyEncodedValuesAreCopiedToTheHost) {
   for (const DeviceStaging::Open& open : check::Devices()) {
     const std::uint32_t n = 5000;
     const std::vector<float> values(n, 1.5f);
@@ -295,7 +295,7 @@ TEST(OnlyWhatACodecLeavesComesToTheHost) {
     const auto address = reinterpret_cast<std::uintptr_t>(there.memory);
     const auto stage = std::make_shared<DeviceStaging>(open, 1 << 20);
     const auto staged = stage->Take({.address = address, .elements = n}, false, {});
-    CHECK(staged->values().data() == reinterpret_cast<const float*>(there.memory));  // no copy there
+    CHECK(staged->values().data() == reinterpret_cast<const float*>(there.memory));  // not copied there
     Posts posts;
     staged->Reach([&](std::function<void()> task) { posts.Post(std::move(task)); });
     CodecChain chain({NativeCodecs::Instance().Create("fp16", {})}, ShardInfo{});
@@ -310,7 +310,7 @@ TEST(OnlyWhatACodecLeavesComesToTheHost) {
         });
     posts.Next()();
     CHECK(arrived);
-    // All buffers are back in their pools.
+    // Wait until all buffers have been returned to their pools.
     for (int tries = 0; stage->pinned() == 0 && tries < 2000; ++tries) {
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }

@@ -1,6 +1,6 @@
-// The kernels behind their queues: whatever device computes, the processor's bits come out, wherever
-// arrays begin and however long they are; and those are what the definitions say in float64. Devices
-// are those of this machine, and one that runs the GPU's sources on the processor (emulated/).
+// Kernels by device queues: all devices have the bits of the processor, for arrays of any alignment and
+// length, and these follow the definitions in float64. Uses this machine's devices, and one that runs
+// the GPU's sources on the processor (emulated/).
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -27,7 +27,7 @@ std::vector<std::unique_ptr<Queue>> Queues() {
   return queues;
 }
 
-// An array on a device, some bytes after an aligned address; what lies behind it must stay.
+// An array on a device, some bytes after an aligned address; bytes after its end must not change.
 template <class T>
 class There {
  public:
@@ -72,7 +72,7 @@ std::vector<std::uint16_t> OneNan(std::vector<std::uint16_t> narrow, std::uint16
   return narrow;
 }
 
-// Everything but sparsification that a queue makes of numbers that the seed draws.
+// Returns the results of all operations of a queue except sparsification, on random numbers.
 std::vector<std::uint32_t> Everything(Queue& queue, std::uint64_t seed, std::uint64_t n, bool any) {
   Random random(seed);
   std::vector<std::uint32_t> bits;
@@ -223,7 +223,7 @@ std::vector<std::uint32_t> Everything(Queue& queue, std::uint64_t seed, std::uin
   return bits;
 }
 
-// Rounds of sparsification of one tensor, with all the state it leaves.
+// Returns the results and the state of several rounds of sparsification of one tensor.
 std::vector<std::uint32_t> Sparsified(Queue& queue, std::uint64_t seed) {
   Random random(seed);
   std::vector<std::uint32_t> bits;
@@ -243,9 +243,9 @@ std::vector<std::uint32_t> Sparsified(Queue& queue, std::uint64_t seed) {
     how.seed = seed ^ round << 20;
     Values gradient = Draw(random, n, kind == 1);
     for (float& value : gradient) {
-      if (kind == 2) value = value < 0.2f ? -0.5f : 0.25f;         // many of one size
-      if (kind == 3 && !Chance(random, 0.003)) value = 0;          // few to choose from
-      if (kind == 4) value = round == 1 ? 0.001f : 0.0f;           // nothing new
+      if (kind == 2) value = value < 0.2f ? -0.5f : 0.25f;         // many equal magnitudes
+      if (kind == 3 && !Chance(random, 0.003)) value = 0;          // few nonzero values
+      if (kind == 4) value = round == 1 ? 0.001f : 0.0f;           // zeros after the first round
     }
     There<float> term(queue, gradient, shift);
     There<std::uint32_t> indices(queue, std::vector<std::uint32_t>(rows));
@@ -260,7 +260,7 @@ std::vector<std::uint32_t> Sparsified(Queue& queue, std::uint64_t seed) {
     Collect(bits, velocity.Back());
     Collect(bits, next_fill.Back());
 
-    // By the definition: nothing is lost, indices ascend, and an exact choice takes the largest.
+    // By definition, nothing is lost, indices ascend, and exact selection takes the largest.
     double norm = 0;
     for (const float value : gradient) norm += double{value} * value;
     norm = std::sqrt(norm);
@@ -280,7 +280,7 @@ std::vector<std::uint32_t> Sparsified(Queue& queue, std::uint64_t seed) {
   return bits;
 }
 
-TEST(DeviceKernelsAreTheProcessorsTwins) {
+TEST(DeviceKernelsHaveTheBitsOfTheProcessor) {
   const auto queues = Queues();
   check::ForSeeds(12, [&](std::uint64_t seed) {
     Random random(seed);
@@ -294,7 +294,7 @@ TEST(DeviceKernelsAreTheProcessorsTwins) {
   });
 }
 
-// Float64 formulas, on fresh numbers: what a cast, a sum, a code and a step are.
+// Casts, sums, codes and optimizer steps, compared with formulas in float64.
 TEST(DeviceKernelsFollowTheirDefinitions) {
   const auto queues = Queues();
   check::ForSeeds(6, [&](std::uint64_t seed) {
@@ -401,7 +401,7 @@ TEST(DeviceSumsKeepTheirOrderOverManyBlocks) {
   }
 }
 
-TEST(DeviceSparsificationIsTheProcessorsTwin) {
+TEST(DeviceSparsificationHasTheBitsOfTheProcessor) {
   const auto queues = Queues();
   check::ForSeeds(12, [&](std::uint64_t seed) {
     const auto expected = Sparsified(*queues.front(), seed);

@@ -1,5 +1,5 @@
-// The devices that tests of kernels go through: those of this machine, and one that runs the GPU's
-// sources on the processor (emulated/).
+// The devices for tests of kernels: this machine's, and one that runs the GPU's sources on the
+// processor (emulated/).
 #pragma once
 
 #include <functional>

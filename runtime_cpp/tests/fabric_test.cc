@@ -1,4 +1,4 @@
-// The simulator's own containers against their specifications, and a worker's loop in virtual time.
+// The simulator's containers compared with references, and a worker's loop in virtual time.
 #include <map>
 #include <string>
 
@@ -23,7 +23,7 @@ bool Throws(const Action& action) {
   return false;
 }
 
-TEST(SpansOfTheBeginningAndOfTheEndAreKept) {
+TEST(FirstAndLastSpansAreKept) {
   for (const std::size_t most : {0u, 1u, 2u, 7u, 10u}) {
     for (const std::size_t count : {0u, 1u, 6u, 10u, 11u, 40u}) {
       SpanLog log(most);
@@ -41,7 +41,7 @@ TEST(SpansOfTheBeginningAndOfTheEndAreKept) {
   }
 }
 
-TEST(SpansAfterASkipAreLater) {
+TEST(SpansAfterASkipAreShifted) {
   SpanLog log(10);
   log.Add({.start = 1, .end = 2});
   log.Skip(100, 7);
@@ -51,7 +51,7 @@ TEST(SpansAfterASkipAreLater) {
   CHECK_EQ(log.dropped(), 7u);
 }
 
-struct Weak {  // many collisions, in place and in tag
+struct Weak {  // many collisions, of positions and of tags
   std::uint64_t operator()(std::uint32_t key) const { return key % 5 * 0x100000001u; }
 };
 
@@ -78,11 +78,11 @@ TEST(FlatMapIsAMap) {
   });
 }
 
-TEST(AnAgendaIsInTheOrderOfTimeAndThenOfAdding) {
+TEST(AnAgendaIsOrderedByTimeAndThenByInsertion) {
   check::ForSeeds(200, [](std::uint64_t seed) {
     check::Random random(seed);
     Agenda<int> agenda;
-    std::multimap<Time, int> model;  // keeps the order of adding
+    std::multimap<Time, int> model;  // keeps the order of insertion
     Time now = 0;
     for (int i = 0; i < 300; ++i) {
       const auto reach = Time{1} << Between(random, 0, 40);
@@ -96,7 +96,7 @@ TEST(AnAgendaIsInTheOrderOfTimeAndThenOfAdding) {
         CHECK_EQ(agenda.next(), now);
         CHECK_EQ(agenda.Take(), model.begin()->second);
         model.erase(model.begin());
-      } else if (!model.empty()) {  // others may go on in between
+      } else if (!model.empty()) {  // time may advance in between
         now += (model.begin()->first - now) / 2;
       }
       CHECK_EQ(agenda.next(), model.empty() ? kNever : model.begin()->first);
@@ -110,7 +110,7 @@ TEST(AnAgendaIsInTheOrderOfTimeAndThenOfAdding) {
   });
 }
 
-TEST(NothingIsAddedToAnAgendaThatWouldBeOver) {
+TEST(AnAgendaRefusesTimesInThePast) {
   Agenda<int> agenda;
   agenda.Add(5, 1);
   agenda.Add(7, 2);
@@ -122,7 +122,7 @@ TEST(NothingIsAddedToAnAgendaThatWouldBeOver) {
   CHECK_EQ(agenda.next(), kNever);
 }
 
-// One worker, its server and a global server on a network without delay or limit.
+// One worker, its server and a global server, on a network without delays and limits.
 struct Trio {
   Fabric fabric{0, 100};
 
@@ -158,7 +158,7 @@ struct Trio {
                  std::make_shared<Pace>(std::move(pace)));
   }
 
-  // The time of the next notice, which must be of this kind.
+  // Returns the time of the next notice, which must be of this kind.
   Time Next(Notice::Kind kind) {
     const Time now = fabric.Advance(kNever);
     const auto notices = fabric.TakeNotices();
@@ -185,7 +185,7 @@ TEST(AStepTakesItsLayersTime) {
   for (Key key = 0; key < 3; ++key) CHECK_EQ(trio.fabric.node(3).worker().ValueRound(key), 1u);
 }
 
-TEST(AStateRecursWithTheRoundsAndNotWithin) {
+TEST(AStateRecursAfterRoundsAndNotWithin) {
   Trio trio(2);
   Trainer& trainer = trio.fabric.trainer(3);
   trainer.Start(true, {}, 0);
@@ -204,7 +204,7 @@ TEST(AStateRecursWithTheRoundsAndNotWithin) {
   const std::uint64_t messages = trio.fabric.processed();
   trio.fabric.Mark(now);
   CHECK(trio.fabric.Recurs(now) == true);
-  trio.fabric.Repeat(1000, now);  // of nothing
+  trio.fabric.Repeat(1000, now);  // a period without messages
   CHECK_EQ(trio.fabric.processed(), messages);
 }
 

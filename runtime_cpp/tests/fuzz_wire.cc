@@ -1,9 +1,9 @@
-// Bytes from a hostile peer: parsed as headers, and delivered as a stream of framed messages to a
-// running node of each role. Nothing may crash, and no small input may cost much memory or time.
+// Fuzzes the wire format: bytes are parsed as headers, and delivered as a stream of framed messages to a
+// running node of each role. Nothing may crash, and no small input may use much memory or time.
 //
 // With clang this is a libFuzzer target (-DGEOMX_FUZZ=ON). With GEOMX_FUZZ_MAIN it is a program
-// that needs no fuzzer: `fuzz_wire_main SECONDS [SEED]` makes its own inputs, by mutating what correct
-// peers send, and stops at the first that a sanitizer or an uncaught exception objects to.
+// without a fuzzer: `fuzz_wire_main SECONDS [SEED]` mutates messages of correct peers, and stops at the
+// first error of a sanitizer or uncaught exception.
 #include <algorithm>
 #include <cstring>
 #include <stdexcept>
@@ -24,7 +24,7 @@ class Echo final : public Coordinator {
 
 // Ids: 0 scheduler, 1 and 2 global servers, 3 local server, 4 and 5 its workers, 6 another party's
 // local server. The bytes come from a neighbour of the node under test.
-// `variant`: how rounds are completed, in its lowest bits; from 16 up, with overlays.
+// The lowest bits of `variant` select how rounds complete; from 16 up, there are overlays.
 NodeConfig Config(Role role, unsigned variant) {
   NodeConfig config;
   config.role = role;
@@ -36,7 +36,7 @@ NodeConfig Config(Role role, unsigned variant) {
   config.scheduler = 0;
   config.heartbeat_interval = kSecond;
   config.frame_bytes = 64;
-  // What a node takes from the network is bounded by what the experiment can contain.
+  // Bounds the allocations of a node by the sizes of the experiment.
   config.max_shard_elements = 1 << 16;
   const auto peer = [&](NodeId id, Role peer_role) {
     config.peers.push_back({id, "node" + std::to_string(id), peer_role});
@@ -80,7 +80,7 @@ NodeConfig Config(Role role, unsigned variant) {
       break;
   }
   if (variant < 16) return config;
-  // Coordinators that tell everyone to do what it has just reported.
+  // Coordinators that order each member to send what it has reported.
   if (role == Role::kServer || role == Role::kWorker) {
     config.groups.push_back({3, {4, 5}, 3, 0, true, true});
   }
@@ -92,12 +92,12 @@ NodeConfig Config(Role role, unsigned variant) {
   return config;
 }
 
-// What the driver does after every call: send what is queued and read the events.
+// Sends queued messages and reads events, as a driver does after every call.
 void Drain(Node& node) {
   for (const Peer& peer : node.config().peers) {
     for (const Lane lane : {Lane::kReliable, Lane::kBestEffort}) {
       while (const auto message = node.PollTransmit(peer.id, lane)) {
-        // Every byte that would leave is looked at, so that a sanitizer sees what it is made of.
+        // Reads every outgoing byte, so that a sanitizer detects uninitialised ones.
         std::vector<std::byte> scratch;
         volatile int sum = 0;
         for (const std::byte byte : message->payload.Contiguous(scratch)) {
@@ -125,7 +125,7 @@ void FeedNode(Role role, unsigned variant, const std::uint8_t* data, std::size_t
   Time now = 0;
   while (size > kHeaderBytes) {
     const NodeId from = node.config().peers[*data % node.config().peers.size()].id;
-    const bool truthful = *data < 192;  // else whatever source the bytes name
+    const bool truthful = *data < 192;  // otherwise, the source is that in the bytes
     now += std::int64_t{*data} << 20;
     ++data, --size;
     WireHeader bytes;
@@ -171,7 +171,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
 
 namespace {
 
-// A message that is right, or nearly: fields are small numbers, so that messages meet each other.
+// Appends a valid or nearly valid message; fields are small numbers, so that messages interact.
 void AppendMessage(std::mt19937_64& random, std::vector<std::uint8_t>& input) {
   const auto below = [&](std::uint64_t limit) {
     return static_cast<std::uint32_t>(random() % limit);
@@ -221,7 +221,7 @@ void AppendMessage(std::mt19937_64& random, std::vector<std::uint8_t>& input) {
 int main(int argc, char** argv) {
   const double seconds = argc > 1 ? std::atof(argv[1]) : 1;
   std::uint64_t seed = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 1;
-  const bool once = argc > 2;  // one named input, to look at it again
+  const bool once = argc > 2;  // a given seed, to reproduce a failure
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
   std::uint64_t inputs = 0;
   do {
@@ -231,7 +231,7 @@ int main(int argc, char** argv) {
       AppendMessage(random, input);
     }
     if (random() % 4 == 0) input.resize(random() % input.size() + 1);
-    // Should the process die in here, this is the last line that it wrote.
+    // If the process crashes, this is its last line.
     if (std::getenv("GEOMX_FUZZ_VERBOSE") != nullptr) std::cerr << "seed " << seed << std::endl;
     LLVMFuzzerTestOneInput(input.data(), input.size());
     ++seed;

@@ -1,4 +1,4 @@
-// Reassembly: any order, holes, duplicates, late slices, and what is refused.
+// Reassembly of slices: any order, holes, duplicates, late slices, and refusals.
 #include "core/inbox.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ struct Piece {
   Payload payload;
 };
 
-// `value` cut into blocks of `rows`; the first `reliable` of them on channel 0.
+// Divides `value` into blocks of `rows`, the first `reliable` of which are on channel 0.
 std::vector<Piece> Cut(const Buffer& value, std::uint32_t rows, std::uint32_t reliable, Round round,
                        Kind kind = Kind::kPush) {
   std::vector<Piece> pieces;
@@ -61,7 +61,7 @@ void Shuffle(Random& random, std::vector<T>& items) {
   }
 }
 
-TEST(SlicesInAnyOrderMakeTheValue) {
+TEST(SlicesInAnyOrderGiveTheValue) {
   check::ForSeeds(100, [](std::uint64_t seed) {
     Random random(seed);
     Inbox inbox;
@@ -98,7 +98,7 @@ TEST(HolesAreZero) {
   CHECK_EQ(inbox.stats().missing, 1u);
 }
 
-// Between two rounds: kept for the next.
+// Between two rounds, a late slice is kept for the next.
 TEST(LateSliceIsMergedOnceIntoTheNextRound) {
   Inbox inbox;
   const auto first = Cut(Ramp(4), 2, 1, 1);
@@ -112,10 +112,10 @@ TEST(LateSliceIsMergedOnceIntoTheNextRound) {
   CHECK_EQ(inbox.stats().late, 1u);
 }
 
-// While the next round is open, wherever in its order the slice arrives and however reliable it is.
+// While the next round is open, for any order of arrival, and on any channel.
 TEST(LateSliceIsMergedWhileTheNextRoundIsOpen) {
   for (const std::uint32_t reliable : {1u, 2u}) {
-    for (const std::size_t before : {0u, 1u}) {  // which slice of round 2 is there already
+    for (const std::size_t before : {0u, 1u}) {  // number of slices of round 2 that have arrived
       Inbox inbox;
       const auto first = Cut(Ramp(4), 2, 1, 1), second = Cut(Ramp(4, 10), 2, reliable, 2);
       Give(inbox, first[0]);
@@ -136,13 +136,13 @@ TEST(NothingIsMergedTwoRoundsLate) {
   inbox.Close();
   for (const Piece& piece : Cut(Ramp(4, 10), 2, 2, 2)) Give(inbox, piece);
   inbox.Close();
-  CHECK(Give(inbox, first[1]) == Outcome::kRefused);  // round 2 is closed, and was whole
+  CHECK(Give(inbox, first[1]) == Outcome::kRefused);  // round 2 is complete
   const auto third = Cut(Ramp(4, 100), 2, 1, 3);
   Give(inbox, third[0]);
   CHECK((inbox.Close() == Buffer{100, 200, 0, 0}));
   const auto fourth = Cut(Ramp(4, 1000), 2, 1, 4);
   Give(inbox, fourth[0]);
-  CHECK(Give(inbox, first[1]) == Outcome::kRefused);  // round 4 is open, and lacks this slice of 3
+  CHECK(Give(inbox, first[1]) == Outcome::kRefused);  // round 4 is open, and may merge slices of 3 only
   CHECK(Give(inbox, third[1]) == Outcome::kLate);
   Give(inbox, fourth[1]);
   CHECK((inbox.Close() == Buffer{1000, 2000, 3300, 4400}));
@@ -162,8 +162,8 @@ TEST(ValuesAreNeverMergedLate) {
   CHECK(inbox.Close() == Ramp(4, 10));
 }
 
-// Nothing is lost but what is counted: with ones everywhere, the sum over all rounds is the number
-// of rows that arrived in time or one round late.
+// Lost rows are counted: with values of 1, the sum over all rounds is the number of rows that arrived
+// in time or one round late.
 TEST(EveryRowIsCountedOnce) {
   check::ForSeeds(200, [](std::uint64_t seed) {
     Random random(seed);
@@ -175,7 +175,7 @@ TEST(EveryRowIsCountedOnce) {
     std::uint64_t taken = 0, late = 0;
     double sum = 0;
     for (Round round = 1; round <= 6; ++round) {
-      // The last round is reliable and complete, so that nothing stays behind.
+      // The last round is reliable and complete, so that no slice is pending.
       const auto reliable = round == 6 ? slices : std::uint32_t(Between(random, 1, slices));
       std::vector<Piece> arriving = stragglers;
       stragglers.clear();
@@ -207,7 +207,7 @@ TEST(EveryRowIsCountedOnce) {
   });
 }
 
-TEST(WhatACorrectPeerWouldNotSendIsAnError) {
+TEST(InvalidSlicesAreErrors) {
   const auto error_of = [](auto change) {
     Inbox inbox;
     auto pieces = Cut(Ramp(8), 2, 2, 1);
@@ -241,28 +241,28 @@ TEST(WhatACorrectPeerWouldNotSendIsAnError) {
   CHECK(!inbox.open());
 }
 
-// Slices of one round, whatever their number and order, are the whole value and nothing twice.
-TEST(SlicesThatLeaveRowsOutOrBringThemTwiceAreAnError) {
+// The slices of a round must cover the value exactly once.
+TEST(SlicesThatOmitOrRepeatRowsAreErrors) {
   const std::string wrong = "slices that leave rows out or bring them twice";
   check::ForSeeds(200, [&](std::uint64_t seed) {
     Random random(seed);
     const auto rows = static_cast<std::uint32_t>(Between(random, 1, 4));
     const auto slices = static_cast<std::uint32_t>(Between(random, 2, 130));
     auto pieces = Cut(Ramp(std::size_t{rows} * slices), rows, slices, 1);
-    Shuffle(random, pieces);  // while the numbers of slices stay theirs
+    Shuffle(random, pieces);  // the numbers of the slices are unchanged
     const auto place = [&](Piece& piece, std::uint32_t first_row) {
       piece.header.first_row = first_row;
     };
     Piece& changed = pieces[Between(random, 0, pieces.size() - 1)];
     switch (Between(random, 0, 2)) {
-      case 0:  // in another's place: a gap, and rows that come twice; as many rows as there should be
+      case 0:  // at another's position: a gap and repeated rows, with the correct total
         place(changed, (changed.header.first_row + rows) % (rows * slices));
         break;
       case 1:  // shorter
         changed.header.rows -= 1;
         changed.payload = Payload::Copy(std::vector<std::byte>(changed.header.rows * sizeof(float)));
         break;
-      default:  // two of them change so that the sum of their places is what it was
+      default:  // two positions change, with the same sum
         if (slices < 4) {
           place(changed, (changed.header.first_row + rows) % (rows * slices));
           break;

@@ -1,5 +1,5 @@
-// The file of a journal (io/journal_file.h). However it is cut or damaged, reading gives records that were
-// written, in order, or an error.
+// The file of a journal (io/journal_file.h). After any truncation or damage, reading returns written
+// records in order, or an error.
 #include "io/journal_file.h"
 
 #include <sys/resource.h>
@@ -79,7 +79,7 @@ std::vector<Record> WriteSome(const std::string& path, check::Random& random, in
 
 }  // namespace
 
-TEST(CrcsAreThoseOfTheStandard) {
+TEST(CrcsFollowTheStandard) {
   const std::string digits = "123456789";
   CHECK_EQ(Crc32c(std::as_bytes(std::span(digits))), 0xe3069283u);
   const std::vector<std::byte> zeros(32);
@@ -87,11 +87,11 @@ TEST(CrcsAreThoseOfTheStandard) {
   CHECK_EQ(Crc32c(Bytes(zeros).subspan(5), Crc32c(Bytes(zeros).first(5))), 0x8a9136aau);
 }
 
-TEST(JournalsHoldWhatWasCommitted) {
+TEST(JournalsContainCommittedRecords) {
   const Folder folder;
   check::Random random(1);
   WriteSome(folder.file(), random, 200);
-  const auto written = WriteSome(folder.file(), random, 300);  // behind what is there
+  const auto written = WriteSome(folder.file(), random, 300);  // appended
   JournalFile journal(folder.file());
   CHECK(journal.begin().has_value());
   const auto read = ReadAll(journal);
@@ -106,9 +106,8 @@ TEST(JournalsHoldWhatWasCommitted) {
   CHECK(refused);
 }
 
-// What a killed process leaves: any beginning of the file. All whole records are there, and the next
-// ones follow them.
-TEST(JournalsThatAreCutShortLoseTheLastRecord) {
+// A killed process leaves a prefix of the file. Its complete records are read, and new ones appended.
+TEST(TruncatedJournalsLoseTheLastRecord) {
   const Folder folder;
   check::Random random(2);
   WriteSome(folder.file(), random, 30);
@@ -157,8 +156,8 @@ TEST(DamagedJournalsAreRefused) {
   }
 }
 
-// As on a full disk: what does not fit is an error, and names the file.
-TEST(AJournalThatCannotGrowIsNamed) {
+// As on a full disk, a failed write is an error that names the file.
+TEST(AFailedWriteNamesTheJournal) {
   const Folder folder;
   JournalFile journal(folder.file());
   rlimit before{};

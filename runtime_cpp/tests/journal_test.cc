@@ -1,4 +1,4 @@
-// Nodes that continue from their journals (core/recorded_node.h, core/replay.h).
+// Nodes that resume from their journals (core/recorded_node.h, core/replay.h).
 #include "core/replay.h"
 
 #include "tests/random_pairs.h"
@@ -12,8 +12,8 @@ using check::Cluster;
 using check::Plan;
 using check::Train;
 
-// Servers and the scheduler are killed at random moments, with what they had not committed, while
-// connections break.
+// Trains while servers and the scheduler are killed at random times, which loses uncommitted records,
+// and connections break.
 std::vector<std::vector<float>> TrainOver(double crashes, std::uint64_t seed, const Plan& plan,
                                           bool integers, std::uint64_t& crashed) {
   const auto begin = [](Node& node) { node.AssumeStarted(); };
@@ -29,9 +29,9 @@ std::vector<std::vector<float>> TrainOver(double crashes, std::uint64_t seed, co
       [&](Cluster& cluster) { crashed += cluster.crashes(); });
 }
 
-// Law 2: with kills of any server or the scheduler at any moment, values, barriers and the end are those
-// of an undisturbed run.
-TEST(JournalsGiveBackWhatWasKilled) {
+// With kills of any server or the scheduler at any time, values, barriers and the end equal those of an
+// undisturbed run.
+TEST(KilledNodesResumeFromTheirJournals) {
   std::uint64_t crashed = 0;
   check::ForSeeds(100, [&](std::uint64_t seed) {
     check::Random random(seed);
@@ -42,8 +42,8 @@ TEST(JournalsGiveBackWhatWasKilled) {
   CHECK(crashed > 300);
 }
 
-// Coordinators live on servers and on the scheduler, and remember what was reported to them.
-TEST(JournalsGiveBackWhatWasKilledUnderOverlays) {
+// Coordinators run on servers and on the scheduler, and store reports.
+TEST(KilledNodesWithOverlaysResumeFromTheirJournals) {
   std::uint64_t crashed = 0;
   check::ForSeeds(30, [&](std::uint64_t seed) {
     Plan plan;
@@ -57,7 +57,7 @@ TEST(JournalsGiveBackWhatWasKilledUnderOverlays) {
 
 // ---- records ----
 
-TEST(RecordsThatAreCutShortAreRefused) {
+TEST(TruncatedRecordsAreRefused) {
   Cluster cluster(1, Plan{});
   struct Ignored final : Replay::Handler {
     void OnTaken(NodeId, const Message&) override {}
@@ -86,7 +86,7 @@ TEST(RecordsThatAreCutShortAreRefused) {
   for (int kind = 3; kind <= static_cast<int>(RecordKind::kNote); ++kind) {
     if (kind == static_cast<int>(RecordKind::kReport) || kind == static_cast<int>(RecordKind::kState)) continue;
     CHECK(refused({std::byte(kind), std::byte{1}}));
-    for (int i = 0; i < 50; ++i) {  // random records are applied or refused, nothing else
+    for (int i = 0; i < 50; ++i) {  // random records are applied or refused
       std::vector<std::byte> body(check::Between(random, 1, 120));
       for (std::byte& each : body) each = std::byte(check::Between(random, 0, 3));
       body[0] = std::byte(kind);
@@ -95,7 +95,7 @@ TEST(RecordsThatAreCutShortAreRefused) {
   }
 }
 
-TEST(TheFirstRecordHoldsWhatWasKnown) {
+TEST(TheFirstRecordContainsTheInitialState) {
   struct Kept final : JournalOut {
     void Add(std::span<const std::byte> its_body, const Payload&) override {
       body.assign(its_body.begin(), its_body.end());

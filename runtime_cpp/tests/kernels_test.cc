@@ -1,5 +1,5 @@
-// The array kernels: every vector level and any number of threads give the bits of the portable level
-// on one thread, whatever the numbers, sizes and addresses; and those are what the definitions say.
+// The array kernels: all vector levels and numbers of threads have the bits of the portable level on one
+// thread, for any numbers, sizes and addresses, and these follow the definitions.
 #include <algorithm>
 #include <atomic>
 #include <bit>
@@ -29,11 +29,11 @@ using check::Draw;
 using check::Random;
 using check::Values;
 
-// Everything that the kernels make of numbers that the seed draws.
+// Returns the results of all kernels on random numbers.
 std::vector<std::uint32_t> Everything(std::uint64_t seed, std::uint64_t n, bool any) {
   Random random(seed);
   std::vector<std::uint32_t> bits;
-  // Views begin anywhere in memory: `shift` floats, or bytes, after an aligned address.
+  // Views begin `shift` floats, or bytes, after an aligned address.
   const std::uint64_t shift = Between(random, 0, 15);
   const auto draw = [&] { return Draw(random, n + shift, any); };
   const auto view = [&](Values& values) { return values.data() + shift; };
@@ -135,7 +135,7 @@ class AtLevel {
   ~AtLevel() { Use(Levels().back()); }
 };
 
-TEST(KernelsAreTheSameAtEveryLevel) {
+TEST(KernelsHaveEqualBitsAtEveryLevel) {
   CHECK_EQ(std::string(Name(Levels().front())), "portable");
   CHECK(Current() == Levels().back());
   check::ForSeeds(30, [](std::uint64_t seed) {
@@ -157,7 +157,7 @@ TEST(KernelsAreTheSameAtEveryLevel) {
   });
 }
 
-TEST(KernelsAreTheSameOnAnyNumberOfThreads) {
+TEST(KernelsHaveEqualBitsWithAnyNumberOfThreads) {
   const std::uint64_t n = 5 * kBlock + 4321;
   const auto alone = Everything(1, n, true);
   for (const unsigned threads : {2u, 3u}) {
@@ -205,12 +205,12 @@ TEST(KernelsFollowTheirDefinitions) {
   });
 }
 
-TEST(KernelsFindWhatIsLarge) {
+TEST(KernelsFindLargeValues) {
   check::ForSeeds(40, [](std::uint64_t seed) {
     Random random(seed);
     const std::uint64_t n = Between(random, 1, Chance(random, 0.3) ? 20000 : 300);
     Values values = Draw(random, n, Chance(random, 0.5));
-    if (Chance(random, 0.3)) {  // many of one size
+    if (Chance(random, 0.3)) {  // many equal magnitudes
       for (float& value : values) value = value < 0.2f ? -0.5f : 0.25f;
     }
     std::vector<std::uint32_t> sorted(n), scratch;
@@ -270,7 +270,7 @@ TEST(KernelsScatterAllOrNothing) {
 TEST(PoolCoversEveryElementOnce) {
   for (const unsigned threads : {1u, 3u}) {
     SetThreads(threads);
-    // More elements than 32 bits count; they are never touched.
+    // More than 2^32 elements, which are never accessed.
     for (const std::uint64_t n : {std::uint64_t{0}, std::uint64_t{1}, kBlock, 9 * kBlock + 1,
                                   (std::uint64_t{1} << 33) + 5}) {
       std::atomic<std::uint64_t> elements{0}, places{0};
@@ -287,7 +287,7 @@ TEST(PoolCoversEveryElementOnce) {
   SetThreads(1);
 }
 
-TEST(PoolPassesOnWhatIsThrown) {
+TEST(PoolRethrowsExceptions) {
   for (const unsigned threads : {1u, 2u}) {
     SetThreads(threads);
     std::atomic<int> calls{0};
@@ -302,7 +302,7 @@ TEST(PoolPassesOnWhatIsThrown) {
     }
     CHECK(thrown);
     CHECK(calls.load() >= 1 && calls.load() <= static_cast<int>(threads));
-    ForBlocks(8 * kBlock, [&](std::uint64_t, std::uint64_t) { ++calls; });  // and goes on
+    ForBlocks(8 * kBlock, [&](std::uint64_t, std::uint64_t) { ++calls; });  // the pool still works
   }
   SetThreads(1);
 }
@@ -321,7 +321,7 @@ TEST(PoolServesSeveralCallersAtOnce) {
       wrong += sum != Values(n, static_cast<float>(40 * caller));
     });
   }
-  SetThreads(3);  // while they are at it
+  SetThreads(3);  // during the calls
   for (std::thread& caller : callers) caller.join();
   SetThreads(1);
   CHECK_EQ(wrong.load(), 0);
@@ -329,7 +329,7 @@ TEST(PoolServesSeveralCallersAtOnce) {
 
 // ---- memory ----
 
-TEST(LargeMemoryIsUsedAgain) {
+TEST(LargeMemoryIsReused) {
   for (const std::size_t bytes : {std::size_t{0}, std::size_t{1}, std::size_t{100}, std::size_t{70000},
                                   std::size_t{100000}, std::size_t{9} << 20}) {
     void* memory = TakeMemory(bytes);
@@ -342,7 +342,7 @@ TEST(LargeMemoryIsUsedAgain) {
       continue;
     }
     CHECK(KeptMemory() >= before + bytes && KeptMemory() <= before + bytes + bytes / 4);
-    void* again = TakeMemory(bytes - bytes / 100);  // nearly as much
+    void* again = TakeMemory(bytes - bytes / 100);  // a slightly smaller size
     CHECK(again == memory);
     CHECK_EQ(KeptMemory(), before);
     GiveMemory(again, bytes - bytes / 100);
@@ -351,7 +351,7 @@ TEST(LargeMemoryIsUsedAgain) {
   Array<float> zeros(50000);
   zeros.assign(50000, 1.0f);
   zeros = {};
-  zeros.resize(50000);  // memory that was used before is cleared all the same
+  zeros.resize(50000);  // reused memory is cleared too
   CHECK(std::all_of(zeros.begin(), zeros.end(), [](float value) { return value == 0; }));
 }
 

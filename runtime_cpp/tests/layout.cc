@@ -28,7 +28,7 @@ std::vector<NodeId> Layout::All() const {
   return all;
 }
 
-// ---- who talks with whom ---------------------------------------------------------------------
+// ---- links -----------------------------------------------------------------------------------
 
 void Layout::AddChild(NodeConfig& config, NodeId child, Role role, const LinkPlan& push,
                        const LinkPlan& pull) const {

@@ -12,22 +12,22 @@
 namespace geomx::check {
 
 struct Plan {
-  std::vector<std::uint32_t> parties = {2, 2};  // workers of each
+  std::vector<std::uint32_t> parties = {2, 2};  // number of workers of each
   std::uint32_t global_servers = 1;
   LinkPlan lan_push, lan_pull, wan_push, wan_pull;
   std::uint32_t frame_bytes = 256 * 1024;
   bool phantom = false;
-  bool started = true;  // false: the test plays the handshake
+  bool started = true;  // false: the test performs the handshake
   Time heartbeat_interval = 0;
   Time patience = 0;
   bool continues = false;
   std::function<std::shared_ptr<PartyPolicy>(std::uint32_t party)> policy = nullptr;
-  // Overlays in every group of two or more: inside parties, on their servers; between them, on the
-  // scheduler. Each coordinator is a fresh one.
+  // Returns the coordinator of an overlay, for every group of two or more members: on the local server
+  // inside parties, on the scheduler between them.
   std::function<std::shared_ptr<Coordinator>()> coordinator = nullptr;
   bool overlay_push = true, overlay_pull = true;
   GlobalRounds rounds = {};
-  // Where servers update and encode; each has its own.
+  // Returns the device on which a server updates and encodes; each server has its own.
   std::function<std::shared_ptr<kernels::Device>()> device = nullptr;
 };
 

@@ -1,5 +1,5 @@
-// Linear codecs: what several senders encoded is added as it is, wherever contributions meet, and
-// decodes to the sum of what they meant. The codec here belongs to no plugin.
+// Linear codecs: encoded values of several senders are added wherever contributions meet, and decode to
+// the sum of the values. The codec of these tests belongs to no plugin.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -21,8 +21,8 @@ using check::RandomPairs;
 
 const float* Floats(const Part& part) { return reinterpret_cast<const float*>(part.data); }
 
-// The sums of four values each; decoding gives each of the four a quarter. Which four belong together
-// moves on with what the last round came to, so that a node that missed it decodes another.
+// Encodes sums of four values, and decodes each of the four as a quarter. The groups of four change with
+// the sum of the last round, so that a node without that sum decodes incorrectly.
 class Quarters final : public Codec {
  public:
   explicit Quarters(std::uint64_t elements) : elements_(elements) {}
@@ -106,7 +106,7 @@ std::vector<ShardInfo> TwoShards(const Cluster& cluster) {
   return {{.elements = 24}, {.index = 1, .offset = 24, .elements = 16, .server = last}};
 }
 
-// What one codec makes of everything that was pushed in a round. Integers are added exactly.
+// Returns the value after encoding and decoding the sum of a round, which is exact for integers.
 std::vector<float> Through(CodecChain& chain, const std::vector<float>& total, Round round,
                            bool settle) {
   const auto elements = static_cast<std::uint32_t>(total.size());
@@ -119,7 +119,7 @@ std::vector<float> Through(CodecChain& chain, const std::vector<float>& total, R
   return values;
 }
 
-TEST(WhatLinearCodecsEncodeIsAddedWithoutDecoding) {
+TEST(LinearEncodingsAreAddedWithoutDecoding) {
   check::ForSeeds(40, [](std::uint64_t seed) {
     Random random(seed);
     const bool trees = Between(random, 0, 1) == 0;
@@ -141,7 +141,7 @@ TEST(WhatLinearCodecsEncodeIsAddedWithoutDecoding) {
         cluster.Push(worker, 0, value);
       }
       cluster.Drive();
-      // Parties decode their own sums: where workers encode, what is encoded has been so before.
+      // Local servers decode their sums, so with codecs on the LAN, values are encoded twice.
       CodecChain before(plan.lan_push.codecs, shards[0]), after(plan.lan_push.codecs, shards[1]);
       std::vector<float> expected;
       for (std::size_t i = 0; i < shards.size(); ++i) {
@@ -159,7 +159,7 @@ TEST(WhatLinearCodecsEncodeIsAddedWithoutDecoding) {
     for (const auto kind : {Event::Kind::kPeerError, Event::Kind::kDead}) {
       CHECK_EQ(cluster.Count(kind), 0u);
     }
-    // Every party sends as much as one would, merged or not; sums come back as they are.
+    // Every party sends one encoding, merged or not; sums are returned encoded.
     const std::uint64_t encoded = kRounds * cluster.servers.size() * (6 + 4) * sizeof(float);
     const std::uint64_t dense = kRounds * cluster.servers.size() * kElements * sizeof(float);
     CHECK_EQ(WanPayload(cluster, Kind::kPush), encoded);
@@ -169,7 +169,7 @@ TEST(WhatLinearCodecsEncodeIsAddedWithoutDecoding) {
   });
 }
 
-TEST(SizesAloneOfLinearCodecsMakeTheSameTraffic) {
+TEST(SimulatedSizesOfLinearCodecsEqualTheTraffic) {
   check::ForSeeds(10, [](std::uint64_t seed) {
     std::map<std::tuple<NodeId, NodeId, Kind>, check::Wire::Traffic> traffic[2];
     for (const bool phantom : {false, true}) {
@@ -193,7 +193,7 @@ TEST(SizesAloneOfLinearCodecsMakeTheSameTraffic) {
   });
 }
 
-TEST(AChainIsLinearIfAllThatTakePartAre) {
+TEST(AChainIsLinearIfAllEffectiveCodecsAre) {
   class Plainly final : public Codec {
     void Layout(Parts&) const override {}
     void Encode(Parts&) override {}
@@ -209,7 +209,7 @@ TEST(AChainIsLinearIfAllThatTakePartAre) {
   const ShardInfo shard{.elements = 16};
   CHECK(CodecChain({linear}, shard).Linear());
   CHECK(!CodecChain({linear}, shard).SurvivesHoles());
-  CHECK(CodecChain({linear, other}, shard).Linear());  // nothing is left for the other
+  CHECK(CodecChain({linear, other}, shard).Linear());  // no values are left for the other
   CHECK(!CodecChain({other, linear}, shard).Linear());
   CHECK(!CodecChain({}, shard).Linear());
   const auto by_size = std::make_shared<BySizeFactory>(16, CodecChain::Factories{},
@@ -218,7 +218,7 @@ TEST(AChainIsLinearIfAllThatTakePartAre) {
   CHECK(!CodecChain({by_size}, {.elements = 15}).Linear());
 }
 
-TEST(OtherBytesThanALinearCodecsAreRefused) {
+TEST(InvalidBytesOfLinearCodecsAreRefused) {
   const CodecChain chain(Encoded().codecs, {.elements = 16});
   std::vector<float> kept;
   const std::vector<std::byte> bytes(17);

@@ -1,4 +1,4 @@
-// Links that outlive their connections (core/link.h): alone, and under whole clusters.
+// Links that outlive their connections (core/link.h), separately and in clusters.
 #include "core/link.h"
 
 #include <set>
@@ -15,7 +15,7 @@ using check::Plan;
 using check::RandomPairs;
 using check::Train;
 
-// Has connections break as `chances` say, and counts them.
+// Trains while connections break with these probabilities; counts the breaks.
 std::vector<std::vector<float>> TrainOver(const check::Carriers::Chances& chances, std::uint64_t seed,
                                           const Plan& plan, bool integers, std::uint64_t& broken) {
   return Train(
@@ -23,15 +23,15 @@ std::vector<std::vector<float>> TrainOver(const check::Carriers::Chances& chance
       [&](Cluster& cluster) { broken += cluster.carriers()->broken; });
 }
 
-TEST(AnOutboxKeepsWhatWasNotReceived) {
+TEST(AnOutboxKeepsUnacknowledgedMessages) {
   Outbox<int> outbox;
   for (int i = 0; i < 5; ++i) outbox.Add(i, i != 2);  // 2 is best effort
   for (int i = 0; i < 4; ++i) outbox.Leave();
   CHECK_EQ(outbox.kept(), 3u);  // 0, 1, 3
   CHECK_EQ(outbox.unsent(), 1u);
   CHECK(outbox.Acknowledge(1));
-  CHECK(!outbox.Acknowledge(4));  // the fourth of those that count has not left
-  CHECK(outbox.Acknowledge(0));   // an older word
+  CHECK(!outbox.Acknowledge(4));  // the fourth numbered message has not been sent
+  CHECK(outbox.Acknowledge(0));   // an older acknowledgement
   CHECK_EQ(outbox.kept(), 2u);
   CHECK(!outbox.Restart(9).has_value());
   CHECK(outbox.Restart(2) == std::optional<std::uint32_t>(2));
@@ -41,7 +41,7 @@ TEST(AnOutboxKeepsWhatWasNotReceived) {
   CHECK_EQ(outbox.At(1), 4);
 }
 
-TEST(OnlyTheLatestCallCarriesALink) {
+TEST(OnlyTheLatestAttemptCarriesALink) {
   Link<int> caller, called;
   const Greeting first = caller.Call(), second = caller.Call();
   Greeting answer, late;
@@ -50,11 +50,11 @@ TEST(OnlyTheLatestCallCarriesALink) {
   CHECK(caller.Answered(answer) == LinkOutcome::kCarried);
   CHECK(caller.Answered(answer) == LinkOutcome::kLate);
   Greeting invented = caller.Call();
-  invented.received = 7;  // of none that ever left
+  invented.received = 7;  // more than was ever sent
   CHECK(called.Answer(invented, answer) == LinkOutcome::kMismatch);
 }
 
-// A caller that continues counts its calls anew; what it replaced has nothing to say any more.
+// A resumed process counts its attempts from 1; those of its predecessor are refused from then on.
 TEST(ALaterIncarnationCarriesTheLink) {
   Link<int> before, called;
   before.incarnation = 1;
@@ -73,8 +73,8 @@ TEST(ALaterIncarnationCarriesTheLink) {
   CHECK(called.Answer(before.Call(), answer) == LinkOutcome::kLate);
 }
 
-// A journal that lacks its end says less than was acknowledged, or than had left.
-TEST(WhatWasForgottenIsNoticed) {
+// A process whose journal lacks its end claims less than it had acknowledged or sent.
+TEST(LostEndsOfJournalsAreDetected) {
   const auto pair = [](Link<int>& caller, Link<int>& called) {
     for (Link<int>* link : {&caller, &called}) {
       for (int i = 0; i < 3; ++i) link->outbox.AddLeft(i);
@@ -83,7 +83,7 @@ TEST(WhatWasForgottenIsNoticed) {
     CHECK(caller.outbox.Acknowledge(3) && called.outbox.Acknowledge(3));
   };
   for (const bool caller_forgets : {true, false}) {
-    for (const bool sent : {true, false}) {  // forgets what it sent; or else what it received
+    for (const bool sent : {true, false}) {  // loses its sent, or else its received messages
       Link<int> caller, called;
       pair(caller, called);
       Link<int>& one = caller_forgets ? caller : called;
@@ -101,9 +101,9 @@ TEST(WhatWasForgottenIsNoticed) {
 
 // ---- clusters ----
 
-// Law 1 and law 2 of links: whatever breaks whenever, every message is handed on once and in order, so
-// that values, barriers and the end of the run are those of a run in which nothing broke.
-TEST(BrokenConnectionsChangeNothing) {
+// With breaks at any time, every message is delivered once and in order, so that values, barriers and
+// the end of the run equal those of an undisturbed run.
+TEST(BrokenConnectionsDoNotChangeResults) {
   std::uint64_t broken = 0;
   check::ForSeeds(120, [&](std::uint64_t seed) {
     check::Random random(seed);
@@ -115,8 +115,8 @@ TEST(BrokenConnectionsChangeNothing) {
   CHECK(broken > 100);
 }
 
-// Under overlays sums are made where they meet; of whole numbers they are the same.
-TEST(BrokenConnectionsChangeNothingUnderOverlays) {
+// In overlays the order of additions depends on time, so these use integers, whose sums are exact.
+TEST(BrokenConnectionsDoNotChangeResultsOfOverlays) {
   std::uint64_t broken = 0;
   check::ForSeeds(40, [&](std::uint64_t seed) {
     check::Random random(seed);

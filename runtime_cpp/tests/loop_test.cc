@@ -1,5 +1,5 @@
-// The live driver over loopback: a whole cluster of loops in this process, and its parts by hand.
-// No test depends on how fast the machine is; times are bounded from below only.
+// The live driver over loopback: its parts, and clusters of loops in this process. Times are bounded
+// from below only, so that tests do not depend on the speed of the machine.
 #include "io/loop.h"
 
 #include <arpa/inet.h>
@@ -17,7 +17,7 @@
 namespace geomx::io {
 namespace {
 
-// Odd rows are best effort.
+// Slices single rows, of which odd ones are best effort.
 class Alternating final : public Slicer {
  public:
   Alternating(const std::map<std::string, double>&, const ShardInfo&) {}
@@ -58,7 +58,7 @@ TEST(loop_keyed_hash_is_siphash) {
   CHECK(SameSecret("abc", "abc") && !SameSecret("abc", "abd") && !SameSecret("abc", "ab"));
 }
 
-TEST(loop_frames_survive_any_cut) {
+TEST(loop_frames_are_read_in_any_pieces) {
   FrameLink writer;
   std::vector<std::byte> payload(1000);
   for (std::size_t i = 0; i < payload.size(); ++i) payload[i] = static_cast<std::byte>(i * 31);
@@ -98,7 +98,7 @@ TEST(loop_frames_survive_any_cut) {
   close(ends[1]);
 }
 
-TEST(loop_reader_refuses_garbage) {
+TEST(loop_reader_refuses_invalid_bytes) {
   std::random_device device;
   const std::uint32_t seed = device();
   std::mt19937 random(seed);
@@ -120,7 +120,7 @@ TEST(loop_cluster_sums_and_stops) {
   Cluster cluster;
   cluster.Start();
   cluster.Declare(0, 5, {{.elements = 5}});
-  // Cut in two shards, larger than a frame.
+  // Two shards, each larger than a frame.
   cluster.Declare(1, 200'000, {{.elements = 120'000}, {.offset = 120'000, .elements = 80'000}});
   for (int round = 1; round <= 5; ++round) {
     const float scale = static_cast<float>(round);
@@ -182,11 +182,11 @@ TEST(loop_optimizer_barrier_and_callbacks) {
   CHECK(failed.load());
 }
 
-TEST(loop_may_end_on_its_own_thread) {
+TEST(loop_may_be_destroyed_on_its_own_thread) {
   Cluster cluster;
   cluster.Start();
   cluster.Declare(0, 1, {{.elements = 1}});
-  // A callback holds the last reference to its loop, and lets go of it when it has been called.
+  // A callback holds the last reference to its loop, and drops it after its call.
   std::shared_ptr<Loop> loop = std::move(cluster.loops[Cluster::kWorkers]);
   const auto one = std::make_shared<std::vector<float>>(1, 1.0f);
   loop->Push(0, *one, one);
@@ -209,7 +209,7 @@ TEST(loop_pushes_wait_for_their_time) {
   const auto one = std::make_shared<std::vector<float>>(1, 1.0f);
   for (NodeId i = 0; i < 4; ++i) {
     cluster.worker(i).Push(0, *one, one, {.not_before_s = 0.3});
-    cluster.worker(i).Push(0, *one, one);  // must not overtake
+    cluster.worker(i).Push(0, *one, one);  // must not overtake the earlier push
   }
   for (NodeId i = 0; i < 4; ++i) {
     const auto first = cluster.worker(i).Wait(0, 1, kPatience);
@@ -282,20 +282,20 @@ TEST(loop_random_bytes_change_nothing) {
   if (check::Failures() > 0) std::cerr << "seed " << seed << "\n";
 }
 
-TEST(loop_strangers_are_bounded_and_dismissed) {
+TEST(loop_unidentified_connections_are_limited_and_closed) {
   Loop loop("127.0.0.1", 0, kToken);
   std::vector<int> silent;
   for (int i = 0; i < 79; ++i) silent.push_back(ConnectTo(loop.address(), SOCK_STREAM));
   const Time last = Now();
   silent.push_back(ConnectTo(loop.address(), SOCK_STREAM));
-  // What a stranger is told before its connection ends.
+  // Returns the reason that a caller receives before its connection is closed.
   const auto dismissal = [](int fd) {
     std::string told;
     char bytes[512];
     for (ssize_t got; (got = recv(fd, bytes, sizeof bytes, 0)) > 0;) told.append(bytes, got);
     return told;
   };
-  // The oldest first.
+  // The oldest is closed first.
   CHECK(dismissal(silent.front()).find("no hello") != std::string::npos);
   CHECK(dismissal(silent.back()).find("no hello") != std::string::npos);  // after two seconds without a hello
   CHECK(Now() - last >= 2 * kSecond);
@@ -303,7 +303,7 @@ TEST(loop_strangers_are_bounded_and_dismissed) {
   CHECK_EQ(loop.GetReport().refused_callers, std::uint64_t{80});
 }
 
-TEST(loop_shaped_link_takes_its_time) {
+TEST(loop_shaped_link_has_its_bandwidth_and_delay) {
   // 1 MB over 100 Mbit/s and 20 ms between party 0's server and the global server, both ways.
   std::map<NodeId, Shape> shapes;
   const auto slow = [&](NodeId from, NodeId to) {
@@ -343,7 +343,7 @@ TEST(loop_best_effort_slices_are_datagrams) {
     cluster.configs[server].links[{Cluster::kGlobal, Direction::kPush}] = plan;
     cluster.configs[Cluster::kGlobal].links[{server, Direction::kPush}] = plan;
   }
-  // One party's link is emulated and loses almost every datagram, the other's is as it is.
+  // One party's link is emulated and loses almost every datagram; the other's is not.
   Shape shape;
   shape.edges = {{.schedule = 12.5e9, .delay = kMillisecond}};
   Shape::Path path;
@@ -366,7 +366,7 @@ TEST(loop_best_effort_slices_are_datagrams) {
   CHECK_EQ(cluster.loops[Cluster::kServers + 1]->GetReport().lost_messages, std::uint64_t{4});
 }
 
-TEST(loop_join_says_what_it_tried) {
+TEST(loop_join_errors_name_the_address) {
   Loop loop("127.0.0.1", 0, kToken);
   std::string address;
   {
@@ -383,7 +383,7 @@ TEST(loop_join_says_what_it_tried) {
   CHECK_EQ(error.find("no connection to " + address), std::string("cannot join the run: ").size());
   CHECK(error.find("refused") != std::string::npos);
   if (check::Failures() > 0) std::cerr << "the error was: " << error << "\n";
-  // A caller with another token is not told anything but that the connection ended.
+  // A caller with another token learns only that the connection was closed.
   Cluster cluster;
   Loop scheduler("127.0.0.1", 0, "another token");
   scheduler.Run(cluster.configs[Cluster::kScheduler], {}, std::nullopt);

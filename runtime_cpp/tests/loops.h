@@ -1,4 +1,4 @@
-// A whole cluster of loops in one process, over loopback.
+// A cluster of loops in one process, over loopback.
 #pragma once
 
 #include <map>
@@ -13,7 +13,7 @@
 
 namespace geomx::io {
 
-inline constexpr double kPatience = 30.0;  // seconds; only a hang takes as long
+inline constexpr double kPatience = 30.0;  // seconds; reached only by a hang
 inline const char* const kToken = "a token";
 
 // Two parties of two workers, each with a server, one global server and the scheduler.
@@ -73,7 +73,7 @@ struct Cluster {
       const auto found = shapes.find(id);
       return found == shapes.end() ? std::nullopt : std::optional(found->second);
     };
-    for (NodeId id = 1; id < kNodes; ++id) {  // some call before the scheduler knows them
+    for (NodeId id = 1; id < kNodes; ++id) {  // some connect before the scheduler knows them
       loops[id]->StartJoin(loops[kScheduler]->address(), Name(id), id, kPatience);
     }
     loops[kScheduler]->Run(configs[kScheduler], {}, shape(kScheduler));
@@ -94,7 +94,7 @@ struct Cluster {
     for (NodeId i = 0; i < 4; ++i) worker(i).Declare(key, elements, shards);
   }
 
-  // Every worker w pushes (w + 1) * scale; all wait for the round and return worker 0's value.
+  // Every worker w pushes (w + 1) * scale. Waits for the round; returns worker 0's value.
   std::vector<float> PushAll(Key key, std::size_t elements, float scale) {
     Round round = 0;
     for (NodeId i = 0; i < 4; ++i) {

@@ -1,4 +1,4 @@
-// Best-effort slices in whole clusters: lost, doubled, reordered, delayed, stuck, and waited for.
+// Best-effort slices in clusters: lost, duplicated, reordered, delayed, queued, and awaited.
 #include "tests/cluster.h"
 
 namespace geomx {
@@ -7,10 +7,10 @@ namespace {
 using check::Cluster;
 using check::Plan;
 
-constexpr std::uint32_t kRows = 8;  // of a slice
+constexpr std::uint32_t kRows = 8;  // rows of a slice
 constexpr std::uint32_t kLength = 20 * kRows;
 
-// One or more parties whose pushes over the WAN are cut into slices, few of them reliable.
+// Returns a plan whose pushes over the WAN are divided into slices, few of which are reliable.
 Plan LossyPlan(std::vector<std::uint32_t> parties, std::uint32_t reliable_every, Time grace) {
   Plan plan;
   plan.parties = std::move(parties);
@@ -19,7 +19,7 @@ Plan LossyPlan(std::vector<std::uint32_t> parties, std::uint32_t reliable_every,
   return plan;
 }
 
-// Every worker pushes ones.
+// Pushes values of 1 from every worker.
 void PushOnes(Cluster& cluster) {
   for (const NodeId worker : cluster.workers) {
     cluster.Push(worker, 0, std::vector<float>(kLength, 1.0f));
@@ -30,9 +30,8 @@ NodeStats GlobalStats(const Cluster& cluster) {
   return cluster.node(cluster.globals.front()).stats();
 }
 
-// All rounds complete, all workers see the same, and the nodes' answers depend on nothing but what
-// they were told.
-TEST(LossyPushesNeverHang) {
+// All rounds complete, all workers receive the same values, and nodes are deterministic.
+TEST(RoundsWithLostSlicesComplete) {
   check::ForSeeds(30, [](std::uint64_t seed) {
     check::Random random(seed);
     Cluster cluster(seed, LossyPlan({1, 2}, 4, check::Chance(random, 0.5) ? 0 : kSecond));
@@ -50,15 +49,15 @@ TEST(LossyPushesNeverHang) {
   });
 }
 
-// Every row that is pushed is in the sum of its round, or of the next, or is counted as missing.
-TEST(LossyPushesBalance) {
+// Every pushed row is in the sum of its round or of the next, or is counted as missing.
+TEST(LostRowsAreCounted) {
   check::ForSeeds(40, [](std::uint64_t seed) {
     Cluster cluster(seed, LossyPlan({1}, 4, kSecond));
     cluster.Declare(0, kLength, {{.elements = kLength}});
     const int rounds = 6;
     double sum = 0;
     for (int round = 1; round <= rounds; ++round) {
-      // Nothing is amiss in the last round, so that nothing stays behind.
+      // The last round has no faults, so that no slice is pending.
       cluster.faults = {.loss = 0.2, .duplicate = 0.2, .delay = 0.3};
       if (round == rounds) cluster.faults = {};
       PushOnes(cluster);
@@ -72,7 +71,7 @@ TEST(LossyPushesBalance) {
   });
 }
 
-TEST(ARoundWaitsForBestEffortSlicesAsLongAsItMay) {
+TEST(ARoundWaitsForBestEffortSlicesUpToTheLimit) {
   Cluster cluster(1, LossyPlan({1}, 2, 3 * kSecond));
   cluster.Declare(0, kLength, {{.elements = kLength}});
   cluster.faults.loss = 1;
@@ -88,7 +87,7 @@ TEST(ARoundWaitsForBestEffortSlicesAsLongAsItMay) {
   CHECK_EQ(cluster.node(cluster.globals.front()).PollTimeout(), kNever);
 }
 
-// Though the slicer wants none: otherwise the receiver would not know that the round took place.
+// Even if the slicer has none; otherwise the receiver might not learn of the round.
 TEST(OneSliceIsAlwaysReliable) {
   Cluster cluster(1, LossyPlan({1}, 0, 0));
   cluster.Declare(0, kLength, {{.elements = kLength}});
@@ -99,8 +98,8 @@ TEST(OneSliceIsAlwaysReliable) {
   CHECK_EQ(GlobalStats(cluster).missing_slices, kLength / kRows - 1);
 }
 
-// A slice that has not left may still count in the next round, but in none after that.
-TEST(SlicesTwoRoundsOldAreForgottenBeforeTheyLeave) {
+// An unsent slice may still be merged into the next round, but not into later ones.
+TEST(UnsentSlicesOfOldRoundsAreDropped) {
   Cluster cluster(1, LossyPlan({1}, 4, 0));
   cluster.Declare(0, kLength, {{.elements = kLength}});
   cluster.faults.stall = true;
@@ -113,7 +112,7 @@ TEST(SlicesTwoRoundsOldAreForgottenBeforeTheyLeave) {
   }
   cluster.faults.stall = false;
   cluster.Drive();
-  CHECK_EQ(GlobalStats(cluster).late_slices, best_effort);     // of round 4, for round 5
+  CHECK_EQ(GlobalStats(cluster).late_slices, best_effort);     // of round 4, merged into round 5
   CHECK_EQ(GlobalStats(cluster).refused_slices, best_effort);  // of round 3
 }
 

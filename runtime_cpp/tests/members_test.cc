@@ -1,5 +1,5 @@
-// Rounds that close without members that are lost, and members that come back
-// (NodeConfig::continues): whole clusters, with kills and returns at random moments.
+// Rounds that complete without lost members, and members that come back (NodeConfig::continues), in
+// clusters with kills and returns at random times.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -28,8 +28,8 @@ Plan AnyPlan(check::Random& random) {
   return plan;
 }
 
-// Trains until every worker has pushed every key in every round, or is lost; who is killed may come
-// back. Every worker always pushes the same, so that sums say who is in them.
+// Trains until every worker has pushed every key in every round, or is lost; killed workers may come
+// back. Each worker always pushes the same value, so that sums identify their contributors.
 class Training {
  public:
   Training(std::uint64_t seed, const Plan& plan, Round rounds, std::uint32_t keys)
@@ -37,11 +37,11 @@ class Training {
     for (Key key = 0; key < keys_; ++key) cluster_.Declare(key, kMemberElements, {{.elements = kMemberElements}});
     for (Key key = 0; key < keys_; ++key) cluster_.Init(key, std::vector<float>(kMemberElements, 0));
     for (Key key = 0; key < keys_; ++key) cluster_.RequestAll(key);
-    cluster_.Drive();  // the master is not lost before it has given the initial values
+    cluster_.Drive();  // the master must not be lost before the initial values
     for (const NodeId worker : cluster_.workers) alive_.insert(worker);
   }
 
-  // Random moves, pushes, kills (at most `kills`) and returns, until the scheduler has stopped the run.
+  // Makes random moves, pushes, at most `kills` kills, and returns, until the scheduler stops the run.
   void Run(std::uint64_t kills, double returns) {
     check::Random& random = cluster_.random;
     for (int turn = 0; turn < 20000; ++turn) {
@@ -54,7 +54,7 @@ class Training {
         Kill(*std::next(alive_.begin(), static_cast<std::ptrdiff_t>(
                                             Between(random, 0, alive_.size() - 1))));
       }
-      // Where all are lost one comes back.
+      // If all are lost, one comes back.
       if (!lost_.empty() && (alive_.empty() || Chance(random, returns))) Return(*lost_.begin());
       const bool still = !moved && !pushed && joining_.empty();
       if (still && kills == 0 && lost_.empty()) break;
@@ -136,13 +136,13 @@ class Training {
     });
   }
 
-  // It asks for values when its server has heard of it; drivers keep its connection waiting until then.
+  // Requests values after its server knows of it; drivers delay its connection until then.
   bool Join(NodeId worker) {
     const NodeId server = cluster_.node(worker).config().parents.front();
     const Round incarnation = incarnations_.at(worker);
     if (cluster_.node(server).Incarnation(worker) != incarnation) return false;
     joining_.erase(worker);
-    // What is said of the process before is not about this one.
+    // Reports about the earlier process do not apply to this one.
     cluster_.Do(server, [incarnation, worker](Node& node, Time) {
       Message stale = ControlMessage(Kind::kDead, {node.FindPeer(worker)->name, "it is silent"});
       stale.header.key = incarnation - 1;
@@ -157,14 +157,14 @@ class Training {
     return true;
   }
 
-  // Law 2: what a round came to is what a plain sum over those who took part comes to.
+  // Checks that the sum of each round equals a plain sum over its participants.
   void CheckRounds() {
     const NodeId global = cluster_.globals.front();
     const auto updates = cluster_.Events(global, Event::Kind::kUpdated);
     if (updates.size() == checked_) return;
     std::map<Key, Round> last;
     for (const Event& event : updates) {
-      CHECK(event.round > last[event.key]);  // law 1: every round closes once; empty ones never do
+      CHECK(event.round > last[event.key]);  // every round completes once, and empty ones never do
       last[event.key] = event.round;
     }
     checked_ = updates.size();
@@ -212,7 +212,7 @@ class Training {
   std::map<NodeId, Round> incarnations_;
 };
 
-// Calls `run(training, plan, random)` for drawn clusters that train for so many rounds.
+// Calls `run(training, plan, random)` for random clusters that train for `rounds` rounds.
 template <class Run>
 void ForTrainings(std::uint64_t count, Round rounds, Run run) {
   check::ForSeeds(count, [&](std::uint64_t seed) {
@@ -224,7 +224,7 @@ void ForTrainings(std::uint64_t count, Round rounds, Run run) {
   });
 }
 
-TEST(RoundsCloseWithoutWorkersThatAreLost) {
+TEST(RoundsCompleteWithoutLostWorkers) {
   std::uint64_t partial = 0;
   ForTrainings(200, 5, [&](Training& training, const Plan& plan, check::Random&) {
     std::uint64_t workers = 0;
@@ -235,7 +235,7 @@ TEST(RoundsCloseWithoutWorkersThatAreLost) {
   CHECK(partial > check::Draws(300));
 }
 
-TEST(WorkersThatComeBackTakePartAgain) {
+TEST(ReturningWorkersTakePartAgain) {
   std::uint64_t again = 0;
   ForTrainings(400, 8, [&](Training& training, const Plan&, check::Random& random) {
     training.Run(6, Chance(random, 0.5) ? 0.05 : 0.3);
@@ -244,7 +244,7 @@ TEST(WorkersThatComeBackTakePartAgain) {
   CHECK(again > check::Draws(300));
 }
 
-// A worker that joins while its server is lost has nobody to ask: it starts when that is back.
+// A worker that joins while its server is lost starts when the server is back.
 TEST(LateWorkersStartWithTheirServer) {
   Plan plan;
   plan.continues = true;
@@ -269,7 +269,7 @@ TEST(LateWorkersStartWithTheirServer) {
   CHECK(starts());
 }
 
-// Members that join later count as lost from the start: the others start without them.
+// Members that join later count as lost from the start, and the others start without them.
 TEST(MembersMayJoinLater) {
   Plan plan;
   plan.continues = true;
@@ -305,8 +305,8 @@ TEST(MembersMayJoinLater) {
   CHECK(told(cluster.workers.front()) == std::vector<Kind>{Kind::kMembers});
 }
 
-// A master that comes back repeats what was said once, in case it was never said.
-TEST(InstructionsThatWereGivenAreNotGivenAgain) {
+// A returning master repeats instructions, in case its predecessor had not sent them.
+TEST(RepeatedInstructionsOfAReturningMasterAreIgnored) {
   Plan plan;
   plan.continues = true;
   Cluster cluster(1, plan);
@@ -322,8 +322,8 @@ TEST(InstructionsThatWereGivenAreNotGivenAgain) {
   CHECK_EQ(say(false), 2u);
 }
 
-// With everybody there nothing is different: the sums are not touched.
-TEST(WithEverybodyThereNothingIsMadeUp) {
+// If no member is lost, sums are not scaled.
+TEST(CompleteRoundsAreNotScaled) {
   check::ForSeeds(20, [](std::uint64_t seed) {
     check::Random random(seed);
     Plan plan = AnyPlan(random);

@@ -1,4 +1,4 @@
-// Who takes part: joining, starting, barriers, leaving, and dying, in virtual time.
+// Membership: joining, starting, barriers, leaving, and loss of members, in virtual time.
 #include <algorithm>
 
 #include "tests/cluster.h"
@@ -42,7 +42,7 @@ void Start(Cluster& cluster) {
   CHECK_EQ(cluster.Count(Event::Kind::kStarted), Members(cluster).size() + 1);
 }
 
-TEST(TheRosterGoesOutWhenTheLastHasJoined) {
+TEST(TheRosterIsSentWhenAllHaveJoined) {
   check::ForSeeds(5, [](std::uint64_t seed) {
     Cluster cluster(seed, Unstarted());
     const std::vector<NodeId> members = Members(cluster);
@@ -68,8 +68,8 @@ TEST(TheRosterGoesOutWhenTheLastHasJoined) {
   });
 }
 
-// The roster is lines: an address must not make one for another node.
-TEST(AnAddressThatIsNoWordIsRefused) {
+// The roster consists of lines, so an address must not contain a line for another node.
+TEST(AnAddressWithWhitespaceIsRefused) {
   for (const std::string address : {"10.0.0.1:9\nnode2\t6.6.6.6:9", "10.0.0.1:9\tnode2",
                                     "10.0.0.1:9\r", "", "10.0.0.1:9\x7f"}) {
     Cluster cluster(1, Unstarted());
@@ -90,7 +90,7 @@ TEST(AnAddressThatIsNoWordIsRefused) {
   }
 }
 
-TEST(AllStartWhenTheLastIsReady) {
+TEST(AllStartWhenAllAreReady) {
   check::ForSeeds(5, [](std::uint64_t seed) {
     Cluster cluster(seed, Unstarted());
     for (const NodeId id : Members(cluster)) {
@@ -104,7 +104,7 @@ TEST(AllStartWhenTheLastIsReady) {
   });
 }
 
-TEST(NobodyPassesABarrierAlone) {
+TEST(ABarrierWaitsForAllWorkers) {
   check::ForSeeds(10, [](std::uint64_t seed) {
     Cluster cluster(seed, {});
     for (Round round = 1; round <= 3; ++round) {
@@ -123,7 +123,7 @@ TEST(NobodyPassesABarrierAlone) {
   });
 }
 
-TEST(AllStopWhenTheLastWorkerHasLeft) {
+TEST(AllStopWhenAllWorkersHaveLeft) {
   check::ForSeeds(5, [](std::uint64_t seed) {
     Cluster cluster(seed, Unstarted(kSecond));
     Start(cluster);
@@ -134,7 +134,7 @@ TEST(AllStopWhenTheLastWorkerHasLeft) {
     }
     cluster.Drive(kSecond);
     CHECK_EQ(cluster.Count(Event::Kind::kStopped), Members(cluster).size() + 1);
-    // The end of a connection is no news now, and no timer runs any more.
+    // After the stop, the end of a connection is no loss, and no timer is active.
     cluster.Kill(cluster.servers.front(), "connection closed");
     cluster.Drive(100 * kSecond);
     CHECK_EQ(cluster.Count(Event::Kind::kDead), 0u);
@@ -144,7 +144,7 @@ TEST(AllStopWhenTheLastWorkerHasLeft) {
   });
 }
 
-TEST(WhoSaidByeMayGo) {
+TEST(MembersMayDisconnectAfterBye) {
   Cluster cluster(1, {});
   const NodeId worker = cluster.workers.front();
   cluster.Do(worker, [](Node& node, Time now) { node.Leave(now); });
@@ -154,7 +154,7 @@ TEST(WhoSaidByeMayGo) {
   CHECK_EQ(cluster.Count(Event::Kind::kDead), 0u);
 }
 
-// The one death that was announced: whose, and why.
+// Returns the name and the reason of the only announced loss.
 std::pair<std::string, std::string> Announced(const Cluster& cluster) {
   const auto dead = cluster.Events(cluster.scheduler, Event::Kind::kDead);
   CHECK_EQ(dead.size(), 1u);
@@ -179,10 +179,9 @@ void Begin(Cluster& cluster) {
   cluster.Drive();
 }
 
-// Workers that push one round fewer than others (uneven data) leave; what the others then wait for will
-// never come. In a party, between parties, with overlays; whether they leave before the others push
-// or after.
-TEST(ARoundThatNeedsSomebodyWhoLeftEndsTheRunByName) {
+// Workers that push one round fewer than others, as with uneven data, leave, so that the others wait in
+// vain. In a party, between parties, and with overlays; before or after the others push.
+TEST(ARoundThatWaitsForAWorkerThatLeftEndsTheRun) {
   check::ForSeeds(4, [](std::uint64_t seed) {
     for (const bool whole_party : {false, true}) {
       for (const bool trees : {false, true}) {
@@ -216,8 +215,8 @@ TEST(ARoundThatNeedsSomebodyWhoLeftEndsTheRunByName) {
   });
 }
 
-// Where parties do not wait for each other but for how far they may be apart.
-TEST(APartyThatMayNotGetFurtherAheadOfOneThatLeftEndsTheRunByName) {
+// With asynchronous parties and a bound on staleness.
+TEST(AStalenessBoundOnAPartyThatLeftEndsTheRun) {
   for (const bool leave_first : {false, true}) {
     Plan plan;
     plan.parties = {1, 2};
@@ -237,7 +236,7 @@ TEST(APartyThatMayNotGetFurtherAheadOfOneThatLeftEndsTheRunByName) {
   }
 }
 
-TEST(ABarrierThatNeedsSomebodyWhoLeftEndsTheRunByName) {
+TEST(ABarrierThatWaitsForAWorkerThatLeftEndsTheRun) {
   for (const bool leave_first : {false, true}) {
     Cluster cluster(1, {});
     const NodeId gone = cluster.workers[2], waiting = cluster.workers[1];
@@ -253,8 +252,8 @@ TEST(ABarrierThatNeedsSomebodyWhoLeftEndsTheRunByName) {
   }
 }
 
-// Who gave up waiting at a barrier may leave, like all others and in any order.
-TEST(ABarrierThatNobodyWaitsAtAnyMoreIsNone) {
+// Workers whose wait at a barrier timed out may leave, like all others, in any order.
+TEST(AnAbandonedBarrierDoesNotPreventLeaving) {
   Cluster cluster(1, {});
   cluster.Do(cluster.workers[1], [](Node& node, Time now) { node.worker().Barrier(now); });
   cluster.Drive();
@@ -265,8 +264,8 @@ TEST(ABarrierThatNobodyWaitsAtAnyMoreIsNone) {
   CHECK(cluster.node(cluster.scheduler).stopped());
 }
 
-// Parties that push equally often leave one after the other, and none is missed.
-TEST(PartiesThatAreDoneMayLeaveBeforeOthers) {
+// Parties that push equally often may leave at different times.
+TEST(PartiesMayLeaveBeforeOthers) {
   check::ForSeeds(5, [](std::uint64_t seed) {
     for (const bool trees : {false, true}) {
       Plan plan;
@@ -282,8 +281,8 @@ TEST(PartiesThatAreDoneMayLeaveBeforeOthers) {
   });
 }
 
-// However many see it: every survivor hears once which node was lost, and why.
-TEST(ADeathIsAnnouncedToAllOnce) {
+// However many nodes report a loss, every survivor receives its name and reason once.
+TEST(ALossIsAnnouncedToAllOnce) {
   check::ForSeeds(20, [](std::uint64_t seed) {
     check::Random random(seed);
     Cluster cluster(seed, {});
@@ -305,9 +304,9 @@ TEST(ADeathIsAnnouncedToAllOnce) {
   });
 }
 
-// Two members lose each other and no other member loses either: the connection between them is named,
-// whichever of the two reports it first.
-TEST(AConnectionThatEndsAloneIsNamedByItsEnds) {
+// If two members lose each other, and no other member loses either, the connection between them is
+// named, whichever of the two reports it first.
+TEST(ALostConnectionBetweenTwoMembersIsNamed) {
   check::ForSeeds(10, [](std::uint64_t seed) {
     check::Random random(seed);
     Cluster cluster(seed, {});
@@ -328,8 +327,8 @@ TEST(AConnectionThatEndsAloneIsNamedByItsEnds) {
   });
 }
 
-// One of them is gone: so says its connection to the scheduler, a moment later.
-TEST(AMemberThatIsGoneIsNamedThoughItsPeersSayItFirst) {
+// If one of them has ended, its connection to the scheduler ends a little later.
+TEST(ALostMemberIsNamedEvenIfItsPeersReportFirst) {
   Cluster cluster(1, {});
   const NodeId worker = cluster.workers.front();
   cluster.LinkDown(cluster.servers.front(), worker, "connection closed");
@@ -341,7 +340,7 @@ TEST(AMemberThatIsGoneIsNamedThoughItsPeersSayItFirst) {
   if (!dead.empty()) CHECK_EQ(dead[0].text, Cluster::Name(worker));
 }
 
-TEST(AMemberThatOthersDeclareDeadHearsOfItToo) {
+TEST(AMemberDeclaredLostIsNotified) {
   Cluster cluster(1, {});
   const NodeId worker = cluster.workers.front();
   cluster.LinkDown(cluster.servers.front(), worker, std::string(kBrokeProtocol) + "too long");
@@ -351,7 +350,7 @@ TEST(AMemberThatOthersDeclareDeadHearsOfItToo) {
   if (!dead.empty()) CHECK_EQ(dead[0].text, Cluster::Name(worker));
 }
 
-TEST(TheSchedulersDeathIsSeenByAll) {
+TEST(TheLossOfTheSchedulerIsDetectedByAll) {
   Cluster cluster(1, {});
   cluster.Kill(cluster.scheduler, "connection reset");
   cluster.Drive();
@@ -362,7 +361,7 @@ TEST(TheSchedulersDeathIsSeenByAll) {
   }
 }
 
-TEST(SilenceIsDeathAfterTheTimeoutAndNotBefore) {
+TEST(SilenceIsALossAfterTheTimeout) {
   check::ForSeeds(5, [](std::uint64_t seed) {
     Cluster cluster(seed, Unstarted(kSecond));
     Start(cluster);
@@ -385,8 +384,8 @@ TEST(SilenceIsDeathAfterTheTimeoutAndNotBefore) {
   });
 }
 
-// With patience silence is a suspicion first, at every node with a link to the silent one.
-TEST(SilenceIsWaitedForWithPatience) {
+// With patience, a silent node is first suspect, at every node with a link to it.
+TEST(WithPatienceSilenceIsALossAfterThePatience) {
   Plan plan = Unstarted(kSecond);
   plan.patience = 30 * kSecond;
   Cluster cluster(1, plan);
@@ -410,7 +409,7 @@ TEST(SilenceIsWaitedForWithPatience) {
   CHECK_EQ(reason, "nothing heard for 30000 ms");
 }
 
-// A local server that hears all peers but one, for as long as `silent` says.
+// A local server that receives from all peers but one, for the time `silent`.
 struct Listener {
   static constexpr NodeId kScheduler = 0, kGlobal = 1, kWorker = 4;
 
@@ -438,7 +437,7 @@ struct Listener {
       node.HandleTimeout(now);
     }
   }
-  // What it told its scheduler of a loss, and how.
+  // Returns the loss that it reported to its scheduler.
   std::optional<std::pair<std::string, Round>> Told() {
     while (const auto message = node.PollTransmit(kScheduler, Lane::kReliable)) {
       if (message->header.kind != Kind::kDead) continue;
@@ -454,7 +453,7 @@ struct Listener {
   Node node{Config()};
 };
 
-TEST(EveryLinkIsWatchedAndNotTheSchedulersAlone) {
+TEST(SilenceIsDetectedOnEveryLink) {
   for (const NodeId silent : {Listener::kGlobal, Listener::kWorker}) {
     Listener listener;
     listener.node.membership().Start(0);
@@ -472,8 +471,8 @@ TEST(EveryLinkIsWatchedAndNotTheSchedulersAlone) {
   }
 }
 
-// Heartbeats leave on every link where nothing else does, and only there.
-TEST(EveryLinkIsSpokenTo) {
+// Heartbeats are sent on every link on which nothing else is sent, and only there.
+TEST(HeartbeatsAreSentOnIdleLinks) {
   Listener listener;
   listener.node.membership().Start(0);
   listener.Run(kSecond / 2);
@@ -483,11 +482,11 @@ TEST(EveryLinkIsSpokenTo) {
     while (listener.node.PollTransmit(id, Lane::kReliable)) {
     }
   }
-  listener.Run(kSecond);  // all of them have just been spoken to, once
+  listener.Run(kSecond);  // one heartbeat has been sent on each
   CHECK(listener.node.HasMessage(Listener::kGlobal, Lane::kReliable));
 }
 
-// A broken connection is no loss while another is being made, before the start and after it.
+// A broken connection is not a loss while the node reconnects, before and after the start.
 TEST(ABrokenConnectionIsALossOnlyIfItStaysBroken) {
   for (const bool started : {false, true}) {
     for (const bool made_again : {false, true}) {
@@ -506,9 +505,9 @@ TEST(ABrokenConnectionIsALossOnlyIfItStaysBroken) {
   }
 }
 
-// A node that did not run (it was stopped, its machine slept) has not read what came meanwhile, and
-// may not be able to read it all at once.
-TEST(WhatANodeDidNotReadWhileItDidNotRunIsNoSilence) {
+// A node that did not run, because it was stopped or its machine slept, has not read messages from that
+// time, and may not be able to read all of them at once.
+TEST(TheTimeInWhichANodeDidNotRunIsNotSilence) {
   constexpr NodeId kPeers = 300, kReadAtOnce = 256;
   NodeConfig config;
   config.role = Role::kScheduler;
@@ -546,20 +545,20 @@ TEST(WhatANodeDidNotReadWhileItDidNotRunIsNoSilence) {
   node.HandleTimeout(now);
   CHECK(dead().empty());
   hear(kReadAtOnce + 1, kPeers, now + 1);
-  run(now + 4 * kSecond, kPeers);  // the last falls silent for real
+  run(now + 4 * kSecond, kPeers);  // the last peer is really silent
   CHECK(dead().empty());
   run(now + 2 * kSecond, kPeers);
   CHECK(dead() == std::vector<std::string>{Cluster::Name(kPeers)});
 }
 
-TEST(ASilentSchedulerIsNoticed) {
+TEST(ASilentSchedulerIsDetected) {
   Cluster cluster(1, Unstarted(kSecond));
   Start(cluster);
   cluster.Freeze(cluster.scheduler);
   cluster.Drive(10 * kSecond);
   for (const NodeId id : Members(cluster)) {
     const auto dead = cluster.Events(id, Event::Kind::kDead);
-    CHECK_EQ(dead.size(), 1u);  // said once per timeout, not at every beat
+    CHECK_EQ(dead.size(), 1u);  // once per timeout, not at every heartbeat
     if (!dead.empty()) CHECK_EQ(dead[0].text, "node0");
   }
 }

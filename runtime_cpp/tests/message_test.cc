@@ -1,4 +1,4 @@
-// The wire format: what is written can be read, and nothing that contradicts itself is accepted.
+// The wire format: written messages can be read, and inconsistent ones are refused.
 #include "core/message.h"
 
 #include <cstring>
@@ -67,7 +67,7 @@ TEST(HeaderRoundTrip) {
   });
 }
 
-TEST(HeaderIsLittleEndianAtFixedPlaces) {
+TEST(HeaderFieldsAreLittleEndianAtFixedOffsets) {
   Header header = Push();
   header.source = 0x01020304;
   header.priority = -2;
@@ -127,7 +127,7 @@ TEST(HeaderRefusesEachInconsistency) {
   broken(5, kKinds, "unknown message kind " + std::to_string(kKinds));
 }
 
-// Whatever the bytes are: either a reason is given, or the header is one that can be written again.
+// Any bytes are either refused with a reason, or a header that can be written again.
 TEST(HeaderFromAnyBytes) {
   check::ForSeeds(3000, [](std::uint64_t seed) {
     Random random(seed);
@@ -148,7 +148,7 @@ TEST(HeaderFromAnyBytes) {
   });
 }
 
-TEST(StringsRoundTripAndNothingElse) {
+TEST(StringsRoundTripAndInvalidBytesAreRefused) {
   const std::string binary("\0\xff\n", 3);
   const std::vector<std::byte> packed = PackStrings({"", "hello", binary});
   const auto strings = UnpackStrings(packed, 3);

@@ -1,5 +1,5 @@
-// Laws of the network model: rates are max-min whatever the history, bytes take the time that closed
-// forms say, a busy connection costs no solve per message, and windows open in round trips.
+// Laws of the network model: rates are max-min fair after any history, transfer times follow closed
+// forms, a busy connection needs no solution per message, and windows grow in round trips.
 #include <algorithm>
 #include <cmath>
 #include <random>
@@ -26,7 +26,7 @@ ConnectionOptions Plain(std::vector<EdgeId> path) {
   return options;
 }
 
-// Runs until nothing is left; every completed message is passed to `done`.
+// Runs until all messages are complete; passes each to `done`.
 template <class Done>
 void Drive(FlowNetwork* network, Done done) {
   std::vector<ConnectionId> completed;
@@ -37,7 +37,7 @@ void Drive(FlowNetwork* network, Done done) {
   }
 }
 
-// Textbook progressive filling of everything at once, in tiny steps of logic: the reference.
+// The reference: progressive filling of all connections, as in textbooks.
 struct Reference {
   std::vector<double> capacity;
   std::vector<std::vector<Hop>> hops;
@@ -129,7 +129,7 @@ TEST(net_rates_are_maxmin_after_any_history) {
   }
 }
 
-TEST(net_distant_streams_are_left_alone) {
+TEST(net_unrelated_connections_are_not_solved_again) {
   MaxMin solver;
   for (EdgeId e = 0; e < 1000; ++e) {
     solver.AddEdge(10.0);
@@ -144,9 +144,9 @@ TEST(net_distant_streams_are_left_alone) {
   CHECK(solver.work() - before <= 4);
 }
 
-TEST(net_messages_in_a_row_cost_no_solve_and_no_rounding) {
+TEST(net_consecutive_messages_need_no_solution_and_have_no_rounding_drift) {
   FlowNetwork network;
-  const EdgeId edge = network.AddEdge(3e6, 0);  // a byte takes 333.3 ns: every end is rounded
+  const EdgeId edge = network.AddEdge(3e6, 0);  // a byte takes 333.3 ns, so every end is rounded
   const ConnectionId a = network.AddConnection(Plain({edge}));
   const ConnectionId b = network.AddConnection(Plain({edge}));
   int left_a = 3000, left_b = 3000;
@@ -162,7 +162,7 @@ TEST(net_messages_in_a_row_cost_no_solve_and_no_rounding) {
   CHECK(network.solves() <= 2);
 }
 
-TEST(net_completions_come_in_the_order_of_ids) {
+TEST(net_completions_are_in_the_order_of_ids) {
   FlowNetwork network;
   const EdgeId edge = network.AddEdge(1e6, 0);
   std::vector<ConnectionId> order;
@@ -173,7 +173,7 @@ TEST(net_completions_come_in_the_order_of_ids) {
   CHECK(std::is_sorted(order.begin(), order.end()));
 }
 
-TEST(net_an_edge_is_busy_while_anything_crosses_it_and_counts_that_once) {
+TEST(net_the_busy_time_of_an_edge_counts_concurrent_messages_once) {
   FlowNetwork network;
   const EdgeId own = network.AddEdge(1e9, 0), shared = network.AddEdge(1e6, 0);
   const EdgeId unused = network.AddEdge(1e6, 0);
@@ -188,7 +188,7 @@ TEST(net_an_edge_is_busy_while_anything_crosses_it_and_counts_that_once) {
   CHECK_EQ(network.now(), 3 * kSecond);
   network.Start(b, 5e5, 5 * kSecond);
   network.NextEvent();
-  const std::vector<Time> busy = network.EdgesBusy(5 * kSecond + kMillisecond);  // still under way
+  const std::vector<Time> busy = network.EdgesBusy(5 * kSecond + kMillisecond);  // still in flight
   CHECK_EQ(busy[own], 3 * kSecond);
   CHECK_EQ(busy[shared], 3 * kSecond + kMillisecond);
   CHECK_EQ(busy[unused], 0);
@@ -198,7 +198,7 @@ TEST(net_an_edge_is_busy_while_anything_crosses_it_and_counts_that_once) {
   CHECK_EQ(network.EdgesBusy(network.now())[unused], 7);
 }
 
-TEST(net_best_effort_takes_what_is_left) {
+TEST(net_best_effort_uses_the_remaining_bandwidth) {
   FlowNetwork network;
   const EdgeId out = network.AddEdge(10e6, 0), slow = network.AddEdge(4e6, 0);
   const ConnectionId urgent = network.AddConnection(Plain({out, slow}));
@@ -219,7 +219,7 @@ TEST(net_best_effort_takes_what_is_left) {
   CHECK_NEAR(network.Rate(patient), 10e6, 1);
 }
 
-TEST(net_an_outage_stops_and_the_end_of_it_resumes) {
+TEST(net_an_outage_stops_transfers_until_its_end) {
   FlowNetwork network;
   const EdgeId edge = network.AddEdge(1e6, 0);
   const ConnectionId connection = network.AddConnection(Plain({edge}));
@@ -230,7 +230,7 @@ TEST(net_an_outage_stops_and_the_end_of_it_resumes) {
   CHECK_EQ(network.NextEvent(), 5 * kSecond + kSecond / 2);
 }
 
-TEST(net_nothing_is_skipped_and_time_does_not_return) {
+TEST(net_events_must_not_be_skipped_and_time_is_monotonic) {
   FlowNetwork network;
   const ConnectionId connection = network.AddConnection(Plain({network.AddEdge(1e6, 0)}));
   network.Start(connection, 1e6, 10);
@@ -263,19 +263,19 @@ TEST(net_empty_messages_and_unlimited_edges_take_no_time) {
   CHECK_EQ(messages, 7);
 }
 
-// How long `bytes` take that bbr paces by `delivered` bytes/s after a pause, over a link of `rate`.
+// Returns the time of `bytes` after a pause, paced by bbr from `delivered` bytes/s, over a link of `rate`.
 double PacedSeconds(double bytes, double rate, double delivered) {
   const double pace = kPacingGain * delivered;
   if (pace >= rate) return bytes / rate;
   const double quantum = std::max(kQuantumShare * kInitialWindow, pace * kQuantumSeconds);
-  const double free = std::min(bytes, quantum * rate / (rate - pace));  // more comes while it leaves
+  const double free = std::min(bytes, quantum * rate / (rate - pace));  // the quantum grows while it is sent
   return free / rate + (bytes - free) / pace;
 }
 
 TEST(ramp_rounds_double_until_the_link_is_full) {
-  // 100 Mbit/s and 80 ms: rounds of 1, 2, 4, ... initial windows, each started by the first one's
-  // acknowledgements, until a round's window outlasts the round trip. Under bbr all but the first
-  // are paced, which costs about a round trip at most.
+  // 100 Mbit/s and 80 ms: rounds of 1, 2, 4, ... initial windows, each started by the acknowledgements
+  // of the previous one, until sending a window takes longer than a round trip. With bbr, all rounds but
+  // the first are paced, which costs at most about one round trip.
   const double rate = 12.5e6, rtt = 0.08;
   for (const Congestion congestion : {Congestion::kBbr, Congestion::kCubic}) {
     for (const double bytes : {1e4, 5e4, 2e5, 6e5, 5e6}) {
@@ -314,7 +314,7 @@ TEST(ramp_limit_is_window_over_rtt) {
   });
 }
 
-TEST(ramp_forgets_while_idle_only_without_bbr) {
+TEST(ramp_shrinks_while_idle_unless_bbr) {
   for (const Congestion congestion : {Congestion::kBbr, Congestion::kCubic, Congestion::kReno}) {
     RampOptions options;
     options.rtt = 100 * kMillisecond;
@@ -338,9 +338,9 @@ TEST(ramp_forgets_while_idle_only_without_bbr) {
 }
 
 TEST(ramp_paces_repeated_bursts_under_bbr) {
-  // Bursts far shorter than a round trip take as long as what they themselves deliver per second
-  // paces them to, or less if an earlier one delivered more; a way that is full for three rounds ends
-  // that, and so do controls that do not pace.
+  // Bursts much shorter than a round trip are paced by their own delivery rate, or by a higher one of an
+  // earlier burst. This ends after three rounds on a full path, and does not apply to controls without
+  // pacing.
   const double rtt_s = 0.1;
   for (const Congestion congestion : {Congestion::kBbr, Congestion::kCubic}) {
     for (const double rate : {125e6, 12.5e6}) {
@@ -369,7 +369,7 @@ TEST(ramp_paces_repeated_bursts_under_bbr) {
           settled = PacedSeconds(bytes, rate, delivered);
         }
         CHECK(took_s < 1.001 * settled && took_s > 0.7 * settled && took_s > 1.2 * alone);
-        send(50e6);  // many rounds at what the link, or the largest window, allows
+        send(50e6);  // many rounds at the rate of the link or of the largest window
         send(bytes);
         CHECK_NEAR(static_cast<double>(took) / kSecond, alone, 1e-6);
       }
@@ -377,14 +377,14 @@ TEST(ramp_paces_repeated_bursts_under_bbr) {
   }
 }
 
-TEST(ramp_lets_a_quantum_leave_unpaced_after_a_pause) {
+TEST(ramp_sends_a_quantum_without_pacing_after_a_pause) {
   RampOptions options;
   options.rtt = 100 * kMillisecond;
   TcpRamp ramp(options);
   const double pace = kPacingGain * kInitialWindow / 0.1;
   const double quantum = kQuantumShare * kInitialWindow;
   ramp.Begin(0);
-  CHECK_NEAR(ramp.RateCap(), kBurstRate, 1);  // the first ten segments of all
+  CHECK_NEAR(ramp.RateCap(), kBurstRate, 1);  // the initial window of ten segments
   ramp.Sent(1000, 1000);
   ramp.End(1000);
   Time now = kSecond;
@@ -393,7 +393,7 @@ TEST(ramp_lets_a_quantum_leave_unpaced_after_a_pause) {
   CHECK_EQ(ramp.NextChange(kBurstRate), now + 232);  // a quantum at that rate
   ramp.Sent(quantum, now += 232);
   CHECK_NEAR(ramp.RateCap(), pace, 1);
-  // A short pause gives what the pace had for it.
+  // A short pause allows the bytes that the pace would have sent.
   ramp.End(now);
   ramp.Begin(now += kMillisecond);
   CHECK_NEAR(ramp.RateCap(), kBurstRate, 1);
@@ -401,9 +401,9 @@ TEST(ramp_lets_a_quantum_leave_unpaced_after_a_pause) {
   CHECK_NEAR(ramp.RateCap(), pace, 1);
 }
 
-TEST(ramp_lets_a_whole_window_leave_after_a_pause) {
-  // 1 MB per 100 ms is 10 MB/s; the link takes 20. Once everything is acknowledged, a window leaves at
-  // the link's rate, and what is more than that at the window's.
+TEST(ramp_sends_a_window_at_the_links_rate_after_a_pause) {
+  // 1 MB per 100 ms is 10 MB/s; the link has 20 MB/s. After all bytes have been acknowledged, one window
+  // is sent at the link's rate, and further bytes at the window's.
   for (const Congestion congestion : {Congestion::kBbr, Congestion::kCubic}) {
     FlowNetwork network;
     ConnectionOptions options = Plain({network.AddEdge(20e6, 50 * kMillisecond)});
@@ -418,14 +418,14 @@ TEST(ramp_lets_a_whole_window_leave_after_a_pause) {
       return static_cast<double>(took) / kSecond;
     };
     send(20e6, 0);
-    CHECK_NEAR(send(1e6, 50 * kMillisecond), 1e6 / 10e6, 1e-6);  // half of them are under way
+    CHECK_NEAR(send(1e6, 50 * kMillisecond), 1e6 / 10e6, 1e-6);  // half of the window is unacknowledged
     CHECK_NEAR(send(1e6, 100 * kMillisecond), 1e6 / 20e6, 1e-6);
     CHECK_NEAR(send(3e6, 100 * kMillisecond), 0.1 + 2e6 / 10e6, 1e-6);
   }
 }
 
-TEST(ramp_grows_to_twice_what_may_be_under_way) {
-  // So one timeout of idleness costs a full window nothing, the second one half of it.
+TEST(ramp_grows_to_twice_the_window_limit) {
+  // One timeout of idleness therefore does not limit a full window; a second one halves it.
   RampOptions options;
   options.rtt = 100 * kMillisecond;
   options.congestion = Congestion::kCubic;
@@ -448,14 +448,14 @@ TEST(ramp_lazy_and_eager_accounting_agree) {
   TcpRamp lazy(options), eager(options);
   lazy.Begin(0);
   eager.Begin(0);
-  const double per_ms = 95;  // 950 bytes a round: the window grows once, then never limits
+  const double per_ms = 95;  // 950 bytes per round: the window grows once, and never limits after that
   for (Time ms = 1; ms <= 505; ++ms) eager.Sent(per_ms, ms * kMillisecond);
   lazy.Sent(505 * per_ms, 505 * kMillisecond);
   CHECK_NEAR(lazy.window(), eager.window(), 1e-6);
   CHECK_EQ(lazy.NextChange(2e6), eager.NextChange(2e6));
 }
 
-// A reliable and a best-effort lane of one link, both with something to send: bytes/s of each.
+// Returns the bytes/s of the reliable and the best-effort lane of one link, both busy.
 std::pair<double, double> LanesThatMeet(Queueing queueing) {
   FlowNetwork network;
   LinkOptions link;
@@ -469,7 +469,7 @@ std::pair<double, double> LanesThatMeet(Queueing queueing) {
   return {network.Rate(ids[0]), network.Rate(ids[1])};
 }
 
-TEST(datagrams_come_last_only_where_routers_look_at_marks) {
+TEST(datagrams_have_low_priority_only_if_routers_obey_marks) {
   const auto marked = LanesThatMeet(Queueing::kPriority);
   CHECK_NEAR(marked.first, 40e6, 1);
   CHECK_NEAR(marked.second, 0, 1);
@@ -478,14 +478,14 @@ TEST(datagrams_come_last_only_where_routers_look_at_marks) {
   CHECK_NEAR(met.second, 20e6, 1);
 }
 
-TEST(a_sender_holds_datagrams_back_where_routers_do_not) {
+TEST(a_sender_delays_datagrams_if_routers_ignore_marks) {
   FlowNetwork network;
   LinkOptions link;
   link.path = {network.AddEdge(1e6, 10 * kMillisecond)};
   link.reverse = link.path;
   const ConnectionId reliable = network.AddConnection(LaneOptions(link, Lane::kReliable));
   Pacer pacer;
-  CHECK_EQ(HeldUntil(network, link, reliable, pacer, 0), 0);  // priority: the routers see to it
+  CHECK_EQ(HeldUntil(network, link, reliable, pacer, 0), 0);  // priority: left to the routers
   link.queueing = Queueing::kFifo;
   network.Start(reliable, 1e6, 0);
   CHECK_EQ(HeldUntil(network, link, reliable, pacer, 0), kNever);
@@ -497,7 +497,7 @@ TEST(a_sender_holds_datagrams_back_where_routers_do_not) {
   }
   network.NextEvent();
   CHECK_NEAR(network.Ramp(reliable).Delivered(), kPayloadShare * 1e6, 1e3);
-  // The bucket's 64 KiB leave at once, and then as much as the connection delivered.
+  // The bucket's 64 KiB are sent at once, then as much as the connection has delivered.
   std::size_t sent = 0;
   for (const Time end = now + kSecond; now < end;) {
     const Time until = HeldUntil(network, link, reliable, pacer, now);
@@ -512,7 +512,7 @@ TEST(a_sender_holds_datagrams_back_where_routers_do_not) {
   CHECK_NEAR(static_cast<double>(sent), Pacer::kBurst + kPayloadShare * 1e6, 25'000);
 }
 
-TEST(transfer_kept_connections_pay_no_handshake) {
+TEST(transfer_open_connections_need_no_handshake) {
   const std::vector<TransferEdge> edges{{12.5e6, 0.04}, {12.5e6, 0.04}};
   const std::vector<TransferRoute> routes{{{0}, {1}, 0.0}};
   const std::vector<Transfer> flows{{0, 1e4, 0.0}, {0, 1e4, 1.0}};
@@ -524,6 +524,6 @@ TEST(transfer_kept_connections_pay_no_handshake) {
   model.new_connections = false;
   const auto kept = TcpTransfers(edges, routes, flows, model);
   CHECK_NEAR(kept[0], 0.0008 + 0.04, 1e-6);
-  // The second of two bursts is paced, by ten segments per round trip.
+  // The second of two bursts is paced by ten segments per round trip.
   CHECK_NEAR(kept[1], 1 + PacedSeconds(1e4, 12.5e6, kInitialWindow / 0.08) + 0.04, 1e-6);
 }

@@ -1,4 +1,4 @@
-// Whole clusters of real nodes: what training with them computes, and what it says on the wire.
+// Clusters of real nodes: results of training, and messages.
 #include <stdexcept>
 
 #include "tests/cluster.h"
@@ -11,7 +11,7 @@ using check::Cluster;
 using check::Plan;
 using check::Random;
 
-// What a fully synchronous round must come to, added in the order in which nodes add.
+// Returns the sum of a fully synchronous round, added in the same order as by nodes.
 std::vector<float> TreeSum(const Cluster& cluster,
                            const std::map<NodeId, std::vector<float>>& given) {
   std::vector<float> total;
@@ -40,9 +40,9 @@ Plan RandomPlan(Random& random) {
   return plan;
 }
 
-// Every global server passes the optimizer on to the parties that update, at its own time: that must not
-// reset what belongs to another's shards.
-TEST(InstructionsOfOneGlobalServerAreAboutItsShards) {
+// Every global server forwards the optimizer to the parties at its own time, which must not reset the state
+// of another global server's shards.
+TEST(InstructionsOfAGlobalServerApplyToItsShards) {
   const auto train = [](bool late) {
     Plan plan;
     plan.global_servers = 2;
@@ -67,10 +67,10 @@ TEST(InstructionsOfOneGlobalServerAreAboutItsShards) {
     return cluster.Value(cluster.workers.front(), 0);
   };
   CHECK_EQ(train(true).front(), train(false).front());
-  CHECK(train(true).back() != train(false).back());  // it begins anew, which is what the instruction says
+  CHECK(train(true).back() != train(false).back());  // it starts anew, as instructed
 }
 
-TEST(FsaSumsWhateverTheOrderOfDelivery) {
+TEST(FsaSumsDoNotDependOnTheOrderOfDelivery) {
   check::ForSeeds(40, [](std::uint64_t seed) {
     Random random(seed);
     Cluster cluster(seed, RandomPlan(random));
@@ -99,7 +99,7 @@ TEST(FsaSumsWhateverTheOrderOfDelivery) {
           given[worker] = cluster.RandomValues(static_cast<std::uint32_t>(value.size()));
           cluster.Push(worker, key, given[worker]);
         }
-        // Who waits for an answer need not ask for one.
+        // Requests are optional for workers that wait for an answer.
         if (Between(random, 0, 1) == 0) cluster.RequestAll(key);
         value = TreeSum(cluster, given);
       }
@@ -110,7 +110,7 @@ TEST(FsaSumsWhateverTheOrderOfDelivery) {
   });
 }
 
-// The optimizer sees one sum, whichever workers pushed: bit for bit, as sums of integers are exact.
+// The optimizer receives one sum of all workers, with equal bits, as sums of integers are exact.
 TEST(ManyWorkersEqualOne) {
   check::ForSeeds(10, [](std::uint64_t seed) {
     Random random(seed);
@@ -146,7 +146,7 @@ TEST(ManyWorkersEqualOne) {
   });
 }
 
-TEST(TheFirstInitialValueStandsAndEarlyRequestsWait) {
+TEST(TheFirstInitialValueIsUsedAndEarlyRequestsWait) {
   Cluster cluster(1, {});
   cluster.Declare(7, 5, {{.elements = 5}});
   cluster.RequestAll(7);
@@ -171,7 +171,7 @@ TEST(TheFirstInitialValueStandsAndEarlyRequestsWait) {
   CheckNoErrors(cluster);
 }
 
-TEST(AMasterThatIsNoMemberSpeaksThroughTheGlobalServer) {
+TEST(AMasterMayBeAGlobalServer) {
   Cluster cluster(1, {});
   const NodeId global = cluster.globals.front();
   cluster.Declare(7, 3, {{.elements = 3}});
@@ -179,7 +179,7 @@ TEST(AMasterThatIsNoMemberSpeaksThroughTheGlobalServer) {
   cluster.Drive();
   cluster.Do(global, [](Node& node, Time now) {
     node.Initialise({.key = 7, .elements = 3}, {1, 2, 3}, now);
-    node.Initialise({.key = 7, .elements = 3}, {9, 9, 9}, now);  // the first stands
+    node.Initialise({.key = 7, .elements = 3}, {9, 9, 9}, now);  // only the first is used
     node.Instruct("optimizer\nsgd\nlearning_rate 1", now);
   });
   cluster.Drive();
@@ -205,7 +205,7 @@ TEST(AMasterThatIsNoMemberSpeaksThroughTheGlobalServer) {
   CheckNoErrors(cluster);
 }
 
-TEST(InstructionsAreObeyedOrRefusedByEvent) {
+TEST(InstructionsAreExecutedOrRefusedWithAnEvent) {
   Cluster cluster(1, {});
   for (const std::string text :
        {"optimizer\nsgdd", "optimizer\nsgd\nspeed 9", "optimizer", "", "run"}) {
@@ -223,7 +223,7 @@ TEST(InstructionsAreObeyedOrRefusedByEvent) {
   CHECK_EQ(cluster.Events(cluster.globals.front(), Event::Kind::kCommand).size(), 1u);
 }
 
-TEST(SizesAloneTravelLikeBytes) {
+TEST(SimulatedSizesEqualTheTrafficOfValues) {
   check::ForSeeds(10, [](std::uint64_t seed) {
     Random random(seed);
     Plan plan = RandomPlan(random);
@@ -261,11 +261,11 @@ TEST(NoMessageIsLargerThanAFrame) {
   cluster.Drive();
   const auto traffic =
       cluster.traffic().at({cluster.workers.front(), cluster.servers.front(), Kind::kInit});
-  CHECK_EQ(traffic.messages, 42u);  // 24 rows fit, as slices are cut at multiples of 8 rows
+  CHECK_EQ(traffic.messages, 42u);  // 24 rows fit, as slices begin at multiples of 8 rows
   CHECK_EQ(traffic.bytes, 42u * kHeaderBytes + 4000u);
 }
 
-TEST(WorkersRefuseWhatMakesNoSense) {
+TEST(WorkersRefuseInvalidCalls) {
   Cluster cluster(1, {});
   const auto complaint = [&](auto verb) -> std::string {
     try {

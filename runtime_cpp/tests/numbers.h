@@ -1,4 +1,4 @@
-// Numbers for tests of kernels, drawn by a seed, and the bits that two results are compared by.
+// Random numbers for tests of kernels, and comparison of results by bits.
 #pragma once
 
 #include <bit>
@@ -15,7 +15,7 @@ namespace geomx::check {
 
 using Values = std::vector<float>;
 
-// Anything that float32 can hold, now and then; else numbers of very different sizes.
+// Returns numbers of very different magnitudes, sometimes with any bits.
 inline float AnyNumber(Random& random) {
   if (Chance(random, 0.05)) {
     const float odd[] = {0.0f, -0.0f, HUGE_VALF, -HUGE_VALF, std::nanf(""), 0x1p-149f, -0x1p-127f,
@@ -31,7 +31,7 @@ inline Values Draw(Random& random, std::uint64_t n, bool any = false) {
   return values;
 }
 
-// All bits, but one NaN is as good as another: which of two an addition passes on is not laid down.
+// Appends the bits of values. All NaN are equal, as the result of adding two NaN is not specified.
 inline void Collect(std::vector<std::uint32_t>& bits, std::span<const float> values) {
   for (const float value : values) {
     bits.push_back(std::isnan(value) ? 0x7fc00000u : std::bit_cast<std::uint32_t>(value));

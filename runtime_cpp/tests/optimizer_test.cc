@@ -1,4 +1,4 @@
-// The optimizers against their formulas in float64, and the instructions that name them.
+// Optimizers compared with their formulas in float64, and instructions.
 #include "core/optimizer.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace {
 using check::Between;
 using check::Random;
 
-// What a formula remembers of one element.
+// The state of one element in a formula.
 struct Cell {
   double mean = 0, square = 0, velocity = 0;
 };
@@ -132,7 +132,7 @@ TEST(AdaptiveOptimizersFollowTheirFormulas) {
   });
 }
 
-// Three sources whose gradients arrive in a drawn order, each from the weights it last received.
+// Compares updates from three sources in random order, each with gradients of its last weights.
 void CompareDelays(const std::string& options, bool adaptive, double lamda, double momentum,
                    Random& random) {
   auto optimizer =
@@ -161,7 +161,7 @@ void CompareDelays(const std::string& options, bool adaptive, double lamda, doub
   }
 }
 
-TEST(EverySourcesOwnDelayIsCompensated) {
+TEST(TheDelayOfEachSourceIsCompensated) {
   check::ForSeeds(10, [](std::uint64_t seed) {
     Random random(seed);
     for (const std::string known : {"", "\nsources 3"}) {
@@ -174,7 +174,7 @@ TEST(EverySourcesOwnDelayIsCompensated) {
   });
 }
 
-TEST(MoreSourcesThanExpectedStartFromTheWeightsAsTheyAre) {
+TEST(UnknownSourcesStartFromTheCurrentWeights) {
   auto optimizer =
       Optimizer::Make(OptimizerSpec::Parse("dcasgd\nlearning_rate 1\nlamda 1\nsources 1"), 0);
   std::vector<float> weight = {1};
@@ -183,7 +183,7 @@ TEST(MoreSourcesThanExpectedStartFromTheWeightsAsTheyAre) {
   CHECK_EQ(weight[0], 0.25f);
 }
 
-TEST(TheMeanIsTakenBeforeEverythingElse) {
+TEST(TheMeanIsTakenBeforeAllOtherSteps) {
   Random random(3);
   for (const std::string& name : Optimizer::Names()) {
     const std::string options = "\nlearning_rate 0.1\nwd 0.1\nrescale_grad 0.5\nclip_gradient 0.3";
@@ -200,7 +200,7 @@ TEST(TheMeanIsTakenBeforeEverythingElse) {
   }
 }
 
-TEST(ShardsOfATensorMoveLikeTheTensor) {
+TEST(UpdatesOfShardsEqualUpdatesOfTheTensor) {
   Random random(5);
   for (const std::string& name : Optimizer::Names()) {
     const OptimizerSpec spec = OptimizerSpec::Parse(
@@ -239,13 +239,13 @@ TEST(SchedulesFollowTheirFormulas) {
             return 0.4 * (1 + std::cos(std::numbers::pi * (std::min(t, 50) - 10) / 40.0));
           });
   CHECK(Schedule::Make({{"momentum", 1}}, 0.1) == nullptr);
-  // Begun late, it is where it would have come to.
+  // A schedule that starts late has the same value.
   CHECK_NEAR(Schedule::Make({{"schedule.factor.step", 2}, {"schedule.factor.factor", 0.5}}, 1)
                  ->Rate(9),
              0.0625, 1e-12);
 }
 
-TEST(InstructionsThatMakeNoSenseAreRefusedByName) {
+TEST(InvalidInstructionsAreRefused) {
   const auto complaint = [](const std::string& text) -> std::string {
     try {
       OptimizerSpec::Parse(text);
@@ -303,7 +303,8 @@ const char* const kSaved[] = {
     "adam\nschedule.factor.step 3\nschedule.factor.factor 0.5",
     "sgd\nmomentum 0.9\nschedule.cosine.max_update 20\nschedule.cosine.warmup_steps 4"};
 
-// What 12 updates make of `weight`, saved after `when` of them and continued by another optimizer.
+// Returns `weight` after 12 updates, with the state saved after `when` of them and loaded by another
+// optimizer.
 std::vector<float> Train(const OptimizerSpec& spec, std::vector<float> weight, int when, Random random) {
   auto optimizer = Optimizer::Make(spec, 0);
   for (int t = 0; t < 12; ++t) {
@@ -319,7 +320,7 @@ std::vector<float> Train(const OptimizerSpec& spec, std::vector<float> weight, i
   return weight;
 }
 
-TEST(OptimizersContinueFromWhatTheySaved) {
+TEST(OptimizersContinueFromTheirSavedState) {
   check::ForSeeds(30, [](std::uint64_t seed) {
     Random random(seed);
     for (const char* text : kSaved) {
@@ -341,7 +342,7 @@ std::string Refusal(const OptimizerSpec& spec, Bytes saved, std::uint64_t elemen
   return {};
 }
 
-TEST(StatesThatAreDamagedOrOfSomethingElseAreRefused) {
+TEST(InvalidStatesAreRefused) {
   check::ForSeeds(20, [](std::uint64_t seed) {
     Random random(seed);
     const auto spec = OptimizerSpec::Parse(kSaved[Between(random, 0, std::size(kSaved) - 1)]);

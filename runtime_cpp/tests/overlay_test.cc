@@ -1,6 +1,6 @@
-// Overlays, however coordinated: every tree adds up to the star's sum, every member gets every
-// value, the bytes are the star's, and a member that lies about it is refused. The coordinator
-// pairs at random and belongs to no plugin.
+// Overlays with any coordinator: sums and bytes of all trees equal a star's, every member receives every
+// value, and invalid messages of members are refused. The coordinator forms random pairs and belongs to
+// no plugin.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -37,8 +37,8 @@ std::uint64_t SentBytes(const Cluster& cluster, Kind kind) {
   return bytes;
 }
 
-// Integers are added exactly, so every tree must give the star's numbers to the bit.
-TEST(AnyTreeGivesTheStarsSumsToEveryoneWithTheStarsBytes) {
+// Sums of integers are exact, so every tree must have the bits of the star.
+TEST(TreesHaveTheSumsAndBytesOfTheStar) {
   check::ForSeeds(12, [](std::uint64_t seed) {
     Random random(seed);
     Plan tree = Trees({});
@@ -67,7 +67,7 @@ TEST(AnyTreeGivesTheStarsSumsToEveryoneWithTheStarsBytes) {
       }
       cluster->Command("optimizer\nsgd\nlearning_rate 0.5");
       cluster->Drive();
-      for (int round = 0; round < 4; ++round) {  // without waiting for each other's values
+      for (int round = 0; round < 4; ++round) {  // without waiting for values
         for (const NodeId worker : cluster->workers) {
           for (Key key = 0; key < 3; ++key) {
             cluster->Push(worker, key, given[{worker, round * 3 + static_cast<int>(key)}]);
@@ -94,7 +94,7 @@ TEST(AnyTreeGivesTheStarsSumsToEveryoneWithTheStarsBytes) {
   });
 }
 
-TEST(SizesAloneTravelTheTreesOfBytes) {
+TEST(SimulatedSizesEqualTheTrafficOfTrees) {
   std::map<std::tuple<NodeId, NodeId, Kind>, check::Wire::Traffic> traffic[2];
   for (const bool phantom : {false, true}) {
     Plan plan = Trees({3, 4, 2});
@@ -116,8 +116,8 @@ TEST(SizesAloneTravelTheTreesOfBytes) {
   CHECK(traffic[0] == traffic[1]);
 }
 
-// A tree loses no slice that the star would not lose, and counts a late one once.
-TEST(TreesBearLostSlices) {
+// A tree loses no more slices than a star, and adds a late one once.
+TEST(TreesCompleteWithLostSlices) {
   check::ForSeeds(10, [](std::uint64_t seed) {
     Plan plan = Trees({3, 4, 2});
     plan.wan_push.slicers = plan.wan_pull.slicers = {check::BlockSlices(8, 3)};
@@ -136,7 +136,7 @@ TEST(TreesBearLostSlices) {
       cluster.Drive(kSecond);
       for (const NodeId worker : cluster.workers) {
         for (const float value : cluster.Value(worker, 0)) {
-          CHECK(value >= 0 && value <= 2 * 9);  // at most this round and, late, the one before
+          CHECK(value >= 0 && value <= 2 * 9);  // at most this round and a late one before it
         }
       }
     }
@@ -145,8 +145,8 @@ TEST(TreesBearLostSlices) {
   });
 }
 
-// Who leaves while a round waits for it is a loss also where contributions come within others'.
-TEST(LeavingARoundThatWaitsIsALossInTreesToo) {
+// Leaving a round that waits is a loss, even if contributions are merged by others.
+TEST(LeavingAWaitingRoundIsALossInTrees) {
   Cluster cluster(1, Trees({3}));
   cluster.Declare(0, 4, {{.elements = 4}});
   cluster.Init(0, {1, 2, 3, 4});
@@ -160,7 +160,7 @@ TEST(LeavingARoundThatWaitsIsALossInTreesToo) {
   if (!dead.empty()) CHECK_EQ(dead.front().text, Cluster::Name(cluster.workers[2]));
 }
 
-TEST(SiblingsAreRefusedWhatNoOrderExplains) {
+TEST(MessagesOfSiblingsWithoutAnOrderAreRefused) {
   const auto errors_after = [](const Plan& plan, auto&& act) {
     Cluster cluster(1, plan);
     cluster.Declare(0, 4, {{.elements = 4}});
@@ -171,7 +171,7 @@ TEST(SiblingsAreRefusedWhatNoOrderExplains) {
     act(cluster, cluster.workers[0], cluster.workers[1]);
     return cluster.Count(Event::Kind::kPeerError);
   };
-  // A contribution where nothing waits, and where another round does.
+  // A contribution without a waiting one, and for another round.
   CHECK_EQ(errors_after(Trees({3}), [](Cluster& cluster, NodeId one, NodeId other) {
              cluster.Deliver(one, other, Transfer(Kind::kPush, one, 1, 4));
            }), 1u);
@@ -179,14 +179,14 @@ TEST(SiblingsAreRefusedWhatNoOrderExplains) {
   CHECK_EQ(errors_after(Trees({3}), [](Cluster& cluster, NodeId one, NodeId other) {
              cluster.Deliver(one, other, Transfer(Kind::kValue, one, 1, 5));
            }), 1u);
-  // Overlays that go one way only.
+  // Overlays of one direction only.
   Plan plan = Trees({3});
   plan.overlay_push = false;
   CHECK_EQ(errors_after(plan, [](Cluster& cluster, NodeId one, NodeId other) {
              cluster.Deliver(one, other, Transfer(Kind::kPush, one, 1, 4));
            }), 1u);
-  // Orders to send what is not there, or to a stranger; orders from another than the coordinator
-  // are answers to the application.
+  // Orders to send missing data, or to an unknown node. Orders from other nodes than the coordinator are
+  // replies to the application.
   const auto order = [](NodeId from, NodeId root, NodeId target, std::uint32_t number) {
     Message message;
     message.header.kind = Kind::kReply;
@@ -210,8 +210,8 @@ TEST(SiblingsAreRefusedWhatNoOrderExplains) {
            }), 0u);
 }
 
-// A coordinator that was told of an unknown member has no answers.
-TEST(ReportsAboutStrangersAreRefused) {
+// A coordinator does not reply to reports about unknown members.
+TEST(ReportsAboutUnknownMembersAreRefused) {
   Plan plan = Trees({3});
   Cluster cluster(1, plan);
   const NodeId server = cluster.servers[0], worker = cluster.workers[0];
@@ -227,7 +227,7 @@ TEST(ReportsAboutStrangersAreRefused) {
   CHECK(cluster.Count(Event::Kind::kPeerError) > 0u);
 }
 
-TEST(ReportsAndOrdersComeBackAsTheyWere) {
+TEST(ReportsAndOrdersRoundTrip) {
   check::ForSeeds(20, [](std::uint64_t seed) {
     Random random(seed);
     const auto id = [&] { return static_cast<NodeId>(Between(random, 0, UINT32_MAX)); };
@@ -245,7 +245,7 @@ TEST(ReportsAndOrdersComeBackAsTheyWere) {
     CHECK(back.has_value() && back->Pack() == numbers && back->from == report.from);
     numbers[Between(random, 0, numbers.size() - 1)] = Between(random, 0, 1) == 0 ? 0.5 : -2.0;
     const auto broken = OverlayReport::Unpack(numbers);
-    CHECK(!broken || broken->Pack() == numbers);  // -2 is a priority
+    CHECK(!broken || broken->Pack() == numbers);  // -2 is a valid priority
     numbers.resize(7);
     CHECK(!OverlayReport::Unpack(numbers));
 

@@ -1,4 +1,4 @@
-// A coordinator that belongs to no plugin: each contribution goes to a random other member.
+// A coordinator for tests, which orders each contribution to be sent to a random other member.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Live links whose connections break: nothing is lost, nothing counts twice, and only the log tells.
+// Live links whose connections break: no message is lost or counted twice, and the breaks are logged.
 #include <dirent.h>
 #include <sys/socket.h>
 
@@ -14,7 +14,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// The connected TCP sockets of this process: all loops of a test, and both ends of each connection.
+// Returns the connected TCP sockets of this process: both ends of all connections of a test.
 std::vector<int> Connected() {
   std::vector<int> found;
   DIR* const folder = opendir("/proc/self/fd");
@@ -32,7 +32,7 @@ std::vector<int> Connected() {
   return found;
 }
 
-// Ends a connection in good order, as TCP sees it, or by a reset: what is under way is lost then.
+// Closes a connection regularly, or by a reset, which loses the data in flight.
 void Break(int fd, bool reset) {
   sockaddr none{};
   none.sa_family = AF_UNSPEC;
@@ -43,7 +43,7 @@ void Break(int fd, bool reset) {
   }
 }
 
-// Breaks a connection after the other until it ends.
+// Breaks random connections until its destruction.
 class Breaker {
  public:
   explicit Breaker(std::uint32_t seed, std::chrono::milliseconds pause)
@@ -71,7 +71,7 @@ class Breaker {
 
 }  // namespace
 
-TEST(reconnect_resets_change_no_sum) {
+TEST(reconnect_resets_do_not_change_sums) {
   std::random_device device;
   const std::uint32_t seed = device();
   Cluster cluster;
@@ -96,13 +96,13 @@ TEST(reconnect_resets_change_no_sum) {
   if (check::Failures() > 0) std::cerr << "seed " << seed << "\n";
 }
 
-// Byes and the order to stop are on their way while connections break.
-TEST(reconnect_a_run_ends_over_resets) {
+// Connections break while `bye` and `stop` are sent.
+TEST(reconnect_a_run_ends_despite_resets) {
   std::random_device device;
   const std::uint32_t seed = device();
   for (int run = 0; run < 3; ++run) {
     Cluster cluster;
-    // A node that stays until others have heard it waits so long for one whose last word was lost.
+    // A node stays this long for the acknowledgement of its last message if that is lost.
     for (NodeConfig& config : cluster.configs) config.failure_timeout = 5 * kSecond;
     cluster.Start();
     cluster.Declare(0, 10, {{.elements = 10}});
@@ -113,9 +113,9 @@ TEST(reconnect_a_run_ends_over_resets) {
   if (check::Failures() > 0) std::cerr << "seed " << seed << "\n";
 }
 
-// Over emulated links messages are under way for long; those that have arrived and wait for their time
-// outlive the connection, and those that have not are sent again.
-TEST(reconnect_emulated_links_heal) {
+// On emulated links, messages are in flight for a long time. Received ones that wait for their time of
+// arrival outlive the connection, and the others are sent again.
+TEST(reconnect_emulated_links_recover) {
   std::random_device device;
   const std::uint32_t seed = device();
   std::map<NodeId, Shape> shapes;
@@ -144,8 +144,8 @@ TEST(reconnect_emulated_links_heal) {
   if (check::Failures() > 0) std::cerr << "seed " << seed << "\n";
 }
 
-// A pushed array is given back once the other end has all of it.
-TEST(reconnect_arrays_are_let_go_of) {
+// A pushed array is released when the peer has received all of it.
+TEST(reconnect_arrays_are_released) {
   Cluster cluster;
   cluster.Start();
   cluster.Declare(0, 100'000, {{.elements = 100'000}});

@@ -1,4 +1,4 @@
-// Peers that break the protocol: each is named in an event, and nothing else happens.
+// Peers that violate the protocol: each is named in an event, without other effects.
 #include <algorithm>
 
 #include "tests/cluster.h"
@@ -25,7 +25,7 @@ Message Ask(NodeId source, std::uint32_t elements) {
   return message;
 }
 
-// Two parties of two; key 0 has ten elements and a value, and round 1 has not begun.
+// Two parties of two workers; key 0 has ten elements and a value, and round 1 has not started.
 struct Fixture : Cluster {
   Fixture() : Cluster(1, Plan{}) {
     Declare(0, 10, {{.elements = 10}});
@@ -34,7 +34,7 @@ struct Fixture : Cluster {
     Drive();
   }
 
-  // The reason for which `at` complains about `from`; no other node complains about anything.
+  // Returns the reason for which `at` refuses a message of `from`; no other node has errors.
   std::string Complaint(NodeId at, NodeId from) {
     Drive();
     const auto errors = Events(at, Event::Kind::kPeerError);
@@ -54,7 +54,7 @@ struct Fixture : Cluster {
   NodeId worker() const { return workers[0]; }
 };
 
-TEST(StrangersAndWrongDirectionsAreRefused) {
+TEST(UnknownSendersAndWrongDirectionsAreRefused) {
   Fixture f;
   CHECK_EQ(f.Complaint(f.server(), Transfer(Kind::kPush, f.workers[3], 1, 10)),
            "not a peer of this node");
@@ -65,7 +65,7 @@ TEST(StrangersAndWrongDirectionsAreRefused) {
   CHECK_EQ(f.Complaint(f.global(), Transfer(Kind::kInit, f.scheduler, 0, 10)), "unexpected init");
 }
 
-TEST(RoundsComeOneAfterTheOther) {
+TEST(RoundsMustBeConsecutive) {
   Fixture f;
   CHECK_EQ(f.Complaint(f.server(), Transfer(Kind::kPush, f.worker(), 2, 10)),
            "push of round 2 in round 1");
@@ -82,17 +82,17 @@ TEST(RoundsComeOneAfterTheOther) {
            "a value of another round");
 }
 
-TEST(NobodyPushesTwice) {
+TEST(ASecondPushInARoundIsRefused) {
   Fixture f;
   CHECK_EQ(f.Complaint(f.server(), Transfer(Kind::kPush, f.worker(), 1, 10)), "");
-  // Another way of saying the same: plain instead of encoded.
+  // The same contribution, dense instead of encoded.
   Message plain = Transfer(Kind::kPush, f.worker(), 1, 10);
   plain.header.flags = kPlain;
   CHECK_EQ(f.Complaint(f.server(), plain), "pushed twice in one round");
 }
 
-// A shard has one size in all messages; anything else would read or write beyond its memory.
-TEST(AllAgreeOnASize) {
+// A shard has the same size in all messages; others would access memory out of bounds.
+TEST(OtherSizesOfAShardAreRefused) {
   const auto wrong = [](NodeId peer, NodeId first) {
     return "key 0 (piece 0) has 1000 elements at " + Cluster::Name(peer) + " and 10 at " +
            Cluster::Name(first) + ": all workers must give a key the same shape";
@@ -130,9 +130,9 @@ TEST(AllAgreeOnASize) {
   }
 }
 
-// A worker stands for itself and a local server for its party: otherwise one of them could end a round
-// alone, in the name of all.
-TEST(NobodyStandsForMoreWorkersThanThereAre) {
+// A worker represents one worker, and a local server at most its party; otherwise, one of them could
+// complete a round alone.
+TEST(MergeCountsAboveTheNumberOfWorkersAreRefused) {
   const auto claim = [](bool global, std::uint32_t workers, bool together = true) {
     Plan plan;
     plan.rounds.together = together;
@@ -156,8 +156,8 @@ TEST(NobodyStandsForMoreWorkersThanThereAre) {
   CHECK_EQ(claim(true, 1), "stands for 1 workers, not 2");
 }
 
-// With an overlay a member may bring others' contributions, but no more than all.
-TEST(NobodyBringsMoreThanAll) {
+// In an overlay, a member may send others' contributions, but at most those of all.
+TEST(MergeCountsInOverlaysAreBounded) {
   Plan plan;
   plan.parties = {3, 1};
   plan.coordinator = [] { return std::make_shared<check::RandomPairs>(); };
@@ -172,8 +172,8 @@ TEST(NobodyBringsMoreThanAll) {
   }
 }
 
-// What comes without a promise may come damaged: it is left out and counted, and the connection stays.
-TEST(BestEffortNonsenseIsDroppedAndCounted) {
+// Invalid best-effort slices are dropped and counted; the connection is kept.
+TEST(InvalidBestEffortSlicesAreDroppedAndCounted) {
   Fixture f;
   Message slice = Transfer(Kind::kPush, f.worker(), 1, 10);
   slice.header.channel = 2;
@@ -193,20 +193,20 @@ TEST(BestEffortNonsenseIsDroppedAndCounted) {
     CHECK_EQ(f.Complaint(f.server(), f.worker()), "");
     CHECK_EQ(f.node(f.server()).stats().refused_slices, ++refused);
   }
-  // A round is none the worse for it.
+  // The round completes correctly.
   for (const NodeId worker : f.workers) f.Push(worker, 0, std::vector<float>(10, 1.0f));
   f.Drive();
   CHECK(f.Value(f.worker(), 0) == std::vector<float>(10, 4.0f));
 }
 
-TEST(NobodySpeaksForOthers) {
+TEST(MessagesInTheNameOfOthersAreRefused) {
   Fixture f;
   Message forged = Transfer(Kind::kPush, f.workers[1], 1, 10);
   f.Deliver(f.worker(), f.server(), forged);
   CHECK_EQ(f.Complaint(f.server(), f.worker()), "a message in the name of another node");
 }
 
-TEST(ShardsLiveOnServersThatExist) {
+TEST(ShardsMustBeOnExistingServers) {
   Fixture f;
   Message lost = Transfer(Kind::kInit, f.worker(), 0, 10);
   lost.header.key = 5;
@@ -218,7 +218,7 @@ TEST(ShardsLiveOnServersThatExist) {
   CHECK_EQ(f.Complaint(f.server(), ask), "no global server 9");
 }
 
-TEST(RequestsComeFromBelow) {
+TEST(RequestsMustComeFromChildren) {
   Fixture f;
   CHECK_EQ(f.Complaint(f.server(), Ask(f.global(), 10)), "unexpected pull_request");
   CHECK_EQ(f.Complaint(f.global(), Ask(f.scheduler, 10)), "unexpected pull_request");
@@ -229,14 +229,14 @@ TEST(RequestsComeFromBelow) {
   CHECK_EQ(f.Count(Event::Kind::kBarrier), 0u);
 }
 
-TEST(OnlyWorkersWaitAtBarriers) {
+TEST(BarriersAreForWorkersOnly) {
   Fixture f;
   CHECK_EQ(f.Complaint(f.scheduler, Control(Kind::kBarrier, f.server())), "unexpected barrier");
   CHECK_EQ(f.Complaint(f.scheduler, Control(Kind::kBarrier, f.worker())), "");
 }
 
-// A few bytes must not make a node ask for gigabytes.
-TEST(ShardsAreNoLargerThanTheExperiments) {
+// A small message must not cause an allocation of gigabytes.
+TEST(ShardsAboveTheExperimentsLimitAreRefused) {
   NodeConfig config;
   config.role = Role::kServer;
   config.id = 1;
@@ -250,7 +250,7 @@ TEST(ShardsAreNoLargerThanTheExperiments) {
   if (event) CHECK_EQ(event->reason, "a shard larger than any of this experiment");
 }
 
-TEST(GarbageInControlMessages) {
+TEST(InvalidControlMessagesAreRefused) {
   Fixture f;
   Message command = Control(Kind::kCommand, f.worker(), {"optimizer\nsgd", "more"});
   CHECK_EQ(f.Complaint(f.server(), command), "a command that is not one string");
@@ -260,7 +260,7 @@ TEST(GarbageInControlMessages) {
            "a malformed join");
   CHECK_EQ(f.Complaint(f.scheduler, Control(Kind::kJoin, f.worker(), {"too short"})),
            "a malformed join");
-  // Only the scheduler starts, stops and declares dead.
+  // Only the scheduler may send start, stop and dead.
   for (const Kind kind : {Kind::kStart, Kind::kStop, Kind::kDead}) {
     f.Deliver(f.server(), f.worker(), Control(kind, f.server(), {"node0", "because"}));
   }

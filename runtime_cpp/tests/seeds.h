@@ -1,5 +1,5 @@
-// Random tests that can be repeated: when a check fails while a SeedNote is alive, the seed is
-// printed, and `GEOMX_SEED=n geomx_tests [substring]` runs every such test with that seed alone.
+// Reproducible random tests: if a check fails while a SeedNote exists, the seed is printed, and
+// `GEOMX_SEED=n geomx_tests [substring]` runs all random tests with that seed only.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ extern "C" [[gnu::weak]] void __asan_init();
 
 namespace geomx::check {
 
-// How many of `count` draws a test makes: where the sanitizers watch, which takes five times as long,
-// every fourth is enough to see each path; the optimised program makes all.
+// Returns the number of draws of a test: `count`, or a quarter with sanitizers, which are five times
+// slower; that is sufficient to cover each path.
 inline std::uint64_t Draws(std::uint64_t count) {
   return __asan_init == nullptr ? count : (count + 3) / 4;
 }
@@ -50,7 +50,7 @@ void ForSeeds(std::uint64_t count, Body body) {
   }
 }
 
-// Uniform over [low, high], the same on every platform.
+// Uniform over [low, high], with equal results on every platform.
 inline std::uint64_t Between(Random& random, std::uint64_t low, std::uint64_t high) {
   return low + random() % (high - low + 1);
 }

@@ -1,4 +1,4 @@
-// The queue against its specification: a list from which the best is picked by looking at all.
+// The send queue compared with a reference, a list that is searched for the best message.
 #include "core/send_queue.h"
 
 #include <algorithm>
@@ -34,7 +34,7 @@ TEST(LargestPriorityFirstThenOldest) {
   CHECK(!queue.Pop(Lane::kReliable));
 }
 
-TEST(LanesAreApartAndLowChannelsLeaveFirst) {
+TEST(LanesAreSeparateAndLowChannelsAreSentFirst) {
   SendQueue queue;
   queue.Push(Make(3, 100, 0));
   queue.Push(Make(1, -100, 1));

@@ -1,5 +1,5 @@
-// Servers that update and encode on a device leave the bits that they would leave without one: every
-// optimizer, with the codecs of the WAN, in all kinds of rounds.
+// Servers that update and encode on a device have the same bits as on the host, with every optimizer,
+// codecs on the WAN, and all kinds of rounds.
 #include "core/natives.h"
 #include "tests/cluster.h"
 #include "tests/devices.h"
@@ -11,7 +11,7 @@ using check::Between;
 using check::Cluster;
 using check::Random;
 
-// One of all optimizers, its options drawn.
+// Returns a random optimizer with random options.
 std::string AnyOptimizer(Random& random) {
   const std::vector<std::string> names = Optimizer::Names();
   const std::string name = names[Between(random, 0, names.size() - 1)];
@@ -45,7 +45,7 @@ CodecChain::Factories SomeCodecs(Random& random) {
   return codecs;
 }
 
-TEST(ServersOnADeviceLeaveTheBitsOfThoseOnTheHost) {
+TEST(ServersOnADeviceHaveTheBitsOfThoseOnTheHost) {
   check::ForSeeds(20, [](std::uint64_t seed) {
     for (const check::OpenDevice& open : check::Devices()) {
       Random random(seed);
@@ -71,14 +71,14 @@ TEST(ServersOnADeviceLeaveTheBitsOfThoseOnTheHost) {
         cluster->Drive();
       }
       for (int round = 0; round < 5; ++round) {
-        if (round == 3) optimizer = AnyOptimizer(random);  // what the one before kept is forgotten
+        if (round == 3) optimizer = AnyOptimizer(random);  // replaces the optimizer and its state
         for (const NodeId id : host.workers) {
           const auto value = host.RandomValues(elements);
           for (Cluster* cluster : {&host, &device}) {
             if (round == 3 && id == host.workers.front()) cluster->Command("optimizer\n" + optimizer);
             cluster->Push(id, 0, value);
           }
-          // Where parties do not wait for each other, the order is to be the same.
+          // Asynchronous parties must push in the same order in both clusters.
           if (plan.rounds.together) continue;
           host.Drive();
           device.Drive();
@@ -97,9 +97,9 @@ Message Push(NodeId source, Key key, Round round, std::uint32_t elements) {
   return message;
 }
 
-// The device is at work on key 0, which is large, while key 1 is answered; what is about key 0
-// meanwhile is done after that, in order.
-TEST(AServerGoesOnWhileItsDeviceWorks) {
+// While the device works on the large key 0, the server answers key 1. Messages about key 0 are handled
+// after that, in order.
+TEST(AServerHandlesOtherKeysWhileItsDeviceWorks) {
   for (const check::OpenDevice& open : check::Devices()) {
     NodeConfig config;
     config.id = 1;
@@ -139,10 +139,10 @@ TEST(AServerGoesOnWhileItsDeviceWorks) {
       CHECK_EQ(message->header.key, 0u);
       answers.emplace_back(message->header.round, (message->header.flags & kPlain) != 0);
     }
-    CHECK_EQ(answers.size(), 2u);  // of the round, and to the request
+    CHECK_EQ(answers.size(), 2u);  // for the round and for the request
     CHECK((answers == std::vector<std::pair<Round, bool>>{{1, false}, {1, true}}));
     CHECK_EQ(node.GlobalValue(0, 0)->front(), 4.0f);
-    const DeviceWork::Ends more = node.TakeDeviceWork();  // of the push that came meanwhile
+    const DeviceWork::Ends more = node.TakeDeviceWork();  // for the push that arrived meanwhile
     CHECK_EQ(more.size(), 1u);
     more.front()->Wait();
     node.Resume(0);
@@ -153,7 +153,7 @@ TEST(AServerGoesOnWhileItsDeviceWorks) {
   }
 }
 
-TEST(StateFollowsToWhereItIsAskedFor) {
+TEST(StateMovesToTheDeviceThatUsesIt) {
   for (const check::OpenDevice& open : check::Devices()) {
     kernels::Device device(open, 0, 1 << 20);
     kernels::Resident state;
@@ -168,7 +168,7 @@ TEST(StateFollowsToWhereItIsAskedFor) {
     const auto brought = device.Upload(more, sizeof more);
     const float* const terms[] = {reinterpret_cast<const float*>(brought.get())};
     context.queue.Add(there, terms, 1, 3);
-    here = state.At(kernels::Host(), 5);  // waits; what is new is zero
+    here = state.At(kernels::Host(), 5);  // waits for the copy; new elements are zero
     CHECK_EQ(std::vector<float>(here, here + 5), (std::vector<float>{1, 3, 1, 0, 0}));
     kernels::Resident taken = std::exchange(state, {});
     CHECK(state.empty());

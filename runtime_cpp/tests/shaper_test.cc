@@ -1,5 +1,5 @@
-// Laws of the emulated network, on a clock of our own: messages leave when the model says, even if one
-// looks late; they wait out what they must, and are lost for a reason.
+// Laws of the emulated network, with a simulated clock: messages are sent at the times of the model,
+// even if the shaper is called late; outages, shared edges, loss, and jitter.
 #include "io/shaper.h"
 
 #include <stdlib.h>
@@ -17,7 +17,7 @@
 namespace geomx::io {
 namespace {
 
-TEST(shaper_keeps_the_models_times) {
+TEST(shaper_sends_at_the_models_times) {
   Shape shape;
   shape.edges = {{.schedule = 12.5e6, .delay = 20 * kMillisecond}};
   Shape::Path path;
@@ -41,7 +41,7 @@ TEST(shaper_keeps_the_models_times) {
   shaper.Advance(start, collect, next);
   CHECK(shaper.Shapes(7, Lane::kReliable) && !shaper.Shapes(8, Lane::kReliable));
   shaper.Start(7, Lane::kReliable, message(125'000), start);
-  // Nothing is asked for a whole second: what left, left when the model says.
+  // After a second without calls, messages have the model's times.
   shaper.Advance(start + kSecond, collect, next);
   CHECK_EQ(sent.size(), std::size_t{3});
   for (std::size_t i = 0; i < sent.size(); ++i) {
@@ -96,7 +96,7 @@ TEST(usage_table_shares_are_fair) {
   CHECK_EQ(FairShare(net::kInfinity, 1, {{1, net::kInfinity}}), net::kInfinity);
 }
 
-// A file of zeros for `slots` nodes and `rows` edges, gone with this object.
+// A file of zeros for `slots` nodes and `rows` edges, removed with this object.
 class UsageFile {
  public:
   UsageFile(std::size_t rows, std::size_t slots)
@@ -110,9 +110,9 @@ class UsageFile {
   std::string path;
 };
 
-TEST(shaper_senders_of_one_edge_share_it_as_one_model_would) {
-  // Three senders over an edge of 3 MB/s, one of them limited to 0.6 MB/s elsewhere and one that
-  // comes and goes: they get what a single network of all of them gives, but for the time of a look.
+TEST(shaper_senders_share_an_edge_as_in_a_single_model) {
+  // Three senders over an edge of 3 MB/s, one limited to 0.6 MB/s elsewhere, and one that sends at times.
+  // They have the rates of a single model of all, except for the interval between two updates.
   constexpr std::size_t kBytes = 30'000;
   const UsageFile file(4, 3);
   Message message;
@@ -167,12 +167,12 @@ TEST(shaper_senders_of_one_edge_share_it_as_one_model_would) {
     }
   }
   for (std::size_t slot = 0; slot < 3; ++slot) CHECK_NEAR(left[slot], expected[slot], 4.0);
-  CHECK_NEAR(expected[2], 40.0, 2.0);  // 1.2 MB/s for a second
+  CHECK_NEAR(expected[2], 40.0, 2.0);  // 1.2 MB/s for one second
 }
 
-TEST(shaper_waits_out_what_befalls_a_shared_edge) {
-  // 1 MB/s behind an edge without a limit, both down from the first moment until 2 s, for two senders
-  // of a megabyte each.
+TEST(shaper_waits_for_the_end_of_an_outage_of_a_shared_edge) {
+  // 1 MB/s behind an unlimited edge, both down from the start until 2 s, for two senders of a megabyte
+  // each.
   const UsageFile file(2, 2);
   net::BandwidthSchedule schedule(1e6), unlimited;
   schedule.AddOutage(0, 2 * kSecond);
@@ -208,7 +208,7 @@ TEST(shaper_waits_out_what_befalls_a_shared_edge) {
   for (const Time each : left) CHECK_NEAR(static_cast<double>(each) / kSecond, 4.0, 0.05);
 }
 
-TEST(shaper_queues_hold_datagrams_only_so_long) {
+TEST(shaper_queues_drop_datagrams_above_their_limit) {
   // 1 MB/s. A connection keeps the edge busy for a second; the datagram behind it takes 0.1 s alone.
   const auto run = [](Time queue, bool beside) {
     Shape shape;
@@ -238,7 +238,7 @@ TEST(shaper_queues_hold_datagrams_only_so_long) {
   CHECK(run(0, true));
 }
 
-TEST(shaper_jitter_is_even_and_keeps_order) {
+TEST(shaper_jitter_is_uniform_and_keeps_order) {
   constexpr int kMessages = 4000;
   constexpr Time kDelay = 5 * kMillisecond, kJitter = 8 * kMillisecond;
   for (const Lane lane : {Lane::kReliable, Lane::kBestEffort}) {
@@ -249,7 +249,7 @@ TEST(shaper_jitter_is_even_and_keeps_order) {
         .path = {0}, .window_limit = net::kInfinity, .efficiency = 1.0, .jitter = kJitter};
     Shaper shaper(shape);
     Message message;
-    message.payload = Payload::Phantom(100'000 - kHeaderBytes);  // 0.1 s apart: no reordering
+    message.payload = Payload::Phantom(100'000 - kHeaderBytes);  // 0.1 s apart, so that jitter cannot reorder
     int more = kMessages - 1;
     double sum = 0.0, last = 0.0;
     int seen = 0;

@@ -1,5 +1,4 @@
-// What the driver asks of the kernel: about a connection, for datagrams, and what it does when there is
-// no more.
+// The driver's use of sockets: progress of connections, datagrams, and errors of the kernel.
 #include "io/socket.h"
 
 #include <poll.h>
@@ -20,7 +19,7 @@
 namespace geomx::io {
 namespace {
 
-// Writes until the kernel takes no more; reads until there is no more.
+// Writes until the send buffer is full, and returns the number of bytes.
 std::size_t Fill(int fd) {
   const std::vector<char> bytes(64 * 1024);
   std::size_t taken = 0;
@@ -39,7 +38,7 @@ std::size_t Drain(int fd) {
   return read;
 }
 
-TEST(what_a_peer_does_not_take_stands) {
+TEST(progress_reports_bytes_that_the_peer_does_not_read) {
   const Port port = Bind("127.0.0.1", 0);
   const Fd sender = Connect(port.address, {});
   pollfd waiting{port.listener.get(), POLLIN, 0};
@@ -67,13 +66,13 @@ TEST(what_a_peer_does_not_take_stands) {
   CHECK(done.delivered > 0.0);
 }
 
-TEST(what_is_no_connection_has_no_progress) {
+TEST(other_sockets_have_no_progress) {
   const Progress none = ProgressOf(-1);
   CHECK_EQ(none.delivered, 0.0);
   CHECK_EQ(none.standing, 0.0);
 }
 
-// The sentence that a call throws, if it does.
+// Returns the message of the exception that a call throws; empty if it throws none.
 std::string Thrown(const std::function<void()>& call) {
   try {
     call();
@@ -83,7 +82,7 @@ std::string Thrown(const std::function<void()>& call) {
   return "";
 }
 
-TEST(what_the_kernel_refuses_is_said) {
+TEST(errors_of_the_kernel_are_reported) {
   Poller poller;
   CHECK_EQ(Thrown([&] { poller.Add(-1, 1, EPOLLIN); }), "cannot watch a socket: Bad file descriptor");
   const Port port = Bind("127.0.0.1", 0);
@@ -96,7 +95,7 @@ TEST(what_the_kernel_refuses_is_said) {
   rlimit before{};
   CHECK_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
   rlimit none = before;
-  none.rlim_cur = 0;  // what is open stays open
+  none.rlim_cur = 0;  // open descriptors stay open
   CHECK_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
   const std::string mailbox = Thrown([] { Mailbox mailbox; });
   const std::string another = Thrown([] { Poller poller; });
@@ -105,8 +104,8 @@ TEST(what_the_kernel_refuses_is_said) {
   CHECK_EQ(another, "cannot make an epoll and a timer: Too many open files");
 }
 
-// A datagram says when it arrives. Until then it takes memory, which must not grow without a bound.
-TEST(datagrams_wait_up_to_a_bound) {
+// A datagram contains its emulated time of arrival. Until then it uses memory, which must be bounded.
+TEST(waiting_datagrams_are_bounded) {
   const std::string token = "secret";
   Port here = Bind("127.0.0.1", 0), there = Bind("127.0.0.1", 0);
   Datagrams sender(std::move(there.datagrams), token, false);
@@ -140,7 +139,7 @@ TEST(datagrams_wait_up_to_a_bound) {
     for (std::uint64_t i = 0; i < kOfOne; ++i) send(from);
   }
   CHECK_EQ(receiver.counts().received, kOfAll);
-  // What has arrived makes room, for as much again.
+  // Delivered datagrams make room for others.
   receiver.Release(1, 3 * bytes);
   for (int i = 0; i < 6; ++i) send(1);
   CHECK_EQ(receiver.counts().received, kOfAll + 3);

@@ -1,4 +1,4 @@
-// Drawn clusters that train for a few rounds, for laws about what may happen meanwhile.
+// Random clusters that train for a few rounds, for laws about faults during training.
 #pragma once
 
 #include <functional>
@@ -20,7 +20,7 @@ inline void AddCodecs(Random& random, LinkPlan& plan) {
   if (Chance(random, 0.3)) add("fp16", {});
 }
 
-// Drawn anew for each seed: shape of the cluster, who updates, codecs in both directions, frames.
+// Returns a random plan: shape of the cluster, place of the optimizer, codecs, and frame size.
 inline Plan AnyPlan(Random& random) {
   Plan plan;
   plan.parties.clear();
@@ -36,16 +36,15 @@ inline Plan AnyPlan(Random& random) {
   return plan;
 }
 
-// What all workers hold after each round, when they do the same as in any other call with this seed.
-// `disturb` is called before training, and may have connections break and nodes be killed; `after` when
-// all is over.
+// Returns the workers' values after each round, which depend on the seed only. `disturb` is called
+// before training, and may let connections break and nodes be killed; `after` is called at the end.
 inline std::vector<std::vector<float>> Train(std::uint64_t seed, const Plan& plan, bool integers,
                                              const std::function<void(Cluster&)>& disturb = {},
                                              const std::function<void(Cluster&)>& after = {}) {
   constexpr int kRounds = 4;
   constexpr std::uint32_t kElements = 150;
   Cluster cluster(seed, plan);
-  cluster.random.seed(seed + 17);  // the same shards and values, before chance differs
+  cluster.random.seed(seed + 17);  // equal shards and values, before random numbers differ
   const auto shards = cluster.RandomShards(kElements, 3);
   const auto initial = cluster.RandomIntegers(kElements);
   std::vector<std::vector<std::vector<float>>> pushes(kRounds);

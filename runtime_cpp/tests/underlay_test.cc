@@ -1,5 +1,5 @@
-// Laws of the packet network: bytes take their time, queues keep order and have an end, nothing comes
-// out twice or from nowhere, and bandwidths follow their schedules.
+// Laws of the emulated packet network: transmission times, bounded queues in order, exactly one end per
+// packet, and schedules of bandwidth.
 #include "emulation/underlay.h"
 
 #include <map>
@@ -23,7 +23,7 @@ struct Arrival {
   Time at = 0;
 };
 
-// Lets everything that is under way come out.
+// Returns all packets in flight when they arrive.
 std::vector<Arrival> Drain(Underlay& underlay, std::size_t* gone = nullptr) {
   std::vector<Arrival> arrivals;
   for (Time at = underlay.NextEvent();; at = underlay.NextEvent()) {
@@ -35,7 +35,7 @@ std::vector<Arrival> Drain(Underlay& underlay, std::size_t* gone = nullptr) {
   }
 }
 
-TEST(PacketsLeaveOneAfterAnother) {
+TEST(PacketsAreSentOneAfterAnother) {
   Underlay underlay(1);
   const EdgeId edge = underlay.AddEdge({kMegabyte, 30 * kMillisecond, 0, 0.0, kAmple});
   const RouteId route = underlay.AddRoute({edge});
@@ -56,14 +56,14 @@ TEST(RoutesShareAnEdge) {
   for (PacketId id = 0; id < 100; ++id) underlay.Enter({id, 1000, routes[id % 2]}, 0);
   const auto arrivals = Drain(underlay);
   CHECK_EQ(arrivals.size(), 100u);
-  // The first leave their own edges after 0.1 ms; then the shared one never rests.
+  // The first packets arrive at the shared edge after 0.1 ms; from then on it is always busy.
   CHECK_EQ(arrivals.back().at, kMillisecond / 10 + 100 * kMillisecond);
   std::size_t first_half = 0;
   for (std::size_t i = 0; i < 50; ++i) first_half += arrivals[i].id % 2;
   CHECK_EQ(first_half, 25u);
 }
 
-TEST(AFullQueueDropsWhatComesLast) {
+TEST(AFullQueueDropsArrivingPackets) {
   Underlay underlay(1);
   const RouteId route = underlay.AddRoute({underlay.AddEdge({kMegabyte, 0, 0, 0.0, 5000})});
   for (PacketId id = 0; id < 10; ++id) underlay.Enter({id, 1000, route}, 0);
@@ -77,7 +77,7 @@ TEST(AFullQueueDropsWhatComesLast) {
   CHECK_EQ(Drain(underlay).size(), 1u);
 }
 
-TEST(PacketsAreLostAsOftenAsTheEdgeSays) {
+TEST(PacketsAreLostWithTheEdgesProbability) {
   Underlay underlay(7);
   const RouteId route = underlay.AddRoute({underlay.AddEdge({net::kInfinity, 0, 0, 0.1, 0})});
   for (PacketId id = 0; id < 20'000; ++id) underlay.Enter({id, 100, route}, 0);
@@ -116,7 +116,7 @@ TEST(PacketsWaitForAnEdgeThatIsDown) {
   schedule.AddOutage(0, kSecond);
   Underlay underlay(1);
   const RouteId route = underlay.AddRoute({underlay.AddEdge({schedule, 0, 0, 0.0, kAmple})});
-  underlay.Enter({0, 1000, route}, 5 * kSecond);  // before the run: a run must be able to begin
+  underlay.Enter({0, 1000, route}, 5 * kSecond);  // before the start of the run, schedules do not apply
   CHECK_EQ(Drain(underlay).back().at, 5 * kSecond + kMillisecond);
   underlay.SetOrigin(6 * kSecond);
   underlay.Enter({1, 1000, route}, 6 * kSecond + 1);
@@ -150,7 +150,7 @@ TEST(EveryPacketHasOneEnd) {
     std::map<PacketId, RouteId> route_of;
     const auto arrived = [&](const Underlay::Packet& packet) {
       ++ends[packet.id];
-      CHECK(latest[packet.route] <= packet.id);  // no packet overtakes another on its way
+      CHECK(latest[packet.route] <= packet.id);  // no reordering on a route
       latest[packet.route] = packet.id;
     };
     const auto gone = [&](PacketId id) { ++ends[id]; };

@@ -27,7 +27,7 @@ std::string Digest(const std::optional<Event>& event) {
   return digest + event->text + " " + event->reason;
 }
 
-// As bytes and back.
+// Serialises and parses a message.
 Message Cross(NodeId from, const Message& message) {
   Message arrived;
   std::string error;
@@ -55,7 +55,7 @@ void Wire::BreakConnections(const Carriers::Chances& chances) {
   carriers_->chances = chances;
 }
 
-// ---- what tests do ---------------------------------------------------------------------------
+// ---- calls of tests --------------------------------------------------------------------------
 
 void Wire::Add(std::function<NodeConfig()> make) {
   auto fresh = std::make_unique<RecordedNode>(make());
@@ -89,7 +89,7 @@ void Wire::Act(NodeId id, Verb verb) {
   TakeEvents(id);
 }
 
-// How much work has ended since the last call. A node does not see when its device was waited for.
+// Returns how much device work has ended since the last call. Nodes cannot observe the wait.
 std::size_t Wire::WaitForDevice(Node& node) {
   const DeviceWork::Ends ends = node.TakeDeviceWork();
   for (const auto& end : ends) end->Wait();
@@ -102,7 +102,7 @@ void Wire::Drive(Time wait) {
     if (--drives == 0) loose_.push_back(std::move(held));
   }
   std::erase_if(held_, [](const auto& held) { return held.first == 0; });
-  for (auto& [id, member] : members_) member.sends.reset();  // tests may have touched nodes
+  for (auto& [id, member] : members_) member.sends.reset();  // tests may have called nodes
   while (true) {
     while (Step()) ++now_;
     const Time next = NextTimeout();
@@ -346,7 +346,7 @@ bool Wire::Step() {
     case Move::Kind::kResume:
       --members_.at(move.from).device_work;
       Act(move.from, [](auto& node, Time now) {
-        // Of a node that is fed again.
+        // For a replayed node.
         if constexpr (std::is_same_v<decltype(node), Node&>) WaitForDevice(node);
         node.Resume(now);
       });
@@ -362,7 +362,7 @@ bool Wire::Step() {
   return true;
 }
 
-// ---- processes that are killed ---------------------------------------------------------------
+// ---- killed processes ------------------------------------------------------------------------
 
 void Wire::CrashNodes(const std::vector<NodeId>& ids, double chance,
                       std::function<void(Node&)> begin) {

@@ -1,9 +1,8 @@
-// An in-memory network between real Nodes, for tests: no sockets, no clock, one seed.
+// An in-memory network between real Nodes, for tests: without sockets and clock, from one seed.
 //
-// Every message crosses as bytes (its header is serialised and parsed again), reliable ones in
-// order per link and otherwise in any order, best-effort ones in any order at all, with loss, duplicates
-// and delays as asked for. Everything that is done to a node is recorded, so that Replay can do it
-// again to a fresh node and compare what comes out.
+// Messages are serialised and parsed. Reliable ones are delivered in order per link, best-effort ones in
+// any order, with the configured loss, duplicates and delays. All calls of a node are recorded, so that
+// Replay can repeat them on a new node and compare its output.
 #pragma once
 
 #include <deque>
@@ -25,12 +24,12 @@ namespace geomx::check {
 
 class Wire {
  public:
-  // What happens to a best-effort message, as probabilities.
+  // Faults of best-effort messages, as probabilities.
   struct Faults {
     double loss = 0;
     double duplicate = 0;
-    double delay = 0;    // kept back until the next Drive, or the one after
-    bool stall = false;  // certain: best-effort messages stay in their queues
+    double delay = 0;    // delayed until the next Drive, or the one after
+    bool stall = false;  // not random: best-effort messages stay in their queues
   };
   struct Traffic {
     std::uint64_t messages = 0, bytes = 0, lost = 0;
@@ -43,46 +42,46 @@ class Wire {
   void Add(std::function<NodeConfig()> make);
   const Node& node(NodeId id) const { return members_.at(id).node->node(); }
 
-  // Do something to a node, on the record. `verb` must do the same when it is called again.
+  // Calls `verb` with a node, and records it. `verb` must be deterministic, as Replay repeats it.
   void Do(NodeId id, std::function<void(Node&, Time)> verb);
 
-  // Deliver until nothing moves; then fire the timers that are due within `wait`, one instant after
-  // the other, delivering in between.
+  // Delivers all messages; then fires the timers that are due within `wait`, in order, and delivers in
+  // between.
   void Drive(Time wait = 0);
 
-  // The machine hangs: nothing comes from it any more, and no connection is closed.
+  // Emulates a hanging machine: the node sends nothing, and its connections stay open.
   void Freeze(NodeId id);
-  // The process dies: its peers' connections break, what it had in flight is lost.
+  // Emulates a killed process: its connections break, and its messages in flight are lost.
   void Kill(NodeId id, const std::string& reason);
   void LinkDown(NodeId at, NodeId peer, const std::string& reason);
-  // Another process of a node that was frozen or killed begins; it knows nothing of the one before.
+  // Starts a new process, without state, of a node that was frozen or killed.
   void Replace(NodeId id);
-  // At most so many moves. False if nothing moves any more.
+  // Makes up to `moves` moves. Returns false if no move is possible.
   bool Advance(std::uint64_t moves);
 
-  // Hand `message` to `to` as if `from` had sent it.
+  // Delivers `message` to `to` as if `from` had sent it.
   void Deliver(NodeId from, NodeId to, Message message);
 
   std::vector<Event> Events(NodeId id, Event::Kind kind) const;
-  // How many events of a kind all nodes together have seen.
+  // Returns the number of events of a kind at all nodes.
   std::size_t Count(Event::Kind kind) const;
   void ClearEvents();
 
-  // Feed a fresh node what this one was fed: the same must come out, to the last byte.
+  // Repeats the calls of a node on a new one, and checks that its output is equal.
   void Replay(NodeId id) const;
   void ReplayAll() const;
 
   Time now() const { return now_; }
-  // What left each node for each other, by kind of message.
+  // Returns the sent messages by sender, receiver and kind.
   const std::map<std::tuple<NodeId, NodeId, Kind>, Traffic>& traffic() const { return traffic_; }
 
-  // From now on reliable messages cross over connections that break.
+  // Lets the connections of reliable messages break from now on.
   void BreakConnections(const Carriers::Chances& chances);
   const Carriers* carriers() const { return carriers_.get(); }
 
-  // From now on these nodes have journals, and may be killed at any moment: what they had not committed is
-  // lost, and another process continues. Messages to and from them also wait as in an emulated network.
-  // `begin` is done to each fresh node first. REQUIRES: BreakConnections.
+  // Gives these nodes journals, and kills them at random times from now on: uncommitted records are lost,
+  // and a new process resumes. Messages to and from them also wait as in an emulated network. `begin` is
+  // called first with each new node. REQUIRES: BreakConnections.
   void CrashNodes(const std::vector<NodeId>& ids, double chance, std::function<void(Node&)> begin);
   std::uint64_t crashes() const { return crashes_; }
 
@@ -98,8 +97,8 @@ class Wire {
     NodeId from, to;
     Message message;
   };
-  // A possible next step: a node sends from a lane, a link delivers, a loose message arrives, or a node
-  // goes on after its device's work.
+  // A possible next step: a node sends from a lane, a link delivers, a best-effort message arrives, or a
+  // node resumes after its device's work.
   struct Move {
     enum class Kind { kSend, kDeliver, kArrive, kResume, kCarry, kLeave, kRelease };
     Kind kind;
@@ -121,15 +120,15 @@ class Wire {
     std::unique_ptr<RecordedNode> node;
     std::vector<Taped> tape;
     std::vector<Event> events;
-    std::size_t device_work = 0;  // ends that the node was not resumed after
-    std::optional<std::vector<Move>> sends;  // what it may send, until something happens to it
+    std::size_t device_work = 0;  // completions before which the node has not been resumed
+    std::optional<std::vector<Move>> sends;  // its possible sends, valid until its next call
     std::unique_ptr<Journal> journal = nullptr;
-    std::map<std::uint64_t, geomx::Replay::Held> held = {};  // the first is handled next
-    std::map<NodeId, std::deque<Message>> under_way = {};  // reliable ones
+    std::map<std::uint64_t, geomx::Replay::Held> held = {};  // in order of their time
+    std::map<NodeId, std::deque<Message>> under_way = {};  // reliable messages
     std::uint64_t order = 0;
   };
 
-  // Does to a node, on both records, what `verb(node, now)` says.
+  // Calls `verb(node, now)`, and records it in both records.
   template <class Verb>
   void Act(NodeId id, Verb verb);
   void Crash(NodeId id);
@@ -138,19 +137,19 @@ class Wire {
   void Record(NodeId id, std::function<std::string(Node&)> call, std::string output = {});
   void TakeEvents(NodeId id);
   static std::size_t WaitForDevice(Node& node);
-  // Whether `from` speaks to a process of `to` that is no more: the link with it went with it.
+  // Returns whether the link of `from` is with an earlier process of `to`.
   bool Outlived(NodeId from, NodeId to) const;
   Message Poll(NodeId from, NodeId to, Lane lane);
   void SetLoose(NodeId from, NodeId to, Message message);
   static std::vector<Move> Sends(const Node& node);
   std::vector<Move> Moves();
-  // One move, chosen at random among all that are possible. False if there is none.
+  // Makes one random move of all possible ones. Returns false if there is none.
   bool Step();
   Time NextTimeout() const;
 
   std::map<NodeId, Member> members_;
   std::set<NodeId> killed_;
-  std::map<NodeId, std::uint32_t> replaced_;  // how often
+  std::map<NodeId, std::uint32_t> replaced_;  // number of replacements
   std::map<std::pair<NodeId, NodeId>, std::deque<Message>> links_;
   std::unique_ptr<Carriers> carriers_;  // instead of links_
   std::vector<NodeId> mortal_;

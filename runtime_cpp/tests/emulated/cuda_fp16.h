@@ -1,4 +1,4 @@
-// The casts of CUDA's header of the same name, by the compiler's own half precision.
+// The casts of CUDA's header of the same name, by the compiler's half-precision type.
 #pragma once
 
 #include <bit>

@@ -1,7 +1,7 @@
-// CUDA as far as geomx's kernels need it, on the processor: the tests compile the kernels with this
-// in place of NVIDIA's header and run them, thread by thread, where no GPU is. Every thread of a block
-// is a fiber that runs until it meets others at a barrier; a barrier that not all reach is reported.
-// What only hardware has (memory that is not coherent, real concurrency) is not seen here.
+// The part of CUDA that geomx's kernels use, on the processor. Tests compile the kernels with this
+// header instead of NVIDIA's, and run them without a GPU. Each thread of a block is a fiber that runs
+// up to the next barrier; a barrier that not all threads reach is an error. Effects of hardware, such
+// as memory that is not coherent and real concurrency, are not emulated.
 #pragma once
 
 #include <math.h>
@@ -14,14 +14,14 @@
 
 #define __global__
 #define __device__
-#define __shared__ static  // blocks run one after the other
+#define __shared__ static  // blocks run sequentially
 #define __launch_bounds__(...)
 
 struct dim3 {
   unsigned x, y, z;
   dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
 };
-inline dim3 threadIdx, blockIdx, blockDim, gridDim;  // of the fiber that runs
+inline dim3 threadIdx, blockIdx, blockDim, gridDim;  // of the running fiber
 
 struct alignas(16) float4 {
   float x, y, z, w;
@@ -34,12 +34,12 @@ inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return
 
 namespace geomx::emulated {
 
-// `thread` once for every thread of every block. Throws std::logic_error if a barrier is missed.
+// Calls `thread` for every thread of every block. Throws std::logic_error if a barrier is missed.
 void RunGrid(dim3 blocks, dim3 threads, const std::function<void()>& thread);
 
-// Until all threads of the block are here.
+// Waits for all threads of the block.
 void MeetBlock();
-// Until all lanes of the warp are here: what each of them brought.
+// Waits for all lanes of the warp; returns the values that they passed.
 const std::uint64_t* MeetWarp(std::uint64_t brought);
 
 template <class T>
@@ -93,7 +93,7 @@ inline unsigned __float_as_uint(float value) { return std::bit_cast<unsigned>(va
 inline float __uint_as_float(unsigned bits) { return std::bit_cast<float>(bits); }
 inline float __fsqrt_rn(float value) { return sqrtf(value); }
 
-// ---- the runtime: everything happens at once ----
+// ---- the runtime: all calls are synchronous ----
 
 enum cudaError_t { cudaSuccess, cudaErrorMemoryAllocation, cudaErrorNotReady };
 enum cudaMemcpyKind { cudaMemcpyDefault };

@@ -1,4 +1,4 @@
-// Fibers for the threads of a block, and the little of CUDA's runtime that is more than a line.
+// Fibers for the threads of a block, and the longer functions of CUDA's runtime.
 #include <ucontext.h>
 
 #include <cstdlib>
@@ -27,7 +27,7 @@ struct Fiber {
 
 struct Block {
   std::vector<Fiber> fibers;
-  std::vector<std::uint64_t> met;  // what the lanes of each warp brought when they met last
+  std::vector<std::uint64_t> met;  // values of the lanes at each warp's last barrier
   ucontext_t scheduler;
   unsigned running = 0;
   const std::function<void()>* thread = nullptr;
@@ -56,7 +56,7 @@ void Resume(unsigned fiber) {
   swapcontext(&block.scheduler, &block.fibers[fiber].context);
 }
 
-// Lets those go on that have all met. False if there are none.
+// Resumes groups of threads that have all reached their barrier. Returns false if there are none.
 bool Release(unsigned threads) {
   bool somebody = false;
   for (unsigned first = 0; first < threads; first += kLanes) {
@@ -64,7 +64,7 @@ bool Release(unsigned threads) {
     for (unsigned lane = 0; lane < kLanes && first + lane < threads; ++lane) {
       here += block.fibers[first + lane].state == State::kAtWarp;
     }
-    if (here < kLanes) continue;  // the kernels name all lanes
+    if (here < kLanes) continue;  // kernels synchronise all lanes
     for (unsigned lane = 0; lane < kLanes; ++lane) {
       block.met[first + lane] = block.fibers[first + lane].brought;
       block.fibers[first + lane].state = State::kReady;
@@ -75,7 +75,7 @@ bool Release(unsigned threads) {
   for (unsigned fiber = 0; fiber < threads; ++fiber) {
     here += block.fibers[fiber].state == State::kAtBlock;
   }
-  if (here == threads) {  // stricter than hardware, which forgets threads that have ended
+  if (here == threads) {  // stricter than hardware, which ignores ended threads
     for (unsigned fiber = 0; fiber < threads; ++fiber) block.fibers[fiber].state = State::kReady;
     somebody = true;
   }
@@ -116,7 +116,7 @@ void RunGrid(dim3 blocks, dim3 threads, const std::function<void()>& thread) {
   block.thread = &thread;
   gridDim = blocks;
   blockDim = threads;
-  // From the last to the first: no kernel may rely on the order.
+  // In reverse order, because kernels must not depend on the order.
   for (unsigned number = blocks.x; number-- > 0;) {
     blockIdx = dim3(number);
     RunBlock(threads.x);
@@ -135,7 +135,7 @@ const std::uint64_t* MeetWarp(std::uint64_t brought) {
 }  // namespace geomx::emulated
 
 cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
-  // No more than was asked for, and full of garbage: sanitizers and tests are to see what is wrong.
+  // Exactly the requested size, filled with garbage, so that sanitizers and tests detect errors.
   if (posix_memalign(memory, 256, bytes) != 0) return cudaErrorMemoryAllocation;
   std::memset(*memory, 0xa5, bytes);
   return cudaSuccess;
