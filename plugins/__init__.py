@@ -1,6 +1,6 @@
-"""The plugins that come with geomx, one folder each, found like a stranger's.
+"""The built-in plugins, one folder each, found like third-party ones.
 
-Nothing here or elsewhere names them: delete a folder and the rest builds and runs.
+No other file names them: if a folder is deleted, the rest builds and runs.
 """
 
 from __future__ import annotations
@@ -11,5 +11,5 @@ from geomx.plugin.registration import Register
 
 @hookimpl
 def geomx_register(register: Register) -> None:
-    """Announce every sub-package, each loaded in isolation."""
+    """Register the plugins of every sub-package, each loaded in isolation."""
     register.package(__name__)

@@ -1,6 +1,6 @@
-"""What Bi-Sparse's codec takes on an endpoint, for the simulator.
+"""Execution times of Bi-Sparse's codec on an endpoint, for the simulator.
 
-Choosing reads the gradient once and the accumulator twice; decoding writes what was chosen into
+Selection reads the gradient once and the accumulator twice; decoding writes the selected entries to
 zeros.
 """
 

@@ -1,6 +1,6 @@
-"""What the cast takes on an endpoint, for the simulator.
+"""Execution times of the cast on an endpoint, for the simulator.
 
-Encoding reads four bytes and writes two of every value, decoding the other way round.
+Encoding reads four bytes and writes two per value, and decoding the reverse.
 """
 
 from __future__ import annotations

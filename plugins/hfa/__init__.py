@@ -1,4 +1,4 @@
-"""HFA, hierarchical frequency aggregation: averages of parties, and less often of all.
+"""HFA, hierarchical frequency aggregation: averages inside parties, less often of all parties.
 
 HierFAVG (Liu, Zhang, Song, Letaief, ICC 2020, arXiv 1905.06641); GeoMX's ``USE_HFA``. Workers run
 their own optimizer and exchange parameters. Every `k1` steps a party averages; every `k2`-th
@@ -32,18 +32,18 @@ class HfaConfig:
     k1: Annotated[int, Ge(1), Unit("local steps")] = field(
         default=5, metadata={"search": (5, 10, 20)}
     )
-    """Steps between two averages of a party."""
+    """Local steps between two averages of a party."""
     k2: Annotated[int, Ge(1), Unit("party averages")] = field(
         default=4, metadata={"search": (1, 4)}
     )
-    """Party averages between two global ones."""
+    """Party averages between two global averages."""
     weighting: Literal["workers", "parties"] = "workers"
     """Weight of a party in the global average: ``workers`` (by their number) or ``parties``."""
 
 
 @dataclass(frozen=True)
 class HfaPolicy(SyncPolicy):
-    """Parameters every k1 steps inside a party, every k1 k2 steps between parties."""
+    """Exchanges parameters every k1 steps inside a party, every k1 k2 steps between parties."""
 
     config: HfaConfig
     exchange = "parameters"
@@ -57,15 +57,15 @@ class HfaPolicy(SyncPolicy):
         return 1.0 / len(cluster.party_of(worker).workers)
 
     def global_optimizer(self, optimizer: Mapping[str, Any], workers: int) -> dict[str, Any]:
-        """SGD at rate 1 on the parties' weighted moves: the weights become their average."""
+        """Return SGD with learning rate 1 on the weighted changes: weights become the mean."""
         return {"name": "sgd", "learning_rate": 1.0}
 
     def local_optimizer(self, optimizer: Mapping[str, Any]) -> dict[str, Any]:
-        """The workload's optimizer runs on every worker, its state stays there."""
+        """Return the workload's optimizer, which every worker runs with its own state."""
         return dict(optimizer)
 
     def party_policy(self, cluster: Cluster, party: Party) -> Native:
-        """The native side, hfa.cc: counts k2 and keeps the milestone."""
+        """Return the native policy of hfa.cc, which counts k2 and stores the milestone."""
         weight = (
             len(party.workers) / len(cluster.workers)
             if self.config.weighting == "workers"

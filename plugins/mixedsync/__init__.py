@@ -32,7 +32,7 @@ class MixedSyncConfig:
     """Options of MixedSync."""
 
     staleness_bound: Annotated[int | None, Ge(0), Unit("rounds")] = None
-    """That a party may be ahead of the slowest; null: any number."""
+    """Rounds by which a party may be ahead of the slowest when it pushes; null: no limit."""
     optimizer: str | None = None
     """The global server's optimizer; null: the workload's own. ``dcasgd`` compensates delays."""
     learning_rate: Annotated[float | None, Gt(0)] = None
@@ -49,7 +49,7 @@ class MixedSyncConfig:
 
 @dataclass(frozen=True)
 class MixedPolicy(SyncPolicy):
-    """Every step inside a party; every party by itself at the global server."""
+    """Synchronises every step inside a party; the global server applies each party's push alone."""
 
     config: MixedSyncConfig
     together = False
@@ -80,7 +80,7 @@ class MixedPolicy(SyncPolicy):
 
 
 class MixedSync:
-    """Parties do not wait for each other: the global server applies each push as it comes."""
+    """Parties do not wait for each other: the global server applies each push on arrival."""
 
     def __init__(self, config: MixedSyncConfig) -> None:
         self.config = config

@@ -32,7 +32,7 @@ from geomx.plugins.mpq.sim import COSTS
 
 @dataclass(frozen=True)
 class MpqConfig:
-    """Options of MPQ; Bi-Sparse's follow."""
+    """Options of MPQ, to which Bi-Sparse's are added."""
 
     size_lower_bound: Annotated[int, Ge(1), Unit("elements")] = 1000
     """Smallest size of a large shard (GeoMX's MXNET_KVSTORE_SIZE_LOWER_BOUND)."""

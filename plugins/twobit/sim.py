@@ -1,6 +1,6 @@
-"""What the codec of two bits takes on an endpoint, for the simulator.
+"""Execution times of the 2-bit codec on an endpoint, for the simulator.
 
-Encoding reads the gradient, and reads and writes the residual; decoding spreads four values a byte.
+Encoding reads the gradient, and reads and writes the residual; decoding expands bytes to values.
 """
 
 from __future__ import annotations
