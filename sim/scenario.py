@@ -25,7 +25,7 @@ def play(simulation: World, scenario: Scenario, members: Members | None) -> None
     Args:
         simulation: The simulation.
         scenario: Its scenario.
-        members: The processes of a run that goes on without lost nodes; None: none can be lost.
+        members: The processes of a run that continues without lost nodes; None for other runs.
     """
     if scenario:
         simulation.fabric.expect_faults()

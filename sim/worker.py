@@ -1,11 +1,11 @@
 """A simulated worker: the driver, in virtual time, of the training loop (`geomx.training`).
 
 The passes over the layers, with their pushes and waits, run inside the fabric
-(runtime_cpp/fabric/trainer.h). This SimPy process gives the fabric one order per pass, and has the
-gradients made between the two.
+(runtime_cpp/fabric/trainer.h). This SimPy process instructs the fabric once per pass, and computes
+the gradients in between.
 
-With numerics the gradients are real: the shared model computes this worker's batch from this
-worker's parameters at the moment when the last of them is in, and time stays virtual.
+With numerics, gradients are real: the shared model computes this worker's batch from this worker's
+parameters as soon as all of them have arrived; time remains virtual.
 """
 
 from __future__ import annotations
@@ -35,16 +35,17 @@ class SimulatedWorker:
     """One worker of the cluster.
 
     Args:
-        simulation: The world it lives in.
-        spec: Which node it is.
-        rank: Its position among all workers; decides its slice of the data.
-        returns: Another process of this worker was lost; this one goes on from what others have.
+        simulation: The simulation.
+        spec: The node.
+        rank: Its position among all workers, which determines its slice of the data.
+        returns: Whether it replaces a lost process of this worker, and continues from the current
+            values.
 
     Attributes:
-        steps: Its local steps, and what its sync policy is asked about them.
-        compute_s: Seconds that one step of computing takes.
-        parameters: By key; empty where sizes alone are simulated.
-        ended: Whether it has trained.
+        steps: Its local steps.
+        compute_s: Seconds of computing in one step.
+        parameters: Arrays by key; empty without numerics.
+        ended: Whether its training has ended.
     """
 
     def __init__(self, simulation: World, spec: NodeSpec, rank: int, returns: bool = False) -> None:
@@ -66,18 +67,18 @@ class SimulatedWorker:
                 for key in range(len(experiment.workload.tensors))
             ]
         self._order: simpy.Event | None = None
-        self._answers: deque[list[float]] = deque()  # of the coordinator, not heard yet
-        self._pulled = True  # new values are in, or on their way
+        self._answers: deque[list[float]] = deque()  # unread replies of the coordinator
+        self._pulled = True  # new values have arrived or are in flight
         self._gradients: list[Vector] = []
         self._loss = float("nan")
         self._start_ns = 0
-        self._due: tuple[int, float] | None = None  # step and end of what is to be evaluated
+        self._due: tuple[int, float] | None = None  # step and end of the due evaluation
         simulation.fabric.train(spec.id, simulation.plan, pace.native)
 
-    # ---- what the fabric tells ----
+    # ---- notices of the fabric ----
 
     def on_done(self) -> None:
-        """The order that was given last is carried out."""
+        """Handle the completion of the current pass."""
         assert self._order is not None
         self._order.succeed()
 
@@ -137,7 +138,7 @@ class SimulatedWorker:
             env.now,
         )
         yield self._carried_out()
-        step = self.steps.step  # the steps that were skipped meanwhile count
+        step = self.steps.step  # includes steps that were counted as repetitions
         simulation.iteration(IterationRow(self, step, self._start_ns, env.now), self._loss)
         every = simulation.experiment.evaluate_every
         if simulation.model is not None and evaluates(self.steps, every):
@@ -156,10 +157,10 @@ class SimulatedWorker:
             text = "optimizer\n" + optimizer_text(optimizer)
             simulation.fabric.command(self.spec.id, text, simulation.env.now)
 
-    # ---- numbers; not called where sizes alone are simulated ----
+    # ---- numerics ----
 
     def _take_values(self, final: bool) -> None:
-        """Take what has come, and evaluate the model after the last step if that is due."""
+        """Copy received values, and evaluate the model after the last step if that is due."""
         simulation = self.simulation
         if self._pulled:
             keys = range(len(simulation.experiment.workload.tensors))
@@ -170,7 +171,7 @@ class SimulatedWorker:
             self._due = None
 
     def _compute(self, model: Model) -> None:
-        """Gradients of this step's batch, and a step of this worker's own optimizers."""
+        """Compute the gradients of this step's batch, and apply the worker's own optimizers."""
         experiment = self.simulation.experiment
         shapes = experiment.workload.tensors
         for key, tensor in enumerate(shapes):
@@ -181,7 +182,7 @@ class SimulatedWorker:
             optimizer.update(self.parameters[key], self._gradients[key])
 
     def _pushed(self) -> list[Vector]:
-        """What this worker contributes, by key."""
+        """Return this worker's contributions, by key."""
         scale, by_layer = self.steps.scale, self.steps.exchange == "gradients"
         values = self._gradients if by_layer else self.parameters
         return values if scale == 1.0 else [value * scale for value in values]

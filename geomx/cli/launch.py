@@ -45,10 +45,10 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def composed(overrides: Sequence[str]) -> tuple[Experiment, Path]:
-    """Compose the experiment of a script, which goes on without lost nodes if plugins allow it.
+    """Compose the experiment of a script, which continues without lost nodes if plugins allow it.
 
     Args:
-        overrides: As for ``python -m geomx``; one of ``faults.on_loss`` counts as it is.
+        overrides: As for ``python -m geomx``; an override of ``faults.on_loss`` takes precedence.
 
     Returns:
         As of `compose`.

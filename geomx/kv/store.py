@@ -103,10 +103,10 @@ class KVStore:
 
     @property
     def rounds(self) -> int:
-        """Rounds that were over when the keys were initialised.
+        """Number of completed rounds when the keys were initialised.
 
-        That is 0, unless this process takes the place of one that was lost: its script goes on
-        with round `rounds`, the values of which it has.
+        It is 0, unless this process replaces a lost one; its script then continues with round
+        `rounds`, and has the values of that round.
         """
         return self._rounds
 

@@ -1,1 +1,1 @@
-"""The time and memory that plugins' code may take, and the watchdog that ends what takes more."""
+"""Limits on the time and memory of plugins' code, and the watchdog that enforces them."""

@@ -1,19 +1,17 @@
-"""Plugins' code may take its time and memory, but not for ever and not all of it.
+"""Limits on the time and memory of plugins' code.
 
-A codec that sleeps or loops keeps its node silent, and in a live run a node that is silent for
-``runtime.failure_timeout_s`` is lost to the others without a word about why. So one call of a
-plugin's may take that long, in both modes, and the watchdog names the call: in a live
-node the watchman (`overdue`), elsewhere the thread that waits for an experiment
-(`geomx.limits.watchdog`; the rules are `Calls` and `Hook`). A hook, which no other node waits for,
-may take `HOOK_LIMIT_S` (`hook_limited`).
+A codec that sleeps or loops silences its node. In a live run, other nodes would declare the node
+lost after ``runtime.failure_timeout_s``, without a reason. A call of a plugin may therefore take at
+most that time, in both modes, and the error names the call. Live nodes check this by `overdue`;
+elsewhere, the thread that waits for an experiment does (`geomx.limits.watchdog`, with the rules
+`Calls` and `Hook`). Hooks, for which no other node waits, may take `HOOK_LIMIT_S` (`hook_limited`).
 
-A process that takes memory until there is none is ended by the kernel, without a word either.
-Within `memory_limited` it gets a refusal a little earlier: in a plugin's call that is a
-MemoryError, which errors put down to the plugin.
+The kernel kills a process that uses all memory, also without a reason. Within `memory_limited`,
+allocations fail a little earlier: in a plugin's call, this raises a MemoryError, which is
+attributed to the plugin.
 
-Limits and alarms of the process are set only where the process is geomx's own (`own_process`): the
-command line, a node, a worker of a study. In a script or notebook that calls `geomx.run` they are
-not.
+Limits and alarms of the process are set only in geomx's own processes (`own_process`): the command
+line, nodes, and workers of studies, but not in a script or notebook that calls `geomx.run`.
 """
 
 from __future__ import annotations
@@ -33,11 +31,11 @@ from geomx import _core
 from geomx.limits.watchdog import Look, here, is_own_process, looking
 
 HOOK_LIMIT_S = 30.0
-"""Seconds that one hook may take; less than live nodes wait for each other to come up."""
+"""Time limit of a hook in seconds; less than the time for which live nodes wait at the start."""
 
 MEMORY_SHARE = 0.9  # of the free memory; the rest is for other processes
 
-_hooked: set[int] = set()  # threads that are in a hook, which has a limit of its own
+_hooked: set[int] = set()  # threads in a hook, which has its own limit
 
 
 def overdue(after_s: float, limit_s: float) -> str | None:
@@ -54,7 +52,7 @@ def _too_long(took_s: float, limit_s: float) -> str:
 
 
 class Owners(Protocol):
-    """Knows whose code runs in a frame: `geomx.plugin.selection.Selection`."""
+    """Finds the plugin of a frame; implemented by `geomx.plugin.selection.Selection`."""
 
     def owner(self, frame: FrameType) -> object | None:
         """Return the plugin whose code runs in `frame`; None if it belongs to no plugin."""
@@ -64,14 +62,14 @@ class Owners(Protocol):
 
 
 class Calls(Look):
-    """One call of a plugin's.
+    """The rule for a call of a plugin.
 
     Args:
-        limit_s: Seconds that it may take.
-        plugins: Those that are selected.
+        limit_s: Time limit in seconds.
+        plugins: The selected plugins.
 
     Attributes:
-        told_s: The limit that sentences name, where it is not `limit_s`.
+        told_s: The limit that errors name, if it differs from `limit_s`.
     """
 
     def __init__(self, limit_s: float, plugins: Owners) -> None:
@@ -83,11 +81,11 @@ class Calls(Look):
     def busy(self, thread: int, frame: FrameType | None) -> Any:
         """Return the running call on the data path, or the outermost frame of a plugin's code.
 
-        A generator's frame is the same in every call, and passed over.
+        Frames of generators are skipped, because they are the same in every call.
         """
         for what, _, caller, number in _core.python_calls():
             if caller == thread:
-                self._what, self.error = what, Exception  # to which the core adds whose it is
+                self._what, self.error = what, Exception  # the core adds the plugin's label
                 return number
         self.error = BaseException
         outermost = None
@@ -106,10 +104,10 @@ class Calls(Look):
 
 
 class Hook(Look):
-    """One call of a hook, or another call that nothing on the data path waits for."""
+    """The rule for a call of a hook, or for another call outside the data path."""
 
     alone = True
-    error = TimeoutError  # which becomes an error that names the hook
+    error = TimeoutError  # converted to an error that names the hook
 
     def __init__(self, what: str) -> None:
         super().__init__(HOOK_LIMIT_S)
@@ -128,8 +126,8 @@ class Hook(Look):
 def hook_limited(what: str) -> Iterator[None]:
     """Make `what`, a hook, raise `TimeoutError` if it takes longer than `HOOK_LIMIT_S`.
 
-    In attended work (`geomx.limits.watchdog`), and in the main thread of a process of geomx's own;
-    elsewhere nothing is limited.
+    Applies to attended work (`geomx.limits.watchdog`), and to the main thread of geomx's own
+    processes; without effect elsewhere.
     """
     hook, thread = Hook(what), threading.get_ident()
 
@@ -165,7 +163,7 @@ def _alarm(ring: Callable[[int, FrameType | None], None], every_s: float) -> Ite
 def uncollected() -> Iterator[None]:
     """Disable the search for reference cycles, if this process is geomx's own.
 
-    A simulation makes none on its way, and looking for them costs it time.
+    A simulation creates no cycles, and searching for them takes time.
     """
     collecting = is_own_process() and gc.isenabled()
     if collecting:
@@ -197,13 +195,13 @@ def memory_limited() -> Iterator[None]:
 
 
 def _held_bytes() -> int:
-    """What counts against the limit already."""
+    """Return the bytes that already count towards the limit."""
     pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[5]
     return int(pages) * resource.getpagesize()
 
 
 def _free_bytes() -> int:
-    """What the machine, and the container around us, has left."""
+    """Return the free bytes of the machine, or of this process' container if that has fewer."""
     lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
     free = next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
     group = Path("/sys/fs/cgroup")

@@ -1,14 +1,14 @@
-"""Plugins' code runs in a thread of its own, while the thread that asked for it looks on.
+"""Runs plugins' code in a separate thread, which the calling thread monitors.
 
-An experiment is carried out by `attended`: another thread does the work, and its caller waits and
-looks at it a few times a second. What takes too long (`geomx.limits.rules` has the limits) is
-interrupted by an exception raised in the work's thread. A call that does not come back even then,
-because it sleeps or swallows exceptions, is abandoned: the caller goes on, with a sentence that
-names the call. Ctrl-C and SIGTERM reach the caller at once, even while the work is stuck.
+`attended` executes an experiment in another thread, while its caller checks it several times per
+second. A call that takes too long (limits: `geomx.limits.rules`) is interrupted by an exception in
+the work's thread. A call that does not return even then, because it sleeps or catches all
+exceptions, is abandoned: the caller continues with an error that names the call. Ctrl-C and SIGTERM
+reach the caller at once, even if the work hangs.
 
-This needs no signal handler, alarm or limit of the process: a script or notebook that calls
-`geomx.run` finds its process as it was, and may call it from any thread. The caller's own code
-never runs in the work's thread, so an exception that comes too late cannot hit it.
+This needs no signal handler, alarm or limit of the process, so a script or notebook may call
+`geomx.run` from any thread without side effects on its process. The caller's own code never runs in
+the work's thread, so a late exception cannot affect it.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from geomx.errors import PluginError
 
 T = TypeVar("T")
 
-LOOK_S = 0.25  # between two looks; shorter where a limit is
-YIELD_S = 1.0  # from an interruption until a call counts as one that cannot be interrupted
+LOOK_S = 0.25  # interval between checks; shorter if a limit is
+YIELD_S = 1.0  # time after an interruption after which a call is abandoned
 _POLL_S = 0.05
 
 
 class Look:
-    """One rule about how long something of a plugin's may last, asked a few times a second.
+    """A time limit on an activity of plugins, checked several times per second.
 
     Args:
-        limit_s: Seconds that it may last.
+        limit_s: The limit in seconds.
 
     Attributes:
-        alone: Rules that began before this one are not asked while it holds.
-        error: Base class of what is raised in the thread: `Exception` where a caller inside
-            turns it into an error with blame.
+        alone: Whether earlier rules are suspended while this one applies.
+        error: Base class of the exception raised in the thread; `Exception` if a caller within the
+            work converts it to an error that names the plugin.
     """
 
     alone = False
@@ -59,7 +59,7 @@ class Look:
         raise NotImplementedError
 
     def sentence(self, lasted_s: float) -> tuple[str, str]:
-        """Return what has lasted too long, and why that is an error: together a sentence."""
+        """Return the activity that took too long, and why that is an error, as a sentence."""
         raise NotImplementedError
 
     def overdue(self, thread: int, frame: FrameType | None) -> tuple[str, str] | None:
@@ -73,16 +73,16 @@ class Look:
 
 
 class _Interruption(BaseException):
-    """What is raised in a call that lasts too long; a class is made for every one."""
+    """The exception raised in a call that takes too long; each has its own subclass."""
 
-    said = ""  # the whole sentence
+    said = ""  # the complete sentence
 
 
 class _Thread(threading.Thread):
-    """A thread that does one work after another.
+    """A thread that executes works sequentially.
 
-    A new thread for every work would cost memory that never comes back: MXNet keeps what it
-    allocates for a thread, 17 MB for the example CNN, until the process ends.
+    A new thread per work would leak memory, because MXNet keeps its allocations for a thread, 17 MB
+    for the example CNN, until the process ends.
     """
 
     def __init__(self) -> None:
@@ -91,18 +91,18 @@ class _Thread(threading.Thread):
         self.start()
 
     def do(self, work: _Work) -> None:
-        """Do `work` next."""
+        """Execute `work` next."""
         self._works.put(work)
 
     def run(self) -> None:
         """See `threading.Thread.run`."""
-        with suppress(_Interruption, KeyboardInterrupt):  # that comes after the work has ended
+        with suppress(_Interruption, KeyboardInterrupt):  # may be raised after the end of the work
             while self._works.get().do():
                 pass
 
 
 class _Work:
-    """Work in its thread, as its caller sees it."""
+    """Work in another thread, with its state for the caller."""
 
     def __init__(self, work: Callable[[], Any]) -> None:
         self.looks: list[Look] = []
@@ -115,7 +115,7 @@ class _Work:
         self._thread = _idle.pop() if _idle else _Thread()
 
     def do(self) -> bool:
-        """Do it in the thread that calls; return whether that thread can do more."""
+        """Execute the work in this thread; return whether the thread can be used again."""
         _here.work = self
         try:
             self._value = self._context.run(self._function)
@@ -128,11 +128,11 @@ class _Work:
 
     @property
     def ended(self) -> bool:
-        """Whether it has returned or raised."""
+        """Whether the work has returned or raised an exception."""
         return self._done.is_set()
 
     def result(self) -> Any:
-        """Start it, look on, and return what it returns."""
+        """Start the work, monitor it, and return its result."""
         self._thread.do(self)
         try:
             while not self._done.wait(self._pause_s()):
@@ -143,7 +143,7 @@ class _Work:
         except KeyboardInterrupt:
             self._stop()
             raise
-        if not self._interrupted:  # else the exception may still be on its way to the thread
+        if not self._interrupted:  # otherwise, the exception may still be pending in the thread
             _idle.append(self._thread)
         error = self._error
         if isinstance(error, _Interruption):
@@ -156,7 +156,7 @@ class _Work:
         return min([LOOK_S, *(look.limit_s / 8 for look in self._asked())])
 
     def _asked(self) -> list[Look]:
-        """The rules that hold now, the latest first."""
+        """Return the current rules, the latest first."""
         looks = self.looks[::-1]
         last = next((index for index, look in enumerate(looks) if look.alone), len(looks))
         return looks[: last + 1]
@@ -166,10 +166,10 @@ class _Work:
         return thread, sys._current_frames().get(thread)
 
     def _interrupt(self, look: Look, what: str, wrong: str) -> None:
-        """End what lasts too long; the work goes on, or ends, as its own code decides.
+        """Interrupt an activity that takes too long; the work's own code handles the exception.
 
         Raises:
-            PluginError: It cannot be interrupted.
+            PluginError: The activity cannot be interrupted.
         """
         said = f"{what} {wrong}"
         text = wrong if look.error is not BaseException else said
@@ -183,7 +183,7 @@ class _Work:
                 raise PluginError(said)
 
     def _stop(self) -> None:
-        """After Ctrl-C: let the work end its processes and write down what there is."""
+        """After Ctrl-C, let the work end its processes and write its results."""
         self._raise(KeyboardInterrupt)
         patient_until = time.monotonic() + YIELD_S
         while not self._done.wait(_POLL_S):
@@ -218,15 +218,15 @@ os.register_at_fork(after_in_child=_idle.clear)  # the child has none of these t
 
 
 def attended(work: Callable[[], T]) -> T:
-    """Do `work` in a thread of its own, and look on until it ends; inside another's, just do it.
+    """Execute `work` in a separate thread and monitor it; within other work, call it directly.
 
     Returns:
-        What `work` returns.
+        The result of `work`.
 
     Raises:
-        PluginError: A call of a plugin's took too long; says which.
-        KeyboardInterrupt: The caller was interrupted, and so was the work.
-        BaseException: What `work` raises.
+        PluginError: A call of a plugin took too long; the message names it.
+        KeyboardInterrupt: The caller, and therefore the work, was interrupted.
+        BaseException: The exception of `work`.
     """
     if here() is not None:
         return work()
@@ -260,7 +260,7 @@ def looking(look: Look) -> Iterator[None]:
 
 @contextmanager
 def if_abandoned(call: Callable[[str], None]) -> Iterator[None]:
-    """Register `call`, which gets the reason if the work is abandoned during the context."""
+    """Register `call`, which receives the reason if the work is abandoned during the context."""
     work = here()
     if work is not None:
         work.on_abandon.append(call)
@@ -271,7 +271,7 @@ def if_abandoned(call: Callable[[str], None]) -> Iterator[None]:
             work.on_abandon.remove(call)
 
 
-# ---- whose process this is ----
+# ---- geomx's own processes ----
 
 
 @contextmanager

@@ -164,9 +164,9 @@ class ByTurns(Placement):
 class Optimizer(Protocol):
     """An optimizer written in Python; each shard is updated by its own deep copy.
 
-    One that has attributes is asked for its state where that is kept (``resume``, checkpoints): by
-    ``save()``, which returns a float32 vector of any length, and ``load(vector)``, which continues
-    from it. Both are optional; without them such runs are refused.
+    If it has attributes, its state is stored (``resume``, checkpoints) by ``save()``, which returns
+    a float32 vector of any length, and restored by ``load(vector)``. Both are optional; without
+    them, such runs are refused.
 
     Example:
         >>> class Signs:

@@ -1,8 +1,7 @@
-"""Who took part in which round, where that was not everybody, and what each fault cost.
+"""Participation in rounds that lack some nodes, and the cost of each fault.
 
-A run that goes on without lost nodes (``faults.on_loss=continue``) tells of rounds that were closed
-without some of them, and of nodes that are lost and come back. Simulated and live runs tell a
-`Participation`, each in its own seconds since the start of the run.
+Runs that continue without lost nodes (``faults.on_loss=continue``) report incomplete rounds, and
+lost and returning nodes, to a `Participation`: in virtual or wall-clock seconds since the start.
 """
 
 from __future__ import annotations
@@ -25,17 +24,17 @@ Shards = Sequence[Sequence[tuple[int, int, int, int]]]
 
 
 class Partial(NamedTuple):
-    """A round of one shard that a server closed without some of its children.
+    """A round of one shard that a server completed without some of its children.
 
     Attributes:
-        time_s: When, seconds since the start of the run.
+        time_s: Time in seconds since the start of the run.
         server: Name of the local or global server.
         tensor: Name of the tensor.
         shard: Number of the shard within it.
-        round: Of this server.
-        global_round: Of a local server: the global round that it became; 0: it went back at once.
-        workers: How many workers' contributions the sum holds.
-        absent: Names of the workers, or of the local servers, that are not in it.
+        round: Number of the round at this server.
+        global_round: For a local server, the global round that it became; 0 if it was not sent.
+        workers: Number of workers in the sum.
+        absent: Names of the workers, or of the local servers, that are missing in the sum.
     """
 
     time_s: float
@@ -49,12 +48,12 @@ class Partial(NamedTuple):
 
 
 class Participation:
-    """Collects what a run tells about who takes part.
+    """Collects a run's reports about participation.
 
     Args:
-        path: The table of rounds closed without some nodes; written with its first row.
+        path: File of incomplete rounds; created with its first row.
         faults: Rows of ``faults`` in the summary; those of lost nodes are completed, and losses
-            that no scenario has made are added.
+            that the scenario did not cause are added.
     """
 
     def __init__(self, path: Path, faults: list[Fault]) -> None:
@@ -62,18 +61,18 @@ class Participation:
         self._table: Table | None = None
         self._partial: list[Partial] = []
         self._faults = faults
-        self._open: dict[str, Fault] = {}  # what took a node away that is not back
+        self._open: dict[str, Fault] = {}  # faults of nodes that have not returned, by node
         self._rounds = 0
 
-    # ---- what happens ----
+    # ---- reports ----
 
     def happened(self, fault: Fault) -> None:
-        """Take note of a row of ``faults`` that the scenario made."""
+        """Record a row of ``faults`` of the scenario."""
         if "node" in fault and fault["what"] == "kill":
             self._open.setdefault(fault["node"], fault)
 
     def lost(self, time_s: float, node: str) -> None:
-        """Training goes on without `node` from now on."""
+        """Record that training continues without `node`."""
         fault = self._open.get(node)
         if fault is None:
             fault = self._open[node] = {"time_s": time_s, "what": "lost", "node": node}
@@ -81,26 +80,26 @@ class Participation:
         fault.setdefault("noticed_s", _apart(fault, time_s))
 
     def takes_part(self, time_s: float, node: str) -> None:
-        """`node`, which was lost, contributes again."""
+        """Record that `node`, which was lost, contributes again."""
         if fault := self._open.pop(node, None):
             fault["recovered_s"] = _apart(fault, time_s)
             fault["lost_contributions"] = self._missed(node, fault["time_s"], time_s)
 
     def partial(self, row: Partial) -> None:
-        """A server closed a round without some nodes."""
+        """Record a round that a server completed without some nodes."""
         self._partial.append(row)
         if self._table is None:
             self._table = Table(self._path, PARTICIPATION)
         self._table.add(dict(zip(PARTICIPATION, (*row[:-1], " ".join(row.absent)), strict=True)))
 
     def closed(self, node: NodeSpec, cluster: Cluster, shards: Shards, shard_rounds: int) -> None:
-        """Count the rounds that a server closed, with everybody or without.
+        """Count the rounds that a server completed, with or without all nodes.
 
         Args:
-            node: Any node; only servers count.
+            node: A node; ignored if it is not a server.
             cluster: All nodes.
-            shards: Of each tensor: (offset, elements, global server, priority).
-            shard_rounds: Rounds that the node closed, each shard's counted.
+            shards: (offset, elements, global server, priority) of each shard, by tensor.
+            shard_rounds: Number of completed rounds of the node, summed over its shards.
         """
         if node.role not in ("server", "global_server"):
             return
@@ -126,7 +125,7 @@ class Participation:
         return {"with_everybody": max(0, self._rounds - without), "without": without}
 
     def _missed(self, node: str, from_s: float, until_s: float) -> int:
-        """Return how many rounds of its server were closed without `node` in between."""
+        """Return the number of rounds that its server completed without `node` in an interval."""
         rows = (row for row in self._partial if from_s <= row.time_s < until_s)
         return len({(row.server, row.round) for row in rows if node in row.absent})
 

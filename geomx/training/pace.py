@@ -1,4 +1,4 @@
-"""What a step of computing takes a worker, by layer and in all."""
+"""The computing time of a worker's step, in total and by layer."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ NS = 1_000_000_000
 
 @dataclass(frozen=True)
 class Pace:
-    """What workers of one speed take for a step.
+    """The computing time of a step, for workers of one speed.
 
     Attributes:
-        seconds: Of computing.
-        native: The same by layer, for the core.
+        seconds: The total in seconds.
+        native: The times by layer, for the core.
     """
 
     seconds: float

@@ -1,12 +1,12 @@
-"""The training loop of an experiment's worker, as orders to its driver.
+"""The training loop of an experiment's worker, as instructions to its driver.
 
-A worker of an experiment makes two passes a step, and its driver does no more than that:
+A worker makes two passes per step, which its driver executes:
 
     for order in passes(steps):
-        ...                             # carry it out, fill in its answer
+        ...                             # execute it, and set its result
 
-A forward pass is over when the gradients exist, and a worker that has an optimizer of its own has
-made a step of it. A backward pass is over when the next step can begin.
+A forward pass ends when the gradients exist, and the worker's own optimizer, if it has one, has
+made its step. A backward pass ends when the next step can begin.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from geomx.training.steps import Report, Steps
 
 @dataclass(slots=True)
 class Forward:
-    """The forward pass of the step that has begun; each layer waits for its own values.
+    """The forward pass of the current step; each layer waits for its own values.
 
     Attributes:
-        compute_s: The driver's answer: seconds that one step of computing takes, without waiting.
+        compute_s: Set by the driver: seconds of computing in one step, without waiting.
     """
 
     compute_s: float = nan
@@ -31,16 +31,16 @@ class Forward:
 
 @dataclass(slots=True)
 class Backward:
-    """The backward pass, what it pushes, and the wait for what the next step begins with.
+    """The backward pass, its pushes, and the wait for the values that the next step needs first.
 
-    That is the values of the first layer, and in the last step of all layers.
+    These are the values of the first layer; after the last step, of all layers.
 
     Attributes:
-        push: What leaves: ``gradients`` as they appear, layer by layer from the last to the first;
-            ``parameters`` when the pass is over, in the same order; or ``nothing``.
-        last: No step comes after this one.
-        report: What is sent behind what is pushed; the answer to it is waited for as well.
-        answer: The driver's answer, where something is reported: what the coordinator said.
+        push: ``gradients``: pushed as they are computed, from the last layer to the first;
+            ``parameters``: pushed after the pass, in the same order; ``nothing``.
+        last: Whether this is the last step.
+        report: The report to send after the pushes, whose reply is awaited too; None for none.
+        answer: Set by the driver if there is a report: the coordinator's reply.
     """
 
     push: str
@@ -50,10 +50,10 @@ class Backward:
 
 
 def passes(steps: Steps) -> Iterator[Forward | Backward]:
-    """Yield the orders of a worker's training loop until the sync policy ends it.
+    """Yield the instructions of a worker's training loop until the sync policy ends it.
 
     Args:
-        steps: The worker's steps, which hold the state of the loop.
+        steps: The worker's steps, which contain the state of the loop.
 
     Yields:
         A `Forward` and a `Backward` per step.

@@ -1,16 +1,16 @@
-"""One worker's local steps, and what its sync policy is asked about each of them.
+"""One worker's local steps, and the calls of its sync policy.
 
-For every local step the policy is asked, in this order:
+For every local step, the policy is called in this order:
 
 1. `WorkerSync.finished`, when the step begins.
-2. `WorkerSync.after_step`, once the gradients exist or before the first of them leaves; not in the
-   last step, which always synchronises.
-3. If the step synchronises and the worker has a coordinator: `WorkerSync.report`, whose answer
-   leaves behind everything that the worker contributes, and `WorkerSync.reply` with what the
-   coordinator answered, before the next step begins.
+2. `WorkerSync.after_step`, once, before any gradient of the step is sent; not in the last step,
+   which always synchronises.
+3. If the step synchronises and the worker has a coordinator: `WorkerSync.report`, whose result is
+   sent after all pushes of the worker, and `WorkerSync.reply` with the coordinator's reply, before
+   the next step begins.
 
-Before the first step come `SyncPolicy.worker` and `SyncPolicy.push_scale`, and, for a worker that
-has a coordinator, `SyncPolicy.coordinators`: once each.
+Before the first step, `SyncPolicy.worker` and `SyncPolicy.push_scale` are called once and, if the
+worker has a coordinator, `SyncPolicy.coordinators`.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from geomx.cluster import Cluster, NodeSpec
 from geomx.plugin.sync import SyncPolicy, WorkerSync
 
 UNKNOWN = 2**53
-"""Steps of a worker whose script did not say how many it makes."""
+"""Number of steps of a worker whose script did not give one."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """What a worker tells a coordinator.
+    """A worker's report to a coordinator.
 
     Attributes:
-        host: Id of the node that the coordinator lives on.
-        coordinator: Its position among `SyncPolicy.coordinators`.
-        values: What it is told.
+        host: Id of the node that runs the coordinator.
+        coordinator: Its position in `SyncPolicy.coordinators`.
+        values: The report as numbers.
     """
 
     host: int
@@ -43,20 +43,19 @@ class Report:
 
 
 class Steps:
-    """Counts a worker's local steps and consults its sync policy, each question once a step.
+    """Counts a worker's local steps and calls its sync policy, each method once per step.
 
     Args:
-        policy: The sync policy in force.
+        policy: The sync policy.
         cluster: The nodes of the experiment.
-        worker: Whose steps these are.
-        steps: Local steps that are planned; where the policy gives every worker a number of its
-            own, those of the slowest.
+        worker: The worker.
+        steps: Number of local steps; of the slowest worker, if the policy plans steps by speed.
 
     Attributes:
         step: Number of the current local step, from 0; -1 before the first.
-        last: Whether the current step is the last one.
-        exchange: What is pushed: ``gradients`` or ``parameters``.
-        scale: Factor on what is pushed, as float32; the store sums and never divides.
+        last: Whether the current step is the last.
+        exchange: The pushed values: ``gradients`` or ``parameters``.
+        scale: Factor on pushed values, as float32; the store adds and never divides.
         sync: The policy's part for this worker.
 
     Raises:
@@ -77,13 +76,13 @@ class Steps:
         self._host = None if number is None else policy.coordinators(cluster)[number].host
 
     def resume(self, rounds: int) -> None:
-        """Go on after `rounds` synchronisations, with another process of this worker or without."""
+        """Continue after `rounds` synchronisations, in place of a lost process of this worker."""
         step = self.sync.resume(rounds)
         self.last = step is None
         self.step = -1 if step is None else step - 1
 
     def leave(self) -> None:
-        """Let the step that begins next be the last one."""
+        """Let the next step be the last."""
         self._leaves = True
 
     def begin(self) -> int:
