@@ -303,7 +303,7 @@ class Server final : public ServerRole {
     if (!node_.config().rounds.update_at_party) {
       return Conclude(header, shard, std::move(value), now);
     }
-    const std::optional<OptimizerSpec>& optimizer = optimizers_[peer];
+    const std::optional<OptimizerSpec>& optimizer = optimizers_[shard.parent];  // others may pass it on
     if (optimizer && !shard.weights.has_value()) {
       return node_.Fail(peer, "an answer to a key whose initial value nobody asked for");
     }
