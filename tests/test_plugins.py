@@ -132,9 +132,9 @@ def test_plugins_are_named_in_their_folders_only() -> None:
         pytest.skip("there are no plugins")
     word = re.compile(rf"(?<!\w)({'|'.join(FOLDERS)})(?=\b|_)", re.IGNORECASE)
     spoken = []
+    tests = (Path("runtime_cpp/tests"), Path("runtime_cpp/faults"))
     for path in sources():
-        tests = path.name.endswith("_test.cc") or path.parent == Path("runtime_cpp/tests")
-        if tests or path in TRANSLATIONS:
+        if path.name.endswith("_test.cc") or path.parent in tests or path in TRANSLATIONS:
             continue
         own = {path.parts[1], DEFAULT_SYNC} if path.parts[0] == "plugins" else set()
         own |= COMPOSITIONS.get(path.parent.name, set())
