@@ -17,43 +17,43 @@ WIRE_VERSION: int = 2
 
 def build_info() -> dict[str, str]:
     """
-    What this module was built with, and the vector instructions that it uses here.
+    Return the options of this module's build, and the vector instructions in use.
     """
 
 class Codec:
-    """A codec of the core, by reference."""
+    """A handle of a codec."""
 
 class Slicer:
-    """A slicer of the core, by reference."""
+    """A handle of a slicer."""
 
 class Coordinator:
-    """A coordinator, by reference."""
+    """A handle of a coordinator."""
 
 class OptimizerFactory:
-    """A plugin's optimizer, by reference."""
+    """A handle of a plugin's optimizer."""
 
 class PartyPolicy:
-    """A party's sync policy, by reference."""
+    """A handle of a local server's part of a sync policy."""
 
 def native_codec(name: str, options: Mapping[str, float]) -> Codec:
-    """The compiled codec `name`; ValueError if there is none."""
+    """Return the compiled codec `name`; ValueError if there is none."""
 
 def codec_by_size(bound: int, small: Sequence[Codec], large: Sequence[Codec]) -> Codec:
     """
-    A choice between two chains: shards of at least `bound` elements take the second.
+    Return a codec that uses chain `large` for shards of at least `bound` elements, else `small`.
     """
 
 def native_slicer(name: str, options: Mapping[str, float]) -> Slicer:
-    """The compiled slicer `name`; ValueError if there is none."""
+    """Return the compiled slicer `name`; ValueError if there is none."""
 
 def native_policy(name: str, options: Mapping[str, float]) -> PartyPolicy:
-    """The compiled party policy `name`; ValueError if there is none."""
+    """Return the compiled party policy `name`; ValueError if there is none."""
 
 def natives() -> dict[str, list[str]]:
-    """Names of the native parts that were compiled in, by kind."""
+    """Return the names of the compiled parts, by kind."""
 
 class NodeConfig:
-    """How one node of the tree is set up; see core/node_config.h."""
+    """The configuration of a node; see core/node_config.h."""
 
     def __init__(self, id: int, name: str, role: str) -> None: ...
 
@@ -70,12 +70,12 @@ class NodeConfig:
     def add_coordinator(self, number: int, coordinator: Coordinator) -> None: ...
 
     def add_optimizer(self, optimizer: OptimizerFactory) -> None:
-        """An optimizer of a plugin, which instructions may name."""
+        """Add a plugin's optimizer, which instructions may name."""
 
     def add_group(self, root: int, members: Sequence[int], host: int, number: int, push: bool, pull: bool, label: str = '') -> None:
         """
-        An overlay of which this node is the root or a member; see core/overlay_group.h. `label`: whose
-        it is.
+        Add an overlay of which this node is the root or a member; see core/overlay_group.h. `label`
+        is used in errors.
         """
 
     def set_rounds(self, together: bool, staleness_bound: int | None, update_at_party: bool) -> None: ...
@@ -154,90 +154,92 @@ class NodeConfig:
 
     def set_device(self, device: str) -> None:
         """
-        Where a server updates and encodes; ValueError if there is no such device.
+        Set the device on which a server updates and encodes; ValueError if it does not exist.
         """
 
     def set_non_finite(self, rule: str) -> None:
-        """What a worker does with a push that holds NaN: warn, refuse or ignore."""
+        """
+        Set the treatment of pushes that contain NaN or infinity: warn, refuse or ignore.
+        """
 
     def set_heartbeat(self, interval_s: float, timeout_s: float) -> None: ...
 
     def set_recovery(self, patience_s: float, redial_s: float) -> None:
         """
-        How long silent peers are waited for (0: not at all), and most time between two calls.
+        Set the patience with silent peers (0: none), and the longest pause between reconnections.
         """
 
 def non_finite_text(worker: str, key: str, round: int, what: str, refused: bool) -> str:
-    """A sentence about a push that holds values that are NaN or infinite."""
+    """Return the message about a push that contains NaN or infinity."""
 
 class Optimizer:
     """
-    An optimizer for one tensor: `text` is its name and one 'option value' per line; `plugins`
-    are those that may be meant beside the core's own.
+    The optimizer of one tensor. `text` is its name, then one 'option value' per line; it may name
+    an optimizer of the core or of `plugins`.
     """
 
     def __init__(self, text: str, key: int, plugins: Sequence[OptimizerFactory] = []) -> None: ...
 
     def update(self, weight: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu')], gradient: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], merge_count: int = 1, source: int = 0) -> None:
         """
-        Update `weight` in place; both are float32 vectors of one length. The gradient is the sum
-        over `merge_count` workers, pushed by node `source`.
+        Update `weight` in place; both are float32 vectors of equal length. The gradient is the sum
+        of `merge_count` workers, pushed by node `source`.
         """
 
     def save(self) -> bytes:
-        """All that later updates depend on besides options and weights."""
+        """
+        Return the state on which later updates depend, besides options and weights.
+        """
 
     def load(self, saved: bytes, elements: int) -> None:
         """
-        Continue from what `save` returned of an optimizer of that name, for a tensor of so many
-        elements. RuntimeError if it is damaged or of something else; use another object then.
+        Load a state that `save` returned of an optimizer of the same name, for a tensor of so many
+        elements. RuntimeError if it is invalid; the object must not be used after that.
         """
 
 def optimizers() -> list[str]: ...
 
 def link_effects(codecs: Sequence[Codec], slicers: Sequence[Slicer], elements: int) -> tuple:
     """
-    Of a link that has these, for a shard of so many elements: which codecs take part in what is
-    sent, and which slicers change how it is cut, as two lists of bool in the order given.
+    Return which of a link's codecs and slicers have an effect on a shard of `elements` elements, as
+    two lists of bool in the order given.
     """
 
 class CodecChain:
-    """The codecs of one link for one shard, with their state."""
+    """The chain of codecs of one shard on one link, with their state."""
 
     def __init__(self, codecs: Sequence[Codec], elements: int) -> None: ...
 
     @property
     def decodes_on_devices(self) -> bool:
-        """Whether what is encoded is decoded where a device's tensors lie."""
+        """Whether encoded values can be decoded on a device."""
 
     @property
     def on_devices(self) -> bool:
-        """Whether all of them encode on a GPU a value that lies there."""
+        """Whether all codecs can encode values on a GPU."""
 
     def layout(self, round: int = 1) -> tuple:
-        """
-        (rows, bytes) that encoding a value of that round makes, without doing it.
-        """
+        """Return (rows, bytes) of an encoded value of that round."""
 
     def encode(self, values: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], round: int = 1, rows: int = 0) -> list:
         """
-        Encode; a list of (first row, rows, payload), in slices of `rows` rows (0: one slice;
-        else a multiple of 8). ValueError if the value has another length.
+        Encode; return a list of (first row, rows, payload), in slices of `rows` rows (0: one
+        slice; else a multiple of 8). ValueError if the value has another length.
         """
 
     def decode(self, payload: bytes, first_row: int, rows: int, total_rows: int, round: int = 1) -> object:
         """
-        The dense vector of one slice, zero elsewhere. ValueError if it is no such slice.
+        Return the dense vector of one slice, zero elsewhere. ValueError if the slice is invalid.
         """
 
     def add(self, payloads: Sequence[bytes], round: int = 1) -> bytes:
         """
-        What a server makes of several senders' payloads, one slice each, of a linear chain: their
-        sum, still encoded. ValueError if the chain is not linear.
+        Return the encoded sum of payloads, one slice per sender, of a linear chain. ValueError if
+        the chain is not linear.
         """
 
     def settle(self, payload: bytes, round: int = 1) -> None:
-        """Tell the codecs of a linear chain what a round came to."""
+        """Pass the encoded sum of a round to the codecs of a linear chain."""
 
     @property
     def linear(self) -> bool: ...
@@ -247,52 +249,56 @@ class CodecChain:
 
 def set_threads(threads: int) -> None:
     """
-    How many threads of this process may work on one large array, the caller's included.
-    RuntimeError if the system has no more.
+    Set the number of threads of this process for one large array, including the caller's.
+    RuntimeError if the system cannot start more.
     """
 
 def threads() -> int:
-    """What `set_threads` was told last; 1 at first."""
+    """Return the number of threads, initially 1."""
 
 def vector_levels() -> list[str]:
     """
-    Sets of vector instructions that this build has and this machine can run, ascending.
+    Return the vector instruction sets of this build that this machine supports, ascending.
     """
 
 def vector_level() -> str:
-    """The one in use; at first the last of `vector_levels()`."""
+    """
+    Return the instruction set in use, initially the last of `vector_levels()`.
+    """
 
 def use_vector_level(name: str) -> None:
-    """For tests and measurements, while nothing is running."""
+    """
+    Set the instruction set, for tests and measurements, while no other thread uses the kernels.
+    """
 
 def devices() -> list[tuple[str, str]]:
     """
-    (name, what it is) of every device that this build has kernels for, the processor first.
+    Return (name, description) of every device with kernels in this build, the processor first.
     """
 
 def time_device(device: str, elements: int, repeats: int) -> dict:
     """
-    Seconds, by repeat, that `elements` float32 values take from a device "to_host", back
-    "to_device", and there to be cast to half precision, "encode", and to take a step of an
-    optimizer, "update". ValueError if there is no such device.
+    Return the seconds, by repeat, to copy `elements` float32 values "to_host" and "to_device",
+    to cast them to half precision on the device ("encode"), and to apply an optimizer
+    ("update"). ValueError if there is no such device.
     """
 
 def describe_tensor(tensor: NDArray) -> tuple:
     """
-    Of a DLPack capsule, or an object that gives one: (device type, device number, address,
-    shape, type's name, strides in bytes).
+    Return (device type, device number, address, shape, name of the type, strides in bytes) of a
+    DLPack capsule, or of an object that supports DLPack.
     """
 
 class StagedValue:
-    """A tensor's values on their way, for Loop.push_value."""
+    """A tensor's values for Loop.push_value."""
 
 class DeviceStaging:
     """
-    Brings tensors of one device to the store and back.
+    Copies tensors of one device to the store and back.
 
-    ValueError if there is no such device. Thread-safe. Of memory of the device, and of pinned memory for
-    copies, at most `most_kept` bytes are kept between values. Tensors are contiguous, of float32, float16 or
-    bfloat16; streams are CUDA's, as numbers.
+    ValueError if there is no such device. Thread-safe. Pools of device memory and of pinned memory keep at
+    most `most_kept` bytes each. Tensors are contiguous, of float32, float16 or bfloat16; streams are handles
+    of CUDA.
     """
 
     def __init__(self, device: str, most_kept: int = 268435456) -> None: ...
@@ -302,42 +308,42 @@ class DeviceStaging:
 
     @property
     def stream(self) -> int:
-        """The stream that waits for others, for DLPack."""
+        """The stage's stream, for DLPack."""
 
     @property
     def kept(self) -> int:
-        """Bytes of pinned memory that wait for the next copy."""
+        """Bytes of pinned memory in the pool."""
 
     def after(self, producer: int) -> None:
         """
-        What the stream `producer` has been given so far comes before what is asked for next.
+        Let later operations wait for the operations of stream `producer` so far.
         """
 
     def fetch(self, address: int, type: str, out: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C')]) -> None:
-        """Copy a tensor's values into a float32 vector as long as it."""
+        """Copy a tensor's values into a float32 vector of equal length."""
 
     def fill(self, values: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C')], address: int, type: str, owner: object, consumer: int | None = None) -> None:
         """
         Copy float32 values into a tensor, which `owner` keeps alive. The stream `consumer` waits
-        for it; without one the caller does.
+        for the copy; without one, the caller waits.
         """
 
     def fill_from(self, loop: Loop, key: int, address: int, type: str, elements: int, owner: object, consumer: int | None = None) -> None:
         """
-        Likewise a worker's last complete value. Those of later rounds come to the device as they
-        are on the wire, if it can decode them.
+        Copy a worker's last complete value into a tensor, as `fill`. Values of later rounds are
+        copied encoded if the device can decode them.
         """
 
     def take(self, address: int, type: str, elements: int, owner: object, copy: bool, producer: int | None = None) -> StagedValue:
         """
-        A tensor's values, which `owner` keeps alive. With `copy` the tensor may be changed
-        afterwards, by the stream `producer` or, without one, in any way.
+        Take the values of a tensor, which `owner` keeps alive. With `copy`, the tensor may be
+        changed afterwards, by operations of stream `producer` or, without one, by any.
         """
 
     def take_sum(self, terms: Sequence[tuple[DeviceStaging, int, str, object, int | None]], elements: int) -> StagedValue:
         """
-        The sum of tensors, in their order, which may be changed afterwards likewise: each is
-        (the stage of its device, address, type, owner, producer or None).
+        Take the sum of tensors, in the given order, which may be changed afterwards. Each is
+        (stage of its device, address, type, owner, producer or None).
         """
 
 class BandwidthSchedule:
@@ -351,30 +357,32 @@ class BandwidthSchedule:
     def __init__(self, bytes_per_s: float = float('inf')) -> None: ...
 
     def set_trace(self, changes: Sequence[tuple[float, float]]) -> None:
-        """(seconds, bytes/s) from then on; the last one for ever."""
+        """Set the bandwidth from each time on: (seconds, bytes/s)."""
 
     def set_redraw(self, every_s: float, low: float, high: float, stream: int) -> None:
-        """Uniform between two bandwidths, drawn repeatedly."""
+        """Draw the bandwidth periodically, uniformly between two bounds."""
 
     def add_outage(self, start_s: float, end_s: float, every_s: float = 0.0) -> None:
-        """Down for a while, periodically if every_s."""
+        """Add an outage, which repeats if every_s is above 0."""
 
     def add_failures(self, mean_up_s: float, mean_down_s: float, stream: int) -> None:
-        """Alternately up and down, for exponentially distributed times."""
+        """Add alternating up and down times, exponentially distributed."""
 
     def at(self, time_s: float) -> float:
-        """Bytes/s at a time."""
+        """Return the bandwidth at a time, in bytes/s."""
 
     def next(self, time_s: float) -> float | None:
         """
-        The first time after `time_s` at which it may change; None if there is none.
+        Return the first time after `time_s` at which it may change; None if there is none.
         """
 
     def finish(self, from_s: float, bytes: float) -> float:
-        """When that many bytes have passed; infinite if never."""
+        """Return when that many bytes have passed; infinite if never."""
 
     def carries(self, end_s: float) -> float:
-        """Bytes that can pass until then; infinite where it is without limit."""
+        """
+        Return the bytes that can pass until `end_s`; infinite without a limit.
+        """
 
 class LinkModel:
     """
@@ -389,13 +397,17 @@ class LinkModel:
     def __init__(self, path: Sequence[int], reverse: Sequence[int], congestion: str = 'bbr', streams: int = 1, window_limit: float = 2750000.0, efficiency: float = 0.9653333333333334, loss: float = 0.0, rtt_ns: int = 0, jitter_ns: int = 0, queue_ns: int | None = None, queueing: str = 'priority') -> None: ...
 
 def fluid_transfers(model: str, schedules: Sequence[BandwidthSchedule], delays_s: Sequence[float], paths: Sequence[Sequence[int]], reverses: Sequence[Sequence[int]], losses: Sequence[float], route: Sequence[int], bytes: Sequence[float], starts_s: Sequence[float]) -> list[float]:
-    """Finish times in seconds under a fluid model (maxmin, CM02, LV08)."""
+    """
+    Return the finish times in seconds under a fluid model (maxmin, CM02, LV08).
+    """
 
 def tcp_transfers(congestion: str, streams: int, window_bytes: float, efficiency: float, reverse_share: float, new_connections: bool, schedules: Sequence[BandwidthSchedule], delays_s: Sequence[float], paths: Sequence[Sequence[int]], reverses: Sequence[Sequence[int]], losses: Sequence[float], route: Sequence[int], bytes: Sequence[float], starts_s: Sequence[float]) -> list[float]:
-    """Finish times in seconds under the TCP model."""
+    """Return the finish times in seconds under the TCP model."""
 
 class FlowNetwork:
-    """Connections as fluid over shared edges; times in integer nanoseconds."""
+    """
+    The fluid model of connections over shared edges; times are integer nanoseconds.
+    """
 
     def __init__(self) -> None: ...
 
@@ -408,21 +420,25 @@ class FlowNetwork:
     def set_capacity(self, edge: int, bytes_per_s: float, now_ns: int) -> None: ...
 
     def next_event(self) -> object:
-        """When something happens next, in nanoseconds; None if nothing will."""
+        """
+        Return the time of the next event in nanoseconds; None if there is none.
+        """
 
     def advance(self, now_ns: int) -> list[int]:
-        """The connections whose message's last byte left at `now_ns`."""
+        """
+        Return the connections whose messages were sent completely at `now_ns`.
+        """
 
     def rate(self, connection: int) -> float:
-        """Payload bytes/s of a connection."""
+        """Return the payload bytes/s of a connection."""
 
     def load(self, edge: int) -> float:
-        """Bytes/s that an edge carries."""
+        """Return the load of an edge in bytes/s."""
 
     def capacity(self, edge: int) -> float: ...
 
     def delay(self, connection: int) -> int:
-        """One-way delay in nanoseconds."""
+        """Return the one-way delay in nanoseconds."""
 
     def window(self, connection: int) -> float: ...
 
@@ -430,7 +446,7 @@ class FlowNetwork:
     def solves(self) -> int: ...
 
 class Pace:
-    """How long a worker's forward and backward passes take, by layer."""
+    """The durations of a worker's forward and backward passes, by layer."""
 
     def __init__(self, forward_ns: Sequence[int], backward_ns: Sequence[int]) -> None: ...
 
@@ -444,27 +460,27 @@ class PassClock:
     def __init__(self, layer_of_key: Sequence[int], pace: Pace) -> None: ...
 
     def forward(self, now_ns: int) -> None:
-        """Begin a forward pass; `arrived` carries it out."""
+        """Begin a forward pass; `arrived` completes it."""
 
     def backward(self, push: str, last: bool, reports: bool, now_ns: int) -> list[tuple[int, int]]:
         """
-        Begin a backward pass and the wait for the next step: (key, ns) of all that it pushes,
-        in that order. `arrived` carries it out.
+        Begin a backward pass and the wait for the next step; return (key, ns) of its pushes, in
+        order. `arrived` completes it.
         """
 
     def awaited(self) -> list[int]:
-        """Keys whose values have to be there before the order is carried out."""
+        """Return the keys whose values are needed to complete the pass."""
 
     def arrived(self, values: Sequence[tuple[int, int, int]], reply_ns: int = -1) -> int:
         """
-        All that was awaited is there: (ns, key, round) of values, and when a reply came. Returns
-        when the order was carried out.
+        Complete the pass, given (ns, key, round) of all awaited values, and the time of a reply.
+        Returns the time at which the pass was complete.
         """
 
     @property
     def now_ns(self) -> int:
         """
-        How far the order has been carried out; behind `backward`, the end of the pass.
+        The time up to which the pass is complete; after `backward`, the end of the pass.
         """
 
     def take_spans(self) -> list:
@@ -474,14 +490,16 @@ class PassClock:
         """
 
 class Costs:
-    """What an endpoint's work takes: seconds per message and per byte."""
+    """
+    Execution times of an endpoint: seconds per message and per byte, by kind of work.
+    """
 
     def __init__(self) -> None: ...
 
     def set(self, work: str, per_message_s: float, per_byte_s: float) -> None: ...
 
 class TrainingPlan:
-    """What all workers train."""
+    """The layers and tensors that all workers train."""
 
     def __init__(self, layers: int, tensors: Sequence[tuple[int, int, Sequence[tuple[int, int, int, int]]]]) -> None:
         """
@@ -498,70 +516,70 @@ class Fabric:
     def add_node(self, config: NodeConfig, costs: Costs) -> None: ...
 
     def share_cores(self, count: int) -> None:
-        """All nodes run on one machine with so many cores; 0: each has its own."""
+        """Let all nodes share this number of cores; 0: each has its own."""
 
     def connect(self, source: int, target: int, link: LinkModel) -> None:
-        """What `source` may send to `target`."""
+        """Add the link from `source` to `target`."""
 
     def advance(self, limit_ns: int) -> int: ...
 
     def take_notices(self) -> list:
         """
-        (node, kind, key, round, text, reason, values, partial) of everything Python must hear of;
-        partial is (shard, workers, global round) of a round that was closed without some.
+        Return and clear the notices for Python: (node, kind, key, round, text, reason, values,
+        partial); partial is (shard, workers, global round) of a round without some nodes.
         """
 
     def expect_faults(self) -> None:
         """
-        Connections will break: to be called after building and before running.
+        Enable faults of connections; to be called after building and before running.
         """
 
     def cut(self, one: int, other: int, now_ns: int) -> None:
         """
-        Nothing passes between two nodes until `heal`; what is under way is lost. Cuts add up.
+        Drop all messages between two nodes, also those in flight, until `heal`. Cuts add up.
         """
 
     def heal(self, one: int, other: int, now_ns: int) -> None:
-        """Ends one `cut`."""
+        """End one `cut`, with a new connection."""
 
     def reconnect(self, one: int, other: int, now_ns: int) -> None:
-        """Ends one `cut`; the connection has been there all the time."""
+        """End one `cut`, with the old connection."""
 
     def pause(self, node: int, duration_ns: int, now_ns: int) -> None:
         """
-        A node does not run for so long: it computes nothing, handles nothing and hears no timer.
+        Pause a node: it does not compute, handle messages or fire timers for this time.
         """
 
     def reset(self, one: int, other: int, now_ns: int) -> None:
         """
-        The connection between two nodes breaks; what is under way is lost, and sent again.
+        Break the connection between two nodes; messages in flight are lost and sent again.
         """
 
     def kill(self, node: int, reason: str, now_ns: int) -> None:
-        """A node's process dies; the scheduler is told why."""
+        """Kill a node's process; the scheduler receives the reason."""
 
     def restart(self, config: NodeConfig, now_ns: int) -> None:
         """
-        Another process of a node that was killed joins the run; a worker is to be trained anew.
+        Start a new process of a killed node; a worker needs another call of `train`.
         """
 
     def leave(self, worker: int, now_ns: int) -> None:
-        """A worker has trained: it leaves."""
+        """Let a worker leave the run."""
 
     def round(self, node: int, key: int) -> int:
-        """The round that a worker's last complete value of a tensor belongs to."""
+        """Return the round of a worker's last complete value of a tensor."""
 
     def report_values(self, report: bool) -> None:
-        """Whether every new value at a trainer makes a notice."""
+        """Set whether every new value at a worker creates a notice."""
 
     def command(self, node: int, text: str, now_ns: int) -> None: ...
 
     def train(self, node: int, plan: TrainingPlan, pace: Pace) -> None:
-        """Let a worker train; the fabric executes its loop from now on."""
+        """Let the fabric execute a worker's training loop."""
 
     def start(self, node: int, master: bool, initial: Sequence[Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)]] | None, now_ns: int) -> None:
         """
-        Declare and ask for all tensors; the master also gives them. Ends with "ready".
+        Declare and request all tensors; the master also initialises them. Ends with "ready".
         """
 
     def forward(self, node: int, now_ns: int) -> None:
@@ -569,48 +587,52 @@ class Fabric:
 
     def backward(self, node: int, push: str, values: Sequence[Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)]] | None, loss: float, last: bool, report: tuple[int, int, Sequence[float]] | None, now_ns: int) -> None:
         """
-        Begin a backward pass that pushes "nothing", "gradients" as they come or "parameters" at its end. Ends with "ready", when the next step can begin.
+        Begin a backward pass that pushes "nothing", "gradients" as they are computed, or "parameters" at its end. Ends with "ready", when the next step can begin.
         """
 
     def recurs(self, now_ns: int) -> bool | None:
         """
-        Whether the state equals the marked one; None if there is no mark, or it is unknown.
+        Return whether the state equals the marked one; None without a mark, or if unknown.
         """
 
     def mark(self, now_ns: int) -> None:
-        """Mark the state that `recurs` saw last."""
+        """Mark the state of the last call of `recurs`."""
 
     def repeat(self, times: int, now_ns: int) -> None:
-        """Count everything since the mark another `times` times."""
+        """Count everything since the mark `times` more times."""
 
     def value(self, node: int, key: int) -> object:
-        """A copy of the last complete value of a tensor at a worker."""
+        """Return a copy of the last complete value of a tensor at a worker."""
 
     def awaits_reply(self, node: int) -> bool:
-        """Whether a worker waits for a coordinator's reply."""
+        """Return whether a worker waits for a coordinator's reply."""
 
     def waits(self, node: int) -> list[tuple[int, int, int, list[int]]]:
         """
-        The values that a worker or a server waits for now, those from the same nodes together:
-        (first key, round, number of keys, from which nodes); round 0: the initial value.
+        Return the values for which a worker or a server waits, grouped by awaited nodes:
+        (first key, round, number of keys, nodes); round 0 is the initial value.
         """
 
     def links(self) -> list:
         """
-        (source, target, push, pull, control bytes, busy ns) per directed link; push and pull are
-        (bytes, messages).
+        Return (source, target, push, pull, control bytes, busy ns) per directed link; push and
+        pull are (bytes, messages).
         """
 
     def worked(self) -> list[int]:
-        """How long each node has worked on messages, in nanoseconds, by its id."""
+        """
+        Return the time that each node has spent on messages, in nanoseconds, by id.
+        """
 
     def edges_busy(self) -> list[int]:
-        """How long each edge had a message under way, in nanoseconds, by its id."""
+        """
+        Return the time in which each edge had messages in flight, in nanoseconds, by id.
+        """
 
     def spans(self) -> list:
         """
-        (node, peer, category, kind of what is sent, about, start ns, end ns); about is what a
-        timeline shows with it: key, shard, round, bytes, channel.
+        Return (node, peer, category, kind of the message, about, start ns, end ns) of each span;
+        about contains key, shard, round, bytes and channel.
         """
 
     def node_stats(self, node: int) -> dict: ...
@@ -623,7 +645,7 @@ class Fabric:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is left to happen, at whatever time."""
+        """Whether no event is scheduled at any time."""
 
     @property
     def events(self) -> int: ...
@@ -636,12 +658,12 @@ class Fabric:
 
 def why_no_namespaces() -> str:
     """
-    The reason why network namespaces cannot be created here; empty if they can.
+    Return the reason why network namespaces cannot be created here; empty if they can.
     """
 
 def enter_namespace(fd: int) -> None:
     """
-    Take the calling thread, and what it starts, to the namespace that `fd` is open on.
+    Move the calling thread, and its later children, to the namespace of descriptor `fd`.
     """
 
 class Router:
@@ -656,11 +678,11 @@ class Router:
 
     def add_site(self, addresses: Sequence[int], settings: Mapping[str, str]) -> int:
         """
-        A namespace with these addresses and these files below /proc/sys/net; a descriptor that leads there. RuntimeError where that is not allowed.
+        Create a namespace with these addresses and these settings below /proc/sys/net; return its descriptor. RuntimeError if that is not permitted.
         """
 
     def add_edge(self, schedule: BandwidthSchedule, delay_ns: int, jitter_ns: int, loss: float, queue_bytes: int) -> int:
-        """One direction of a link; its id. Loss is per packet."""
+        """Add one direction of a link; return its id. Loss is per packet."""
 
     def add_route(self, source: int, target: int, edges: Sequence[int]) -> None:
         """Set the route of packets between two addresses."""
@@ -669,69 +691,71 @@ class Router:
         """Forward packets on a separate thread."""
 
     def set_origin(self, monotonic_s: float) -> None:
-        """The run began then; bandwidths change as their schedules say."""
+        """Set the start of the run, from which the schedules of bandwidth count."""
 
     def stop(self) -> None:
         """End the thread."""
 
     def counts(self) -> dict:
         """
-        Packets by what became of them, and the most that one was late; after stop().
+        Return the packets by outcome, and the largest lateness of a packet; after stop().
         """
 
 def python_codec(prototype: object, label: str = '') -> Codec:
     """
-    A codec whose methods are Python's; see geomx.plugin.Codec. `label`: whose it is.
+    Return a handle of a codec in Python (geomx.plugin.Codec). `label` is used in errors.
     """
 
 def python_costs() -> dict[str, tuple[int, float, float]]:
     """
-    What calls of plugins' Python objects have cost this process: by label, how many there were,
+    Return the costs of calls of plugins' Python objects in this process, by label: number of calls,
     seconds in Python, seconds of waiting for the interpreter lock.
     """
 
 def python_calls() -> list[tuple[str, float, int, int]]:
     """
-    Calls of plugins' Python objects that are under way: (label: method, seconds so far, thread
-    as `threading.get_ident` numbers it, number of the call).
+    Return the current calls of plugins' Python objects: (label: method, seconds so far, thread id
+    as of `threading.get_ident`, number of the call).
     """
 
 def python_slicer(prototype: object, label: str = '') -> Slicer:
     """
-    A slicer whose method is Python's; see geomx.plugin.Slicer. `label`: whose it is.
+    Return a handle of a slicer in Python (geomx.plugin.Slicer). `label` is used in errors.
     """
 
 def python_policy(prototype: object, label: str = '') -> PartyPolicy:
-    """A party's policy in Python; see geomx.plugin.PartySync."""
+    """Return a handle of a party policy in Python (geomx.plugin.PartySync)."""
 
 def python_coordinator(prototype: object, seed: float, label: str = '') -> Coordinator:
     """
-    A coordinator in Python, told the experiment's seed; see geomx.plugin.Coordinator.
+    Return a handle of a coordinator in Python (geomx.plugin.Coordinator), with its seed.
     """
 
 def python_optimizer(name: str, prototype: object, label: str = '') -> OptimizerFactory:
     """
-    An optimizer in Python under the name that instructions call it; see geomx.plugin.Optimizer.
+    Return a handle of an optimizer in Python (geomx.plugin.Optimizer), with the name by which instructions select it.
     """
 
 def read_overlay_report(numbers: Sequence[float]) -> tuple:
-    """A member's report, as geomx.plugin.OverlayReport has it."""
+    """
+    Read a member's report; return the fields of geomx.plugin.OverlayReport.
+    """
 
 def overlay_order(direction: str, root: int, key: int, shard: int, round: int, target: int) -> list[float]:
     """
-    The numbers of an order to send the contribution (push) or the value (pull) to `target`.
+    Return an order to send the contribution (push) or the value (pull) to `target`, as numbers.
     """
 
 CODEC_ABI: int = 1
 
 def library_codec(path: str, options: Mapping[str, float], label: str) -> Codec:
     """
-    The codec in a shared library; ValueError if it cannot be loaded. `label`: whose it is.
+    Load the codec in a shared library; ValueError if that fails. `label` is used in errors.
     """
 
 class Journal:
     """
-    The file from which another process can continue a node.
+    The file from which another process can resume a node.
 
     RuntimeError if it cannot be had, another process has it open, or it is damaged.
     """
@@ -743,44 +767,46 @@ class Journal:
 
     @property
     def begun(self) -> bool:
-        """Whether there is a node to continue."""
+        """Whether it contains a node to resume."""
 
     @property
     def experiment(self) -> str:
-        """What the scheduler told those who joined."""
+        """The experiment's text from the scheduler."""
 
     @property
     def roster(self) -> dict[str, str]:
-        """Addresses by name, the scheduler's too."""
+        """Addresses by name, including the scheduler's."""
 
     @property
     def port(self) -> int:
-        """Where the node listened."""
+        """The port of the node."""
 
     def last_s(self) -> float:
         """
-        Read all records; the latest time of any, by the clock of the run in seconds.
+        Read all records; return the latest time of them, in seconds of the run's clock.
         """
 
 def note(loop: Loop, text: str, state: Sequence[bytes]) -> None:
     """
-    Record where this worker's application is, and its state, if there is a journal.
+    Record the progress and the state of this worker's application, if there is a journal.
     """
 
 def resumed(loop: Loop) -> tuple[list[str], list[bytes], dict[int, int], dict[int, Annotated[NDArray[numpy.float32], dict(shape=(None,))]]] | None:
     """
-    Where the application of the killed process was: (its notes, the state of the latest one, and the rounds and values of keys at that moment); None if it has noted nothing. Declare all tensors before, and repeat the calls after the note: those that were made have no effect.
+    Return the progress of the killed process' application: (its notes, the state of the latest one, and the rounds and values of keys at that time); None without notes. Declare all tensors before, and repeat the calls after the note; those that were made have no effect.
     """
 
 def set_clock_ahead(seconds: float) -> None:
-    """Be ahead of time.monotonic() from now on; before any loop is made."""
+    """
+    Set the seconds by which the run's clock is ahead of time.monotonic(); before any loop exists.
+    """
 
 def clock_s() -> float:
-    """Seconds of the clock of the run."""
+    """Return the time of the run's clock in seconds."""
 
 def send_notices(descriptor: int) -> None:
     """
-    Lines for the user go to this file descriptor from now on, and not to standard error.
+    Write lines for the user to this file descriptor instead of standard error.
     """
 
 TAKEN_FOR_LOST: str = 'it was taken for lost: '
@@ -798,20 +824,20 @@ class Shape:
 
     @staticmethod
     def usage_file_bytes(rows: int, slots: int) -> int:
-        """Size of that file, which is to be filled with zeros."""
+        """Return the size of that file, which must be filled with zeros."""
 
     def add_edge(self, schedule: BandwidthSchedule, delay_ns: int) -> int:
-        """An edge on the way out; its id."""
+        """Add an edge of outgoing paths; return its id."""
 
     def add_path(self, target: int, link: LinkModel) -> None:
-        """How messages to `target` travel; as Fabric.connect."""
+        """Add the link to `target`; see Fabric.connect."""
 
     def share(self, edge: int, row: int) -> None:
-        """Others send over `edge`, too."""
+        """Share `edge` with other nodes, by this row of the usage file."""
 
 class Loop:
     """
-    One live node: its port, its connections and the thread that serves them.
+    A live node: its port, its connections, and the thread that serves them.
 
     Thread-safe. Once a node of the run is lost, every wait raises RuntimeError("node NAME was lost:
     REASON"), and failure() says the same; TimeoutError means that time was up.
@@ -819,32 +845,30 @@ class Loop:
 
     def __init__(self, host: str = '127.0.0.1', port: int = 0, token: str = '', tls: tuple[str, str, str] | None = None, insecure: bool = False) -> None:
         """
-        Binds TCP and UDP on one port (0: any); RuntimeError if that cannot be had, or the token is empty. `tls`: PEM files of the authority, the certificate and its key; all that is sent is then encrypted. Without, only addresses of this machine are listened on, unless `insecure`.
+        Bind TCP and UDP to one port (0: any). RuntimeError if that fails, or if the token is empty. `tls`: PEM files of the authority, the certificate and its key, with which all traffic is encrypted. Without them, only loopback addresses are allowed, unless `insecure`.
         """
 
     @property
     def address(self) -> str:
-        """host:port, as others reach this node."""
+        """The address host:port of this node for others."""
 
     def join(self, scheduler: str, name: str, id: int | None, timeout_s: float) -> tuple[str, dict[str, str]]:
         """
-        Join the run whose scheduler is at host:port: (experiment, addresses by name). Without an id the name says which node this is.
+        Join the run whose scheduler is at host:port; return (experiment, addresses by name). Without an id, the scheduler finds the node by its name.
         """
 
     def run(self, config: NodeConfig, roster: Mapping[str, str], shape: Shape | None, congestion: str = 'bbr', journal: Journal | None = None) -> None:
         """
-        Become the node of `config` and connect to its peers, over emulated links if `shape`; over others with this congestion control, where the kernel has it. With a `journal` the node is recorded, and one that was recorded there is continued.
+        Run the node of `config` and connect to its peers: over emulated links with `shape`, else with this congestion control, if the kernel has it. With a `journal`, the node is recorded, or resumed if the journal contains one.
         """
 
     def wait_started(self, timeout_s: float) -> float:
         """
-        Seconds of clock_s() at which everyone was connected: time 0 of the run.
+        Wait until all nodes are connected; return that time, the start of the run, of clock_s().
         """
 
     def cut(self, peer: int) -> None:
-        """
-        Let nothing pass between this node and a peer until `heal`. Cuts add up.
-        """
+        """Stop all communication with a peer until `heal`. Cuts add up."""
 
     def heal(self, peer: int) -> None:
         """End one `cut`."""
@@ -856,65 +880,69 @@ class Loop:
         """Leave the run, which stops when all workers have left."""
 
     def wait_stopped(self, timeout_s: float) -> bool:
-        """Whether the run stopped in time."""
+        """Wait for the end of the run; return whether it stopped in time."""
 
     def failure(self) -> tuple[str, str] | None:
-        """(name, reason) of the lost node; None if there is none."""
+        """Return (name, reason) of the lost node; None if there is none."""
 
     def refusals(self) -> list[str]:
         """
-        Callers refused since the last call, with reasons; the first hundred of a run.
+        Return the callers refused since the last call, with reasons; at most a hundred per run.
         """
 
     @property
     def late(self) -> bool:
         """
-        Whether training goes on already, as another process of this node was lost.
+        Whether this process replaces a lost one of this node while training continues.
         """
 
     def report_ended(self, name: str, reason: str) -> None:
-        """On the scheduler: the process of a member is known to have ended."""
+        """
+        Report to the scheduler, which this node must be, that the process of a member has ended.
+        """
 
     def members(self) -> list:
         """
-        What was told about who takes part since the last call: (monotonic s, kind, names, key, shard, round, global round, workers); kinds: gone, back, takes_part, partial.
+        Return notices of participation since the last call: (monotonic s, kind, names, key, shard, round, global round, workers); kinds: gone, back, takes_part, partial.
         """
 
     def close(self) -> None:
-        """End the thread and all connections. May be called twice."""
+        """End the thread and all connections. May be called repeatedly."""
 
     def declare(self, key: int, elements: int, shards: Sequence[tuple[int, int, int, int]], name: str = '') -> None:
         """
-        A tensor and its shards: (offset, elements, global server, priority); messages call it `name`.
+        Declare a tensor and its shards: (offset, elements, global server, priority); messages call it `name`.
         """
 
     def init(self, key: int, array: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)]) -> None:
         """
-        Give a tensor its initial value (float32), for everyone; kept, not copied.
+        Set the initial value of a tensor (float32) for all nodes; referenced, not copied.
         """
 
     def push_value(self, key: int, value: StagedValue, loss: float = float('nan'), last: bool = False, not_before_s: float = 0.0, absent: bool = False) -> int:
         """
-        The same of what a DeviceStaging took: it is encoded on its device as far as codecs can.
+        Push a value of a DeviceStaging, which is encoded on its device as far as codecs support it.
         """
 
     def push(self, key: int, array: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], loss: float = float('nan'), last: bool = False, not_before_s: float = 0.0, absent: bool = False) -> int:
         """
-        Contribute to the next round, which is returned. The float32 array is kept, not copied. `absent`: it is zeros, as this worker has nothing to contribute; a round in which no worker has moves nothing.
+        Contribute to the next round; return the round. The float32 array is referenced, not copied. `absent`: the array is zeros, as this worker has no gradient; a round without any contribution changes nothing.
         """
 
     def request(self, key: int) -> None:
-        """Ask for the current value; it completes the round it belongs to."""
+        """Request the current value, which completes its round."""
 
     def wait(self, key: int, round: int, timeout_s: float) -> float:
-        """Arrival of the value after `round`, in seconds since the start."""
+        """
+        Wait for the value of `round`; return its arrival in seconds since the start.
+        """
 
     def absent(self, key: int) -> bool:
-        """Whether no worker contributed to the last complete value."""
+        """Return whether no worker contributed to the last complete value."""
 
     def go_on(self, key: int) -> int:
         """
-        The round of the last complete value, from which pushes are counted: for a worker that is late.
+        Count pushes from the round of the last complete value on; return it. For workers that join late.
         """
 
     def value(self, key: int, out: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')]) -> None:
@@ -925,30 +953,32 @@ class Loop:
 
     def report(self, host: int, number: int, values: Sequence[float], not_before_s: float = 0.0) -> None:
         """
-        Send numbers to the coordinator `number` on node `host`, behind all earlier pushes.
+        Send numbers to the coordinator `number` on node `host`, after all earlier pushes.
         """
 
     def wait_reply(self, number: int, timeout_s: float) -> list[float]:
-        """The oldest answer not yet taken."""
+        """Wait for the oldest reply that has not been returned yet."""
 
     def command(self, text: str, unless_given: bool = False) -> None:
         """
-        An instruction to all global servers: its name, then lines; on one of them, to itself. `unless_given`: it counts only where there was none before.
+        Send an instruction (its name, then lines) to all global servers; a global server executes it itself. `unless_given`: it has no effect after an earlier instruction.
         """
 
     def initialise(self, key: int, index: int, shard: tuple[int, int, int, int], array: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)]) -> None:
         """
-        The initial value of a global server's shard: (offset, elements, server, priority).
+        Set the initial value of a global server's shard: (offset, elements, server, priority).
         """
 
     def global_value(self, key: int, shard: int) -> object:
-        """A global server's value of one shard, or None."""
+        """Return a global server's value of one shard, or None."""
 
     def stats(self) -> dict:
-        """What was sent to whom, and what the node counted; also after close."""
+        """Return the traffic by peer and the node's counts; also after close."""
 
     def spans(self) -> list:
-        """(name, category, start_s, duration_s, what it was about), bounded."""
+        """
+        Return (name, category, start_s, duration_s, details) of a bounded number of spans.
+        """
 
 class MxnetEngine:
     """
@@ -963,4 +993,6 @@ class MxnetEngine:
         """
 
     def pull(self, key: int, round: int, data: int, elements: int, array: int, priority: int) -> None:
-        """Fill `array` with the value of `round`, or a later one, when it comes."""
+        """
+        Fill `array` with the value of `round` or a later one, when it has arrived.
+        """

@@ -152,28 +152,28 @@ nb::tuple Effects(const std::vector<CodecHandle>& codecs, const std::vector<Slic
 void init_codecs(nb::module_& m) {
   using geomx::PyCodecChain;
   m.def("link_effects", &geomx::Effects, "codecs"_a, "slicers"_a, "elements"_a,
-        "Of a link that has these, for a shard of so many elements: which codecs take part in what is\n"
-        "sent, and which slicers change how it is cut, as two lists of bool in the order given.");
-  nb::class_<PyCodecChain>(m, "CodecChain", "The codecs of one link for one shard, with their state.")
+        "Return which of a link's codecs and slicers have an effect on a shard of `elements` elements, as\n"
+        "two lists of bool in the order given.");
+  nb::class_<PyCodecChain>(m, "CodecChain", "The chain of codecs of one shard on one link, with their state.")
       .def(nb::init<const std::vector<geomx::CodecHandle>&, std::uint32_t>(), "codecs"_a,
            "elements"_a)
       .def_prop_ro("decodes_on_devices", &PyCodecChain::DecodesOnDevices,
-                   "Whether what is encoded is decoded where a device's tensors lie.")
+                   "Whether encoded values can be decoded on a device.")
       .def_prop_ro("on_devices", &PyCodecChain::OnDevices,
-                   "Whether all of them encode on a GPU a value that lies there.")
+                   "Whether all codecs can encode values on a GPU.")
       .def("layout", &PyCodecChain::Layout, "round"_a = 1,
-           "(rows, bytes) that encoding a value of that round makes, without doing it.")
+           "Return (rows, bytes) of an encoded value of that round.")
       .def("encode", &PyCodecChain::Encode, "values"_a, "round"_a = 1, "rows"_a = 0,
-           "Encode; a list of (first row, rows, payload), in slices of `rows` rows (0: one slice;\n"
-           "else a multiple of 8). ValueError if the value has another length.")
+           "Encode; return a list of (first row, rows, payload), in slices of `rows` rows (0: one\n"
+           "slice; else a multiple of 8). ValueError if the value has another length.")
       .def("decode", &PyCodecChain::Decode, "payload"_a, "first_row"_a, "rows"_a, "total_rows"_a,
            "round"_a = 1,
-           "The dense vector of one slice, zero elsewhere. ValueError if it is no such slice.")
+           "Return the dense vector of one slice, zero elsewhere. ValueError if the slice is invalid.")
       .def("add", &PyCodecChain::Add, "payloads"_a, "round"_a = 1,
-           "What a server makes of several senders' payloads, one slice each, of a linear chain: their\n"
-           "sum, still encoded. ValueError if the chain is not linear.")
+           "Return the encoded sum of payloads, one slice per sender, of a linear chain. ValueError if\n"
+           "the chain is not linear.")
       .def("settle", &PyCodecChain::Settle, "payload"_a, "round"_a = 1,
-           "Tell the codecs of a linear chain what a round came to.")
+           "Pass the encoded sum of a round to the codecs of a linear chain.")
       .def_prop_ro("linear", &PyCodecChain::linear)
       .def_prop_ro("survives_holes", &PyCodecChain::survives_holes);
 }

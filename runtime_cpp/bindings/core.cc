@@ -99,17 +99,17 @@ void init_core(nb::module_& m) {
         {"gpu", kernels::CudaBuild()},
         {"tls", io::TlsBuild()},
         {"wire version", std::to_string(kWireVersion)}};
-  }, "What this module was built with, and the vector instructions that it uses here.");
+  }, "Return the options of this module's build, and the vector instructions in use.");
 
-  nb::class_<CodecHandle>(m, "Codec", "A codec of the core, by reference.");
-  nb::class_<SlicerHandle>(m, "Slicer", "A slicer of the core, by reference.");
-  nb::class_<CoordinatorHandle>(m, "Coordinator", "A coordinator, by reference.");
-  nb::class_<OptimizerHandle>(m, "OptimizerFactory", "A plugin's optimizer, by reference.");
-  nb::class_<PolicyHandle>(m, "PartyPolicy", "A party's sync policy, by reference.");
+  nb::class_<CodecHandle>(m, "Codec", "A handle of a codec.");
+  nb::class_<SlicerHandle>(m, "Slicer", "A handle of a slicer.");
+  nb::class_<CoordinatorHandle>(m, "Coordinator", "A handle of a coordinator.");
+  nb::class_<OptimizerHandle>(m, "OptimizerFactory", "A handle of a plugin's optimizer.");
+  nb::class_<PolicyHandle>(m, "PartyPolicy", "A handle of a local server's part of a sync policy.");
 
   m.def("native_codec", [](const std::string& name, const Options& options) {
     return CodecHandle{NativeCodecs::Instance().Create(name, options)};
-  }, "name"_a, "options"_a, "The compiled codec `name`; ValueError if there is none.");
+  }, "name"_a, "options"_a, "Return the compiled codec `name`; ValueError if there is none.");
   m.def("codec_by_size",
         [](std::uint64_t bound, const std::vector<CodecHandle>& small,
            const std::vector<CodecHandle>& large) {
@@ -122,22 +122,22 @@ void init_core(nb::module_& m) {
               std::make_shared<BySizeFactory>(bound, factories(small), factories(large))};
         },
         "bound"_a, "small"_a, "large"_a,
-        "A choice between two chains: shards of at least `bound` elements take the second.");
+        "Return a codec that uses chain `large` for shards of at least `bound` elements, else `small`.");
   m.def("native_slicer", [](const std::string& name, const Options& options) {
     return SlicerHandle{NativeSlicers::Instance().Create(name, options)};
-  }, "name"_a, "options"_a, "The compiled slicer `name`; ValueError if there is none.");
+  }, "name"_a, "options"_a, "Return the compiled slicer `name`; ValueError if there is none.");
   m.def("native_policy", [](const std::string& name, const Options& options) {
     return PolicyHandle{NativePolicies::Instance().Create(name, options)};
-  }, "name"_a, "options"_a, "The compiled party policy `name`; ValueError if there is none.");
+  }, "name"_a, "options"_a, "Return the compiled party policy `name`; ValueError if there is none.");
   m.def("natives", [] {
     return std::map<std::string, std::vector<std::string>>{
         {"codec", NativeCodecs::Instance().Names()},
         {"slicer", NativeSlicers::Instance().Names()},
         {"policy", NativePolicies::Instance().Names()},
         {"coordinator", NativeCoordinators::Instance().Names()}};
-  }, "Names of the native parts that were compiled in, by kind.");
+  }, "Return the names of the compiled parts, by kind.");
 
-  nb::class_<NodeConfig>(m, "NodeConfig", "How one node of the tree is set up; see core/node_config.h.")
+  nb::class_<NodeConfig>(m, "NodeConfig", "The configuration of a node; see core/node_config.h.")
       .def("__init__", [](NodeConfig* self, NodeId id, std::string name, const std::string& role) {
         new (self) NodeConfig{};
         self->id = id;
@@ -161,15 +161,15 @@ void init_core(nb::module_& m) {
       }, "number"_a, "coordinator"_a)
       .def("add_optimizer", [](NodeConfig& self, const OptimizerHandle& optimizer) {
         self.optimizers[optimizer.name] = optimizer.factory;
-      }, "optimizer"_a, "An optimizer of a plugin, which instructions may name.")
+      }, "optimizer"_a, "Add a plugin's optimizer, which instructions may name.")
       .def("add_group",
            [](NodeConfig& self, NodeId root, std::vector<NodeId> members, NodeId host,
               std::uint32_t number, bool push, bool pull, std::string label) {
              self.groups.push_back(
                  {root, std::move(members), host, number, push, pull, std::move(label)});
            }, "root"_a, "members"_a, "host"_a, "number"_a, "push"_a, "pull"_a, "label"_a = "",
-           "An overlay of which this node is the root or a member; see core/overlay_group.h. `label`: whose\n"
-           "it is.")
+           "Add an overlay of which this node is the root or a member; see core/overlay_group.h. `label`\n"
+           "is used in errors.")
       .def("set_rounds",
            [](NodeConfig& self, bool together, std::optional<std::uint32_t> staleness_bound,
               bool update_at_party) {
@@ -191,12 +191,12 @@ void init_core(nb::module_& m) {
       .def("set_device", [](NodeConfig& self, const std::string& device) {
         self.device = std::make_shared<kernels::Device>(
             [&] { return kernels::OpenQueue(device); }, kernels::Device::kLeastElements);
-      }, "device"_a, "Where a server updates and encodes; ValueError if there is no such device.")
+      }, "device"_a, "Set the device on which a server updates and encodes; ValueError if it does not exist.")
       .def("set_non_finite", [](NodeConfig& self, const std::string& name) {
         self.non_finite = name == "refuse" ? NonFinite::kRefuse
                           : name == "warn" ? NonFinite::kWarn
                                            : NonFinite::kIgnore;
-      }, "rule"_a, "What a worker does with a push that holds NaN: warn, refuse or ignore.")
+      }, "rule"_a, "Set the treatment of pushes that contain NaN or infinity: warn, refuse or ignore.")
       .def("set_heartbeat", [](NodeConfig& self, double interval_s, double timeout_s) {
         self.heartbeat_interval = Nanoseconds(interval_s);
         self.failure_timeout = Nanoseconds(timeout_s);
@@ -205,24 +205,24 @@ void init_core(nb::module_& m) {
         self.patience = Nanoseconds(patience_s);
         self.redial = Nanoseconds(redial_s);
       }, "patience_s"_a, "redial_s"_a,
-         "How long silent peers are waited for (0: not at all), and most time between two calls.");
+         "Set the patience with silent peers (0: none), and the longest pause between reconnections.");
 
   m.def("non_finite_text", &NonFiniteText, "worker"_a, "key"_a, "round"_a, "what"_a, "refused"_a,
-        "A sentence about a push that holds values that are NaN or infinite.");
+        "Return the message about a push that contains NaN or infinity.");
 
   nb::class_<PyOptimizer>(m, "Optimizer",
-      "An optimizer for one tensor: `text` is its name and one 'option value' per line; `plugins`\n"
-      "are those that may be meant beside the core's own.")
+      "The optimizer of one tensor. `text` is its name, then one 'option value' per line; it may name\n"
+      "an optimizer of the core or of `plugins`.")
       .def(nb::init<const std::string&, Key, const std::vector<OptimizerHandle>&>(), "text"_a,
            "key"_a, "plugins"_a = std::vector<OptimizerHandle>())
       .def("update", &PyOptimizer::Update, "weight"_a, "gradient"_a, "merge_count"_a = 1,
            "source"_a = 0,
-           "Update `weight` in place; both are float32 vectors of one length. The gradient is the sum\n"
-           "over `merge_count` workers, pushed by node `source`.")
+           "Update `weight` in place; both are float32 vectors of equal length. The gradient is the sum\n"
+           "of `merge_count` workers, pushed by node `source`.")
       .def("save", &PyOptimizer::Save,
-           "All that later updates depend on besides options and weights.")
+           "Return the state on which later updates depend, besides options and weights.")
       .def("load", &PyOptimizer::Load, "saved"_a, "elements"_a,
-           "Continue from what `save` returned of an optimizer of that name, for a tensor of so many\n"
-           "elements. RuntimeError if it is damaged or of something else; use another object then.");
+           "Load a state that `save` returned of an optimizer of the same name, for a tensor of so many\n"
+           "elements. RuntimeError if it is invalid; the object must not be used after that.");
   m.def("optimizers", &Optimizer::Names);
 }

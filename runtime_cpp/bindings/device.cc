@@ -139,41 +139,41 @@ void init_device(nb::module_& m) {
       found.emplace_back(device.name, device.description);
     }
     return found;
-  }, "(name, what it is) of every device that this build has kernels for, the processor first.");
+  }, "Return (name, description) of every device with kernels in this build, the processor first.");
   m.def("time_device", &TimeDevice, "device"_a, "elements"_a, "repeats"_a,
-        "Seconds, by repeat, that `elements` float32 values take from a device \"to_host\", back\n"
-        "\"to_device\", and there to be cast to half precision, \"encode\", and to take a step of an\n"
-        "optimizer, \"update\". ValueError if there is no such device.");
+        "Return the seconds, by repeat, to copy `elements` float32 values \"to_host\" and \"to_device\",\n"
+        "to cast them to half precision on the device (\"encode\"), and to apply an optimizer\n"
+        "(\"update\"). ValueError if there is no such device.");
   m.def("describe_tensor", &Describe, "tensor"_a,
-        "Of a DLPack capsule, or an object that gives one: (device type, device number, address,\n"
-        "shape, type's name, strides in bytes).");
-  nb::class_<DeviceStaging::Value>(m, "StagedValue", "A tensor's values on their way, for Loop.push_value.");
-  nb::class_<DeviceStaging>(m, "DeviceStaging", R"(Brings tensors of one device to the store and back.
+        "Return (device type, device number, address, shape, name of the type, strides in bytes) of a\n"
+        "DLPack capsule, or of an object that supports DLPack.");
+  nb::class_<DeviceStaging::Value>(m, "StagedValue", "A tensor's values for Loop.push_value.");
+  nb::class_<DeviceStaging>(m, "DeviceStaging", R"(Copies tensors of one device to the store and back.
 
-ValueError if there is no such device. Thread-safe. Of memory of the device, and of pinned memory for
-copies, at most `most_kept` bytes are kept between values. Tensors are contiguous, of float32, float16 or
-bfloat16; streams are CUDA's, as numbers.)")
+ValueError if there is no such device. Thread-safe. Pools of device memory and of pinned memory keep at
+most `most_kept` bytes each. Tensors are contiguous, of float32, float16 or bfloat16; streams are handles
+of CUDA.)")
       .def(nb::new_(&MakeStage), "device"_a, "most_kept"_a = std::size_t{256} << 20)
       .def_prop_ro("device", &DeviceStaging::device)
-      .def_prop_ro("stream", &DeviceStaging::stream, "The stream that waits for others, for DLPack.")
-      .def_prop_ro("kept", &DeviceStaging::pinned, "Bytes of pinned memory that wait for the next copy.")
+      .def_prop_ro("stream", &DeviceStaging::stream, "The stage's stream, for DLPack.")
+      .def_prop_ro("kept", &DeviceStaging::pinned, "Bytes of pinned memory in the pool.")
       .def("after", &DeviceStaging::After, "producer"_a, nb::call_guard<nb::gil_scoped_release>(),
-           "What the stream `producer` has been given so far comes before what is asked for next.")
+           "Let later operations wait for the operations of stream `producer` so far.")
       .def("fetch", &Fetch, "address"_a, "type"_a, "out"_a.noconvert(),
-           "Copy a tensor's values into a float32 vector as long as it.")
+           "Copy a tensor's values into a float32 vector of equal length.")
       .def("fill", &Fill, "values"_a.noconvert(), "address"_a, "type"_a, "owner"_a,
            "consumer"_a = nb::none(),
            "Copy float32 values into a tensor, which `owner` keeps alive. The stream `consumer` waits\n"
-           "for it; without one the caller does.")
+           "for the copy; without one, the caller waits.")
       .def("fill_from", &FillFrom, "loop"_a, "key"_a, "address"_a, "type"_a, "elements"_a, "owner"_a,
            "consumer"_a = nb::none(),
-           "Likewise a worker's last complete value. Those of later rounds come to the device as they\n"
-           "are on the wire, if it can decode them.")
+           "Copy a worker's last complete value into a tensor, as `fill`. Values of later rounds are\n"
+           "copied encoded if the device can decode them.")
       .def("take", &Take, "address"_a, "type"_a, "elements"_a, "owner"_a, "copy"_a,
            "producer"_a = nb::none(),
-           "A tensor's values, which `owner` keeps alive. With `copy` the tensor may be changed\n"
-           "afterwards, by the stream `producer` or, without one, in any way.")
+           "Take the values of a tensor, which `owner` keeps alive. With `copy`, the tensor may be\n"
+           "changed afterwards, by operations of stream `producer` or, without one, by any.")
       .def("take_sum", &TakeSum, "terms"_a, "elements"_a,
-           "The sum of tensors, in their order, which may be changed afterwards likewise: each is\n"
-           "(the stage of its device, address, type, owner, producer or None).");
+           "Take the sum of tensors, in the given order, which may be changed afterwards. Each is\n"
+           "(stage of its device, address, type, owner, producer or None).");
 }

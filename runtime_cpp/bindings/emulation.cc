@@ -19,9 +19,9 @@ void init_emulation(nb::module_& m) {
   using namespace geomx::emulation;
 
   m.def("why_no_namespaces", &WhyNoNamespaces, nb::call_guard<nb::gil_scoped_release>(),
-        "The reason why network namespaces cannot be created here; empty if they can.");
+        "Return the reason why network namespaces cannot be created here; empty if they can.");
   m.def("enter_namespace", &EnterNamespace, "fd"_a,
-        "Take the calling thread, and what it starts, to the namespace that `fd` is open on.");
+        "Move the calling thread, and its later children, to the namespace of descriptor `fd`.");
 
   nb::class_<Router>(m, "Router", R"(Network namespaces, joined by emulated links.
 
@@ -30,8 +30,8 @@ it is, or its process.)")
       .def(nb::init<std::uint64_t>(), "seed"_a)
       .def("add_site", &Router::AddSite, "addresses"_a, "settings"_a,
            nb::call_guard<nb::gil_scoped_release>(),
-           "A namespace with these addresses and these files below /proc/sys/net; a descriptor that "
-           "leads there. RuntimeError where that is not allowed.")
+           "Create a namespace with these addresses and these settings below /proc/sys/net; return its "
+           "descriptor. RuntimeError if that is not permitted.")
       .def(
           "add_edge",
           [](Router& self, net::BandwidthSchedule schedule, Time delay, Time jitter, double loss,
@@ -39,7 +39,7 @@ it is, or its process.)")
             return self.AddEdge({std::move(schedule), delay, jitter, loss, queue_bytes});
           },
           "schedule"_a, "delay_ns"_a, "jitter_ns"_a, "loss"_a, "queue_bytes"_a,
-          "One direction of a link; its id. Loss is per packet.")
+          "Add one direction of a link; return its id. Loss is per packet.")
       .def("add_route", &Router::AddRoute, "source"_a, "target"_a, "edges"_a,
            "Set the route of packets between two addresses.")
       .def("start", &Router::Start, "Forward packets on a separate thread.")
@@ -47,7 +47,7 @@ it is, or its process.)")
           "set_origin", [](Router& self, double monotonic_s) {
             self.SetOrigin(Nanoseconds(monotonic_s));
           },
-          "monotonic_s"_a, "The run began then; bandwidths change as their schedules say.")
+          "monotonic_s"_a, "Set the start of the run, from which the schedules of bandwidth count.")
       .def("stop", &Router::Stop, nb::call_guard<nb::gil_scoped_release>(), "End the thread.")
       .def(
           "counts",
@@ -62,5 +62,5 @@ it is, or its process.)")
             made["late_s"] = io::Seconds(counts.late);
             return made;
           },
-          "Packets by what became of them, and the most that one was late; after stop().");
+          "Return the packets by outcome, and the largest lateness of a packet; after stop().");
 }

@@ -93,7 +93,7 @@ Values CopyAll(const std::optional<std::vector<ConstFloatArray>>& arrays) {
 void init_fabric(nb::module_& m) {
   using namespace geomx;
 
-  nb::class_<Costs>(m, "Costs", "What an endpoint's work takes: seconds per message and per byte.")
+  nb::class_<Costs>(m, "Costs", "Execution times of an endpoint: seconds per message and per byte, by kind of work.")
       .def(nb::init<>())
       .def("set",
            [](Costs& self, const std::string& work, double per_message, double per_byte) {
@@ -112,7 +112,7 @@ void init_fabric(nb::module_& m) {
            },
            "work"_a, "per_message_s"_a, "per_byte_s"_a);
 
-  nb::class_<TrainingPlan>(m, "TrainingPlan", "What all workers train.")
+  nb::class_<TrainingPlan>(m, "TrainingPlan", "The layers and tensors that all workers train.")
       .def("__init__",
            [](TrainingPlan* self, std::size_t layers,
               const std::vector<std::tuple<std::uint64_t, std::uint32_t, ShardTuples>>& tensors) {
@@ -130,9 +130,9 @@ void init_fabric(nb::module_& m) {
       .def("add_edge", &Fabric::AddEdge, "schedule"_a, "delay_ns"_a)
       .def("add_node", &Fabric::AddNode, "config"_a, "costs"_a)
       .def("share_cores", &Fabric::ShareCores, "count"_a,
-           "All nodes run on one machine with so many cores; 0: each has its own.")
+           "Let all nodes share this number of cores; 0: each has its own.")
       .def("connect", &Fabric::Connect, "source"_a, "target"_a, "link"_a,
-           "What `source` may send to `target`.")
+           "Add the link from `source` to `target`.")
       .def("advance", [](Fabric& self, Time limit) {
         const Time reached = self.Advance(limit);
         return reached;
@@ -148,41 +148,41 @@ void init_fabric(nb::module_& m) {
              }
              return out;
            },
-           "(node, kind, key, round, text, reason, values, partial) of everything Python must hear of;\n"
-           "partial is (shard, workers, global round) of a round that was closed without some.")
+           "Return and clear the notices for Python: (node, kind, key, round, text, reason, values,\n"
+           "partial); partial is (shard, workers, global round) of a round without some nodes.")
       .def("expect_faults", &Fabric::ExpectFaults,
-           "Connections will break: to be called after building and before running.")
+           "Enable faults of connections; to be called after building and before running.")
       .def("cut", &Fabric::Cut, "one"_a, "other"_a, "now_ns"_a,
-           "Nothing passes between two nodes until `heal`; what is under way is lost. Cuts add up.")
-      .def("heal", &Fabric::Heal, "one"_a, "other"_a, "now_ns"_a, "Ends one `cut`.")
+           "Drop all messages between two nodes, also those in flight, until `heal`. Cuts add up.")
+      .def("heal", &Fabric::Heal, "one"_a, "other"_a, "now_ns"_a, "End one `cut`, with a new connection.")
       .def("reconnect", &Fabric::Reconnect, "one"_a, "other"_a, "now_ns"_a,
-           "Ends one `cut`; the connection has been there all the time.")
+           "End one `cut`, with the old connection.")
       .def("pause", &Fabric::Pause, "node"_a, "duration_ns"_a, "now_ns"_a,
-           "A node does not run for so long: it computes nothing, handles nothing and hears no timer.")
+           "Pause a node: it does not compute, handle messages or fire timers for this time.")
       .def("reset", &Fabric::Reset, "one"_a, "other"_a, "now_ns"_a,
-           "The connection between two nodes breaks; what is under way is lost, and sent again.")
+           "Break the connection between two nodes; messages in flight are lost and sent again.")
       .def("kill", &Fabric::Kill, "node"_a, "reason"_a, "now_ns"_a,
-           "A node's process dies; the scheduler is told why.")
+           "Kill a node's process; the scheduler receives the reason.")
       .def("restart", &Fabric::Restart, "config"_a, "now_ns"_a,
-           "Another process of a node that was killed joins the run; a worker is to be trained anew.")
-      .def("leave", &Fabric::Leave, "worker"_a, "now_ns"_a, "A worker has trained: it leaves.")
+           "Start a new process of a killed node; a worker needs another call of `train`.")
+      .def("leave", &Fabric::Leave, "worker"_a, "now_ns"_a, "Let a worker leave the run.")
       .def("round", [](Fabric& self, NodeId node, Key key) {
         return self.node(node).worker().ValueRound(key);
-      }, "node"_a, "key"_a, "The round that a worker's last complete value of a tensor belongs to.")
+      }, "node"_a, "key"_a, "Return the round of a worker's last complete value of a tensor.")
       .def("report_values", &Fabric::ReportValues, "report"_a,
-           "Whether every new value at a trainer makes a notice.")
+           "Set whether every new value at a worker creates a notice.")
       .def("command", [](Fabric& self, NodeId node, const std::string& text, Time now) {
         self.node(node).worker().Command(text, now);
         self.Touch(node, now);
       }, "node"_a, "text"_a, "now_ns"_a)
       .def("train", &Fabric::Train, "node"_a, "plan"_a, "pace"_a,
-           "Let a worker train; the fabric executes its loop from now on.")
+           "Let the fabric execute a worker's training loop.")
       .def("start",
            [](Fabric& self, NodeId node, bool master,
               const std::optional<std::vector<ConstFloatArray>>& initial, Time now) {
              self.trainer(node).Start(master, CopyAll(initial), now);
            }, "node"_a, "master"_a, "initial"_a.none(), "now_ns"_a,
-           "Declare and ask for all tensors; the master also gives them. Ends with \"ready\".")
+           "Declare and request all tensors; the master also initialises them. Ends with \"ready\".")
       .def("forward", [](Fabric& self, NodeId node, Time now) {
         self.trainer(node).Forward(now);
       }, "node"_a, "now_ns"_a, "Begin a forward pass. Ends with \"forward\".")
@@ -200,18 +200,18 @@ void init_fabric(nb::module_& m) {
              self.trainer(node).Backward(std::move(step), now);
            }, "node"_a, "push"_a, "values"_a.none(), "loss"_a, "last"_a, "report"_a.none(),
            "now_ns"_a,
-           "Begin a backward pass that pushes \"nothing\", \"gradients\" as they come or "
+           "Begin a backward pass that pushes \"nothing\", \"gradients\" as they are computed, or "
            "\"parameters\" at its end. Ends with \"ready\", when the next step can begin.")
       .def("recurs", &Fabric::Recurs, "now_ns"_a,
-           "Whether the state equals the marked one; None if there is no mark, or it is unknown.")
-      .def("mark", &Fabric::Mark, "now_ns"_a, "Mark the state that `recurs` saw last.")
+           "Return whether the state equals the marked one; None without a mark, or if unknown.")
+      .def("mark", &Fabric::Mark, "now_ns"_a, "Mark the state of the last call of `recurs`.")
       .def("repeat", &Fabric::Repeat, "times"_a, "now_ns"_a,
-           "Count everything since the mark another `times` times.")
+           "Count everything since the mark `times` more times.")
       .def("value", [](Fabric& self, NodeId node, Key key) {
         return ToNumpy(self.node(node).worker().Value(key));
-      }, "node"_a, "key"_a, "A copy of the last complete value of a tensor at a worker.")
+      }, "node"_a, "key"_a, "Return a copy of the last complete value of a tensor at a worker.")
       .def("awaits_reply", [](Fabric& self, NodeId node) { return self.trainer(node).AwaitsReply(); },
-           "node"_a, "Whether a worker waits for a coordinator's reply.")
+           "node"_a, "Return whether a worker waits for a coordinator's reply.")
       .def("waits",
            [](const Fabric& self, NodeId node) {
              std::vector<std::tuple<Key, Round, std::uint32_t, std::vector<NodeId>>> waits;
@@ -221,8 +221,8 @@ void init_fabric(nb::module_& m) {
              }
              return waits;
            }, "node"_a,
-           "The values that a worker or a server waits for now, those from the same nodes together:\n"
-           "(first key, round, number of keys, from which nodes); round 0: the initial value.")
+           "Return the values for which a worker or a server waits, grouped by awaited nodes:\n"
+           "(first key, round, number of keys, nodes); round 0 is the initial value.")
       .def("links",
            [](const Fabric& self) {
              nb::list out;
@@ -233,12 +233,12 @@ void init_fabric(nb::module_& m) {
                                          link.control_bytes, link.busy));
              }
              return out;
-           }, "(source, target, push, pull, control bytes, busy ns) per directed link; push and pull are\n"
-              "(bytes, messages).")
+           }, "Return (source, target, push, pull, control bytes, busy ns) per directed link; push and\n"
+              "pull are (bytes, messages).")
       .def("worked", &Fabric::Worked,
-           "How long each node has worked on messages, in nanoseconds, by its id.")
+           "Return the time that each node has spent on messages, in nanoseconds, by id.")
       .def("edges_busy", &Fabric::EdgesBusy,
-           "How long each edge had a message under way, in nanoseconds, by its id.")
+           "Return the time in which each edge had messages in flight, in nanoseconds, by id.")
       .def("spans",
            [](const Fabric& self) {
              nb::list out;
@@ -257,8 +257,8 @@ void init_fabric(nb::module_& m) {
                                          span.end));
              }
              return out;
-           }, "(node, peer, category, kind of what is sent, about, start ns, end ns); about is what a\n"
-              "timeline shows with it: key, shard, round, bytes, channel.")
+           }, "Return (node, peer, category, kind of the message, about, start ns, end ns) of each span;\n"
+              "about contains key, shard, round, bytes and channel.")
       .def("node_stats",
            [](Fabric& self, NodeId node) {
              const NodeStats stats = self.node(node).stats();
@@ -275,7 +275,7 @@ void init_fabric(nb::module_& m) {
            }, "node"_a)
       .def_prop_ro("spans_dropped", [](const Fabric& self) { return self.spans().dropped(); })
       .def_prop_ro("messages", &Fabric::processed)
-      .def_prop_ro("idle", &Fabric::idle, "Whether nothing is left to happen, at whatever time.")
+      .def_prop_ro("idle", &Fabric::idle, "Whether no event is scheduled at any time.")
       .def_prop_ro("events", &Fabric::happened)
       .def_prop_ro("lost_messages", &Fabric::lost_messages)
       .def_prop_ro("solves", &Fabric::solves);

@@ -72,38 +72,38 @@ std::optional<Past> PastOf(Loop& loop) {
 void init_journal(nb::module_& m) {
   using namespace geomx::io;
 
-  nb::class_<JournalFile>(m, "Journal", R"(The file from which another process can continue a node.
+  nb::class_<JournalFile>(m, "Journal", R"(The file from which another process can resume a node.
 
 RuntimeError if it cannot be had, another process has it open, or it is damaged.)")
       .def(nb::new_([](const std::string& path) { return std::make_shared<JournalFile>(path); }), "path"_a)
       .def_prop_ro("path", &JournalFile::path)
       .def_prop_ro("begun", [](const JournalFile& self) { return self.begin().has_value(); },
-                   "Whether there is a node to continue.")
+                   "Whether it contains a node to resume.")
       .def_prop_ro("experiment", [](const JournalFile& self) { return Begun(self).experiment; },
-                   "What the scheduler told those who joined.")
+                   "The experiment's text from the scheduler.")
       .def_prop_ro("roster",
                    [](const JournalFile& self) {
                      std::map<std::string, std::string> roster;
                      for (const auto& member : Begun(self).roster) roster[member.name] = member.address;
                      return roster;
                    },
-                   "Addresses by name, the scheduler's too.")
+                   "Addresses by name, including the scheduler's.")
       .def_prop_ro("port",
                    [](const JournalFile& self) {
                      const std::string& address = Begun(self).address;
                      return std::stoi(address.substr(address.rfind(':') + 1));
                    },
-                   "Where the node listened.")
+                   "The port of the node.")
       .def("last_s", &LastTime, nb::call_guard<nb::gil_scoped_release>(),
-           "Read all records; the latest time of any, by the clock of the run in seconds.");
+           "Read all records; return the latest time of them, in seconds of the run's clock.");
 
   m.def("note", &Note, "loop"_a, "text"_a, "state"_a,
-        "Record where this worker's application is, and its state, if there is a journal.");
+        "Record the progress and the state of this worker's application, if there is a journal.");
   m.def("resumed", &PastOf, "loop"_a,
-        "Where the application of the killed process was: (its notes, the state of the latest one, and "
-        "the rounds and values of keys at that moment); None if it has noted nothing. Declare all tensors "
-        "before, and repeat the calls after the note: those that were made have no effect.");
+        "Return the progress of the killed process' application: (its notes, the state of the latest one, "
+        "and the rounds and values of keys at that time); None without notes. Declare all tensors before, "
+        "and repeat the calls after the note; those that were made have no effect.");
   m.def("set_clock_ahead", [](double seconds) { clock_ahead = geomx::Nanoseconds(seconds); }, "seconds"_a,
-        "Be ahead of time.monotonic() from now on; before any loop is made.");
-  m.def("clock_s", [] { return Seconds(Now()); }, "Seconds of the clock of the run.");
+        "Set the seconds by which the run's clock is ahead of time.monotonic(); before any loop exists.");
+  m.def("clock_s", [] { return Seconds(Now()); }, "Return the time of the run's clock in seconds.");
 }

@@ -198,5 +198,5 @@ CodecHandle Load(const std::string& path, const std::map<std::string, double>& o
 void init_library(nb::module_& m) {
   m.attr("CODEC_ABI") = GEOMX_CODEC_ABI;
   m.def("library_codec", &geomx::Load, "path"_a, "options"_a, "label"_a,
-        "The codec in a shared library; ValueError if it cannot be loaded. `label`: whose it is.");
+        "Load the codec in a shared library; ValueError if that fails. `label` is used in errors.");
 }

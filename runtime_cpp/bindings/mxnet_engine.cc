@@ -179,5 +179,5 @@ void init_mxnet_engine(nb::module_& m) {
            "overwritten before its bytes have left.")
       .def("pull", &MxnetEngine::Pull, "key"_a, "round"_a, "data"_a, "elements"_a, "array"_a,
            "priority"_a, nb::call_guard<nb::gil_scoped_release>(),
-           "Fill `array` with the value of `round`, or a later one, when it comes.");
+           "Fill `array` with the value of `round` or a later one, when it has arrived.");
 }

@@ -85,31 +85,31 @@ makes no sense, or would leave the edge down for ever.)")
             }
             schedule.SetTrace(std::move(trace));
           },
-          "changes"_a, "(seconds, bytes/s) from then on; the last one for ever.")
+          "changes"_a, "Set the bandwidth from each time on: (seconds, bytes/s).")
       .def(
           "set_redraw",
           [](BandwidthSchedule& schedule, double every_s, double low, double high,
              std::uint64_t stream) {
             schedule.SetRedraw(Nanoseconds(every_s), low, high, stream);
           },
-          "every_s"_a, "low"_a, "high"_a, "stream"_a, "Uniform between two bandwidths, drawn repeatedly.")
+          "every_s"_a, "low"_a, "high"_a, "stream"_a, "Draw the bandwidth periodically, uniformly between two bounds.")
       .def(
           "add_outage",
           [](BandwidthSchedule& schedule, double start_s, double end_s, double every_s) {
             schedule.AddOutage(Nanoseconds(start_s), Nanoseconds(end_s), Nanoseconds(every_s));
           },
-          "start_s"_a, "end_s"_a, "every_s"_a = 0.0, "Down for a while, periodically if every_s.")
+          "start_s"_a, "end_s"_a, "every_s"_a = 0.0, "Add an outage, which repeats if every_s is above 0.")
       .def(
           "add_failures",
           [](BandwidthSchedule& schedule, double mean_up_s, double mean_down_s, std::uint64_t stream) {
             schedule.AddFailures(Nanoseconds(mean_up_s), Nanoseconds(mean_down_s), stream);
           },
-          "mean_up_s"_a, "mean_down_s"_a, "stream"_a, "Alternately up and down, for exponentially distributed times.")
+          "mean_up_s"_a, "mean_down_s"_a, "stream"_a, "Add alternating up and down times, exponentially distributed.")
       .def("at",
            [](BandwidthSchedule& schedule, double time_s) {
              return schedule.At(Nanoseconds(time_s));
            },
-           "time_s"_a, "Bytes/s at a time.")
+           "time_s"_a, "Return the bandwidth at a time, in bytes/s.")
       .def(
           "next",
           [](BandwidthSchedule& schedule, double time_s) -> std::optional<double> {
@@ -117,19 +117,19 @@ makes no sense, or would leave the edge down for ever.)")
             if (next == kNever) return std::nullopt;
             return static_cast<double>(next) / kSecond;
           },
-          "time_s"_a, "The first time after `time_s` at which it may change; None if there is none.")
+          "time_s"_a, "Return the first time after `time_s` at which it may change; None if there is none.")
       .def(
           "finish",
           [](BandwidthSchedule& schedule, double from_s, double bytes) {
             const Time finish = schedule.Finish(Nanoseconds(from_s), bytes);
             return finish == kNever ? kInfinity : static_cast<double>(finish) / kSecond;
           },
-          "from_s"_a, "bytes"_a, "When that many bytes have passed; infinite if never.")
+          "from_s"_a, "bytes"_a, "Return when that many bytes have passed; infinite if never.")
       .def("carries",
            [](BandwidthSchedule& schedule, double end_s) {
              return schedule.Carries(Nanoseconds(end_s));
            },
-           "end_s"_a, "Bytes that can pass until then; infinite where it is without limit.");
+           "end_s"_a, "Return the bytes that can pass until `end_s`; infinite without a limit.");
   nb::implicitly_convertible<double, BandwidthSchedule>();
 
   nb::class_<LinkOptions>(m, "LinkModel", R"(One direction between two nodes, for Fabric and Shape.
@@ -179,7 +179,7 @@ priority (serve them last) or fifo.)")
                               Transfers(route, bytes, starts_s), FluidModel::Named(model));
       },
       "model"_a, "schedules"_a, "delays_s"_a, "paths"_a, "reverses"_a, "losses"_a, "route"_a,
-      "bytes"_a, "starts_s"_a, "Finish times in seconds under a fluid model (maxmin, CM02, LV08).");
+      "bytes"_a, "starts_s"_a, "Return the finish times in seconds under a fluid model (maxmin, CM02, LV08).");
 
   m.def(
       "tcp_transfers",
@@ -197,10 +197,10 @@ priority (serve them last) or fifo.)")
       },
       "congestion"_a, "streams"_a, "window_bytes"_a, "efficiency"_a, "reverse_share"_a,
       "new_connections"_a, "schedules"_a, "delays_s"_a, "paths"_a, "reverses"_a,
-      "losses"_a, "route"_a, "bytes"_a, "starts_s"_a, "Finish times in seconds under the TCP model.");
+      "losses"_a, "route"_a, "bytes"_a, "starts_s"_a, "Return the finish times in seconds under the TCP model.");
 
   nb::class_<FlowNetwork>(m, "FlowNetwork",
-                          "Connections as fluid over shared edges; times in integer nanoseconds.")
+                          "The fluid model of connections over shared edges; times are integer nanoseconds.")
       .def(nb::init<>())
       .def("add_edge", &FlowNetwork::AddEdge, "bytes_per_s"_a, "delay_ns"_a = 0)
       .def(
@@ -231,7 +231,7 @@ priority (serve them last) or fifo.)")
             const Time next = network.NextEvent();
             return next == kNever ? nb::none() : nb::cast(next);
           },
-          "When something happens next, in nanoseconds; None if nothing will.")
+          "Return the time of the next event in nanoseconds; None if there is none.")
       .def(
           "advance",
           [](FlowNetwork& network, Time now) {
@@ -239,11 +239,11 @@ priority (serve them last) or fifo.)")
             network.Advance(now, &completed);
             return completed;
           },
-          "now_ns"_a, "The connections whose message's last byte left at `now_ns`.")
-      .def("rate", &FlowNetwork::Rate, "connection"_a, "Payload bytes/s of a connection.")
-      .def("load", &FlowNetwork::Load, "edge"_a, "Bytes/s that an edge carries.")
+          "now_ns"_a, "Return the connections whose messages were sent completely at `now_ns`.")
+      .def("rate", &FlowNetwork::Rate, "connection"_a, "Return the payload bytes/s of a connection.")
+      .def("load", &FlowNetwork::Load, "edge"_a, "Return the load of an edge in bytes/s.")
       .def("capacity", &FlowNetwork::Capacity, "edge"_a)
-      .def("delay", &FlowNetwork::Delay, "connection"_a, "One-way delay in nanoseconds.")
+      .def("delay", &FlowNetwork::Delay, "connection"_a, "Return the one-way delay in nanoseconds.")
       .def("window", [](const FlowNetwork& network,
                         ConnectionId id) { return network.Ramp(id).window(); }, "connection"_a)
       .def_prop_ro("solves", &FlowNetwork::solves);

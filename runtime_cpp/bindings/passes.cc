@@ -47,7 +47,7 @@ nb::list TakeSpans(PassClock& self) {
 void init_passes(nb::module_& m) {
   using namespace geomx;
 
-  nb::class_<Pace>(m, "Pace", "How long a worker's forward and backward passes take, by layer.")
+  nb::class_<Pace>(m, "Pace", "The durations of a worker's forward and backward passes, by layer.")
       .def("__init__",
            [](Pace* self, std::vector<Time> forward, std::vector<Time> backward) {
              new (self) Pace{std::move(forward), std::move(backward)};
@@ -66,20 +66,20 @@ void init_passes(nb::module_& m) {
              new (self) PassClock(std::move(layers), std::move(pace));
            }, "layer_of_key"_a, "pace"_a)
       .def("forward", &PassClock::Forward, "now_ns"_a,
-           "Begin a forward pass; `arrived` carries it out.")
+           "Begin a forward pass; `arrived` completes it.")
       .def("backward",
            [](PassClock& self, const std::string& push, bool last, bool reports, Time now) {
              return self.Backward({.push = PushNamed(push), .last = last, .reports = reports}, now);
            }, "push"_a, "last"_a, "reports"_a, "now_ns"_a,
-           "Begin a backward pass and the wait for the next step: (key, ns) of all that it pushes,\n"
-           "in that order. `arrived` carries it out.")
+           "Begin a backward pass and the wait for the next step; return (key, ns) of its pushes, in\n"
+           "order. `arrived` completes it.")
       .def("awaited", &PassClock::Awaited,
-           "Keys whose values have to be there before the order is carried out.")
+           "Return the keys whose values are needed to complete the pass.")
       .def("arrived", &Arrived, "values"_a, "reply_ns"_a = -1,
-           "All that was awaited is there: (ns, key, round) of values, and when a reply came. Returns\n"
-           "when the order was carried out.")
+           "Complete the pass, given (ns, key, round) of all awaited values, and the time of a reply.\n"
+           "Returns the time at which the pass was complete.")
       .def_prop_ro("now_ns", &PassClock::now,
-                   "How far the order has been carried out; behind `backward`, the end of the pass.")
+                   "The time up to which the pass is complete; after `backward`, the end of the pass.")
       .def("take_spans", &TakeSpans,
            "(\"forward\", \"backward\" or \"wait\", about, start ns, end ns) since this was last asked;\n"
            "about is the key and the round that ended a wait.");

@@ -361,14 +361,14 @@ void init_python_parts(nb::module_& m) {
   m.def("python_codec", [](nb::object prototype, const std::string& label) {
     return CodecHandle{std::make_shared<Copies<SingleCodecFactory, Codec, PythonCodec>>(prototype, label)};
   }, "prototype"_a, "label"_a = "",
-     "A codec whose methods are Python's; see geomx.plugin.Codec. `label`: whose it is.");
+     "Return a handle of a codec in Python (geomx.plugin.Codec). `label` is used in errors.");
   m.def("python_costs", [] {
     std::map<std::string, std::tuple<std::uint64_t, double, double>> costs;
     for (const auto& [label, cost] : Ledger::Instance().costs()) {
       costs[label] = {cost.calls, cost.seconds, cost.waited};
     }
     return costs;
-  }, "What calls of plugins' Python objects have cost this process: by label, how many there were,\n"
+  }, "Return the costs of calls of plugins' Python objects in this process, by label: number of calls,\n"
      "seconds in Python, seconds of waiting for the interpreter lock.");
   m.def("python_calls", [] {
     std::vector<std::tuple<std::string, double, unsigned long, std::uint64_t>> calls;
@@ -377,8 +377,8 @@ void init_python_parts(nb::module_& m) {
       calls.emplace_back(call.what, took.count(), call.thread, call.number);
     }
     return calls;
-  }, "Calls of plugins' Python objects that are under way: (label: method, seconds so far, thread\n"
-     "as `threading.get_ident` numbers it, number of the call).");
+  }, "Return the current calls of plugins' Python objects: (label: method, seconds so far, thread id\n"
+     "as of `threading.get_ident`, number of the call).");
 
   nb::register_exception_translator([](const std::exception_ptr& raised, void*) {
     try {

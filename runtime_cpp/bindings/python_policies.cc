@@ -328,23 +328,23 @@ void init_python_policies(nb::module_& m) {
     return SlicerHandle{
         std::make_shared<Copies<SlicerFactory, Slicer, PythonSlicer>>(prototype, label)};
   }, "prototype"_a, "label"_a = "",
-     "A slicer whose method is Python's; see geomx.plugin.Slicer. `label`: whose it is.");
+     "Return a handle of a slicer in Python (geomx.plugin.Slicer). `label` is used in errors.");
   m.def("python_policy", [](nb::object prototype, const std::string& label) {
     return PolicyHandle{std::make_shared<PythonPolicy>(Copied(prototype), label)};
-  }, "prototype"_a, "label"_a = "", "A party's policy in Python; see geomx.plugin.PartySync.");
+  }, "prototype"_a, "label"_a = "", "Return a handle of a party policy in Python (geomx.plugin.PartySync).");
   m.def("python_coordinator", [](nb::object prototype, double seed, const std::string& label) {
     nb::object coordinator = Copied(prototype);
     coordinator.attr("seed") = nb::int_(static_cast<std::int64_t>(seed));
     return CoordinatorHandle{std::make_shared<PythonCoordinator>(std::move(coordinator), label)};
   }, "prototype"_a, "seed"_a, "label"_a = "",
-     "A coordinator in Python, told the experiment's seed; see geomx.plugin.Coordinator.");
+     "Return a handle of a coordinator in Python (geomx.plugin.Coordinator), with its seed.");
   m.def("python_optimizer",
         [](std::string name, nb::object prototype, const std::string& label) {
           return OptimizerHandle{std::move(name),
                                  std::make_shared<PythonOptimizers>(prototype, label)};
         }, "name"_a, "prototype"_a, "label"_a = "",
-        "An optimizer in Python under the name that instructions call it; see "
-        "geomx.plugin.Optimizer.");
+        "Return a handle of an optimizer in Python (geomx.plugin.Optimizer), with the name by which "
+        "instructions select it.");
 
   m.def("read_overlay_report", [](const std::vector<double>& numbers) {
     const auto report = OverlayReport::Unpack(numbers);
@@ -353,7 +353,7 @@ void init_python_policies(nb::module_& m) {
     return nb::make_tuple(kWhat[static_cast<std::size_t>(report->what)], report->root, report->key,
                           report->shard, report->round, report->priority, report->from,
                           report->bytes, report->members);
-  }, "numbers"_a, "A member's report, as geomx.plugin.OverlayReport has it.");
+  }, "numbers"_a, "Read a member's report; return the fields of geomx.plugin.OverlayReport.");
   m.def("overlay_order",
         [](const std::string& direction, NodeId root, Key key, std::uint32_t shard, Round round,
            NodeId target) {
@@ -361,5 +361,5 @@ void init_python_policies(nb::module_& m) {
                                    key, shard, round, target};
           return order.Pack();
         }, "direction"_a, "root"_a, "key"_a, "shard"_a, "round"_a, "target"_a,
-        "The numbers of an order to send the contribution (push) or the value (pull) to `target`.");
+        "Return an order to send the contribution (push) or the value (pull) to `target`, as numbers.");
 }

@@ -246,7 +246,7 @@ void init_runtime(nb::module_& m) {
   using namespace geomx::io;
 
   m.def("send_notices", &SendNotices, "descriptor"_a,
-        "Lines for the user go to this file descriptor from now on, and not to standard error.");
+        "Write lines for the user to this file descriptor instead of standard error.");
 
   m.attr("TAKEN_FOR_LOST") = std::string(kTakenForLost);
 
@@ -263,47 +263,47 @@ bandwidth is a BandwidthSchedule, or a constant in bytes/s.)")
            },
            "seed"_a = 0, "usage_file"_a = "", "slots"_a = 1, "slot"_a = 0)
       .def_static("usage_file_bytes", &UsageTable::FileBytes, "rows"_a, "slots"_a,
-                  "Size of that file, which is to be filled with zeros.")
+                  "Return the size of that file, which must be filled with zeros.")
       .def("add_edge",
            [](Shape& self, net::BandwidthSchedule schedule, Time delay_ns) {
              self.edges.push_back({std::move(schedule), delay_ns});
              return self.edges.size() - 1;
            },
-           "schedule"_a, "delay_ns"_a, "An edge on the way out; its id.")
+           "schedule"_a, "delay_ns"_a, "Add an edge of outgoing paths; return its id.")
       .def("add_path",
            [](Shape& self, NodeId target, const net::LinkOptions& link) {
              self.paths[target] = link;
            },
-           "target"_a, "link"_a, "How messages to `target` travel; as Fabric.connect.")
+           "target"_a, "link"_a, "Add the link to `target`; see Fabric.connect.")
       .def("share",
            [](Shape& self, net::EdgeId edge, std::uint32_t row) {
              self.shared.push_back({edge, row});
            },
-           "edge"_a, "row"_a, "Others send over `edge`, too.");
+           "edge"_a, "row"_a, "Share `edge` with other nodes, by this row of the usage file.");
 
-  nb::class_<Loop>(m, "Loop", R"(One live node: its port, its connections and the thread that serves them.
+  nb::class_<Loop>(m, "Loop", R"(A live node: its port, its connections, and the thread that serves them.
 
 Thread-safe. Once a node of the run is lost, every wait raises RuntimeError("node NAME was lost:
 REASON"), and failure() says the same; TimeoutError means that time was up.)")
       .def(nb::new_(&MakeLoop), "host"_a = "127.0.0.1", "port"_a = 0, "token"_a = "",
            "tls"_a.none() = nb::none(), "insecure"_a = false,
-           "Binds TCP and UDP on one port (0: any); RuntimeError if that cannot be had, or the token is "
-           "empty. `tls`: PEM files of the authority, the certificate and its key; all that is sent is "
-           "then encrypted. Without, only addresses of this machine are listened on, unless `insecure`.")
-      .def_prop_ro("address", &Loop::address, "host:port, as others reach this node.")
+           "Bind TCP and UDP to one port (0: any). RuntimeError if that fails, or if the token is empty. "
+           "`tls`: PEM files of the authority, the certificate and its key, with which all traffic is "
+           "encrypted. Without them, only loopback addresses are allowed, unless `insecure`.")
+      .def_prop_ro("address", &Loop::address, "The address host:port of this node for others.")
       .def("join", &Join, "scheduler"_a, "name"_a, "id"_a.none(), "timeout_s"_a,
-           "Join the run whose scheduler is at host:port: (experiment, addresses by name). Without "
-           "an id the name says which node this is.")
+           "Join the run whose scheduler is at host:port; return (experiment, addresses by name). "
+           "Without an id, the scheduler finds the node by its name.")
       .def("run", &Loop::Run, "config"_a, "roster"_a, "shape"_a.none(),
            "congestion"_a = "bbr", "journal"_a.none() = nb::none(),
            nb::call_guard<nb::gil_scoped_release>(),
-           "Become the node of `config` and connect to its peers, over emulated links if `shape`; over "
-           "others with this congestion control, where the kernel has it. With a `journal` "
-           "the node is recorded, and one that was recorded there is continued.")
+           "Run the node of `config` and connect to its peers: over emulated links with `shape`, else with "
+           "this congestion control, if the kernel has it. With a `journal`, the node is recorded, or "
+           "resumed if the journal contains one.")
       .def("wait_started", &WaitStarted, "timeout_s"_a,
-           "Seconds of clock_s() at which everyone was connected: time 0 of the run.")
+           "Wait until all nodes are connected; return that time, the start of the run, of clock_s().")
       .def("cut", &Loop::Cut, "peer"_a, nb::call_guard<nb::gil_scoped_release>(),
-           "Let nothing pass between this node and a peer until `heal`. Cuts add up.")
+           "Stop all communication with a peer until `heal`. Cuts add up.")
       .def("heal", &Loop::Heal, "peer"_a, nb::call_guard<nb::gil_scoped_release>(),
            "End one `cut`.")
       .def("reset", &Loop::Reset, "peer"_a, nb::call_guard<nb::gil_scoped_release>(),
@@ -311,24 +311,24 @@ REASON"), and failure() says the same; TimeoutError means that time was up.)")
       .def("leave", &Loop::Leave, nb::call_guard<nb::gil_scoped_release>(),
            "Leave the run, which stops when all workers have left.")
       .def("wait_stopped", &Loop::WaitStopped, "timeout_s"_a,
-           nb::call_guard<nb::gil_scoped_release>(), "Whether the run stopped in time.")
+           nb::call_guard<nb::gil_scoped_release>(), "Wait for the end of the run; return whether it stopped in time.")
       .def("failure",
            [](const Loop& self) -> std::optional<std::pair<std::string, std::string>> {
              const auto failure = self.failure();
              if (!failure) return std::nullopt;
              return std::pair{failure->name, failure->reason};
            },
-           "(name, reason) of the lost node; None if there is none.")
+           "Return (name, reason) of the lost node; None if there is none.")
       .def("refusals", &Loop::TakeRefusals, nb::call_guard<nb::gil_scoped_release>(),
-           "Callers refused since the last call, with reasons; the first hundred of a run.")
+           "Return the callers refused since the last call, with reasons; at most a hundred per run.")
       .def_prop_ro("late", &Loop::late,
-                   "Whether training goes on already, as another process of this node was lost.")
+                   "Whether this process replaces a lost one of this node while training continues.")
       .def("report_ended", &Loop::ReportEnded, "name"_a, "reason"_a,
            nb::call_guard<nb::gil_scoped_release>(),
-           "On the scheduler: the process of a member is known to have ended.")
+           "Report to the scheduler, which this node must be, that the process of a member has ended.")
       .def("members", &Members,
-           "What was told about who takes part since the last call: (monotonic s, kind, names, key, "
-           "shard, round, global round, workers); kinds: gone, back, takes_part, partial.")
+           "Return notices of participation since the last call: (monotonic s, kind, names, key, shard, "
+           "round, global round, workers); kinds: gone, back, takes_part, partial.")
       .def("close",
            [](Loop& self) {
              {
@@ -337,30 +337,30 @@ REASON"), and failure() says the same; TimeoutError means that time was up.)")
              }
              ReleaseQueue::Instance().Release();
            },
-           "End the thread and all connections. May be called twice.")
+           "End the thread and all connections. May be called repeatedly.")
       .def("declare", &Declare, "key"_a, "elements"_a, "shards"_a,
            "name"_a = "",
-           "A tensor and its shards: (offset, elements, global server, priority); messages call it "
+           "Declare a tensor and its shards: (offset, elements, global server, priority); messages call it "
            "`name`.")
       .def("init", &Init, "key"_a, "array"_a.noconvert(),
-           "Give a tensor its initial value (float32), for everyone; kept, not copied.")
+           "Set the initial value of a tensor (float32) for all nodes; referenced, not copied.")
       .def("push_value", &PushValue, "key"_a, "value"_a, "loss"_a = NAN, "last"_a = false,
            "not_before_s"_a = 0.0, "absent"_a = false,
-           "The same of what a DeviceStaging took: it is encoded on its device as far as codecs can.")
+           "Push a value of a DeviceStaging, which is encoded on its device as far as codecs support it.")
       .def("push", &Push, "key"_a, "array"_a.noconvert(),
            "loss"_a = std::numeric_limits<float>::quiet_NaN(), "last"_a = false,
            "not_before_s"_a = 0.0, "absent"_a = false,
-           "Contribute to the next round, which is returned. The float32 array is kept, not copied. "
-           "`absent`: it is zeros, as this worker has nothing to contribute; a round in which no "
-           "worker has moves nothing.")
+           "Contribute to the next round; return the round. The float32 array is referenced, not copied. "
+           "`absent`: the array is zeros, as this worker has no gradient; a round without any contribution "
+           "changes nothing.")
       .def("request", &Loop::Request, "key"_a, nb::call_guard<nb::gil_scoped_release>(),
-           "Ask for the current value; it completes the round it belongs to.")
+           "Request the current value, which completes its round.")
       .def("wait", &WaitForValue, "key"_a, "round"_a, "timeout_s"_a,
-           "Arrival of the value after `round`, in seconds since the start.")
+           "Wait for the value of `round`; return its arrival in seconds since the start.")
       .def("absent", &Loop::Absent, "key"_a, nb::call_guard<nb::gil_scoped_release>(),
-           "Whether no worker contributed to the last complete value.")
+           "Return whether no worker contributed to the last complete value.")
       .def("go_on", &Loop::GoOn, "key"_a, nb::call_guard<nb::gil_scoped_release>(),
-           "The round of the last complete value, from which pushes are counted: for a worker that is late.")
+           "Count pushes from the round of the last complete value on; return it. For workers that join late.")
       .def("value",
            [](Loop& self, Key key, const Output& out) {
              nb::gil_scoped_release unlocked;
@@ -370,7 +370,7 @@ REASON"), and failure() says the same; TimeoutError means that time was up.)")
       .def("barrier", &Barrier, "timeout_s"_a, "Wait for all workers.")
       .def("report", &Loop::SendReport, "host"_a, "number"_a, "values"_a, "not_before_s"_a = 0.0,
            nb::call_guard<nb::gil_scoped_release>(),
-           "Send numbers to the coordinator `number` on node `host`, behind all earlier pushes.")
+           "Send numbers to the coordinator `number` on node `host`, after all earlier pushes.")
       .def("wait_reply",
            [](Loop& self, std::uint32_t number, double timeout_s) {
              std::optional<std::vector<double>> values;
@@ -381,15 +381,15 @@ REASON"), and failure() says the same; TimeoutError means that time was up.)")
              if (!values) RaiseTimeout("the coordinator did not answer in time");
              return *values;
            },
-           "number"_a, "timeout_s"_a, "The oldest answer not yet taken.")
+           "number"_a, "timeout_s"_a, "Wait for the oldest reply that has not been returned yet.")
       .def("command", &Loop::Command, "text"_a, "unless_given"_a = false,
            nb::call_guard<nb::gil_scoped_release>(),
-           "An instruction to all global servers: its name, then lines; on one of them, to itself. "
-           "`unless_given`: it counts only where there was none before.")
+           "Send an instruction (its name, then lines) to all global servers; a global server executes it "
+           "itself. `unless_given`: it has no effect after an earlier instruction.")
       .def("initialise", &Initialise, "key"_a, "index"_a, "shard"_a, "array"_a.noconvert(),
-           "The initial value of a global server's shard: (offset, elements, server, priority).")
+           "Set the initial value of a global server's shard: (offset, elements, server, priority).")
       .def("global_value", &GlobalValue, "key"_a, "shard"_a,
-           "A global server's value of one shard, or None.")
-      .def("stats", &Stats, "What was sent to whom, and what the node counted; also after close.")
-      .def("spans", &Spans, "(name, category, start_s, duration_s, what it was about), bounded.");
+           "Return a global server's value of one shard, or None.")
+      .def("stats", &Stats, "Return the traffic by peer and the node's counts; also after close.")
+      .def("spans", &Spans, "Return (name, category, start_s, duration_s, details) of a bounded number of spans.");
 }
